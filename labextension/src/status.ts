@@ -1,0 +1,133 @@
+/**
+ * The status bar item: follows the current notebook and polls while there is something to show.
+ */
+import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
+import { ServerConnection } from '@jupyterlab/services';
+import type { Kernel, KernelSpec } from '@jupyterlab/services';
+import { Poll } from '@lumino/polling';
+import { Signal } from '@lumino/signaling';
+import { Widget } from '@lumino/widgets';
+
+import { METADATA_KEY } from './tokens';
+import type { IRemoteKernel } from './tokens';
+import { viewOf } from './view';
+import type { IView } from './view';
+
+const INTERVAL = 5000;
+const LONGEST_INTERVAL = 60000;
+
+export class LinkStatus extends Widget {
+  constructor(options: LinkStatus.IOptions) {
+    super();
+    this._options = options;
+    this._text.className = 'jp-StatusBar-TextItem';
+    this.node.append(this._text);
+    this._poll = new Poll<void>({
+      name: 'jupyter-gpu-kernel:status',
+      factory: () => this._update(),
+      frequency: { interval: INTERVAL, backoff: true, max: LONGEST_INTERVAL },
+      standby: () => (this._worthAsking() ? 'when-hidden' : true)
+    });
+    options.tracker.currentChanged.connect(this._follow, this);
+    this._follow(options.tracker, options.tracker.currentWidget);
+  }
+
+  /** Emitted when the item has something to show, or no longer. */
+  readonly activeChanged = new Signal<this, void>(this);
+
+  isActive(): boolean {
+    return this._view !== null;
+  }
+
+  override dispose(): void {
+    this._poll.dispose();
+    Signal.clearData(this);
+    super.dispose();
+  }
+
+  private _follow(_: INotebookTracker, panel: NotebookPanel | null): void {
+    if (this._panel && !this._panel.isDisposed) {
+      this._panel.sessionContext.kernelChanged.disconnect(this._ask, this);
+    }
+    this._panel = panel;
+    panel?.sessionContext.kernelChanged.connect(this._ask, this);
+    this._ask();
+  }
+
+  /** Forget what was shown for another kernel, and ask now. */
+  private _ask(): void {
+    this._show(null);
+    void this._poll.refresh();
+  }
+
+  private _kernel(): Kernel.IKernelConnection | null {
+    return this._panel?.isVisible ? (this._panel.sessionContext.session?.kernel ?? null) : null;
+  }
+
+  private _worthAsking(): boolean {
+    const kernel = this._kernel();
+    if (!kernel || this._unavailable) {
+      return false;
+    }
+    return !this._strangers.has(kernel.id) || this._isOurs(kernel);
+  }
+
+  private _isOurs(kernel: Kernel.IKernelConnection): boolean {
+    return this._options.specs()?.kernelspecs[kernel.name]?.metadata?.[METADATA_KEY] !== undefined;
+  }
+
+  private async _update(): Promise<void> {
+    const asked = this._kernel();
+    try {
+      const kernels = await this._options.fetch();
+      if (asked && asked === this._kernel()) {
+        this._show(viewOf(kernels, asked.id));
+        this._note(asked.id);
+      }
+    } catch (error) {
+      this._show(null);
+      // Without our server extension there is nothing to ask, until the page is loaded anew.
+      this._unavailable = error instanceof ServerConnection.ResponseError && error.response.status === 404;
+      throw error; // the poll slows down
+    }
+  }
+
+  /** A kernel that is not ours is asked about once, not every five seconds. */
+  private _note(id: string): void {
+    if (this._view) {
+      this._strangers.delete(id);
+    } else {
+      this._strangers.add(id);
+    }
+  }
+
+  private _show(view: IView | null): void {
+    if (this.isDisposed) {
+      return;
+    }
+    this._text.textContent = view?.text ?? '';
+    this.node.title = view?.tooltip ?? '';
+    const changed = (view === null) !== (this._view === null);
+    this._view = view;
+    if (changed) {
+      this.activeChanged.emit();
+    }
+  }
+
+  private readonly _options: LinkStatus.IOptions;
+  private readonly _poll: Poll<void>;
+  private readonly _text = document.createElement('span');
+  private readonly _strangers = new Set<string>();
+  private _panel: NotebookPanel | null = null;
+  private _view: IView | null = null;
+  private _unavailable = false;
+}
+
+export namespace LinkStatus {
+  export interface IOptions {
+    readonly tracker: INotebookTracker;
+    /** The kernelspecs, null while they are not known. */
+    readonly specs: () => KernelSpec.ISpecModels | null;
+    readonly fetch: () => Promise<IRemoteKernel[]>;
+  }
+}

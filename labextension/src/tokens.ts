@@ -1,0 +1,30 @@
+/**
+ * Ids, constants and the shape of the server's answers. Nothing here has side effects.
+ */
+
+export const PLUGIN_ID = 'jupyter-gpu-kernel:status';
+
+/** Below the server's base URL. */
+export const KERNELS_PATH = 'jupyter-gpu-kernel/api/kernels';
+
+/** A kernelspec whose metadata has this key is ours. */
+export const METADATA_KEY = 'jupyter_gpu_kernel';
+
+export type KernelState = 'starting' | 'waiting' | 'idle' | 'busy' | 'away' | 'detached' | 'ended';
+
+export type LinkState = 'up' | 'away' | 'connecting';
+
+/** One element of the answer to GET `KERNELS_PATH`. */
+export interface IRemoteKernel {
+  /** JUPYTER_GPU_KERNEL_ID: what the command line calls ID. */
+  readonly id: string;
+  /** The Jupyter server's own id of the kernel, if it has one. */
+  readonly kernel_id: string | null;
+  /** The kernelspec's name. */
+  readonly name: string;
+  readonly node: string;
+  readonly state: KernelState;
+  readonly link: LinkState;
+  /** UUIDs of the GPUs it holds. */
+  readonly gpus: readonly string[];
+}

@@ -1,0 +1,42 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { viewOf } from '../lib/view.js';
+
+const kernel = {
+  id: 'k1',
+  kernel_id: 'jupyter-1',
+  name: 'gpu2',
+  node: 'gpu2',
+  state: 'idle',
+  link: 'up',
+  gpus: ['GPU-aaaa']
+};
+
+const textOf = changes => viewOf([{ ...kernel, ...changes }], 'jupyter-1').text;
+
+test('nothing is shown for other kernels', () => {
+  assert.equal(viewOf([kernel], 'jupyter-2'), null);
+  assert.equal(viewOf([{ ...kernel, kernel_id: null }], 'jupyter-1'), null);
+  assert.equal(viewOf([], 'jupyter-1'), null);
+});
+
+test('a kernel that is well shows its node and GPUs', () => {
+  assert.equal(textOf({}), 'gpu2 (1 GPU)');
+  assert.equal(textOf({ gpus: ['GPU-aaaa', 'GPU-bbbb'] }), 'gpu2 (2 GPUs)');
+  assert.equal(textOf({ gpus: [] }), 'gpu2 (no GPU yet)');
+});
+
+test('trouble comes first', () => {
+  assert.equal(textOf({ link: 'away' }), 'gpu2: out of reach, reconnecting…');
+  assert.equal(textOf({ link: 'connecting' }), 'gpu2: connecting…');
+  assert.equal(textOf({ state: 'waiting' }), 'gpu2: waiting for a GPU');
+  assert.equal(textOf({ state: 'ended', link: 'away' }), 'gpu2: ended');
+});
+
+test('the tooltip names node, state, link and GPUs', () => {
+  const { tooltip } = viewOf([kernel], 'jupyter-1');
+  for (const word of ['gpu2', 'k1', 'idle', 'up', 'GPU-aaaa']) {
+    assert.ok(tooltip.includes(word), `${word} in ${tooltip}`);
+  }
+});
