@@ -1,0 +1,65 @@
+# One command each for what one does with a checkout. `make` lists them; .ci/run runs them all.
+
+PYTHON ?= python3
+BIN := .venv/bin
+BIN38 := .venv-py38check/bin
+
+.PHONY: help venv sshd test check labextension demo wheel clean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: .venv/installed  ## the virtual environment .venv, with everything that tests and checks need
+
+.venv/installed: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,dev]'
+	@touch $@
+
+# The last mypy that checks code for Python 3.8 needs an environment of its own.
+.venv-py38check/installed: Makefile
+	test -x $(BIN38)/python || $(PYTHON) -m venv .venv-py38check
+	$(BIN38)/python -m pip install --quiet --disable-pip-version-check mypy==1.14.1
+	@touch $@
+
+sshd:  # the tests start their own sshd, as the user who runs them, on loopback
+	@PATH="$$PATH:/usr/sbin:/usr/local/sbin:/sbin"; \
+	command -v sshd >/dev/null && exit 0; \
+	sudo=; [ "$$(id -u)" = 0 ] || sudo="sudo -n"; \
+	if command -v apt-get >/dev/null && $$sudo true 2>/dev/null; then \
+	    echo "no sshd here: installing Debian's openssh-server" && $$sudo apt-get update -qq && \
+	    $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends openssh-server; \
+	else \
+	    echo "The tests need sshd: install your system's OpenSSH server (Debian: apt-get install openssh-server)." >&2; \
+	    exit 1; \
+	fi
+
+test: .venv/installed sshd  ## all tests (ARGS="tests/wire -k cut" for some)
+	$(BIN)/python -m pytest $(ARGS)
+
+check: .venv/installed .venv-py38check/installed  ## style, types (also as Python 3.8), import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN38)/mypy --config-file= --strict --python-version 3.8 --ignore-missing-imports \
+	    --allow-subclassing-any --allow-untyped-decorators --no-warn-return-any --no-warn-unused-ignores \
+	    -p jupyter_gpu_kernel.wire -p jupyter_gpu_kernel.agent
+	$(BIN)/lint-imports --no-logo
+
+labextension: .venv/installed  ## build and test the JupyterLab side (needs Node), and link it into .venv
+	cd labextension && npm ci --no-audit --no-fund && npm run build && npm test
+	mkdir -p .venv/share/jupyter/labextensions
+	rm -rf .venv/share/jupyter/labextensions/jupyter-gpu-kernel
+	ln -s $(CURDIR)/jupyter_gpu_kernel/labextension .venv/share/jupyter/labextensions/jupyter-gpu-kernel
+
+demo: .venv/installed  ## a practice cluster on this machine, and a kernel on it (LAB=1: in JupyterLab)
+	$(BIN)/jupyter gpu-kernel demo $(if $(LAB),--lab)
+
+wheel: .venv/installed  ## dist/*.whl, with the JupyterLab side built in (needs Node)
+	rm -rf dist
+	$(BIN)/python -m build --wheel
+
+clean:  ## remove what was built, and caches; the virtual environments stay
+	rm -rf dist build jupyter_gpu_kernel/labextension labextension/lib labextension/node_modules
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find jupyter_gpu_kernel tests -name __pycache__ -prune -exec rm -rf {} +
