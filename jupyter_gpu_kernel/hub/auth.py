@@ -1,0 +1,293 @@
+"""Signing in to one hop: agent, key files, then whatever the owner must type. The host key is verified before.
+
+Secrets pass through here and stay nowhere: they come from `Asker`, go to the server or open a key, and are dropped.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import shlex
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import paramiko
+from paramiko.agent import AgentSSH
+
+from ..errors import AuthError
+from .route import Hop
+from .transport import Transport
+
+_TRIES = 3  # of one secret
+_PATIENCE = 600.0  # seconds for the owner to type; the server's own limit (usually 120) comes before
+_LOGIN = "jupyter gpu-kernel login NAME"
+
+
+class Asker(Protocol):
+    """How to ask the owner. Either may raise to give up; what it raises comes out of `connect`."""
+
+    def secret(self, hop: str, prompt: str) -> str:
+        """A password, passphrase or code; `prompt` is the server's or ours."""
+        ...
+
+    def confirm_host(self, hop: str, fingerprint: str, key_type: str) -> bool:
+        """Whether the owner knows this fingerprint ("SHA256:…") as that machine's."""
+        ...
+
+
+def sign_in(transport: Transport, hop: Hop, ask: Asker | None, timeout: float) -> None:
+    """Return when the hop has let us in. AuthError with what was tried; `timeout` (s) for each answer of the server."""
+    agent = _open_agent(hop, timeout)
+    try:
+        _Login(transport, hop, ask, timeout, agent.get_keys() if agent else ()).run()
+    finally:
+        if agent is not None:
+            agent.close()
+
+
+@dataclass
+class _Login:
+    transport: Transport
+    hop: Hop
+    ask: Asker | None
+    timeout: float
+    agent_keys: Sequence[paramiko.PKey]
+    methods: set[str] | None = None  # what the server would take next, once it said so
+    partial: bool = False  # a key was taken, and something more is wanted
+    tried: list[str] = field(default_factory=list)
+    unusable: list[str] = field(default_factory=list)  # why a key file was not used
+    remedies: list[str] = field(default_factory=list)
+
+    def run(self) -> None:
+        self.transport.auth_timeout = self.timeout
+        if self._with_keys() or self._with_none():
+            return
+        wanted = [m for m in ("keyboard-interactive", "password") if m in (self.methods or ())]
+        if not wanted or (self.remedies and not self.partial):
+            raise self._refused()
+        if self.ask is None:
+            what = "a further code or password" if self.partial else "a password or code"
+            raise AuthError(
+                f"asks for {what}, and there is nobody here to ask" + self._tried(),
+                hop=self.hop.label,
+                remedy=f"Sign in once where you can type: {_LOGIN}",
+            )
+        self._with_secrets(wanted, self.ask)
+
+    # --- keys
+
+    def _with_keys(self) -> bool:
+        for name, key in self._keys():
+            if self.methods is not None and "publickey" not in self.methods:
+                break
+            try:
+                left = self.transport.auth_publickey(self.hop.user, key)
+            except paramiko.BadAuthenticationType as error:
+                self.methods = set(error.allowed_types)
+            except paramiko.AuthenticationException:
+                self.tried.append(name)
+                self._still_there()
+            except paramiko.SSHException as error:  # an agent that will not sign
+                self._still_there(error)
+                self.unusable.append(f"{name}: {error}")
+            else:
+                if not left:
+                    return True
+                self.methods, self.partial = set(left), True
+        return False
+
+    def _keys(self) -> Iterator[tuple[str, paramiko.PKey]]:
+        """The agent's keys that the config names, key files, the agent's other keys, locked key files."""
+        held = {key.asbytes(): key for key in self.agent_keys}
+        locked: list[Path] = []
+        for file in self.hop.identity_files:
+            key = held.pop(_public_blob(file) or b"", None)
+            if key is not None:
+                yield f"{file} (in the agent)", key
+            elif file.is_file() and self._is_private(file):
+                try:
+                    yield str(file), _load(file, None)
+                except _LockedKey:
+                    locked.append(file)
+                except _UnusableKey as error:
+                    self.unusable.append(f"{file}: {error}")
+        if not self.hop.identities_only:
+            yield from (("a key of the agent", key) for key in held.values())
+        for file in locked:
+            opened = self._unlock(file)
+            if opened is not None:
+                yield str(file), opened
+
+    def _is_private(self, file: Path) -> bool:
+        """ssh's own rule: others must not be able to read a key of ours."""
+        if os.name != "posix":
+            return True
+        status = file.stat()
+        if status.st_uid != os.getuid() or not status.st_mode & 0o077:
+            return True
+        self.unusable.append(
+            f"{file} can be read by others (mode {status.st_mode & 0o777:04o}), so it was not used"
+        )
+        self.remedies.append(shlex.join(["chmod", "600", str(file)]))
+        return False
+
+    def _unlock(self, file: Path) -> paramiko.PKey | None:
+        if self.ask is None:
+            self.unusable.append(f"{file} needs its passphrase")
+            self.remedies.append(f"{shlex.join(['ssh-add', str(file)])}, or {_LOGIN}")
+            return None
+        for _ in range(_TRIES):
+            try:
+                return _load(file, self.ask.secret(self.hop.label, f"Passphrase of {file}: "))
+            except _UnusableKey:
+                continue
+        self.unusable.append(f"{file}: wrong passphrase")
+        return None
+
+    # --- what the owner types
+
+    def _with_none(self) -> bool:
+        """Ask what the server would take, if it has not said so yet. True if it wants nothing."""
+        if self.methods is None:
+            try:
+                return not self.transport.auth_none(self.hop.user)
+            except paramiko.BadAuthenticationType as error:
+                self.methods = set(error.allowed_types)
+            except paramiko.SSHException as error:
+                self._still_there(error)
+        return False
+
+    def _with_secrets(self, wanted: Sequence[str], ask: Asker) -> None:
+        self.transport.auth_timeout = _PATIENCE
+        for _ in range(_TRIES):
+            try:
+                left = self._answer(wanted[0], ask)
+            except paramiko.BadAuthenticationType as error:
+                wanted = [method for method in wanted[1:] if method in error.allowed_types]
+                if not wanted:
+                    raise self._refused() from error
+            except paramiko.AuthenticationException:
+                self.tried.append("what was typed")
+                self._still_there()
+            else:
+                if not left:
+                    return
+                wanted = [m for m in ("keyboard-interactive", "password") if m in left] or wanted
+        raise self._refused()
+
+    def _answer(self, method: str, ask: Asker) -> list[str]:
+        hop = self.hop
+        if method == "password":
+            return self.transport.auth_password(
+                hop.user, ask.secret(hop.label, f"Password of {hop.user}: "), fallback=False
+            )
+
+        def answers(title: str, instructions: str, prompts: list[tuple[str, bool]]) -> list[str]:
+            said = [text.strip() for text in (title, instructions) if text.strip()]
+            return [ask.secret(hop.label, "\n".join([*said, prompt])) for prompt, _ in prompts]
+
+        return self.transport.auth_interactive(hop.user, answers)
+
+    # --- what to say
+
+    def _still_there(self, error: Exception | None = None) -> None:
+        if not self.transport.is_active():
+            raise AuthError(
+                "ended the connection while we signed in" + self._tried(),
+                hop=self.hop.label,
+                remedy="It may have been offered too many keys: name one with -i, or set IdentitiesOnly yes.",
+            ) from error
+
+    def _tried(self) -> str:
+        parts = [f"refused: {', '.join(dict.fromkeys(self.tried))}"] if self.tried else []
+        parts += self.unusable
+        return f" ({'; '.join(parts)})" if parts else ""
+
+    def _refused(self) -> AuthError:
+        if self.remedies:
+            remedy = f"Run: {'; '.join(self.remedies)}"
+        elif self.tried:
+            remedy = "Check the user name, and that the key's public half is in ~/.ssh/authorized_keys there."
+        else:
+            remedy = "Give a key with -i, or load one into the ssh agent (ssh-add)."
+        takes = ", ".join(sorted(self.methods)) if self.methods else "nothing we have"
+        return AuthError(
+            f"does not let {self.hop.user} in{self._tried()}; it takes: {takes}",
+            hop=self.hop.label,
+            remedy=remedy,
+        )
+
+
+# --- key files and agents
+
+
+class _LockedKey(Exception):
+    """The key file needs its passphrase."""
+
+
+class _UnusableKey(Exception):
+    """The key file cannot be read, or not with this passphrase."""
+
+
+def _load(file: Path, passphrase: str | None) -> paramiko.PKey:
+    try:
+        return paramiko.PKey.from_path(file, passphrase.encode() if passphrase else None)  # type: ignore[arg-type]
+    except TypeError as error:  # cryptography's way to say that a passphrase is missing
+        raise _LockedKey from error
+    except Exception as error:  # a key of a hardware token, a damaged file: as many classes as formats
+        raise _UnusableKey(_why_unusable(file, error)) from error
+
+
+def _why_unusable(file: Path, error: Exception) -> str:
+    blob = _public_blob(file) or b""
+    if blob[4:].startswith(b"sk-"):
+        return "a key of a hardware token, which works only through the ssh agent"
+    return f"cannot be used ({error or type(error).__name__})"
+
+
+def _public_blob(file: Path) -> bytes | None:
+    """The public half, from the `.pub` file beside it (or the file itself, if that is what the config names)."""
+    for path in (Path(f"{file}.pub"), file):
+        try:
+            words = path.read_bytes()[:16384].split()
+            if len(words) > 1 and words[1].startswith(b"AAAA"):
+                return base64.b64decode(words[1])
+        except (OSError, binascii.Error):
+            continue
+    return None
+
+
+class _SocketAgent(AgentSSH):
+    """The agent behind a unix socket. paramiko's own looks only at SSH_AUTH_SOCK and waits for ever."""
+
+    def __init__(self, path: str, timeout: float) -> None:
+        super().__init__()
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(timeout)
+        try:
+            connection.connect(path)
+            self._connect(connection)  # type: ignore[attr-defined]
+        except BaseException:
+            connection.close()
+            raise
+
+    def close(self) -> None:
+        self._close()  # type: ignore[attr-defined]
+
+
+def _open_agent(hop: Hop, timeout: float) -> Any:
+    """The ssh agent, or None: an agent that is not there, or is broken, is no error while other ways are left."""
+    if hop.identity_agent == "none":
+        return None
+    try:
+        if sys.platform == "win32":
+            return paramiko.Agent()
+        path = hop.identity_agent or os.environ.get("SSH_AUTH_SOCK")
+        return _SocketAgent(path, timeout) if path else None
+    except (OSError, paramiko.SSHException):
+        return None

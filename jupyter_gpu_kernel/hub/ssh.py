@@ -1,0 +1,293 @@
+"""The way to a work node, hop by hop, and byte streams on it. With `transport` and `auth` the only user of paramiko.
+
+`connect` walks a route: reach, verify the host key, sign in, and go on through a channel of that hop. What comes out
+can run commands and open streams on the last hop. Threads only; everything has a timeout; `Connection.close` may be
+called from any thread and frees whoever reads or writes. Knows nothing of kernels, agents of ours or kernelspecs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import paramiko
+
+from ..errors import ConnectError, RouteError
+from . import hostkeys
+from .auth import Asker, sign_in
+from .connection import Completed, Connection, Stream
+from .route import Hop
+from .transport import WINDOW, JumpSocket, Transport
+
+__all__ = ["Asker", "Completed", "Connection", "Stream", "connect"]
+
+Progress = Callable[[str, str], None]
+_KEEP = 20  # seconds without an answer until the system gives up a dead TCP connection
+_RETRIES = 6
+
+
+class _Clock:
+    """The time left for the whole way; stands still while the owner types."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._end = time.monotonic() + seconds
+
+    def left(self, most: float | None = None) -> float:
+        """Seconds, never less than a moment: whoever waits that long finds out by himself that time is up."""
+        left = max(self._end - time.monotonic(), 0.05)
+        return left if most is None else min(left, most)
+
+    @property
+    def over(self) -> bool:
+        return time.monotonic() >= self._end
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._end += time.monotonic() - since
+
+
+class _PatientAsker:
+    """An asker whose thinking time is not counted."""
+
+    def __init__(self, ask: Asker, clock: _Clock) -> None:
+        self._ask, self._clock = ask, clock
+
+    def secret(self, hop: str, prompt: str) -> str:
+        with self._clock.stopped():
+            return self._ask.secret(hop, prompt)
+
+    def confirm_host(self, hop: str, fingerprint: str, key_type: str) -> bool:
+        with self._clock.stopped():
+            return self._ask.confirm_host(hop, fingerprint, key_type)
+
+
+def connect(
+    route: Sequence[Hop],
+    *,
+    ask: Asker | None,
+    progress: Progress = lambda hop, step: None,
+    timeout: float = 25.0,
+    trust_file: Path,
+) -> Connection:
+    """Go the whole route. ConnectError, HostKeyError or AuthError name the hop that stopped us.
+
+    `timeout` (s) is for all hops together, without the time the owner takes to answer. Without `ask` nobody is asked:
+    unknown hosts and password prompts are errors. Host keys the owner accepts are appended to `trust_file`.
+    """
+    if not route or any(hop.kind != "ssh" for hop in route):
+        raise RouteError("this route is not made of SSH hops", hop=route[0].label if route else "")
+    clock = _Clock(timeout)
+    walk = _Walk(clock, _PatientAsker(ask, clock) if ask else None, progress, trust_file)
+    try:
+        for hop in route:
+            walk.step_to(hop)
+    except BaseException:
+        walk.connection.close()
+        raise
+    return walk.connection
+
+
+class _Walk:
+    """One `connect` under way. `connection` grows by a transport per hop."""
+
+    def __init__(self, clock: _Clock, ask: Asker | None, progress: Progress, trust_file: Path) -> None:
+        self.clock, self.ask, self.progress, self.trust_file = clock, ask, progress, trust_file
+        self.connection = Connection()
+
+    def step_to(self, hop: Hop) -> None:
+        """From the hop before (or from here) to `hop`."""
+        before = self.connection.last_transport
+        if before is not None:
+            self.connection.nudge()
+        entries = hostkeys.lookup(hop, self.trust_file)
+        with self._timed(hop, "reach"):
+            transport = self._reach(hop, before, hostkeys.offer(entries))
+        self.connection.add(hop.label, transport)
+        with self._timed(hop, "host key"):
+            key = transport.get_remote_server_key()
+            confirm = self.ask.confirm_host if self.ask else None
+            hostkeys.verify(hop, key.get_name(), key.asbytes(), entries, self.trust_file, confirm)
+        with self._timed(hop, "sign in"), _explained(hop, transport):
+            sign_in(transport, hop, self.ask, self.clock.left())
+
+    @contextlib.contextmanager
+    def _timed(self, hop: Hop, step: str) -> Iterator[None]:
+        self.progress(hop.label, step)
+        since = time.monotonic()
+        yield
+        self.connection.hops.append((hop.label, step, time.monotonic() - since))
+
+    def _reach(self, hop: Hop, before: Transport | None, algorithms: Sequence[str]) -> Transport:
+        """An encrypted connection. A server that hangs up before its greeting is busy: tried again, with jitter."""
+        for attempt in range(_RETRIES):
+            if attempt:
+                time.sleep(self.clock.left(random.uniform(0.1, 0.5) * 2**attempt))
+            sock = self._through(hop, before) if before else self._direct(hop)
+            transport = Transport(sock, algorithms, self.clock.left())
+            try:
+                with _explained(hop, transport):
+                    transport.start_client(timeout=self.clock.left())
+                    transport.get_remote_server_key()
+                return transport
+            except _Busy:
+                transport.close()
+            except BaseException:
+                transport.close()
+                raise
+            if self.clock.over:
+                break
+        raise ConnectError(
+            "accepts the connection, but does not greet us as an SSH server does",
+            hop=hop.label,
+            remedy="Its SSH server may be overloaded (MaxStartups) or hang: try again in a while.",
+        )
+
+    def _direct(self, hop: Hop) -> socket.socket:
+        try:
+            sock = _dial(hop.host, hop.port, self.clock.left(hop.connect_timeout))
+        except OSError as error:
+            raise _unreachable(hop, _reason(error), "") from error
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _KEEP * 1000)
+        return sock
+
+    def _through(self, hop: Hop, before: Transport) -> JumpSocket:
+        try:
+            channel = before.open_channel(
+                "direct-tcpip",
+                (hop.host, hop.port),
+                ("127.0.0.1", 0),
+                window_size=WINDOW,
+                timeout=self.clock.left(hop.connect_timeout),
+            )
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            raise self._no_way(hop, before, error) from error
+        return JumpSocket(channel)
+
+    def _no_way(self, hop: Hop, before: Transport, error: Exception) -> ConnectError:
+        jump = self.connection.labels[-1]
+        if isinstance(error, paramiko.ChannelException) and error.code == 1:
+            return ConnectError(
+                f"does not allow connections through it to {hop.label} (AllowTcpForwarding no or a PermitOpen list)",
+                hop=jump,
+                remedy=f"Ask its administrators, or go on by a command there: --via {f'ssh {hop.label}'!r}.",
+            )
+        if isinstance(error, paramiko.ChannelException):
+            return _unreachable(hop, before.refusal or error.text, jump)
+        if before.is_active():
+            return _unreachable(hop, "timed out", jump)
+        return ConnectError("the connection was lost", hop=jump, remedy="Check the network and try again.")
+
+
+# --- failures, in words
+
+
+class _Busy(Exception):
+    """The server hung up before its greeting."""
+
+
+@contextlib.contextmanager
+def _explained(hop: Hop, transport: Transport) -> Iterator[None]:
+    """Turn what paramiko raises into our errors."""
+    try:
+        yield
+    except paramiko.ssh_exception.IncompatiblePeer as error:
+        raise ConnectError(
+            f"its SSH server and we have nothing in common ({'; '.join(transport.disagreements()) or error})",
+            hop=hop.label,
+            remedy="Its administrators can allow one of ours; a transport through the system's ssh is planned.",
+        ) from error
+    except (paramiko.SSHException, OSError, EOFError) as error:
+        if str(error).startswith("Error reading SSH protocol banner"):
+            raise _Busy from error
+        cause = str(error) if isinstance(error, paramiko.SSHException) else "the connection was lost"
+        if cause == "No existing session":  # start_client returns in silence when its time is over
+            cause = "does not answer (timed out in the key exchange)"
+        raise ConnectError(cause, hop=hop.label, remedy="Check the network and try again.") from error
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, socket.gaierror):
+        return "name not known"
+    if isinstance(error, TimeoutError):
+        return "timed out"
+    return error.strerror or str(error)
+
+
+def _unreachable(hop: Hop, reason: str, jump: str) -> ConnectError:
+    """`reason` is the system's, here or on the jump host."""
+    place, where = f"{hop.host} port {hop.port}", f" from {jump}" if jump else ""
+    low = reason.lower()
+    if any(word in low for word in ("name", "nodename", "getaddrinfo", "resolution")):
+        cause = f"the name {hop.host} cannot be resolved{where}"
+        remedy = "Check the spelling" + (
+            ", or give its jump host with -J." if not jump else f"; {jump} must know it."
+        )
+    elif "refused" in low:
+        cause, remedy = (
+            f"{place} refuses the connection{where}",
+            "Is the port right, and its SSH server running?",
+        )
+    elif "timed out" in low or "timeout" in low:
+        cause = f"{place} does not answer{where} (timed out)"
+        remedy = "The machine may be down, or a firewall or missing VPN in the way."
+    elif "route" in low or "unreachable" in low:
+        cause, remedy = f"there is no route to {place}{where}", "Check the network, a VPN, or the jump hosts."
+    else:
+        cause, remedy = f"{place} cannot be reached{where}: {reason}", "Check the address and the network."
+    return ConnectError(cause, hop=hop.label, remedy=remedy)
+
+
+# --- TCP
+
+
+def _dial(host: str, port: int, timeout: float) -> socket.socket:
+    """A connected socket. The name's addresses share the time, so that one dead address does not take it all."""
+    end = time.monotonic() + timeout
+    addresses = _addresses(host, port, timeout)
+    problem: OSError = OSError(errno.EHOSTUNREACH, "No route to host")
+    for number, (family, kind, protocol, _, address) in enumerate(addresses):
+        share = max(end - time.monotonic(), 0.05) / (len(addresses) - number)
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(share)
+            sock.connect(address)
+            return sock
+        except OSError as error:
+            sock.close()
+            problem = error
+    raise problem
+
+
+def _addresses(host: str, port: int, timeout: float) -> list[tuple[int, int, int, str, tuple[str, int]]]:
+    """getaddrinfo, which knows no timeout, in a thread that is left behind if need be."""
+    found: list[list[tuple[int, int, int, str, tuple[str, int]]]] = []
+    problems: list[OSError] = []
+
+    def look_up() -> None:
+        try:
+            found.append(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))  # type: ignore[arg-type]
+        except (OSError, UnicodeError) as error:
+            problems.append(error if isinstance(error, OSError) else socket.gaierror(str(error)))
+
+    thread = threading.Thread(target=look_up, name="look up", daemon=True)
+    thread.start()
+    thread.join(timeout)
+    if problems:
+        raise problems[0]
+    if not found:
+        raise socket.gaierror(f"no answer within {timeout:.0f} s")
+    return found[0]
