@@ -1,0 +1,300 @@
+"""Judging and claiming. Judging is pure; claims take real leases on GPUs that exist nowhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import uuid
+from typing import Any, Dict, Iterator, List, Optional, Union
+
+import pytest
+
+from jupyter_gpu_kernel.agent.claim import Claim, Sample, Taken, Waiting
+from jupyter_gpu_kernel.agent.gpus import (
+    Settings,
+    Verdict,
+    allowed_gpus,
+    choose,
+    in_allocation,
+    judge,
+    waiting_text,
+)
+from jupyter_gpu_kernel.agent.lease import Holder, Lease, read_leases
+from jupyter_gpu_kernel.agent.smi_csv import Gpu, Process, SmiError
+
+BOB = Process(1234, "bob", 12186, "python")
+
+
+def gpu(index: int = 0, **facts: Any) -> Gpu:
+    idle = Gpu(index, f"GPU-{index}", "A100", 81920, 1, 600, 0, "Default", "Disabled")
+    return dataclasses.replace(idle, **facts)
+
+
+def verdict(*samples: Gpu, **words: Any) -> Verdict:
+    """On one GPU, from its samples (one stands for three)."""
+    seen = list(samples) * (3 if len(samples) == 1 else 1)
+    (only,) = judge([[sample] for sample in seen], **words)
+    return only
+
+
+def test_an_idle_gpu_is_free() -> None:
+    assert verdict(gpu()) == Verdict(gpu(), True)
+    assert verdict(gpu(memory_used_mib=500, utilization=9)).free, "the display and the driver may use some"
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"processes": (BOB,)}, "bob is on it (pid 1234, python, 11.9 GiB)"),
+        ({"processes": (Process(0, "?", None, "?"),)}, "somebody is on it (pid ?, ?)"),
+        (
+            {"processes": (Process(7, "amy", 600, "jupyter"), BOB)},
+            "bob and amy are on it (pid 1234, python, 11.9 GiB, 1 more)",
+        ),
+        ({"memory_used_mib": 8000}, "7.8 GiB are used by no visible process (a ghost or a container)"),
+        ({"memory_used_mib": 400}, None),
+        ({"memory_used_mib": 401}, "401 MiB are used by no visible process (a ghost or a container)"),
+        ({"memory_used_mib": None}, "memory use is unknown ([N/A])"),
+        ({"utilization": 97}, "busy: 97 % over 3 samples, though nothing is on it"),
+        ({"utilization": 97, "memory_used_mib": 300}, "busy: 97 % over 3 samples"),
+        ({"utilization": None}, None),
+        (
+            {"utilization": None, "memory_used_mib": 300},
+            "utilization is unknown ([N/A]), and 300 MiB are used",
+        ),
+        ({"compute_mode": "Exclusive_Process"}, None),
+        ({"compute_mode": None, "mig_mode": None, "memory_reserved_mib": None}, None),
+    ],
+)
+def test_reasons(facts: Dict[str, Any], reason: Optional[str]) -> None:
+    settings = Settings(ghost_mib=400)
+    found = verdict(gpu(**facts), settings=settings)
+    assert (found.free, found.reason, found.hopeless) == (reason is None, reason or "", False)
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"compute_mode": "Prohibited"}, "compute mode Prohibited"),
+        ({"mig_mode": "Enabled"}, "MIG is on"),
+        ({"problem": "the driver has lost it"}, "the driver has lost it"),
+    ],
+)
+def test_hopeless(facts: Dict[str, Any], reason: str) -> None:
+    found = verdict(gpu(**facts))
+    assert not found.free and found.hopeless and found.reason.startswith(reason)
+
+
+def test_since_when() -> None:
+    found = verdict(gpu(processes=(BOB._replace(since=time.mktime((2031, 5, 2, 14, 2, 0, 0, 0, -1))),)))
+    assert found.reason == "bob is on it (pid 1234, python, 11.9 GiB, since May 02 14:02)"
+
+
+def test_one_quiet_sample_proves_nothing() -> None:
+    assert verdict(gpu(), gpu()).reason == "being watched: 2 samples of 3"
+    assert verdict(gpu(utilization=80), gpu(), gpu(utilization=3)).reason.startswith(
+        "busy: 80 % over 3 samples"
+    )
+    assert verdict(gpu(utilization=80), gpu(), gpu(), gpu()).free, "only the last three count"
+    left = verdict(gpu(), gpu(processes=(BOB,)), gpu())
+    assert left.reason == "a moment ago: bob is on it (pid 1234, python, 11.9 GiB)"
+    assert judge([]) == []
+
+
+def test_leases_of_others() -> None:
+    alice = Holder("alice", 99, "ab12", 5.0)
+    found = verdict(gpu(), leases={"GPU-0": alice})
+    assert (found.free, found.reason) == (False, "leased by alice (kernel ab12, pid 99)")
+    assert found.to_json()["lease"] == {"user": "alice", "pid": 99, "id": "ab12", "since": 5.0}
+    assert verdict(gpu(), leases={"GPU-1": alice}).free
+
+
+@pytest.mark.parametrize(
+    ("environ", "allowed", "given"),
+    [
+        ({}, None, False),
+        ({"CUDA_VISIBLE_DEVICES": "1, 0"}, ["1", "0"], False),
+        ({"CUDA_VISIBLE_DEVICES": ""}, [], False),
+        ({"CUDA_VISIBLE_DEVICES": "2,-1,0", "PBS_JOBID": "7"}, ["2"], True),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-1,MIG-2", "SLURM_JOB_ID": "7"}, ["GPU-1", "MIG-2"], True),
+        ({"CUDA_VISIBLE_DEVICES": "NoDevFiles", "LSB_JOBID": "7"}, [], True),
+        ({"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "gpu1"}, [], False),
+        ({"SLURM_JOB_ID": "7"}, None, False),
+    ],
+)
+def test_what_the_environment_allows(
+    environ: Dict[str, str], allowed: Optional[List[str]], given: bool
+) -> None:
+    assert (allowed_gpus(environ), in_allocation(environ)) == (allowed, given)
+
+
+def test_only_the_allowed_are_taken() -> None:
+    for allowed in (["1"], ["GPU-1"], ["GPU-1", "MIG-7"]):
+        found = judge([[gpu(0), gpu(1)]] * 3, allowed=allowed)
+        assert [one.free for one in found] == [False, True]
+        assert found[0].hopeless and found[0].reason.startswith("not in the allocation")
+    assert not any(one.free for one in judge([[gpu(0), gpu(1)]] * 3, allowed=[]))
+
+
+def test_choosing() -> None:
+    found = judge([[gpu(2), gpu(0, utilization=50), gpu(1)]] * 3)
+    assert choose(found, 1) == [gpu(1)]
+    assert choose(found, 2) == [gpu(1), gpu(2)]
+    assert choose(found, 3) is None
+
+
+def test_the_text_of_a_waiting_cell() -> None:
+    text = waiting_text(judge([[gpu(0, processes=(BOB,)), gpu(1)]] * 3), 2, "gpu2", ahead=1)
+    assert text.split("\n") == [
+        "Waiting for 2 GPUs on gpu2. They are taken together or not at all. 1 of your kernels is ahead. "
+        "Interrupt the kernel to stop waiting.",
+        "  GPU 0 (A100): bob is on it (pid 1234, python, 11.9 GiB)",
+        "  GPU 1 (A100): free",
+    ]
+
+
+class Node:
+    """GPUs that exist nowhere, their leases as they are."""
+
+    def __init__(self) -> None:
+        self.tag = uuid.uuid4()
+        self.gpus = [gpu(index, uuid=f"GPU-{self.tag}-{index}") for index in range(2)]
+        self.taken: List[Lease] = []
+
+    def say(self, index: int, **facts: Any) -> None:
+        self.gpus[index] = dataclasses.replace(self.gpus[index], **facts)
+
+    def sample(self) -> Sample:
+        return Sample(time.monotonic(), list(self.gpus), self.leases())
+
+    def leases(self) -> Dict[str, Holder]:
+        return read_leases([one.uuid for one in self.gpus], timeout=0.01)
+
+    def settle(self, claim: Claim) -> Union[Taken, Waiting]:
+        """Samples until the GPUs are taken, or nothing new can come of more."""
+        for _ in range(5):
+            outcome = claim.step(self.sample())
+            if isinstance(outcome, Taken):
+                self.taken += outcome.leases
+                break
+        return outcome
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    made = Node()
+    yield made
+    for lease in made.taken:
+        lease.release()
+
+
+def claim(count: int = 1, **words: Any) -> Claim:
+    return Claim(count, {"id": "t"}, **words)
+
+
+def test_a_claim_takes_the_first_free_gpu(node: Node) -> None:
+    node.say(0, processes=(BOB,))
+    mine = claim()
+    first = mine.step(node.sample())
+    assert isinstance(first, Waiting) and 0 < first.pause <= Settings().interval
+    assert "being watched" in first.text and not node.leases()
+    mine.step(node.sample())
+    leased = mine.step(node.sample())
+    assert isinstance(leased, Waiting) and leased.pause == 0 and list(node.leases()) == [node.gpus[1].uuid]
+    taken = mine.step(node.sample())
+    assert isinstance(taken, Taken) and taken.gpus == [node.gpus[1]]
+    node.taken += taken.leases
+    mine.release()
+    assert list(node.leases()) == [node.gpus[1].uuid], "what is taken is the caller's"
+
+
+def test_samples_at_hand_decide_at_once_but_are_confirmed_by_a_new_one(node: Node) -> None:
+    mine = claim()
+    assert mine.pause() == 0
+    for _ in range(3):
+        mine.watch(node.sample())
+        assert mine.pause() <= Settings().interval
+    assert mine.watched and not node.leases()
+    assert isinstance(mine.decide(), Waiting) and node.leases()
+    assert isinstance(mine.decide(), Waiting), "no sample since the lease"
+    assert isinstance(node.settle(mine), Taken)
+
+
+def test_old_samples_say_nothing(node: Node) -> None:
+    mine = claim()
+    for _ in range(3):
+        mine.watch(node.sample()._replace(time=time.monotonic() - 61))
+    outcome = mine.decide()
+    assert not mine.watched and isinstance(outcome, Waiting) and outcome.pause == 0 and not node.leases()
+
+
+def test_somebody_was_quicker_without_a_lease(node: Node) -> None:
+    mine = claim()
+    for _ in range(3):
+        mine.step(node.sample())
+    assert list(node.leases()) == [node.gpus[0].uuid]
+    node.say(0, processes=(BOB,))
+    outcome = mine.step(node.sample())
+    assert isinstance(outcome, Waiting) and "bob is on it" in outcome.text and not node.leases()
+    taken = node.settle(mine)
+    assert isinstance(taken, Taken) and taken.gpus[0].index == 1
+
+
+def test_two_claims_share_the_node(node: Node) -> None:
+    assert isinstance(node.settle(claim()), Taken)
+    assert isinstance(node.settle(claim()), Taken)
+    third = claim()
+    outcome = node.settle(third)
+    assert isinstance(outcome, Waiting) and outcome.text.count("leased by") == 2
+    assert Settings().wait[0] <= outcome.pause <= Settings().wait[1]
+    node.taken.pop().release()
+    assert isinstance(node.settle(third), Taken)
+
+
+def test_never_a_part(node: Node) -> None:
+    node.say(0, processes=(BOB,))
+    both = claim(2)
+    assert isinstance(node.settle(both), Waiting) and not node.leases()
+    node.say(0, processes=())
+    taken = node.settle(both)
+    assert isinstance(taken, Taken) and len(taken.leases) == 2
+
+
+def test_a_lease_is_lost_between_sample_and_lease(node: Node) -> None:
+    mine = claim(2)
+    samples = [node.sample() for _ in range(3)]
+    other = Lease.take(node.gpus[1].uuid, {})
+    assert other is not None
+    node.taken.append(other)
+    for sample in samples:
+        outcome = mine.step(sample)
+    assert isinstance(outcome, Waiting) and list(node.leases()) == [node.gpus[1].uuid]
+
+
+def test_giving_up_holds_nothing(node: Node) -> None:
+    mine = claim()
+    for _ in range(3):
+        mine.step(node.sample())
+    assert node.leases()
+    mine.release()
+    assert not node.leases()
+
+
+def test_asking_for_what_is_not_there_is_refused_at_once(node: Node) -> None:
+    node.say(1, mig_mode="Enabled")
+    with pytest.raises(SmiError, match="2 GPUs asked for, but this node has 1 that we may use") as caught:
+        claim(2).step(node.sample())
+    assert caught.value.code == "few" and "MIG is on" in str(caught.value) and "--gpus" in caught.value.remedy
+    with pytest.raises(SmiError, match="has none that we may use"):
+        claim(allowed=[]).step(node.sample())
+
+
+def test_a_refusal_gives_back_what_was_held(node: Node) -> None:
+    mine = claim(2)
+    for _ in range(3):
+        mine.step(node.sample())
+    assert len(node.leases()) == 2
+    node.say(1, problem="the driver has lost it")
+    with pytest.raises(SmiError, match="lost"):
+        mine.step(node.sample())
+    assert not node.leases()

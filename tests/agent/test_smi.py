@@ -1,0 +1,210 @@
+"""Reading nvidia-smi: an executable of that name on PATH says what a file says."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import select
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List
+
+import pytest
+
+from jupyter_gpu_kernel.agent.claim import Sampler
+from jupyter_gpu_kernel.agent.smi import Smi, read_gpus
+from jupyter_gpu_kernel.agent.smi_csv import SmiError, parse
+
+PROGRAMS = Path(__file__).parents[1] / "programs"
+UUID = "GPU-00000000-0000-0000-0000-%012d"
+State = Callable[..., None]
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> State:
+    """A node with the practice nvidia-smi; `state(gpus=[…])` says what it answers from now on."""
+    path = tmp_path / "state.json"
+    folders = [str(PROGRAMS), os.path.dirname(sys.executable), os.environ["PATH"]]
+    monkeypatch.setenv("PATH", os.pathsep.join(folders))
+    monkeypatch.setenv("FAKE_NVIDIA_STATE", str(path))
+
+    def say(**words: Any) -> None:
+        fresh = tmp_path / "state.new"
+        fresh.write_text(json.dumps(dict(words, log=str(tmp_path / "calls"))))
+        fresh.replace(path)
+
+    return say
+
+
+def calls(tmp_path: Path) -> List[Any]:
+    return [json.loads(line) for line in (tmp_path / "calls").read_text().splitlines()]
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_reads_fields_and_owners(state: State) -> None:
+    mine = {"pid": os.getpid(), "memory": 500, "name": "/opt/a b/python3.8"}
+    gone = {"pid": 2**22 + 1, "memory": "[N/A]", "name": "[Not Found]"}
+    state(
+        gpus=[{"utilization": 7, "processes": [mine, gone]}, {"mig": "Enabled", "compute_mode": "Prohibited"}]
+    )
+    first, second = read_gpus(30)
+    assert (first.index, first.uuid, first.utilization) == (0, UUID % 0, 7)
+    assert (first.memory_total_mib, first.memory_used_mib, first.memory_reserved_mib) == (81920, 501, 600)
+    assert (second.compute_mode, second.mig_mode, second.processes) == ("Prohibited", "Enabled", ())
+    ours, theirs = first.processes
+    assert (ours.user, ours.memory_mib, ours.name) == (getpass.getuser(), 500, "python3.8")
+    assert ours.since is not None and 0 < time.time() - ours.since < 86400
+    assert (theirs.user, theirs.memory_mib, theirs.name, theirs.since) == ("?", None, "?", None)
+
+
+@pytest.mark.parametrize(
+    "word", ["[N/A]", "[Not Supported]", "[Insufficient Permissions]", "ERR!", "12 MiB", ""]
+)
+def test_unknown_is_none_and_never_zero(state: State, word: str) -> None:
+    state(gpus=[{"memory_used": word, "utilization": word, "memory_total": word, "memory_reserved": word}])
+    (gpu,) = read_gpus(30)
+    assert (gpu.memory_used_mib, gpu.utilization, gpu.memory_total_mib, gpu.memory_reserved_mib) == (
+        None,
+    ) * 4
+
+
+def test_names_of_others_do_no_harm(state: State) -> None:
+    name = "x, 99\n\x1b[31mGPU-evil, 5, y, 1"
+    state(gpus=[{"name": "Quadro, big", "processes": [{"pid": 5, "memory": 9, "name": name}]}])
+    (gpu,) = read_gpus(30)
+    assert gpu.name == "Quadro, big"
+    assert [process.pid for process in gpu.processes] == [5]
+    assert gpu.processes[0].name.isprintable()
+
+
+def test_an_old_driver_lacks_fields(state: State, tmp_path: Path) -> None:
+    state(gpus=[{}], missing=["memory.reserved", "mig.mode.current"])
+    smi = Smi()
+    (gpu,) = smi.read(30)
+    assert (gpu.memory_reserved_mib, gpu.mig_mode, gpu.memory_used_mib) == (None, None, 1)
+    before = len(calls(tmp_path))
+    smi.read(30)
+    assert len(calls(tmp_path)) == before + 2, "what it lacks is asked once"
+
+
+def test_a_lost_gpu_does_not_hide_the_others(state: State) -> None:
+    process = {"pid": 1, "memory": 5}
+    state(gpus=[{}, {"lost": True}, {"processes": [process]}])
+    first, lost, third = Smi().read(30)
+    assert [gpu.problem for gpu in (first, third)] == ["", ""]
+    assert lost.index == 1 and "lost" in lost.problem and lost.memory_used_mib is None
+    assert [process.pid for process in third.processes] == [1]
+
+
+def test_all_gpus_lost(state: State) -> None:
+    state(gpus=[{"lost": True}])
+    with pytest.raises(SmiError, match="lost") as caught:
+        read_gpus(30)
+    assert caught.value.code == "driver"
+
+
+@pytest.mark.parametrize(
+    ("mode", "code", "words"),
+    [
+        ("mismatch", "driver", "version mismatch"),
+        ("nocomm", "driver", "couldn't communicate"),
+        ("nodev", "none", "no GPU"),
+        ("garbage", "driver", "do not understand: Segmentation fault, nearly"),
+    ],
+)
+def test_a_broken_driver_is_told(state: State, mode: str, code: str, words: str) -> None:
+    state(mode=mode)
+    with pytest.raises(SmiError, match=words) as caught:
+        read_gpus(30)
+    assert caught.value.code == code
+    assert "--gpus 0" in caught.value.remedy
+
+
+def test_no_nvidia_smi(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SmiError, match="no nvidia-smi on this node") as caught:
+        read_gpus(30)
+    assert caught.value.code == "absent"
+    assert "--gpus 0" in caught.value.remedy
+
+
+def test_a_program_that_cannot_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "nvidia-smi").write_text("#!/no/such/interpreter\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SmiError, match="cannot be run"):
+        read_gpus(30)
+
+
+def test_a_hanging_nvidia_smi_is_killed_and_told(state: State, tmp_path: Path) -> None:
+    state(mode="hang")
+    smi = Smi()
+    with pytest.raises(SmiError, match="does not answer") as caught:
+        smi.read(1.5)
+    assert caught.value.code == "hang"
+    assert calls(tmp_path) and not any(alive(pid) for pid, _ in calls(tmp_path))
+    state(gpus=[{}])
+    assert len(smi.read(30)) == 1, "it works again as soon as nvidia-smi does"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["No devices", "0, GPU-a, 1", "x, GPU-a, 1, 2, 3, Default, 4, Disabled, A", "0, [N/A]" + ", 1" * 7],
+)
+def test_only_the_expected_csv_is_read(text: str) -> None:
+    with pytest.raises(SmiError, match="do not understand"):
+        parse(text, "")
+
+
+def test_processes_that_cannot_be_read_are_not_no_processes() -> None:
+    row = "0, GPU-a, 1, 2, 3, Default, 4, Disabled, A"
+    assert parse(row, "")[0].processes == ()
+    with pytest.raises(SmiError, match="do not understand"):
+        parse(row, "Failed to initialize NVML: Unknown Error")
+    assert [process.pid for process in parse(row, "GPU-a, [N/A], x, 5")[0].processes] == [0]
+
+
+def wait_for(sampler: Sampler) -> Any:
+    assert select.select([sampler], [], [], 60)[0], "no sample came"
+    return sampler.result()
+
+
+def test_the_sampler_never_blocks(state: State) -> None:
+    state(gpus=[{}], delay=0.3)
+    sampler = Sampler()
+    sampler.start()
+    sampler.start()
+    assert sampler.result() is None
+    assert [gpu.uuid for gpu in wait_for(sampler).gpus] == [UUID % 0]
+    assert select.select([sampler], [], [], 0)[0] == []
+    assert sampler.result() is None
+    state(mode="nodev")
+    sampler.start()
+    with pytest.raises(SmiError, match="no GPU"):
+        wait_for(sampler)
+    state(gpus=[{}, {}])
+    sampler.start()
+    assert len(wait_for(sampler).gpus) == 2
+    sampler.close()
+
+
+def test_closing_the_sampler_ends_a_hanging_nvidia_smi(state: State, tmp_path: Path) -> None:
+    state(mode="hang")
+    sampler = Sampler(timeout=600)
+    sampler.start()
+    for _ in range(3000):
+        if (tmp_path / "calls").exists() and len(calls(tmp_path)) == 2:
+            break
+        select.select([], [], [], 0.01)
+    sampler.close()
+    started: Dict[int, Any] = dict(calls(tmp_path))
+    assert len(started) == 2 and not any(map(alive, started))
