@@ -1,0 +1,77 @@
+"""The agent's verbs: attach | serve ID | ipykernel …; and its exit codes, which the local side turns into advice.
+
+Run from its zip, which lies in the agent's folder; from a checkout JUPYTER_GPU_KERNEL_ROOT names the folder.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Callable, List
+
+from .daemon import detach
+from .places import PlaceError, Root
+
+USAGE = 2
+OLD_PYTHON = 91
+NO_ZMQ = 92
+NO_PLACE = 93
+
+
+def main(argv: List[str]) -> int:
+    """Runs a verb; returns the exit code."""
+    if sys.version_info < (3, 8):
+        sys.stderr.write("Python %d.%d is too old: 3.8 or newer is needed\n" % sys.version_info[:2])
+        return OLD_PYTHON
+    verb, rest = (argv[0], argv[1:]) if argv else ("", [])
+    if verb == "ipykernel":
+        from .ipykernel_main import main as run_kernel
+
+        run_kernel(rest)
+        return 0
+    try:
+        root = Root(_root())
+        if verb == "attach":
+            from .attach import main as run_attach
+
+            return run_attach(root)
+        if verb == "serve" and len(rest) == 1:
+            return _serve(root, rest[0])
+    except PlaceError as error:
+        sys.stderr.write(f"{error}\n")
+        return NO_PLACE
+    sys.stderr.write("usage: agent attach | serve ID | ipykernel ARGUMENTS\n")
+    return USAGE
+
+
+def _root() -> Path:
+    program = os.path.abspath(sys.argv[0])
+    if program.endswith(".pyz"):
+        return Path(program).parent
+    return Path(os.environ["JUPYTER_GPU_KERNEL_ROOT"])
+
+
+def _serve(root: "Root", kernel_id: str) -> int:
+    """Starts the keeper detached; returns once its door is open, or with its error on stderr."""
+    if importlib.util.find_spec("zmq") is None or importlib.util.find_spec("ipykernel") is None:
+        sys.stderr.write(f"{sys.executable} lacks pyzmq or ipykernel\n")
+        return NO_ZMQ
+    path = root.kernel(kernel_id) / "settings"
+    settings = json.loads(path.read_text())
+    path.unlink()  # it may hold what is nobody else's business
+
+    def keep(begun: Callable[[], None]) -> None:
+        from .keeper import Keeper
+
+        keeper = Keeper(root, settings)
+        begun()
+        keeper.run()
+
+    return detach(keep, root.kernel(kernel_id) / "log")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

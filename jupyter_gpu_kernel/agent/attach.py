@@ -1,0 +1,139 @@
+"""One connection's attach process: stdio to the hub, unix sockets to the keepers, frames routed between them.
+
+It holds nothing: when it dies, keepers keep and hubs resume. It starts keepers, asks them, and answers requests.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import sys
+import threading
+import time
+from typing import Any, Dict, Optional
+
+from ..wire.frames import CHUNK, MAGIC, Frame, FrameError, FrameReader, Kind, json_frame
+from .office import Office, Refused
+from .places import Root
+
+SILENCE = 60.0
+"""Seconds without a word from the hub (it pings every few) after which this process is a leftover of a dead link."""
+
+
+class Attachment:
+    """One keeper's socket, under the number the hub gave it."""
+
+    def __init__(self, number: int, sock: socket.socket) -> None:
+        self.number = number
+        self.sock = sock
+        self.reader = FrameReader(greeting=False)
+
+
+class Attach:
+    """`run()` until the hub hangs up."""
+
+    def __init__(self, root: Root, stdin: int = 0, stdout: int = 1) -> None:
+        self.office = Office(root)
+        self._stdin = stdin
+        self._stdout = stdout
+        self._write_lock = threading.Lock()
+        self._selector = selectors.DefaultSelector()
+        self._attachments: Dict[int, Attachment] = {}
+        self._heard = time.monotonic()
+
+    def run(self) -> None:
+        """Greets, then routes; returns at the end of stdin or after a long silence."""
+        self._write(MAGIC)
+        reader = FrameReader(greeting=False)
+        self._selector.register(self._stdin, selectors.EVENT_READ, None)
+        while time.monotonic() - self._heard < SILENCE:
+            for key, _ in self._selector.select(1.0):
+                if key.data is not None:
+                    self._from_keeper(key.data)
+                    continue
+                data = os.read(self._stdin, 4 * CHUNK)
+                if not data:
+                    return
+                self._heard = time.monotonic()
+                for frame in reader.feed(data):
+                    self._from_hub(frame)
+
+    def _from_hub(self, frame: Frame) -> None:
+        if frame.kind is Kind.PING:
+            self._write(Frame(Kind.PONG, number=frame.number).encode())
+        elif frame.kind is Kind.REQUEST:
+            threading.Thread(target=self._answer, args=(frame,), daemon=True).start()
+        elif frame.kind is Kind.CLOSE:
+            self._drop(frame.attachment)
+        else:
+            attachment = self._attachments.get(frame.attachment)
+            if attachment is None:
+                return self._closed(frame.attachment, "no such attachment")
+            try:
+                attachment.sock.sendall(frame.encode())
+            except OSError as error:
+                self._drop(frame.attachment, str(error))
+
+    def _from_keeper(self, attachment: Attachment) -> None:
+        try:
+            data = attachment.sock.recv(2 * CHUNK)
+            frames = attachment.reader.feed(data)
+        except (OSError, FrameError) as error:
+            return self._drop(attachment.number, str(error))
+        if not data:
+            return self._drop(attachment.number, "the keeper hung up")
+        self._write(b"".join(frame._replace(attachment=attachment.number).encode() for frame in frames))
+
+    def _answer(self, frame: Frame) -> None:
+        """On a thread of its own: starting a keeper or asking nvidia-smi takes a while."""
+        try:
+            request = frame.json()
+            if request.get("do") == "open":
+                sock = self.office.open(str(request["kernel"]), request.get("create"))
+                self._add(Attachment(int(request["attachment"]), sock))
+                answer: Dict[str, Any] = {"ok": True}
+            else:
+                answer = self.office.answer(request)
+        except Refused as error:
+            answer = {"error": {"code": error.code, "text": str(error)}}
+        except Exception as error:  # the hub must learn of it, and the other kernels must not
+            answer = {"error": {"code": "fault", "text": f"{type(error).__name__}: {error}"}}
+        self._write(json_frame(Kind.REPLY, answer, number=frame.number).encode())
+
+    def _add(self, attachment: Attachment) -> None:
+        """The hub speaks on it only after our reply, so nothing can come before this."""
+        self._drop(attachment.number)
+        self._attachments[attachment.number] = attachment
+        self._selector.register(attachment.sock, selectors.EVENT_READ, attachment)
+
+    def _drop(self, number: int, reason: Optional[str] = None) -> None:
+        attachment = self._attachments.pop(number, None)
+        if attachment is None:
+            return
+        self._selector.unregister(attachment.sock)
+        attachment.sock.close()
+        if reason is not None:
+            self._closed(number, reason)
+
+    def _closed(self, number: int, reason: str) -> None:
+        self._write(json_frame(Kind.CLOSE, {"reason": reason}, attachment=number).encode())
+
+    def _write(self, data: bytes) -> None:
+        with self._write_lock:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(self._stdout, view) :]
+
+
+def main(root: Root) -> int:
+    """Runs one attach process on stdin and stdout. A stray SIGTERM does not end it: the hub hanging up does."""
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, lambda number, frame: None)
+    sys.stdout.flush()
+    try:
+        Attach(root).run()
+    except BrokenPipeError:
+        return 0
+    return 0

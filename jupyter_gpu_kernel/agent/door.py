@@ -1,0 +1,172 @@
+"""The keeper's door: a unix socket in its 0700 folder, where attach processes come in and speak frames.
+
+One of them at a time has the attachment (the newest: an older one may hang on a dead link); any may ask a REQUEST.
+This file knows frames and the wire's connection, nothing of kernels.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any, Callable, Dict, Optional
+
+import zmq
+
+from ..wire.connection import Connection, ProtocolError, State
+from ..wire.frames import CHUNK, FrameError, FrameReader, Kind, json_frame
+from ..wire.messages import Lane, Message, MessageError
+from .loop import Loop
+
+OnMessage = Callable[[Message], None]
+OnRequest = Callable[[Dict[str, Any]], Dict[str, Any]]
+
+
+class Visitor:
+    """One accepted socket: reads frames, writes what is due, never blocks."""
+
+    def __init__(self, door: "Door", sock: socket.socket) -> None:
+        self.sock = sock
+        self.pending = bytearray()
+        self._door = door
+        self._reader = FrameReader(greeting=False)
+        self._writing = False
+        sock.setblocking(False)
+        door.loop.watch(sock.fileno(), self._ready)
+
+    def _ready(self, events: int) -> None:
+        try:
+            if events & (zmq.POLLIN | zmq.POLLERR):
+                data = self.sock.recv(256 * 1024)
+                if not data:
+                    return self._door.left(self)
+                for frame in self._reader.feed(data):
+                    self._door.frame(self, frame)
+            self.flush()
+        except (BlockingIOError, InterruptedError):
+            return
+        except (OSError, FrameError, ProtocolError, MessageError):
+            self._door.left(self)  # the hub comes back and resumes
+
+    def flush(self) -> None:
+        """Writes what the socket takes; what is left waits until it is writable."""
+        if self.sock.fileno() < 0:
+            return
+        while True:
+            if len(self.pending) < CHUNK:
+                self.pending += self._door.due(self)
+            if not self.pending:
+                break
+            try:
+                sent = self.sock.send(self.pending)
+            except (BlockingIOError, InterruptedError):
+                break
+            del self.pending[:sent]
+        if bool(self.pending) != self._writing:
+            self._writing = not self._writing
+            events = zmq.POLLIN | zmq.POLLOUT if self._writing else zmq.POLLIN
+            self._door.loop.watch(self.sock.fileno(), self._ready, events)
+
+    def close(self) -> None:
+        """No more of this visitor."""
+        if self.sock.fileno() >= 0:
+            self._door.loop.forget(self.sock.fileno())
+            self.sock.close()
+
+
+class Door:
+    """`send` queues for whoever has, or will have, the attachment; `on_message` gets what comes from there."""
+
+    def __init__(self, loop: Loop, path: Path, on_message: OnMessage, on_request: OnRequest) -> None:
+        self.loop = loop
+        self.path = path
+        self.connection = Connection(first=False)
+        self._on_message = on_message
+        self._on_request = on_request
+        self._attached: Optional[Visitor] = None
+        self._visitors: Dict[int, Visitor] = {}
+        self._flush_due = False
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            os.unlink(str(path))
+        except FileNotFoundError:
+            pass
+        self._listener.bind(str(path))
+        self._listener.listen(16)
+        self._listener.setblocking(False)
+        loop.watch(self._listener.fileno(), self._accept)
+
+    @property
+    def attached(self) -> bool:
+        """Whether a hub is there."""
+        return self._attached is not None
+
+    def send(self, lane: Lane, message: Message) -> None:
+        """Queues a message; it is written at the end of this turn of the loop, with the others."""
+        self.connection.send(lane, message.encode())
+        self._flush_soon()
+
+    def close(self) -> None:
+        """Takes the socket away."""
+        for visitor in list(self._visitors.values()):
+            visitor.flush()
+            visitor.close()
+        self.loop.forget(self._listener.fileno())
+        self._listener.close()
+        self.path.unlink()
+
+    # -------------------------------------------------------------------------------------- visitors' calls
+
+    def frame(self, visitor: Visitor, frame: Any) -> None:
+        """A frame came in."""
+        if frame.kind is Kind.REQUEST:
+            answer = self._on_request(frame.json())
+            visitor.pending += json_frame(Kind.REPLY, answer, number=frame.number).encode()
+            return
+        if frame.kind is Kind.HELLO:
+            self._attach(visitor)
+        if visitor is not self._attached:
+            raise ProtocolError("data from one that has not said hello")
+        for data in self.connection.receive(frame):
+            self._on_message(Message.decode(data))
+
+    def due(self, visitor: Visitor) -> bytes:
+        """The next bytes for this visitor, about one chunk."""
+        if visitor is not self._attached or self.connection.state is not State.OPEN:
+            return b""
+        return b"".join(frame.encode() for frame in self.connection.outgoing(CHUNK))
+
+    def left(self, visitor: Visitor) -> None:
+        """The visitor is gone, or broke the rules."""
+        self._visitors.pop(id(visitor), None)
+        visitor.close()
+        if visitor is self._attached:
+            self._attached = None
+            self.connection.closed()
+
+    def _attach(self, visitor: Visitor) -> None:
+        if self._attached is not None and self._attached is not visitor:
+            self.left(self._attached)
+        self._attached = visitor
+        self.connection.opened()
+
+    def _accept(self, _: int) -> None:
+        try:
+            sock, _address = self._listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        visitor = Visitor(self, sock)
+        self._visitors[id(visitor)] = visitor
+
+    def _flush_soon(self) -> None:
+        if not self._flush_due:
+            self._flush_due = True
+            self.loop.later(0, self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        if self._attached is not None:
+            try:
+                self._attached.flush()
+            except OSError:
+                self.left(self._attached)

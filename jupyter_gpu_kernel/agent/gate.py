@@ -1,0 +1,103 @@
+"""The gate: user cells wait here, in line, until the kernel has its GPUs. Everything else passes.
+
+The first held cell shows what it waits for. This file makes messages; it knows neither sockets nor GPUs.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from typing import Any, Callable, Deque, Dict
+
+from ..wire.jupyter import aborted_reply, error_content, error_reply, is_user_cell
+from ..wire.messages import Channel, Message
+
+Say = Callable[[Channel, int, str, Dict[str, Any], bytes], None]
+"""say(channel, client, msg_type, content, parent header): a message in the kernel's name."""
+
+
+class Gate:
+    """`passes` is asked for every execute_request; `open` once, `give_up` at an interrupt."""
+
+    def __init__(self, say: Say, release: Callable[[Message], None], *, is_open: bool) -> None:
+        self.is_open = is_open
+        self._say = say
+        self._release = release
+        self._held: Deque[Message] = deque()
+        self._display = ""
+        self._text = ""
+
+    @property
+    def holding(self) -> bool:
+        """Whether a cell waits."""
+        return bool(self._held)
+
+    def passes(self, message: Message) -> bool:
+        """False: the gate keeps the message. A user cell opens nothing by itself: who asked looks at `holding`."""
+        if self.is_open or not is_user_cell(message.content()):
+            return True
+        self._held.append(message)
+        if len(self._held) == 1:
+            self._status(message, "busy")
+            if self._text:
+                self._display_text()
+        return False
+
+    def show(self, text: str) -> None:
+        """What the first held cell waits for; "" for nothing."""
+        if text != self._text:
+            self._text = text
+            if self._held:
+                self._display_text()
+
+    def open(self) -> None:
+        """The kernel has its GPUs: held cells go, in order."""
+        self.is_open = True
+        if self._held:
+            self._clear(self._held[0])
+        self._text = ""
+        while self._held:
+            self._release(self._held.popleft())
+
+    def give_up(self, name: str, reason: str) -> None:
+        """The first held cell ends with an error; those behind it are aborted if it asked for that."""
+        if not self._held:
+            return
+        first = self._held.popleft()
+        self._clear(first)
+        self._fail(first, name, reason)
+        if first.content().get("stop_on_error", True):
+            while self._held:
+                behind = self._held.popleft()
+                self._status(behind, "busy")
+                self._answer(behind, aborted_reply())
+        if self._held:
+            self._status(self._held[0], "busy")
+            if self._text:
+                self._display_text()
+
+    def _fail(self, message: Message, name: str, reason: str) -> None:
+        self._say(Channel.IOPUB, 0, "error", error_content(name, reason), message.parts[0])
+        self._answer(message, error_reply(name, reason))
+
+    def _answer(self, message: Message, reply: Dict[str, Any]) -> None:
+        self._say(Channel.SHELL, message.client, "execute_reply", reply, message.parts[0])
+        self._status(message, "idle")
+
+    def _status(self, message: Message, state: str) -> None:
+        self._say(Channel.IOPUB, 0, "status", {"execution_state": state}, message.parts[0])
+
+    def _display_text(self) -> None:
+        kind = "update_display_data" if self._display else "display_data"
+        self._display = self._display or uuid.uuid4().hex
+        content = {
+            "data": {"text/plain": self._text},
+            "metadata": {},
+            "transient": {"display_id": self._display},
+        }
+        self._say(Channel.IOPUB, 0, kind, content, self._held[0].parts[0])
+
+    def _clear(self, message: Message) -> None:
+        if self._display:
+            self._say(Channel.IOPUB, 0, "clear_output", {"wait": False}, message.parts[0])
+            self._display = ""

@@ -1,0 +1,206 @@
+"""The kernel's process and its sockets: start, talk, signal, reap. It knows ZMQ and signatures, nothing of the link.
+
+The kernel listens on ipc sockets in its own 0700 folder, so nobody else on the node can reach it, and signs with a
+key that never leaves the node.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import signal
+import subprocess
+import uuid
+from pathlib import Path
+from typing import Callable, Dict, List, Optional, Tuple
+
+import zmq
+
+from ..wire.messages import Channel
+from .loop import Loop
+from .places import agent_command
+
+DELIMITER = b"<IDS|MSG>"
+_PORTS = {Channel.SHELL: 1, Channel.IOPUB: 2, Channel.STDIN: 3, Channel.CONTROL: 4}
+_HEARTBEAT_PORT = 5
+_BATCH = 200
+STDERR_TAIL = 4000
+
+OnMessage = Callable[[Channel, int, Tuple[bytes, ...]], None]
+
+
+class Kernel:
+    """One ipykernel. `on_message(channel, client, parts)` for whatever it says, `on_end(returncode)` once it is gone."""
+
+    def __init__(self, loop: Loop, folder: Path, on_message: OnMessage) -> None:
+        self.folder = folder
+        self.pid = 0
+        self._loop = loop
+        self._on_message = on_message
+        self._key = uuid.uuid4().hex.encode()
+        self._process: Optional["subprocess.Popen[bytes]"] = None
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
+        self._sockets: Dict[Channel, zmq.Socket[bytes]] = {}
+
+    # -------------------------------------------------------------------------------------- process
+
+    def start(
+        self,
+        python: str,
+        env: Dict[str, str],
+        cwd: Optional[str],
+        on_ready: Callable[[], None],
+    ) -> None:
+        """Starts the process in a session of its own; `on_ready()` once its sockets are bound. OSError if it cannot be."""
+        self._write_connection_file()
+        read_fd, write_fd = os.pipe()
+        env = dict(env, JUPYTER_GPU_KERNEL_READY_FD=str(write_fd))
+        env.pop("JPY_PARENT_PID", None)
+        command = [*agent_command(python), "ipykernel", "-f", str(self.folder / "connection.json")]
+        command.append("--HistoryManager.hist_file=:memory:")
+        log = os.open(
+            str(self.folder / "stderr"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600
+        )
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=cwd, env=env,
+                pass_fds=[write_fd], start_new_session=True,
+            )  # fmt: skip
+        except BaseException:
+            os.close(read_fd)
+            raise
+        finally:
+            os.close(write_fd)
+            os.close(log)
+        self.pid = self._process.pid
+        self._loop.watch(read_fd, lambda _: self._ready(read_fd, on_ready))
+
+    def _ready(self, read_fd: int, on_ready: Callable[[], None]) -> None:
+        self._loop.forget(read_fd)
+        ready = os.read(read_fd, 1)
+        os.close(read_fd)
+        if ready:  # else it ended first: `reap` tells
+            self._connect()
+            on_ready()
+
+    def reap(self) -> Optional[int]:
+        """The return code once the process has ended (negative: a signal), else None."""
+        return None if self._process is None else self._process.poll()
+
+    def signal_group(self, number: int) -> None:
+        """Signals the kernel and its children, as far as they stayed in its process group."""
+        if self._process is None:
+            return
+        try:
+            os.killpg(self._process.pid, number)
+        except ProcessLookupError:
+            pass
+
+    def stderr_tail(self) -> str:
+        """The last lines that the process wrote before, or beside, its own output channels."""
+        try:
+            data = (self.folder / "stderr").read_bytes()[-STDERR_TAIL:]
+        except OSError:
+            return ""
+        text = data.decode("utf-8", "replace")
+        return "".join(c for c in text if c.isprintable() or c in "\n\t").strip()
+
+    def end(self) -> None:
+        """After the process has ended: takes what it still said, ends its children, closes the sockets."""
+        for channel in list(self._sockets):
+            self._receive(channel, drain=True)
+        self.signal_group(signal.SIGKILL)
+        for channel, socket in self._sockets.items():
+            self._loop.forget(socket)
+            socket.close(linger=0)
+            self._unlink(_PORTS[channel])
+        self._unlink(_HEARTBEAT_PORT)
+        self._sockets.clear()
+        self._process = None
+        self.pid = 0
+
+    # -------------------------------------------------------------------------------------- messages
+
+    def send(self, channel: Channel, client: int, parts: Tuple[bytes, ...]) -> None:
+        """One message to the kernel. The client number travels as identity: the kernel gives it back."""
+        frames = [b"%d" % client, DELIMITER, self._sign(parts[:4]), *parts]
+        self._sockets[channel].send_multipart(frames, copy=len(parts) == 4)
+
+    def _connect(self) -> None:
+        identity = uuid.uuid4().hex.encode()  # one for all: stdin must have the shell's
+        for channel, port in _PORTS.items():
+            socket = self._context.socket(zmq.SUB if channel is Channel.IOPUB else zmq.DEALER)
+            socket.linger = 0
+            socket.rcvhwm = socket.sndhwm = 0
+            if channel is Channel.IOPUB:
+                socket.subscribe(b"")
+            else:
+                socket.identity = identity
+            socket.connect("ipc://%s-%d" % (self.folder / "z", port))
+            self._sockets[channel] = socket
+            self._loop.watch(socket, lambda _, channel=channel: self._receive(channel))  # type: ignore[misc]
+
+    def _receive(self, channel: Channel, drain: bool = False) -> None:
+        socket = self._sockets[channel]
+        left = _BATCH
+        while left or drain:
+            left -= 1
+            try:
+                frames = socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._take(channel, frames)
+            if channel not in self._sockets:
+                return
+
+    def _take(self, channel: Channel, frames: List[bytes]) -> None:
+        try:
+            at = frames.index(DELIMITER)
+        except ValueError:
+            return
+        signature, parts = frames[at + 1], tuple(frames[at + 2 :])
+        if len(parts) < 4 or not hmac.compare_digest(signature, self._sign(parts[:4])):
+            return  # only processes of this very user can even reach the socket
+        client = 0
+        if channel is not Channel.IOPUB and at and frames[at - 1].isdigit():
+            client = int(frames[at - 1])
+        self._on_message(channel, client, parts)
+
+    def _sign(self, parts: Tuple[bytes, ...]) -> bytes:
+        mac = hmac.new(self._key, digestmod=hashlib.sha256)
+        for part in parts:
+            mac.update(part)
+        return mac.hexdigest().encode()
+
+    def _write_connection_file(self) -> None:
+        ports = {name + "_port": port for name, port in _names()}
+        info = dict(ports, transport="ipc", ip=str(self.folder / "z"), key=self._key.decode())
+        info.update(signature_scheme="hmac-sha256", kernel_name="")
+        path = self.folder / "connection.json"
+        fd = os.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(fd, "w") as file:
+            json.dump(info, file)
+
+    def _unlink(self, port: int) -> None:
+        try:
+            os.unlink("%s-%d" % (self.folder / "z", port))
+        except FileNotFoundError:
+            pass
+
+
+def _names() -> List[Tuple[str, int]]:
+    named = [(channel.name.lower(), port) for channel, port in _PORTS.items()]
+    return [*named, ("hb", _HEARTBEAT_PORT)]
+
+
+def describe_end(returncode: int) -> str:
+    """Why a process with this return code ended, in words."""
+    if returncode >= 0:
+        return "it exited with status %d" % returncode
+    try:
+        name = signal.Signals(-returncode).name
+    except ValueError:
+        name = "signal %d" % -returncode
+    return "it was ended by %s" % name

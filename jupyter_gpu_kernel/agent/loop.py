@@ -1,0 +1,81 @@
+"""The keeper's poll loop: sockets and descriptors with callbacks, timers. One thread, no threads to lock against.
+
+It knows nothing of kernels. (asyncio would need pyzmq's and Python's versions to agree from 3.8 on; this is all we use.)
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+from typing import Any, Callable, Dict, List, Tuple
+
+import zmq
+
+_POLL_MS = 1000
+
+
+class Timer:
+    """A callback due at a time of `time.monotonic()`; `cancel()` it at any time."""
+
+    def __init__(self, due: float, callback: Callable[[], None]) -> None:
+        self.due = due
+        self.callback = callback
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        """The callback will not be called."""
+        self.cancelled = True
+
+
+class Loop:
+    """`watch` file descriptors and zmq sockets, `later` for timers, `run` until `stop`."""
+
+    def __init__(self) -> None:
+        self._poller = zmq.Poller()
+        self._callbacks: Dict[Any, Callable[[int], None]] = {}
+        self._timers: List[Tuple[float, int, Timer]] = []
+        self._count = itertools.count()
+        self._running = False
+
+    def watch(self, source: Any, callback: Callable[[int], None], events: int = zmq.POLLIN) -> None:
+        """Calls `callback(events)` when the source (a zmq socket or an int descriptor) is ready."""
+        self._callbacks[source] = callback
+        self._poller.register(source, events)
+
+    def forget(self, source: Any) -> None:
+        """No more callbacks for this source; before it is closed."""
+        if self._callbacks.pop(source, None) is not None:
+            self._poller.unregister(source)
+
+    def later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Calls `callback()` once, in `seconds`."""
+        timer = Timer(time.monotonic() + seconds, callback)
+        heapq.heappush(self._timers, (timer.due, next(self._count), timer))
+        return timer
+
+    def run(self) -> None:
+        """Until `stop`. Whatever a callback raises ends the loop and comes out here."""
+        self._running = True
+        while self._running:
+            for source, events in self._poller.poll(self._wait_ms()):
+                callback = self._callbacks.get(source)
+                if callback is not None:
+                    callback(events)
+            self._run_timers()
+
+    def stop(self) -> None:
+        """Ends `run` after this turn."""
+        self._running = False
+
+    def _wait_ms(self) -> int:
+        if not self._timers:
+            return _POLL_MS
+        return max(0, min(_POLL_MS, int((self._timers[0][0] - time.monotonic()) * 1000) + 1))
+
+    def _run_timers(self) -> None:
+        now = time.monotonic()
+        while self._timers and self._timers[0][0] <= now:
+            timer = heapq.heappop(self._timers)[2]
+            if not timer.cancelled:
+                timer.callback()

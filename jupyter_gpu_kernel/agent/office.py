@@ -1,0 +1,176 @@
+"""What attach can be asked besides routing: open or create a kernel's keeper, list kernels, GPUs, stories.
+
+Blocking, called on threads of attach; it keeps no state of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional
+
+from ..wire.frames import FrameReader, Kind, json_frame
+from .places import Root, agent_command
+from .story import forget_old_stories, read_story
+
+KEEPER_START = 60.0
+ANSWER = 5.0
+
+
+class Refused(Exception):
+    """A request that cannot be served; `code` is one word for programs."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Office:
+    """`answer({"do": …})` → a JSON object; `open` → a connected socket."""
+
+    def __init__(self, root: Root) -> None:
+        self.root = root
+        self._doings: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]] = {
+            "list": self._list,
+            "story": self._story,
+            "stop": self._stop,
+            "gpus": self._gpus,
+        }
+
+    def answer(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """The answer, or Refused."""
+        doing = self._doings.get(str(request.get("do")))
+        if doing is None:
+            raise Refused("unknown", f"this agent knows no {request.get('do')!r}")
+        return doing(request)
+
+    def open(self, kernel_id: str, create: Optional[Dict[str, Any]]) -> socket.socket:
+        """A socket to the kernel's keeper, which is started with the settings `create` if it is not there."""
+        sock = self._connect(kernel_id)
+        if sock is None and create is not None:
+            self._start_keeper(dict(create, id=kernel_id))
+            sock = self._connect(kernel_id)
+        if sock is None:
+            raise Refused("gone", self._last_words(kernel_id))
+        return sock
+
+    # -------------------------------------------------------------------------------------- keepers
+
+    def _connect(self, kernel_id: str) -> Optional[socket.socket]:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.connect(str(self.root.kernel(kernel_id) / "keeper"))
+        except OSError:
+            sock.close()
+            return None
+        return sock
+
+    def _start_keeper(self, settings: Dict[str, Any]) -> None:
+        """Runs `serve` detached; it forks once its door is open, so its end is our signal, its stderr our message."""
+        folder = self.root.make_kernel(str(settings["id"]))
+        path = folder / "settings"
+        fd = os.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(fd, "w") as file:
+            json.dump(settings, file)
+        command = self._with_setup(settings, [*_agent(settings), "serve", str(settings["id"])])
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                cwd=self._cwd(settings), timeout=KEEPER_START,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as error:
+            shutil.rmtree(str(folder), ignore_errors=True)
+            raise Refused("keeper", f"the keeper cannot be started: {error}") from None
+        if done.returncode != 0:
+            shutil.rmtree(str(folder), ignore_errors=True)
+            text = done.stderr.decode("utf-8", "replace").strip()
+            raise Refused("keeper", text[-2000:] or f"the keeper ended with status {done.returncode}")
+
+    def _with_setup(self, settings: Dict[str, Any], command: List[str]) -> List[str]:
+        """The user's shell lines (`module load cuda`) run before, in a login shell; the command travels as arguments."""
+        lines = [str(line) for line in settings.get("setup", [])]
+        if not lines:
+            return command
+        return ["bash", "-lc", "\n".join([*lines, 'exec "$@"']), "bash", *command]
+
+    def _cwd(self, settings: Dict[str, Any]) -> str:
+        cwd = os.path.expanduser(str(settings.get("cwd") or "~"))
+        if not os.path.isdir(cwd):
+            if settings.get("cwd"):
+                raise Refused("cwd", f"there is no folder {cwd} on this node")
+            return "/"
+        return cwd
+
+    def _ask(self, kernel_id: str, request: Dict[str, Any]) -> Optional[Dict[str, Any]]:
+        """What the keeper answers; None if there is none."""
+        sock = self._connect(kernel_id)
+        if sock is None:
+            return None
+        with sock:
+            sock.settimeout(ANSWER)
+            try:
+                sock.sendall(json_frame(Kind.REQUEST, request, number=1).encode())
+                reader = FrameReader(greeting=False)
+                while True:
+                    data = sock.recv(65536)
+                    if not data:
+                        return None
+                    for frame in reader.feed(data):
+                        if frame.kind is Kind.REPLY:
+                            return frame.json()
+            except OSError:
+                return None
+
+    def _last_words(self, kernel_id: str) -> str:
+        story = read_story(self.root.story(kernel_id))
+        if not story:
+            return f"there is no kernel {kernel_id} on this node"
+        last = story[-1]
+        when = time.strftime("%H:%M:%S", time.localtime(last.get("time", 0)))
+        return f"kernel {kernel_id} is gone; last heard at {when}: {last.get('text', '')}"
+
+    # -------------------------------------------------------------------------------------- answers
+
+    def _list(self, _: Dict[str, Any]) -> Dict[str, Any]:
+        states = [self._ask(kernel_id, {"do": "status"}) for kernel_id in self.root.kernels()]
+        return {"kernels": [state for state in states if state is not None]}
+
+    def _story(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        path = self.root.story(str(request["kernel"]))
+        if not path.exists():
+            raise Refused("gone", f"no story of a kernel {request['kernel']} on this node")
+        return {"story": read_story(path)}
+
+    def _stop(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """Stops, and waits until the kernel's folder is gone: then no process, socket or lease of it is left."""
+        kernel_id = str(request["kernel"])
+        answer = self._ask(kernel_id, {"do": "stop", "why": request.get("why", "asked to")})
+        if answer is None:
+            raise Refused("gone", self._last_words(kernel_id))
+        deadline = time.monotonic() + 20
+        while self.root.kernel(kernel_id).exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return {"ok": not self.root.kernel(kernel_id).exists()}
+
+    def _gpus(self, _: Dict[str, Any]) -> Dict[str, Any]:
+        from .taking import describe_gpus
+
+        return describe_gpus()
+
+
+def _agent(settings: Dict[str, Any]) -> List[str]:
+    import sys
+
+    return agent_command(str(settings.get("python") or sys.executable))
+
+
+def tidy(root: Root) -> None:
+    """Removes stories that are too old."""
+    stories: Path = root.path / "stories"
+    if stories.is_dir():
+        forget_old_stories(stories)

@@ -1,0 +1,72 @@
+"""Where the agent keeps its things on the work node: one folder of the user's, mode 0700, on node-local storage.
+
+    <root>/agent-<hash>.pyz      the agent, one per version
+    <root>/k/<id>/               one kernel: its sockets and connection file; gone with its keeper
+    <root>/stories/<id>.jsonl    what happened to a kernel; stays for some days
+
+The shell script that installs the agent makes <root> and checks whose it is (hub/deploy.py).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import List
+
+
+class PlaceError(Exception):
+    """The folder is not ours alone, or cannot be made."""
+
+
+def agent_command(python: str) -> List[str]:
+    """How to run this very agent again with `python`: from its zip, or from its package in a checkout."""
+    program = os.path.abspath(sys.argv[0])
+    if program.endswith(".pyz"):
+        return [python, program]
+    return [python, "-m", __package__]
+
+
+def check_private(folder: Path) -> Path:
+    """`folder`, if it is a real folder of ours with mode 0700; PlaceError otherwise."""
+    info = os.lstat(str(folder))
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
+        raise PlaceError(f"{folder} belongs to somebody else")
+    if info.st_mode & 0o077:
+        os.chmod(str(folder), 0o700)
+    return folder
+
+
+class Root:
+    """The agent's folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = check_private(path)
+
+    def kernel(self, kernel_id: str) -> Path:
+        """The folder of one kernel (may not exist)."""
+        return self.path / "k" / _plain(kernel_id)
+
+    def story(self, kernel_id: str) -> Path:
+        """The story of one kernel (may not exist)."""
+        return self.path / "stories" / (_plain(kernel_id) + ".jsonl")
+
+    def kernels(self) -> List[str]:
+        """Ids of the kernels that have a folder."""
+        place = self.path / "k"
+        return sorted(entry.name for entry in place.iterdir()) if place.is_dir() else []
+
+    def make_kernel(self, kernel_id: str) -> Path:
+        """Makes the folder of one kernel, 0700."""
+        folder = self.kernel(kernel_id)
+        for parent in (self.path / "k", self.path / "stories"):
+            parent.mkdir(mode=0o700, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return folder
+
+
+def _plain(kernel_id: str) -> str:
+    if not kernel_id or not all(c.isalnum() or c == "-" for c in kernel_id):
+        raise PlaceError(f"{kernel_id!r} is no kernel id")
+    return kernel_id

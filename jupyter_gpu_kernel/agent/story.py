@@ -1,0 +1,60 @@
+"""The story of one kernel: what happened to it, one JSON object a line: {"time", "event", "text", …}.
+
+Written with one `write` a line, so that a full disk or a kill tears at most the last line; `read_story` passes
+over what is torn. Writing never raises: a story that cannot be written must not end a kernel.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any, Dict, List
+
+KEEP_DAYS = 30
+
+
+class Story:
+    """Appends to the story at `path`, and remembers whether that failed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.unwritten = 0
+
+    def tell(self, event: str, text: str, **more: Any) -> Dict[str, Any]:
+        """Adds one line; returns it."""
+        entry = dict(more, time=time.time(), event=event, text=text)
+        line = json.dumps(entry).encode() + b"\n"
+        try:
+            fd = os.open(str(self.path), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(fd, line)
+            finally:
+                os.close(fd)
+        except OSError:  # a full disk
+            self.unwritten += 1
+        return entry
+
+
+def read_story(path: Path) -> List[Dict[str, Any]]:
+    """The story's entries, oldest first; [] if there is none."""
+    entries: List[Dict[str, Any]] = []
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError:
+        return entries
+    for line in lines:
+        try:
+            entries.append(json.loads(line.decode()))
+        except ValueError:
+            continue  # torn by a full disk or a kill
+    return entries
+
+
+def forget_old_stories(folder: Path) -> None:
+    """Removes stories older than KEEP_DAYS."""
+    limit = time.time() - KEEP_DAYS * 86400
+    for entry in folder.glob("*.jsonl"):
+        if entry.stat().st_mtime < limit:
+            entry.unlink()

@@ -1,0 +1,152 @@
+"""How a keeper comes by its kernel's GPUs: samples from the kernel's start on, a claim when a cell wants them.
+
+It joins sampler, claim, line and leases to the keeper's loop; it knows no cells and no messages.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional
+
+from .claim import Claim, Sample, Sampler, Taken, Waiting, survey
+from .gpus import DEFAULTS, allowed_gpus, in_allocation
+from .lease import Lease, release_all
+from .line import Line
+from .loop import Loop
+from .smi_csv import SmiError
+
+
+class Taking:
+    """`begin` with the kernel, `want` at the first user cell; then `taken(uuids, "")` or `taken([], problem)`."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        settings: Dict[str, Any],
+        folder: Path,
+        taken: Callable[[List[str], str], None],
+        waiting: Callable[[str], None],
+    ) -> None:
+        self.count = int(settings.get("gpus", 1))
+        self.uuids: List[str] = []
+        self.done = self.count == 0
+        self.pending = False
+        self._loop = loop
+        self._taken = taken
+        self._waiting = waiting
+        self._wanted = False
+        self._leases: List[Lease] = []
+        self._sampler: Optional[Sampler] = None
+        self._line = Line(folder, str(settings["id"]))
+        allowed = allowed_gpus(os.environ)
+        if self.count and allowed is not None and in_allocation(os.environ):
+            self.uuids, self.done = allowed, True
+        self._claim = Claim(self.count, {"id": settings["id"]}, allowed=allowed, place=socket.gethostname())
+
+    def environment(self) -> Dict[str, str]:
+        """What the kernel's process is born with: its GPUs if it has them already, else none visible."""
+        return {"CUDA_VISIBLE_DEVICES": ",".join(self.uuids)}
+
+    def begin(self) -> None:
+        """The kernel starts: looks at the GPUs meanwhile, so that the first cell need not wait for samples."""
+        if not self.done and self._sampler is None:
+            self._sampler = Sampler()
+            self._loop.watch(self._sampler.fileno(), lambda _: self._sampled())
+            self._sampler.start()
+
+    def want(self) -> None:
+        """A cell waits for the GPUs. Asked again after a problem: tries again."""
+        if self.done or self._wanted:
+            return
+        self._wanted = True
+        self._line.join(self.count)
+        self.begin()
+        if self._claim.watched:
+            self._step(self._claim.decide)
+        else:
+            assert self._sampler is not None
+            self._sampler.start()
+
+    def give_up(self) -> None:
+        """No cell waits any more."""
+        self._wanted = False
+        self._claim.release()
+        self._line.leave()
+
+    def give_back(self) -> None:
+        """The kernel is gone: everything taken is free again."""
+        self.give_up()
+        self._stop_sampling()
+        for lease in self._leases:
+            self._loop.forget(lease.fileno())
+        release_all(self._leases)
+        self._leases = []
+
+    # -------------------------------------------------------------------------------------- samples
+
+    def _sampled(self) -> None:
+        assert self._sampler is not None
+        try:
+            sample = self._sampler.result()
+        except SmiError as error:
+            return self._failed(error)
+        if sample is None:
+            return
+        if self._wanted:
+            self._step(lambda: self._decide(sample))
+        else:
+            self._claim.watch(sample)
+            if not self._claim.watched:
+                self._sample_in(DEFAULTS.interval)
+
+    def _decide(self, sample: Sample) -> "Waiting | Taken":
+        self._claim.ahead = self._line.ahead()
+        return self._claim.step(sample)
+
+    def _step(self, decide: Callable[[], "Waiting | Taken"]) -> None:
+        try:
+            outcome = decide()
+        except SmiError as error:
+            return self._failed(error)
+        if isinstance(outcome, Waiting):
+            self._waiting(outcome.text)
+            return self._sample_in(outcome.pause)
+        self._leases = outcome.leases
+        self.uuids = [gpu.uuid for gpu in outcome.gpus]
+        self.done = True
+        self._line.leave()
+        self._stop_sampling()
+        for lease in self._leases:
+            self._loop.watch(lease.fileno(), lambda _, lease=lease: lease.answer())  # type: ignore[misc]
+        self._taken(self.uuids, "")
+
+    def _failed(self, error: SmiError) -> None:
+        """Before a cell wants GPUs a failure says nothing yet; then it is the cell's error."""
+        if self._wanted:
+            self.give_up()
+            self._taken([], str(error))
+
+    def _sample_in(self, seconds: float) -> None:
+        def sample() -> None:
+            if self._sampler is not None:
+                self._sampler.start()
+
+        self._loop.later(seconds, sample)
+
+    def _stop_sampling(self) -> None:
+        if self._sampler is not None:
+            self._loop.forget(self._sampler.fileno())
+            self._sampler.close()
+            self._sampler = None
+
+
+def describe_gpus() -> Dict[str, Any]:
+    """{"gpus": [as the `gpus` verb shows them]}, or {"error": {"code", "text"}}. Blocks for some samples."""
+    try:
+        verdicts = survey(allowed_gpus(os.environ))
+    except SmiError as error:
+        return {"error": {"code": error.code, "text": str(error)}}
+    node = socket.gethostname()
+    return {"gpus": [dict(verdict.to_json(), node=node) for verdict in verdicts]}

@@ -1,0 +1,138 @@
+"""One remote kernel as the hub sees it: an edge for front ends, an attachment for the link, and what the keeper told last.
+
+Messages pass through; while the link is down they wait in the connection, and what a front end must hear meanwhile
+the stand-in says. This file knows no SSH.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import AgentError, GpuKernelError, KernelStartError
+from ..wire.connection import Connection, State
+from ..wire.messages import Channel, Lane, Message, word
+from .edge import Edge
+from .link import Link
+from .standin import StandIn
+
+Watcher = Callable[[dict[str, Any]], None]
+
+
+class RemoteKernel:
+    """`state` is the keeper's last word (see `ps`), `link_state` ours: connecting, up, away, lost."""
+
+    def __init__(
+        self,
+        kernel_id: str,
+        settings: dict[str, Any],
+        connection: dict[str, Any],
+        link: Link,
+        log: logging.Logger,
+    ) -> None:
+        self.kernel_id = kernel_id
+        self.settings = settings
+        self.link = link
+        self.link_state = "connecting"
+        self.state: dict[str, Any] = {"id": kernel_id, "state": "starting", "gpus": [], "pid": 0}
+        self.error: GpuKernelError | None = None
+        self.connection = Connection(first=True)
+        self.watchers: list[Watcher] = []
+        self._log = log
+        self._create: dict[str, Any] | None = settings
+        self._standin = StandIn(self._to_front)
+        self.edge = Edge(connection, self._from_front, self._subscribed)
+        link.attach(self)
+
+    def __repr__(self) -> str:
+        return f"<RemoteKernel {self.kernel_id} {self.state['state']} link={self.link_state} {self.connection!r}>"
+
+    @property
+    def ended(self) -> bool:
+        """Whether the kernel process is gone, as far as we know."""
+        return self.state["state"] == "ended" or self.link_state == "lost"
+
+    def describe(self) -> dict[str, Any]:
+        """{…the keeper's status, "link", "hop", "error"}: JSON for faces."""
+        error = self.error.to_json() if self.error else None
+        state = dict(self.state)
+        if state["state"] in ("idle", "busy"):
+            state["state"] = self._standin.state
+        return {**state, "link": self.link_state, "hop": self.link.name, "error": error}
+
+    def command(self, do: str, **more: Any) -> None:
+        """A word to the keeper: interrupt, restart, kill, signal, stop."""
+        if do == "restart":
+            self.state = dict(self.state, state="starting")
+        self._send(Lane.URGENT, word(do=do, **more))
+
+    def close(self) -> None:
+        """Lets go of the kernel: ports and attachment. The keeper is not told anything."""
+        self.link.release(self)
+        self.edge.close()
+
+    # -------------------------------------------------------------------------------------- the link's calls
+
+    def open_request(self) -> dict[str, Any]:
+        """The settings, as long as the keeper has never been there."""
+        return {"create": self._create} if self._create is not None else {}
+
+    def attached(self) -> None:
+        """The keeper is there (again)."""
+        self._create = None
+        self._link_is("up")
+
+    def detached(self, reason: str) -> None:
+        """The link is down for a while."""
+        self._link_is("away" if self._create is None else "connecting")
+
+    def lost(self, error: GpuKernelError) -> None:
+        """The keeper is gone for good, or never came up."""
+        if not self.ended:
+            kind = KernelStartError if self._create else AgentError
+            self.error = kind(error.cause, hop=error.hop, remedy=error.remedy)
+            self.state = dict(self.state, state="ended", cause=error.cause)
+        self._link_is("lost")
+
+    def deliver(self, data: bytes) -> None:
+        """A message from the keeper."""
+        message = Message.decode(data)
+        if message.channel is Channel.KEEPER:
+            return self._keeper_says(message.content())
+        self._standin.saw(message)
+        self.edge.send(message)
+
+    def _keeper_says(self, said: dict[str, Any]) -> None:
+        if said.pop("event", None) == "state":
+            self.state = said
+            self._tell()
+
+    def _link_is(self, state: str) -> None:
+        self.link_state = state
+        self._tell()
+
+    def _tell(self) -> None:
+        event = {"event": "kernel", "kernel": self.kernel_id, **self.describe()}
+        for watcher in list(self.watchers):
+            watcher(event)
+
+    # -------------------------------------------------------------------------------------- the edge's calls
+
+    def _from_front(self, message: Message) -> None:
+        if self.connection.state is not State.OPEN and self._standin.answers(message):
+            return
+        lane = Lane.URGENT if message.channel in (Channel.CONTROL, Channel.STDIN) else Lane.ORDERED
+        self._send(lane, message)
+
+    def _send(self, lane: Lane, message: Message) -> None:
+        self.connection.send(lane, message.encode())
+        self.link.pump()
+
+    def _subscribed(self) -> None:
+        self._standin.welcome()
+
+    def _to_front(self, message: Message) -> None:
+        self.edge.send(message)
+
+

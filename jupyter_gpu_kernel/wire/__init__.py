@@ -1,0 +1,8 @@
+"""What both ends speak: frames, messages, the journal, the connection. No I/O, stdlib only, Python 3.8.
+
+The protocol number, not the build, decides compatibility: a hub serves keepers of older builds.
+"""
+
+from __future__ import annotations
+
+PROTOCOL = 1

@@ -1,0 +1,129 @@
+"""One end of an attachment: hello, numbered data, acknowledgements, resume. Bytes of frames in and out, no I/O.
+
+The hub's end says HELLO first, the keeper's end answers. A HELLO carries this end's numbering (`session`), the
+numbering it knows of the other end (`peer`) and how much of that it has (`received`). Whoever is known resumes;
+whoever is new gets everything that was never wholly acknowledged.
+"""
+
+from __future__ import annotations
+
+import enum
+import uuid
+from typing import List
+
+from . import PROTOCOL
+from .frames import Frame, Kind, json_frame
+from .journal import WINDOW, Inbox, JournalError, Outbox
+from .messages import Lane
+
+
+class ProtocolError(Exception):
+    """The other end broke the rules, or speaks a protocol that we do not."""
+
+
+class State(enum.Enum):
+    """CLOSED: no stream. GREETING: a stream, hello not yet exchanged. OPEN: data flows."""
+
+    CLOSED = "closed"
+    GREETING = "greeting"
+    OPEN = "open"
+
+
+class Connection:
+    """`first`: this end says hello first (the hub's). Survives any number of streams, one at a time."""
+
+    def __init__(self, *, first: bool, attachment: int = 0, window: int = WINDOW) -> None:
+        self.first = first
+        self.attachment = attachment
+        self.state = State.CLOSED
+        self.outbox = Outbox(window)
+        self._inbox = Inbox()
+        self._session = uuid.uuid4().hex
+        self._peer = ""
+        self._hello_due = False
+        self._acknowledged = 0
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.state.value} received={self._inbox.received} {self.outbox!r}>"
+
+    def opened(self, attachment: int = 0) -> None:
+        """There is a new stream."""
+        self.attachment = attachment
+        self.state = State.GREETING
+        self._hello_due = self.first
+
+    def closed(self) -> None:
+        """The stream is gone; nothing is lost."""
+        self.state = State.CLOSED
+        self._hello_due = False
+
+    def send(self, lane: Lane, data: bytes) -> None:
+        """Queues a message, whatever the state."""
+        self.outbox.put(lane, data)
+
+    def receive(self, frame: Frame) -> List[bytes]:
+        """The messages that this frame completes. ProtocolError: close the stream."""
+        try:
+            if frame.kind is Kind.HELLO:
+                self._hello(frame)
+            elif self.state is not State.OPEN:
+                raise ProtocolError(f"{frame.kind.name} before HELLO")
+            elif frame.kind is Kind.DATA:
+                message = self._inbox.accept(frame.number, frame.flags, frame.payload)
+                return [] if message is None else [message]
+            elif frame.kind is Kind.ACK:
+                self.outbox.acknowledge(frame.number)
+            else:
+                raise ProtocolError(f"unexpected {frame.kind.name}")
+        except JournalError as error:
+            raise ProtocolError(str(error)) from None
+        return []
+
+    def outgoing(self, limit: int = WINDOW) -> List[Frame]:
+        """The frames to write now, in this order; no new data once `limit` bytes are reached.
+
+        Ask for little at a time: what was handed out can no longer be overtaken.
+        """
+        frames: List[Frame] = []
+        if self._hello_due:
+            self._hello_due = False
+            hello = {"protocol": PROTOCOL, "session": self._session, "peer": self._peer}
+            frames.append(
+                json_frame(Kind.HELLO, dict(hello, received=self._inbox.received), self.attachment)
+            )
+        if self.state is State.OPEN:
+            if self._acknowledged != self._inbox.received:
+                self._acknowledged = self._inbox.received
+                frames.append(Frame(Kind.ACK, self.attachment, self._acknowledged))
+            for number, flags, payload in self.outbox.take():
+                frames.append(Frame(Kind.DATA, self.attachment, number, flags, payload))
+                limit -= len(payload)
+                if limit <= 0:
+                    break
+        return frames
+
+    def _hello(self, frame: Frame) -> None:
+        if self.state is not State.GREETING:
+            raise ProtocolError("HELLO in a stream that was greeted already")
+        hello = frame.json()
+        if hello.get("protocol") != PROTOCOL:
+            raise ProtocolError(f"the other end speaks protocol {hello.get('protocol')}, we speak {PROTOCOL}")
+        known = hello.get("session") == self._peer
+        if hello.get("peer") == self._session and (known or hello["received"]):
+            self.outbox.resume(int(hello["received"]))
+        elif self.first and hello.get("peer") != self._session:
+            raise ProtocolError("the answer to our HELLO does not name it")
+        else:
+            self._restart()
+        if not known:
+            self._peer = str(hello.get("session"))
+            self._inbox = Inbox()
+        self._acknowledged = self._inbox.received
+        self._hello_due = not self.first
+        self.state = State.OPEN
+
+    def _restart(self) -> None:
+        """The other end has nothing of ours. The hello we said already fixes the first end's numbering."""
+        if not self.first:
+            self._session = uuid.uuid4().hex
+        self.outbox.restart()

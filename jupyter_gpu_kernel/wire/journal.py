@@ -1,0 +1,152 @@
+"""The journal of one direction: messages waiting, chunks numbered, chunks not yet acknowledged.
+
+Chunks are numbered when they are sent, not when they are queued: so urgent messages overtake bulk, and yet
+what was sent has one order, which a reconnect repeats from the first number that the peer lacks.
+A message is kept until its last chunk is acknowledged. This file knows neither sockets nor Jupyter.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Deque, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+from .frames import CHUNK
+from .messages import Lane
+
+WINDOW = 2 * 1024 * 1024
+"""Bytes that may be on their way unacknowledged: more would only queue where nothing can overtake."""
+_LAST = 0x80
+
+
+class JournalError(Exception):
+    """The peer's numbers and ours cannot both be right."""
+
+
+class Chunk(NamedTuple):
+    """A numbered piece of a message: at most CHUNK bytes, `flags` holding its lane and whether it is the last."""
+
+    number: int
+    flags: int
+    payload: bytes
+
+
+class _Entry:
+    """A message and how far it has been cut."""
+
+    __slots__ = ("data", "lane", "offset")
+
+    def __init__(self, lane: Lane, data: bytes) -> None:
+        self.lane = lane
+        self.data = data
+        self.offset = 0
+
+
+class Outbox:
+    """What we owe to the peer."""
+
+    def __init__(self, window: int = WINDOW) -> None:
+        self.window = window
+        self.size = 0
+        self._lanes: Dict[Lane, Deque[_Entry]] = {lane: deque() for lane in Lane}
+        self._sent: Deque[Tuple[Chunk, _Entry]] = deque()
+        self._unsent = 0  # how many chunks at the end of _sent wait to be sent again
+        self._in_flight = 0
+        self._number = 0
+
+    def __repr__(self) -> str:
+        waiting = sum(map(len, self._lanes.values()))
+        return f"<Outbox waiting={waiting} unacknowledged={len(self._sent)} next={self._number + 1}>"
+
+    def put(self, lane: Lane, data: bytes) -> None:
+        """Queues one message."""
+        self.size += len(data)
+        self._lanes[lane].append(_Entry(lane, data))
+
+    def take(self) -> Iterator[Chunk]:
+        """The chunks that may be sent now: first those to repeat, then new ones while the window is open."""
+        while self._unsent:
+            chunk, _ = self._sent[-self._unsent]
+            self._unsent -= 1
+            yield chunk
+        while self._in_flight < self.window:
+            chunk_or_none = self._cut()
+            if chunk_or_none is None:
+                return
+            yield chunk_or_none
+
+    def acknowledge(self, number: int) -> None:
+        """The peer has everything up to `number`."""
+        if number > self._number:
+            raise JournalError(f"the peer acknowledges {number}, but only {self._number} were sent")
+        while self._sent and self._sent[0][0].number <= number:
+            chunk, entry = self._sent.popleft()
+            self._in_flight -= len(chunk.payload)
+            if chunk.flags & _LAST:
+                self.size -= len(entry.data)
+        self._unsent = min(self._unsent, len(self._sent))
+
+    def resume(self, received: int) -> None:
+        """A new stream to the same peer, which has everything up to `received`: the rest is sent again."""
+        self.acknowledge(received)
+        if self._sent and self._sent[0][0].number != received + 1:
+            raise JournalError(f"the peer lacks number {received + 1}, which is no longer held")
+        self._unsent = len(self._sent)
+
+    def restart(self) -> None:
+        """A new peer, which has nothing: every message not wholly acknowledged goes back to its place."""
+        again = {id(entry): entry for _, entry in self._sent}
+        for queue in self._lanes.values():
+            if queue and queue[0].offset:  # partly cut
+                entry = queue.popleft()
+                again[id(entry)] = entry
+        for entry in reversed(list(again.values())):
+            entry.offset = 0
+            self._lanes[entry.lane].appendleft(entry)
+        self._sent.clear()
+        self._unsent = self._in_flight = self._number = 0
+
+    def _cut(self) -> Optional[Chunk]:
+        for lane in Lane:
+            queue = self._lanes[lane]
+            if queue:
+                break
+        else:
+            return None
+        entry = queue[0]
+        payload = entry.data[entry.offset : entry.offset + CHUNK]
+        entry.offset += len(payload)
+        flags = int(lane)
+        if entry.offset >= len(entry.data):
+            flags |= _LAST
+            queue.popleft()
+        self._number += 1
+        chunk = Chunk(self._number, flags, payload)
+        self._sent.append((chunk, entry))
+        self._in_flight += len(payload)
+        return chunk
+
+
+class Inbox:
+    """What the peer has sent: every number once, in order, put together to messages."""
+
+    def __init__(self) -> None:
+        self.received = 0
+        self._parts: Dict[Lane, List[bytes]] = {lane: [] for lane in Lane}
+
+    def accept(self, number: int, flags: int, payload: bytes) -> Optional[bytes]:
+        """The message that this chunk completes. A number seen before is passed over; a gap is an error."""
+        if number <= self.received:
+            return None
+        if number != self.received + 1:
+            raise JournalError(f"number {number} came where {self.received + 1} was due")
+        try:
+            parts = self._parts[Lane(flags & ~_LAST)]
+        except ValueError:
+            raise JournalError(f"chunk {number} has unknown flags {flags:#x}") from None
+        self.received = number
+        parts.append(payload)
+        if not flags & _LAST:
+            return None
+        message = b"".join(parts)
+        parts.clear()
+        return message

@@ -1,0 +1,222 @@
+"""The wire, both ends joined by a pretend stream: what is sent arrives exactly once and in order, cut where you like."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpu_kernel.wire.connection import Connection, ProtocolError, State
+from jupyter_gpu_kernel.wire.frames import CHUNK, MAGIC, MAX_NOISE, Frame, FrameError, FrameReader, Kind
+from jupyter_gpu_kernel.wire.journal import Inbox, JournalError, Outbox
+from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, MessageError, lane_of, word
+
+# ---------------------------------------------------------------------------------------------- frames
+
+
+@given(st.lists(st.binary(max_size=300), max_size=8), st.integers(1, 50), st.binary(max_size=40))
+def test_frames_survive_any_cutting_of_the_stream(payloads: list[bytes], step: int, noise: bytes) -> None:
+    sent = [Frame(Kind.DATA, 7, n, 2, payload) for n, payload in enumerate(payloads)]
+    noise = noise.replace(b"\x00", b"")
+    stream = noise + MAGIC + b"".join(frame.encode() for frame in sent)
+    reader = FrameReader()
+    got = [frame for at in range(0, len(stream), step) for frame in reader.feed(stream[at : at + step])]
+    assert got == sent
+    assert reader.noise == noise
+
+
+@pytest.mark.parametrize(
+    "data", [b"\xff\xff\xff\xff" + b"\0" * 14, b"\0\0\0\0" + b"\0\0\0\0" + b"\x63" + b"\0" * 9]
+)
+def test_bytes_that_are_no_frames_are_an_error(data: bytes) -> None:
+    with pytest.raises(FrameError):
+        FrameReader(greeting=False).feed(data)
+
+
+def test_endless_noise_is_an_error_and_kept() -> None:
+    reader = FrameReader()
+    assert reader.feed(b"Welcome!\n") == []
+    assert reader.noise == b"Welcome!\n"
+    with pytest.raises(FrameError):
+        reader.feed(b"x" * (MAX_NOISE + 1))
+
+
+# ---------------------------------------------------------------------------------------------- messages
+
+
+@given(st.lists(st.binary(max_size=50), max_size=9), st.integers(0, 2**32 - 1))
+def test_message_round_trip(parts: list[bytes], client: int) -> None:
+    message = Message(Channel.IOPUB, client, tuple(parts))
+    assert Message.decode(message.encode()) == message
+
+
+@pytest.mark.parametrize("data", [b"", b"\x01", word(do="stop").encode()[:-1], word(do="stop").encode() + b"x", b"\x63" + b"\0" * 6])
+def test_torn_messages_are_errors(data: bytes) -> None:
+    with pytest.raises(MessageError):
+        Message.decode(data)
+
+
+def test_a_cells_reply_stays_behind_its_output_and_a_completion_does_not() -> None:
+    def lane(channel: Channel, kind: str) -> Lane:
+        return lane_of(Message(channel, 0, ()), kind)
+
+    assert lane(Channel.SHELL, "execute_reply") == lane(Channel.IOPUB, "stream") == Lane.ORDERED
+    assert lane(Channel.SHELL, "complete_reply") is Lane.PROMPT
+    assert lane(Channel.CONTROL, "interrupt_reply") is lane(Channel.STDIN, "input_request") is Lane.URGENT
+
+
+# ---------------------------------------------------------------------------------------------- journal
+
+
+def test_urgent_overtakes_bulk_that_is_not_yet_sent() -> None:
+    outbox = Outbox(window=CHUNK)
+    outbox.put(Lane.ORDERED, b"b" * (3 * CHUNK))
+    first = list(outbox.take())
+    assert [len(chunk.payload) for chunk in first] == [CHUNK]  # the window is full
+    outbox.put(Lane.URGENT, b"interrupt")
+    outbox.acknowledge(1)
+    assert next(iter(outbox.take())).payload == b"interrupt"
+
+
+def test_numbers_that_cannot_be_right() -> None:
+    outbox, inbox = Outbox(), Inbox()
+    outbox.put(Lane.ORDERED, b"1")
+    list(outbox.take())
+    with pytest.raises(JournalError):
+        outbox.acknowledge(2)
+    with pytest.raises(JournalError):
+        inbox.accept(2, 0x82, b"gap")
+    assert inbox.accept(1, 0x82, b"one") == b"one"
+    assert inbox.accept(1, 0x82, b"one") is None
+
+
+# ---------------------------------------------------------------------------------------------- connection
+
+
+class Pipe:
+    """Two ends and the frames between them; a cut loses what is on its way."""
+
+    def __init__(self, hub: Connection, keeper: Connection) -> None:
+        self.ends = (hub, keeper)
+        self.got: tuple[list[bytes], list[bytes]] = ([], [])
+        self.way: tuple[list[Frame], list[Frame]] = ([], [])
+
+    def connect(self) -> None:
+        for end in self.ends:
+            end.opened(3)
+
+    def cut(self) -> None:
+        for end, way in zip(self.ends, self.way):
+            end.closed()
+            way.clear()
+
+    def step(self, side: int, deliver: int) -> None:
+        """One end writes what it may; at most `deliver` frames reach it."""
+        self.way[1 - side].extend(self.ends[side].outgoing())
+        for _ in range(min(deliver, len(self.way[side]))):
+            self.got[side].extend(self.ends[side].receive(self.way[side].pop(0)))
+
+    def settle(self) -> None:
+        for _ in range(100_000):
+            self.step(0, 50)
+            self.step(1, 50)
+            if not any(self.way) and not any(end.outbox.size for end in self.ends):
+                return
+        raise AssertionError(f"never at rest: {self.ends}")
+
+
+def per_lane(messages: list[bytes]) -> dict[bytes, list[bytes]]:
+    lanes: dict[bytes, list[bytes]] = {}
+    for message in messages:
+        lanes.setdefault(message[:1], []).append(message)
+    return lanes
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 25), st.integers(0, 6))
+def test_every_message_arrives_once_and_in_order_whatever_is_cut(seed: int, count: int, cuts: int) -> None:
+    chance = random.Random(seed)
+    pipe = Pipe(Connection(first=True, window=3 * CHUNK), Connection(first=False, window=3 * CHUNK))
+    sent: tuple[list[bytes], list[bytes]] = ([], [])
+    pipe.connect()
+    cut_at = {chance.randrange(count) for _ in range(cuts)}
+    for n in range(count):
+        side, lane = chance.randrange(2), chance.choice(list(Lane))
+        size = chance.choice([0, 10, CHUNK, CHUNK + 1, 4 * CHUNK])
+        message = b"%d-%d-" % (lane, n) + b"." * size
+        sent[side].append(message)
+        pipe.ends[side].send(lane, message)
+        for _ in range(chance.randrange(4)):
+            pipe.step(chance.randrange(2), chance.randrange(4))
+        if n in cut_at:
+            pipe.cut()
+            pipe.connect()
+    pipe.settle()
+    assert per_lane(pipe.got[1]) == per_lane(sent[0])
+    assert per_lane(pipe.got[0]) == per_lane(sent[1])
+
+
+def test_every_cut_point_of_an_exchange() -> None:
+    def run(cut: int) -> tuple[tuple[list[bytes], list[bytes]], int]:
+        pipe = Pipe(Connection(first=True, window=2 * CHUNK), Connection(first=False, window=2 * CHUNK))
+        for n in range(6):
+            pipe.ends[n % 2].send(Lane.ORDERED, b"%d" % n * (CHUNK if n == 3 else 5))
+        pipe.connect()
+        steps = 0
+        while not (steps > 4 and not any(pipe.way) and not any(end.outbox.size for end in pipe.ends)):
+            pipe.step(steps % 2, 1)
+            steps += 1
+            if steps == cut:
+                pipe.cut()
+                pipe.connect()
+            assert steps < 1000
+        return pipe.got, steps
+
+    undisturbed, steps = run(-1)
+    assert steps > 10 and len(undisturbed[0]) == len(undisturbed[1]) == 3
+    for cut in range(1, steps + 1):
+        assert run(cut)[0] == undisturbed, cut
+
+
+def test_a_new_hub_gets_what_the_old_one_never_acknowledged() -> None:
+    old, keeper = Connection(first=True), Connection(first=False, window=2 * CHUNK)
+    pipe = Pipe(old, keeper)
+    pipe.connect()
+    keeper.send(Lane.ORDERED, b"1")
+    pipe.settle()
+    keeper.send(Lane.ORDERED, b"2" * (5 * CHUNK))  # under way when the hub dies
+    keeper.send(Lane.ORDERED, b"3")
+    for _ in range(2):
+        pipe.step(1, 1)
+        pipe.step(0, 1)
+    pipe.cut()
+    again = Pipe(Connection(first=True), keeper)
+    again.connect()
+    again.settle()
+    assert pipe.got[0] + again.got[0] == [b"1", b"2" * (5 * CHUNK), b"3"]
+
+
+def test_a_new_keeper_gets_what_the_old_one_never_acknowledged() -> None:
+    hub = Connection(first=True)
+    pipe = Pipe(hub, Connection(first=False))
+    pipe.connect()
+    hub.send(Lane.ORDERED, b"1")
+    pipe.settle()
+    pipe.cut()
+    hub.send(Lane.ORDERED, b"2")
+    again = Pipe(hub, Connection(first=False))
+    again.connect()
+    again.settle()
+    assert again.got[1] == [b"2"]
+
+
+def test_rules_that_must_not_be_broken() -> None:
+    keeper = Connection(first=False)
+    keeper.opened(1)
+    with pytest.raises(ProtocolError, match="before HELLO"):
+        keeper.receive(Frame(Kind.DATA, 1, 1, 0x82, b"early"))
+    with pytest.raises(ProtocolError, match="protocol 999"):
+        keeper.receive(Frame(Kind.HELLO, 1, payload=b'{"protocol": 999}'))
+    assert keeper.state is State.GREETING
