@@ -136,7 +136,7 @@ class Claim:
         place: str = "",
     ) -> None:
         self.count = count
-        self.ahead = 0  # of the user's own kernels; the caller knows
+        self.ahead = 0  # GPUs that the user's own kernels get first; the caller knows
         self._who = who
         self._allowed = allowed
         self._settings = settings
@@ -185,7 +185,7 @@ class Claim:
         self._leases = []
 
     def _try(self, verdicts: List[Verdict]) -> Waiting:
-        chosen = choose(verdicts, self.count)
+        chosen = choose(verdicts, self.count, self.ahead)
         leases = take_all([gpu.uuid for gpu in chosen], self._who) if chosen else None
         if leases is None:  # none is free, or somebody was quicker
             return self._waiting(verdicts)

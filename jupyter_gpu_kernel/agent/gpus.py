@@ -103,10 +103,10 @@ def judge(
     return verdicts
 
 
-def choose(verdicts: Iterable[Verdict], count: int) -> Optional[List[Gpu]]:
-    """The first `count` free GPUs, or None where there are fewer."""
+def choose(verdicts: Iterable[Verdict], count: int, ahead: int = 0) -> Optional[List[Gpu]]:
+    """The first `count` free GPUs behind the `ahead` that others are to have; None where there are fewer."""
     free = sorted((verdict.gpu for verdict in verdicts if verdict.free), key=lambda gpu: gpu.index)
-    return free[:count] if len(free) >= count else None
+    return free[ahead : ahead + count] if len(free) >= ahead + count else None
 
 
 def require(verdicts: Sequence[Verdict], count: int) -> None:
@@ -125,10 +125,10 @@ def require(verdicts: Sequence[Verdict], count: int) -> None:
 def waiting_text(verdicts: Sequence[Verdict], count: int, place: str = "", ahead: int = 0) -> str:
     """The visible lines of a cell that waits: for what, then each GPU with the reason why it is not free.
 
-    `place`: the node's name for the user. `ahead`: how many of the user's own kernels are served first.
+    `place`: the node's name for the user. `ahead`: as many GPUs go to the user's own kernels first.
     """
     where = f" on {place}" if place else ""
-    queue = f" {ahead} of your kernels {'is' if ahead == 1 else 'are'} ahead." if ahead else ""
+    queue = f" Your kernels that came before get {_gpus(ahead)} first." if ahead else ""
     together = " They are taken together or not at all." if count > 1 else ""
     head = f"Waiting for {_gpus(count)}{where}.{together}{queue} Interrupt the kernel to stop waiting."
     return "\n".join([head, *map(_line, verdicts)])

@@ -141,12 +141,14 @@ def test_choosing() -> None:
     assert choose(found, 1) == [gpu(1)]
     assert choose(found, 2) == [gpu(1), gpu(2)]
     assert choose(found, 3) is None
+    assert choose(found, 1, ahead=1) == [gpu(2)]
+    assert choose(found, 1, ahead=2) is None
 
 
 def test_the_text_of_a_waiting_cell() -> None:
     text = waiting_text(judge([[gpu(0, processes=(BOB,)), gpu(1)]] * 3), 2, "gpu2", ahead=1)
     assert text.split("\n") == [
-        "Waiting for 2 GPUs on gpu2. They are taken together or not at all. 1 of your kernels is ahead. "
+        "Waiting for 2 GPUs on gpu2. They are taken together or not at all. Your kernels that came before get 1 GPU first. "
         "Interrupt the kernel to stop waiting.",
         "  GPU 0 (A100): bob is on it (pid 1234, python, 11.9 GiB)",
         "  GPU 1 (A100): free",
@@ -249,6 +251,14 @@ def test_two_claims_share_the_node(node: Node) -> None:
     assert Settings().wait[0] <= outcome.pause <= Settings().wait[1]
     node.taken.pop().release()
     assert isinstance(node.settle(third), Taken)
+
+
+def test_own_kernels_that_came_before_are_served_first(node: Node) -> None:
+    second, third = claim(), claim()
+    second.ahead, third.ahead = 1, 2
+    assert isinstance(node.settle(third), Waiting) and not node.leases()
+    taken = node.settle(second)
+    assert isinstance(taken, Taken) and taken.gpus == [node.gpus[1]]
 
 
 def test_never_a_part(node: Node) -> None:
