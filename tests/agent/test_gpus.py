@@ -148,8 +148,8 @@ def test_choosing() -> None:
 def test_the_text_of_a_waiting_cell() -> None:
     text = waiting_text(judge([[gpu(0, processes=(BOB,)), gpu(1)]] * 3), 2, "gpu2", ahead=1)
     assert text.split("\n") == [
-        "Waiting for 2 GPUs on gpu2. They are taken together or not at all. Your kernels that came before get 1 GPU first. "
-        "Interrupt the kernel to stop waiting.",
+        "Waiting for 2 GPUs on gpu2. They are taken together or not at all. "
+        "Your kernels that came before get 1 GPU first. Interrupt the kernel to stop waiting.",
         "  GPU 0 (A100): bob is on it (pid 1234, python, 11.9 GiB)",
         "  GPU 1 (A100): free",
     ]
