@@ -1,6 +1,6 @@
 """Two real OpenSSH servers on loopback, a login node and a work node, without root: the fixture `two_hops`.
 
-The work node is reached through the login node only by agreement (both are this machine): `route` goes that way.
+That the work node is reached through the login node is an agreement (both are this machine): `route` does so.
 Each has its own home folder; commands run in the user's real shell, or in one that `shell` imitates.
 """
 
@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from jupyter_gpu_kernel.hub.route import Hop, resolve
 
 DEADLINE = 20.0  # seconds; for what takes milliseconds
@@ -47,7 +48,7 @@ def make_key(file: Path, kind: str = "ed25519", passphrase: str = "") -> Path:
 
 
 class Sshd:
-    """One server. `options` are sshd_config lines, `environment` is what its sessions get; set them by `restart`."""
+    """One server. `environment` is what its sessions get, from the next start on; `restart` sets options."""
 
     def __init__(self, name: str, folder: Path, client_key: Path) -> None:
         self.name = name
@@ -61,6 +62,7 @@ class Sshd:
         self.authorized.write_text(Path(f"{client_key}.pub").read_text())
         self.options: dict[str, str] = {}
         self.log: list[str] = []
+        self._logged = threading.Condition()
         self._process: subprocess.Popen[str] | None = None
 
     @property
@@ -113,10 +115,17 @@ class Sshd:
         assert process.stderr is not None
         with process.stderr:
             for line in process.stderr:
-                self.log.append(line.rstrip())
+                with self._logged:
+                    self.log.append(line.rstrip())
+                    self._logged.notify_all()
                 if "Server listening" in line:
                     listening.set()
         listening.set()
+
+    def wait_for_log(self, text: str) -> None:
+        """Until the server has logged a line with `text`."""
+        with self._logged:
+            assert self._logged.wait_for(lambda: any(text in line for line in self.log), DEADLINE), self.log
 
     def restart(self, **options: str) -> None:
         """With other sshd_config options, e.g. `AllowTcpForwarding="no"`."""
@@ -165,7 +174,7 @@ def _kill(pids: list[int]) -> None:
 
 
 class TwoHops:
-    """A login node and a work node. `route` are a kernelspec's words, understood with `config=str(ssh_config)`."""
+    """A login and a work node. `route` are a kernelspec's words, understood with `config=str(ssh_config)`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

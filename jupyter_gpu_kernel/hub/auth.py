@@ -1,6 +1,6 @@
-"""Signing in to one hop: agent, key files, then whatever the owner must type. The host key is verified before.
+"""Signing in to one hop: agent, key files, then what the owner must type. The host key is verified before.
 
-Secrets pass through here and stay nowhere: they come from `Asker`, go to the server or open a key, and are dropped.
+Secrets pass through and stay nowhere: they come from `Asker`, go to the server or open a key, and are gone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import shlex
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,17 +19,17 @@ from typing import Any, Protocol
 import paramiko
 from paramiko.agent import AgentSSH
 
-from ..errors import AuthError
+from ..errors import AuthError, ConnectError
 from .route import Hop
 from .transport import Transport
 
 _TRIES = 3  # of one secret
-_PATIENCE = 600.0  # seconds for the owner to type; the server's own limit (usually 120) comes before
+_PATIENCE = 180.0  # seconds for the owner to type; most servers end it after 120 (LoginGraceTime)
 _LOGIN = "jupyter gpu-kernel login NAME"
 
 
 class Asker(Protocol):
-    """How to ask the owner. Either may raise to give up; what it raises comes out of `connect`."""
+    """How to ask the owner, from any thread. To give up, raise an Exception: `connect` raises it in turn."""
 
     def secret(self, hop: str, prompt: str) -> str:
         """A password, passphrase or code; `prompt` is the server's or ours."""
@@ -40,11 +40,11 @@ class Asker(Protocol):
         ...
 
 
-def sign_in(transport: Transport, hop: Hop, ask: Asker | None, timeout: float) -> None:
-    """Return when the hop has let us in. AuthError with what was tried; `timeout` (s) for each answer of the server."""
-    agent = _open_agent(hop, timeout)
+def sign_in(transport: Transport, hop: Hop, ask: Asker | None, left: Callable[[], float]) -> None:
+    """Return when the hop has let us in, else AuthError says what was tried. `left()`: seconds there are."""
+    agent = _open_agent(hop, left())
     try:
-        _Login(transport, hop, ask, timeout, agent.get_keys() if agent else ()).run()
+        _Login(transport, hop, ask, left, agent.get_keys() if agent else ()).run()
     finally:
         if agent is not None:
             agent.close()
@@ -55,7 +55,7 @@ class _Login:
     transport: Transport
     hop: Hop
     ask: Asker | None
-    timeout: float
+    left: Callable[[], float]
     agent_keys: Sequence[paramiko.PKey]
     methods: set[str] | None = None  # what the server would take next, once it said so
     partial: bool = False  # a key was taken, and something more is wanted
@@ -64,7 +64,7 @@ class _Login:
     remedies: list[str] = field(default_factory=list)
 
     def run(self) -> None:
-        self.transport.auth_timeout = self.timeout
+        """All of it, in ssh's order: keys first, the owner last."""
         if self._with_keys() or self._with_none():
             return
         wanted = [m for m in ("keyboard-interactive", "password") if m in (self.methods or ())]
@@ -85,13 +85,14 @@ class _Login:
         for name, key in self._keys():
             if self.methods is not None and "publickey" not in self.methods:
                 break
+            self.transport.auth_timeout = self.left()
             try:
                 left = self.transport.auth_publickey(self.hop.user, key)
             except paramiko.BadAuthenticationType as error:
                 self.methods = set(error.allowed_types)
-            except paramiko.AuthenticationException:
+            except paramiko.AuthenticationException as error:
                 self.tried.append(name)
-                self._still_there()
+                self._still_there(error)
             except paramiko.SSHException as error:  # an agent that will not sign
                 self._still_there(error)
                 self.unusable.append(f"{name}: {error}")
@@ -154,6 +155,7 @@ class _Login:
     def _with_none(self) -> bool:
         """Ask what the server would take, if it has not said so yet. True if it wants nothing."""
         if self.methods is None:
+            self.transport.auth_timeout = self.left()
             try:
                 return not self.transport.auth_none(self.hop.user)
             except paramiko.BadAuthenticationType as error:
@@ -171,9 +173,9 @@ class _Login:
                 wanted = [method for method in wanted[1:] if method in error.allowed_types]
                 if not wanted:
                     raise self._refused() from error
-            except paramiko.AuthenticationException:
+            except paramiko.AuthenticationException as error:
                 self.tried.append("what was typed")
-                self._still_there()
+                self._still_there(error)
             else:
                 if not left:
                     return
@@ -195,7 +197,13 @@ class _Login:
 
     # --- what to say
 
-    def _still_there(self, error: Exception | None = None) -> None:
+    def _still_there(self, error: Exception) -> None:
+        if str(error) == "Authentication timeout.":
+            raise ConnectError(
+                "does not answer (timed out while signing in)",
+                hop=self.hop.label,
+                remedy="Try again in a while.",
+            ) from error
         if not self.transport.is_active():
             raise AuthError(
                 "ended the connection while we signed in" + self._tried(),
@@ -251,7 +259,7 @@ def _why_unusable(file: Path, error: Exception) -> str:
 
 
 def _public_blob(file: Path) -> bytes | None:
-    """The public half, from the `.pub` file beside it (or the file itself, if that is what the config names)."""
+    """The public half, from the `.pub` file beside it, or from the file itself if the config names that."""
     for path in (Path(f"{file}.pub"), file):
         try:
             words = path.read_bytes()[:16384].split()
@@ -281,7 +289,7 @@ class _SocketAgent(AgentSSH):
 
 
 def _open_agent(hop: Hop, timeout: float) -> Any:
-    """The ssh agent, or None: an agent that is not there, or is broken, is no error while other ways are left."""
+    """The ssh agent, or None: one that is not there, or is broken, is no error while other ways are left."""
     if hop.identity_agent == "none":
         return None
     try:

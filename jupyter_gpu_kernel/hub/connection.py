@@ -41,7 +41,7 @@ class Stream:
         self._drain.start()
 
     def read(self, size: int = WINDOW) -> bytes:
-        """Block for 1 to `size` bytes; b"" at the end, whether the command ended, we closed or the way broke."""
+        """Block for 1 to `size` bytes; b"" once the command ended, we closed, or the way broke."""
         try:
             return self._channel.recv(max(size, 1))
         except (OSError, EOFError, paramiko.SSHException):
@@ -74,6 +74,11 @@ class Stream:
     def exit_status(self) -> int | None:
         """None while the command runs; -1 when it was lost or killed by a signal."""
         return self._channel.exit_status if self._channel.exit_status_ready() else None
+
+    def wait(self, timeout: float) -> int | None:
+        """The exit status, waiting up to `timeout` (s) for it: it comes a moment after the end of stdout."""
+        self._channel.status_event.wait(timeout)
+        return self.exit_status
 
     def close(self) -> None:
         """Free a blocked reader. On a dead link the farewell may wait: it does so on a thread of its own."""
@@ -123,8 +128,8 @@ class Connection:
         self._transports.append(transport)
 
     def nudge(self) -> None:
-        """Run `true` on the last hop so far, unwaited: OpenSSH sends small packets at once (TCP_NODELAY) only on
-        connections that once had a session, and a mere jump never has one. It may refuse: then it is slower."""
+        """Run `true` on the last hop so far, unwaited: OpenSSH sends small packets at once (TCP_NODELAY) only
+        where there once was a session, and a mere jump never has one. It may refuse: then it is slower."""
         transport = self._transports[-1]
         threading.Thread(target=self._nudge, args=(transport,), name="ssh nudge", daemon=True).start()
 
@@ -141,11 +146,11 @@ class Connection:
     # --- for everybody
 
     def open(self, command: str) -> Stream:
-        """Run `command` in the login shell of the last hop; its stdin and stdout are the stream. ConnectError."""
+        """Run `command` in the last hop's login shell; its stdin and stdout are the stream. ConnectError."""
         return self._open(command, _OPEN_TIMEOUT)
 
     def run(self, command: str, *, stdin: bytes = b"", timeout: float = 30.0) -> Completed:
-        """Run a short command to its end. ConnectError if it does not end within `timeout` (s) or the way breaks."""
+        """Run a short command. ConnectError if it does not end within `timeout` (s) or the way breaks."""
         with self._helpers:
             stream = self._open(command, timeout)
             with self._limited(stream, timeout, command):
@@ -160,7 +165,7 @@ class Connection:
         return Completed(returncode, stdout, stream.stderr_tail().encode())
 
     def alive(self) -> bool:
-        """Whether every hop's connection still looks open; a silent death is noticed only by asking the far end."""
+        """Whether every hop still looks connected; a silent death shows only by asking the far end."""
         return bool(self._transports) and all(transport.is_active() for transport in self._transports)
 
     def close(self) -> None:

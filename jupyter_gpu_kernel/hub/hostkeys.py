@@ -1,8 +1,8 @@
 """Is this machine the one we know? known_hosts files read line by line, judged, and our own one extended.
 
-A key is its type name and its blob (bytes), as on the wire; nothing here knows paramiko, sockets or dialogs' looks.
-Strict always: unknown is an error unless the owner says yes, changed and revoked are errors whatever anybody says.
-The user's files are only read; what the owner accepts goes to our own file.
+Strict always: unknown is an error unless the owner says yes; changed and revoked are errors whatever anybody
+says. The user's files are only read, what the owner accepts goes to our own file. A key is its type's name
+and its blob (bytes), as on the wire; nothing here knows paramiko, sockets or how the owner is asked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .route import Hop
 
 _log = logging.getLogger(__name__)
 
-# Key types an SSH connection of ours can check, as known_hosts names them, and the algorithms to offer for each.
+# Key types that can be checked here, as known_hosts names them, and the algorithms to offer for each.
 ALGORITHMS: dict[str, tuple[str, ...]] = {
     "ssh-ed25519": ("ssh-ed25519",),
     "ecdsa-sha2-nistp256": ("ecdsa-sha2-nistp256",),
@@ -102,7 +102,7 @@ def _read_line(words: list[str], file: Path, number: int) -> Entry | None:
 
 
 def names(hop: Hop) -> tuple[str, ...]:
-    """The names a hop's key may stand under, the one we write first. A port's own name comes before the bare one."""
+    """The names a hop's key may stand under, best first: with the port, then bare, as ssh does it."""
     if hop.host_key_alias:
         return (hop.host_key_alias.lower(),)
     host = hop.host.lower()
@@ -112,16 +112,14 @@ def names(hop: Hop) -> tuple[str, ...]:
 def lookup(hop: Hop, trust_file: Path) -> list[Entry]:
     """All lines that speak of this hop, from the user's files and ours."""
     entries = list(read([*hop.known_hosts, trust_file]))
-    for name in names(hop):
-        found = [entry for entry in entries if entry.matches(name)]
-        if any(not entry.marker for entry in found):
-            break
-    revoked = [e for e in entries if e.marker == "@revoked" and any(e.matches(name) for name in names(hop))]
-    return found + [entry for entry in revoked if entry not in found]
+    found = [[entry for entry in entries if entry.matches(name)] for name in names(hop)]
+    keys = next((some for some in found if any(not entry.marker for entry in some)), [])
+    marked = [entry for some in found for entry in some if entry.marker]
+    return [entry for entry in keys if not entry.marker] + marked
 
 
 def offer(entries: Sequence[Entry]) -> list[str]:
-    """Host key algorithms to offer, those of known keys first: another type of the same host would look changed."""
+    """Host key algorithms to offer, those of known keys first: another type would look like a change."""
     known = [entry.key_type for entry in entries if not entry.marker]
     ordered = sorted(ALGORITHMS, key=lambda key_type: key_type not in known)
     return [algorithm for key_type in ordered for algorithm in ALGORITHMS[key_type]]
@@ -135,7 +133,7 @@ def verify(
     trust_file: Path,
     confirm: Callable[[str, str, str], bool] | None,
 ) -> None:
-    """Return if the key is the hop's; else HostKeyError. `confirm(label, fingerprint, key_type)` asks about new ones."""
+    """Return if the key is the hop's, else HostKeyError. `confirm(label, fingerprint, key_type)` asks."""
     for entry in entries:
         if entry.marker == "@revoked" and entry.blob == blob:
             raise _revoked(hop, entry, blob)
@@ -175,29 +173,22 @@ def _revoked(hop: Hop, entry: Entry, blob: bytes) -> HostKeyError:
 
 def _changed(hop: Hop, known: Sequence[Entry], key_type: str, blob: bytes) -> HostKeyError:
     places = ", ".join(f"{entry.file} line {entry.line}" for entry in known)
-    forget = [
-        shlex.join(["ssh-keygen", "-R", names(hop)[0], "-f", str(file)]) for file in {e.file for e in known}
-    ]
+    files = dict.fromkeys(str(entry.file) for entry in known)
+    forget = [shlex.join(["ssh-keygen", "-R", names(hop)[0], "-f", file]) for file in files]
     return HostKeyError(
         f"its host key has changed: it shows {key_type} {fingerprint(blob)}, known is another one ({places})",
         hop=hop.label,
-        remedy="Somebody may be listening in, or the machine was installed anew. Only if its administrators confirm "
-        f"the new fingerprint, forget the old key: {'; '.join(forget)}",
+        remedy="Somebody may be listening in, or the machine was installed anew. Only if its administrators "
+        f"confirm the new fingerprint, forget the old key: {'; '.join(forget)}",
     )
 
 
 def _unknown(hop: Hop, entries: Sequence[Entry], key_type: str, blob: bytes) -> HostKeyError:
+    cause = f"its host key is not known: {key_type} {fingerprint(blob)}"
     for entry in entries:
         if entry.marker == "@cert-authority":
-            return HostKeyError(
-                f"its host key is vouched for by a certificate authority ({entry.file}, line {entry.line}), "
-                f"and host certificates cannot be checked here; it shows {key_type} {fingerprint(blob)}",
-                hop=hop.label,
-                remedy="Compare the fingerprint with the administrators' and accept it once: "
-                "jupyter gpu-kernel login NAME",
-            )
-    return HostKeyError(
-        f"its host key is not known: {key_type} {fingerprint(blob)}",
-        hop=hop.label,
-        remedy="Compare the fingerprint with the administrators' and accept it once: jupyter gpu-kernel login NAME",
+            cause += f" ({entry.file}, line {entry.line} trusts an authority; certificates are not read here)"
+    remedy = (
+        "Compare this fingerprint with the administrators' and accept it once: jupyter gpu-kernel login NAME"
     )
+    return HostKeyError(cause, hop=hop.label, remedy=remedy)

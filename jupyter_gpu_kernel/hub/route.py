@@ -1,7 +1,7 @@
 """Words and ssh config → hops. Pure values: nothing here connects, asks or verifies.
 
-A word is what one writes for one machine: `alice@gpu2`, `login:7092`, `[fd00::1]:22`, `ssh://alice@login`, an alias of
-the ssh config, or a pasted `ssh -i id_rsa alice@login -p 7092`. Each hop is resolved under its own name.
+A word is what one writes for one machine: `alice@gpu2`, `login:7092`, `[fd00::1]:22`, `ssh://alice@login`, an
+alias of the ssh config, or a pasted `ssh -i id_rsa alice@login -p 7092`. Each hop goes by its own name.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def parse_route(
     config: str | None = None,
     port: int | None = None,
 ) -> tuple[Hop, ...]:
-    """The hops to `destination`, it included. `jumps` win over the ssh config's ProxyJump. RouteError if unusable."""
+    """The hops to `destination`, it included; `jumps` win over its ProxyJump. Else RouteError."""
     word = _read_word(destination, port)
     given = tuple(one for text in jumps for one in _split_jumps(text))
     if word.host == "localhost" and destination == "localhost" and not given:
@@ -92,7 +92,7 @@ class _Reader:
             )
         values = self._values(word)
         before = tuple(jumps) or word.jumps or _config_jumps(word, values)
-        return self._chain([one for one in before if one != "none"], depth) + (self._hop(word, values),)
+        return (*self._chain([one for one in before if one != "none"], depth), self._hop(word, values))
 
     def _chain(self, words: Sequence[str], depth: int) -> tuple[Hop, ...]:
         if not words:
@@ -265,7 +265,12 @@ def _read_pasted(text: str, port: int | None) -> _Word:
 
 
 def _absolute(files: Sequence[str]) -> tuple[str, ...]:
-    return tuple(os.path.abspath(os.path.expanduser(file)) for file in files)
+    """Files the user named: ssh would pass over a missing one and fail later, for another reason."""
+    found = tuple(os.path.abspath(os.path.expanduser(file)) for file in files)
+    for file in found:
+        if not os.path.isfile(file):
+            raise RouteError(f"there is no file {file}", remedy="Check the path given with -i or -F.")
+    return found
 
 
 def _label(word: _Word) -> str:

@@ -1,8 +1,8 @@
-"""The way to a work node, hop by hop, and byte streams on it. With `transport` and `auth` the only user of paramiko.
+"""The way to a work node, hop by hop. With `transport`, `auth` and `connection` the only user of paramiko.
 
-`connect` walks a route: reach, verify the host key, sign in, and go on through a channel of that hop. What comes out
-can run commands and open streams on the last hop. Threads only; everything has a timeout; `Connection.close` may be
-called from any thread and frees whoever reads or writes. Knows nothing of kernels, agents of ours or kernelspecs.
+`connect` walks a route: reach, verify the host key, sign in, and go on through a channel of that hop. What
+comes out can run commands and open streams on the last hop. Threads only, and everything has a timeout. Knows
+nothing of kernels, our own agent or kernelspecs.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import random
+import shlex
 import socket
 import threading
 import time
@@ -80,10 +81,11 @@ def connect(
     timeout: float = 25.0,
     trust_file: Path,
 ) -> Connection:
-    """Go the whole route. ConnectError, HostKeyError or AuthError name the hop that stopped us.
+    """Go the whole route. ConnectError, HostKeyError and AuthError name the hop that stopped us.
 
-    `timeout` (s) is for all hops together, without the time the owner takes to answer. Without `ask` nobody is asked:
-    unknown hosts and password prompts are errors. Host keys the owner accepts are appended to `trust_file`.
+    `timeout` (s) is for all hops together, without the owner's time to answer. Without `ask` nobody is asked:
+    unknown hosts and password prompts are errors. Host keys the owner accepts go to `trust_file`.
+    `progress` hears (hop, step) as each step begins: "reach", "host key", "sign in".
     """
     if not route or any(hop.kind != "ssh" for hop in route):
         raise RouteError("this route is not made of SSH hops", hop=route[0].label if route else "")
@@ -119,7 +121,7 @@ class _Walk:
             confirm = self.ask.confirm_host if self.ask else None
             hostkeys.verify(hop, key.get_name(), key.asbytes(), entries, self.trust_file, confirm)
         with self._timed(hop, "sign in"), _explained(hop, transport):
-            sign_in(transport, hop, self.ask, self.clock.left())
+            sign_in(transport, hop, self.ask, self.clock.left)
 
     @contextlib.contextmanager
     def _timed(self, hop: Hop, step: str) -> Iterator[None]:
@@ -129,7 +131,7 @@ class _Walk:
         self.connection.hops.append((hop.label, step, time.monotonic() - since))
 
     def _reach(self, hop: Hop, before: Transport | None, algorithms: Sequence[str]) -> Transport:
-        """An encrypted connection. A server that hangs up before its greeting is busy: tried again, with jitter."""
+        """An encrypted connection. A server that hangs up unasked is busy: try again, with jitter."""
         for attempt in range(_RETRIES):
             if attempt:
                 time.sleep(self.clock.left(random.uniform(0.1, 0.5) * 2**attempt))
@@ -181,9 +183,9 @@ class _Walk:
         jump = self.connection.labels[-1]
         if isinstance(error, paramiko.ChannelException) and error.code == 1:
             return ConnectError(
-                f"does not allow connections through it to {hop.label} (AllowTcpForwarding no or a PermitOpen list)",
+                f"does not allow connections through it to {hop.label} (AllowTcpForwarding or PermitOpen)",
                 hop=jump,
-                remedy=f"Ask its administrators, or go on by a command there: --via {f'ssh {hop.label}'!r}.",
+                remedy=f"Ask its administrators, or go on by a command there: --via {_as_command(hop)}",
             )
         if isinstance(error, paramiko.ChannelException):
             return _unreachable(hop, before.refusal or error.text, jump)
@@ -196,7 +198,7 @@ class _Walk:
 
 
 class _Busy(Exception):
-    """The server hung up before its greeting."""
+    """The server hung up before its greeting, or never sent it."""
 
 
 @contextlib.contextmanager
@@ -208,15 +210,22 @@ def _explained(hop: Hop, transport: Transport) -> Iterator[None]:
         raise ConnectError(
             f"its SSH server and we have nothing in common ({'; '.join(transport.disagreements()) or error})",
             hop=hop.label,
-            remedy="Its administrators can allow one of ours; a transport through the system's ssh is planned.",
+            remedy="Its administrators can allow one of ours; a way through the system's ssh is planned.",
         ) from error
     except (paramiko.SSHException, OSError, EOFError) as error:
         if str(error).startswith("Error reading SSH protocol banner"):
             raise _Busy from error
         cause = str(error) if isinstance(error, paramiko.SSHException) else "the connection was lost"
         if cause == "No existing session":  # start_client returns in silence when its time is over
+            if not transport.remote_version:
+                raise _Busy from error
             cause = "does not answer (timed out in the key exchange)"
         raise ConnectError(cause, hop=hop.label, remedy="Check the network and try again.") from error
+
+
+def _as_command(hop: Hop) -> str:
+    port = ["-p", str(hop.port)] if hop.port != 22 else []
+    return shlex.quote(shlex.join(["ssh", *port, f"{hop.user}@{hop.host}"]))
 
 
 def _reason(error: OSError) -> str:
@@ -255,7 +264,7 @@ def _unreachable(hop: Hop, reason: str, jump: str) -> ConnectError:
 
 
 def _dial(host: str, port: int, timeout: float) -> socket.socket:
-    """A connected socket. The name's addresses share the time, so that one dead address does not take it all."""
+    """A connected socket. The name's addresses share the time: one dead address must not take it all."""
     end = time.monotonic() + timeout
     addresses = _addresses(host, port, timeout)
     problem: OSError = OSError(errno.EHOSTUNREACH, "No route to host")

@@ -1,4 +1,4 @@
-"""What the user's ssh config says about one host: asked of `ssh -G`, or read here where there is no ssh program.
+"""What the user's ssh config says about one host: asked of `ssh -G`, or read here where there is no ssh.
 
 Gives plain values, as text, under ssh's own lower-case keywords. Knows nothing of hops or connections.
 """
@@ -32,7 +32,7 @@ def lookup(
     identity: Sequence[str] = (),
     config: str | None = None,
 ) -> Values:
-    """Every value of `host`; keywords that may repeat have several. RouteError if the config cannot be used."""
+    """Every value of `host`, several for keywords that repeat. RouteError if the config cannot be used."""
     program = shutil.which("ssh")
     if program is None:
         return _read_ourselves(host, user, port, identity, config)
@@ -86,7 +86,7 @@ def expand(text: str, host: str, values: Values, original: str) -> Path:
 
 
 def paths(value: str) -> list[str]:
-    """The files of one line that names several. `ssh -G` prints them without quotes, so longest existing name first."""
+    """The files of one line; `ssh -G` prints them without quotes, so the longest name that exists wins."""
     words, found = value.split(" "), []
     while words:
         for count in range(len(words), 0, -1):
@@ -98,7 +98,7 @@ def paths(value: str) -> list[str]:
     return [name for name in found if name and name != "none"]
 
 
-# --- without an ssh program -------------------------------------------------------------------------------------
+# --- without an ssh program
 
 
 def _read_ourselves(

@@ -1,7 +1,7 @@
-"""One SSH connection over a socket or over a channel of the hop before: paramiko's Transport, tuned, and its traps.
+"""One SSH connection over a socket or a channel of the hop before: paramiko's Transport, tuned.
 
-Knows no hop, no user, no host key file: it makes the encrypted connection, and says in plain words what the two
-sides could not agree on.
+Knows no hop, no user, no host key file: it makes the encrypted connection, and says in plain words what the
+two sides could not agree on.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from paramiko.packet import Packetizer
 WINDOW = 2 * 1024 * 1024  # bytes; more lets bulk data stand in front of everything else
 _CIPHERS_FIRST = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")  # twice the speed of the others here
 
-# Errors are raised and told; without a handler logging would print paramiko's own account of them on stderr too.
+# Errors are raised and told; without a handler, logging would print paramiko's own account on stderr too.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
 class _Packetizer(Packetizer):
-    """Leaves starting a new key exchange to the server: one started here can deadlock paramiko (its issue 822)."""
+    """Leaves new key exchanges to the server: one started here can deadlock paramiko (its issue 822)."""
 
     REKEY_BYTES = 2**37  # OpenSSH servers start at 2**36 bytes (AES) and 2**31 packets
     REKEY_PACKETS = 2**31 + 2**20
 
     def start_handshake(self, timeout: float) -> None:
-        """No timer thread, which would outlive a failed attempt: `start_client` is given a timeout instead."""
+        """No timer thread, it would outlive a failed attempt: `start_client` is given a timeout instead."""
 
 
 class Transport(paramiko.Transport):
-    """As paramiko's, with the server's reasons kept: `refusal` of the last channel, `offers` of the key exchange."""
+    """Keeps the server's reasons: `refusal` of the last channel asked for, `offers` in the key exchange."""
 
     def __init__(self, sock: socket.socket | JumpSocket, algorithms: Sequence[str], timeout: float) -> None:
         super().__init__(sock, default_window_size=WINDOW, packetizer_class=_Packetizer)  # type: ignore[arg-type]
@@ -59,7 +59,7 @@ class Transport(paramiko.Transport):
             if not set(theirs) & set(ours[what])
         ]
 
-    # The two hooks below read a message before paramiko does; should it rename them, only the reasons are lost.
+    # These two read a message before paramiko does; should it rename them, only the reasons are lost.
 
     def _parse_kex_init(self, m: paramiko.Message) -> None:
         m.get_bytes(16)
@@ -78,8 +78,8 @@ class Transport(paramiko.Transport):
 
 
 class JumpSocket:
-    """A channel of one hop as the socket of the next. Reads a whole window at once: paramiko asks for few bytes at a
-    time, and each read of a channel costs a lock and a copy of all that waits in it."""
+    """A channel of one hop as the socket of the next. Reads a whole window at once: paramiko asks for a few
+    bytes, and each read of a channel costs a lock and a copy of all that waits in it."""
 
     def __init__(self, channel: paramiko.Channel) -> None:
         self._channel = channel

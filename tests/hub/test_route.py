@@ -1,0 +1,199 @@
+"""Words and ssh config → hops, with the machine's own `ssh -G` and without any ssh."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu_kernel.errors import GpuKernelError, RouteError
+from jupyter_gpu_kernel.hub.route import Hop, parse_route, resolve
+
+
+@pytest.fixture(params=["ssh -G", "no ssh program"])
+def config(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty ssh config to write to, read by each of the two readers."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    if request.param == "no ssh program":
+        monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    file = tmp_path / "config"
+    file.write_text("")
+    return file
+
+
+def where(hops: tuple[Hop, ...]) -> list[tuple[str, str, int]]:
+    return [(hop.user, hop.host, hop.port) for hop in hops]
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("alice@gpu2", ("alice", "gpu2", 22)),
+        ("alice@login:7092", ("alice", "login", 7092)),
+        ("ssh://alice@login:7092", ("alice", "login", 7092)),
+        ("alice@[fd00::1]:7092", ("alice", "fd00::1", 7092)),
+        ("alice@fd00::1", ("alice", "fd00::1", 22)),
+        ("alice@corp.example@login", ("alice@corp.example", "login", 22)),
+        ("ssh alice@login -p 7092", ("alice", "login", 7092)),
+        ("ssh -X -lalice login -p7092", ("alice", "login", 7092)),
+    ],
+)
+def test_a_word_means_what_it_means_to_ssh(config: Path, word: str, expected: tuple[str, str, int]) -> None:
+    assert where(parse_route(word, config=str(config))) == [expected]
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "",
+        "-oProxyCommand=touch /tmp/x",
+        "ssh -oProxyCommand=x host",
+        "alice@-oProxyCommand=x",
+        "alice@host;ls",
+        "$(ls)@host",
+        "host:99999",
+        "host:0",
+        "host:port",
+        "ssh alice@host command",
+        "ssh -L 1:a:1 host",
+        "ssh 'alice@host",
+        "ssh://host:port",
+        "ssh -p x host",
+    ],
+)
+def test_what_is_no_address_is_refused_with_a_remedy(word: str) -> None:
+    with pytest.raises(RouteError) as caught:
+        parse_route(word)
+    assert caught.value.remedy
+
+
+def test_jumps_come_first_and_in_order(config: Path) -> None:
+    hops = parse_route("alice@gpu2", ["alice@login:7092,bob@inner"], config=str(config))
+    assert where(hops) == [("alice", "login", 7092), ("bob", "inner", 22), ("alice", "gpu2", 22)]
+    assert [hop.label for hop in hops] == ["alice@login:7092", "bob@inner", "alice@gpu2"]
+
+
+def test_a_pasted_command_is_a_hop_with_its_key(config: Path, tmp_path: Path) -> None:
+    key = tmp_path / "my key"
+    key.write_text("")
+    command = shlex.join(["ssh", "-i", str(key), "alice@login", "-p", "7092"])
+    login, work = parse_route("alice@gpu2", [command], config=str(config))
+    assert login.identity_files[0] == key
+    assert key not in work.identity_files
+    assert login.label == "alice@login:7092"
+
+
+def test_the_words_of_a_route_give_the_same_hops_again(config: Path, tmp_path: Path) -> None:
+    key = tmp_path / "my key"
+    key.write_text("")
+    config.write_text("Host inner\n  ProxyJump alice@outer\n")
+    command = shlex.join(["ssh", "-i", str(key), "alice@inner"])
+    hops = parse_route("alice@gpu2", [command], config=str(config))
+    assert [hop.host for hop in hops] == ["outer", "inner", "gpu2"]
+    assert resolve([hop.word for hop in hops], config=str(config)) == hops
+
+
+def test_the_ssh_config_is_followed_for_every_hop(config: Path, tmp_path: Path) -> None:
+    config.write_text(
+        f"""Host gpu*
+  ProxyJump login,inner
+  HostKeyAlias nodes
+  IdentityFile {tmp_path}/%r-key
+  IdentitiesOnly yes
+  IdentityAgent none
+  UserKnownHostsFile {tmp_path}/known1 {tmp_path}/known2
+  ConnectTimeout 7
+Host login
+  HostName login.example
+  Port 7092
+Host *
+  User alice
+"""
+    )
+    login, inner, work = parse_route("gpu2", config=str(config))
+    assert where((login, inner, work)) == [
+        ("alice", "login.example", 7092),
+        ("alice", "inner", 22),
+        ("alice", "gpu2", 22),
+    ]
+    assert (work.host_key_alias, work.identities_only, work.identity_agent) == ("nodes", True, "none")
+    assert work.identity_files == (tmp_path / "alice-key",)
+    assert work.known_hosts[:2] == (tmp_path / "known1", tmp_path / "known2")
+    assert (work.connect_timeout, login.connect_timeout) == (7.0, None)
+    assert (login.host_key_alias, login.identities_only) == (None, False)
+
+
+def test_given_jumps_win_over_the_config(config: Path) -> None:
+    config.write_text("Host gpu2\n  ProxyJump login\nHost other\n  ProxyJump outer\n")
+    hops = parse_route("gpu2", ["other"], config=str(config))
+    assert [hop.host for hop in hops] == ["outer", "other", "gpu2"]
+    assert [hop.host for hop in parse_route("gpu2", ["none"], config=str(config))] == ["gpu2"]
+
+
+def test_include_is_followed(config: Path, tmp_path: Path) -> None:
+    (tmp_path / "more").write_text("Host gpu2\n  User included\n")
+    config.write_text(f"Include {tmp_path}/mor*\nHost *\n  User late\n")
+    assert where(parse_route("gpu2", config=str(config))) == [("included", "gpu2", 22)]
+    assert where(parse_route("gpu3", config=str(config))) == [("late", "gpu3", 22)]
+
+
+def test_known_hosts_files_with_spaces_are_found(config: Path, tmp_path: Path) -> None:
+    file = tmp_path / "First Last" / "known_hosts"
+    file.parent.mkdir()
+    file.write_text("")
+    config.write_text(f'UserKnownHostsFile "{file}" {tmp_path}/other\n')
+    (hop,) = parse_route("gpu2", config=str(config))
+    assert hop.known_hosts[:2] == (file, tmp_path / "other")
+
+
+def test_jumps_in_a_circle_are_refused(config: Path) -> None:
+    config.write_text("Host a\n  ProxyJump b\nHost b\n  ProxyJump a\n")
+    with pytest.raises(RouteError, match="circles"):
+        parse_route("a", config=str(config))
+
+
+def test_the_old_jump_idiom_is_a_jump(config: Path) -> None:
+    config.write_text("Host gpu2\n  ProxyCommand ssh -q -W %h:%p -p 7092 alice@login\n")
+    hops = parse_route("alice@gpu2", config=str(config))
+    assert where(hops) == [("alice", "login", 7092), ("alice", "gpu2", 22)]
+
+
+def test_another_proxy_command_is_refused_by_name(config: Path) -> None:
+    config.write_text("Host gpu2\n  ProxyCommand cloudflared access ssh --hostname %h\n")
+    with pytest.raises(RouteError, match="ProxyCommand cloudflared") as caught:
+        parse_route("gpu2", config=str(config))
+    assert "system's ssh" in caught.value.remedy
+
+
+def test_a_config_that_cannot_be_understood_is_an_error_not_a_guess(config: Path) -> None:
+    config.write_text("Match nosuchthing x\n  User wrong\n")
+    with pytest.raises(RouteError) as caught:
+        parse_route("gpu2", config=str(config))
+    assert str(config) in str(caught.value)
+
+
+@pytest.mark.parametrize("option", ["identity", "config"])
+def test_a_missing_file_is_said_at_once(option: str, tmp_path: Path) -> None:
+    name = str(tmp_path / "missing")
+    with pytest.raises(GpuKernelError, match="missing"):
+        if option == "identity":
+            parse_route("gpu2", identity=[name])
+        else:
+            parse_route("gpu2", config=name)
+
+
+def test_localhost_alone_needs_no_ssh() -> None:
+    (hop,) = parse_route("localhost")
+    assert hop.kind == "local"
+    assert resolve(["localhost"]) == (hop,)
+
+
+def test_localhost_behind_a_jump_is_that_machine(config: Path) -> None:
+    hops = parse_route("localhost", ["login"], config=str(config))
+    assert [(hop.kind, hop.host) for hop in hops] == [("ssh", "login"), ("ssh", "localhost")]
+
+
+def test_an_empty_route_is_refused() -> None:
+    with pytest.raises(RouteError):
+        resolve([])
