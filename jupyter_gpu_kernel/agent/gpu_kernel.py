@@ -1,0 +1,109 @@
+"""What users import in a kernel as `gpu_kernel`, and the line magic `%gpu`.
+
+    import gpu_kernel
+    gpu_kernel.status()                # which kernel, which GPUs, what the guard does
+    @gpu_kernel.on_sigterm             # called when SIGTERM arrives, on the main thread
+    def save(): ...
+    with gpu_kernel.hold(): ...        # this kernel is in use, whatever else says
+
+This file must not know how the guard works or how ipykernel is started; `bind` gives it the guard.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from typing import Any, Callable, ContextManager, Dict, List, Optional, TypeVar
+
+from .guard import Guard, Use
+
+__all__ = ["hold", "on_sigterm", "status"]
+
+F = TypeVar("F", bound=Callable[[], object])
+_guard = Guard(Use())
+
+
+def bind(guard: Guard) -> None:
+    """The guard of this kernel, installed or not."""
+    global _guard
+    _guard = guard
+
+
+def status() -> Dict[str, Any]:
+    """{id, gpus [uuid], pid, guard: "on" or "off", in_use, sigterms, last_sigterm}.
+
+    `gpus` is empty before there are any. `sigterms` is how many arrived so far, `last_sigterm` a sentence
+    that names the last one's sender ("" if none).
+    """
+    gpus = [uuid for uuid in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if uuid]
+    return {
+        "id": os.environ.get("JUPYTER_GPU_KERNEL_ID", ""),
+        "gpus": gpus,
+        "pid": os.getpid(),
+        "guard": "on" if _guard.on else "off",
+        "in_use": _guard.use.now(),
+        "sigterms": _guard.count,
+        "last_sigterm": _guard.last,
+    }
+
+
+def on_sigterm(function: F) -> F:
+    """Call `function()` on the main thread whenever SIGTERM arrives; usable as a decorator.
+
+    A failure is shown and ends nothing. In a kernel that is not in use, and so ends, all functions together
+    have 10 s. The same function twice, as when its cell runs again, counts once: the name decides.
+    """
+    if not _guard.installed:
+        warnings.warn("the guard is not installed in this kernel: on_sigterm has no effect", stacklevel=2)
+    name = getattr(function, "__qualname__", None)
+    _guard.hooks[:] = [hook for hook in _guard.hooks if _other(hook, function, name)]
+    _guard.hooks.append(function)
+    return function
+
+
+def _other(hook: Callable[[], object], function: Callable[[], object], name: Optional[str]) -> bool:
+    same_name = name is not None and name != "<lambda>" and getattr(hook, "__qualname__", None) == name
+    return hook is not function and not same_name
+
+
+def hold() -> ContextManager[None]:
+    """A context manager: inside it this kernel is in use, from any thread."""
+    return _guard.use.hold()
+
+
+def take_gpus(uuids: List[str]) -> bool:
+    """For the keeper, before the first user cell: CUDA sees exactly these GPUs.
+
+    True if libcuda was mapped into this process already, and so may have looked at the environment too early.
+    """
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(uuids)
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    with open("/proc/self/maps") as file:
+        return any("/libcuda.so" in line for line in file)
+
+
+def magic(line: str) -> None:
+    """%gpu [status | guard on | guard off]"""
+    words = line.split() or ["status"]
+    if words == ["status"]:
+        print("\n".join(f"{name:13} {_shown(value)}" for name, value in status().items()))
+    elif words in (["guard", "on"], ["guard", "off"]):
+        print(_switch(words[1] == "on"))
+    else:
+        print("usage: %gpu [status | guard on | guard off]")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return (", ".join(value) or "none yet") if isinstance(value, list) else str(value)
+
+
+def _switch(on: bool) -> str:
+    if not _guard.installed:
+        return 'This kernel was started without the guard (sigterm = "default"), which cannot be made up for.'
+    if threading.current_thread() is not threading.main_thread():
+        return "The guard is switched in the main shell, not in a subshell."
+    _guard.switch(on)
+    return "guard on" if on else "guard off: SIGTERM ends this kernel as it would any other"

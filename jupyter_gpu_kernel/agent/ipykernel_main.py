@@ -1,0 +1,176 @@
+"""Turns the process the keeper started into an ipykernel: guard first, then IPython, then "ready".
+
+    python agent.pyz ipykernel <ipykernel arguments>
+
+What users find in the kernel is what `python -m ipykernel_launcher` gives them, plus the module `gpu_kernel`,
+the magic `%gpu`, no listening TCP port, and the guard. Works with ipykernel 6.20 to 7. This file must not
+know how signals are handled, nor anything of the keeper but these environment variables, each gone after
+reading:
+
+    JUPYTER_GPU_KERNEL_SIGTERM    "survive" (default) or "default": no guard
+    JUPYTER_GPU_KERNEL_LINGER     seconds a kernel counts as in use after its user was last active
+    JUPYTER_GPU_KERNEL_STORY      path of the datagram socket that events go to
+    JUPYTER_GPU_KERNEL_READY_FD   where b"1" is written when the kernel can be spoken to
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import inspect
+import os
+import signal
+import sys
+import types
+from typing import Any, List, Optional
+
+from . import gpu_kernel
+from .guard import LINGER, TERM, Guard, Use
+
+PORT = "the kernel listens on a port of 127.0.0.1 for the output of forked children"
+_OURS = __name__.partition(".")[0] if "." in __name__ else str(__package__).partition(".")[0]
+
+
+def main(argv: List[str]) -> None:
+    """Run the kernel until it ends. `argv` is what ipykernel_launcher would get after its name."""
+    guard = guard_from_environment()
+    ready = os.environ.pop("JUPYTER_GPU_KERNEL_READY_FD", "")
+    leave_no_trace(argv)
+    gpu_kernel.bind(guard)
+    kernelapp: Any = importlib.import_module("ipykernel.kernelapp")
+    kernelapp.IOPubThread = private_iopub(kernelapp.IOPubThread)
+    app = app_class(kernelapp.IPKernelApp, guard).instance()
+    app.initialize(argv)
+    if app.shell is not None:
+        app.shell.register_magic_function(gpu_kernel.magic, "line", "gpu")
+    if app.kernel is not None:
+        guard.tell = functools.partial(tell, app.kernel)
+    if ready:
+        os.write(int(ready), b"1")
+        os.close(int(ready))
+    app.start()
+
+
+def guard_from_environment() -> Guard:
+    """The guard, installed unless the settings or the system say no. Before any thread exists."""
+    mode = os.environ.pop("JUPYTER_GPU_KERNEL_SIGTERM", "survive")
+    linger = float(os.environ.pop("JUPYTER_GPU_KERNEL_LINGER", LINGER))
+    guard = Guard(Use(linger), os.environ.pop("JUPYTER_GPU_KERNEL_STORY", ""))
+    if mode == "default":
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, TERM)
+    elif hasattr(signal, "sigwaitinfo"):
+        guard.install()
+    else:
+        print("no guard against SIGTERM: this system has no sigwaitinfo", file=sys.stderr)
+    return guard
+
+
+def leave_no_trace(argv: List[str]) -> None:
+    """sys.path, sys.argv and sys.modules as ipykernel_launcher would leave them, and `gpu_kernel` importable.
+
+    Our package goes from sys.modules: a user who has it installed imports that one and not the agent's.
+    """
+    archive = os.path.abspath(sys.argv[0])
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != archive or not entry]
+    if sys.path and sys.path[0] in ("", os.getcwd()):
+        del sys.path[0]
+    launcher = importlib.util.find_spec("ipykernel_launcher")
+    sys.argv = [(launcher and launcher.origin) or "ipykernel_launcher.py", *argv]
+    for name in [name for name in sys.modules if name == _OURS or name.startswith(_OURS + ".")]:
+        del sys.modules[name]
+    gpu_kernel.__name__ = "gpu_kernel"
+    sys.modules["gpu_kernel"] = gpu_kernel
+
+
+def app_class(base: Any, guard: Guard) -> Any:
+    """IPKernelApp whose kernel, whichever class is configured, tells the guard about its cells."""
+
+    def init_kernel(app: Any) -> None:
+        app.kernel_class = kernel_class(app.kernel_class, guard)
+        base.init_kernel(app)
+
+    return subclass("GpuKernelApp", base, init_kernel=init_kernel)
+
+
+def subclass(name: str, base: Any, **methods: Any) -> Any:
+    """A subclass of a class that is known only at run time."""
+    return types.new_class(name, (base,), exec_body=lambda body: body.update(methods))
+
+
+def kernel_class(base: Any, guard: Guard) -> Any:
+    """`base`, with every execution, of subshells too, as a cell of the guard's.
+
+    IPython's events would not do: they are not balanced (an empty cell), and silent cells have none.
+    """
+
+    @functools.wraps(base.do_execute)  # ipykernel looks at the signature to see what it may pass
+    async def do_execute(
+        self: Any, code: str, silent: bool, store_history: bool = True, *rest: Any, **named: Any
+    ) -> Any:
+        parent = None if silent else self.get_parent("shell")
+        with guard.cell(parent, by_user=store_history and not silent):
+            reply = base.do_execute(self, code, silent, store_history, *rest, **named)
+            return await reply if inspect.isawaitable(reply) else reply
+
+    return subclass(base.__name__, base, do_execute=do_execute)
+
+
+def tell(kernel: Any, cells: List[Any], text: str) -> None:
+    """`text` on stderr of each of these requests, also where user code replaced sys.stderr. Any thread."""
+    OutStream: Any = importlib.import_module("ipykernel.iostream").OutStream
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, OutStream):  # what the cell printed before comes before
+            stream.flush()
+    for parent in cells:
+        content = {"name": "stderr", "text": text}
+        kernel.session.send(kernel.iopub_socket, "stream", content, parent=parent, ident=b"stream.stderr")
+
+
+def private_iopub(base: Any) -> Any:
+    """IOPubThread that takes forked children's output on a socket file beside its own, not on a TCP port.
+
+    Where that cannot be, it stays as it was, and a line in the log says so.
+    """
+    if not all(hasattr(base, name) for name in ("_setup_pipe_in", "_setup_pipe_out", "_handle_pipe_msg")):
+        print(f"unknown ipykernel; {PORT}", file=sys.stderr)
+        return base
+    zmq: Any = importlib.import_module("zmq")
+    zmqstream: Any = importlib.import_module("zmq.eventloop.zmqstream")
+
+    def endpoint(thread: Any) -> Optional[str]:
+        own: str = thread.socket.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
+        return own + "-forked" if own.startswith("ipc://") else None
+
+    def setup_pipe_in(thread: Any) -> None:
+        thread._forked = endpoint(thread)
+        if thread._forked is None:  # a kernel on TCP has five ports already
+            return base._setup_pipe_in(thread)  # type: ignore[no-any-return]
+        thread._pipe_uuid = os.urandom(16)
+        pipe = thread.socket.context.socket(zmq.PULL)
+        pipe.linger = 0
+        try:
+            pipe.bind(thread._forked)
+        except zmq.ZMQError as error:  # above all a path that is too long
+            print(f"{thread._forked}: {error}; {PORT}", file=sys.stderr)
+            pipe.close()
+            thread._forked = None
+            return base._setup_pipe_in(thread)  # type: ignore[no-any-return]
+        thread._pipe_in = zmqstream.ZMQStream(pipe, thread.io_loop)
+        thread._pipe_in.on_recv(thread._handle_pipe_msg)
+
+    def setup_pipe_out(thread: Any) -> Any:
+        if thread._forked is None:
+            return base._setup_pipe_out(thread)
+        context = zmq.Context()  # after a fork nothing but a new one works
+        pipe = context.socket(zmq.PUSH)
+        pipe.linger = 3000
+        pipe.connect(thread._forked)
+        return context, pipe
+
+    return subclass("PrivateIOPubThread", base, _setup_pipe_in=setup_pipe_in, _setup_pipe_out=setup_pipe_out)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
