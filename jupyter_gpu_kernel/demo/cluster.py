@@ -1,0 +1,230 @@
+"""The practice cluster: a login node on a loopback port, and a work node behind it that has no port at all.
+
+Everything it needs lies in one folder of its own: keys, known hosts, an ssh config with `demo-login` and
+`gpu-demo`, the nodes' home folders and the agent's base. Its link can be cut and restored. Knows nothing of
+kernels; the nodes are this machine, and their processes those of whoever runs it. POSIX only (importing works
+everywhere).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import io
+import os
+import secrets
+import signal
+import site
+import socket
+import threading
+import time
+from pathlib import Path
+
+import paramiko
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from . import gpus
+from .server import Node
+
+LOGIN, WORK = "demo-login", "gpu-demo"
+ROUTE = (LOGIN, WORK)
+MARK = "JUPYTER_GPU_KERNEL_DEMO"  # in the environment of every process of a cluster: its folder
+BASE = "JUPYTER_GPU_KERNEL_BASE"  # where the agent makes its folder
+
+_CONFIG = """Host {login}
+  HostName 127.0.0.1
+  Port {port}
+Host {work}
+  ProxyJump {login}
+Host {login} {work}
+  User {user}
+  IdentityFile "{key}"
+  IdentitiesOnly yes
+  IdentityAgent none
+  UserKnownHostsFile "{known_hosts}"
+  GlobalKnownHostsFile /dev/null
+  StrictHostKeyChecking yes
+"""
+
+
+class Cluster:
+    """In `folder` (0700, empty, a short path: sockets lie below it). Simulated GPUs unless `real_gpus`."""
+
+    def __init__(self, folder: Path, *, real_gpus: bool = False) -> None:
+        self.folder = folder
+        self.ssh_config = folder / "ssh_config"
+        self.simulated = not real_gpus
+        for name in (LOGIN, WORK, "base", "tmp", "bin"):
+            (folder / name).mkdir(mode=0o700)
+        if self.simulated:
+            gpus.install(folder / "bin", secrets.token_hex(4))
+        user, client, work, login = getpass.getuser(), *(_new_key() for _ in range(3))
+        _write(folder / "id_ed25519", client)
+        self._work = Node(WORK, _key(work), user, _key(client), self._environment(WORK))
+        self._login = Node(
+            LOGIN, _key(login), user, _key(client), self._environment(LOGIN), {(WORK, 22): self._work}
+        )
+        self._door = _Door(self._login)
+        self._describe(user)
+
+    def start(self) -> None:
+        """Take connections."""
+        self._door.open()
+
+    def cut(self) -> None:
+        """The network is gone: connections break, new ones are refused. Until `start`."""
+        self._door.close()
+
+    def stop(self) -> None:
+        """Cut, and end every process that was started on the nodes and is left."""
+        self.cut()
+        end_processes(self.folder)
+
+    def _environment(self, name: str) -> dict[str, str]:
+        """As a login gives it: nothing of ours comes along but the way to Python."""
+        user, home = getpass.getuser(), str(self.folder / name)
+        environment = {
+            "HOME": home,
+            "USER": user,
+            "LOGNAME": user,
+            "SHELL": "/bin/sh",
+            "HOSTNAME": name,
+            "LANG": os.environ.get("LANG", "C.UTF-8"),
+            "TMPDIR": str(self.folder / "tmp"),
+            "PATH": os.pathsep.join([str(self.folder / "bin"), os.environ.get("PATH", os.defpath)]),
+            BASE: str(self.folder / "base"),
+            MARK: str(self.folder),
+        }
+        if site.ENABLE_USER_SITE:  # packages of `pip install --user` are found through the real home
+            environment["PYTHONUSERBASE"] = site.getuserbase()
+        return environment
+
+    def _describe(self, user: str) -> None:
+        known_hosts = self.folder / "known_hosts"
+        lines = (
+            f"[127.0.0.1]:{self._door.port} {_public(self._login)}\n",
+            f"{WORK} {_public(self._work)}\n",
+        )
+        known_hosts.write_text("".join(lines))
+        key = self.folder / "id_ed25519"
+        self.ssh_config.write_text(
+            _CONFIG.format(
+                login=LOGIN, work=WORK, port=self._door.port, user=user, key=key, known_hosts=known_hosts
+            )
+        )
+
+
+class _Door:
+    """The login node's port on loopback, and the connections through it."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._lock = threading.Lock()
+        self._connections: list[socket.socket] = []
+        self._listener: socket.socket | None = _listener(0)
+        self.port: int = self._listener.getsockname()[1]
+
+    def open(self) -> None:
+        """Listen, on the same port every time."""
+        listener = self._listener or _listener(self.port)
+        listener.listen(16)
+        listener.settimeout(0.5)  # closing does not wake `accept` on every system
+        self._listener = listener
+        threading.Thread(
+            target=self._accept, args=(listener,), name="practice login node", daemon=True
+        ).start()
+
+    def close(self) -> None:
+        """Refuse new connections and break those that are."""
+        with self._lock:
+            listener, self._listener = self._listener, None
+            broken, self._connections = self._connections, []
+        for sock in filter(None, (listener, *broken)):
+            with contextlib.suppress(OSError):  # not connected any more
+                sock.shutdown(socket.SHUT_RDWR)
+        if listener is not None:
+            listener.close()
+
+    def _accept(self, listener: socket.socket) -> None:
+        while self._listener is listener:
+            try:
+                sock, _ = listener.accept()
+            except TimeoutError:
+                continue
+            except OSError:  # closed
+                return
+            sock.setblocking(True)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self._lock:
+                self._connections = [one for one in self._connections if one.fileno() >= 0]
+                if self._listener is not listener:  # cut in this very moment
+                    sock.close()
+                    return
+                self._connections.append(sock)
+            self._node.serve(sock)
+
+
+def _listener(port: int) -> socket.socket:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind(("127.0.0.1", port))
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+# --- keys
+
+
+def _new_key() -> str:
+    """A private key as OpenSSH writes it."""
+    key = Ed25519PrivateKey.generate().private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+    return key.decode()
+
+
+def _key(text: str) -> paramiko.PKey:
+    return paramiko.Ed25519Key(file_obj=io.StringIO(text))
+
+
+def _public(node: Node) -> str:
+    return f"{node.host_key.get_name()} {node.host_key.get_base64()}"
+
+
+def _write(file: Path, text: str) -> None:
+    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+        out.write(text)
+
+
+# --- what is left
+
+
+def end_processes(folder: Path, patience: float = 10.0) -> list[int]:
+    """Kill whatever was started in the cluster of `folder`; its pids. Needs /proc, else finds nothing."""
+    killed: list[int] = []
+    deadline = time.monotonic() + patience
+    while (left := _processes(folder)) and time.monotonic() < deadline:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):  # ended by itself
+                os.kill(pid, signal.SIGKILL)
+        killed += [pid for pid in left if pid not in killed]
+        time.sleep(0.02)  # one that we killed may just have started another
+    return killed
+
+
+def _processes(folder: Path) -> list[int]:
+    """Those whose environment bears our mark. Zombies have none any more."""
+    mark = f"{MARK}={folder}".encode()
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            marked = mark in entry.read_bytes().split(b"\0")
+        except OSError:  # somebody else's, or gone
+            continue
+        if marked and int(entry.parent.name) != os.getpid():
+            found.append(int(entry.parent.name))
+    return found

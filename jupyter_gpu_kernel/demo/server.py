@@ -1,0 +1,206 @@
+"""An SSH server for practice: one machine's sign-in, commands and tunnels over a connection that is there.
+
+As OpenSSH's server as far as a kernel needs it: public keys only, commands as real processes that outlive
+their connection, no pty, no forwarding but to the nodes given. Knows no port, no file and nothing of kernels;
+who listens, and where, is cluster.py's affair.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+import paramiko
+from paramiko.common import (
+    AUTH_FAILED,
+    AUTH_SUCCESSFUL,
+    MSG_CHANNEL_REQUEST,
+    OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED,
+    OPEN_FAILED_UNKNOWN_CHANNEL_TYPE,
+    OPEN_SUCCEEDED,
+)
+
+from ..hub.transport import WINDOW, JumpSocket, Transport
+
+_GREETING = 30.0  # seconds a client may take to greet
+_CHUNK = 1 << 18  # bytes read from a process at a time
+_LOST = (OSError, EOFError, paramiko.SSHException)  # what paramiko raises when the other side is gone
+
+
+@dataclass(frozen=True)
+class Node:
+    """One practice machine: who may sign in, what commands run in, which other nodes it leads to."""
+
+    name: str
+    host_key: paramiko.PKey
+    user: str
+    client_key: paramiko.PKey
+    environment: Mapping[str, str]  # all of it; HOME is the folder commands start in
+    tunnels: Mapping[tuple[str, int], Node] = field(default_factory=dict)
+
+    def serve(self, sock: socket.socket | _Tunnel) -> None:
+        """Speak SSH on `sock` until either side closes it; returns at once."""
+        connection = _Connection(sock, self)
+        with contextlib.suppress(*_LOST):  # hung up already
+            connection.start_server(event=threading.Event(), server=connection.requests)
+            threading.Thread(
+                target=connection.take_channels, name=f"{self.name} channels", daemon=True
+            ).start()
+
+
+class _Tunnel(JumpSocket):
+    """A client's channel through one node as its connection to the next."""
+
+    def close(self) -> None:
+        """Close the channel, which may have broken already."""
+        with contextlib.suppress(*_LOST):
+            super().close()
+
+
+class _Requests(paramiko.ServerInterface):
+    """What one connection's client asks for. Called in its transport's thread, so nothing here may wait."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.ways: dict[int, Node] = {}  # tunnels asked for, by channel number
+        self.commands: dict[int, bytes] = {}  # commands to be run, by channel number
+
+    def get_allowed_auths(self, username: str) -> str:
+        return "publickey"
+
+    def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
+        known = username == self.node.user and key == self.node.client_key
+        return AUTH_SUCCESSFUL if known else AUTH_FAILED
+
+    def check_channel_request(self, kind: str, chanid: int) -> int:
+        if kind == "session":
+            return OPEN_SUCCEEDED
+        return OPEN_FAILED_UNKNOWN_CHANNEL_TYPE
+
+    def check_channel_direct_tcpip_request(
+        self, chanid: int, origin: tuple[str, int], destination: tuple[str, int]
+    ) -> int:
+        way = self.node.tunnels.get(destination)
+        if way is None:
+            return OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED
+        self.ways[chanid] = way
+        return OPEN_SUCCEEDED
+
+    def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
+        self.commands[channel.chanid] = command
+        return True
+
+
+class _Connection(Transport):
+    """One client's connection to one node."""
+
+    def __init__(self, sock: socket.socket | _Tunnel, node: Node) -> None:
+        super().__init__(sock, [node.host_key.get_name()], _GREETING)
+        self.add_server_key(node.host_key)
+        self.node = node
+        self.requests = _Requests(node)
+        self._held: set[paramiko.Channel] = set()  # paramiko itself refers to channels only weakly
+
+    def take_channels(self) -> None:
+        """Hand tunnels to their nodes, until the connection ends."""
+        while self.is_active():
+            channel = self.accept(1.0)
+            if channel is None:
+                continue
+            self._held = {one for one in self._held if not one.closed} | {channel}
+            way = self.requests.ways.pop(channel.chanid, None)
+            if way is not None:
+                way.serve(_Tunnel(channel))
+
+    def begin(self, channel: paramiko.Channel) -> None:
+        """Run the command that was asked for on `channel`, if one was."""
+        command = self.requests.commands.pop(channel.chanid, None)
+        if command is not None:
+            session = _Session(channel, command, self.node.environment)
+            threading.Thread(target=session.run, name=f"{self.node.name} command", daemon=True).start()
+
+    @staticmethod
+    def _answer(channel: Any, message: paramiko.Message) -> None:
+        channel._handle_request(message)
+        channel.transport.begin(channel)
+
+    # Commands begin after the answer to their request is sent: a short one's end must not overtake it.
+    _channel_handler_table = {  # noqa: RUF012
+        **paramiko.Transport._channel_handler_table,  # type: ignore[attr-defined]
+        MSG_CHANNEL_REQUEST: _answer,
+    }
+
+
+class _Session:
+    """One command: a process and, while the channel is open, its three pipes."""
+
+    def __init__(self, channel: paramiko.Channel, command: bytes, environment: Mapping[str, str]) -> None:
+        self._channel = channel
+        self._command = command
+        self._environment = environment
+
+    def run(self) -> None:
+        """As sshd without a pty: a session of its own; the channel stays until all let go of the pipes."""
+        with contextlib.suppress(*_LOST), contextlib.closing(self._channel):
+            try:
+                process = self._start()
+            except OSError as error:
+                return self._refuse(error)
+            assert process.stdin and process.stdout and process.stderr
+            threading.Thread(target=self._feed, args=(process.stdin,), name="stdin", daemon=True).start()
+            errors = threading.Thread(
+                target=_pump, args=(process.stderr, self._channel.sendall_stderr), name="stderr", daemon=True
+            )
+            errors.start()
+            _pump(process.stdout, self._channel.sendall)
+            errors.join()
+            status = process.wait()
+            if (
+                status >= 0
+            ):  # else a signal ended it, which paramiko has no words for: the client gets no status
+                with contextlib.suppress(*_LOST):
+                    self._channel.send_exit_status(status)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            ["/bin/sh", "-c", self._command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            cwd=self._environment["HOME"],
+            env=self._environment,
+            start_new_session=True,
+        )
+
+    def _refuse(self, error: OSError) -> None:
+        self._channel.sendall_stderr(f"cannot run the command: {error}\n".encode())
+        self._channel.send_exit_status(126)
+
+    def _feed(self, stdin: IO[bytes]) -> None:
+        """The client's data to the process; what that no longer reads is thrown away: the window goes on."""
+        with contextlib.suppress(*_LOST):
+            while data := self._channel.recv(WINDOW):
+                with contextlib.suppress(BrokenPipeError):
+                    _write(stdin, data)
+        with contextlib.suppress(BrokenPipeError):
+            stdin.close()
+
+
+def _pump(pipe: IO[bytes], send: Any) -> None:
+    """From the process to the client. When that is gone the pipe closes: the next write is a SIGPIPE."""
+    with pipe, contextlib.suppress(*_LOST):
+        while data := os.read(pipe.fileno(), _CHUNK):
+            send(data)
+
+
+def _write(pipe: IO[bytes], data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[pipe.write(view) :]

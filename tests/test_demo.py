@@ -1,0 +1,191 @@
+"""The demo's practice cluster: its SSH server as our own client and the ssh program see it; its GPUs."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu_kernel.demo import cluster as practice
+from jupyter_gpu_kernel.demo import gpus
+from jupyter_gpu_kernel.demo.cluster import ROUTE, Cluster
+from jupyter_gpu_kernel.errors import AuthError, ConnectError
+from jupyter_gpu_kernel.hub.route import resolve
+from jupyter_gpu_kernel.hub.ssh import Connection, connect
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="the practice cluster needs a POSIX machine")
+DEADLINE = 30.0  # seconds; for what takes milliseconds
+BULK = os.urandom(1 << 20) * 20
+BULK_SHA = hashlib.sha256(BULK).hexdigest()
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    folder = Path(tempfile.mkdtemp(prefix="demo-", dir="/tmp"))  # sockets need short paths
+    cluster = Cluster(folder)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+        shutil.rmtree(folder)
+
+
+def way(cluster: Cluster, *words: str) -> Connection:
+    hops = resolve(words or ROUTE, config=str(cluster.ssh_config))
+    return connect(hops, ask=None, timeout=DEADLINE, trust_file=cluster.folder / "trusted")
+
+
+@pytest.fixture
+def work(cluster: Cluster) -> Iterator[Connection]:
+    connection = way(cluster)
+    yield connection
+    connection.close()
+
+
+def eventually(condition, what: str) -> None:
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.01)
+
+
+def test_a_command_has_its_streams_its_status_and_its_own_home(cluster, work):
+    done = work.run('cat; echo "$HOSTNAME $HOME" >&2; exit 7', stdin=b"in")
+    assert (done.returncode, done.stdout) == (7, b"in")
+    assert done.stderr.decode().split() == ["gpu-demo", str(cluster.folder / "gpu-demo")]
+
+
+def test_short_commands_never_end_before_they_are_answered(work):
+    assert [work.run("exit 3").returncode for _ in range(30)] == [3] * 30
+
+
+def test_a_command_that_a_signal_ends_has_no_status(work):
+    assert work.run("kill -9 $$").returncode == -1
+
+
+def test_bulk_is_intact_both_ways_at_once(work):
+    assert int(work.run("wc -c", stdin=BULK, timeout=60).stdout) == len(BULK)
+    done = work.run("cat", stdin=BULK, timeout=60)
+    assert hashlib.sha256(done.stdout).hexdigest() == BULK_SHA
+
+
+def test_output_nobody_reads_stops_only_itself(work):
+    flood = work.open("head -c 9000000 /dev/zero >&2; head -c 9000000 /dev/zero; sleep 60")
+    try:
+        assert work.run("echo still here").stdout == b"still here\n"
+    finally:
+        flood.close()
+
+
+def test_input_that_a_command_does_not_read_does_no_harm(work):
+    assert work.run("exec 0<&-; echo closed; sleep 0.1", stdin=BULK, timeout=60).stdout == b"closed\n"
+
+
+def test_a_command_sees_the_end_of_its_connection_and_what_let_go_of_it_lives_on(cluster, work):
+    seen, pid = cluster.folder / "seen", cluster.folder / "pid"
+    command = f"(sleep 1000 >/dev/null 2>&1 </dev/null & echo $! >{pid}); echo up; cat; touch {seen}"
+    stream = work.open(command)
+    assert stream.read() == b"up\n"
+    work.close()
+    eventually(seen.exists, "the command did not see the end of its input")
+    os.kill(int(pid.read_text()), 0)
+    cluster.stop()
+    eventually(
+        lambda: not Path(f"/proc/{pid.read_text().strip()}/environ").exists() or _dead(pid), "left behind"
+    )
+
+
+def _dead(pid: Path) -> bool:
+    return "State:\tZ" in Path(f"/proc/{pid.read_text().strip()}/status").read_text()
+
+
+def test_a_cut_is_noticed_at_once_and_restored(cluster, work):
+    stream = work.open("cat")
+    reader = threading.Thread(target=stream.read)
+    reader.start()
+    cluster.cut()
+    reader.join(DEADLINE)
+    assert not reader.is_alive()
+    eventually(lambda: not work.alive(), "the cut was not noticed")
+    with pytest.raises(ConnectError, match="refuses"):
+        way(cluster)
+    cluster.start()
+    again = way(cluster)
+    assert again.run("echo back").stdout == b"back\n"
+    again.close()
+
+
+def test_the_login_node_leads_to_the_work_node_only(cluster):
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        with pytest.raises(ConnectError, match="does not allow connections"):
+            way(cluster, "demo-login", f"127.0.0.1:{listener.getsockname()[1]}")
+    with pytest.raises(ConnectError):
+        way(cluster, "gpu-demo", "demo-login")  # no way through the work node
+
+
+def test_another_key_or_user_is_not_let_in(cluster):
+    hops = resolve([f"nobody@{ROUTE[0]}"], config=str(cluster.ssh_config))
+    with pytest.raises(AuthError):
+        connect(hops, ask=None, timeout=DEADLINE, trust_file=cluster.folder / "trusted")
+    (cluster.folder / "id_ed25519").unlink()
+    practice._write(cluster.folder / "id_ed25519", practice._new_key())
+    with pytest.raises(AuthError):
+        way(cluster)
+
+
+@pytest.mark.skipif(not shutil.which("ssh"), reason="no ssh program")
+def test_the_ssh_program_goes_the_two_hops(cluster):
+    command = ["ssh", "-F", str(cluster.ssh_config), "gpu-demo", "cat; echo $HOSTNAME >&2; exit 5"]
+    done = subprocess.run(command, input=BULK, capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (5, b"gpu-demo\n")
+    assert hashlib.sha256(done.stdout).hexdigest() == BULK_SHA
+
+
+def test_nothing_is_readable_for_others(cluster):
+    assert cluster.folder.stat().st_mode & 0o077 == 0
+    assert (cluster.folder / "id_ed25519").stat().st_mode & 0o077 == 0
+
+
+# --- GPUs
+
+
+def test_simulated_gpus_say_so_and_the_first_is_taken(work):
+    listed = work.run("nvidia-smi -L").stdout.decode().splitlines()
+    assert len(listed) == gpus.COUNT
+    assert all("SIMULATED" in line for line in listed)
+    apps = work.run("nvidia-smi --query-compute-apps=gpu_uuid,process_name --format=csv,noheader,nounits")
+    uuid = listed[0].partition("UUID: ")[2].rstrip(")")
+    assert apps.stdout.decode().split(", ")[0] == uuid
+
+
+def test_the_agent_finds_all_but_the_first_of_them_free(cluster):
+    from jupyter_gpu_kernel.agent.gpus import judge
+    from jupyter_gpu_kernel.agent.smi import Smi
+
+    path = os.environ["PATH"]
+    os.environ["PATH"] = f"{cluster.folder / 'bin'}:{path}"
+    try:
+        smi = Smi()
+        verdicts = judge([smi.read() for _ in range(3)])
+    finally:
+        os.environ["PATH"] = path
+    assert [verdict.free for verdict in verdicts] == [False, True, True, True]
+    assert "somebody is on it" in verdicts[0].reason
+
+
+def test_an_unknown_field_and_an_unknown_gpu_are_refused_as_nvidia_does(work):
+    done = work.run("nvidia-smi --query-gpu=index,shoe_size --format=csv")
+    assert done.returncode == 2 and b'"shoe_size" is not a valid field' in done.stdout
+    assert work.run("nvidia-smi --query-gpu=index --format=csv -i 9").returncode == 6
