@@ -26,6 +26,7 @@ class Gate:
         self._held: Deque[Message] = deque()
         self._display = ""
         self._text = ""
+        self._shown = False
 
     @property
     def holding(self) -> bool:
@@ -39,16 +40,20 @@ class Gate:
         self._held.append(message)
         if len(self._held) == 1:
             self._status(message, "busy")
-            if self._text:
-                self._display_text()
         return False
 
     def show(self, text: str) -> None:
-        """What the first held cell waits for; "" for nothing."""
+        """What the first held cell waits for. It is displayed once it has waited long enough: see `reveal`."""
         if text != self._text:
             self._text = text
-            if self._held:
+            if self._shown:
                 self._display_text()
+
+    def reveal(self) -> None:
+        """The first held cell has waited so long that its user should see why."""
+        if self._held and not self._shown:
+            self._shown = True
+            self._display_text()
 
     def open(self) -> None:
         """The kernel has its GPUs: held cells go, in order."""
@@ -73,8 +78,7 @@ class Gate:
                 self._answer(behind, aborted_reply())
         if self._held:
             self._status(self._held[0], "busy")
-            if self._text:
-                self._display_text()
+            self.reveal()
 
     def _fail(self, message: Message, name: str, reason: str) -> None:
         self._say(Channel.IOPUB, 0, "error", error_content(name, reason), message.parts[0])
@@ -88,6 +92,8 @@ class Gate:
         self._say(Channel.IOPUB, 0, "status", {"execution_state": state}, message.parts[0])
 
     def _display_text(self) -> None:
+        if not self._text:
+            return
         kind = "update_display_data" if self._display else "display_data"
         self._display = self._display or uuid.uuid4().hex
         content = {
@@ -98,6 +104,7 @@ class Gate:
         self._say(Channel.IOPUB, 0, kind, content, self._held[0].parts[0])
 
     def _clear(self, message: Message) -> None:
+        self._shown = False
         if self._display:
             self._say(Channel.IOPUB, 0, "clear_output", {"wait": False}, message.parts[0])
             self._display = ""

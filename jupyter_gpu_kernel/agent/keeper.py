@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import time
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from ..wire.jupyter import Parts, error_content, error_reply, make
 from ..wire.messages import Channel, Lane, Message, MessageError, lane_of, word
@@ -30,6 +30,8 @@ RESTART_WAIT = 60.0
 SHUTDOWN_GRACE = 5.0
 FAREWELL = 3.0
 """Seconds a hub has to take the last words."""
+REVEAL = 1.0
+"""Seconds a cell waits for GPUs before it shows so."""
 _OURS = 0
 """The client number of the keeper itself."""
 
@@ -54,10 +56,11 @@ class Keeper:
         self._early: List[Message] = []  # what came before the kernel could hear
         self._open_cells: Dict[str, Message] = {}
         self._held_replies: Dict[str, Tuple[int, Parts]] = {}
+        self._idle: Set[str] = set()
         self._ours: Dict[str, Optional[Callable[[Dict[str, Any]], None]]] = {}
         self._nudged = [False, False]  # a reply came, an iopub message came
         self._ending = ""  # "", "restart" or "shutdown": what was asked for
-        self._busy = 0
+        self._after_end = False  # a restart waits for the old process to be gone
         self._timer: Optional[Timer] = None
 
     def run(self) -> None:
@@ -73,7 +76,7 @@ class Keeper:
     # -------------------------------------------------------------------------------------- the kernel's life
 
     def _start(self) -> None:
-        self._up, self._ending, self._busy = False, "", 0
+        self._up, self._ending = False, ""
         self._nudged = [False, False]
         self._ours.clear()
         env = kernel_environment(self.settings, self.folder, self.taking.environment())
@@ -111,18 +114,22 @@ class Keeper:
         for message in early:
             self._from_hub(message)
 
-    def _kernel_ended(self, returncode: int) -> None:
+    def _kernel_ended(self, returncode: int, tell: bool = True) -> None:
         early = "" if self._up else self.kernel.stderr_tail()
         self.kernel.end()
         self._up = False
         asked = self._ending
         cause = asked or describe_end(returncode)
         self.story.tell("end", f"the kernel ended: {cause}", returncode=returncode, asked=asked)
+        for reply_to, parts in self._held_replies.values():  # their idle will not come
+            self.door.send(Lane.ORDERED, Message(Channel.SHELL, reply_to, parts))
+        self._held_replies.clear()
         for message in list(self._open_cells.values()):
             self._fail_cell(message, f"the kernel ended: {cause}")
         self.gate.give_up("DeadKernelError", f"the kernel ended: {cause}")
         self._early.clear()
-        self._set_state("ended", returncode=returncode, cause=cause, asked=asked, stderr=early)
+        if tell:
+            self._set_state("ended", returncode=returncode, cause=cause, asked=asked, stderr=early)
         if self._timer is not None:
             self._timer.cancel()
         if asked == "shutdown":
@@ -171,6 +178,7 @@ class Keeper:
             return self._early.append(message)
         if msg_type == "execute_request" and not self.gate.passes(message):
             self._set_state("waiting")
+            self.loop.later(REVEAL, self.gate.reveal)
             return self.taking.want()
         self._to_kernel(message)
 
@@ -253,8 +261,6 @@ class Keeper:
             return
         self._start()
 
-    _after_end = False
-
     def _answer_for_the_dead(self, message: Message, msg_type: str) -> None:
         if msg_type == "execute_request":
             self._fail_cell(message, "the kernel has ended; restart it")
@@ -263,7 +269,9 @@ class Keeper:
             self._say(Channel.CONTROL, message.client, "shutdown_reply", reply, message.parts[0])
 
     def _fail_cell(self, message: Message, reason: str, name: str = "DeadKernelError") -> None:
-        self._open_cells.pop(str(message.header().get("msg_id")), None)
+        msg_id = str(message.header().get("msg_id"))
+        self._open_cells.pop(msg_id, None)
+        self._idle.discard(msg_id)
         header = message.parts[0]
         self._say(Channel.IOPUB, 0, "error", error_content(name, reason), header)
         self._say(Channel.SHELL, message.client, "execute_reply", error_reply(name, reason), header)
@@ -288,14 +296,18 @@ class Keeper:
                 return self._status(message, parent)
         elif msg_type == "execute_reply":
             self._open_cells.pop(parent, None)
-            self._held_replies[parent] = (client, parts)  # its output comes on another socket: idle says it is all there
-            return
+            if parent not in self._idle:  # its output comes on another socket: idle says that it is all there
+                self._held_replies[parent] = (client, parts)
+                return
+            self._idle.discard(parent)
         self.door.send(lane_of(message, msg_type), message)
 
     def _status(self, message: Message, parent: str) -> None:
         state = str(message.content().get("execution_state"))
         self.door.send(Lane.ORDERED, message)
-        if state == "idle" and parent in self._held_replies:
+        if state == "idle" and parent in self._open_cells:
+            self._idle.add(parent)  # the reply is on its way, on the other socket
+        elif state == "idle" and parent in self._held_replies:
             client, parts = self._held_replies.pop(parent)
             self.door.send(Lane.ORDERED, Message(Channel.SHELL, client, parts))
         if self._up and self.state in ("idle", "busy", "waiting") and not self.gate.holding:
@@ -400,9 +412,8 @@ class Keeper:
             self.story.tell("signal", f"the keeper got {signal.Signals(number).name} and stays")
         returncode = self.kernel.reap()
         if returncode is not None:
-            restart = self._after_end
-            self._after_end = False
-            self._kernel_ended(returncode)
+            restart, self._after_end = self._after_end, False
+            self._kernel_ended(returncode, tell=not restart)
             if restart:
                 self._restart()
 

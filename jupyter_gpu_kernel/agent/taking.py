@@ -11,11 +11,15 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
 from .claim import Claim, Sample, Sampler, Taken, Waiting, survey
-from .gpus import DEFAULTS, allowed_gpus, in_allocation
+from .gpus import allowed_gpus, in_allocation
 from .lease import Lease, release_all
 from .line import Line
-from .loop import Loop
+from .loop import Loop, Timer
 from .smi_csv import SmiError
+
+RETRIES = 2
+"""How often a driver that does not answer is asked again before the cell fails."""
+RETRY_AFTER = 5.0
 
 
 class Taking:
@@ -39,9 +43,11 @@ class Taking:
         self._wanted = False
         self._leases: List[Lease] = []
         self._sampler: Optional[Sampler] = None
+        self._next: Optional[Timer] = None
+        self._failures = 0
         self._line = Line(folder, str(settings["id"]))
         allowed = allowed_gpus(os.environ)
-        if self.count and allowed is not None and in_allocation(os.environ):
+        if self.count and allowed and in_allocation(os.environ):
             self.uuids, self.done = allowed, True
         self._claim = Claim(self.count, {"id": settings["id"]}, allowed=allowed, place=socket.gethostname())
 
@@ -64,6 +70,7 @@ class Taking:
         self._line.join(self.count)
         self.begin()
         if self._claim.watched:
+            self._claim.ahead = self._line.ahead()
             self._step(self._claim.decide)
         else:
             assert self._sampler is not None
@@ -72,6 +79,7 @@ class Taking:
     def give_up(self) -> None:
         """No cell waits any more."""
         self._wanted = False
+        self._failures = 0
         self._claim.release()
         self._line.leave()
 
@@ -99,7 +107,7 @@ class Taking:
         else:
             self._claim.watch(sample)
             if not self._claim.watched:
-                self._sample_in(DEFAULTS.interval)
+                self._sample_in(self._claim.pause())
 
     def _decide(self, sample: Sample) -> "Waiting | Taken":
         self._claim.ahead = self._line.ahead()
@@ -123,17 +131,24 @@ class Taking:
         self._taken(self.uuids, "")
 
     def _failed(self, error: SmiError) -> None:
-        """Before a cell wants GPUs a failure says nothing yet; then it is the cell's error."""
-        if self._wanted:
-            self.give_up()
-            self._taken([], str(error))
+        """Before a cell wants GPUs a failure says nothing yet; then it is the cell's error, unless it may pass."""
+        if not self._wanted:
+            return
+        self._failures += 1
+        if error.code in ("hang", "driver") and self._failures <= RETRIES:
+            self._waiting(str(error))
+            return self._sample_in(RETRY_AFTER)
+        self.give_up()
+        self._taken([], str(error))
 
     def _sample_in(self, seconds: float) -> None:
         def sample() -> None:
             if self._sampler is not None:
                 self._sampler.start()
 
-        self._loop.later(seconds, sample)
+        if self._next is not None:
+            self._next.cancel()  # one chain of samples, however it was begun
+        self._next = self._loop.later(seconds, sample)
 
     def _stop_sampling(self) -> None:
         if self._sampler is not None:

@@ -1,0 +1,19 @@
+"""The Jupyter server extension: our HTTP API beside Jupyter's own. It owns nothing; the hub does."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from jupyter_server.extension.application import ExtensionApp
+
+from . import __version__
+from .handlers import HANDLERS
+
+
+class GpuKernelExtension(ExtensionApp):
+    """Loaded by jupyter_server; settings live with the hub and the provisioner."""
+
+    name: str = "jupyter_gpu_kernel"
+    version = __version__
+    description = "Remote GPU kernels: state of the links and kernels, for the JupyterLab extension."
+    handlers: ClassVar = list(HANDLERS)

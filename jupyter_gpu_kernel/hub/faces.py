@@ -1,0 +1,175 @@
+"""The hub's side of its local socket: faces come in, prove the key, ask; answers, progress and questions go back.
+
+A message is one JSON object. From a face: {"id", "op", …} asks, {"answer": question, "value"} answers a question.
+To a face: {"id", "result"}, {"id", "error"}, {"id", "progress"}, {"id", "ask", "question"}, {"event", …}.
+Blocking sockets live on threads; everything else on the hub's loop. This file knows no operation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import logging
+import queue
+import threading
+from collections.abc import Awaitable, Callable
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
+from typing import Any
+
+from ..errors import GpuKernelError, HubError
+
+Operation = Callable[["Call"], Awaitable[Any]]
+
+
+class GaveUp(GpuKernelError):
+    """The owner was asked and did not answer."""
+
+
+class Call:
+    """One question of a face: its operation, arguments, and the ways to report and to ask back."""
+
+    def __init__(self, face: Face, number: int, op: str, arguments: dict[str, Any]) -> None:
+        self.face = face
+        self.op = op
+        self.arguments = arguments
+        self._number = number
+
+    def progress(self, hop: str, step: str) -> None:
+        """Something over a second goes on; from any thread."""
+        self.face.send({"id": self._number, "progress": {"hop": hop, "step": step}})
+
+    def secret(self, hop: str, prompt: str) -> str:
+        """Asks the owner, from a worker thread. Raises GaveUp."""
+        return str(self._ask({"kind": "secret", "hop": hop, "prompt": prompt}))
+
+    def confirm_host(self, hop: str, fingerprint: str, key_type: str) -> bool:
+        """Asks the owner about a new host, from a worker thread."""
+        question = {"kind": "host", "hop": hop, "fingerprint": fingerprint, "key_type": key_type}
+        return self._ask(question) is True
+
+    def _ask(self, question: dict[str, Any]) -> Any:
+        number, answers = self.face.expect_answer()
+        self.face.send({"id": self._number, "ask": question, "question": number})
+        value = answers.get()
+        if value is None:
+            raise GaveUp("the question was not answered", hop=str(question["hop"]))
+        return value
+
+
+class Face:
+    """One connected face. `closed` callbacks run on the loop when it is gone."""
+
+    def __init__(self, connection: Connection[Any, Any]) -> None:
+        self.on_closed: list[Callable[[], None]] = []
+        self._connection = connection
+        self._out: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._questions: dict[int, queue.SimpleQueue[Any]] = {}
+        self._numbers = itertools.count(1)
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Queues a message; from any thread, never blocks."""
+        self._out.put(json.dumps(message).encode())
+
+    def expect_answer(self) -> tuple[int, queue.SimpleQueue[Any]]:
+        """A question's number, and where its answer comes (None: there will be none)."""
+        number, answers = next(self._numbers), queue.SimpleQueue[Any]()
+        self._questions[number] = answers
+        return number, answers
+
+    def answered(self, message: dict[str, Any]) -> None:
+        """An answer came in."""
+        answers = self._questions.pop(int(message["answer"]), None)
+        if answers is not None:
+            answers.put(message.get("value"))
+
+    def write_all(self) -> None:
+        """The writer thread's work."""
+        with contextlib.suppress(OSError, ValueError):
+            while (data := self._out.get()) is not None:
+                self._connection.send_bytes(data)
+
+    def close(self) -> None:
+        """Ends the writer and whoever waits for an answer."""
+        self._out.put(None)
+        for answers in list(self._questions.values()):
+            answers.put(None)
+
+
+class Faces:
+    """Listens; hands every call to `operation` on the loop."""
+
+    def __init__(self, address: str, key: bytes, operation: Operation, log: logging.Logger) -> None:
+        self.count = 0
+        self._key = key
+        self._operation = operation
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._listener = Listener(address, backlog=64)
+        threading.Thread(target=self._accept, name="faces", daemon=True).start()
+
+    def close(self) -> None:
+        """No new faces."""
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection = self._listener.accept()
+            except OSError:
+                return  # closed
+            # Proving the key takes a talk: a silent client must not keep others out.
+            threading.Thread(target=self._serve, args=(connection,), name="face", daemon=True).start()
+
+    def _serve(self, connection: Connection[Any, Any]) -> None:
+        try:
+            deliver_challenge(connection, self._key)
+            answer_challenge(connection, self._key)
+        except (AuthenticationError, OSError, EOFError) as error:
+            self._log.warning("a face did not prove the key: %s", error)
+            connection.close()
+            return
+        face = Face(connection)
+        threading.Thread(target=face.write_all, name="face-writer", daemon=True).start()
+        self._on_loop(self._came)
+        try:
+            while True:
+                self._on_loop(self._heard, face, json.loads(connection.recv_bytes()))
+        except (OSError, EOFError, ValueError):
+            pass  # it hung up
+        face.close()
+        self._on_loop(self._left, face)
+
+    def _on_loop(self, function: Callable[..., None], *arguments: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the hub ends
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    def _came(self) -> None:
+        self.count += 1
+
+    def _left(self, face: Face) -> None:
+        self.count -= 1
+        for callback in face.on_closed:
+            callback()
+
+    def _heard(self, face: Face, message: dict[str, Any]) -> None:
+        if "answer" in message:
+            return face.answered(message)
+        arguments = {key: value for key, value in message.items() if key not in ("id", "op")}
+        call = Call(face, int(message["id"]), str(message["op"]), arguments)
+        task = self._loop.create_task(self._run(call, message["id"]))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, call: Call, number: int) -> None:
+        try:
+            call.face.send({"id": number, "result": await self._operation(call)})
+        except GpuKernelError as error:
+            call.face.send({"id": number, "error": error.to_json()})
+        except Exception as error:  # a fault of ours: the face must hear of it, the hub must go on
+            self._log.exception("operation %s failed", call.op)
+            fault = HubError(f"{type(error).__name__}: {error}", remedy="The hub's log has more; please report it.")
+            call.face.send({"id": number, "error": fault.to_json()})

@@ -1,0 +1,255 @@
+"""The hub: nodes, kernels, and the operations that faces ask for. It alone holds connections, links and local ports.
+
+An operation is a method `op_<name>(call)`; what it returns is the JSON answer. docs/protocol.md lists them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+import uuid
+from typing import Any
+
+from .. import __version__
+from ..errors import AgentError, GpuKernelError, HubError, KernelStartError
+from ..wire import PROTOCOL
+from .check import check
+from .faces import Call
+from .kernels import RemoteKernel
+from .link import Link
+from .nodes import Node, Way
+from .places import trust_file
+from .probe import find_pythons
+
+START_WITHIN = 120.0
+
+
+class Hub:
+    """`await operation(call)` for each question of a face."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._nodes: dict[Way, Node] = {}
+        self._kernels: dict[str, RemoteKernel] = {}
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a front end has a kernel here."""
+        return bool(self._kernels)
+
+    async def operation(self, call: Call) -> Any:
+        """Runs the operation that the call names."""
+        method = getattr(self, "op_" + call.op, None)
+        if method is None:
+            raise HubError(f"this hub knows no operation {call.op!r}", remedy="Restart it: stop all front ends.")
+        return await method(call)
+
+    async def close(self) -> None:
+        """Hangs up everywhere; keepers live on."""
+        for kernel in list(self._kernels.values()):
+            kernel.close()
+        for node in self._nodes.values():
+            await node.close()
+
+    # -------------------------------------------------------------------------------------- the hub and its nodes
+
+    async def op_hello(self, call: Call) -> dict[str, Any]:
+        """{"protocol", "version", "pid"}."""
+        return {"protocol": PROTOCOL, "version": __version__, "pid": os.getpid()}
+
+    async def op_login(self, call: Call) -> dict[str, Any]:
+        """Opens the connection, asking the owner for what it must."""
+        node = self._node(call.arguments["settings"])
+        await node.connected(call)
+        return {"node": node.name}
+
+    async def op_probe(self, call: Call) -> dict[str, Any]:
+        """Walks to the node, finds a Python with ipykernel, looks at the GPUs."""
+        settings = call.arguments["settings"]
+        node = self._node(settings)
+        connection = await node.connected(call)
+        call.progress(node.name, "looking for a Python with ipykernel")
+        found = await asyncio.to_thread(find_pythons, connection, node.name, settings.get("python"))
+        answer = {
+            **found.to_json(),
+            "hops": [dict(zip(("hop", "step", "seconds"), step, strict=True)) for step in connection.hops],
+            "route": list(node.way.words),
+            "gpus": [],
+            "gpus_error": None,
+        }
+        call.progress(node.name, "starting the agent")
+        link = await node.link(found.python.path, call)
+        call.progress(node.name, "looking at the GPUs")
+        try:
+            answer["gpus"] = (await link.request("gpus", timeout=60))["gpus"]
+        except AgentError as error:
+            answer["gpus_error"] = error.cause
+        return answer
+
+    async def op_check(self, call: Call) -> list[dict[str, Any]]:
+        """Every step of the way, timed, with a remedy where it fails."""
+        node = self._node(call.arguments["settings"])
+        return await check(node, call.arguments["settings"], call)
+
+    async def op_gpus(self, call: Call) -> list[dict[str, Any]]:
+        """Every GPU of every node."""
+        answers = await self._each_node(call, "gpus", timeout=60)
+        rows: list[dict[str, Any]] = []
+        for _, answer in answers:
+            rows += answer["gpus"] if "gpus" in answer else [answer]
+        return rows
+
+    async def op_ps(self, call: Call) -> list[dict[str, Any]]:
+        """Our kernels on all nodes."""
+        rows: list[dict[str, Any]] = []
+        for _, answer in await self._each_node(call, "list"):
+            rows += [self._seen_here(state) for state in answer["kernels"]] if "kernels" in answer else [answer]
+        return rows
+
+    async def op_logs(self, call: Call) -> list[dict[str, Any]]:
+        """A kernel's story, from whichever node has it."""
+        kernel_id = str(call.arguments["kernel"])
+        for _, answer in await self._each_node(call, "story", kernel=kernel_id):
+            if "story" in answer:
+                return list(answer["story"])
+        raise AgentError(f"no node knows a kernel {kernel_id}", remedy="“jupyter gpu-kernel ps” lists the kernels.")
+
+    async def op_stop(self, call: Call) -> dict[str, Any]:
+        """Ends a kernel for good, wherever it is; returns once nothing of it is left."""
+        kernel_id = str(call.arguments["kernel"])
+        call.progress("", f"stopping {kernel_id}")
+        for node, answer in await self._each_node(call, "list"):
+            if any(state["id"] == kernel_id for state in answer.get("kernels", [])):
+                link = await node.link(node.python, call)
+                await link.request("stop", kernel=kernel_id, why="jupyter gpu-kernel stop")
+                return {"ok": True}
+        raise AgentError(f"no node has a kernel {kernel_id}", remedy="“jupyter gpu-kernel ps” lists the kernels.")
+
+    # -------------------------------------------------------------------------------------- kernels
+
+    async def op_start(self, call: Call) -> dict[str, Any]:
+        """Binds the ports, starts the kernel; returns {"id", "connection", …} once it can be spoken to."""
+        settings = dict(call.arguments["settings"], name=call.arguments.get("name", ""))
+        settings["notebook"] = call.arguments.get("notebook", "")
+        kernel_id = str(call.arguments.get("kernel") or uuid.uuid4().hex[:12])
+        node = self._node(settings)
+        settings["python"] = settings.get("python") or await self._some_python(node, call)
+        link = node.begin_link(settings["python"], call)
+        remote = RemoteKernel(kernel_id, settings, call.arguments["connection"], link, self._log)
+        self._kernels[kernel_id] = remote
+        call.face.on_closed.append(lambda: self._let_go(kernel_id))
+        remote.watchers.append(call.face.send)
+        try:
+            await self._until_up(remote, link)
+        except BaseException:
+            self._let_go(kernel_id)
+            raise
+        return {**remote.describe(), "connection": remote.edge.connection}
+
+    async def op_restart(self, call: Call) -> dict[str, Any]:
+        """A fresh kernel process behind the same ports, with the same GPUs."""
+        remote = self._kernel(call)
+        remote.command("restart")
+        await self._until_up(remote, remote.link)
+        return {**remote.describe(), "connection": remote.edge.connection}
+
+    async def op_command(self, call: Call) -> dict[str, Any]:
+        """A word to the keeper: interrupt, kill, signal (number), stop. Answered as soon as it is queued."""
+        self._kernel(call).command(str(call.arguments["do"]), **call.arguments.get("more", {}))
+        return {"ok": True}
+
+    async def op_release(self, call: Call) -> dict[str, Any]:
+        """The front end is done with the kernel, ended or not."""
+        self._let_go(str(call.arguments["kernel"]))
+        return {"ok": True}
+
+    async def op_kernels(self, call: Call) -> list[dict[str, Any]]:
+        """The kernels that front ends have here, without asking any node."""
+        return [remote.describe() for remote in self._kernels.values()]
+
+    # -------------------------------------------------------------------------------------- helpers
+
+    def _node(self, settings: dict[str, Any]) -> Node:
+        way = Way.of(settings)
+        node = self._nodes.get(way)
+        if node is None:
+            node = self._nodes[way] = Node(way, trust_file(), self._log)
+        return node
+
+    def _kernel(self, call: Call) -> RemoteKernel:
+        remote = self._kernels.get(str(call.arguments["kernel"]))
+        if remote is None:
+            raise HubError("this kernel is no longer here", remedy="Start it again.")
+        return remote
+
+    def _let_go(self, kernel_id: str) -> None:
+        remote = self._kernels.pop(kernel_id, None)
+        if remote is not None:
+            remote.close()
+
+    def _seen_here(self, state: dict[str, Any]) -> dict[str, Any]:
+        remote = self._kernels.get(state["id"])
+        attached = remote is not None and remote.link_state == "up"
+        return dict(state, attached=attached, state=_shown(state["state"], attached))
+
+    async def _some_python(self, node: Node, call: Call) -> str:
+        connection = await node.connected(call)
+        call.progress(node.name, "looking for a Python with ipykernel")
+        found = await asyncio.to_thread(find_pythons, connection, node.name, None)
+        return str(found.python.path)
+
+    async def _until_up(self, remote: RemoteKernel, link: Link) -> None:
+        """Returns when the kernel answers; raises why it never will."""
+        deadline = time.monotonic() + START_WITHIN
+        changed = asyncio.Event()
+
+        def watcher(_: dict[str, Any]) -> None:
+            changed.set()
+
+        remote.watchers.append(watcher)
+        try:
+            await link.up()
+            while remote.state["state"] not in ("idle", "busy", "waiting"):
+                if remote.ended:
+                    raise remote.error or _early_end(remote)
+                changed.clear()
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(changed.wait(), max(0.1, deadline - time.monotonic()))
+                if time.monotonic() > deadline:
+                    raise KernelStartError(f"the kernel did not answer in {START_WITHIN:.0f} s", hop=link.name)
+        finally:
+            remote.watchers.remove(watcher)
+
+    async def _each_node(self, call: Call, do: str, timeout: float = 30, **more: Any) -> list[Any]:
+        """(node, answer) for each node of `specs`; where one cannot be asked, {"node", "error"} stands for it."""
+        nodes: dict[Way, tuple[Node, dict[str, Any]]] = {}
+        for spec in call.arguments["specs"]:
+            node = self._node(spec["settings"])
+            nodes.setdefault(node.way, (node, spec["settings"]))
+
+        async def ask(node: Node, settings: dict[str, Any]) -> tuple[Node, dict[str, Any]]:
+            call.progress(node.name, "asking")
+            try:
+                python = settings.get("python") or node.python or await self._some_python(node, call)
+                link = await node.link(python, call)
+                return node, await link.request(do, timeout=timeout, **more)
+            except GpuKernelError as error:
+                return node, {"node": node.name, "error": error.to_json()}
+
+        return list(await asyncio.gather(*(ask(*pair) for pair in nodes.values())))
+
+
+def _shown(state: str, attached: bool) -> str:
+    return "detached" if state == "idle" and not attached else state
+
+
+def _early_end(remote: RemoteKernel) -> GpuKernelError:
+    said = str(remote.state.get("stderr") or "")
+    cause = f"the kernel ended while it started: {remote.state.get('cause', '?')}"
+    remedy = "Try its Python by hand on the node: PYTHON -m ipykernel_launcher --version"
+    return KernelStartError(f"{cause}\n{said}" if said else cause, hop=remote.link.name, remedy=remedy)
+
+

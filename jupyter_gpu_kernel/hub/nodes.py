@@ -1,0 +1,109 @@
+"""One work node: its hops, one SSH connection, one link. Kernels and questions of all front ends share them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..errors import ConnectError, GpuKernelError
+from . import deploy, route, ssh
+from .connection import Connection
+from .faces import Call
+from .link import Link, Stream
+
+
+class Way(NamedTuple):
+    """What leads to a node; equal ways share a connection."""
+
+    words: tuple[str, ...]
+    identity: tuple[str, ...]
+    config: str | None
+
+    @classmethod
+    def of(cls, settings: dict[str, Any]) -> Way:
+        """The way in a kernelspec's settings."""
+        return cls(tuple(settings["route"]), tuple(settings.get("identity") or ()), settings.get("config"))
+
+
+class Node:
+    """`await connected(call)`, `await link(python, call)`; reconnects by itself as long as a kernel is attached."""
+
+    def __init__(self, way: Way, trust_file: Path, log: logging.Logger) -> None:
+        self.way = way
+        self.python = ""
+        self._trust_file = trust_file
+        self._log = log
+        self._connection: Connection | None = None
+        self._connecting = threading.Lock()
+        self._call: Call | None = None
+        self._link: Link | None = None
+
+    @property
+    def name(self) -> str:
+        """The work node as the user wrote it."""
+        return self.way.words[-1]
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a kernel is attached."""
+        return self._link is not None and self._link.in_use
+
+    @property
+    def alive(self) -> bool:
+        """Whether the SSH connection is there."""
+        return self._connection is not None and self._connection.alive()
+
+    async def connected(self, call: Call | None) -> Connection:
+        """The SSH connection, made now if need be; `call` hears progress and is asked for secrets."""
+        return await asyncio.to_thread(self._connect, call)
+
+    async def link(self, python: str, call: Call | None) -> Link:
+        """The link, up. Raises why it cannot be."""
+        await self.connected(call)
+        link = self.begin_link(python, call)
+        await link.up()
+        return link
+
+    def begin_link(self, python: str, call: Call | None) -> Link:
+        """The link, perhaps still on its way up."""
+        if self._link is None or self._link.state == "failed":
+            self.python = python
+            self._call = call
+            self._link = Link(self.name, self._dial, self._log)
+        else:
+            self._link.retry()
+        return self._link
+
+    async def close(self) -> None:
+        """Hangs up; keepers live on."""
+        if self._link is not None:
+            await self._link.close()
+            self._link = None
+        if self._connection is not None:
+            await asyncio.to_thread(self._connection.close)
+
+    def _dial(self, again: bool) -> Stream:
+        """On a worker thread: a stream to the agent, over the connection there is or a new one."""
+        had_one = self.alive
+        connection = self._connect(None if again else self._call)
+        try:
+            return deploy.dial(connection, self.python, self.name)
+        except (ConnectError, OSError) as error:
+            connection.close()
+            if not had_one:
+                raise error if isinstance(error, GpuKernelError) else ConnectError(str(error), hop=self.name) from None
+        return deploy.dial(self._connect(None if again else self._call), self.python, self.name)
+
+    def _connect(self, call: Call | None) -> Connection:
+        with self._connecting:
+            if self._connection is not None:
+                if self._connection.alive():
+                    return self._connection
+                self._connection.close()
+            hops = route.resolve(self.way.words, identity=self.way.identity, config=self.way.config)
+            progress = call.progress if call is not None else (lambda hop, step: None)
+            self._connection = ssh.connect(hops, ask=call, progress=progress, trust_file=self._trust_file)
+            return self._connection
