@@ -1,0 +1,340 @@
+"""The probe of a work node: the script run by a real sh, on homes made for it, with stand-ins for Pythons."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu_kernel.errors import AgentError
+from jupyter_gpu_kernel.hub.probe import Found, Python, find_pythons
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the script runs on the work node's sh")
+
+TOOLS = "cat date dd find getconf grep head hostname ls mktemp readlink rm sed setsid sh sleep tail tr uname"
+
+
+class Node:
+    """A work node: a home, and a PATH with the usual tools but no Python. Also the `Runner`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.home = root / "home"
+        self.programs = root / "programs"
+        self.tmp = root / "tmp"
+        self.started = root / "started"
+        self.sh = "/bin/sh"
+        self.noise = ""
+        for folder in (self.home, self.programs, self.tmp):
+            folder.mkdir(parents=True)
+        for tool in TOOLS.split():
+            if where := shutil.which(tool):
+                (self.programs / tool).symlink_to(where)
+        self.shell = self.program("login-shell", 'eval "$2"')
+
+    def program(self, name: str, script: str, folder: Path | None = None) -> Path:
+        """An executable shell script."""
+        path = (folder or self.programs) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        return path
+
+    def python(
+        self,
+        prefix: Path,
+        version: str = "3.11.7",
+        ipykernel: str | None = "6.29.5",
+        before: str = "",
+        name: str = "",
+    ) -> Path:
+        """A program that answers as a Python of that prefix would, and notes that it was started."""
+        facts = {"version": version, "prefix": str(prefix), "ipykernel": ipykernel, "pyzmq": "26.0.3"}
+        path = prefix / "bin" / (name or "python")
+        answer = "facts " + json.dumps({"executable": str(path), **facts})
+        notes = f"echo {shlex.quote(str(path))} >>{shlex.quote(str(self.started))}"
+        return self.program(
+            path.name, f"{notes}\n{before}\nprintf '%s\\n' {shlex.quote(answer)}", path.parent
+        )
+
+    def conda(self, prefix: Path, version: str = "3.11.7", ipykernel: str | None = "6.29.5") -> Path:
+        """A conda environment, as its files tell it."""
+        (prefix / "conda-meta").mkdir(parents=True)
+        (prefix / "conda-meta" / f"python-{version}-h955ad1f_0.json").write_text("{}")
+        install(site_packages(prefix, version), ipykernel)
+        return self.python(prefix, version, ipykernel)
+
+    def run(
+        self, command: str, *, stdin: bytes = b"", timeout: float = 30.0
+    ) -> subprocess.CompletedProcess[bytes]:
+        shell = command if command != "/bin/sh" else self.sh
+        env = {
+            "HOME": str(self.home),
+            "PATH": str(self.programs),
+            "SHELL": str(self.shell),
+            "TMPDIR": str(self.tmp),
+        }
+        words = [self.programs / "sh", "-c", f"{self.noise}\n{shell}\n{self.noise}"]
+        return subprocess.run(
+            words, input=stdin, capture_output=True, timeout=timeout, env=env, cwd=self.home
+        )
+
+    def find(self, wanted: str | None = None) -> Found:
+        return find_pythons(self, "gpu2", wanted)
+
+    def starts(self) -> list[str]:
+        return self.started.read_text().splitlines() if self.started.exists() else []
+
+
+def site_packages(prefix: Path, version: str) -> Path:
+    minor = ".".join(version.split(".")[:2])
+    folder = prefix / "lib" / f"python{minor}" / "site-packages"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def install(folder: Path, ipykernel: str | None) -> None:
+    """Leave in site-packages what the installation of a package leaves."""
+    packages = {"ipykernel": ipykernel, "pyzmq": "26.0.3"} if ipykernel else {}
+    for name, version in packages.items():
+        info = folder / f"{name}-{version}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+
+
+def real_venv(prefix: Path, ipykernel: str | None) -> Path:
+    """A virtual environment of the Python that runs the tests, without the second that ensurepip takes."""
+    base = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
+    version = ".".join(map(str, sys.version_info[:3]))
+    (prefix / "bin").mkdir(parents=True)
+    (prefix / "bin" / "python").symlink_to(base)
+    (prefix / "pyvenv.cfg").write_text(
+        f"home = {base.parent}\ninclude-system-site-packages = false\nversion = {version}\n"
+    )
+    install(site_packages(prefix, version), ipykernel)
+    return prefix / "bin" / "python"
+
+
+def why_not(found: Found, path: Path) -> str:
+    (python,) = [python for python in found.others if python.path == str(path)]
+    return python.why_not
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+SHELLS = [shell for shell in ("dash", "bash", "busybox sh") if shutil.which(shell.split()[0])]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_real_venv_in_the_home_is_found_by_every_sh(node: Node, shell: str) -> None:
+    program, *words = shell.split()
+    node.sh = shlex.join([str(shutil.which(program)), *words])
+    python = real_venv(node.home / "work" / "project one" / ".venv", "7.1.0")
+    found = node.find()
+    assert found.python == Python(
+        path=str(python),
+        source="venv",
+        prefix=str(python.parents[1]),
+        kind="venv",
+        version=".".join(map(str, sys.version_info[:3])),
+        ipykernel="7.1.0",
+        pyzmq="26.0.3",
+    )
+    assert found.others == () and found.unseen == ()
+    assert found.node.home == str(node.home) and found.node.home_problem == "" and found.node.machine
+    assert list(node.home.iterdir()) == [node.home / "work"]  # nothing is left behind
+    assert list(node.tmp.iterdir()) == []
+
+
+def test_what_start_files_print_is_skipped(node: Node) -> None:
+    node.noise = "echo; echo Welcome; printf 'python\\tpath\\t/bin/false\\t/\\tother'"
+    python = real_venv(node.home / "venv", "6.29.5")
+    assert node.find().python.path == str(python)
+
+
+def test_nothing_is_started_whose_files_say_enough(node: Node) -> None:
+    base = node.home / "miniconda3"
+    without = node.conda(base, ipykernel=None)
+    old = node.conda(base / "envs" / "old", version="3.7.9")
+    stale = node.conda(base / "envs" / "stale", ipykernel="5.5.6")
+    good = node.conda(base / "envs" / "ml")
+    found = node.find()
+    assert found.python.path == str(good)
+    assert node.starts() == [str(good)]
+    assert why_not(found, without) == "(Python 3.11.7) has no ipykernel"
+    assert why_not(found, old) == "is Python 3.7.9; 3.8 or newer is needed"
+    assert why_not(found, stale) == "has ipykernel 5.5.6; 6.20 or newer is needed"
+
+
+def test_path_comes_before_conda_and_the_newest_ipykernel_first_in_one_place(node: Node) -> None:
+    six = node.conda(node.home / "miniforge3" / "envs" / "a", ipykernel="6.9.2")
+    seven = node.conda(node.home / "miniforge3" / "envs" / "b", ipykernel="7.0.1")
+    tenth = node.conda(node.home / "miniforge3" / "envs" / "c", ipykernel="6.30.0")
+    found = node.find()
+    assert [found.python.path, found.others[0].path] == [str(seven), str(tenth)]
+    assert "would do, too" in found.others[0].why_not and "6.20" in why_not(found, six)
+    own = node.python(node.root / "opt", ipykernel="6.25.0", name="python3")
+    (node.programs / "python3").symlink_to(own)
+    assert node.find().python.path == str(own)
+
+
+def test_environments_elsewhere_are_found_by_condas_own_list(node: Node) -> None:
+    python = node.conda(node.root / "scratch" / "env with a space")
+    (node.home / ".conda").mkdir()
+    (node.home / ".conda" / "environments.txt").write_text(f"/gone\n{python.parents[1]}\n")
+    assert node.find().python.path == str(python)
+
+
+def test_no_more_start_once_one_is_found(node: Node) -> None:
+    pythons = [node.conda(node.home / "miniconda3" / "envs" / f"env{i}") for i in range(9)]
+    found = node.find()
+    assert found.python.path == str(pythons[0])
+    assert len(node.starts()) == 4
+    assert [p.path for p in found.others if p.why_not.startswith("not started, ipykernel 6.29.5")] == [
+        str(python) for python in pythons[4:]
+    ]
+
+
+def test_a_login_shells_path_counts_with_its_noise(node: Node) -> None:
+    python = node.python(node.root / "module", name="python3")
+    node.shell = node.program(
+        "noisy-shell",
+        f'echo /bin/false; echo; PATH={python.parent}:$PATH; echo hi >&2; eval "$2"; echo /bin/false',
+    )
+    found = node.find()
+    assert (found.python.path, found.python.source) == (str(python), "login")
+
+
+def test_a_login_shell_that_hangs_is_cut_off_and_named(node: Node) -> None:
+    good = node.conda(node.home / "miniconda3")
+    pid = node.root / "pid"
+    node.shell = node.program("hanging-shell", f"echo $$ >{pid}; exec sleep 600")
+    found = node.find()
+    assert found.python.path == str(good)
+    assert found.unseen == (f"the login shell's PATH: {node.shell} did not answer within 5 s",)
+    assert not Path("/proc", pid.read_text().strip(), "exe").exists()
+
+
+@pytest.mark.parametrize("missing", ["", "setsid"])
+def test_a_python_that_does_not_start_in_time_does_not_hold_up_the_others(node: Node, missing: str) -> None:
+    for tool in missing.split():
+        (node.programs / tool).unlink()
+    slow = node.python(node.root / "slow", before="echo $$ >slow-pid; exec sleep 600")
+    good = node.python(node.root / "good")
+    script = Path(__file__).parents[2] / "jupyter_gpu_kernel" / "agent" / "probe.sh"
+    call = shlex.join(["try", "1", str(slow), str(good)])
+    done = node.run("/bin/sh", stdin=f"{{\n{script.read_text()}\n{call}\n}}\n".encode())
+    _, first, second, _ = done.stdout.decode().strip().splitlines()
+    assert first.split("\t")[:3] == ["tried", str(slow), "late"]
+    assert second.startswith(f"tried\t{good}\t0\t{{")
+    assert not Path("/proc", (node.home / "slow-pid").read_text().strip(), "exe").exists()
+
+
+def test_each_prefix_counts_once(node: Node) -> None:
+    python = node.conda(node.home / "miniconda3" / "envs" / "ml")
+    for name in ("python3", "python"):
+        (node.programs / name).symlink_to(python)
+    found = node.find()
+    assert found.python.path == str(python) and found.others == ()
+    assert len(node.starts()) == 1
+
+
+def test_no_python_at_all(node: Node) -> None:
+    with pytest.raises(AgentError) as raised:
+        node.find()
+    assert raised.value.hop == "gpu2"
+    assert "there is no Python" in raised.value.cause
+    assert "-m pip install ipykernel" in raised.value.remedy
+
+
+def test_without_ipykernel_the_command_to_run_is_given(node: Node) -> None:
+    node.conda(node.home / "miniconda3", ipykernel=None)
+    python = node.conda(node.home / "miniconda3" / "envs" / "my env", ipykernel=None)
+    system = node.python(node.root / "usr", ipykernel=None, name="python3")
+    (node.programs / "python3").symlink_to(system)
+    with pytest.raises(AgentError) as raised:
+        node.find()
+    assert f"{system} (Python 3.11.7) has no ipykernel" in raised.value.cause
+    assert raised.value.remedy == (
+        "On gpu2 (or the login node, if the home is shared) run: "
+        f"{shlex.quote(str(python))} -m pip install ipykernel"
+    )
+
+
+def test_with_a_system_python_alone_a_virtual_environment_is_advised(node: Node) -> None:
+    system = node.python(node.root / "usr", ipykernel=None, name="python3")
+    (node.programs / "python3").symlink_to(system)
+    with pytest.raises(AgentError) as raised:
+        node.find()
+    folder = node.home / "gpu-kernel"
+    assert f"{system} -m venv {folder} && {folder}/bin/python -m pip install ipykernel" in raised.value.remedy
+
+
+def test_only_old_pythons(node: Node) -> None:
+    (node.programs / "python3").symlink_to(node.python(node.root / "usr", "3.6.8", None, name="python3"))
+    with pytest.raises(AgentError) as raised:
+        node.find()
+    assert "is Python 3.6.8; 3.8 or newer is needed" in raised.value.cause
+    assert "Install a Python ≥ 3.8" in raised.value.remedy
+
+
+def test_a_python_that_cannot_run_there_is_quoted(node: Node) -> None:
+    broken = node.conda(node.home / "miniconda3")
+    node.program("python", "echo 'version GLIBC_2.34 not found' >&2; exit 1", broken.parent)
+    with pytest.raises(AgentError, match=r"does not work as a Python: version GLIBC_2\.34 not found"):
+        node.find()
+
+
+@pytest.mark.parametrize("wanted", ["~/envs/ml/bin/python", "envs/ml/bin/python", "ABSOLUTE", "mypython"])
+def test_the_wanted_python_is_the_only_one_looked_at(node: Node, wanted: str) -> None:
+    node.conda(node.home / "miniconda3")
+    python = real_venv(node.home / "envs" / "ml", "6.29.5")
+    (node.programs / "mypython").write_text(f'#!/bin/sh\nexec {python} "$@"\n')
+    (node.programs / "mypython").chmod(0o755)
+    found = node.find(wanted.replace("ABSOLUTE", str(python)))
+    assert found.python.path == str(node.programs / "mypython" if wanted == "mypython" else python)
+    assert found.python.ipykernel == "6.29.5" and found.others == ()
+    assert node.starts() == []
+
+
+def test_a_wanted_python_that_will_not_do(node: Node) -> None:
+    without = real_venv(node.home / "without", None)
+    old = node.python(node.home / "old", "3.6.8", None)
+    plain = node.home / "data.txt"
+    plain.write_text("no program")
+    for wanted, cause, remedy in [
+        ("/nowhere/python", "/nowhere/python cannot be started", "another with --python"),
+        (str(plain), "data.txt cannot be run as a program", "another with --python"),
+        (str(old), "is Python 3.6.8", "another with --python"),
+        (str(without), "has no ipykernel", f"run: {without} -m pip install ipykernel"),
+        ("python3.99", "python3.99 is on PATH neither of", "Give --python its path"),
+        ("a;b", "'a;b' is not the name of a program", "Give --python a path"),
+    ]:
+        with pytest.raises(AgentError) as raised:
+            node.find(wanted)
+        assert cause in raised.value.cause and remedy in raised.value.remedy
+
+
+def test_a_full_home_and_nvidia_smi_are_told(node: Node) -> None:
+    node.conda(node.home / "miniconda3")
+    smi = node.program("nvidia-smi", "exit 1")
+    (node.programs / "dd").unlink()
+    node.program("dd", "echo \"dd: error writing '/home/x': Disk quota exceeded\" >&2; exit 1")
+    found = node.find()
+    assert found.node.home_problem == "Disk quota exceeded"
+    assert found.node.nvidia_smi == str(smi)
+    assert found.to_json()["node"]["home_problem"] == "Disk quota exceeded"
+
+
+def test_an_account_without_a_shell(node: Node) -> None:
+    node.sh = "echo 'This account is currently not available.'; exit 1"
+    with pytest.raises(AgentError, match="This account is currently not available"):
+        node.find()
