@@ -5,21 +5,18 @@ Secrets pass through and stay nowhere: they come from `Asker`, go to the server 
 
 from __future__ import annotations
 
-import base64
-import binascii
 import os
 import shlex
-import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import paramiko
-from paramiko.agent import AgentSSH
 
 from ..errors import AuthError, ConnectError
+from .keys import LockedKey, UnusableKey, load, open_agent, public_blob
 from .route import Hop
 from .transport import Transport
 
@@ -42,7 +39,7 @@ class Asker(Protocol):
 
 def sign_in(transport: Transport, hop: Hop, ask: Asker | None, left: Callable[[], float]) -> None:
     """Return when the hop has let us in, else AuthError says what was tried. `left()`: seconds there are."""
-    agent = _open_agent(hop, left())
+    agent = open_agent(hop, left())
     try:
         _Login(transport, hop, ask, left, agent.get_keys() if agent else ()).run()
     finally:
@@ -107,15 +104,15 @@ class _Login:
         held = {key.asbytes(): key for key in self.agent_keys}
         locked: list[Path] = []
         for file in self.hop.identity_files:
-            key = held.pop(_public_blob(file) or b"", None)
+            key = held.pop(public_blob(file) or b"", None)
             if key is not None:
                 yield f"{file} (in the agent)", key
             elif file.is_file() and self._is_private(file):
                 try:
-                    yield str(file), _load(file, None)
-                except _LockedKey:
+                    yield str(file), load(file, None)
+                except LockedKey:
                     locked.append(file)
-                except _UnusableKey as error:
+                except UnusableKey as error:
                     self.unusable.append(f"{file}: {error}")
         if not self.hop.identities_only:
             yield from (("a key of the agent", key) for key in held.values())
@@ -126,7 +123,7 @@ class _Login:
 
     def _is_private(self, file: Path) -> bool:
         """ssh's own rule: others must not be able to read a key of ours."""
-        if os.name != "posix":
+        if sys.platform == "win32":
             return True
         status = file.stat()
         if status.st_uid != os.getuid() or not status.st_mode & 0o077:
@@ -144,8 +141,8 @@ class _Login:
             return None
         for _ in range(_TRIES):
             try:
-                return _load(file, self.ask.secret(self.hop.label, f"Passphrase of {file}: "))
-            except _UnusableKey:
+                return load(file, self.ask.secret(self.hop.label, f"Passphrase of {file}: "))
+            except UnusableKey:
                 continue
         self.unusable.append(f"{file}: wrong passphrase")
         return None
@@ -229,73 +226,3 @@ class _Login:
             hop=self.hop.label,
             remedy=remedy,
         )
-
-
-# --- key files and agents
-
-
-class _LockedKey(Exception):
-    """The key file needs its passphrase."""
-
-
-class _UnusableKey(Exception):
-    """The key file cannot be read, or not with this passphrase."""
-
-
-def _load(file: Path, passphrase: str | None) -> paramiko.PKey:
-    try:
-        return paramiko.PKey.from_path(file, passphrase.encode() if passphrase else None)  # type: ignore[arg-type]
-    except TypeError as error:  # cryptography's way to say that a passphrase is missing
-        raise _LockedKey from error
-    except Exception as error:  # a key of a hardware token, a damaged file: as many classes as formats
-        raise _UnusableKey(_why_unusable(file, error)) from error
-
-
-def _why_unusable(file: Path, error: Exception) -> str:
-    blob = _public_blob(file) or b""
-    if blob[4:].startswith(b"sk-"):
-        return "a key of a hardware token, which works only through the ssh agent"
-    return f"cannot be used ({error or type(error).__name__})"
-
-
-def _public_blob(file: Path) -> bytes | None:
-    """The public half, from the `.pub` file beside it, or from the file itself if the config names that."""
-    for path in (Path(f"{file}.pub"), file):
-        try:
-            words = path.read_bytes()[:16384].split()
-            if len(words) > 1 and words[1].startswith(b"AAAA"):
-                return base64.b64decode(words[1])
-        except (OSError, binascii.Error):
-            continue
-    return None
-
-
-class _SocketAgent(AgentSSH):
-    """The agent behind a unix socket. paramiko's own looks only at SSH_AUTH_SOCK and waits for ever."""
-
-    def __init__(self, path: str, timeout: float) -> None:
-        super().__init__()
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.settimeout(timeout)
-        try:
-            connection.connect(path)
-            self._connect(connection)  # type: ignore[attr-defined]
-        except BaseException:
-            connection.close()
-            raise
-
-    def close(self) -> None:
-        self._close()  # type: ignore[attr-defined]
-
-
-def _open_agent(hop: Hop, timeout: float) -> Any:
-    """The ssh agent, or None: one that is not there, or is broken, is no error while other ways are left."""
-    if hop.identity_agent == "none":
-        return None
-    try:
-        if sys.platform == "win32":
-            return paramiko.Agent()
-        path = hop.identity_agent or os.environ.get("SSH_AUTH_SOCK")
-        return _SocketAgent(path, timeout) if path else None
-    except (OSError, paramiko.SSHException):
-        return None

@@ -242,6 +242,10 @@ class Connection:
     def _not_run(self, error: Exception) -> ConnectError:
         if not self.alive():
             return self._lost()
+        if str(error) == "Timeout opening channel.":
+            return ConnectError(
+                "does not answer (timed out)", hop=self.labels[-1], remedy="Check the network and try again."
+            )
         return ConnectError(
             f"does not run commands for us: {error}",
             hop=self.labels[-1],

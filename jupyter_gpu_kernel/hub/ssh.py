@@ -8,11 +8,9 @@ nothing of kernels, our own agent or kernelspecs.
 from __future__ import annotations
 
 import contextlib
-import errno
 import random
 import shlex
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -20,7 +18,7 @@ from pathlib import Path
 import paramiko
 
 from ..errors import ConnectError, RouteError
-from . import hostkeys
+from . import hostkeys, tcp
 from .auth import Asker, sign_in
 from .connection import Completed, Connection, Stream
 from .route import Hop
@@ -29,7 +27,6 @@ from .transport import WINDOW, JumpSocket, Transport
 __all__ = ["Asker", "Completed", "Connection", "Stream", "connect"]
 
 Progress = Callable[[str, str], None]
-_KEEP = 20  # seconds without an answer until the system gives up a dead TCP connection
 _RETRIES = 6
 
 
@@ -157,24 +154,20 @@ class _Walk:
 
     def _direct(self, hop: Hop) -> socket.socket:
         try:
-            sock = _dial(hop.host, hop.port, self.clock.left(hop.connect_timeout))
+            return tcp.dial(hop.host, hop.port, self.clock.left(hop.connect_timeout))
         except OSError as error:
             raise _unreachable(hop, _reason(error), "") from error
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _KEEP * 1000)
-        return sock
 
     def _through(self, hop: Hop, before: Transport) -> JumpSocket:
         try:
-            channel = before.open_channel(
-                "direct-tcpip",
-                (hop.host, hop.port),
-                ("127.0.0.1", 0),
-                window_size=WINDOW,
-                timeout=self.clock.left(hop.connect_timeout),
-            )
+            with tcp.acknowledging(before.sock):
+                channel = before.open_channel(
+                    "direct-tcpip",
+                    (hop.host, hop.port),
+                    ("127.0.0.1", 0),
+                    window_size=WINDOW,
+                    timeout=self.clock.left(hop.connect_timeout),
+                )
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise self._no_way(hop, before, error) from error
         return JumpSocket(channel)
@@ -258,45 +251,3 @@ def _unreachable(hop: Hop, reason: str, jump: str) -> ConnectError:
     else:
         cause, remedy = f"{place} cannot be reached{where}: {reason}", "Check the address and the network."
     return ConnectError(cause, hop=hop.label, remedy=remedy)
-
-
-# --- TCP
-
-
-def _dial(host: str, port: int, timeout: float) -> socket.socket:
-    """A connected socket. The name's addresses share the time: one dead address must not take it all."""
-    end = time.monotonic() + timeout
-    addresses = _addresses(host, port, timeout)
-    problem: OSError = OSError(errno.EHOSTUNREACH, "No route to host")
-    for number, (family, kind, protocol, _, address) in enumerate(addresses):
-        share = max(end - time.monotonic(), 0.05) / (len(addresses) - number)
-        sock = socket.socket(family, kind, protocol)
-        try:
-            sock.settimeout(share)
-            sock.connect(address)
-            return sock
-        except OSError as error:
-            sock.close()
-            problem = error
-    raise problem
-
-
-def _addresses(host: str, port: int, timeout: float) -> list[tuple[int, int, int, str, tuple[str, int]]]:
-    """getaddrinfo, which knows no timeout, in a thread that is left behind if need be."""
-    found: list[list[tuple[int, int, int, str, tuple[str, int]]]] = []
-    problems: list[OSError] = []
-
-    def look_up() -> None:
-        try:
-            found.append(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))  # type: ignore[arg-type]
-        except (OSError, UnicodeError) as error:
-            problems.append(error if isinstance(error, OSError) else socket.gaierror(str(error)))
-
-    thread = threading.Thread(target=look_up, name="look up", daemon=True)
-    thread.start()
-    thread.join(timeout)
-    if problems:
-        raise problems[0]
-    if not found:
-        raise socket.gaierror(f"no answer within {timeout:.0f} s")
-    return found[0]

@@ -1,0 +1,85 @@
+"""The user's private keys: key files, and the ssh agent. Knows no server and asks nobody."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import paramiko
+from paramiko.agent import AgentSSH
+
+from .route import Hop
+
+
+class LockedKey(Exception):
+    """The key file needs its passphrase."""
+
+
+class UnusableKey(Exception):
+    """The key file cannot be read, or not with this passphrase."""
+
+
+def load(file: Path, passphrase: str | None) -> paramiko.PKey:
+    try:
+        return paramiko.PKey.from_path(file, passphrase.encode() if passphrase else None)  # type: ignore[arg-type]
+    except TypeError as error:  # cryptography's way to say that a passphrase is missing
+        raise LockedKey from error
+    except Exception as error:  # a key of a hardware token, a damaged file: as many classes as formats
+        raise UnusableKey(_why_unusable(file, error)) from error
+
+
+def _why_unusable(file: Path, error: Exception) -> str:
+    blob = public_blob(file) or b""
+    if blob[4:].startswith(b"sk-"):
+        return "a key of a hardware token, which works only through the ssh agent"
+    return f"cannot be used ({error or type(error).__name__})"
+
+
+def public_blob(file: Path) -> bytes | None:
+    """The public half, from the `.pub` file beside it, or from the file itself if the config names that."""
+    for path in (Path(f"{file}.pub"), file):
+        try:
+            words = path.read_bytes()[:16384].split()
+            if len(words) > 1 and words[1].startswith(b"AAAA"):
+                return base64.b64decode(words[1])
+        except (OSError, binascii.Error):
+            continue
+    return None
+
+
+class _SocketAgent(AgentSSH):
+    """The agent behind a unix socket. paramiko's own looks only at SSH_AUTH_SOCK and waits for ever."""
+
+    def __init__(self, path: str, timeout: float) -> None:
+        super().__init__()
+        if sys.platform == "win32":  # there paramiko finds the agents itself
+            raise OSError("no unix sockets")
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(timeout)
+        try:
+            connection.connect(path)
+            self._connect(connection)  # type: ignore[attr-defined]
+        except BaseException:
+            connection.close()
+            raise
+
+    def close(self) -> None:
+        self._close()  # type: ignore[attr-defined]
+
+
+def open_agent(hop: Hop, timeout: float) -> Any:
+    """The ssh agent, or None: one that is not there, or is broken, is no error while other ways are left."""
+    if hop.identity_agent == "none":
+        return None
+    try:
+        if sys.platform == "win32":
+            return paramiko.Agent()
+        path = hop.identity_agent or os.environ.get("SSH_AUTH_SOCK")
+        return _SocketAgent(path, timeout) if path else None
+    except (OSError, paramiko.SSHException):
+        return None

@@ -1,0 +1,80 @@
+"""A TCP connection to a name and port, within a time, and quick with small packets. Knows nothing of SSH."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+_KEEP = 20  # seconds without an answer until the system gives up a dead connection (where it can be told to)
+
+
+def dial(host: str, port: int, timeout: float) -> socket.socket:
+    """A connected socket. The name's addresses share the time: one dead address must not take it all."""
+    end = time.monotonic() + timeout
+    addresses = _addresses(host, port, timeout)
+    problem: OSError = OSError(errno.EHOSTUNREACH, "No route to host")
+    for number, (family, kind, protocol, _, address) in enumerate(addresses):
+        share = max(end - time.monotonic(), 0.05) / (len(addresses) - number)
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(share)
+            sock.connect(address)
+            _tune(sock)
+            return sock
+        except OSError as error:
+            sock.close()
+            problem = error
+    raise problem
+
+
+def _addresses(host: str, port: int, timeout: float) -> list[tuple[int, int, int, str, tuple[str, int]]]:
+    """getaddrinfo, which knows no timeout, in a thread that is left behind if need be."""
+    found: list[list[tuple[int, int, int, str, tuple[str, int]]]] = []
+    problems: list[OSError] = []
+
+    def look_up() -> None:
+        try:
+            found.append(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))  # type: ignore[arg-type]
+        except (OSError, UnicodeError) as error:
+            problems.append(error if isinstance(error, OSError) else socket.gaierror(str(error)))
+
+    thread = threading.Thread(target=look_up, name="look up", daemon=True)
+    thread.start()
+    thread.join(timeout)
+    if problems:
+        raise problems[0]
+    if not found:
+        raise socket.gaierror(f"no answer within {timeout:.0f} s")
+    return found[0]
+
+
+def _tune(sock: socket.socket) -> None:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if sys.platform == "linux":
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _KEEP * 1000)
+
+
+@contextlib.contextmanager
+def acknowledging(sock: object) -> Iterator[None]:
+    """Inside here our system does not delay its acknowledgements by 40 ms: a server that has had no session yet
+    waits for them with its small packets. Linux can be told, but forgets: so again and again."""
+    done = threading.Event()
+    if sys.platform == "linux" and isinstance(sock, socket.socket):
+        threading.Thread(target=_acknowledge, args=(sock, done), name="tcp acknowledge", daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
+
+
+def _acknowledge(sock: socket.socket, done: threading.Event) -> None:
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # the connection ended: its user will notice
+            while not done.wait(0.002):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
