@@ -1,0 +1,70 @@
+"""The cells that the kernel is running or has before it: which are unanswered, and when an answer may leave.
+
+A reply and the output before it come from the kernel on different sockets. A reply is held until the cell's idle
+came, so that it never overtakes its own output (nbclient drops what comes late). No sockets here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Set
+
+from ..wire.jupyter import Parts, error_content, error_reply
+from ..wire.messages import Channel, Message
+
+Say = Callable[[Channel, int, str, Dict[str, Any], bytes], None]
+"""say(channel, client, msg_type, content, parent header): a message in the kernel's name."""
+
+
+class Cells:
+    """`sent`, `replied`, `went_idle` return what may go to the hub now; `fail` answers in the kernel's place."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._open: Dict[str, Message] = {}
+        self._held: Dict[str, Message] = {}
+        self._idle: Set[str] = set()
+
+    def sent(self, message: Message) -> None:
+        """An execute_request went to the kernel."""
+        self._open[_id(message)] = message
+
+    def replied(self, parent: str, client: int, parts: Parts) -> List[Message]:
+        """The kernel answered the execute_request `parent`."""
+        reply = Message(Channel.SHELL, client, parts)
+        known = self._open.pop(parent, None) is not None
+        if parent in self._idle or not known:
+            self._idle.discard(parent)
+            return [reply]
+        self._held[parent] = reply
+        return []
+
+    def went_idle(self, parent: str) -> List[Message]:
+        """The kernel is idle again after `parent`."""
+        if parent in self._open:
+            self._idle.add(parent)
+            return []
+        held = self._held.pop(parent, None)
+        return [] if held is None else [held]
+
+    def fail_all(self, reason: str) -> List[Message]:
+        """The kernel is gone: unanswered cells fail; held replies, whose idle will not come, are returned."""
+        for message in list(self._open.values()):
+            self.fail(message, reason)
+        held = list(self._held.values())
+        self._held.clear()
+        self._idle.clear()
+        return held
+
+    def fail(self, message: Message, reason: str, name: str = "DeadKernelError") -> None:
+        """This cell ends with an error, whether the kernel ever saw it or not."""
+        self._open.pop(_id(message), None)
+        header = message.parts[0]
+        self._say(Channel.IOPUB, 0, "error", error_content(name, reason), header)
+        self._say(Channel.SHELL, message.client, "execute_reply", error_reply(name, reason), header)
+        self._say(Channel.IOPUB, 0, "status", {"execution_state": "idle"}, header)
+
+
+def _id(message: Message) -> str:
+    return str(message.header().get("msg_id"))
+
+
