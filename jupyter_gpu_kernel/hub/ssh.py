@@ -122,6 +122,10 @@ class _Walk:
 
     @contextlib.contextmanager
     def _timed(self, hop: Hop, step: str) -> Iterator[None]:
+        if self.clock.over:
+            raise ConnectError(
+                "the time was over before this hop", hop=hop.label, remedy="Try again in a while."
+            )
         self.progress(hop.label, step)
         since = time.monotonic()
         yield

@@ -62,8 +62,8 @@ def _tune(sock: socket.socket) -> None:
 
 @contextlib.contextmanager
 def acknowledging(sock: object) -> Iterator[None]:
-    """Inside here our system does not delay its acknowledgements by 40 ms: a server that has had no session yet
-    waits for them with its small packets. Linux can be told, but forgets: so again and again."""
+    """Inside here our system does not delay its acknowledgements by 40 ms: a server without a session
+    waits for them with its small packets. Linux can be told, but forgets: hence the loop."""
     done = threading.Event()
     if sys.platform == "linux" and isinstance(sock, socket.socket):
         threading.Thread(target=_acknowledge, args=(sock, done), name="tcp acknowledge", daemon=True).start()

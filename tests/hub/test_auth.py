@@ -183,17 +183,6 @@ def test_an_owner_who_gives_up_ends_it_in_his_own_words(house: Callable[..., Hou
         house(method).visit(Owner())
 
 
-def test_the_time_the_owner_takes_is_not_counted(house: Callable[..., House]) -> None:
-    done = threading.Event()
-
-    class Slow(Owner):
-        def secret(self, hop: str, prompt: str) -> str:
-            done.wait(2.0)  # never set: longer than the whole time of `connect`
-            return super().secret(hop, prompt)
-
-    house("password").visit(Slow("sesame"), timeout=1.5)
-
-
 def test_a_server_that_falls_silent_is_given_up_in_time(house: Callable[..., House]) -> None:
     here = house("publickey")
     here.door.answers.clear()
