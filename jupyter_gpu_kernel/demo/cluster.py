@@ -68,6 +68,11 @@ class Cluster:
         self._door = _Door(self._login)
         self._describe(user)
 
+    @property
+    def port(self) -> int:
+        """The login node's, on 127.0.0.1."""
+        return self._door.port
+
     def start(self) -> None:
         """Take connections."""
         self._door.open()
@@ -207,7 +212,7 @@ def end_processes(folder: Path, patience: float = 10.0) -> list[int]:
     """Kill whatever was started in the cluster of `folder`; its pids. Needs /proc, else finds nothing."""
     killed: list[int] = []
     deadline = time.monotonic() + patience
-    while (left := _processes(folder)) and time.monotonic() < deadline:
+    while (left := processes(folder)) and time.monotonic() < deadline:
         for pid in left:
             with contextlib.suppress(ProcessLookupError):  # ended by itself
                 os.kill(pid, signal.SIGKILL)
@@ -216,10 +221,10 @@ def end_processes(folder: Path, patience: float = 10.0) -> list[int]:
     return killed
 
 
-def _processes(folder: Path) -> list[int]:
-    """Those whose environment bears our mark. Zombies have none any more."""
+def processes(folder: Path) -> list[int]:
+    """The pids of whatever was started in the cluster of `folder` and lives: all bear its mark."""
     mark = f"{MARK}={folder}".encode()
-    found = []
+    found = []  # a zombie has no environment any more
     for entry in Path("/proc").glob("[0-9]*/environ"):
         try:
             marked = mark in entry.read_bytes().split(b"\0")

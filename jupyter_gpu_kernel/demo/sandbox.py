@@ -1,0 +1,77 @@
+"""A folder for one demo, and an environment in which Jupyter and our hub use nothing outside it.
+
+Also its end: whatever was started bears the folder's mark, and nothing of it stays. Knows nothing of kernels.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import FrameType
+
+from . import gpus
+from .cluster import MARK, Cluster, end_processes
+
+
+@contextlib.contextmanager
+def practice() -> Iterator[Cluster]:
+    """A running cluster, and the environment for this process; gone afterwards, also when SIGTERM ends us."""
+    # Sockets have short paths: not below a long TMPDIR.
+    place = "/tmp" if os.access("/tmp", os.W_OK | os.X_OK) else None
+    folder = Path(tempfile.mkdtemp(prefix="jgk-demo-", dir=place))
+    with _ended_by_sigterm(), contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        stack.callback(end_processes, folder)
+        cluster = Cluster(folder, real_gpus=gpus.spare_real_gpu())
+        stack.callback(cluster.stop)
+        stack.enter_context(_environment(_own_places(folder)))
+        cluster.start()
+        yield cluster
+
+
+def _own_places(folder: Path) -> dict[str, str]:
+    places = {
+        "JUPYTER_DATA_DIR": "jupyter/data",
+        "JUPYTER_PATH": "jupyter/share/jupyter",
+        "JUPYTER_CONFIG_DIR": "jupyter/config",
+        "JUPYTER_RUNTIME_DIR": "jupyter/runtime",
+        "IPYTHONDIR": "jupyter/ipython",
+        "XDG_RUNTIME_DIR": "run",  # the hub's folder lies here
+    }
+    for path in places.values():
+        (folder / path).mkdir(mode=0o700, parents=True)
+    return {MARK: str(folder), **{name: str(folder / path) for name, path in places.items()}}
+
+
+@contextlib.contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends us as an exception, so that everything is put away."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
