@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from jupyter_server.extension.application import ExtensionApp
 
 from . import __version__
@@ -13,7 +11,10 @@ from .handlers import HANDLERS
 class GpuKernelExtension(ExtensionApp):
     """Loaded by jupyter_server; settings live with the hub and the provisioner."""
 
-    name: str = "jupyter_gpu_kernel"
+    name = "jupyter_gpu_kernel"
     version = __version__
     description = "Remote GPU kernels: state of the links and kernels, for the JupyterLab extension."
-    handlers: ClassVar = list(HANDLERS)
+
+    def initialize_handlers(self) -> None:
+        """Called once by jupyter_server."""
+        self.handlers.extend(HANDLERS)

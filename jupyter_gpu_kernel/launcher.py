@@ -75,7 +75,9 @@ class _Launch:
 
     def _ended(self, client: HubClient, event: dict[str, Any]) -> int:
         asked = event.get("asked")
-        if asked != "shutdown":
+        if asked == "restart":
+            return 0  # the front end starts us again with the same file; the hub waits for that
+        if not asked:
             client.call("command", kernel=self._kernel, do="stop", more={"why": "its front end cannot restart it"})
         client.call("release", kernel=self._kernel, timeout=10)
         if asked:

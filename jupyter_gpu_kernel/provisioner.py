@@ -8,28 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
-import sys
-from typing import Any
+from typing import Any, cast
 
 from jupyter_client.connect import KernelConnectionInfo
-from jupyter_client.provisioning import KernelProvisionerBase
+from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
 from traitlets import Float, Unicode
 
 from .client import HubClient
 from .errors import GpuKernelError
 from .kernelspecs import settings_of
 
-_UP = ("idle", "busy", "waiting", "starting")
+_PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
 
 
 class RemoteGPUProvisioner(KernelProvisionerBase):
     """One kernel on a work node."""
 
-    settings_path = Unicode("", help="The kernel.json that holds the settings, where this spec only points to it.").tag(
-        config=True
-    )
+    settings_path = Unicode(
+        "", help="A kernel.json with the settings; by default the kernelspec's own, or the one that it points to."
+    ).tag(config=True)
     shutdown_wait = Float(
         10.0, help="Seconds a kernel is given to shut down by itself before it is ended.", min=1.0
     ).tag(config=True)
@@ -121,7 +119,7 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
         spec = settings_of(self.kernel_spec, self.settings_path)
         loop = asyncio.get_running_loop()
         self._client = await loop.run_in_executor(None, lambda: HubClient(on_event=self._heard))
-        manager = self.parent
+        manager: Any = self.parent
         connection = {
             "transport": manager.transport,
             "ip": manager.ip,
@@ -137,7 +135,6 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
             name=spec.name,
             notebook=self._notebook,
             connection=connection,
-            cwd=os.getcwd() if sys.platform == "win32" else "",
         )
         self._remote_id = str(answer["id"])
         return dict(answer)
@@ -165,8 +162,5 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
         self._remote_id = ""
 
 
-_PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
-
-
 def _connection_info(connection: dict[str, Any]) -> KernelConnectionInfo:
-    return {**connection, "key": str(connection["key"]).encode()}
+    return cast(KernelConnectionInfo, {**connection, "key": str(connection["key"]).encode()})

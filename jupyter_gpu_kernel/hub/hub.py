@@ -25,6 +25,9 @@ from .places import trust_file
 from .probe import find_pythons
 
 START_WITHIN = 120.0
+"""Seconds for a slow file system; what is permanent is said much earlier."""
+RESTART_WITHIN = 10.0
+"""Seconds an argv front end has to come back, with the same connection file, after it asked for a restart."""
 
 
 class Hub:
@@ -34,11 +37,12 @@ class Hub:
         self._log = log
         self._nodes: dict[Way, Node] = {}
         self._kernels: dict[str, RemoteKernel] = {}
+        self._restarting: dict[tuple[str, int], tuple[RemoteKernel, asyncio.TimerHandle]] = {}
 
     @property
     def in_use(self) -> bool:
         """Whether a front end has a kernel here."""
-        return bool(self._kernels)
+        return bool(self._kernels or self._restarting)
 
     async def operation(self, call: Call) -> Any:
         """Runs the operation that the call names."""
@@ -134,18 +138,32 @@ class Hub:
         """Binds the ports, starts the kernel; returns {"id", "connection", …} once it can be spoken to."""
         settings = dict(call.arguments["settings"], name=call.arguments.get("name", ""))
         settings["notebook"] = call.arguments.get("notebook", "")
+        waiting = self._restarting.pop(_ports(call.arguments["connection"]), None)
+        if waiting is not None:
+            return await self._start_again(*waiting, call)
         kernel_id = str(call.arguments.get("kernel") or uuid.uuid4().hex[:12])
         node = self._node(settings)
         settings["python"] = settings.get("python") or await self._some_python(node, call)
         link = node.begin_link(settings["python"], call)
         remote = RemoteKernel(kernel_id, settings, call.arguments["connection"], link, self._log)
-        self._kernels[kernel_id] = remote
-        call.face.on_closed.append(lambda: self._let_go(kernel_id))
-        remote.watchers.append(call.face.send)
+        return await self._serve(remote, call)
+
+    async def _start_again(
+        self, remote: RemoteKernel, timer: asyncio.TimerHandle, call: Call
+    ) -> dict[str, Any]:
+        """An argv front end restarts by a new process with the old connection file."""
+        timer.cancel()
+        remote.command("restart")
+        return await self._serve(remote, call)
+
+    async def _serve(self, remote: RemoteKernel, call: Call) -> dict[str, Any]:
+        self._kernels[remote.kernel_id] = remote
+        call.face.on_closed.append(lambda: self._face_left(remote))
+        remote.watchers[:] = [call.face.send]
         try:
-            await self._until_up(remote, link)
+            await self._until_up(remote, remote.link)
         except BaseException:
-            self._let_go(kernel_id)
+            self._let_go(remote.kernel_id)
             raise
         return {**remote.describe(), "connection": remote.edge.connection}
 
@@ -184,6 +202,24 @@ class Hub:
         if remote is None:
             raise HubError("this kernel is no longer here", remedy="Start it again.")
         return remote
+
+    def _face_left(self, remote: RemoteKernel) -> None:
+        """Detached; unless it left to come back: then its kernel keeps ports and GPUs for a moment."""
+        if self._kernels.get(remote.kernel_id) is not remote:
+            return  # released before
+        if remote.state.get("asked") != "restart" or not remote.ended:
+            return self._let_go(remote.kernel_id)
+        del self._kernels[remote.kernel_id]
+        remote.watchers.clear()
+        ports = _ports(remote.edge.connection)
+
+        def give_up() -> None:
+            self._restarting.pop(ports, None)
+            remote.command("stop", why="nobody came back to restart it")
+            asyncio.get_running_loop().call_later(1.0, remote.close)
+
+        timer = asyncio.get_running_loop().call_later(RESTART_WITHIN, give_up)
+        self._restarting[ports] = (remote, timer)
 
     def _let_go(self, kernel_id: str) -> None:
         remote = self._kernels.pop(kernel_id, None)
@@ -240,6 +276,11 @@ class Hub:
                 return node, {"node": node.name, "error": error.to_json()}
 
         return list(await asyncio.gather(*(ask(*pair) for pair in nodes.values())))
+
+
+def _ports(connection: dict[str, Any]) -> tuple[str, int]:
+    """What two front ends share only if they have the same connection file."""
+    return str(connection.get("key")), int(connection.get("shell_port") or 0)
 
 
 def _shown(state: str, attached: bool) -> str:
