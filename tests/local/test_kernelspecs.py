@@ -1,0 +1,230 @@
+"""Kernelspecs on disk: two of one name or one, in folders made for the test, as jupyter_client finds them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jupyter_client.kernelspec import KernelSpecManager
+
+from jupyter_gpu_kernel import kernelspecs
+from jupyter_gpu_kernel.errors import SettingsError
+from jupyter_gpu_kernel.settings import Settings, looks_secret, read_env_file
+
+ROUTE = {"route": ["alice@login:7092", "alice@gpu2"]}
+KEY = "jupyter_gpu_kernel"
+
+
+@pytest.fixture(autouse=True)
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's Jupyter folder."""
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.delenv("JUPYTER_PATH", raising=False)
+    return tmp_path / "data"
+
+
+def spec_file(folder: Path, name: str, content: dict[str, Any]) -> Path:
+    path = folder / "kernels" / name / "kernel.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_what_is_written_is_argv_alone_for_the_owner_alone(data: Path) -> None:
+    settings = {**ROUTE, "python": "/opt/py", "env": {"A": "1"}, "setup": ["module load cuda"], "gpus": 0}
+    spec = kernelspecs.write("GPU2", settings)
+    assert spec.path == data / "kernels" / "gpu2" / "kernel.json"
+    assert list(data.rglob("*.*")) == [spec.path]
+    content = json.loads(spec.path.read_text())
+    program, *rest = content["argv"]
+    assert Path(program).is_absolute() and Path(program).is_file()
+    assert rest == ["launch", str(spec.path), "-f", "{connection_file}"]
+    assert content["display_name"] == "Remote GPU (gpu2)"
+    assert (content["language"], content["interrupt_mode"]) == ("python", "message")
+    assert content["metadata"] == {KEY: settings}
+    if sys.platform != "win32":
+        assert spec.path.stat().st_mode & 0o777 == 0o600
+    assert kernelspecs.find("gpu2") == kernelspecs.read(spec.path) == spec
+    assert KernelSpecManager().get_kernel_spec("gpu2").interrupt_mode == "message"
+
+
+def test_a_prefix_gets_one_spec_with_the_provisioner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "env" / "share" / "jupyter"))
+    spec = kernelspecs.write("gpu2", ROUTE, prefix=tmp_path / "env")
+    assert spec.path == tmp_path / "env" / "share" / "jupyter" / "kernels" / "gpu2" / "kernel.json"
+    metadata = json.loads(spec.path.read_text())["metadata"]
+    assert metadata[KEY] == {**ROUTE, "gpus": 1}
+    assert metadata["kernel_provisioner"]["provisioner_name"] == "remote-gpu"
+    assert [one.path for one in kernelspecs.all()] == [spec.path]
+
+
+def test_an_environment_of_ones_own_gets_a_second_spec_that_points_to_the_first(tmp_path: Path) -> None:
+    """In a process whose sys.prefix is a virtual environment made for this."""
+    if sys.platform == "win32":
+        pytest.skip("the environment is made of symbolic links")
+    venv, home = tmp_path / "venv", tmp_path / "home"
+    (venv / "bin").mkdir(parents=True)
+    home.mkdir()
+    version = f"python3.{sys.version_info.minor}"
+    (venv / "bin" / "python").symlink_to(Path(sys.base_prefix, "bin", version))
+    (venv / "bin" / "jupyter-gpu-kernel").write_text("")
+    (venv / "pyvenv.cfg").write_text(f"home = {sys.base_prefix}/bin\n")
+    sites = [path for path in sys.path if path.endswith("site-packages")]
+    root = str(Path(kernelspecs.__file__).parents[1])
+    env = {"HOME": str(home), "PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join([root, *sites])}
+    code = (
+        "from jupyter_gpu_kernel import kernelspecs as k\n"
+        "from jupyter_client.kernelspec import KernelSpecManager as M\n"
+        "k.write('gpu2', {'route': ['gpu2']}); spec = M().get_kernel_spec('gpu2')\n"
+        "print(k.settings_of(spec).settings, spec.resource_dir)\n"
+        "print(k.find('gpu2').path, len(k.all()))\n"
+        "print(len(k.remove('gpu2')), k.all())\n"
+    )
+    done = subprocess.run(
+        [venv / "bin" / "python", "-c", code], env=env, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    first = home / ".local" / "share" / "jupyter" / "kernels" / "gpu2"
+    second = venv / "share" / "jupyter" / "kernels" / "gpu2"
+    if sys.platform == "darwin":
+        first = home / "Library" / "Jupyter" / "kernels" / "gpu2"
+    assert done.stdout.splitlines() == [
+        f"{{'route': ['gpu2'], 'gpus': 1}} {second}",
+        f"{first / 'kernel.json'} 1",
+        "2 []",
+    ]
+    assert not first.exists() and not second.exists()
+
+
+def test_a_pointer_is_followed_and_a_lost_one_says_so(data: Path, tmp_path: Path) -> None:
+    spec = kernelspecs.write("gpu2", ROUTE)
+    pointer = spec_file(tmp_path / "env", "gpu2", {"metadata": {KEY: {"settings": str(spec.path)}}})
+    assert kernelspecs.read(pointer).settings == spec.settings
+    kernelspecs.remove("gpu2")
+    with pytest.raises(SettingsError, match="cannot be read: No such file"):
+        kernelspecs.read(pointer)
+
+
+def test_a_name_is_taken_once(data: Path) -> None:
+    kernelspecs.write("gpu2", ROUTE)
+    with pytest.raises(SettingsError, match=r"there is a kernelspec gpu2 already(.|\n)*--replace"):
+        kernelspecs.write("gpu2", ROUTE)
+    kernelspecs.write("gpu2", {"route": ["other"]}, replace=True)
+    assert kernelspecs.find("GPU2").settings["route"] == ["other"]
+
+
+def test_another_programs_kernelspec_is_never_touched(data: Path) -> None:
+    theirs = spec_file(data, "julia", {"argv": ["julia"], "display_name": "Julia"})
+    before = theirs.read_bytes()
+    for action in (
+        lambda: kernelspecs.write("julia", ROUTE, replace=True),
+        lambda: kernelspecs.remove("julia"),
+        lambda: kernelspecs.find("julia"),
+        lambda: kernelspecs.read(theirs),
+    ):
+        with pytest.raises(SettingsError, match="julia"):
+            action()
+    assert theirs.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["", "a b", "ü", "a/b", "../x"])
+def test_names_that_jupyter_does_not_know(name: str) -> None:
+    with pytest.raises(SettingsError, match="cannot be a kernelspec's name"):
+        kernelspecs.write(name, ROUTE)
+
+
+def test_the_nearest_name_is_offered() -> None:
+    with pytest.raises(SettingsError, match="There is none yet"):
+        kernelspecs.find("gpu2")
+    kernelspecs.write("gpu2", ROUTE)
+    with pytest.raises(SettingsError, match=r"no remote kernel gpu22\nDid you mean gpu2\?"):
+        kernelspecs.remove("gpu22")
+
+
+def test_a_broken_one_does_not_hide_the_others_and_can_be_removed(data: Path) -> None:
+    good = kernelspecs.write("good", ROUTE)
+    spec_file(data, "bad", {"metadata": {KEY: {"rout": ["x"]}}})
+    spec_file(data, "torn", {"metadata": 3})
+    broken: list[SettingsError] = []
+    assert kernelspecs.all(broken.append) == [good]
+    assert [error.remedy for error in broken] == ["Did you mean “route”?"]
+    with pytest.raises(SettingsError, match="“rout”"):
+        kernelspecs.all()
+    assert kernelspecs.remove("bad") == [data / "kernels" / "bad"]
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({}, "“route” is missing"),
+        ({"route": []}, "“route” is empty"),
+        ({"route": "gpu2"}, "“route” is 'gpu2'"),
+        ({**ROUTE, "gpu": 1}, r"“gpu” is unknown\nDid you mean “gpus”\?"),
+        ({**ROUTE, "gpus": "1"}, r"“gpus” is '1'\nIt must be a whole number"),
+        ({**ROUTE, "gpus": True}, "“gpus” is True"),
+        ({**ROUTE, "gpus": -1}, "“gpus” is -1"),
+        ({**ROUTE, "env": {"A": 1}}, "“env” is"),
+        ({**ROUTE, "env": {"A-B": "1"}}, "'A-B' in “env”"),
+        ({**ROUTE, "sigterm": "ignore"}, "“sigterm” is 'ignore'"),
+        ({**ROUTE, "slurm": True}, "“slurm” is not supported yet"),
+        ({**ROUTE, "env": {"HF_TOKEN": "abc"}}, r"HF_TOKEN looks like a secret(.|\n)*--env-file"),
+        ({**ROUTE, "setup": ["module load cuda", "export WANDB_API_KEY='abc'"]}, "WANDB_API_KEY looks like"),
+    ],
+)
+def test_wrong_settings_are_named(settings: dict[str, Any], message: str, data: Path) -> None:
+    with pytest.raises(SettingsError, match=message):
+        kernelspecs.write("gpu2", settings)
+    assert not data.exists()
+
+
+@pytest.mark.parametrize(
+    "name, value, secret",
+    [
+        ("PGPASSWORD", "x", True),
+        ("AWS_SECRET_ACCESS_KEY", "x", True),
+        ("X", "ghp_0123456789abcdefghij", True),
+        ("HTTPS_PROXY", "http://alice:pw@proxy:3128", True),
+        ("HTTPS_PROXY", "http://proxy:3128", False),
+        ("TOKENIZERS_PARALLELISM", "false", False),
+        ("MONKEY", "1", False),
+        ("SSL_KEY", "/etc/key.pem", False),
+        ("HF_TOKEN", "$(cat ~/.hf)", False),
+    ],
+)
+def test_what_looks_like_a_secret(name: str, value: str, secret: bool) -> None:
+    assert looks_secret(name, value) is secret
+
+
+def test_an_env_file_is_read_at_the_start_only(tmp_path: Path) -> None:
+    file = tmp_path / "env"
+    file.write_text("# mine\n\nexport HF_TOKEN='a b'\nLEVEL=1\n")
+    file.chmod(0o600)
+    spec = kernelspecs.write("gpu2", {**ROUTE, "env_file": str(file), "env": {"LEVEL": "2"}})
+    assert kernelspecs.read(spec.path).settings["env"] == {"HF_TOKEN": "a b", "LEVEL": "2"}
+    assert "HF_TOKEN" not in spec.path.read_text() and "HF_TOKEN" not in repr(kernelspecs.find("gpu2"))
+
+
+def test_env_files_that_cannot_be_used(tmp_path: Path) -> None:
+    file = tmp_path / "env"
+    with pytest.raises(SettingsError, match="cannot be read"):
+        read_env_file(str(file))
+    file.write_text("A=1\nno assignment\n")
+    file.chmod(0o600)
+    with pytest.raises(SettingsError, match="line 2 of the env file"):
+        read_env_file(str(file))
+    if sys.platform != "win32":
+        file.chmod(0o640)
+        with pytest.raises(SettingsError, match="chmod 600"):
+            read_env_file(str(file))
+
+
+def test_settings_come_back_as_they_were() -> None:
+    settings = Settings(
+        ("a", "b"), ("/key",), "/config", "py", 2, {"A": "1"}, "/env", "~/x", ("line",), "default"
+    )
+    assert Settings.from_json(json.loads(json.dumps(settings.to_json()))) == settings
