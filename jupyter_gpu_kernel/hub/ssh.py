@@ -182,7 +182,7 @@ class _Walk:
             return ConnectError(
                 f"does not allow connections through it to {hop.label} (AllowTcpForwarding or PermitOpen)",
                 hop=jump,
-                remedy=f"Ask its administrators, or go on by a command there: --via {_as_command(hop)}",
+                remedy="Ask its administrators, or use another login node as the jump host.",
             )
         if isinstance(error, paramiko.ChannelException):
             return _unreachable(hop, before.refusal or error.text, jump)
