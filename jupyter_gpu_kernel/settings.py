@@ -75,7 +75,10 @@ class Settings:
             raise SettingsError(
                 f"the setting “route”{place} is missing", remedy=f"It must be {_KINDS['route']}."
             )
-        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in data.items()})
+        values: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in data.items()
+        }
+        return cls(**values)
 
     def to_json(self) -> dict[str, Any]:
         """For a kernelspec and the hub: what is set, and always "route" and "gpus"."""

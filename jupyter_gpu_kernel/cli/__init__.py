@@ -1,0 +1,86 @@
+"""`jupyter gpu-kernel VERB`: a Jupyter application that hands its words to a verb (verbs.py, add.py).
+
+Exit status 0; 1 for a refusal, told on stderr; 2 for bad usage. What verbs are about is done elsewhere.
+"""
+
+from __future__ import annotations
+
+import difflib
+import io
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from jupyter_core.application import JupyterApp
+
+from .. import __version__
+from ..errors import GpuKernelError
+from . import verbs
+from .add import Add
+from .verb import Verb, complain
+
+VERBS: tuple[type[Verb], ...] = (Add, *verbs.ALL)
+
+
+class GpuKernelApp(JupyterApp):
+    """The application: it hands its words to a verb."""
+
+    name = "jupyter-gpu-kernel"
+    version = __version__
+    description = "Jupyter kernels on a GPU machine behind any number of SSH hops."
+    subcommands = {verb.verb: (verb, verb.summary) for verb in VERBS}  # noqa: RUF012
+
+    def parse_command_line(self, argv: Any = None) -> None:
+        """As traitlets does, but a first word that is no verb is bad usage."""
+        argv = list(sys.argv[1:] if argv is None else argv)
+        if not argv or argv[0] in ("-h", "--help", "--help-all", "help"):
+            if len(argv) == 2 and argv[1] in self.subcommands:
+                return super().parse_command_line([argv[1], "--help"])
+            print(usage(), file=sys.stdout if argv else sys.stderr)
+            self.exit(0 if argv else 2)
+        if not argv[0].startswith("-") and argv[0] not in self.subcommands:
+            near = difflib.get_close_matches(argv[0], self.subcommands, 1)
+            hint = f"did you mean {near[0]}?" if near else "“jupyter gpu-kernel --help” lists the verbs."
+            sys.stderr.write(f"There is no verb {argv[0]!r}: {hint}\n")
+            self.exit(2)
+        return super().parse_command_line(argv)
+
+    def _find_subcommand(self, name: str) -> str:
+        return ""  # only our own verbs
+
+
+def usage() -> str:
+    """What --help shows."""
+    lines = [f"  {verb.verb:8}{verb.summary}" for verb in VERBS]
+    return "\n".join(
+        [
+            "usage: jupyter gpu-kernel VERB …",
+            "",
+            GpuKernelApp.description,
+            "",
+            *lines,
+            "",
+            "“jupyter gpu-kernel VERB --help” tells a verb's words; most take --json. For a start:",
+            "  jupyter gpu-kernel add alice@gpu2 -J alice@login:7092",
+        ]
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The program. Its exit status: 0; 1 after a refusal, told on stderr; 2 (as SystemExit) for bad usage."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # not every terminal has our quotes and arrows
+    try:
+        app = GpuKernelApp.instance()
+        app.initialize(list(argv) if argv is not None else None)
+        if not isinstance(app.subapp, Verb):
+            return 2  # flags alone
+        app.subapp.start()
+        return app.subapp.status
+    except GpuKernelError as error:
+        complain(error)
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("\n")
+        return 130

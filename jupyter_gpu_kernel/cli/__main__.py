@@ -1,0 +1,7 @@
+"""`python -m jupyter_gpu_kernel.cli`: for where the program is not on PATH."""
+
+import sys
+
+from . import main
+
+sys.exit(main())

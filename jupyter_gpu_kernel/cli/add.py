@@ -1,0 +1,179 @@
+"""The verb `add`: from ssh's own words to a kernelspec, with a look at the way, the Pythons and the GPUs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from typing import Any
+
+from .. import kernelspecs
+from ..settings import Settings, read_env_file
+from . import show
+from .verb import Verb, print_json, with_json
+
+
+class Add(Verb):
+    verb = "add"
+    summary = "Find the way, a Python and the GPUs of a machine, and make it a kernel for every front end."
+
+    def declare(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add(
+            "destination",
+            metavar="DESTINATION",
+            help="user@host[:port], an alias of your ssh config, or a pasted “ssh …”",
+        )
+        add(
+            "-J",
+            dest="jumps",
+            metavar="HOP[,HOP…]",
+            action="append",
+            default=[],
+            help="through these hops, as with ssh",
+        )
+        add(
+            "-i",
+            dest="identity",
+            metavar="KEY",
+            action="append",
+            default=[],
+            help="a private key; may be repeated",
+        )
+        add("-F", dest="config", metavar="SSH_CONFIG", help="in place of ~/.ssh/config")
+        add("-p", dest="port", metavar="PORT", type=int, help="the destination's SSH port")
+        add("--name", metavar="NAME", help="the kernelspec's name (default: the host)")
+        add(
+            "--python",
+            metavar="PATH",
+            default="",
+            help="the kernel's Python there (default: the best that is found)",
+        )
+        add(
+            "--gpus",
+            metavar="N",
+            type=int,
+            default=1,
+            help="how many GPUs a kernel takes (default: 1; 0: none)",
+        )
+        add(
+            "--env",
+            metavar="NAME=VALUE",
+            type=_assignment,
+            action="append",
+            default=[],
+            help="may be repeated",
+        )
+        add(
+            "--env-file",
+            metavar="FILE",
+            default="",
+            help="NAME=VALUE lines, only readable by you: the place for secrets",
+        )
+        add("--cwd", metavar="DIR", default="", help="where the kernel works (default: the home)")
+        add(
+            "--setup",
+            metavar="LINE",
+            action="append",
+            default=[],
+            help="shell line before the kernel; may be repeated",
+        )
+        add(
+            "--sigterm",
+            choices=["survive", "default"],
+            default="survive",
+            help="while in use (default: survive)",
+        )
+        add("--no-probe", action="store_true", help="write the kernelspec only; connect to nothing")
+        add("--replace", action="store_true", help="write anew what has the same name")
+        add("--prefix", metavar="DIR", help="write one kernelspec under DIR/share/jupyter")
+        with_json(parser)
+
+    def run(self) -> int:
+        words = self.words
+        settings = self._settings()
+        name = words.name if words.name is not None else _default_name(settings["route"][-1])
+        kernelspecs.check_name(name, replace=words.replace)
+        probe = None
+        if not words.no_probe:
+            probe = self.ask_hub("probe", lasting=not words.json, settings=settings)
+            settings["route"] = probe["route"]
+            settings["python"] = probe["python"]["path"]
+        spec = kernelspecs.write(name, settings, prefix=words.prefix, replace=words.replace)
+        shown = {
+            "name": spec.name,
+            "display_name": spec.display_name,
+            "path": str(spec.path),
+            "settings": spec.settings,
+        }
+        if words.json:
+            print_json({**shown, "probe": probe})
+        else:
+            print("\n".join([*(_what_was_found(probe, settings) if probe else []), *_what_is_next(spec)]))
+        return 0
+
+    def _settings(self) -> dict[str, Any]:
+        """The words as settings, checked, before anything connects."""
+        from ..hub.route import parse_route
+
+        words = self.words
+        config, identity = _file(words.config), [_file(key) for key in words.identity]
+        hops = parse_route(
+            words.destination, words.jumps, identity=identity, config=config or None, port=words.port
+        )
+        if words.env_file:
+            read_env_file(_file(words.env_file))
+        return Settings(
+            route=tuple(hop.word for hop in hops),
+            identity=tuple(identity),
+            config=config,
+            python=words.python,
+            gpus=words.gpus,
+            env=dict(words.env),
+            env_file=_file(words.env_file),
+            cwd=words.cwd,
+            setup=tuple(words.setup),
+            sigterm=words.sigterm,
+        ).to_json()
+
+
+def _file(path: str | None) -> str:
+    return os.path.abspath(os.path.expanduser(path)) if path else ""
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    name, found, value = text.partition("=")
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def _default_name(word: str) -> str:
+    """The host of a route's last word, in the letters that names may have."""
+    host = word.split()[-1].rpartition("@")[2]
+    host = re.sub(r":\d+$", "", host) if host.count(":") == 1 or "]" in host else host
+    return re.sub(r"[^a-z0-9._-]+", "-", host.lower()).strip("-") or "gpu"
+
+
+def _what_was_found(probe: dict[str, Any], settings: dict[str, Any]) -> list[str]:
+    lines = [f"  {hop['hop']}: {hop['step']} {hop['seconds']:.2f} s" for hop in probe["hops"]]
+    python, node = probe["python"], probe["node"]
+    lines.append(f"Python: {python['path']} ({python['version']}, ipykernel {python['ipykernel']})")
+    lines += [f"  not taken: {other['path']} {other['why_not']}" for other in probe["others"]]
+    lines += [f"  not looked at: {place}" for place in probe.get("unseen", [])]
+    if node.get("home_problem"):
+        lines.append(f"Mind: nothing can be written into {node.get('home')} there: {node['home_problem']}")
+    if probe["gpus"]:
+        lines.append(show.gpus(probe["gpus"]))
+    elif probe.get("gpus_error"):
+        lines.append(f"Mind: the GPUs cannot be read: {probe['gpus_error']}")
+    elif settings["gpus"]:
+        lines.append("Mind: this machine has no GPU; with --gpus 0 the kernel does not wait for one.")
+    return [show.plain(line) for line in lines]
+
+
+def _what_is_next(spec: kernelspecs.Spec) -> list[str]:
+    return [
+        f"Written: {spec.path}",
+        f"Pick “{spec.display_name}” in JupyterLab, or in VS Code: Select Kernel → Jupyter Kernel…",
+    ]

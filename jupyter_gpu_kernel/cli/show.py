@@ -1,0 +1,211 @@
+"""The terminal side of the commands: tables, progress, questions. Knows the shapes of answers, and no hub.
+
+What comes from other machines is shown without control characters: it could be anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+_TRANSIENT = 76  # columns of the line that comes and goes
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as needed; the last one is left as it is."""
+    rows = [[plain(cell) for cell in row] for row in rows]
+    widths = [max(len(row[i]) for row in (heads, *rows)) for i in range(len(heads) - 1)]
+    return "\n".join(
+        "  ".join(
+            [*(cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=True)), row[-1]]
+        ).rstrip()
+        for row in (heads, *rows)
+    )
+
+
+def plain(text: str) -> str:
+    """Without what would move a terminal's cursor, or worse; line ends stay."""
+    return "".join(one if one.isprintable() or one == "\n" else "?" for one in text)
+
+
+def gpus(rows: Sequence[dict[str, Any]]) -> str:
+    """The `gpus` verb's list, and what a probe says of GPUs."""
+    heads = ("NODE", "GPU", "NAME", "MEMORY MiB", "USE", "WHO", "FREE")
+    return table(heads, [_gpu(row) for row in rows])
+
+
+def _gpu(row: dict[str, Any]) -> tuple[str, ...]:
+    use = row.get("utilization")
+    return (
+        _text(row.get("node")),
+        _text(row.get("index")),
+        _text(row.get("name")),
+        f"{_text(row.get('memory_used_mib'))}/{_text(row.get('memory_total_mib'))}",
+        "?" if use is None else f"{use} %",
+        _who(row) or "-",
+        "yes" if row.get("free") else f"no: {row.get('reason') or '?'}",
+    )
+
+
+def _who(row: dict[str, Any]) -> str:
+    """The users on it, and who leased it since when."""
+    users = [
+        f"{_text(one.get('user'))} ({_text(one.get('memory_mib'))} MiB)" for one in row.get("processes") or []
+    ]
+    lease = row.get("lease")
+    if lease:
+        since = ago(lease.get("since"))
+        users.append(f"{_text(lease.get('user'))}, leased" + (f" {since}" if since else ""))
+    return ", ".join(dict.fromkeys(users))
+
+
+def kernels(rows: Sequence[dict[str, Any]]) -> str:
+    """The `ps` verb's list."""
+    heads = ("ID", "NAME", "NODE", "STATE", "SINCE", "GPUS", "PID", "ATTACHED", "NOTEBOOK")
+    return table(heads, [_kernel(row) for row in rows])
+
+
+def _kernel(row: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        _text(row.get("id")),
+        _text(row.get("name")),
+        _text(row.get("node")),
+        _text(row.get("state")),
+        ago(row.get("since")) or "?",
+        str(len(row.get("gpus") or [])),
+        _text(row.get("pid")),
+        "yes" if row.get("attached") else "no",
+        row.get("notebook") or "-",
+    )
+
+
+def check(rows: Sequence[dict[str, Any]]) -> str:
+    """The `check` verb's list."""
+    return table(
+        ("", "HOP", "STEP", "TIME", ""),
+        [
+            (
+                "ok" if row["ok"] else "FAILED",
+                row["hop"],
+                row["step"],
+                f"{row['seconds']:.2f} s",
+                row.get("message") or "",
+            )
+            for row in rows
+        ],
+    )
+
+
+def story(rows: Sequence[dict[str, Any]]) -> str:
+    """The `logs` verb's list."""
+    return table(
+        ("TIME", "EVENT", ""), [(_moment(row.get("time")), row["event"], row["text"]) for row in rows]
+    )
+
+
+def ago(moment: Any) -> str:
+    """A time (seconds since the epoch) in words, or ""."""
+    if not isinstance(moment, int | float):
+        return ""
+    seconds = max(0, int(time.time() - moment))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {unit} ago"
+    return f"{seconds} s ago"
+
+
+def _moment(moment: Any) -> str:
+    if not isinstance(moment, int | float):
+        return _text(moment)
+    return datetime.fromtimestamp(moment).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _text(value: Any) -> str:
+    return "?" if value is None or value == "" else str(value)
+
+
+# --- progress and questions
+
+
+class Progress:
+    """What goes on, on stderr: lines that stay or, if not `lasting`, one that goes (on a terminal)."""
+
+    def __init__(self, lasting: bool) -> None:
+        self.lasting = lasting
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        hop = event.get("hop")
+        line = plain(f"{hop}: {event.get('step', '')}" if hop else str(event.get("step", "")))
+        if self.lasting:
+            sys.stderr.write(f"  {line}\n")
+        elif sys.stderr.isatty():
+            sys.stderr.write(f"\r{line[:_TRANSIENT]:{_TRANSIENT}}")
+        sys.stderr.flush()
+
+    def clear(self) -> None:
+        """Wipe the line that goes."""
+        if not self.lasting and sys.stderr.isatty():
+            sys.stderr.write("\r" + " " * _TRANSIENT + "\r")
+            sys.stderr.flush()
+
+
+class TerminalAsker:
+    """Asks the owner, here. Giving up (Ctrl-D) raises SystemExit, which ends the client's thread."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def secret(self, hop: str, prompt: str) -> str:
+        """A password, passphrase or code, not shown."""
+        self._progress.clear()
+        try:
+            return getpass.getpass(plain(f"{hop}: {prompt.rstrip()} "))
+        except EOFError:
+            raise SystemExit(1) from None
+
+    def confirm_host(self, hop: str, fingerprint: str, key_type: str) -> bool:
+        """Whether the owner typed the end of the fingerprint (4 characters or more), or all of it."""
+        self._progress.clear()
+        sys.stderr.write(
+            plain(
+                f"{hop} is not known here yet. Its {key_type} key has the fingerprint\n\n  {fingerprint}\n\n"
+            )
+            + "Compare it with what the machine's administrators or its own console say. If it is right,\n"
+            "type its last 4 characters or more (anything else refuses): "
+        )
+        sys.stderr.flush()
+        try:
+            typed = input().strip()
+        except EOFError:
+            raise SystemExit(1) from None
+        return agrees(typed, fingerprint)
+
+
+def agrees(typed: str, fingerprint: str) -> bool:
+    """Whether what was typed proves that the fingerprint was looked at."""
+    return len(typed) >= 4 and fingerprint.endswith(typed)
+
+
+@contextlib.contextmanager
+def terminal_kept() -> Iterator[None]:
+    """Ctrl-C in the middle of a password must not leave a terminal that does not echo."""
+    if sys.platform == "win32":
+        yield
+        return
+    import termios
+
+    try:
+        descriptor = sys.stdin.fileno()
+        before = termios.tcgetattr(descriptor)
+    except (termios.error, OSError, ValueError):  # no terminal: nothing to keep
+        yield
+        return
+    try:
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

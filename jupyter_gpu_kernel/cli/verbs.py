@@ -1,0 +1,207 @@
+"""All verbs but `add`. Each says its words, asks the hub or the kernelspecs, and shows the answer."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from .. import kernelspecs
+from ..errors import GpuKernelError, SettingsError
+from . import show
+from .verb import Verb, complain, print_json, with_json
+
+
+class List(Verb):
+    verb = "list"
+    summary = "Show our kernelspecs."
+
+    def declare(self, parser: argparse.ArgumentParser) -> None:
+        with_json(parser)
+
+    def run(self) -> int:
+        bad: list[SettingsError] = []
+        specs = kernelspecs.all(bad.append)
+        if self.words.json:
+            print_json(
+                [
+                    {
+                        "name": one.name,
+                        "display_name": one.display_name,
+                        "path": str(one.path),
+                        "settings": one.settings,
+                    }
+                    for one in specs
+                ]
+            )
+        elif specs:
+            rows = [(one.name, " → ".join(one.settings["route"]), str(one.path)) for one in specs]
+            print(show.table(("NAME", "ROUTE", "KERNELSPEC"), rows))
+        elif not bad:
+            sys.stderr.write("There is no remote kernel yet: add one with “jupyter gpu-kernel add”.\n")
+        for error in bad:
+            complain(error)
+        return 1 if bad else 0
+
+
+class Remove(Verb):
+    verb = "remove"
+    summary = "Remove a kernelspec. Kernels that run stay."
+
+    def declare(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("spec", metavar="NAME")
+        with_json(parser)
+
+    def run(self) -> int:
+        folders = [str(folder) for folder in kernelspecs.remove(self.words.spec)]
+        if self.words.json:
+            print_json({"removed": folders})
+        else:
+            print("\n".join(f"Removed: {folder}" for folder in folders))
+        return 0
+
+
+class Check(Verb):
+    verb = "check"
+    summary = "Walk the whole way hop by hop, each step timed; nothing stays."
+
+    def declare(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("spec", metavar="NAME")
+        with_json(parser)
+
+    def run(self) -> int:
+        spec = kernelspecs.find(self.words.spec)
+        rows = self.ask_hub("check", settings=spec.settings, name=spec.name)
+        if self.words.json:
+            print_json(rows)
+        else:
+            print(show.check(rows))
+        bad = [row for row in rows if not row["ok"]]
+        for row in bad:
+            complain(GpuKernelError(f"{row['step']}: {row['message']}", hop=row["hop"], remedy=row["remedy"]))
+        return 1 if bad else 0
+
+
+class Login(Verb):
+    verb = "login"
+    summary = "Open the connection, asking for what it must here; later kernels of any front end use it."
+
+    def declare(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("spec", metavar="NAME")
+        with_json(parser)
+
+    def run(self) -> int:
+        answer = self.ask_hub(
+            "login", lasting=not self.words.json, settings=kernelspecs.find(self.words.spec).settings
+        )
+        if self.words.json:
+            print_json(answer)
+        else:
+            print(show.plain(f"Connected to {answer['node']}."))
+        return 0
+
+
+class Gpus(Verb):
+    verb = "gpus"
+    summary = "Show every GPU: memory, use, who is on it, whether we would take it and if not why."
+
+    def declare(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("specs", metavar="NAME", nargs="*", help="of these kernelspecs (default: all)")
+        with_json(parser)
+
+    def run(self) -> int:
+        specs = self.specs(self.words.specs)
+        return self.show_list(self.ask_hub("gpus", specs=specs) if specs else [], show.gpus)
+
+
+class Ps(Verb):
+    verb = "ps"
+    summary = "Show our kernels on all nodes."
+
+    def declare(self, parser: argparse.ArgumentParser) -> None:
+        with_json(parser)
+
+    def run(self) -> int:
+        specs = self.specs()
+        return self.show_list(self.ask_hub("ps", specs=specs) if specs else [], show.kernels)
+
+
+class Stop(Verb):
+    verb = "stop"
+    summary = "End kernels and give their GPUs back."
+
+    def declare(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("kernels", metavar="ID", nargs="*", help="as “ps” shows them")
+        parser.add_argument("--all", action="store_true", help="all kernels on all nodes")
+        with_json(parser)
+
+    def run(self) -> int:
+        if bool(self.words.kernels) == self.words.all:
+            sys.stderr.write("Give the IDs of kernels, as “jupyter gpu-kernel ps” shows them, or --all.\n")
+            return 2
+        specs = self.specs()
+        kernels, errors = self._which(specs)
+        stopped = []
+        for kernel in kernels:
+            try:
+                self.ask_hub("stop", lasting=not self.words.json, kernel=kernel, specs=specs)
+                stopped.append(kernel)
+            except GpuKernelError as error:  # the others are to be ended all the same
+                errors.append(error)
+        if self.words.json:
+            print_json({"stopped": stopped, "errors": [error.to_json() for error in errors]})
+        else:
+            print(f"Stopped: {', '.join(stopped) or 'none'}")
+        for one in errors:
+            complain(one)
+        return 1 if errors else 0
+
+    def _which(self, specs: list[dict[str, Any]]) -> tuple[list[str], list[GpuKernelError]]:
+        """The kernels to stop, and of which nodes that could not be learnt."""
+        if self.words.kernels or not specs:
+            return self.words.kernels, []
+        rows = self.ask_hub("ps", specs=specs)
+        errors = [GpuKernelError.from_json(row["error"]) for row in rows if "error" in row]
+        return [row["id"] for row in rows if "error" not in row], errors
+
+
+class Logs(Verb):
+    verb = "logs"
+    summary = "Tell the story of a kernel: start, drops, signals with their sender, waits, its end and why."
+
+    def declare(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("kernel", metavar="ID", help="as “ps” shows it")
+        with_json(parser)
+
+    def run(self) -> int:
+        return self.show_list(self.ask_hub("logs", kernel=self.words.kernel, specs=self.specs()), show.story)
+
+
+class Launch(Verb):
+    verb = "launch"
+    summary = "What a kernelspec's argv runs."
+
+    def declare(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("kernel_json", metavar="KERNEL_JSON")
+        parser.add_argument("-f", dest="connection_file", metavar="CONNECTION_FILE", required=True)
+
+    def run(self) -> int:
+        from ..launcher import launch
+
+        return launch(self.words.kernel_json, self.words.connection_file)
+
+
+class Demo(Verb):
+    verb = "demo"
+    summary = "The main job on this machine alone: a practice cluster, a kernel on it, and trouble."
+
+    def declare(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--lab", action="store_true", help="open JupyterLab on the cluster")
+
+    def run(self) -> int:
+        from ..demo import run_demo
+
+        return run_demo(lab=self.words.lab)
+
+
+ALL: tuple[type[Verb], ...] = (List, Remove, Check, Login, Gpus, Ps, Stop, Logs, Launch, Demo)

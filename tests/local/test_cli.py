@@ -1,0 +1,282 @@
+"""The program `jupyter gpu-kernel` as users and scripts meet it: words in; text, JSON, an exit status out."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jupyter_gpu_kernel
+from jupyter_gpu_kernel.cli import show
+
+
+class Program:
+    """The program, in a home of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.data = home / "data"
+        drop = ("JUPYTER_", "SSH_", "XDG_")
+        self.env = {key: value for key, value in os.environ.items() if not key.startswith(drop)}
+        self.env.update(
+            HOME=str(home),
+            USERPROFILE=str(home),
+            JUPYTER_DATA_DIR=str(self.data),
+            JUPYTER_CONFIG_DIR=str(home / "config"),
+            JUPYTER_RUNTIME_DIR=str(home / "runtime"),
+            COLUMNS="200",
+        )
+
+    def __call__(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "jupyter_gpu_kernel.cli", *words],
+            env={**self.env, **env},
+            cwd=self.home,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            stdin=subprocess.DEVNULL,
+            timeout=60,
+        )
+        assert "Traceback" not in done.stderr
+        return done
+
+    def ok(self, *words: str) -> str:
+        done = self(*words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def refuses(self, *words: str) -> str:
+        done = self(*words)
+        assert done.returncode == 1 and done.stdout == ""
+        return done.stderr
+
+    def added(self, *words: str) -> dict[str, Any]:
+        """The settings that `add --no-probe` writes for these words."""
+        answer = json.loads(self.ok("add", *words, "--no-probe", "--json"))
+        assert answer["probe"] is None
+        assert (
+            json.loads(Path(answer["path"]).read_text())["metadata"]["jupyter_gpu_kernel"]
+            == answer["settings"]
+        )
+        return dict(answer["settings"], name=answer["name"])
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    return Program(tmp_path)
+
+
+VERBS = ["add", "list", "remove", "check", "login", "gpus", "ps", "stop", "logs", "launch", "demo"]
+
+
+def test_help_names_every_verb_and_each_verb_helps(program: Program) -> None:
+    text = program.ok("--help")
+    assert [line.split()[0] for line in text.splitlines() if re.match(r"  [a-z]+ +[A-Z]", line)] == VERBS
+    for word in (
+        "-J",
+        "-i",
+        "-F",
+        "-p",
+        "--name",
+        "--python",
+        "--gpus",
+        "--env-file",
+        "--no-probe",
+        "--replace",
+    ):
+        assert word in program.ok("add", "--help")
+    assert "usage: jupyter gpu-kernel stop" in program.ok("help", "stop")
+
+
+def test_version(program: Program) -> None:
+    assert program.ok("--version").strip() == jupyter_gpu_kernel.__version__
+
+
+def test_jupyter_finds_it_as_its_own_verb(program: Program) -> None:
+    jupyter = Path(sys.executable).with_name("jupyter")
+    if not jupyter.exists():
+        pytest.skip("jupyter is not installed beside this Python")
+    words = [jupyter, "gpu-kernel", "list", "--json"]
+    env = {**program.env, "PATH": os.pathsep.join([str(jupyter.parent), program.env["PATH"]])}
+    assert (
+        json.loads(subprocess.run(words, env=env, capture_output=True, timeout=60, check=True).stdout) == []
+    )
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ([], "usage: jupyter gpu-kernel VERB"),
+        (["lst"], "did you mean list"),
+        (["add"], "DESTINATION"),
+        (["add", "gpu2", "--nope"], "--nope"),
+        (["add", "gpu2", "--gpus", "many"], "--gpus"),
+        (["add", "gpu2", "--env", "NAME"], "'NAME' is not NAME=VALUE"),
+        (["launch", "x"], "-f"),
+        (["stop"], "--all"),
+        (["stop", "--all", "abc"], "--all"),
+    ],
+)
+def test_bad_usage_is_2(program: Program, words: list[str], message: str) -> None:
+    done = program(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+
+
+def test_ssh_words_become_a_kernelspec(program: Program) -> None:
+    key = program.home / "key"
+    key.write_text("")
+    settings = program.added("alice@gpu2", "-J", "alice@login:7092,inner", "-i", "key", "-p", "2222")
+    assert settings == {
+        "name": "gpu2",
+        "route": ["alice@login:7092", "inner", "alice@gpu2:2222"],
+        "identity": [str(key)],
+        "gpus": 1,
+    }
+
+
+def test_a_pasted_ssh_command_is_a_hop(program: Program) -> None:
+    (program.home / "id").write_text("")
+    settings = program.added("gpu2", "-J", "ssh -i id alice@login -p 7092")
+    assert settings["route"] == [f"ssh -i {program.home / 'id'} alice@login:7092", "gpu2"]
+
+
+def test_all_other_words(program: Program) -> None:
+    (program.home / "env").write_text("HF_TOKEN=abc\n")
+    (program.home / "env").chmod(0o600)
+    (program.home / "config").write_text("Host box\n  HostName 10.0.0.9\n")
+    settings = program.added(
+        *("box", "-F", "config", "--name", "My.Box", "--python", "~/py/bin/python", "--gpus", "0"),
+        *("--env", "A=1", "--env", "B=x=y", "--env-file", "env", "--cwd", "work"),
+        *("--setup", "module load cuda", "--setup", "ulimit -c 0", "--sigterm", "default"),
+    )
+    assert settings == {
+        "name": "my.box",
+        "route": ["box"],
+        "config": str(program.home / "config"),
+        "python": "~/py/bin/python",
+        "gpus": 0,
+        "env": {"A": "1", "B": "x=y"},
+        "env_file": str(program.home / "env"),
+        "cwd": "work",
+        "setup": ["module load cuda", "ulimit -c 0"],
+        "sigterm": "default",
+    }
+
+
+def test_add_tells_what_is_next(program: Program) -> None:
+    text = program.ok("add", "gpu2", "--no-probe")
+    assert f"Written: {program.data / 'kernels' / 'gpu2' / 'kernel.json'}" in text
+    assert "Pick “Remote GPU (gpu2)” in JupyterLab" in text and "Select Kernel → Jupyter Kernel…" in text
+
+
+def test_what_add_refuses(program: Program) -> None:
+    program.added("gpu2")
+    assert "there is a kernelspec gpu2 already" in program.refuses("add", "gpu2", "--no-probe")
+    program.added("gpu2", "--replace")
+    assert "HF_TOKEN looks like a secret" in program.refuses(
+        "add", "gpu3", "--no-probe", "--env", "HF_TOKEN=abc"
+    )
+    assert "“gpus” is -1" in program.refuses("add", "gpu3", "--no-probe", "--gpus", "-1")
+    assert "cannot be a kernelspec's name" in program.refuses("add", "gpu3", "--no-probe", "--name", "a b")
+    assert "env file" in program.refuses("add", "gpu3", "--no-probe", "--env-file", "missing")
+    assert "is not an address" in program.refuses("add", "a:b:c@", "--no-probe")
+
+
+def test_list_and_remove(program: Program) -> None:
+    assert json.loads(program.ok("list", "--json")) == []
+    program.added("alice@gpu2", "-J", "login")
+    path = program.data / "kernels" / "gpu2" / "kernel.json"
+    assert json.loads(program.ok("list", "--json")) == [
+        {
+            "name": "gpu2",
+            "display_name": "Remote GPU (gpu2)",
+            "path": str(path),
+            "settings": {"route": ["login", "alice@gpu2"], "gpus": 1},
+        }
+    ]
+    assert "login → alice@gpu2" in program.ok("list")
+    assert json.loads(program.ok("remove", "gpu2", "--json")) == {"removed": [str(path.parent)]}
+    assert json.loads(program.ok("list", "--json")) == []
+
+
+@pytest.mark.parametrize("verb", ["remove", "check", "login", "gpus"])
+def test_an_unknown_name_is_1_with_the_nearest(program: Program, verb: str) -> None:
+    program.added("gpu2")
+    assert program.refuses(verb, "gpu-2") == "there is no remote kernel gpu-2\nDid you mean gpu2?\n"
+
+
+def test_a_broken_kernelspec_is_told_beside_the_others(program: Program) -> None:
+    program.added("gpu2")
+    program.added("bad")
+    path = program.data / "kernels" / "bad" / "kernel.json"
+    path.write_text(path.read_text().replace('"route"', '"rout"'))
+    done = program("list", "--json")
+    assert done.returncode == 1 and [one["name"] for one in json.loads(done.stdout)] == ["gpu2"]
+    assert f"“rout” in {path} is unknown" in done.stderr
+
+
+def test_launch_says_in_one_message_why_not(program: Program) -> None:
+    text = program.refuses("launch", str(program.home / "kernel.json"), "-f", "connection.json")
+    assert "kernel.json cannot be read" in text
+
+
+def test_traitlets_words_still_go_to_traitlets(program: Program) -> None:
+    done = program("list", "--json", "--Application.log_level=DEBUG")
+    assert json.loads(done.stdout) == [] and "Searching" in done.stderr
+
+
+def test_an_output_that_has_no_arrows(program: Program) -> None:
+    done = program("add", "gpu2", "--no-probe", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0 and "Pick ?Remote GPU (gpu2)?" in done.stdout
+
+
+GPU = {
+    "node": "gpu2",
+    "index": 0,
+    "uuid": "GPU-1",
+    "name": "RTX 3090",
+    "memory_used_mib": 12000,
+    "memory_total_mib": 24576,
+    "utilization": 97,
+    "processes": [{"pid": 7, "user": "bob", "memory_mib": 11800}],
+    "lease": None,
+    "free": False,
+    "reason": "bob is on it",
+}
+
+
+def test_the_table_of_gpus() -> None:
+    unknown = {**GPU, "index": 1, "utilization": None, "memory_used_mib": None, "processes": [], "free": True}
+    leased = {
+        **GPU,
+        "index": 2,
+        "processes": [],
+        "lease": {"user": "eve", "pid": 1, "id": "k", "since": None},
+    }
+    lines = show.gpus([GPU, unknown, leased]).splitlines()
+    assert re.split(" {2,}", lines[1]) == [
+        *("gpu2", "0", "RTX 3090", "12000/24576", "97 %", "bob (11800 MiB)", "no: bob is on it")
+    ]
+    assert re.split(" {2,}", lines[2]) == ["gpu2", "1", "RTX 3090", "?/24576", "?", "-", "yes"]
+    assert "eve, leased" in lines[3]
+
+
+def test_what_other_machines_say_cannot_steer_the_terminal() -> None:
+    text = show.story([{"time": 0, "event": "end", "text": "a\x1b[2Jb"}])
+    assert "\x1b" not in text and "a?[2Jb" in text
+
+
+@pytest.mark.parametrize(
+    "typed, agreed",
+    [("wXyZ", True), ("SHA256:abcdwXyZ", True), ("XyZ", False), ("", False), ("yes", False), ("wxyz", False)],
+)
+def test_a_host_is_confirmed_by_its_fingerprint_only(typed: str, agreed: bool) -> None:
+    assert show.agrees(typed, "SHA256:abcdwXyZ") is agreed
