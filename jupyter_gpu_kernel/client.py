@@ -1,6 +1,8 @@
-"""How every face talks to the hub: starts it when absent, asks, hears progress and events, answers its questions.
+"""How every face talks to the hub: starts it when absent, asks, hears progress and events, answers its
+questions.
 
-Thread-safe; blocking `call` for commands, `acall` for whoever lives in an event loop. It knows no operation.
+Thread-safe; blocking `call` for commands, `acall` for whoever lives in an event loop. It knows no
+operation.
 """
 
 from __future__ import annotations
@@ -42,12 +44,14 @@ Progress = Callable[[dict[str, Any]], None]
 
 
 class HubClient:
-    """One connection to the hub. `on_event` hears what the hub says unasked, and {"event": "gone"} when it ends."""
+    """One connection to the hub. `on_event` hears what the hub says unasked, and {"event": "gone"} when
+    it ends."""
 
     def __init__(
         self, *, on_event: Callable[[dict[str, Any]], None] | None = None, start: bool = True
     ) -> None:
-        """Blocks, for a second or two where the hub must be started. `start=False`: HubError if there is none."""
+        """Blocks, for a second or two where the hub must be started. `start=False`: HubError if there is
+        none."""
         self._on_event = on_event
         self._connection = _connect_or_start() if start else _connect_only()
         self._lock = threading.Lock()
@@ -113,7 +117,7 @@ class HubClient:
         number = next(self._numbers)
         pending = self._calls[number] = _Pending(progress, ask)
         try:
-            self._send({**arguments, "id": number, "op": op})
+            self._send({**arguments, "id": number, "op": op, "asks": ask is not None})
         except (OSError, ValueError):
             self._calls.pop(number, None)
             pending.future.set_exception(_gone())
@@ -186,11 +190,14 @@ class _Pending:
 
 
 def _connect_or_start() -> Connection[Any, Any]:
-    """A proven connection to the hub, which is started if none answers. Faces may race: the hub's lock decides."""
+    """A proven connection to the hub, which is started if none answers. Faces may race: the hub's lock
+    decides."""
     connection = _connect()
     deadline = time.monotonic() + START_WITHIN
     if connection is None:
-        subprocess.run([sys.executable, "-m", "jupyter_gpu_kernel.hub.app", "spawn"], check=False, cwd=_safe_cwd())
+        subprocess.run(
+            [sys.executable, "-m", "jupyter_gpu_kernel.hub.app", "spawn"], check=False, cwd=_safe_cwd()
+        )
     while connection is None:
         if time.monotonic() > deadline:
             raise _not_started()
@@ -222,7 +229,7 @@ def _connect() -> Connection[Any, Any] | None:
 
 
 def _safe_cwd() -> str | None:
-    """`python -m` looks into the current folder first: a notebook's folder may hold a module named like ours."""
+    """`python -m` looks into the current folder first, and that may hold a module named like ours."""
     return str(hub_folder())
 
 
@@ -232,11 +239,9 @@ def _not_started() -> HubError:
         said = (hub_folder() / "start.log").read_text(errors="replace")[-2000:].strip()
     return HubError(
         "the local hub did not start" + (f":\n{said}" if said else ""),
-        remedy=f"Its log is in {hub_folder()}; “jupyter gpu-kernel --version” tells whether the package is whole.",
+        remedy=f"Its log is in {hub_folder()}.",
     )
 
 
 def _gone() -> HubError:
     return HubError("the local hub ended", remedy="Try again: it starts by itself.")
-
-

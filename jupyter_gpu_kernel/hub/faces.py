@@ -1,8 +1,10 @@
-"""The hub's side of its local socket: faces come in, prove the key, ask; answers, progress and questions go back.
+"""The hub's side of its local socket: faces come in, prove the key, ask; answers, progress and questions
+go back.
 
-A message is one JSON object. From a face: {"id", "op", …} asks, {"answer": question, "value"} answers a question.
-To a face: {"id", "result"}, {"id", "error"}, {"id", "progress"}, {"id", "ask", "question"}, {"event", …}.
-Blocking sockets live on threads; everything else on the hub's loop. This file knows no operation.
+A message is one JSON object. From a face: {"id", "op", …} asks, {"answer": question, "value"} answers a
+question. To a face: {"id", "result"}, {"id", "error"}, {"id", "progress"}, {"id", "ask", "question"},
+{"event", …}. Blocking sockets live on threads; everything else on the hub's loop. This file knows no
+operation.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ class Call:
         self.face = face
         self.op = op
         self.arguments = arguments
+        self.asks = False  # whether its owner can be asked
         self._number = number
 
     def progress(self, hop: str, step: str) -> None:
@@ -158,8 +161,9 @@ class Faces:
     def _heard(self, face: Face, message: dict[str, Any]) -> None:
         if "answer" in message:
             return face.answered(message)
-        arguments = {key: value for key, value in message.items() if key not in ("id", "op")}
+        arguments = {key: value for key, value in message.items() if key not in ("id", "op", "asks")}
         call = Call(face, int(message["id"]), str(message["op"]), arguments)
+        call.asks = message.get("asks") is True
         task = self._loop.create_task(self._run(call, message["id"]))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -171,5 +175,7 @@ class Faces:
             call.face.send({"id": number, "error": error.to_json()})
         except Exception as error:  # a fault of ours: the face must hear of it, the hub must go on
             self._log.exception("operation %s failed", call.op)
-            fault = HubError(f"{type(error).__name__}: {error}", remedy="The hub's log has more; please report it.")
+            fault = HubError(
+                f"{type(error).__name__}: {error}", remedy="The hub's log has more; please report it."
+            )
             call.face.send({"id": number, "error": fault.to_json()})

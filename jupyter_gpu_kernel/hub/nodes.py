@@ -1,4 +1,4 @@
-"""One work node: its hops, one SSH connection, one link. Kernels and questions of all front ends share them."""
+"""One work node: its hops, one SSH connection, one link, shared by all front ends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class Way(NamedTuple):
 
 
 class Node:
-    """`await connected(call)`, `await link(python, call)`; reconnects by itself as long as a kernel is attached."""
+    """`await connected(call)`, `await link(python, call)`; reconnects by itself as long as a kernel is
+    attached."""
 
     def __init__(self, way: Way, trust_file: Path, log: logging.Logger) -> None:
         self.way = way
@@ -94,7 +95,9 @@ class Node:
         except (ConnectError, OSError) as error:
             connection.close()
             if not had_one:
-                raise error if isinstance(error, GpuKernelError) else ConnectError(str(error), hop=self.name) from None
+                raise (
+                    error if isinstance(error, GpuKernelError) else ConnectError(str(error), hop=self.name)
+                ) from None
         return deploy.dial(self._connect(None if again else self._call), self.python, self.name)
 
     def _connect(self, call: Call | None) -> Connection:
@@ -105,5 +108,6 @@ class Node:
                 self._connection.close()
             hops = route.resolve(self.way.words, identity=self.way.identity, config=self.way.config)
             progress = call.progress if call is not None else (lambda hop, step: None)
-            self._connection = ssh.connect(hops, ask=call, progress=progress, trust_file=self._trust_file)
+            ask = call if call is not None and call.asks else None
+            self._connection = ssh.connect(hops, ask=ask, progress=progress, trust_file=self._trust_file)
             return self._connection
