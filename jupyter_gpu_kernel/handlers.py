@@ -15,7 +15,7 @@ from .errors import GpuKernelError
 
 
 class KernelsHandler(APIHandler):
-    """The remote kernels that front ends of this user have: [{id, kernel_id, name, node, state, link, gpus}]."""
+    """The remote kernels of this user's front ends: [{id, kernel_id, name, node, state, link, gpus}]."""
 
     auth_resource = "kernels"
 

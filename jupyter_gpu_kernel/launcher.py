@@ -1,7 +1,9 @@
-"""What kernelspec argv runs: a front end gave us a connection file; the hub serves it. Thin, and re-attachable.
+"""What kernelspec argv runs: a front end gave us a connection file; the hub serves it. Thin, and
+re-attachable.
 
-It never exits while the kernel lives, whatever the link does; it exits when its kernel was shut down. SIGINT is an
-interrupt; SIGTERM, a vanished parent or a closed pipe mean that the front end has left: the kernel stays.
+It never exits while the kernel lives, whatever the link does; it exits when its kernel was shut down.
+SIGINT is an interrupt; SIGTERM, a vanished parent or a closed pipe mean that the front end has left: the
+kernel stays.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ _PARENT_EVERY = 1.0
 
 
 def launch(kernel_json: str, connection_file: str) -> int:
-    """Serves the connection file until the kernel ends (0, or 1 with one message) or the front end leaves (0)."""
+    """Serves the connection file until the kernel ends (0, or 1 with one message) or the front end leaves
+    (0)."""
     try:
         spec = read(Path(kernel_json))
         connection = _read_connection(Path(connection_file))
@@ -78,7 +81,9 @@ class _Launch:
         if asked == "restart":
             return 0  # the front end starts us again with the same file; the hub waits for that
         if not asked:
-            client.call("command", kernel=self._kernel, do="stop", more={"why": "its front end cannot restart it"})
+            client.call(
+                "command", kernel=self._kernel, do="stop", more={"why": "its front end cannot restart it"}
+            )
         client.call("release", kernel=self._kernel, timeout=10)
         if asked:
             return 0
@@ -99,5 +104,7 @@ def _read_connection(path: Path) -> dict[str, Any]:
     except ValueError:
         raise SettingsError(f"the connection file {path} is not JSON") from None
     if not isinstance(connection, dict) or "key" not in connection:
-        raise SettingsError(f"{path} is no connection file", remedy="It is what a front end passes as -f FILE.")
+        raise SettingsError(
+            f"{path} is no connection file", remedy="It is what a front end passes as -f FILE."
+        )
     return connection

@@ -1,7 +1,8 @@
-"""The kernel provisioner `remote-gpu`: jupyter_client's life cycle in terms of the hub. Thin; nothing here blocks.
+"""The kernel provisioner `remote-gpu`: jupyter_client's life cycle in terms of the hub. Thin; nothing
+here blocks.
 
-Who calls what, and when, stands in each docstring (jupyter_client 8). Link down is not kernel dead: `poll` answers
-from what the hub told last and never touches the network.
+Who calls what, and when, stands in each docstring (jupyter_client 8). Link down is not kernel dead:
+`poll` answers from what the hub told last and never touches the network.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
     """One kernel on a work node."""
 
     settings_path = Unicode(
-        "", help="A kernel.json with the settings; by default the kernelspec's own, or the one that it points to."
+        "",
+        help="A kernel.json with the settings; by default the kernelspec's own, or the one it names.",
     ).tag(config=True)
     shutdown_wait = Float(
         10.0, help="Seconds a kernel is given to shut down by itself before it is ended.", min=1.0
@@ -43,13 +45,14 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
         return self._state is not None
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
-        """Before every start and restart. Keeps what the notebook is called; the command is the hub's affair."""
+        """Before every start and restart. Keeps the notebook's name; the command is the hub's affair."""
         environment = kwargs.get("env") or {}
         self._notebook = str(environment.get("JPY_SESSION_NAME", ""))
         return await super().pre_launch(cmd=list(self.kernel_spec.argv), **kwargs)
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
-        """Starts, or after a restart starts anew behind the same ports. Raises GpuKernelError, which front ends show."""
+        """Starts, or after a restart starts anew behind the same ports. Raises GpuKernelError, which
+        front ends show."""
         try:
             if self._state is not None and self._client is not None and not self._client.closed:
                 answer = await self._client.acall("restart", kernel=self._remote_id)
@@ -79,7 +82,8 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
         return code
 
     async def send_signal(self, signum: int) -> None:
-        """An interrupt, where the front end does not send it as a message; other signals go to the kernel's group."""
+        """An interrupt, where the front end does not send it as a message; other signals go to the
+        kernel's group."""
         if signum == signal.SIGINT:
             await self._command("interrupt")
         elif signum == getattr(signal, "SIGKILL", 9):
@@ -88,7 +92,8 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
             await self._command("signal", number=int(signum))
 
     async def kill(self, restart: bool = False) -> None:
-        """When shutting down took too long, and at “restart now”. `restart` is not to be trusted (jupyter_client#1061)."""
+        """When shutting down took too long, and at “restart now”. `restart` is not to be trusted
+        (jupyter_client#1061)."""
         await self._command("kill")
 
     async def terminate(self, restart: bool = False) -> None:
@@ -100,8 +105,9 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
         self._restarting = restart
 
     async def cleanup(self, restart: bool = False) -> None:
-        """After the end of a kernel; `restart`: another follows at once. Otherwise nothing of ours may be left."""
-        if restart or self._restarting and self._state is None:
+        """After the end of a kernel; `restart`: another follows at once. Otherwise nothing of ours may be
+        left."""
+        if restart or (self._restarting and self._state is None):
             return
         await self._command("stop", why="shut down by the front end")
         if self._client is not None and not self._client.closed:

@@ -1,6 +1,8 @@
-"""The agent's verbs: attach | serve ID | ipykernel …; and its exit codes, which the local side turns into advice.
+"""The agent's verbs: attach | serve ID | ipykernel …; and its exit codes, which the local side turns into
+advice.
 
-Run from its zip, which lies in the agent's folder; from a checkout JUPYTER_GPU_KERNEL_ROOT names the folder.
+Run from its zip, which lies in the agent's folder; from a checkout JUPYTER_GPU_KERNEL_ROOT names the
+folder.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ NO_PLACE = 93
 
 def main(argv: List[str]) -> int:
     """Runs a verb; returns the exit code."""
-    if sys.version_info < (3, 8):
+    if sys.version_info < (3, 8):  # noqa: UP036 (the node's Python is whatever it is)
         sys.stderr.write("Python %d.%d is too old: 3.8 or newer is needed\n" % sys.version_info[:2])
         return OLD_PYTHON
     verb, rest = (argv[0], argv[1:]) if argv else ("", [])
@@ -54,7 +56,7 @@ def _root() -> Path:
     return Path(os.environ["JUPYTER_GPU_KERNEL_ROOT"])
 
 
-def _serve(root: "Root", kernel_id: str) -> int:
+def _serve(root: Root, kernel_id: str) -> int:
     """Starts the keeper detached; returns once its door is open, or with its error on stderr."""
     if importlib.util.find_spec("zmq") is None or importlib.util.find_spec("ipykernel") is None:
         sys.stderr.write(f"{sys.executable} lacks pyzmq or ipykernel\n")

@@ -1,6 +1,7 @@
 """One connection's attach process: stdio to the hub, unix sockets to the keepers, frames routed between them.
 
-It holds nothing: when it dies, keepers keep and hubs resume. It starts keepers, asks them, and answers requests.
+It holds nothing: when it dies, keepers keep and hubs resume. It starts keepers, asks them, and answers
+requests.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from .office import Office, Refused
 from .places import Root
 
 SILENCE = 60.0
-"""Seconds without a word from the hub (it pings every few) after which this process is a leftover of a dead link."""
+"""Seconds without a word from the hub (it pings every few) after which this process is a leftover of a
+dead link."""
 
 
 class Attachment:
@@ -128,7 +130,7 @@ class Attach:
 
 
 def main(root: Root) -> int:
-    """Runs one attach process on stdin and stdout. A stray SIGTERM does not end it: the hub hanging up does."""
+    """One attach process on stdin and stdout. A stray SIGTERM does not end it: the hub hanging up does."""
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, lambda number, frame: None)
     sys.stdout.flush()

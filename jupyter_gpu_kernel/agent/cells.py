@@ -1,7 +1,8 @@
 """The cells that the kernel is running or has before it: which are unanswered, and when an answer may leave.
 
-A reply and the output before it come from the kernel on different sockets. A reply is held until the cell's idle
-came, so that it never overtakes its own output (nbclient drops what comes late). No sockets here.
+A reply and the output before it come from the kernel on different sockets. A reply is held until the
+cell's idle came, so that it never overtakes its own output (nbclient drops what comes late). No sockets
+here.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ Say = Callable[[Channel, int, str, Dict[str, Any], bytes], None]
 
 
 class Cells:
-    """`sent`, `replied`, `went_idle` return what may go to the hub now; `fail` answers in the kernel's place."""
+    """`sent`, `replied`, `went_idle` return what may go out now; `fail` answers in the kernel's place."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
@@ -66,5 +67,3 @@ class Cells:
 
 def _id(message: Message) -> str:
     return str(message.header().get("msg_id"))
-
-

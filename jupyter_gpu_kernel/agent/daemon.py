@@ -1,4 +1,5 @@
-"""Leaving the terminal: runs a function in a session of its own, while the caller still hears whether it began well."""
+"""Leaving the terminal: runs a function in a session of its own, while the caller still hears whether it
+began well."""
 
 from __future__ import annotations
 
@@ -12,9 +13,11 @@ _BEGUN = b"begun"
 
 
 def detach(work: Callable[[Callable[[], None]], None], log: Path) -> int:
-    """Runs `work(begun)` in a new session; returns in the caller 0 once it called `begun()`, else 1 with its error on stderr.
+    """Runs `work(begun)` in a new session; returns in the caller 0 once it called `begun()`, else 1 with
+    its error on stderr.
 
-    Must be called before any thread or zmq context exists. `log` takes what the detached process still prints.
+    Must be called before any thread or zmq context exists. `log` takes what the detached process still
+    prints.
     """
     read_fd, write_fd = os.pipe()
     if os.fork():

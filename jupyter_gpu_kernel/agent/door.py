@@ -1,7 +1,7 @@
 """The keeper's door: a unix socket in its 0700 folder, where attach processes come in and speak frames.
 
-One of them at a time has the attachment (the newest: an older one may hang on a dead link); any may ask a REQUEST.
-This file knows frames and the wire's connection, nothing of kernels.
+One of them at a time has the attachment (the newest: an older one may hang on a dead link); any may ask a
+REQUEST. This file knows frames and the wire's connection, nothing of kernels.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OnRequest = Callable[[Dict[str, Any]], Dict[str, Any]]
 class Visitor:
     """One accepted socket: reads frames, writes what is due, never blocks."""
 
-    def __init__(self, door: "Door", sock: socket.socket) -> None:
+    def __init__(self, door: Door, sock: socket.socket) -> None:
         self.sock = sock
         self.pending = bytearray()
         self._door = door
@@ -75,7 +75,7 @@ class Visitor:
 
 
 class Door:
-    """`send` queues for whoever has, or will have, the attachment; `on_message` gets what comes from there."""
+    """`send` queues for whoever has, or will have, the attachment; `on_message` gets what comes in."""
 
     def __init__(self, loop: Loop, path: Path, on_message: OnMessage, on_request: OnRequest) -> None:
         self.loop = loop

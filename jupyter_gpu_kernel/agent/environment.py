@@ -1,4 +1,4 @@
-"""The kernel's environment: as if its Python had been activated by hand, with the user's additions and ours."""
+"""The kernel's environment: as if its Python had been activated by hand, with additions of the user's."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _activated(env: Dict[str, str]) -> Dict[str, str]:
 
 
 def _ipython_folder(env: Dict[str, str], folder: Path) -> Dict[str, str]:
-    """The user's own IPython profile if there is one; else one of ours, as a full home must not end a kernel."""
+    """The user's own IPython profile, if there is one; else ours: a full home must not end a kernel."""
     own = Path(env.get("IPYTHONDIR") or os.path.expanduser("~/.ipython"))
     if (own / "profile_default").is_dir() and _writable(own / "profile_default"):
         return {}

@@ -34,7 +34,8 @@ class Gate:
         return bool(self._held)
 
     def passes(self, message: Message) -> bool:
-        """False: the gate keeps the message. A user cell opens nothing by itself: who asked looks at `holding`."""
+        """False: the gate keeps the message. A user cell opens nothing by itself: who asked looks at
+        `holding`."""
         if self.is_open or not is_user_cell(message.content()):
             return True
         self._held.append(message)
@@ -43,7 +44,7 @@ class Gate:
         return False
 
     def show(self, text: str) -> None:
-        """What the first held cell waits for. It is displayed once it has waited long enough: see `reveal`."""
+        """What the first held cell waits for; displayed once it has waited long enough: see `reveal`."""
         if text != self._text:
             self._text = text
             if self._shown:

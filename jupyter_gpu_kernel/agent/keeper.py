@@ -1,8 +1,9 @@
-"""One kernel's keeper: starts it, is its only client, holds what it says until a hub has it, frees what it took.
+"""One kernel's keeper: starts it, is its only client, holds what it says until a hub has it, frees what
+it took.
 
-It outlives links, hubs and laptops, and ends with its kernel. The parts: kernel (process and sockets), door (the
-hub's way in), gate and taking (user cells wait for GPUs), cells, questions, story. This file joins them; it knows
-no SSH and no laptop.
+It outlives links, hubs and laptops, and ends with its kernel. The parts: kernel (process and sockets),
+door (the hub's way in), gate and taking (user cells wait for GPUs), cells, questions, story. This file
+joins them; it knows no SSH and no laptop.
 """
 
 from __future__ import annotations
@@ -215,7 +216,7 @@ class Keeper:
         return True
 
     def _shut_down(self, restart: bool) -> None:
-        """A front end asked the kernel to end; the request itself goes on to the kernel, if that can hear it."""
+        """A front end asked the kernel to end. The request itself goes on to the kernel, if that hears."""
         self._ending = "restart" if restart else "shutdown"
         self._give_up_waiting("DeadKernelError", "the kernel was shut down")
         if self.state == "ended":
@@ -282,7 +283,10 @@ class Keeper:
         if state == "idle":
             self._send_all(self.cells.went_idle(parent))
         if self._up and not self.gate.holding:
-            self.state, self.since = ("busy" if state == "busy" else "idle"), time.time()  # the hub hears it itself
+            self.state, self.since = (
+                ("busy" if state == "busy" else "idle"),
+                time.time(),
+            )  # the hub hears it itself
 
     def _send_all(self, messages: List[Message]) -> None:
         for message in messages:
@@ -310,7 +314,9 @@ class Keeper:
 
     # -------------------------------------------------------------------------------------- saying
 
-    def _say(self, channel: Channel, client: int, msg_type: str, content: Dict[str, Any], parent: bytes) -> None:
+    def _say(
+        self, channel: Channel, client: int, msg_type: str, content: Dict[str, Any], parent: bytes
+    ) -> None:
         message = Message(channel, client, make(msg_type, content, parent, self.questions.session))
         self.door.send(lane_of(message, msg_type), message)
 
@@ -374,5 +380,7 @@ class Keeper:
             text = f"SIGTERM from {sender}: {event['action']}"
         except (ValueError, KeyError, TypeError):
             return  # any process of this user can write here
-        more = {key: event[key] for key in ("pid", "uid", "user", "command", "in_use", "action") if key in event}
+        more = {
+            key: event[key] for key in ("pid", "uid", "user", "command", "in_use", "action") if key in event
+        }
         self.story.tell("sigterm", text, **more)

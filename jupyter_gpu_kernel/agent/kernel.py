@@ -1,7 +1,8 @@
-"""The kernel's process and its sockets: start, talk, signal, reap. It knows ZMQ and signatures, nothing of the link.
+"""The kernel's process and its sockets: start, talk, signal, reap. It knows ZMQ and signatures, nothing
+of the link.
 
-The kernel listens on ipc sockets in its own 0700 folder, so nobody else on the node can reach it, and signs with a
-key that never leaves the node.
+The kernel listens on ipc sockets in its own 0700 folder, so nobody else on the node can reach it, and
+signs with a key that never leaves the node.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ OnMessage = Callable[[Channel, int, Tuple[bytes, ...]], None]
 
 
 class Kernel:
-    """One ipykernel. `on_message(channel, client, parts)` for whatever it says, `on_end(returncode)` once it is gone."""
+    """One ipykernel. `on_message(channel, client, parts)` for whatever it says, `on_end(returncode)` once
+    it is gone."""
 
     def __init__(self, loop: Loop, folder: Path, on_message: OnMessage) -> None:
         self.folder = folder
@@ -40,7 +42,7 @@ class Kernel:
         self._loop = loop
         self._on_message = on_message
         self._key = uuid.uuid4().hex.encode()
-        self._process: Optional["subprocess.Popen[bytes]"] = None
+        self._process: Optional[subprocess.Popen[bytes]] = None
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         self._sockets: Dict[Channel, zmq.Socket[bytes]] = {}
 
@@ -53,16 +55,15 @@ class Kernel:
         cwd: Optional[str],
         on_ready: Callable[[], None],
     ) -> None:
-        """Starts the process in a session of its own; `on_ready()` once its sockets are bound. OSError if it cannot be."""
+        """Starts the process in a session of its own; `on_ready()` once its sockets are bound. OSError if
+        it cannot be."""
         self._write_connection_file()
         read_fd, write_fd = os.pipe()
         env = dict(env, JUPYTER_GPU_KERNEL_READY_FD=str(write_fd))
         env.pop("JPY_PARENT_PID", None)
         command = [*agent_command(python), "ipykernel", "-f", str(self.folder / "connection.json")]
         command.append("--HistoryManager.hist_file=:memory:")
-        log = os.open(
-            str(self.folder / "stderr"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600
-        )
+        log = os.open(str(self.folder / "stderr"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         try:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=cwd, env=env,

@@ -1,6 +1,8 @@
-"""The keeper's poll loop: sockets and descriptors with callbacks, timers. One thread, no threads to lock against.
+"""The keeper's poll loop: sockets and descriptors with callbacks, timers. One thread, no threads to lock
+against.
 
-It knows nothing of kernels. (asyncio would need pyzmq's and Python's versions to agree from 3.8 on; this is all we use.)
+It knows nothing of kernels. (asyncio would need pyzmq's and Python's versions to agree from 3.8 on; this
+is all we use.)
 """
 
 from __future__ import annotations

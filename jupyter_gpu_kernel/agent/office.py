@@ -71,7 +71,8 @@ class Office:
         return sock
 
     def _start_keeper(self, settings: Dict[str, Any]) -> None:
-        """Runs `serve` detached; it forks once its door is open, so its end is our signal, its stderr our message."""
+        """Runs `serve` detached; it forks once its door is open, so its end is our signal, its stderr our
+        message."""
         folder = self.root.make_kernel(str(settings["id"]))
         path = folder / "settings"
         fd = os.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -92,7 +93,8 @@ class Office:
             raise Refused("keeper", text[-2000:] or f"the keeper ended with status {done.returncode}")
 
     def _with_setup(self, settings: Dict[str, Any], command: List[str]) -> List[str]:
-        """The user's shell lines (`module load cuda`) run before, in a login shell; the command travels as arguments."""
+        """The user's shell lines (`module load cuda`) run before, in a login shell; the command travels
+        as arguments."""
         lines = [str(line) for line in settings.get("setup", [])]
         if not lines:
             return command
@@ -147,7 +149,7 @@ class Office:
         return {"story": read_story(path)}
 
     def _stop(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """Stops, and waits until the kernel's folder is gone: then no process, socket or lease of it is left."""
+        """Stops, and waits until its folder is gone: then no process, socket or lease of it is left."""
         kernel_id = str(request["kernel"])
         answer = self._ask(kernel_id, {"do": "stop", "why": request.get("why", "asked to")})
         if answer is None:

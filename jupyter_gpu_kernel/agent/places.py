@@ -1,4 +1,5 @@
-"""Where the agent keeps its things on the work node: one folder of the user's, mode 0700, on node-local storage.
+"""Where the agent keeps its things on the work node: one folder of the user's, mode 0700, on node-local
+storage.
 
     <root>/agent-<hash>.pyz      the agent, one per version
     <root>/k/<id>/               one kernel: its sockets and connection file; gone with its keeper

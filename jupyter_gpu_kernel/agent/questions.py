@@ -1,4 +1,5 @@
-"""The keeper's own requests to the kernel, of which front ends see nothing: neither replies nor busy and idle."""
+"""The keeper's own requests to the kernel, of which front ends see nothing: neither replies nor busy and
+idle."""
 
 from __future__ import annotations
 
@@ -47,9 +48,9 @@ class Questions:
             return False
         self.session = str(message.header().get("session", ""))
         if message.channel is Channel.IOPUB:
-            if msg_type == "status" and message.content().get("execution_state") == "idle":
-                if self._asked[parent] is None:
-                    del self._asked[parent]
+            idle = msg_type == "status" and message.content().get("execution_state") == "idle"
+            if idle and self._asked[parent] is None:
+                del self._asked[parent]
         else:
             answered, self._asked[parent] = self._asked[parent], None  # its idle is still to come
             if answered is not None:

@@ -1,7 +1,7 @@
 """The story of one kernel: what happened to it, one JSON object a line: {"time", "event", "text", …}.
 
-Written with one `write` a line, so that a full disk or a kill tears at most the last line; `read_story` passes
-over what is torn. Writing never raises: a story that cannot be written must not end a kernel.
+Written with one `write` a line, so that a full disk or a kill tears at most the last line; `read_story`
+passes over what is torn. Writing never raises: a story that cannot be written must not end a kernel.
 """
 
 from __future__ import annotations

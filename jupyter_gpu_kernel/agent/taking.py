@@ -1,4 +1,5 @@
-"""How a keeper comes by its kernel's GPUs: samples from the kernel's start on, a claim when a cell wants them.
+"""How a keeper comes by its kernel's GPUs: samples from the kernel's start on, a claim when a cell wants
+them.
 
 It joins sampler, claim, line and leases to the keeper's loop; it knows no cells and no messages.
 """
@@ -23,7 +24,8 @@ RETRY_AFTER = 5.0
 
 
 class Taking:
-    """`begin` with the kernel, `want` at the first user cell; then `taken(uuids, "")` or `taken([], problem)`."""
+    """`begin` with the kernel, `want` at the first user cell; then `taken(uuids, "")` or `taken([],
+    problem)`."""
 
     def __init__(
         self,
@@ -56,7 +58,7 @@ class Taking:
         return {"CUDA_VISIBLE_DEVICES": ",".join(self.uuids)}
 
     def begin(self) -> None:
-        """The kernel starts: looks at the GPUs meanwhile, so that the first cell need not wait for samples."""
+        """The kernel starts: looks at the GPUs meanwhile, so that the first cell does not wait for that."""
         if not self.done and self._sampler is None:
             self._sampler = Sampler()
             self._loop.watch(self._sampler.fileno(), lambda _: self._sampled())
@@ -109,11 +111,11 @@ class Taking:
             if not self._claim.watched:
                 self._sample_in(self._claim.pause())
 
-    def _decide(self, sample: Sample) -> "Waiting | Taken":
+    def _decide(self, sample: Sample) -> Waiting | Taken:
         self._claim.ahead = self._line.ahead()
         return self._claim.step(sample)
 
-    def _step(self, decide: Callable[[], "Waiting | Taken"]) -> None:
+    def _step(self, decide: Callable[[], Waiting | Taken]) -> None:
         try:
             outcome = decide()
         except SmiError as error:
@@ -131,7 +133,8 @@ class Taking:
         self._taken(self.uuids, "")
 
     def _failed(self, error: SmiError) -> None:
-        """Before a cell wants GPUs a failure says nothing yet; then it is the cell's error, unless it may pass."""
+        """Before a cell wants GPUs a failure says nothing yet; then it is the cell's error, unless it may
+        pass."""
         if not self._wanted:
             return
         self._failures += 1

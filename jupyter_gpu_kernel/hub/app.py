@@ -1,7 +1,8 @@
 """The hub's process: settings, start, log, and its end when nobody uses it.
 
-Faces start it as `python -m jupyter_gpu_kernel.hub.app spawn`, which starts the real one and ends at once: so it has
-no parent, and a front end that kills all its descendants (VS Code does) does not reach it.
+Faces start it as `python -m jupyter_gpu_kernel.hub.app spawn`, which starts the real one and ends at
+once: so it has no parent, and a front end that kills all its descendants (VS Code does) does not reach
+it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import sys
 import time
 from collections.abc import Coroutine
 from logging.handlers import RotatingFileHandler
-
 from typing import Any
 
 from filelock import FileLock, Timeout
@@ -39,7 +39,7 @@ class HubApp(JupyterApp):
 
     idle_exit = Float(
         300.0,
-        help="Seconds after the last front end has gone, and with no kernel in use, until the hub ends by itself.",
+        help="Seconds until the hub ends by itself, after the last front end has gone.",
     ).tag(config=True)
 
     def _log_level_default(self) -> int:
@@ -94,7 +94,8 @@ class HubApp(JupyterApp):
                 last_used = time.monotonic()
 
     def _survive_stray_signals(self) -> None:
-        """`pkill -u me` on a shared machine must not cost anybody's kernels; SIGKILL and idleness end the hub."""
+        """`pkill -u me` on a shared machine must not cost anybody's kernels; SIGKILL and idleness end the
+        hub."""
         for name in ("SIGTERM", "SIGHUP", "SIGINT"):
             number = getattr(signal, name, None)
             if number is not None:
@@ -103,7 +104,12 @@ class HubApp(JupyterApp):
 
 def spawn() -> None:
     """Starts the hub without a parent."""
-    command = [sys.executable, "-m", __name__ if __name__ != "__main__" else "jupyter_gpu_kernel.hub.app", "serve"]
+    command = [
+        sys.executable,
+        "-m",
+        __name__ if __name__ != "__main__" else "jupyter_gpu_kernel.hub.app",
+        "serve",
+    ]
     null = subprocess.DEVNULL
     log = open(hub_folder() / "start.log", "wb")  # noqa: SIM115 (the child has it)
     if sys.platform == "win32":

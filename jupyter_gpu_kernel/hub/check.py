@@ -1,4 +1,5 @@
-"""The `check` verb: the whole way, step by step, timed; what fails says why and what to do. Starts nothing that stays."""
+"""The `check` verb: the whole way, step by step, timed; what fails says why and what to do. Starts
+nothing that stays."""
 
 from __future__ import annotations
 
@@ -31,8 +32,17 @@ class _Rows:
         self._hop = hop
         self._call = call
 
-    def add(self, step: str, hop: str, seconds: float, message: str = "", remedy: str = "", ok: bool = True) -> None:
-        row = {"step": step, "hop": hop, "ok": ok, "seconds": round(seconds, 3), "message": message, "remedy": remedy}
+    def add(
+        self, step: str, hop: str, seconds: float, message: str = "", remedy: str = "", ok: bool = True
+    ) -> None:
+        row = {
+            "step": step,
+            "hop": hop,
+            "ok": ok,
+            "seconds": round(seconds, 3),
+            "message": message,
+            "remedy": remedy,
+        }
         self.rows.append(row)
 
     async def step(self, name: str, work: Awaitable[T], message: Callable[[T], str]) -> T:
@@ -42,7 +52,9 @@ class _Rows:
         try:
             value = await work
         except GpuKernelError as error:
-            self.add(name, error.hop or self._hop, time.monotonic() - began, error.cause, error.remedy, ok=False)
+            self.add(
+                name, error.hop or self._hop, time.monotonic() - began, error.cause, error.remedy, ok=False
+            )
             raise
         self.add(name, self._hop, time.monotonic() - began, message(value))
         return value
@@ -50,7 +62,9 @@ class _Rows:
 
 async def _walk(rows: _Rows, node: Node, settings: dict[str, Any], call: Call) -> None:
     fresh = not node.alive
-    connection = await rows.step("connect", node.connected(call), lambda _: "" if fresh else "already connected")
+    connection = await rows.step(
+        "connect", node.connected(call), lambda _: "" if fresh else "already connected"
+    )
     for hop, step, seconds in connection.hops:
         rows.add(step, hop, seconds)
     wanted = settings.get("python")

@@ -1,7 +1,7 @@
 """Brings the agent to a node and dials it: pack, name by content, install if missing, start `attach`.
 
-The agent is read as data, never imported. It travels as one zip with fixed timestamps, named by its hash: another
-version is another file, and what runs keeps the one it began with. This file knows no paramiko.
+The agent is read as data, never imported. It travels as one zip with fixed timestamps, named by its hash:
+another version is another file, and what runs keeps the one it began with. This file knows no paramiko.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 from ..errors import AgentError, ConnectError, GpuKernelError
 from ..wire.frames import MAGIC, MAX_NOISE
-from .link import READ, Stream
+from .stream import READ, Stream
 
 DIAL_WITHIN = 60.0
 """Seconds for the node's shell, an upload and Python's start on a slow file system, together."""
@@ -30,7 +30,10 @@ _ADVICE = {
     91: ("the node's Python is too old: 3.8 or newer is needed", "Choose another with --python."),
     93: ("the agent's folder on the node is not ours alone", "Ask who made it, or remove it."),
     94: ("no folder on the node has room for the agent", "Free space in /tmp, /var/tmp or your home there."),
-    95: ("the kernelspec's Python is not on the node", "Run “jupyter gpu-kernel add … --replace” to find another."),
+    95: (
+        "the kernelspec's Python is not on the node",
+        "Run “jupyter gpu-kernel add … --replace” to find another.",
+    ),
     126: ("the node's Python cannot be run", "Choose another with --python."),
     127: ("the node has no /bin/sh, or the Python is gone", "Choose another with --python."),
 }
@@ -89,7 +92,8 @@ def dial(way: Way, python: str, hop: str) -> Stream:
 
 
 def script(package: Package, python: str) -> bytes:
-    """What the node's /bin/sh reads. The command itself is only “/bin/sh”, so login shells of any kind will do."""
+    """What the node's /bin/sh reads. The command itself is only “/bin/sh”, so login shells of any kind
+    will do."""
     given = {"name": package.name, "size": str(len(package.data)), "python": python}
     head = "".join(f"{name}={shlex.quote(value)}\n" for name, value in given.items())
     return head.encode() + (_FOLDER / "agent" / "install.sh").read_bytes()

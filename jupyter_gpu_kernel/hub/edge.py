@@ -1,4 +1,5 @@
-"""The edge: the five ZMQ sockets a front end connects to, its key, its identities. Here messages are verified and signed.
+"""The edge: the five ZMQ sockets a front end connects to, its key, its identities. Here messages are
+verified and signed.
 
 Front ends come and go with identities of their own; on the wire they are numbers. This file knows no link.
 """
@@ -27,7 +28,8 @@ _TYPES = {
 
 
 class Edge:
-    """Bound as soon as it is made. `on_message(Message)` for requests, `on_subscribe()` for each new iopub subscriber."""
+    """Bound as soon as it is made. `on_message(Message)` for requests, `on_subscribe()` for each new
+    iopub subscriber."""
 
     def __init__(
         self,
@@ -95,7 +97,10 @@ class Edge:
         stream.on_recv({"hb": self._echo, "iopub": self._subscription}.get(name) or self._receiver(name))
 
     def _bind_address(self, socket: zmq.Socket[bytes], name: str) -> None:
-        ip, port = str(self.connection.get("ip") or "127.0.0.1"), int(self.connection.get(f"{name}_port") or 0)
+        ip, port = (
+            str(self.connection.get("ip") or "127.0.0.1"),
+            int(self.connection.get(f"{name}_port") or 0),
+        )
         if self.connection.get("transport", "tcp") == "ipc":
             port = port or list(_TYPES).index(name) + 1
             socket.bind(f"ipc://{ip}-{port}")
@@ -148,6 +153,7 @@ class Edge:
 def _digest(scheme: str) -> Any:
     name = scheme.removeprefix("hmac-")
     if name not in hashlib.algorithms_available:
-        raise SettingsError(f"the connection file asks for the signature scheme {scheme!r}, which is unknown here")
+        raise SettingsError(
+            f"the connection file asks for the signature scheme {scheme!r}, which is unknown here"
+        )
     return getattr(hashlib, name)
-

@@ -1,6 +1,8 @@
-"""The hub: nodes, kernels, and the operations that faces ask for. It alone holds connections, links and local ports.
+"""The hub: nodes, kernels, and the operations that faces ask for. It alone holds connections, links and
+local ports.
 
-An operation is a method `op_<name>(call)`; what it returns is the JSON answer. docs/protocol.md lists them.
+An operation is a method `op_<name>(call)`; what it returns is the JSON answer. docs/protocol.md lists
+them.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ class Hub:
         """Runs the operation that the call names."""
         method = getattr(self, "op_" + call.op, None)
         if method is None:
-            raise HubError(f"this hub knows no operation {call.op!r}", remedy="Restart it: stop all front ends.")
+            raise HubError(
+                f"this hub knows no operation {call.op!r}", remedy="Restart it: stop all front ends."
+            )
         return await method(call)
 
     async def close(self) -> None:
@@ -58,7 +62,7 @@ class Hub:
         for node in self._nodes.values():
             await node.close()
 
-    # -------------------------------------------------------------------------------------- the hub and its nodes
+    # -------------------------------------------------------------------------- the hub and its nodes
 
     async def op_hello(self, call: Call) -> dict[str, Any]:
         """{"protocol", "version", "pid"}."""
@@ -103,14 +107,16 @@ class Hub:
         answers = await self._each_node(call, "gpus", timeout=60)
         rows: list[dict[str, Any]] = []
         for _, answer in answers:
-            rows += answer["gpus"] if "gpus" in answer else [answer]
+            rows += answer.get("gpus", [answer])
         return rows
 
     async def op_ps(self, call: Call) -> list[dict[str, Any]]:
         """Our kernels on all nodes."""
         rows: list[dict[str, Any]] = []
         for _, answer in await self._each_node(call, "list"):
-            rows += [self._seen_here(state) for state in answer["kernels"]] if "kernels" in answer else [answer]
+            rows += (
+                [self._seen_here(state) for state in answer["kernels"]] if "kernels" in answer else [answer]
+            )
         return rows
 
     async def op_logs(self, call: Call) -> list[dict[str, Any]]:
@@ -119,7 +125,9 @@ class Hub:
         for _, answer in await self._each_node(call, "story", kernel=kernel_id):
             if "story" in answer:
                 return list(answer["story"])
-        raise AgentError(f"no node knows a kernel {kernel_id}", remedy="“jupyter gpu-kernel ps” lists the kernels.")
+        raise AgentError(
+            f"no node knows a kernel {kernel_id}", remedy="“jupyter gpu-kernel ps” lists the kernels."
+        )
 
     async def op_stop(self, call: Call) -> dict[str, Any]:
         """Ends a kernel for good, wherever it is; returns once nothing of it is left."""
@@ -130,7 +138,9 @@ class Hub:
                 link = await node.link(node.python, call)
                 await link.request("stop", kernel=kernel_id, why="jupyter gpu-kernel stop")
                 return {"ok": True}
-        raise AgentError(f"no node has a kernel {kernel_id}", remedy="“jupyter gpu-kernel ps” lists the kernels.")
+        raise AgentError(
+            f"no node has a kernel {kernel_id}", remedy="“jupyter gpu-kernel ps” lists the kernels."
+        )
 
     # -------------------------------------------------------------------------------------- kernels
 
@@ -255,12 +265,15 @@ class Hub:
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(changed.wait(), max(0.1, deadline - time.monotonic()))
                 if time.monotonic() > deadline:
-                    raise KernelStartError(f"the kernel did not answer in {START_WITHIN:.0f} s", hop=link.name)
+                    raise KernelStartError(
+                        f"the kernel did not answer in {START_WITHIN:.0f} s", hop=link.name
+                    )
         finally:
             remote.watchers.remove(watcher)
 
     async def _each_node(self, call: Call, do: str, timeout: float = 30, **more: Any) -> list[Any]:
-        """(node, answer) for each node of `specs`; where one cannot be asked, {"node", "error"} stands for it."""
+        """(node, answer) for each node of `specs`; where one cannot be asked, {"node", "error"} stands
+        for it."""
         nodes: dict[Way, tuple[Node, dict[str, Any]]] = {}
         for spec in call.arguments["specs"]:
             node = self._node(spec["settings"])
@@ -292,5 +305,3 @@ def _early_end(remote: RemoteKernel) -> GpuKernelError:
     cause = f"the kernel ended while it started: {remote.state.get('cause', '?')}"
     remedy = "Try its Python by hand on the node: PYTHON -m ipykernel_launcher --version"
     return KernelStartError(f"{cause}\n{said}" if said else cause, hop=remote.link.name, remedy=remedy)
-
-

@@ -1,7 +1,8 @@
-"""One remote kernel as the hub sees it: an edge for front ends, an attachment for the link, and what the keeper told last.
+"""One remote kernel as the hub sees it: an edge for front ends, an attachment for the link, and what the
+keeper told last.
 
-Messages pass through; while the link is down they wait in the connection, and what a front end must hear meanwhile
-the stand-in says. This file knows no SSH.
+Messages pass through; while the link is down they wait in the connection, and what a front end must hear
+meanwhile the stand-in says. This file knows no SSH.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class RemoteKernel:
         link.attach(self)
 
     def __repr__(self) -> str:
-        return f"<RemoteKernel {self.kernel_id} {self.state['state']} link={self.link_state} {self.connection!r}>"
+        state = self.state["state"]
+        return f"<RemoteKernel {self.kernel_id} {state} link={self.link_state} {self.connection!r}>"
 
     @property
     def ended(self) -> bool:
@@ -134,5 +136,3 @@ class RemoteKernel:
 
     def _to_front(self, message: Message) -> None:
         self.edge.send(message)
-
-

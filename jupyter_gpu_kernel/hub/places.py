@@ -1,4 +1,5 @@
-"""Where the local side keeps its things: the hub's folder (machine-local, this protocol only) and the user's records."""
+"""Where the local side keeps its things: the hub's folder (machine-local, this protocol only) and the
+user's records."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ def data_folder() -> Path:
 
 
 def hub_folder() -> Path:
-    """The hub's own folder, 0700, short enough for a socket's path. One per user, data folder and protocol."""
+    """The hub's folder, 0700, short enough for a socket's path. One per user, data folder and protocol."""
     user = os.getuid() if sys.platform != "win32" else getpass.getuser()
     mark = hashlib.sha256(str(jupyter_data_dir()).encode()).hexdigest()[:8]
     base = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
@@ -68,7 +69,8 @@ def _private(folder: Path) -> Path:
     info = folder.lstat()
     if info.st_uid != os.getuid() or folder.is_symlink():
         raise HubError(
-            f"{folder} belongs to somebody else", remedy="Set XDG_RUNTIME_DIR (or TMPDIR) to a folder of your own."
+            f"{folder} belongs to somebody else",
+            remedy="Set XDG_RUNTIME_DIR (or TMPDIR) to a folder of your own.",
         )
     if info.st_mode & 0o077:
         folder.chmod(0o700)

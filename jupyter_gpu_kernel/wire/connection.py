@@ -1,8 +1,9 @@
-"""One end of an attachment: hello, numbered data, acknowledgements, resume. Bytes of frames in and out, no I/O.
+"""One end of an attachment: hello, numbered data, acknowledgements, resume. Bytes of frames in and out,
+no I/O.
 
-The hub's end says HELLO first, the keeper's end answers. A HELLO carries this end's numbering (`session`), the
-numbering it knows of the other end (`peer`) and how much of that it has (`received`). Whoever is known resumes;
-whoever is new gets everything that was never wholly acknowledged.
+The hub's end says HELLO first, the keeper's end answers. A HELLO carries this end's numbering
+(`session`), the numbering it knows of the other end (`peer`) and how much of that it has (`received`).
+Whoever is known resumes; whoever is new gets everything that was never wholly acknowledged.
 """
 
 from __future__ import annotations
@@ -88,9 +89,7 @@ class Connection:
         if self._hello_due:
             self._hello_due = False
             hello = {"protocol": PROTOCOL, "session": self._session, "peer": self._peer}
-            frames.append(
-                json_frame(Kind.HELLO, dict(hello, received=self._inbox.received), self.attachment)
-            )
+            frames.append(json_frame(Kind.HELLO, dict(hello, received=self._inbox.received), self.attachment))
         if self.state is State.OPEN:
             if self._acknowledged != self._inbox.received:
                 self._acknowledged = self._inbox.received

@@ -23,7 +23,8 @@ class JournalError(Exception):
 
 
 class Chunk(NamedTuple):
-    """A numbered piece of a message: at most CHUNK bytes, `flags` holding its lane and whether it is the last."""
+    """A numbered piece of a message: at most CHUNK bytes, `flags` holding its lane and whether it is the
+    last."""
 
     number: int
     flags: int

@@ -1,6 +1,7 @@
 """Jupyter messages that we make ourselves: what a keeper or a stand-in says in the kernel's place.
 
-Parts are (header, parent, metadata, content) as bytes, unsigned. A parent is given as the header's bytes, untouched.
+Parts are (header, parent, metadata, content) as bytes, unsigned. A parent is given as the header's bytes,
+untouched.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ def error_content(name: str, value: str) -> Dict[str, Any]:
 
 def error_reply(name: str, value: str) -> Dict[str, Any]:
     """Content of an execute_reply for a cell that failed."""
-    return dict(error_content(name, value), status="error", execution_count=0, user_expressions={}, payload=[])
+    return dict(
+        error_content(name, value), status="error", execution_count=0, user_expressions={}, payload=[]
+    )
 
 
 def aborted_reply() -> Dict[str, Any]:

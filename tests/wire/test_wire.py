@@ -1,4 +1,5 @@
-"""The wire, both ends joined by a pretend stream: what is sent arrives exactly once and in order, cut where you like."""
+"""The wire, both ends joined by a pretend stream: what is sent arrives exactly once and in order, cut
+where you like."""
 
 from __future__ import annotations
 
@@ -52,7 +53,10 @@ def test_message_round_trip(parts: list[bytes], client: int) -> None:
     assert Message.decode(message.encode()) == message
 
 
-@pytest.mark.parametrize("data", [b"", b"\x01", word(do="stop").encode()[:-1], word(do="stop").encode() + b"x", b"\x63" + b"\0" * 6])
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\x01", word(do="stop").encode()[:-1], word(do="stop").encode() + b"x", b"\x63" + b"\0" * 6],
+)
 def test_torn_messages_are_errors(data: bytes) -> None:
     with pytest.raises(MessageError):
         Message.decode(data)
