@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 from .. import kernelspecs
+from ..errors import SettingsError
 from ..settings import Settings, read_env_file
 from . import show
 from .verb import Verb, print_json, with_json
@@ -95,8 +96,13 @@ class Add(Verb):
         name = words.name if words.name is not None else _default_name(settings["route"][-1])
         kernelspecs.check_name(name, replace=words.replace)
         probe = None
+        if words.no_probe and words.python[:1] not in ("", "/"):
+            raise SettingsError(
+                f"{words.python} is no absolute path",
+                remedy="Only a probe could find it: leave --no-probe out.",
+            )
         if not words.no_probe:
-            probe = self.ask_hub("probe", lasting=not words.json, settings=settings)
+            probe = self.ask_hub("probe", lines=not words.json, settings=settings)
             settings["route"] = probe["route"]
             settings["python"] = probe["python"]["path"]
         spec = kernelspecs.write(name, settings, prefix=words.prefix, replace=words.replace)

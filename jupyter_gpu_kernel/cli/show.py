@@ -133,23 +133,24 @@ def _text(value: Any) -> str:
 
 
 class Progress:
-    """What goes on, on stderr: lines that stay or, if not `lasting`, one that goes (on a terminal)."""
+    """What goes on, on stderr: one line that comes and goes; without a terminal, `lines` or nothing."""
 
-    def __init__(self, lasting: bool) -> None:
-        self.lasting = lasting
+    def __init__(self, lines: bool) -> None:
+        self.lines = lines
 
     def __call__(self, event: dict[str, Any]) -> None:
         hop = event.get("hop")
         line = plain(f"{hop}: {event.get('step', '')}" if hop else str(event.get("step", "")))
-        if self.lasting:
-            sys.stderr.write(f"  {line}\n")
-        elif sys.stderr.isatty():
+        if sys.stderr.isatty():
             sys.stderr.write(f"\r{line[:_TRANSIENT]:{_TRANSIENT}}")
-        sys.stderr.flush()
+            sys.stderr.flush()
+        elif self.lines:
+            sys.stderr.write(f"  {line}\n")
+            sys.stderr.flush()
 
     def clear(self) -> None:
-        """Wipe the line that goes."""
-        if not self.lasting and sys.stderr.isatty():
+        """Wipe the line."""
+        if sys.stderr.isatty():
             sys.stderr.write("\r" + " " * _TRANSIENT + "\r")
             sys.stderr.flush()
 

@@ -56,11 +56,11 @@ class Verb(JupyterApp):
 
     # --- what several verbs do
 
-    def ask_hub(self, op: str, *, lasting: bool = False, **arguments: Any) -> Any:
+    def ask_hub(self, op: str, *, lines: bool = False, **arguments: Any) -> Any:
         """Call the hub with progress and questions shown here."""
         from ..client import HubClient
 
-        progress = show.Progress(lasting)
+        progress = show.Progress(lines)
         asker = show.TerminalAsker(progress) if sys.stdin is not None and sys.stdin.isatty() else None
         with show.terminal_kept(), HubClient() as client:
             try:
@@ -75,6 +75,8 @@ class Verb(JupyterApp):
             print_json(rows)
         elif good:
             print(text(good))
+        elif not rows:
+            sys.stderr.write("There are none.\n")
         bad = [GpuKernelError.from_json(row["error"]) for row in rows if "error" in row]
         for error in bad:
             complain(error)

@@ -92,7 +92,7 @@ class Login(Verb):
 
     def run(self) -> int:
         answer = self.ask_hub(
-            "login", lasting=not self.words.json, settings=kernelspecs.find(self.words.spec).settings
+            "login", lines=not self.words.json, settings=kernelspecs.find(self.words.spec).settings
         )
         if self.words.json:
             print_json(answer)
@@ -144,13 +144,13 @@ class Stop(Verb):
         stopped = []
         for kernel in kernels:
             try:
-                self.ask_hub("stop", lasting=not self.words.json, kernel=kernel, specs=specs)
+                self.ask_hub("stop", lines=not self.words.json, kernel=kernel, specs=specs)
                 stopped.append(kernel)
             except GpuKernelError as error:  # the others are to be ended all the same
                 errors.append(error)
         if self.words.json:
             print_json({"stopped": stopped, "errors": [error.to_json() for error in errors]})
-        else:
+        elif stopped or not errors:
             print(f"Stopped: {', '.join(stopped) or 'none'}")
         for one in errors:
             complain(one)

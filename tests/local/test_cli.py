@@ -153,7 +153,7 @@ def test_all_other_words(program: Program) -> None:
     (program.home / "env").chmod(0o600)
     (program.home / "config").write_text("Host box\n  HostName 10.0.0.9\n")
     settings = program.added(
-        *("box", "-F", "config", "--name", "My.Box", "--python", "~/py/bin/python", "--gpus", "0"),
+        *("box", "-F", "config", "--name", "My.Box", "--python", "/opt/py/bin/python", "--gpus", "0"),
         *("--env", "A=1", "--env", "B=x=y", "--env-file", "env", "--cwd", "work"),
         *("--setup", "module load cuda", "--setup", "ulimit -c 0", "--sigterm", "default"),
     )
@@ -161,7 +161,7 @@ def test_all_other_words(program: Program) -> None:
         "name": "my.box",
         "route": ["box"],
         "config": str(program.home / "config"),
-        "python": "~/py/bin/python",
+        "python": "/opt/py/bin/python",
         "gpus": 0,
         "env": {"A": "1", "B": "x=y"},
         "env_file": str(program.home / "env"),
@@ -186,6 +186,7 @@ def test_what_add_refuses(program: Program) -> None:
     )
     assert "“gpus” is -1" in program.refuses("add", "gpu3", "--no-probe", "--gpus", "-1")
     assert "cannot be a kernelspec's name" in program.refuses("add", "gpu3", "--no-probe", "--name", "a b")
+    assert "no absolute path" in program.refuses("add", "gpu3", "--no-probe", "--python", "~/bin/python")
     assert "env file" in program.refuses("add", "gpu3", "--no-probe", "--env-file", "missing")
     assert "is not an address" in program.refuses("add", "a:b:c@", "--no-probe")
 
