@@ -23,11 +23,14 @@ from .faces import Call
 from .kernels import RemoteKernel
 from .link import Link
 from .nodes import Node, Way
-from .places import trust_file
+from .memory import KernelInfos
+from .places import data_folder, trust_file
 from .probe import find_pythons
 
 START_WITHIN = 120.0
 """Seconds for a slow file system; what is permanent is said much earlier."""
+LOGIN_KEEPS = 12 * 3600.0
+"""Seconds a connection that the owner signed in for is kept without a kernel."""
 RESTART_WITHIN = 10.0
 """Seconds an argv front end has to come back, with the same connection file, after it asked for a restart."""
 
@@ -40,11 +43,12 @@ class Hub:
         self._nodes: dict[Way, Node] = {}
         self._kernels: dict[str, RemoteKernel] = {}
         self._restarting: dict[tuple[str, int], tuple[RemoteKernel, asyncio.TimerHandle]] = {}
+        self._infos = KernelInfos(data_folder() / "kernel-info")
 
     @property
     def in_use(self) -> bool:
-        """Whether a front end has a kernel here."""
-        return bool(self._kernels or self._restarting)
+        """Whether a front end has a kernel here, or the owner signed in for those to come."""
+        return bool(self._kernels or self._restarting) or any(node.kept for node in self._nodes.values())
 
     async def operation(self, call: Call) -> Any:
         """Runs the operation that the call names."""
@@ -69,10 +73,19 @@ class Hub:
         return {"protocol": PROTOCOL, "version": __version__, "pid": os.getpid()}
 
     async def op_login(self, call: Call) -> dict[str, Any]:
-        """Opens the connection, asking the owner for what it must."""
+        """Opens the connection, asking the owner for what it must; it stays for kernels to come."""
         node = self._node(call.arguments["settings"])
         await node.connected(call)
+        node.keep(LOGIN_KEEPS)
         return {"node": node.name}
+
+    async def op_hang_up(self, call: Call) -> dict[str, Any]:
+        """Ends every connection that no kernel uses."""
+        for way, node in list(self._nodes.items()):
+            if not node.in_use:
+                del self._nodes[way]
+                await node.close()
+        return {"ok": True}
 
     async def op_probe(self, call: Call) -> dict[str, Any]:
         """Walks to the node, finds a Python with ipykernel, looks at the GPUs."""
@@ -155,7 +168,7 @@ class Hub:
         node = self._node(settings)
         settings["python"] = settings.get("python") or await self._some_python(node, call)
         link = node.begin_link(settings["python"], call)
-        remote = RemoteKernel(kernel_id, settings, call.arguments["connection"], link, self._log)
+        remote = RemoteKernel(kernel_id, settings, call.arguments["connection"], link, self._log, self._infos)
         return await self._serve(remote, call)
 
     async def _start_again(

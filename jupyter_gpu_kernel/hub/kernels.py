@@ -16,6 +16,7 @@ from ..wire.connection import Connection, State
 from ..wire.messages import Channel, Lane, Message, word
 from .edge import Edge
 from .link import Link
+from .memory import KernelInfos
 from .standin import StandIn
 
 Watcher = Callable[[dict[str, Any]], None]
@@ -31,6 +32,7 @@ class RemoteKernel:
         connection: dict[str, Any],
         link: Link,
         log: logging.Logger,
+        infos: KernelInfos | None = None,
     ) -> None:
         self.kernel_id = kernel_id
         self.settings = settings
@@ -42,7 +44,7 @@ class RemoteKernel:
         self.watchers: list[Watcher] = []
         self._log = log
         self._create: dict[str, Any] | None = settings
-        self._standin = StandIn(self._to_front)
+        self._standin = self._make_standin(infos)
         self.edge = Edge(connection, self._from_front, self._subscribed)
         link.attach(self)
 
@@ -121,8 +123,18 @@ class RemoteKernel:
 
     # -------------------------------------------------------------------------------------- the edge's calls
 
+    def _make_standin(self, infos: KernelInfos | None) -> StandIn:
+        if infos is None:
+            return StandIn(self._to_front, None, lambda info: None)
+        where = self.link.name, str(self.settings.get("python"))
+        return StandIn(self._to_front, infos.get(*where), lambda info: infos.put(*where, info))
+
+    def _may_stand_in(self) -> bool:
+        """Not before the way is known to work: a front end must hear of a refused key, not of a kernel."""
+        return self.connection.state is not State.OPEN and (self._create is None or self.link.state == "up")
+
     def _from_front(self, message: Message) -> None:
-        if self.connection.state is not State.OPEN and self._standin.answers(message):
+        if self._may_stand_in() and self._standin.answers(message):
             return
         lane = Lane.URGENT if message.channel in (Channel.CONTROL, Channel.STDIN) else Lane.ORDERED
         self._send(lane, message)

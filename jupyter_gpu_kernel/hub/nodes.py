@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,8 @@ from ..errors import ConnectError, GpuKernelError
 from . import deploy, route, ssh
 from .connection import Connection
 from .faces import Call
-from .link import Link, Stream
+from .link import Link
+from .stream import Stream
 
 
 class Way(NamedTuple):
@@ -41,6 +43,7 @@ class Node:
         self._connecting = threading.Lock()
         self._call: Call | None = None
         self._link: Link | None = None
+        self._keep_until = 0.0
 
     @property
     def name(self) -> str:
@@ -56,6 +59,15 @@ class Node:
     def alive(self) -> bool:
         """Whether the SSH connection is there."""
         return self._connection is not None and self._connection.alive()
+
+    @property
+    def kept(self) -> bool:
+        """Whether the owner signed in for kernels to come, and the connection is still there."""
+        return time.monotonic() < self._keep_until and self.alive
+
+    def keep(self, seconds: float) -> None:
+        """The connection outlives its last use."""
+        self._keep_until = time.monotonic() + seconds
 
     async def connected(self, call: Call | None) -> Connection:
         """The SSH connection, made now if need be; `call` hears progress and is asked for secrets."""

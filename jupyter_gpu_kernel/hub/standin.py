@@ -16,9 +16,13 @@ from ..wire.messages import Channel, Message
 class StandIn:
     """`answers(request)` says whether it did; `saw` learns from what the kernel says; `welcome` greets."""
 
-    def __init__(self, say: Callable[[Message], None]) -> None:
+    def __init__(
+        self, say: Callable[[Message], None], known: bytes | None, learn: Callable[[bytes], None]
+    ) -> None:
+        """`known`: what a kernel like this one said of itself before; `learn` hears what this one says."""
         self._say = say
-        self._kernel_info: bytes | None = None
+        self._kernel_info = known
+        self._learn = learn
         self._session = ""
         self.state = "starting"
 
@@ -29,6 +33,7 @@ class StandIn:
                 self.state = str(message.content().get("execution_state", self.state))
         elif b'"kernel_info_reply"' in message.parts[0]:
             self._kernel_info = message.parts[3]
+            self._learn(message.parts[3])
             self._session = str(message.header().get("session", ""))
 
     def answers(self, request: Message) -> bool:
