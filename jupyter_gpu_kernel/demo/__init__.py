@@ -2,11 +2,13 @@
 
 A practice cluster (cluster.py, server.py, gpus.py) in a folder of its own (sandbox.py), a kernelspec for it,
 a notebook run by nbclient (notebook.py) while its kernel gets a SIGTERM and its link is cut (trouble.py), and
-a judgement (show.py). It uses the product as any front end does, and must not know how that works inside.
+a judgement (show.py); or JupyterLab on it (lab.py). It uses the product as any front end does, and must not
+know how that works inside.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 
 from ..errors import SettingsError
@@ -23,6 +25,31 @@ def run_demo(lab: bool = False) -> int:
             "the practice cluster needs Linux: its work node is this machine",
             remedy="Run the demo on Linux or in WSL. Real work nodes can be used from here all the same.",
         )
-    from .show import show, show_lab
+    try:
+        return _lab() if lab else _story()
+    except KeyboardInterrupt:  # everything is put away by now
+        return 130
 
-    return show_lab() if lab else show()
+
+def _story() -> int:
+    _require("nbclient")
+    from .show import show
+
+    return show()
+
+
+def _lab() -> int:
+    _require("nbclient", "jupyterlab")
+    from .lab import show_lab
+
+    return show_lab()
+
+
+def _require(*modules: str) -> None:
+    """What the demo alone needs, and the package does not bring."""
+    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    if missing:
+        raise SettingsError(
+            f"the demo needs {' and '.join(missing)}",
+            remedy=f"{sys.executable} -m pip install {' '.join(missing)}",
+        )

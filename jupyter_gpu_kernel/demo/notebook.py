@@ -37,7 +37,8 @@ CELLS = (_WHERE, _GPU, _LONG, _ALIVE, _GUARD)
 
 def make(kernel: str) -> NotebookNode:
     """The notebook for the kernelspec `kernel`, not run yet."""
-    cells = [{"cell_type": "code", "source": text, "metadata": {}, "outputs": []} for text in CELLS]
+    empty: dict[str, Any] = {"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": []}
+    cells = [{**empty, "source": text} for text in CELLS]
     spec = {"name": kernel, "display_name": kernel, "language": "python"}
     content = {"cells": cells, "metadata": {"kernelspec": spec}, "nbformat": 4, "nbformat_minor": 4}
     return NotebookNode(nbformat.from_dict(content))  # type: ignore[no-untyped-call]

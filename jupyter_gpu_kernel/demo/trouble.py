@@ -1,4 +1,4 @@
-"""What goes wrong in the demo on purpose: its kernel gets SIGTERM while a cell prints, then the link is cut."""
+"""What goes wrong in the demo on purpose: a kernel gets SIGTERM while a cell prints; then its link is cut."""
 
 from __future__ import annotations
 
