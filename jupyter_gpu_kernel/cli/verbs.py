@@ -148,6 +148,8 @@ class Stop(Verb):
                 stopped.append(kernel)
             except GpuKernelError as error:  # the others are to be ended all the same
                 errors.append(error)
+        if self.words.all:
+            self.ask_hub("hang_up")  # nothing of ours stays on any machine
         if self.words.json:
             print_json({"stopped": stopped, "errors": [error.to_json() for error in errors]})
         elif stopped or not errors:

@@ -57,7 +57,12 @@ class Hub:
             raise HubError(
                 f"this hub knows no operation {call.op!r}", remedy="Restart it: stop all front ends."
             )
-        return await method(call)
+        try:
+            return await method(call)
+        except GpuKernelError as error:
+            if name := str(call.arguments.get("name") or ""):
+                error.remedy = error.remedy.replace(" NAME", " " + name)
+            raise
 
     async def close(self) -> None:
         """Hangs up everywhere; keepers live on."""
