@@ -111,6 +111,10 @@ class Remote:
     def hub_pid(self) -> int:
         return int(self.ask("hello")["pid"])
 
+    def logins(self) -> int:
+        """How often the login node has let us in."""
+        return sum("Accepted" in line for line in self.hops.login.log)
+
     def kernels_on_node(self) -> list[str]:
         """Their folders, which a keeper takes away with its kernel."""
         return sorted(path.name for path in self.base.glob("jupyter-gpu-kernel-*/k/*"))

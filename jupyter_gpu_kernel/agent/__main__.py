@@ -58,8 +58,11 @@ def _root() -> Path:
 
 def _serve(root: Root, kernel_id: str) -> int:
     """Starts the keeper detached; returns once its door is open, or with its error on stderr."""
-    if importlib.util.find_spec("zmq") is None or importlib.util.find_spec("ipykernel") is None:
-        sys.stderr.write(f"{sys.executable} lacks pyzmq or ipykernel\n")
+    packages = {"zmq": "pyzmq", "ipykernel": "ipykernel"}
+    lacking = [package for module, package in packages.items() if importlib.util.find_spec(module) is None]
+    if lacking:
+        lacks, install = " and ".join(lacking), " ".join(lacking)
+        sys.stderr.write(f"{sys.executable} lacks {lacks}: run {sys.executable} -m pip install {install}\n")
         return NO_ZMQ
     path = root.kernel(kernel_id) / "settings"
     settings = json.loads(path.read_text())

@@ -123,7 +123,7 @@ def _await_greeting(stream: Stream, package: Package, hop: str) -> bytes:
 
 def _refused(stream: Stream, heard: bytes, hop: str) -> AgentError:
     said = getattr(stream, "stderr_tail", lambda: "")().strip()
-    status = getattr(stream, "exit_status", None)
+    status = getattr(stream, "wait", lambda timeout: None)(5.0)  # it comes a moment after the end of stdout
     cause, remedy = _ADVICE.get(status if status is not None else -1, ("", ""))
     if not cause:
         cause = f"the node's shell ended (status {status}) before the agent started"

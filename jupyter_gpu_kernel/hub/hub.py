@@ -319,7 +319,17 @@ def _shown(state: str, attached: bool) -> str:
 
 
 def _early_end(remote: RemoteKernel) -> GpuKernelError:
-    said = str(remote.state.get("stderr") or "")
+    said = _gist(str(remote.state.get("stderr") or ""))
     cause = f"the kernel ended while it started: {remote.state.get('cause', '?')}"
     remedy = "Try its Python by hand on the node: PYTHON -m ipykernel_launcher --version"
     return KernelStartError(f"{cause}\n{said}" if said else cause, hop=remote.link.name, remedy=remedy)
+
+
+def _gist(said: str) -> str:
+    """The exception without the way to it, which leads through Python's and our own files."""
+    _, found, traceback = said.rpartition("Traceback (most recent call last):\n")
+    if not found:
+        return said
+    lines = traceback.splitlines()
+    at = next((n for n, line in enumerate(lines) if line and not line.startswith(" ")), len(lines))
+    return "\n".join(lines[at:]) or said

@@ -1,0 +1,50 @@
+"""Run a cell through a jupyter_client client, as tests do it: code in, everything the front end saw out."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from remote import DEADLINE
+
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.manager import KernelManager
+
+
+class Ran(NamedTuple):
+    """One cell: its reply's content, and the iopub messages of it, in order."""
+
+    reply: dict[str, Any]
+    messages: list[dict[str, Any]]
+
+    @property
+    def text(self) -> str:
+        """What it printed."""
+        streams = self.of("stream")
+        return "".join(content["text"] for content in streams if content["name"] == "stdout")
+
+    def of(self, msg_type: str) -> list[dict[str, Any]]:
+        """The contents of its messages of one type."""
+        return [message["content"] for message in self.messages if message["msg_type"] == msg_type]
+
+
+def run(client: BlockingKernelClient, code: str, **more: Any) -> Ran:
+    """Returns once the reply and the idle status are there."""
+    messages: list[dict[str, Any]] = []
+    reply = client.execute_interactive(code, timeout=DEADLINE, output_hook=messages.append, **more)
+    return Ran(reply["content"], messages)
+
+
+def connect(manager: KernelManager) -> BlockingKernelClient:
+    """A client that has heard from the kernel."""
+    client: BlockingKernelClient = manager.client()
+    client.start_channels()
+    client.wait_for_ready(timeout=DEADLINE)
+    return client
+
+
+def wait_for(client: BlockingKernelClient, msg_type: str, **content: Any) -> dict[str, Any]:
+    """The next iopub message of this type with this content."""
+    while True:
+        message: dict[str, Any] = client.get_iopub_msg(timeout=DEADLINE)
+        if message["msg_type"] == msg_type and content.items() <= message["content"].items():
+            return message

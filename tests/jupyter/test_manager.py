@@ -1,0 +1,227 @@
+"""jupyter_client's managers with the provisioner: a kernel's whole life, and that a lost link is no dead kernel."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from cells import connect, run, wait_for
+from jupyter_client.asynchronous.client import AsyncKernelClient
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.manager import AsyncKernelManager, KernelManager
+from remote import DEADLINE, Remote, eventually
+
+pytestmark = pytest.mark.usefixtures("remote")
+Pair = tuple[KernelManager, BlockingKernelClient]
+
+
+@pytest.fixture(scope="module")
+def pair(remote: Remote) -> Iterator[Pair]:
+    """A manager and its client, with a kernel without GPU."""
+    manager = KernelManager(kernel_name="cpu")
+    manager.start_kernel()
+    client = connect(manager)
+    yield manager, client
+    client.stop_channels()
+    manager.shutdown_kernel()
+
+
+@pytest.fixture
+def gpu_pair(remote: Remote) -> Iterator[Pair]:
+    """The same, with a GPU."""
+    manager = KernelManager(kernel_name="gpu")
+    manager.start_kernel()
+    client = connect(manager)
+    yield manager, client
+    client.stop_channels()
+    manager.shutdown_kernel()
+
+
+def value(client: BlockingKernelClient, expression: str) -> str:
+    ran = run(client, f"print({expression})")
+    assert ran.reply["status"] == "ok", ran
+    return ran.text.strip()
+
+
+GPU = "__import__('os').environ['CUDA_VISIBLE_DEVICES']"
+
+
+def test_the_first_user_cell_takes_a_free_gpu(remote: Remote, gpu_pair: Pair) -> None:
+    _, client = gpu_pair
+    before = run(client, f"print(repr({GPU}))", store_history=False)
+    assert before.text.strip() == "''"
+    assert value(client, GPU) in remote.free
+    assert value(client, "__import__('os').environ['CUDA_DEVICE_ORDER']") == "PCI_BUS_ID"
+    (kernel,) = remote.ask("kernels")
+    assert value(client, "__import__('os').environ['JUPYTER_GPU_KERNEL_ID']") == kernel["id"]
+    assert kernel["gpus"] == [value(client, GPU)]
+
+
+def test_a_restart_is_a_fresh_kernel_with_the_same_gpu(gpu_pair: Pair) -> None:
+    manager, client = gpu_pair
+    gpu = value(client, GPU)
+    for now in (False, True):
+        pid = value(client, "(x := 1) and __import__('os').getpid()")
+        before = manager.get_connection_info()
+        manager.restart_kernel(now=now)
+        client.wait_for_ready(timeout=DEADLINE)
+        assert manager.get_connection_info() == before
+        assert value(client, "'x' in globals()") == "False"
+        assert value(client, "__import__('os').getpid()") != pid
+        assert value(client, GPU) == gpu
+
+
+def test_two_kernels_have_different_gpus_and_shutdown_leaves_nothing(remote: Remote) -> None:
+    async def kernel() -> str:
+        manager = AsyncKernelManager(kernel_name="gpu")
+        await manager.start_kernel()
+        client: AsyncKernelClient = manager.client()
+        client.start_channels()
+        await client.wait_for_ready(timeout=DEADLINE)
+        texts: list[str] = []
+
+        def hook(message: dict[str, Any]) -> None:
+            texts.append(message["content"].get("text", ""))
+
+        await client.execute_interactive(f"print({GPU})", timeout=DEADLINE, output_hook=hook)
+        client.stop_channels()
+        both.append("".join(texts).strip())
+        while len(both) < 2:
+            await asyncio.sleep(0.02)
+        await manager.shutdown_kernel()
+        assert not await manager.is_alive()
+        return both[-1]
+
+    async def main() -> None:
+        await asyncio.wait_for(asyncio.gather(kernel(), kernel()), DEADLINE)
+
+    before = remote.kernels_on_node()
+    both: list[str] = []
+    asyncio.run(main())
+    assert len(set(both)) == 2 and set(both) <= set(remote.free)
+    eventually(lambda: remote.kernels_on_node() == before, "the kernels' folders are gone")
+
+
+@pytest.mark.parametrize("how", ["message", "signal"])
+def test_interrupt_ends_the_running_cell(pair: Pair, how: str) -> None:
+    manager, client = pair
+    asked = client.execute("import time\nprint('runs')\ntime.sleep(600)")
+    wait_for(client, "stream", text="runs\n")
+    if how == "message":
+        manager.interrupt_kernel()
+    else:
+        manager.signal_kernel(signal.SIGINT)
+    assert wait_for(client, "error")["content"]["ename"] == "KeyboardInterrupt"
+    reply = client.get_shell_msg(timeout=DEADLINE)
+    assert reply["parent_header"]["msg_id"] == asked
+    assert value(client, "1 + 1") == "2"
+
+
+def test_restart_now_ends_a_cell_that_runs(pair: Pair) -> None:
+    manager, client = pair
+    client.execute("import time\nprint('runs')\ntime.sleep(600)")
+    wait_for(client, "stream", text="runs\n")
+    manager.restart_kernel(now=True)
+    client.wait_for_ready(timeout=DEADLINE)
+    assert value(client, "'time' in globals()") == "False"
+
+
+def test_a_kernel_that_ends_itself_is_not_alive_and_can_be_restarted(remote: Remote) -> None:
+    manager = KernelManager(kernel_name="cpu")
+    manager.start_kernel()
+    client = connect(manager)
+    ran = run(client, "import os; os._exit(3)")
+    assert ran.reply["status"] == "error" and "ended" in ran.reply["evalue"]
+    eventually(lambda: not manager.is_alive(), "the manager knows that it ended")
+    assert asyncio.run(manager.provisioner.poll()) == 3
+    manager.restart_kernel(now=True)
+    client.wait_for_ready(timeout=DEADLINE)
+    assert value(client, "1") == "1"
+    client.stop_channels()
+    manager.shutdown_kernel()
+    assert not manager.is_alive()
+
+
+def test_the_notebook_is_known(remote: Remote) -> None:
+    manager = KernelManager(kernel_name="cpu")
+    manager.start_kernel(env={**remote.program_environment(), "JPY_SESSION_NAME": "/home/alice/a.ipynb"})
+    kernels = {kernel["notebook"] for kernel in remote.ask("kernels")}
+    assert "/home/alice/a.ipynb" in kernels
+    manager.shutdown_kernel()
+
+
+def test_sockets_of_the_file_system(remote: Remote) -> None:
+    place = remote.folder / "run" / "front"
+    manager = KernelManager(kernel_name="cpu", transport="ipc", ip=str(place))
+    manager.start_kernel()
+    client = connect(manager)
+    assert value(client, "6 * 7") == "42"
+    client.stop_channels()
+    manager.shutdown_kernel()
+
+
+def printing(client: BlockingKernelClient, remote: Remote) -> str:
+    """A cell that prints numbers until a file is there; its message id."""
+    stop = remote.folder / "stop"
+    stop.unlink(missing_ok=True)
+    asked: str = client.execute(
+        f"import os, time\nn = 0\nwhile not os.path.exists({str(stop)!r}):\n"
+        "    print(n, flush=True)\n    n += 1\n    time.sleep(0.01)\nprint('end', n)"
+    )
+    wait_for(client, "stream")
+    return asked
+
+
+def all_it_printed(client: BlockingKernelClient, asked: str) -> str:
+    text = ""
+    while True:
+        message = client.get_iopub_msg(timeout=DEADLINE)
+        if message["parent_header"].get("msg_id") != asked:
+            continue
+        text += message["content"].get("text", "")
+        if message["content"].get("execution_state") == "idle":
+            return text
+
+
+def state_of(remote: Remote, link: str) -> bool:
+    return any(kernel["link"] == link for kernel in remote.ask("kernels"))
+
+
+@pytest.mark.parametrize("how", ["drop", "stop"])
+def test_a_lost_link_is_no_dead_kernel(remote: Remote, pair: Pair, how: str) -> None:
+    manager, client = pair
+    asked = printing(client, remote)
+    before = remote.logins()
+    if how == "drop":
+        remote.hops.login.drop()
+    else:
+        remote.hops.login.stop()
+        eventually(lambda: state_of(remote, "away"), "the hub notices")
+        assert manager.is_alive()
+        assert asyncio.run(manager.provisioner.poll()) is None
+        remote.hops.login.start()
+    eventually(lambda: remote.logins() > before and state_of(remote, "up"), "the link is back")
+    (remote.folder / "stop").touch()
+    lines = all_it_printed(client, asked).split("\n")
+    numbers = [int(line) for line in lines if line.isdigit()]
+    assert lines[-2] == f"end {numbers[-1] + 1}"
+    assert numbers == list(range(numbers[0], numbers[-1] + 1)) and numbers[0] <= 1
+    assert manager.is_alive()
+    assert client.get_shell_msg(timeout=DEADLINE)["content"]["status"] == "ok"
+
+
+def test_poll_needs_nobody(remote: Remote, pair: Pair) -> None:
+    """Neither the network nor the hub: it is asked every three seconds for every kernel."""
+    manager, client = pair
+    hub = remote.hub_pid()
+    os.kill(hub, signal.SIGSTOP)
+    try:
+        for _ in range(100):
+            assert asyncio.run(asyncio.wait_for(manager.provisioner.poll(), DEADLINE)) is None
+    finally:
+        os.kill(hub, signal.SIGCONT)
+    assert value(client, "1") == "1"

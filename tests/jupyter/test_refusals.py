@@ -1,0 +1,118 @@
+"""A kernel that cannot start: front ends get one readable text with hop, cause and remedy, and nothing is left."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from jupyter_client.manager import KernelManager
+from remote import DEADLINE, Remote
+from sshd import free_port, make_key
+
+pytestmark = pytest.mark.usefixtures("remote")
+
+
+class Refusal(NamedTuple):
+    """How the kernelspec is spoilt, and what the text must then say."""
+
+    settings: Callable[[Remote, Path], dict[str, Any]]
+    hop: str
+    cause: str
+    remedy: str
+
+
+def config(remote: Remote, folder: Path, old: str, new: str) -> dict[str, Any]:
+    text = remote.hops.ssh_config.read_text()
+    assert old in text
+    file = folder / "ssh_config"
+    file.write_text(text.replace(old, new))
+    return {"config": str(file)}
+
+
+def wrong_port(remote: Remote, folder: Path) -> dict[str, Any]:
+    return config(remote, folder, f"Port {remote.hops.login.port}", f"Port {free_port()}")
+
+
+def wrong_work_port(remote: Remote, folder: Path) -> dict[str, Any]:
+    return config(remote, folder, f"Port {remote.hops.work.port}", f"Port {free_port()}")
+
+
+def unknown_name(remote: Remote, folder: Path) -> dict[str, Any]:
+    return config(remote, folder, "HostName 127.0.0.1", "HostName nowhere.invalid")
+
+
+def changed_host_key(remote: Remote, folder: Path) -> dict[str, Any]:
+    kind, blob, *_ = Path(f"{make_key(folder / 'other')}.pub").read_text().split()
+    known = folder / "known_hosts"
+    known.write_text(f"[127.0.0.1]:{remote.hops.login.port} {kind} {blob}\n")
+    return config(remote, folder, str(remote.hops.known_hosts), str(known))
+
+
+def unknown_host_key(remote: Remote, folder: Path) -> dict[str, Any]:
+    known = folder / "known_hosts"
+    known.write_text(remote.hops.login.known_hosts_line())
+    return config(remote, folder, str(remote.hops.known_hosts), str(known))
+
+
+def wrong_key(remote: Remote, folder: Path) -> dict[str, Any]:
+    return config(remote, folder, str(remote.hops.key), str(make_key(folder / "stranger")))
+
+
+def no_python(remote: Remote, folder: Path) -> dict[str, Any]:
+    return {"python": "/nowhere/bin/python"}
+
+
+def bare_python(remote: Remote, folder: Path) -> dict[str, Any]:
+    command = [sys.executable, "-m", "venv", "--without-pip", str(folder / "bare")]
+    subprocess.run(command, check=True, timeout=DEADLINE)
+    return {"python": str(folder / "bare" / "bin" / "python")}
+
+
+def broken_ipykernel(remote: Remote, folder: Path) -> dict[str, Any]:
+    (folder / "broken" / "ipykernel").mkdir(parents=True)
+    (folder / "broken" / "ipykernel" / "__init__.py").write_text("raise ImportError('broken on purpose')\n")
+    return {"env": {"PYTHONPATH": str(folder / "broken")}}
+
+
+def no_folder(remote: Remote, folder: Path) -> dict[str, Any]:
+    return {"cwd": "/nowhere/at/all"}
+
+
+def failing_setup(remote: Remote, folder: Path) -> dict[str, Any]:
+    return {"setup": ["module() { echo \"no module $2\" >&2; return 1; }", "module load cuda || exit 1"]}
+
+
+REFUSALS = [
+    Refusal(wrong_port, "login", "refuses", "port"),
+    Refusal(wrong_work_port, "work", "refuses", "port"),
+    Refusal(unknown_name, "login", "nowhere.invalid", ""),
+    Refusal(changed_host_key, "login", "changed", "known_hosts"),
+    Refusal(unknown_host_key, "work", "not known", "login"),
+    Refusal(wrong_key, "login", "key", ""),
+    Refusal(no_python, "work", "/nowhere/bin/python", "--replace"),
+    Refusal(bare_python, "work", "lacks pyzmq and ipykernel", "pip install"),
+    Refusal(broken_ipykernel, "work", "ImportError: broken on purpose", "by hand"),
+    Refusal(no_folder, "work", "/nowhere/at/all", ""),
+    Refusal(failing_setup, "work", "no module cuda", ""),
+]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.settings.__name__)
+def test_the_text_says_hop_cause_and_remedy(remote: Remote, tmp_path: Path, refusal: Refusal) -> None:
+    remote.write("spoilt", provisioner=True, **refusal.settings(remote, tmp_path))
+    manager = KernelManager(kernel_name="spoilt")
+    with pytest.raises(RuntimeError) as caught:
+        manager.start_kernel()
+    text = str(caught.value)
+    assert text.startswith(f"{refusal.hop}: ")
+    assert refusal.cause in text
+    assert len(text.splitlines()) >= 2 and refusal.remedy in text
+    assert "Traceback" not in text
+    assert caught.value.__cause__ is None and caught.value.__suppress_context__
+    assert not manager.has_kernel or not manager.is_alive()
+    remote.nothing_left()
