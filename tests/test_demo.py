@@ -65,7 +65,7 @@ def test_a_command_has_its_streams_its_status_and_its_own_home(cluster, work):
     assert done.stderr.decode().split() == ["gpu-demo", str(cluster.folder / "gpu-demo")]
 
 
-def test_short_commands_never_end_before_they_are_answered(work):
+def test_short_commands_in_a_row_all_have_their_status(work):
     assert [work.run("exit 3").returncode for _ in range(30)] == [3] * 30
 
 
