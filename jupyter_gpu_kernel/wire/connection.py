@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 import uuid
-from typing import List
+from typing import Any, Dict, List, Optional
 
 from . import PROTOCOL
 from .frames import Frame, Kind, json_frame
@@ -33,7 +33,15 @@ class State(enum.Enum):
 class Connection:
     """`first`: this end says hello first (the hub's). Survives any number of streams, one at a time."""
 
-    def __init__(self, *, first: bool, attachment: int = 0, window: int = WINDOW) -> None:
+    def __init__(
+        self,
+        *,
+        first: bool,
+        attachment: int = 0,
+        window: int = WINDOW,
+        delivered: Optional[List[int]] = None,
+    ) -> None:
+        """`delivered`: what this end's predecessor, which died, said of itself last."""
         self.first = first
         self.attachment = attachment
         self.state = State.CLOSED
@@ -43,9 +51,17 @@ class Connection:
         self._peer = ""
         self._hello_due = False
         self._acknowledged = 0
+        self._inherited = delivered
 
     def __repr__(self) -> str:
         return f"<Connection {self.state.value} received={self._inbox.received} {self.outbox!r}>"
+
+    @property
+    def delivered(self) -> List[int]:
+        """Per lane, how many of the other end's messages were handed out here, its earlier sessions included."""
+        if not self._peer and self._inherited is not None:
+            return list(self._inherited)
+        return list(self._inbox.delivered)
 
     def opened(self, attachment: int = 0) -> None:
         """There is a new stream."""
@@ -88,8 +104,7 @@ class Connection:
         frames: List[Frame] = []
         if self._hello_due:
             self._hello_due = False
-            hello = {"protocol": PROTOCOL, "session": self._session, "peer": self._peer}
-            frames.append(json_frame(Kind.HELLO, dict(hello, received=self._inbox.received), self.attachment))
+            frames.append(json_frame(Kind.HELLO, self._our_hello(), self.attachment))
         if self.state is State.OPEN:
             if self._acknowledged != self._inbox.received:
                 self._acknowledged = self._inbox.received
@@ -100,6 +115,13 @@ class Connection:
                 if limit <= 0:
                     break
         return frames
+
+    def _our_hello(self) -> Dict[str, Any]:
+        hello: Dict[str, Any] = {"protocol": PROTOCOL, "session": self._session, "peer": self._peer}
+        hello.update(received=self._inbox.received, serials=self.outbox.serials)
+        if not self._peer and self._inherited is not None:
+            hello["delivered"] = self._inherited
+        return hello
 
     def _hello(self, frame: Frame) -> None:
         if self.state is not State.GREETING:
@@ -113,16 +135,16 @@ class Connection:
         elif self.first and hello.get("peer") != self._session:
             raise ProtocolError("the answer to our HELLO does not name it")
         else:
-            self._restart()
+            self._restart(hello.get("delivered"))
         if not known:
             self._peer = str(hello.get("session"))
-            self._inbox = Inbox()
+            self._inbox = Inbox(hello.get("serials"))
         self._acknowledged = self._inbox.received
         self._hello_due = not self.first
         self.state = State.OPEN
 
-    def _restart(self) -> None:
+    def _restart(self, delivered: Optional[List[int]]) -> None:
         """The other end has nothing of ours. The hello we said already fixes the first end's numbering."""
         if not self.first:
             self._session = uuid.uuid4().hex
-        self.outbox.restart()
+        self.outbox.restart(delivered)

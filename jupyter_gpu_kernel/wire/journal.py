@@ -32,12 +32,13 @@ class Chunk(NamedTuple):
 
 
 class _Entry:
-    """A message and how far it has been cut."""
+    """A message, its place among all of its lane, and how far it has been cut."""
 
-    __slots__ = ("data", "lane", "offset")
+    __slots__ = ("data", "lane", "offset", "serial")
 
-    def __init__(self, lane: Lane, data: bytes) -> None:
+    def __init__(self, lane: Lane, serial: int, data: bytes) -> None:
         self.lane = lane
+        self.serial = serial
         self.data = data
         self.offset = 0
 
@@ -49,6 +50,7 @@ class Outbox:
         self.window = window
         self.size = 0
         self._lanes: Dict[Lane, Deque[_Entry]] = {lane: deque() for lane in Lane}
+        self._serials = [0 for _ in Lane]  # of the next message put into each lane
         self._sent: Deque[Tuple[Chunk, _Entry]] = deque()
         self._unsent = 0  # how many chunks at the end of _sent wait to be sent again
         self._in_flight = 0
@@ -61,7 +63,8 @@ class Outbox:
     def put(self, lane: Lane, data: bytes) -> None:
         """Queues one message."""
         self.size += len(data)
-        self._lanes[lane].append(_Entry(lane, data))
+        self._lanes[lane].append(_Entry(lane, self._serials[lane], data))
+        self._serials[lane] += 1
 
     def take(self) -> Iterator[Chunk]:
         """The chunks that may be sent now: first those to repeat, then new ones while the window is open."""
@@ -93,8 +96,16 @@ class Outbox:
             raise JournalError(f"the peer lacks number {received + 1}, which is no longer held")
         self._unsent = len(self._sent)
 
-    def restart(self) -> None:
-        """A new peer, which has nothing: every message not wholly acknowledged goes back to its place."""
+    @property
+    def serials(self) -> List[int]:
+        """Per lane, the serial of the next message that is sent for the first time."""
+        return [self._lanes[lane][0].serial if self._lanes[lane] else self._serials[lane] for lane in Lane]
+
+    def restart(self, delivered: Optional[List[int]] = None) -> None:
+        """A new peer: every message not wholly acknowledged goes back to its place.
+
+        `delivered`: per lane the serial up to which its predecessor passed messages on all the same.
+        """
         again = {id(entry): entry for _, entry in self._sent}
         for queue in self._lanes.values():
             if queue and queue[0].offset:  # partly cut
@@ -105,6 +116,10 @@ class Outbox:
             self._lanes[entry.lane].appendleft(entry)
         self._sent.clear()
         self._unsent = self._in_flight = self._number = 0
+        for lane, serial in zip(Lane, delivered or []):
+            queue = self._lanes[lane]
+            while queue and queue[0].serial < serial:
+                self.size -= len(queue.popleft().data)
 
     def _cut(self) -> Optional[Chunk]:
         for lane in Lane:
@@ -130,8 +145,10 @@ class Outbox:
 class Inbox:
     """What the peer has sent: every number once, in order, put together to messages."""
 
-    def __init__(self) -> None:
+    def __init__(self, serials: Optional[List[int]] = None) -> None:
+        """`serials`: where the peer's lanes begin; then `delivered` counts on from there."""
         self.received = 0
+        self.delivered = list(serials or [0 for _ in Lane])
         self._parts: Dict[Lane, List[bytes]] = {lane: [] for lane in Lane}
 
     def accept(self, number: int, flags: int, payload: bytes) -> Optional[bytes]:
@@ -141,13 +158,15 @@ class Inbox:
         if number != self.received + 1:
             raise JournalError(f"number {number} came where {self.received + 1} was due")
         try:
-            parts = self._parts[Lane(flags & ~_LAST)]
+            lane = Lane(flags & ~_LAST)
         except ValueError:
             raise JournalError(f"chunk {number} has unknown flags {flags:#x}") from None
+        parts = self._parts[lane]
         self.received = number
         parts.append(payload)
         if not flags & _LAST:
             return None
+        self.delivered[lane] += 1
         message = b"".join(parts)
         parts.clear()
         return message

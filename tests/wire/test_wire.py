@@ -224,3 +224,30 @@ def test_rules_that_must_not_be_broken() -> None:
     with pytest.raises(ProtocolError, match="protocol 999"):
         keeper.receive(Frame(Kind.HELLO, 1, payload=b'{"protocol": 999}'))
     assert keeper.state is State.GREETING
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 20))
+def test_a_hub_that_knows_what_the_killed_one_passed_on_gets_the_rest(seed: int, count: int) -> None:
+    """Killed at any moment: what was handed out, plus what its successor gets, is everything once."""
+    chance = random.Random(seed)
+    keeper = Connection(first=False, window=3 * CHUNK)
+    hub = Connection(first=True)
+    sent: list[bytes] = []
+    got: list[bytes] = []
+    pipe = Pipe(hub, keeper)
+    pipe.connect()
+    for n in range(count):
+        lane = chance.choice(list(Lane))
+        sent.append(b"%d-%d-" % (lane, n) + b"." * chance.choice([0, CHUNK, 4 * CHUNK]))
+        keeper.send(lane, sent[-1])
+        for _ in range(chance.randrange(4)):
+            pipe.step(chance.randrange(2), chance.randrange(4))
+        if chance.random() < 0.2:
+            got += pipe.got[0]
+            pipe.cut()
+            hub = Connection(first=True, delivered=hub.delivered)
+            pipe = Pipe(hub, keeper)
+            pipe.connect()
+    pipe.settle()
+    assert per_lane(got + pipe.got[0]) == per_lane(sent)
