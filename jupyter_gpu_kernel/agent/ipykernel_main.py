@@ -23,7 +23,7 @@ import os
 import signal
 import sys
 import types
-from typing import Any, List, Optional
+from typing import Any, List, Tuple
 
 from . import gpu_kernel
 from .guard import LINGER, TERM, Guard, Use
@@ -139,29 +139,17 @@ def private_iopub(base: Any) -> Any:
     zmq: Any = importlib.import_module("zmq")
     zmqstream: Any = importlib.import_module("zmq.eventloop.zmqstream")
 
-    def endpoint(thread: Any) -> Optional[str]:
-        own: str = thread.socket.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
-        return own + "-forked" if own.startswith("ipc://") else None
-
     def setup_pipe_in(thread: Any) -> None:
-        thread._forked = endpoint(thread)
-        if thread._forked is None:  # a kernel on TCP has five ports already
-            return base._setup_pipe_in(thread)  # type: ignore[no-any-return]
+        pipe, thread._forked = bound_beside(thread.socket, zmq)
+        if pipe is None:
+            base._setup_pipe_in(thread)
+            return
         thread._pipe_uuid = os.urandom(16)
-        pipe = thread.socket.context.socket(zmq.PULL)
-        pipe.linger = 0
-        try:
-            pipe.bind(thread._forked)
-        except zmq.ZMQError as error:  # above all a path that is too long
-            print(f"{thread._forked}: {error}; {PORT}", file=sys.stderr)
-            pipe.close()
-            thread._forked = None
-            return base._setup_pipe_in(thread)  # type: ignore[no-any-return]
         thread._pipe_in = zmqstream.ZMQStream(pipe, thread.io_loop)
         thread._pipe_in.on_recv(thread._handle_pipe_msg)
 
     def setup_pipe_out(thread: Any) -> Any:
-        if thread._forked is None:
+        if not thread._forked:
             return base._setup_pipe_out(thread)
         context = zmq.Context()  # after a fork nothing but a new one works
         pipe = context.socket(zmq.PUSH)
@@ -170,6 +158,22 @@ def private_iopub(base: Any) -> Any:
         return context, pipe
 
     return subclass("PrivateIOPubThread", base, _setup_pipe_in=setup_pipe_in, _setup_pipe_out=setup_pipe_out)
+
+
+def bound_beside(iopub: Any, zmq: Any) -> Tuple[Any, str]:
+    """A PULL socket bound to a file beside iopub's, and its address; (None, "") where that cannot be."""
+    address = iopub.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode() + "-forked"
+    if not address.startswith("ipc://"):  # a kernel on TCP has five ports already
+        return None, ""
+    pipe = iopub.context.socket(zmq.PULL)
+    pipe.linger = 0
+    try:
+        pipe.bind(address)
+    except zmq.ZMQError as error:  # above all a path that is too long
+        print(f"{address}: {error}; {PORT}", file=sys.stderr)
+        pipe.close()
+        return None, ""
+    return pipe, address
 
 
 if __name__ == "__main__":
