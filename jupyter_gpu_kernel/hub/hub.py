@@ -191,6 +191,7 @@ class Hub:
         try:
             await self._until_up(remote, remote.link)
         except BaseException:
+            remote.command("stop", why="it did not start")  # else its keeper would wait for a restart
             self._let_go(remote.kernel_id)
             raise
         return {**remote.describe(), "connection": remote.edge.connection}
