@@ -26,6 +26,7 @@ from .errors import GpuKernelError, HubError
 from .hub.places import hub_address, hub_folder, hub_key
 
 START_WITHIN = 30.0
+GOODBYE_WITHIN = 2.0
 
 
 class Asker(Protocol):
@@ -58,7 +59,8 @@ class HubClient:
         self._numbers = itertools.count(1)
         self._calls: dict[int, _Pending] = {}
         self._closed = False
-        threading.Thread(target=self._read, name="hub-client", daemon=True).start()
+        self._reader = threading.Thread(target=self._read, name="hub-client", daemon=True)
+        self._reader.start()
 
     def __enter__(self) -> HubClient:
         return self
@@ -106,8 +108,10 @@ class HubClient:
     def close(self) -> None:
         """Hangs up. Kernels started through this connection stay, detached."""
         self._closed = True
-        with contextlib.suppress(OSError), self._lock:
-            self._connection.close()
+        with contextlib.suppress(OSError, ValueError):
+            self._send({"bye": True})
+        if threading.current_thread() is not self._reader:
+            self._reader.join(GOODBYE_WITHIN)
 
     # -------------------------------------------------------------------------------------- messages
 
@@ -131,11 +135,13 @@ class HubClient:
         with contextlib.suppress(OSError, EOFError, ValueError, TypeError):  # closed, by either side
             while True:
                 self._heard(json.loads(self._connection.recv_bytes()))
-        self._closed = True
+        unasked, self._closed = not self._closed, True
+        with contextlib.suppress(OSError), self._lock:  # here, where nobody reads: its number is used again
+            self._connection.close()
         for pending in list(self._calls.values()):
             if not pending.future.done():
                 pending.future.set_exception(_gone())
-        if self._on_event is not None:
+        if self._on_event is not None and unasked:
             self._on_event({"event": "gone"})
 
     def _heard(self, message: dict[str, Any]) -> None:

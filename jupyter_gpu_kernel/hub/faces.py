@@ -90,9 +90,11 @@ class Face:
 
     def write_all(self) -> None:
         """The writer thread's work."""
-        with contextlib.suppress(OSError, ValueError):
-            while (data := self._out.get()) is not None:
+        while (data := self._out.get()) is not None:
+            with contextlib.suppress(OSError, ValueError):  # it hung up: the reader notices
                 self._connection.send_bytes(data)
+        with contextlib.suppress(OSError):  # only now, as nobody reads any more: its number is used again
+            self._connection.close()
 
     def close(self) -> None:
         """Ends the writer and whoever waits for an answer."""
@@ -139,8 +141,8 @@ class Faces:
         threading.Thread(target=face.write_all, name="face-writer", daemon=True).start()
         self._on_loop(self._came)
         try:
-            while True:
-                self._on_loop(self._heard, face, json.loads(connection.recv_bytes()))
+            while "bye" not in (message := json.loads(connection.recv_bytes())):
+                self._on_loop(self._heard, face, message)
         except (OSError, EOFError, ValueError):
             pass  # it hung up
         face.close()

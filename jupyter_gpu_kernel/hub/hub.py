@@ -19,6 +19,7 @@ from .. import __version__
 from ..errors import AgentError, GpuKernelError, HubError, KernelStartError
 from ..wire import PROTOCOL
 from .check import check
+from .delivered import Delivered
 from .faces import Call
 from .kernels import RemoteKernel
 from .link import Link
@@ -164,8 +165,7 @@ class Hub:
 
     async def op_start(self, call: Call) -> dict[str, Any]:
         """Binds the ports, starts the kernel; returns {"id", "connection", …} once it can be spoken to."""
-        settings = dict(call.arguments["settings"], name=call.arguments.get("name", ""))
-        settings["notebook"] = call.arguments.get("notebook", "")
+        settings = self._settings(call)
         waiting = self._restarting.pop(_ports(call.arguments["connection"]), None)
         if waiting is not None:
             return await self._start_again(*waiting, call)
@@ -173,8 +173,18 @@ class Hub:
         node = self._node(settings)
         settings["python"] = settings.get("python") or await self._some_python(node, call)
         link = node.begin_link(settings["python"], call)
-        remote = RemoteKernel(kernel_id, settings, call.arguments["connection"], link, self._log, self._infos)
+        remote = self._remote(kernel_id, settings, call, link)
         return await self._serve(remote, call)
+
+    async def op_adopt(self, call: Call) -> dict[str, Any]:
+        """A kernel whose hub was killed: the same ports and key again. Answered at once; events tell the rest."""
+        settings = self._settings(call)
+        kernel_id = str(call.arguments["kernel"])
+        node = self._node(settings)
+        link = node.begin_link(settings["python"] or node.python, None)
+        remote = self._remote(kernel_id, settings, call, link, adopted=True)
+        self._take(remote, call)
+        return {**remote.describe(), "connection": remote.edge.connection}
 
     async def _start_again(
         self, remote: RemoteKernel, timer: asyncio.TimerHandle, call: Call
@@ -185,9 +195,7 @@ class Hub:
         return await self._serve(remote, call)
 
     async def _serve(self, remote: RemoteKernel, call: Call) -> dict[str, Any]:
-        self._kernels[remote.kernel_id] = remote
-        call.face.on_closed.append(lambda: self._face_left(remote))
-        remote.watchers[:] = [call.face.send]
+        self._take(remote, call)
         try:
             await self._until_up(remote, remote.link)
         except BaseException:
@@ -231,6 +239,22 @@ class Hub:
         if remote is None:
             raise HubError("this kernel is no longer here", remedy="Start it again.")
         return remote
+
+    def _take(self, remote: RemoteKernel, call: Call) -> None:
+        self._kernels[remote.kernel_id] = remote
+        call.face.on_closed.append(lambda: self._face_left(remote))
+        remote.watchers[:] = [call.face.send]
+
+    def _settings(self, call: Call) -> dict[str, Any]:
+        settings = dict(call.arguments["settings"], name=call.arguments.get("name", ""))
+        return dict(settings, notebook=call.arguments.get("notebook", ""))
+
+    def _remote(
+        self, kernel_id: str, settings: dict[str, Any], call: Call, link: Link, adopted: bool = False
+    ) -> RemoteKernel:
+        delivered = Delivered(data_folder() / "delivered" / kernel_id)
+        connection = call.arguments["connection"]
+        return RemoteKernel(kernel_id, settings, connection, link, self._log, self._infos, delivered, adopted)
 
     def _face_left(self, remote: RemoteKernel) -> None:
         """Detached; unless it left to come back: then its kernel keeps ports and GPUs for a moment."""

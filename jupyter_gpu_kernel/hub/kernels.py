@@ -7,6 +7,7 @@ meanwhile the stand-in says. This file knows no SSH.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -14,10 +15,16 @@ from typing import Any
 from ..errors import AgentError, GpuKernelError, KernelStartError
 from ..wire.connection import Connection, State
 from ..wire.messages import Channel, Lane, Message, word
+from .delivered import Delivered
 from .edge import Edge
 from .link import Link
 from .memory import KernelInfos
 from .standin import StandIn
+
+SUBSCRIBE_WITHIN = 15.0
+"""Seconds a front end of a killed hub has to subscribe again; it may be one that never does."""
+SUBSCRIBE_TOGETHER = 0.3
+"""Seconds after the first of several clients of a front end until the others are there too."""
 
 Watcher = Callable[[dict[str, Any]], None]
 
@@ -33,20 +40,29 @@ class RemoteKernel:
         link: Link,
         log: logging.Logger,
         infos: KernelInfos | None = None,
+        delivered: Delivered | None = None,
+        adopted: bool = False,
     ) -> None:
+        """`adopted`: its keeper is there; a hub before us had it, and its front end still knows the ports."""
         self.kernel_id = kernel_id
         self.settings = settings
         self.link = link
         self.link_state = "connecting"
         self.state: dict[str, Any] = {"id": kernel_id, "state": "starting", "gpus": [], "pid": 0}
         self.error: GpuKernelError | None = None
-        self.connection = Connection(first=True)
+        self.connection = Connection(first=True, delivered=delivered.counts if delivered else None)
         self.watchers: list[Watcher] = []
+        self._closed = False
         self._log = log
-        self._create: dict[str, Any] | None = settings
+        self._create: dict[str, Any] | None = None if adopted else settings
+        self._delivered = delivered
         self._standin = self._make_standin(infos)
         self.edge = Edge(connection, self._from_front, self._subscribed)
-        link.attach(self)
+        self._attached_to_link = False
+        if not adopted:
+            self._attach()
+        else:  # what we pass on before the front end has subscribed again would be lost
+            asyncio.get_running_loop().call_later(SUBSCRIBE_WITHIN, self._attach)
 
     def __repr__(self) -> str:
         state = self.state["state"]
@@ -73,8 +89,11 @@ class RemoteKernel:
 
     def close(self) -> None:
         """Lets go of the kernel: ports and attachment. The keeper is not told anything."""
+        self._closed = True
         self.link.release(self)
         self.edge.close()
+        if self._delivered is not None:
+            self._delivered.forget()
 
     # -------------------------------------------------------------------------------------- the link's calls
 
@@ -106,6 +125,8 @@ class RemoteKernel:
             return self._keeper_says(message.content())
         self._standin.saw(message)
         self.edge.send(message)
+        if self._delivered is not None:
+            self._delivered.save(self.connection.delivered)
 
     def _keeper_says(self, said: dict[str, Any]) -> None:
         if said.pop("event", None) == "state":
@@ -145,6 +166,13 @@ class RemoteKernel:
 
     def _subscribed(self) -> None:
         self._standin.welcome()
+        if not self._attached_to_link:
+            asyncio.get_running_loop().call_later(SUBSCRIBE_TOGETHER, self._attach)
+
+    def _attach(self) -> None:
+        if not self._attached_to_link and not self._closed:
+            self._attached_to_link = True
+            self.link.attach(self)
 
     def _to_front(self, message: Message) -> None:
         self.edge.send(message)

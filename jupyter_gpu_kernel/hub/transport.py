@@ -6,6 +6,7 @@ two sides could not agree on.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 from collections.abc import Sequence
@@ -104,8 +105,9 @@ class JumpSocket:
         self._channel.settimeout(seconds)
 
     def close(self) -> None:
-        """Close the channel."""
-        self._channel.close()
+        """Close the channel. The hop before may be dead already; paramiko's thread must not stumble over that."""
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+            self._channel.close()
 
     def getpeername(self) -> Any:
         """The address of the hop before."""

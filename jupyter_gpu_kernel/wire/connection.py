@@ -58,7 +58,7 @@ class Connection:
 
     @property
     def delivered(self) -> List[int]:
-        """Per lane, how many of the other end's messages were handed out here, its earlier sessions included."""
+        """Per lane, how many of the other end's messages were handed out here, earlier sessions' too."""
         if not self._peer and self._inherited is not None:
             return list(self._inherited)
         return list(self._inbox.delivered)

@@ -1,0 +1,44 @@
+"""How much of each kernel's messages was passed on to its front end: in a file, so that a killed hub's successor
+goes on exactly there.
+
+The file is mapped: a write is a write to memory, and survives the process, though not the machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import struct
+from pathlib import Path
+
+from ..wire.messages import Lane
+
+_LAYOUT = struct.Struct(f"<{len(Lane)}Q")
+
+
+class Delivered:
+    """`counts` as they were found, `save` at every message, `forget` when the kernel is let go."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._file = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115 (closed by `close`)
+        self._file.truncate(_LAYOUT.size)
+        self._map = mmap.mmap(self._file.fileno(), _LAYOUT.size)
+        counts = list(_LAYOUT.unpack_from(self._map))
+        self.counts = counts if any(counts) else None
+
+    def save(self, counts: list[int]) -> None:
+        """Per lane, how many messages were passed on."""
+        _LAYOUT.pack_into(self._map, 0, *counts)
+
+    def close(self) -> None:
+        """The file stays, for whoever comes after us."""
+        self._map.close()
+        self._file.close()
+
+    def forget(self) -> None:
+        """Nobody will come after us."""
+        self.close()
+        with contextlib.suppress(FileNotFoundError):
+            self._path.unlink()
