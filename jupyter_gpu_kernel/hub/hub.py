@@ -23,8 +23,8 @@ from .delivered import Delivered
 from .faces import Call
 from .kernels import RemoteKernel
 from .link import Link
-from .nodes import Node, Way
 from .memory import KernelInfos
+from .nodes import Node, Way
 from .places import data_folder, trust_file
 from .probe import find_pythons
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import shlex
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -218,11 +217,6 @@ def _explained(hop: Hop, transport: Transport) -> Iterator[None]:
                 raise _Busy from error
             cause = "does not answer (timed out in the key exchange)"
         raise ConnectError(cause, hop=hop.label, remedy="Check the network and try again.") from error
-
-
-def _as_command(hop: Hop) -> str:
-    port = ["-p", str(hop.port)] if hop.port != 22 else []
-    return shlex.quote(shlex.join(["ssh", *port, f"{hop.user}@{hop.host}"]))
 
 
 def _reason(error: OSError) -> str:

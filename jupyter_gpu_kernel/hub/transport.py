@@ -105,7 +105,7 @@ class JumpSocket:
         self._channel.settimeout(seconds)
 
     def close(self) -> None:
-        """Close the channel. The hop before may be dead already; paramiko's thread must not stumble over that."""
+        """Close the channel. If the hop before is dead, paramiko's own thread must not stumble over it."""
         with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
             self._channel.close()
 
