@@ -1,7 +1,7 @@
 """One link to one work node: dial, greet, ping, route frames to attachments and back, reconnect.
 
-It is given a `dial` function and knows no SSH: a stream is read, write, close. Everything here runs on the hub's
-loop; the blocking stream is read by one thread and written by another.
+It is given a `dial` function and knows no SSH: a stream is read, write, close. Everything here runs on
+the hub's loop.
 """
 
 from __future__ import annotations
@@ -10,37 +10,30 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import queue
 import random
-import threading
 import time
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple, Protocol
 
 from ..errors import AgentError, ConnectError, GpuKernelError
 from ..wire.connection import Connection, ProtocolError
-from ..wire.frames import CHUNK, Frame, FrameError, FrameReader, Kind, json_frame
+from ..wire.frames import CHUNK, Frame, Kind, json_frame
+from .stream import Stream, Wire
 
-PING_EVERY = 3.0
-DEAD_AFTER = 9.0
-"""Seconds without any byte after which the peer counts as dead (pings go out all the while)."""
-GREETING_WITHIN = 25.0
-READ = 4 * 1024 * 1024
-"""More than the SSH window: paramiko is slow when a read leaves something behind."""
 _WRITE_AHEAD = 2 * CHUNK
 
 
-class Stream(Protocol):
-    """The seam to the outside: what an SSH channel, a local pipe and a test's breakable pipe have in common."""
+class Clocks(NamedTuple):
+    """Seconds. `dead_after`: of silence, while pings go out; `retry`: between the first tries."""
 
-    def read(self, size: int, /) -> bytes:
-        """Blocks; b"" at the end."""
+    ping_every: float = 3.0
+    dead_after: float = 9.0
+    greeting_within: float = 25.0
+    retry: float = 0.2
+    retry_most: float = 5.0
 
-    def write(self, data: bytes, /) -> None:
-        """Blocks until all is taken; OSError when the stream is gone."""
 
-    def close(self) -> None:
-        """From any thread; unblocks `read` and `write`."""
+CLOCKS = Clocks()
 
 
 class Attachment(Protocol):
@@ -68,20 +61,25 @@ class Attachment(Protocol):
 class Link:
     """`await up()`, `attach(…)`, `await request(…)`, `close()`. `describe` names it in messages."""
 
-    def __init__(self, name: str, dial: Callable[[bool], Stream], log: logging.Logger) -> None:
+    def __init__(
+        self, name: str, dial: Callable[[bool], Stream], log: logging.Logger, clocks: Clocks = CLOCKS
+    ) -> None:
         self.name = name
         self.state = "connecting"
         self.problem: GpuKernelError | None = None
         self._dial = dial
         self._log = log
+        self._clocks = clocks
         self._loop = asyncio.get_running_loop()
         self._attachments: dict[int, Attachment] = {}
         self._numbers = itertools.count(1)
         self._requests: dict[int, asyncio.Future[dict[str, Any]]] = {}
-        self._wire: _Wire | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._wire: Wire | None = None
         self._changed = asyncio.Event()
         self._retry_now = asyncio.Event()
         self._was_up = False
+        self._closed = False
         self._task = self._loop.create_task(self._run())
 
     def __repr__(self) -> str:
@@ -110,7 +108,9 @@ class Link:
         try:
             answer = await asyncio.wait_for(future, timeout)
         except asyncio.TimeoutError:
-            raise AgentError(f"the node's agent did not answer “{do}” in {timeout:.0f} s", hop=self.name) from None
+            raise AgentError(
+                f"the node's agent did not answer “{do}” in {timeout:.0f} s", hop=self.name
+            ) from None
         finally:
             self._requests.pop(number, None)
         if "error" in answer:
@@ -119,10 +119,9 @@ class Link:
 
     def attach(self, attachment: Attachment) -> None:
         """From now on this link carries the kernel, over every reconnect, until `release`."""
-        number = next(self._numbers)
-        self._attachments[number] = attachment
+        self._attachments[next(self._numbers)] = attachment
         if self.state == "up":
-            self._loop.create_task(self._open(number, attachment))
+            self._open_again(attachment)
 
     def release(self, attachment: Attachment) -> None:
         """The kernel is no longer carried; its keeper lives on."""
@@ -152,62 +151,78 @@ class Link:
 
     async def close(self) -> None:
         """Ends the link; keepers live on."""
+        self._closed = True
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
         self._drop("closed")
+        self._set("failed", ConnectError("the link was closed", hop=self.name))
 
-    # -------------------------------------------------------------------------------------- the life of a link
+    # -------------------------------------------------------------------------- the life of a link
 
     async def _run(self) -> None:
-        delay = 0.2
+        delay = self._clocks.retry
         while True:
             try:
-                await self._connect()
-                delay = 0.2
-                assert self._wire is not None
-                reason = await self._watch(self._wire)
-            except GpuKernelError as error:
+                wire = await self._connect()
+                delay = self._clocks.retry
+                reason = await self._watch(wire)
+            except Exception as error:
+                if not isinstance(error, GpuKernelError):  # a fault of ours: say it where somebody waits
+                    self._log.exception("%s: the link failed", self.name)
+                    error = ConnectError(f"{type(error).__name__}: {error}", hop=self.name)
                 reason = error.cause
                 self._set("away" if self._was_up else "failed", error)
-                if not self._was_up:
-                    return
-            except Exception as error:  # a fault of ours: say it where somebody waits, and go on trying
-                self._log.exception("%s: the link failed", self.name)
-                reason = f"{type(error).__name__}: {error}"
-                self._set("away" if self._was_up else "failed", ConnectError(reason, hop=self.name))
-                if not self._was_up:
-                    return
             self._drop(reason)
+            if not self._was_up:
+                return
             self._log.warning("%s: link down: %s", self.name, reason)
             self._retry_now.clear()
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._retry_now.wait(), delay * random.uniform(0.7, 1.3))
-            delay = min(delay * 2, 5.0)
+            delay = min(delay * 2, self._clocks.retry_most)
 
-    async def _connect(self) -> None:
-        stream = await asyncio.to_thread(self._dial, self._was_up)
-        wire = self._wire = _Wire(stream, self._loop, self._received, self.pump, self.name)
+    async def _connect(self) -> Wire:
+        stream = await asyncio.to_thread(self._dialled)
+        wire = self._wire = Wire(stream, self._loop, self._received, self.pump, self.name)
         try:
-            await asyncio.wait_for(asyncio.shield(wire.greeted), GREETING_WITHIN)
+            await asyncio.wait_for(asyncio.shield(wire.greeted), self._clocks.greeting_within)
         except asyncio.TimeoutError:
-            wire.close()
             raise wire.no_greeting() from None
         self._was_up = True
         self._set("up", None)
         self._log.info("%s: link up", self.name)
-        for number, attachment in list(self._attachments.items()):
-            self._loop.create_task(self._open(number, attachment))
+        for attachment in list(self._attachments.values()):
+            self._open_again(attachment)
+        return wire
 
-    async def _watch(self, wire: _Wire) -> str:
+    def _dialled(self) -> Stream:
+        stream = self._dial(self._was_up)
+        if self._closed:  # meanwhile: nobody will ask for it
+            stream.close()
+        return stream
+
+    async def _watch(self, wire: Wire) -> str:
         """Pings until the stream is gone; returns why."""
+        clocks = self._clocks
         for number in itertools.count(1):
+            left = wire.heard + clocks.dead_after - time.monotonic()
+            if left <= 0:
+                return f"nothing heard for {clocks.dead_after:g} s"
             with contextlib.suppress(asyncio.TimeoutError):
-                return await asyncio.wait_for(asyncio.shield(wire.ended), PING_EVERY)
-            if time.monotonic() - wire.heard > DEAD_AFTER:
-                return f"nothing heard for {DEAD_AFTER:.0f} s"
+                return await asyncio.wait_for(asyncio.shield(wire.ended), min(clocks.ping_every, left))
             wire.write(Frame(Kind.PING, number=number).encode())
         raise AssertionError("unreachable")
+
+    def _open_again(self, attachment: Attachment) -> None:
+        """Under a new number, so that what still comes under the old one is told from the new."""
+        for number, known in list(self._attachments.items()):
+            if known is attachment:
+                del self._attachments[number]
+        number = next(self._numbers)
+        self._attachments[number] = attachment
+        attachment.connection.closed()
+        self._spawn(self._open(number, attachment))
 
     async def _open(self, number: int, attachment: Attachment) -> None:
         wire = self._wire
@@ -215,19 +230,28 @@ class Link:
             request = dict(attachment.open_request(), kernel=attachment.kernel_id, attachment=number)
             await self.request("open", timeout=90, **request)
         except Refusal as error:
-            if wire is self._wire and self._attachments.pop(number, None) is not None:
+            if self._attachments.get(number) is attachment:
+                del self._attachments[number]
                 attachment.lost(error)
             return
         except AgentError as error:  # no answer: a stuck agent is as good as a dead one
-            if wire is self._wire and wire is not None:
+            if wire is not None:
                 wire.end(error.cause)
             return
         except GpuKernelError:
             return  # the link went down meanwhile and tells so itself
-        if wire is self._wire and number in self._attachments:
-            attachment.connection.opened(number)
-            attachment.attached()
-            self.pump()
+        if wire is not self._wire:
+            return
+        if number not in self._attachments:  # released, or opened again, meanwhile
+            return self._write(Frame(Kind.CLOSE, number))
+        attachment.connection.opened(number)
+        attachment.attached()
+        self.pump()
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)  # the loop itself holds tasks weakly
+        task.add_done_callback(self._tasks.discard)
 
     def _drop(self, reason: str) -> None:
         if self._wire is not None:
@@ -266,108 +290,20 @@ class Link:
         if attachment is None:
             return
         if frame.kind is Kind.CLOSE:
-            attachment.connection.closed()
-            self._loop.create_task(self._open(frame.attachment, attachment))
-            return
+            return self._open_again(attachment)
         try:
             for data in attachment.connection.receive(frame):
-                attachment.deliver(data)
+                self._deliver(attachment, data)
         except ProtocolError as error:
             self._log.error("%s: kernel %s: %s", self.name, attachment.kernel_id, error)
-            attachment.connection.closed()
             self._write(Frame(Kind.CLOSE, frame.attachment))
-            self._loop.create_task(self._open(frame.attachment, attachment))
+            self._open_again(attachment)
 
-
-class _Wire:
-    """A stream with its two threads, seen from the loop."""
-
-    def __init__(
-        self,
-        stream: Stream,
-        loop: asyncio.AbstractEventLoop,
-        on_frame: Callable[[Frame], None],
-        on_written: Callable[[], None],
-        name: str,
-    ) -> None:
-        self.greeted: asyncio.Future[None] = loop.create_future()
-        self.ended: asyncio.Future[str] = loop.create_future()
-        self.heard = time.monotonic()
-        self.queued = 0
-        self._stream = stream
-        self._loop = loop
-        self._on_frame = on_frame
-        self._on_written = on_written
-        self._name = name
-        self._reader = FrameReader()
-        self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        for target in (self._read, self._write):
-            threading.Thread(target=target, name=f"link-{name}", daemon=True).start()
-
-    def write(self, data: bytes) -> None:
-        self.queued += len(data)
-        self._queue.put(data)
-
-    def close(self) -> None:
-        self._queue.put(None)
-        threading.Thread(target=self._stream.close, daemon=True).start()  # closing may block on a dead link
-        self.end("closed")
-
-    def no_greeting(self) -> AgentError:
-        """Why there was no greeting, with what came instead."""
-        said = self._reader.noise.decode("utf-8", "replace").strip()[-500:]
-        tail = getattr(self._stream, "stderr_tail", lambda: "")().strip()[-1000:]
-        heard = "\n".join(text for text in (said, tail) if text)
-        return AgentError(
-            "the node's agent did not greet" + (f"; it said:\n{heard}" if heard else ""),
-            hop=self._name,
-            remedy="Check the node with “jupyter gpu-kernel check NAME”.",
-        )
-
-    def _read(self) -> None:
-        reason = "the connection was closed"
+    def _deliver(self, attachment: Attachment, data: bytes) -> None:
         try:
-            while data := self._stream.read(READ):
-                self._call(self._received, data)
-        except (OSError, EOFError) as error:
-            reason = str(error) or type(error).__name__
-        self._call(self.end, reason)
-
-    def _write(self) -> None:
-        try:
-            while (data := self._queue.get()) is not None:
-                self._stream.write(data)
-                self._call(self._written, len(data))
-        except (OSError, EOFError) as error:
-            self._call(self.end, str(error) or type(error).__name__)
-
-    def _call(self, function: Callable[..., None], *args: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the hub ends
-            self._loop.call_soon_threadsafe(function, *args)
-
-    def _received(self, data: bytes) -> None:
-        if self.ended.done():
-            return
-        self.heard = time.monotonic()
-        try:
-            frames = self._reader.feed(data)
-            if self._reader.greeted and not self.greeted.done():
-                self.greeted.set_result(None)
-            for frame in frames:
-                self._on_frame(frame)
-        except FrameError as error:
-            self.end(str(error))
-        self._on_written()  # acknowledgements are due
-
-    def _written(self, size: int) -> None:
-        self.queued -= size
-        self._on_written()
-
-    def end(self, reason: str) -> None:
-        if not self.ended.done():
-            self.ended.set_result(reason)
-        if not self.greeted.done():
-            self.greeted.set_exception(self.no_greeting())
+            attachment.deliver(data)
+        except Exception:  # a fault of ours costs this message, not those after it
+            self._log.exception("%s: kernel %s: a message was lost", self.name, attachment.kernel_id)
 
 
 class Refusal(AgentError):
@@ -384,6 +320,6 @@ def refusal(error: dict[str, Any], hop: str) -> Refusal:
         "keeper": "Check the node's Python with “jupyter gpu-kernel check NAME”.",
         "cwd": "Change --cwd in the kernelspec (jupyter gpu-kernel add … --replace).",
     }
-    refused = Refusal(text, hop=hop, remedy=remedies.get(code, ""))
+    refused = Refusal(text, hop=hop, remedy=str(error.get("remedy") or remedies.get(code, "")))
     refused.code = code
     return refused

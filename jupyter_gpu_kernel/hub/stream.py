@@ -1,0 +1,129 @@
+"""The byte stream to a work node, and the two threads that join one to the hub's loop.
+
+A stream blocks: one thread reads it, another writes it, and the loop sees frames come in and counts what is
+still to be written. This file knows no SSH, no attachments, and does not reconnect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ..errors import AgentError
+from ..wire.frames import Frame, FrameError, FrameReader
+
+READ = 4 * 1024 * 1024
+"""More than the SSH window: paramiko is slow when a read leaves something behind."""
+
+
+class Stream(Protocol):
+    """The seam to the outside: what an SSH channel, a local pipe and a test's pipe have in common."""
+
+    def read(self, size: int, /) -> bytes:
+        """Blocks; b"" at the end."""
+
+    def write(self, data: bytes, /) -> None:
+        """Blocks until all is taken; OSError when the stream is gone."""
+
+    def close(self) -> None:
+        """From any thread; unblocks `read` and `write`."""
+
+
+class Wire:
+    """A stream with its two threads, seen from the loop. `queued` bytes are not written yet."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        loop: asyncio.AbstractEventLoop,
+        on_frame: Callable[[Frame], None],
+        on_written: Callable[[], None],
+        name: str,
+    ) -> None:
+        self.greeted: asyncio.Future[None] = loop.create_future()
+        self.ended: asyncio.Future[str] = loop.create_future()
+        self.heard = time.monotonic()
+        self.queued = 0
+        self._stream = stream
+        self._loop = loop
+        self._on_frame = on_frame
+        self._on_written = on_written
+        self._name = name
+        self._reader = FrameReader()
+        self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        for target in (self._read, self._write):
+            threading.Thread(target=target, name=f"link-{name}", daemon=True).start()
+
+    def write(self, data: bytes) -> None:
+        """Queues bytes."""
+        self.queued += len(data)
+        self._queue.put(data)
+
+    def close(self) -> None:
+        """Ends both threads, and the stream."""
+        self._queue.put(None)
+        threading.Thread(target=self._stream.close, daemon=True).start()  # closing may block on a dead link
+        self.end("closed")
+
+    def no_greeting(self) -> AgentError:
+        """Why there was no greeting, with what came instead."""
+        said = self._reader.noise.decode("utf-8", "replace").strip()[-500:]
+        tail = getattr(self._stream, "stderr_tail", lambda: "")().strip()[-1000:]
+        heard = "\n".join(text for text in (said, tail) if text)
+        return AgentError(
+            "the node's agent did not greet" + (f"; it said:\n{heard}" if heard else ""),
+            hop=self._name,
+            remedy="Check the node with “jupyter gpu-kernel check NAME”.",
+        )
+
+    def _read(self) -> None:
+        reason = "the connection was closed"
+        try:
+            while data := self._stream.read(READ):
+                self._call(self._received, data)
+        except (OSError, EOFError) as error:
+            reason = str(error) or type(error).__name__
+        self._call(self.end, reason)
+
+    def _write(self) -> None:
+        try:
+            while (data := self._queue.get()) is not None:
+                self._stream.write(data)
+                self._call(self._written, len(data))
+        except (OSError, EOFError) as error:
+            self._call(self.end, str(error) or type(error).__name__)
+
+    def _call(self, function: Callable[..., None], *args: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the hub ends
+            self._loop.call_soon_threadsafe(function, *args)
+
+    def _received(self, data: bytes) -> None:
+        if self.ended.done():
+            return
+        self.heard = time.monotonic()
+        try:
+            frames = self._reader.feed(data)
+            if self._reader.greeted and not self.greeted.done():
+                self.greeted.set_result(None)
+            for frame in frames:
+                self._on_frame(frame)
+        except FrameError as error:
+            self.end(str(error))
+        self._on_written()  # acknowledgements are due
+
+    def _written(self, size: int) -> None:
+        self.queued -= size
+        self._on_written()
+
+    def end(self, reason: str) -> None:
+        """The stream is no use any more: fulfils `ended`, and fails `greeted` if that is still open."""
+        if not self.ended.done():
+            self.ended.set_result(reason)
+        if not self.greeted.done():
+            self.greeted.set_exception(self.no_greeting())
+            self.greeted.exception()  # whoever waited has it; if nobody did, that is no fault
