@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
+from tornado.web import HTTPError
 from traitlets import Float, Unicode
 
 from .client import HubClient
@@ -21,6 +22,17 @@ from .errors import GpuKernelError
 from .kernelspecs import settings_of
 
 _PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
+
+
+class NotStarted(HTTPError, RuntimeError):
+    """Its text is shown by front ends; jupyter_server's kernels API shows none but that of an HTTPError."""
+
+    def __init__(self, error: GpuKernelError) -> None:
+        super().__init__(500, str(error))
+        self.text = str(error)
+
+    def __str__(self) -> str:
+        return self.text
 
 
 class RemoteGPUProvisioner(KernelProvisionerBase):
@@ -60,7 +72,7 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
                 answer = await self._start()
         except GpuKernelError as error:
             await self._hang_up()
-            raise RuntimeError(str(error)) from None  # its text is what JupyterLab's dialog shows
+            raise NotStarted(error) from None
         self._state = answer
         self._restarting = False
         self.connection_info = _connection_info(answer["connection"])
@@ -140,6 +152,7 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
             settings=spec.settings,
             name=spec.name,
             notebook=self._notebook,
+            kernel_id=self.kernel_id or "",
             connection=connection,
         )
         self._remote_id = str(answer["id"])

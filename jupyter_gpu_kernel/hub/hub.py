@@ -247,7 +247,8 @@ class Hub:
 
     def _settings(self, call: Call) -> dict[str, Any]:
         settings = dict(call.arguments["settings"], name=call.arguments.get("name", ""))
-        return dict(settings, notebook=call.arguments.get("notebook", ""))
+        said = {key: call.arguments.get(key, "") for key in ("notebook", "kernel_id")}
+        return {**settings, **said}
 
     def _remote(
         self, kernel_id: str, settings: dict[str, Any], call: Call, link: Link, adopted: bool = False

@@ -74,12 +74,14 @@ class RemoteKernel:
         return self.state["state"] == "ended" or self.link_state == "lost"
 
     def describe(self) -> dict[str, Any]:
-        """{…the keeper's status, "link", "hop", "error"}: JSON for faces."""
+        """{…the keeper's status, "kernel_id" (Jupyter's), "link", "hop", "error"}: JSON for faces."""
         error = self.error.to_json() if self.error else None
         state = dict(self.state)
         if state["state"] in ("idle", "busy"):
             state["state"] = self._standin.state
-        return {**state, "link": self.link_state, "hop": self.link.name, "error": error}
+        known = {key: self.settings.get(key, "") for key in ("name", "kernel_id")}
+        link = {"link": self.link_state, "hop": self.link.name, "error": error}
+        return {"node": self.link.name, **known, **state, **link}
 
     def command(self, do: str, **more: Any) -> None:
         """A word to the keeper: interrupt, restart, kill, signal, stop."""
@@ -131,6 +133,8 @@ class RemoteKernel:
     def _keeper_says(self, said: dict[str, Any]) -> None:
         if said.pop("event", None) == "state":
             self.state = said
+            if said["state"] in ("starting", "idle", "busy"):
+                self._standin.became(said["state"])
             self._tell()
 
     def _link_is(self, state: str) -> None:

@@ -48,6 +48,12 @@ class StandIn:
         self._status(self.state if self.state == "busy" else "idle", header)
         return True
 
+    def became(self, state: str) -> None:
+        """The keeper says so: of a kernel that has just come up front ends have heard nothing yet."""
+        if state != self.state and (state == "starting" or self.state == "starting"):
+            self.state = state
+            self._status(state, b"{}")
+
     def welcome(self) -> None:
         """For every new subscriber: the welcome that newer protocols wait for, and the kernel's state."""
         self._say(Message(Channel.IOPUB, 0, make("iopub_welcome", {}, b"{}", self._session)))

@@ -94,7 +94,7 @@ REFUSALS = [
     Refusal(changed_host_key, "login", "changed", "known_hosts"),
     Refusal(unknown_host_key, "work", "not known", "login"),
     Refusal(wrong_key, "login", "key", ""),
-    Refusal(no_python, "work", "/nowhere/bin/python", "--replace"),
+    Refusal(no_python, "work", "/nowhere/bin/python", "gpu-kernel"),
     Refusal(bare_python, "work", "lacks pyzmq and ipykernel", "pip install"),
     Refusal(broken_ipykernel, "work", "ImportError: broken on purpose", "by hand"),
     Refusal(no_folder, "work", "/nowhere/at/all", ""),
