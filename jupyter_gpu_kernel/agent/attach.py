@@ -12,25 +12,38 @@ import signal
 import socket
 import sys
 import threading
-import time
 from typing import Any, Dict, Optional
 
 from ..wire.frames import CHUNK, MAGIC, Frame, FrameError, FrameReader, Kind, json_frame
 from .office import Office, Refused
 from .places import Root
+from .story import forget_old_stories
 
-SILENCE = 60.0
+SILENCE = 60
 """Seconds without a word from the hub (it pings every few) after which this process is a leftover of a
 dead link."""
 
 
 class Attachment:
-    """One keeper's socket, under the number the hub gave it."""
+    """One keeper's socket, under the number the hub gave it. `pending` is what that keeper has not taken yet.
+
+    A keeper that is stopped must not hold up the others. The hub's window bounds `pending`.
+    """
 
     def __init__(self, number: int, sock: socket.socket) -> None:
         self.number = number
         self.sock = sock
         self.reader = FrameReader(greeting=False)
+        self.pending = bytearray()
+        sock.setblocking(False)
+
+    def flush(self) -> None:
+        """Sends what the socket takes."""
+        try:
+            while self.pending:
+                del self.pending[: self.sock.send(self.pending)]
+        except BlockingIOError:
+            pass  # the selector says when it takes more
 
 
 class Attach:
@@ -43,22 +56,21 @@ class Attach:
         self._write_lock = threading.Lock()
         self._selector = selectors.DefaultSelector()
         self._attachments: Dict[int, Attachment] = {}
-        self._heard = time.monotonic()
 
     def run(self) -> None:
-        """Greets, then routes; returns at the end of stdin or after a long silence."""
+        """Greets, then routes; returns at the end of stdin."""
         self._write(MAGIC)
         reader = FrameReader(greeting=False)
         self._selector.register(self._stdin, selectors.EVENT_READ, None)
-        while time.monotonic() - self._heard < SILENCE:
-            for key, _ in self._selector.select(1.0):
+        while True:
+            for key, events in self._selector.select(60.0):
                 if key.data is not None:
-                    self._from_keeper(key.data)
+                    self._ready(key.data, events)
                     continue
                 data = os.read(self._stdin, 4 * CHUNK)
                 if not data:
                     return
-                self._heard = time.monotonic()
+                signal.alarm(SILENCE)  # ends us, also where we hang in a write that nobody will ever read
                 for frame in reader.feed(data):
                     self._from_hub(frame)
 
@@ -73,19 +85,28 @@ class Attach:
             attachment = self._attachments.get(frame.attachment)
             if attachment is None:
                 return self._closed(frame.attachment, "no such attachment")
-            try:
-                attachment.sock.sendall(frame.encode())
-            except OSError as error:
-                self._drop(frame.attachment, str(error))
+            attachment.pending += frame.encode()
+            self._ready(attachment, selectors.EVENT_WRITE)
+
+    def _ready(self, attachment: Attachment, events: int) -> None:
+        if self._attachments.get(attachment.number) is not attachment:
+            return  # dropped in this very turn
+        try:
+            if events & selectors.EVENT_READ:
+                self._from_keeper(attachment)
+            if events & selectors.EVENT_WRITE:
+                attachment.flush()
+                both = selectors.EVENT_READ | selectors.EVENT_WRITE
+                wanted = both if attachment.pending else selectors.EVENT_READ
+                self._selector.modify(attachment.sock, wanted, attachment)
+        except (OSError, EOFError, FrameError) as error:
+            self._drop(attachment.number, str(error))
 
     def _from_keeper(self, attachment: Attachment) -> None:
-        try:
-            data = attachment.sock.recv(2 * CHUNK)
-            frames = attachment.reader.feed(data)
-        except (OSError, FrameError) as error:
-            return self._drop(attachment.number, str(error))
+        data = attachment.sock.recv(2 * CHUNK)
         if not data:
-            return self._drop(attachment.number, "the keeper hung up")
+            raise EOFError("the keeper hung up")
+        frames = attachment.reader.feed(data)
         self._write(b"".join(frame._replace(attachment=attachment.number).encode() for frame in frames))
 
     def _answer(self, frame: Frame) -> None:
@@ -134,6 +155,7 @@ def main(root: Root) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, lambda number, frame: None)
     sys.stdout.flush()
+    forget_old_stories(root.path / "stories")
     try:
         Attach(root).run()
     except BrokenPipeError:

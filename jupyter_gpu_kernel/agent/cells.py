@@ -47,14 +47,17 @@ class Cells:
         held = self._held.pop(parent, None)
         return [] if held is None else [held]
 
-    def fail_all(self, reason: str) -> List[Message]:
-        """The kernel is gone: unanswered cells fail; held replies, whose idle will not come, are returned."""
-        for message in list(self._open.values()):
-            self.fail(message, reason)
+    def end(self) -> List[Message]:
+        """The kernel is gone: the held replies, whose idle will not come. Then `fail_all`."""
         held = list(self._held.values())
         self._held.clear()
         self._idle.clear()
         return held
+
+    def fail_all(self, reason: str) -> None:
+        """Every cell that the kernel left unanswered ends with an error."""
+        for message in list(self._open.values()):
+            self.fail(message, reason)
 
     def fail(self, message: Message, reason: str, name: str = "DeadKernelError") -> None:
         """This cell ends with an error, whether the kernel ever saw it or not."""

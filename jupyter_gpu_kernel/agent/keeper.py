@@ -83,7 +83,7 @@ class Keeper:
         env = kernel_environment(self.settings, self.folder, self.taking.environment())
         python = str(self.settings.get("python") or sys.executable)
         try:
-            self.kernel.start(python, env, None, self._nudge)
+            self.kernel.start(python, env, None, lambda: self._nudge(self.kernel.pid))
         except OSError as error:
             self._tell_state("ended", cause=f"the kernel cannot be started: {error}")
             return self._leave()
@@ -91,11 +91,11 @@ class Keeper:
         self._tell_state("starting")
         self.taking.begin()
 
-    def _nudge(self) -> None:
+    def _nudge(self, pid: int) -> None:
         """Its sockets are bound: asks until our subscription and its answers are known to work."""
-        if not self._up and self.kernel.pid:
+        if not self._up and self.kernel.pid == pid:  # else this process is gone, and perhaps another there
             self.questions.ask(Channel.CONTROL, "kernel_info_request", {}, self._nudged)
-            self.loop.later(NUDGE, self._nudge)
+            self.loop.later(NUDGE, lambda: self._nudge(pid))
 
     def _nudged(self, _: Dict[str, Any]) -> None:
         self._heard_reply = True
@@ -118,14 +118,14 @@ class Keeper:
         self._start_again = False
         cause = asked or describe_end(returncode)
         self.story.tell("end", f"the kernel ended: {cause}", returncode=returncode, asked=asked)
-        for reply in self.cells.fail_all(f"the kernel ended: {cause}"):
-            self.door.send(Lane.ORDERED, reply)
+        self._send_all(self.cells.end())
+        self.cells.fail_all(f"the kernel ended: {cause}")
         self._give_up_waiting("DeadKernelError", f"the kernel ended: {cause}")
-        self._early.clear()
         if self._timer is not None:
             self._timer.cancel()
         if again:
             return self._start()
+        self._fail_early()
         self._tell_state("ended", returncode=returncode, cause=cause, asked=asked, stderr=stderr)
         if asked == "shutdown":
             return self._leave()
@@ -248,9 +248,17 @@ class Keeper:
         self.story.tell("restart", "restarted by the user")
         if self.kernel.pid:
             self._ending, self._start_again = "restart", True
+            self._fail_early()
+            self._up = self._heard_iopub = self._heard_reply = False  # what comes now is for the new one
             self.kernel.signal_group(signal.SIGKILL)
         else:
             self._start()
+
+    def _fail_early(self) -> None:
+        """What waited for this kernel to come up will not be heard by it."""
+        early, self._early = self._early, []
+        for message in early:
+            self._answer_for_the_dead(message, str(message.header().get("msg_type")))
 
     def _answer_for_the_dead(self, message: Message, msg_type: str) -> None:
         if msg_type == "execute_request":
@@ -301,7 +309,8 @@ class Keeper:
         """The GPUs are ours, or (`problem`) will never be: tells the kernel, then opens the gate."""
         if problem:
             self.story.tell("gpu", problem)
-            self._give_up_waiting("GpuError", problem)
+            while self._give_up_waiting("GpuError", problem):
+                pass  # the next cell in line, where a failed one does not stop those behind it
             return
         self.story.tell("gpu", "took " + ", ".join(uuids), gpus=uuids)
         self.questions.run("__import__('gpu_kernel').take_gpus(%r)" % (uuids,), self._gpus_told)

@@ -28,6 +28,8 @@ _PORTS = {Channel.SHELL: 1, Channel.IOPUB: 2, Channel.STDIN: 3, Channel.CONTROL:
 _HEARTBEAT_PORT = 5
 _BATCH = 200
 STDERR_TAIL = 4000
+LAST_WORDS_MS = 20
+"""A dead process's output may still be in its socket, where zmq's own thread has to fetch it first."""
 
 OnMessage = Callable[[Channel, int, Tuple[bytes, ...]], None]
 
@@ -110,6 +112,8 @@ class Kernel:
 
     def end(self) -> None:
         """After the process has ended: takes what it still said, ends its children, closes the sockets."""
+        while Channel.IOPUB in self._sockets and self._sockets[Channel.IOPUB].poll(LAST_WORDS_MS):
+            self._receive(Channel.IOPUB)
         for channel in list(self._sockets):
             self._receive(channel, drain=True)
         self.signal_group(signal.SIGKILL)

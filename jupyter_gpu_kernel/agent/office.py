@@ -5,18 +5,22 @@ Blocking, called on threads of attach; it keeps no state of its own.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
-from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
 from ..wire.frames import FrameReader, Kind, json_frame
+from .claim import survey
+from .gpus import allowed_gpus
 from .places import Root, agent_command
-from .story import forget_old_stories, read_story
+from .smi_csv import SmiError
+from .story import read_story
 
 KEEPER_START = 60.0
 ANSWER = 5.0
@@ -53,8 +57,7 @@ class Office:
         """A socket to the kernel's keeper, which is started with the settings `create` if it is not there."""
         sock = self._connect(kernel_id)
         if sock is None and create is not None:
-            self._start_keeper(dict(create, id=kernel_id))
-            sock = self._connect(kernel_id)
+            sock = self._create(dict(create, id=kernel_id))
         if sock is None:
             raise Refused("gone", self._last_words(kernel_id))
         return sock
@@ -70,11 +73,33 @@ class Office:
             return None
         return sock
 
-    def _start_keeper(self, settings: Dict[str, Any]) -> None:
-        """Runs `serve` detached; it forks once its door is open, so its end is our signal, its stderr our
-        message."""
-        folder = self.root.make_kernel(str(settings["id"]))
-        path = folder / "settings"
+    def _create(self, settings: Dict[str, Any]) -> Optional[socket.socket]:
+        """Starts the keeper, unless it is being started already: by an attach whose link broke meanwhile.
+
+        The lock goes over to the keeper, which has it as long as it lives.
+        """
+        kernel_id = str(settings["id"])
+        path = self.root.make_kernel(kernel_id) / "lock"
+        lock = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            deadline = time.monotonic() + KEEPER_START
+            while not _locked(lock):
+                sock = self._connect(kernel_id)
+                if sock is not None or time.monotonic() > deadline:
+                    return sock
+                time.sleep(0.05)
+            try:
+                self._start_keeper(settings, lock)
+            except BaseException:
+                shutil.rmtree(str(path.parent), ignore_errors=True)
+                raise
+        finally:
+            os.close(lock)
+        return self._connect(kernel_id)
+
+    def _start_keeper(self, settings: Dict[str, Any], lock: int) -> None:
+        """Runs `serve`, which leaves us once its door is open: its end is our signal, its stderr our text."""
+        path = self.root.make_kernel(str(settings["id"])) / "settings"
         fd = os.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(fd, "w") as file:
             json.dump(settings, file)
@@ -82,13 +107,11 @@ class Office:
         try:
             done = subprocess.run(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                cwd=self._cwd(settings), timeout=KEEPER_START,
+                cwd=self._cwd(settings), timeout=KEEPER_START, pass_fds=[lock],
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired) as error:
-            shutil.rmtree(str(folder), ignore_errors=True)
             raise Refused("keeper", f"the keeper cannot be started: {error}") from None
         if done.returncode != 0:
-            shutil.rmtree(str(folder), ignore_errors=True)
             text = done.stderr.decode("utf-8", "replace").strip()
             raise Refused("keeper", text[-2000:] or f"the keeper ended with status {done.returncode}")
 
@@ -160,19 +183,22 @@ class Office:
         return {"ok": not self.root.kernel(kernel_id).exists()}
 
     def _gpus(self, _: Dict[str, Any]) -> Dict[str, Any]:
-        from .taking import describe_gpus
+        """{"gpus": [as the `gpus` verb shows them]}, or Refused. Blocks for some samples."""
+        try:
+            verdicts = survey(allowed_gpus(os.environ))
+        except SmiError as error:
+            raise Refused(error.code, str(error)) from None
+        node = socket.gethostname()
+        return {"gpus": [dict(verdict.to_json(), node=node) for verdict in verdicts]}
 
-        return describe_gpus()
+
+def _locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _agent(settings: Dict[str, Any]) -> List[str]:
-    import sys
-
     return agent_command(str(settings.get("python") or sys.executable))
-
-
-def tidy(root: Root) -> None:
-    """Removes stories that are too old."""
-    stories: Path = root.path / "stories"
-    if stories.is_dir():
-        forget_old_stories(stories)

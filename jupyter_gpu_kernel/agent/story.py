@@ -53,8 +53,11 @@ def read_story(path: Path) -> List[Dict[str, Any]]:
 
 
 def forget_old_stories(folder: Path) -> None:
-    """Removes stories older than KEEP_DAYS."""
+    """Removes stories older than KEEP_DAYS; no folder is no story."""
     limit = time.time() - KEEP_DAYS * 86400
     for entry in folder.glob("*.jsonl"):
-        if entry.stat().st_mtime < limit:
-            entry.unlink()
+        try:
+            if entry.stat().st_mtime < limit:
+                entry.unlink()
+        except FileNotFoundError:
+            pass  # another attach was quicker

@@ -11,7 +11,7 @@ import socket
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
-from .claim import Claim, Sample, Sampler, Taken, Waiting, survey
+from .claim import Claim, Sample, Sampler, Taken, Waiting
 from .gpus import allowed_gpus, in_allocation
 from .lease import Lease, release_all
 from .line import Line
@@ -158,13 +158,3 @@ class Taking:
             self._loop.forget(self._sampler.fileno())
             self._sampler.close()
             self._sampler = None
-
-
-def describe_gpus() -> Dict[str, Any]:
-    """{"gpus": [as the `gpus` verb shows them]}, or {"error": {"code", "text"}}. Blocks for some samples."""
-    try:
-        verdicts = survey(allowed_gpus(os.environ))
-    except SmiError as error:
-        return {"error": {"code": error.code, "text": str(error)}}
-    node = socket.gethostname()
-    return {"gpus": [dict(verdict.to_json(), node=node) for verdict in verdicts]}

@@ -1,0 +1,387 @@
+"""A real kernel behind edge, link, attach and keeper, used as front ends use one: on five local ports."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import zmq
+from jupyter_client.session import Session
+from streams import DEADLINE, Front, LoopThread, Node, until, wait_for
+
+from jupyter_gpu_kernel.errors import HubError
+from jupyter_gpu_kernel.hub.kernels import RemoteKernel
+from jupyter_gpu_kernel.hub.link import Clocks, Link
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Node]:
+    with Node() as node:
+        yield node
+
+
+@pytest.fixture(scope="module")
+def loop(node: Node) -> Iterator[LoopThread]:
+    with LoopThread() as loop:
+        yield loop
+
+
+@pytest.fixture(scope="module")
+def link(node: Node, loop: LoopThread) -> Link:
+    return loop.link(node, Clocks(retry=0.02))
+
+
+@pytest.fixture(scope="module")
+def remote(loop: LoopThread, link: Link) -> RemoteKernel:
+    """A kernel that tests share; who ends one takes another."""
+    return loop.kernel(link)
+
+
+@pytest.fixture(scope="module")
+def front(remote: RemoteKernel) -> Iterator[Front]:
+    with Front(remote.edge.connection) as front:
+        yield front
+
+
+# ---------------------------------------------------------------------------------------------- channels
+
+
+def test_a_cell(front: Front) -> None:
+    cell = front.run("print('hello')\n6 * 7")
+    assert cell.reply["status"] == "ok"
+    assert cell.outputs == [
+        ("status", "busy"),
+        ("execute_input", "print('hello')\n6 * 7"),
+        ("stdout", "hello\n"),
+        ("execute_result", {"text/plain": "42"}),
+        ("status", "idle"),
+    ]
+
+
+def test_input(front: Front) -> None:
+    code = "print('a'); x = input('who? '); y = input(x); print('hello', x, y)"
+    assert front.run(code, answers=["Ada", "Bob"]).text == "a\nhello Ada Bob\n"
+
+
+def test_an_error(front: Front) -> None:
+    cell = front.run("1 / 0")
+    assert (cell.reply["status"], cell.reply["ename"]) == ("error", "ZeroDivisionError")
+    assert ("error", ("ZeroDivisionError", "division by zero")) in cell.outputs
+
+
+def test_completion_and_inspection(front: Front) -> None:
+    front.run("lighthouse = 1")
+    completions = front.client.complete("lightho", reply=True, timeout=DEADLINE)
+    assert completions["content"]["matches"] == ["lighthouse"]
+    found = front.client.inspect("lighthouse", reply=True, timeout=DEADLINE)
+    assert "int" in found["content"]["data"]["text/plain"]
+
+
+def test_heartbeat(front: Front) -> None:
+    with zmq.Context() as context, context.socket(zmq.REQ) as beat:
+        beat.connect(f"tcp://127.0.0.1:{front.client.hb_port}")
+        beat.send(b"beat")
+        assert beat.poll(DEADLINE * 1000)
+        assert beat.recv() == b"beat"
+        beat.linger = 0
+
+
+def test_comms_with_buffers(front: Front) -> None:
+    front.run(
+        """
+        def opened(comm, message):
+            @comm.on_msg
+            def received(message):
+                comm.send(message['content']['data'], buffers=[bytes(b)[::-1] for b in message['buffers']])
+        get_ipython().kernel.comm_manager.register_target('echo', opened)
+        """
+    )
+    session = front.client.session
+    opening = {"comm_id": "c1", "target_name": "echo", "data": {}}
+    front.client.shell_channel.send(session.msg("comm_open", opening))
+    message = session.msg("comm_msg", {"comm_id": "c1", "data": {"n": 1}})
+    session.send(front.client.shell_channel.socket, message, buffers=[b"abc", os.urandom(300_000) + b"z"])
+    echo = next(m for m in front.iopub(message["header"]["msg_id"]) if m["msg_type"] == "comm_msg")
+    assert echo["content"]["data"] == {"n": 1}
+    first, second = (bytes(buffer) for buffer in echo["buffers"])
+    assert (first, second[:1], len(second)) == (b"cba", b"z", 300_001)
+
+
+def test_fifty_megabytes_both_ways(front: Front) -> None:
+    """There as a comm's buffer, back as a display."""
+    front.run(
+        """
+        from IPython.display import display, HTML
+        def opened(comm, message):
+            display(HTML(bytes(message['buffers'][0]).decode()))
+        get_ipython().kernel.comm_manager.register_target('bulk', opened)
+        """
+    )
+    text = "0123456789abcde\n" * (50 * 65536)
+    message = front.client.session.msg("comm_open", {"comm_id": "b", "target_name": "bulk", "data": {}})
+    front.client.session.send(front.client.shell_channel.socket, message, buffers=[text.encode()])
+    display = next(m for m in front.iopub(message["header"]["msg_id"]) if m["msg_type"] == "display_data")
+    assert display["content"]["data"]["text/html"] == text
+
+
+def test_a_reply_comes_after_its_own_output(front: Front) -> None:
+    """nbclient drops what comes later."""
+    request = front.client.execute("for i in range(3000): print(i)")
+    front.reply(request)
+    poller = zmq.Poller()
+    poller.register(front.client.iopub_channel.socket, zmq.POLLIN)
+    seen = []
+    while poller.poll(1000):  # what is there now; what came later would be missed here
+        message = front.client.get_iopub_msg(timeout=1)
+        if message["parent_header"].get("msg_id") == request:
+            seen.append(message)
+    assert "".join(m["content"].get("text", "") for m in seen).endswith("2999\n")
+    assert seen[-1]["content"] == {"execution_state": "idle"}
+
+
+def test_two_clients_on_one_kernel(remote: RemoteKernel, front: Front) -> None:
+    with Front(remote.edge.connection) as other:
+        request = front.client.execute("shared = 'seen by both'; print(shared)")
+        assert other.until_text(request, "seen by both")
+        assert front.finish(request).reply["status"] == "ok"
+        cell = other.run("print(shared); x = input()", answers=["from the other"])
+        assert cell.text == "seen by both\n"
+        assert front.run("print(x)").text == "from the other\n"
+
+
+# ---------------------------------------------------------------------------------------------- interrupts
+
+
+def test_interrupt_in_a_sleep(front: Front) -> None:
+    request = front.client.execute("import time\nprint('asleep')\ntime.sleep(600)")
+    assert front.until_text(request, "asleep")
+    assert front.control("interrupt_request")["status"] == "ok"
+    assert front.finish(request).reply["ename"] == "KeyboardInterrupt"
+
+
+def test_interrupt_overtakes_an_output_storm(front: Front) -> None:
+    """Everything that was printed before it arrives all the same."""
+    code = "n = 0\nprint('begin')\nwhile True:\n    n += 1; print(n, 'x' * 1000)"
+    request = front.client.execute(code)
+    assert front.until_text(request, "begin")
+    assert front.control("interrupt_request")["status"] == "ok"
+    cell = front.finish(request)
+    assert cell.reply["ename"] == "KeyboardInterrupt"
+    last = int(front.run("print(n)").text)
+    assert last * 1000 < 50e6, "the interrupt waited behind the output"
+    whole = re.compile(r"(\d+) x{1000}")  # the first line began before, the last was interrupted
+    numbers = [int(match[1]) for line in cell.text.splitlines() if (match := whole.fullmatch(line))]
+    assert numbers[-1] in (last, last - 1)
+    assert numbers == list(range(numbers[0], numbers[-1] + 1))
+
+
+def test_interrupt_overtakes_fifty_megabytes_that_wait(front: Front, node: Node, tmp_path: Path) -> None:
+    """It and its reply need no more than what was on its way already: the window and some buffers."""
+    stream, flag = node.streams[-1], tmp_path / "flag"
+    code = f"""
+        import pathlib, time
+        from IPython.display import display, HTML
+        for n in range(50): display(HTML('y' * 1_000_000))
+        pathlib.Path({str(flag)!r}).touch()
+        time.sleep(600)
+        """
+    try:
+        stream.stall(writes=False)
+        request = front.client.execute(code)
+        wait_for(flag.exists, "the end of the output")
+        written = stream.written
+        interrupt = front.ask_control("interrupt_request")
+        wait_for(lambda: stream.written > written + 200, "the interrupt on its way")
+        stream.resume(4 * 1024 * 1024)
+        assert front.control_reply(interrupt)["status"] == "ok"
+    finally:
+        stream.resume()
+    cell = front.finish(request)
+    assert cell.reply["ename"] == "KeyboardInterrupt"
+    assert sum(kind == "display_data" for kind, _ in cell.outputs) == 50
+
+
+# ---------------------------------------------------------------------------------------------- who may
+
+
+def test_a_wrong_signature_is_dropped(remote: RemoteKernel, front: Front) -> None:
+    with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
+        dealer.linger = 0
+        dealer.connect(f"tcp://127.0.0.1:{front.client.shell_port}")
+        wrong = Session(key=b"another key")
+        wrong.send(dealer, "execute_request", {"code": "stolen = 1", "silent": False})
+        right = Session(key=front.client.session.key)
+        for garbage in ([b""], [b"<IDS|MSG>"], [b"<IDS|MSG>", b"", b"{}", b"{}", b"{}", b"{}"]):
+            dealer.send_multipart(garbage)
+        right.send(dealer, "kernel_info_request", {})
+        assert dealer.poll(DEADLINE * 1000)
+        assert right.recv(dealer, mode=0)[1]["msg_type"] == "kernel_info_reply"
+    assert front.run("'stolen' in globals()").outputs[2] == ("execute_result", {"text/plain": "False"})
+
+
+def test_ports_in_use(loop: LoopThread, link: Link) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        connection = {"ip": "127.0.0.1", "transport": "tcp", "key": "k", "iopub_port": port}
+        with pytest.raises(HubError, match=str(port)):
+            loop.call(lambda: RemoteKernel(uuid.uuid4().hex, {}, connection, link, link._log))
+    assert link.in_use
+
+
+# ---------------------------------------------------------------------------------------------- restart, end
+
+
+def test_restart_gives_fresh_variables(loop: LoopThread, remote: RemoteKernel, front: Front) -> None:
+    front.run("old = 1")
+    loop.call(remote.command, "restart")
+    until(remote, "idle")
+    assert front.run("'old' in globals()").outputs[-2] == ("execute_result", {"text/plain": "False"})
+
+
+def test_restarts_in_a_row(loop: LoopThread, remote: RemoteKernel, front: Front) -> None:
+    """Also while it is starting."""
+    pid = remote.state["pid"]
+    for _ in range(3):
+        loop.call(remote.command, "restart")
+        wait_for(lambda old=pid: remote.state["pid"] not in (0, old), "another process")  # type: ignore[misc]
+        pid = remote.state["pid"]
+    until(remote, "idle")
+    assert front.run("print('alive')").text == "alive\n"
+
+
+def test_interrupt_while_it_starts(loop: LoopThread, remote: RemoteKernel, front: Front) -> None:
+    loop.call(remote.command, "restart")
+    request = front.client.execute("import time; time.sleep(600)")
+    assert front.control("interrupt_request")["status"] == "ok"
+    assert front.finish(request).reply["ename"] == "KeyboardInterrupt"
+    assert front.run("print('alive')").text == "alive\n"
+
+
+def test_the_kernel_is_killed_in_mid_cell(loop: LoopThread, remote: RemoteKernel, front: Front) -> None:
+    """The cell ends with the cause, what is asked next is answered, and a restart brings it back."""
+    request = front.client.execute("import time; print('last words', flush=True); time.sleep(600)")
+    assert front.until_text(request, "last words")
+    os.kill(remote.state["pid"], signal.SIGKILL)
+    cell = front.finish(request)
+    assert "SIGKILL" in cell.reply["evalue"]
+    until(remote, "ended")
+    assert "SIGKILL" in remote.state["cause"]
+    assert "restart" in front.run("1").reply["evalue"]
+    loop.call(remote.command, "restart")
+    until(remote, "idle")
+    assert front.run("print('back')").text == "back\n"
+
+
+def test_what_a_killed_kernel_said_last(
+    front: Front, remote: RemoteKernel, loop: LoopThread, tmp_path: Path
+) -> None:
+    """It is in the socket still when the keeper hears of the end."""
+    go, done = tmp_path / "go", tmp_path / "done"
+    kernel = psutil.Process(remote.state["pid"])
+    keeper = kernel.parent()
+    assert keeper is not None
+    request = front.client.execute(
+        f"""
+        import pathlib, time
+        print('begin', flush=True)
+        while not pathlib.Path({str(go)!r}).exists(): time.sleep(0.01)
+        for i in range(100): print(i, 'z' * 100, flush=True)
+        time.sleep(0.1)  # zmq's thread writes it to the socket
+        pathlib.Path({str(done)!r}).touch()
+        time.sleep(600)
+        """
+    )
+    front.until_text(request, "begin")
+    keeper.suspend()
+    go.touch()
+    wait_for(done.exists, "the output")
+    kernel.kill()
+    wait_for(lambda: kernel.status() == psutil.STATUS_ZOMBIE, "its end")
+    keeper.resume()
+    cell = front.finish(request)
+    assert cell.text == "".join(f"{i} {'z' * 100}\n" for i in range(100))
+    assert "SIGKILL" in cell.reply["evalue"]
+    loop.call(remote.command, "restart")
+    until(remote, "idle")
+
+
+def test_shutdown_leaves_nothing(loop: LoopThread, link: Link, node: Node) -> None:
+    remote = loop.kernel(link)
+    with Front(remote.edge.connection) as front:
+        code = "import os, subprocess; child = subprocess.Popen(['sleep', '600'])\n"
+        code += "import threading; threading.Thread(target=child.wait).start(); print(os.getpid(), child.pid)"
+        kernel, child = map(int, front.run(code).text.split())
+        folder = Path(node.root / "k" / remote.kernel_id)
+        keeper = psutil.Process(kernel).ppid()
+        assert folder.is_dir()
+        assert front.control("shutdown_request", restart=False)["status"] == "ok"
+        until(remote, "ended")
+    wait_for(lambda: not folder.exists(), "the folder's end")
+    for pid in (kernel, child, keeper):
+        wait_for(lambda pid=pid: not psutil.pid_exists(pid), f"the end of process {pid}")  # type: ignore[misc]
+    wait_for(lambda: remote.link_state == "lost", "the end of the attachment")
+    assert "shutdown" in node.story(remote.kernel_id)
+
+
+# ---------------------------------------------------------------------------------------------- trouble on the node
+
+
+def test_no_such_python(loop: LoopThread, link: Link) -> None:
+    remote = loop.kernel(link, python="/nonexistent/python")
+    wait_for(lambda: remote.error, "an error")
+    assert "/nonexistent/python" in str(remote.error)
+
+
+def test_a_python_without_ipykernel(loop: LoopThread, link: Link, tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {psutil.Process().exe()} -I -S "$@"\n')
+    python.chmod(0o700)
+    remote = loop.kernel(link, python=str(python))
+    wait_for(lambda: remote.error, "an error")
+
+
+def test_a_kernel_that_dies_at_its_start(loop: LoopThread, link: Link, tmp_path: Path) -> None:
+    """The error has what it wrote; a cell that waited for the start ends."""
+    (tmp_path / "ipykernel").mkdir()
+    (tmp_path / "ipykernel" / "__init__.py").write_text("raise ImportError('a broken ipykernel')")
+    remote = loop.kernel(link, env={"PYTHONPATH": str(tmp_path)})
+    until(remote, "ended")
+    assert "a broken ipykernel" in remote.state["stderr"]
+    assert remote.state["returncode"] == 1
+
+
+def test_the_keeper_survives_stray_signals(remote: RemoteKernel, front: Front, node: Node) -> None:
+    keeper = psutil.Process(remote.state["pid"]).ppid()
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        os.kill(keeper, number)
+    assert front.run("print('alive')").text == "alive\n"
+    assert "SIGTERM" in wait_for(lambda: "SIGHUP" in (told := node.story(remote.kernel_id)) and told)
+    assert psutil.Process(remote.state["pid"]).ppid() == keeper
+
+
+def test_attach_survives_sigterm(front: Front, node: Node) -> None:
+    before = len(node.streams)
+    node.streams[-1].stream.process.terminate()
+    assert front.run("print('alive')").text == "alive\n"
+    assert len(node.streams) == before
+
+
+def test_attach_killed_in_mid_cell(front: Front, node: Node) -> None:
+    request = front.client.execute("import time\nfor i in range(30): print(i, flush=True); time.sleep(0.02)")
+    assert front.until_text(request, "3\n")
+    before = len(node.streams)
+    os.kill(node.streams[-1].stream.process.pid, signal.SIGKILL)
+    cell = front.finish(request)
+    assert cell.text == "".join(f"{i}\n" for i in range(4, 30))
+    assert len(node.streams) == before + 1
