@@ -69,15 +69,20 @@ class Message(NamedTuple):
 
     def header(self) -> Dict[str, Any]:
         """The message's Jupyter header."""
-        return _json(self.parts[0])
+        return self._json(0)
 
     def parent(self) -> Dict[str, Any]:
         """The Jupyter header of the message that this one answers ({} if none)."""
-        return _json(self.parts[1])
+        return self._json(1)
 
     def content(self) -> Dict[str, Any]:
         """The message's content; for KEEPER the word itself."""
-        return _json(self.parts[0 if self.channel is Channel.KEEPER else 3])
+        return self._json(0 if self.channel is Channel.KEEPER else 3)
+
+    def _json(self, place: int) -> Dict[str, Any]:
+        if len(self.parts) <= place:
+            raise MessageError(f"a message of {len(self.parts)} parts")
+        return _json(self.parts[place])
 
 
 def word(**value: Any) -> Message:

@@ -1,0 +1,95 @@
+"""The idle clock, on a clock of its own; the readings of /proc, on real processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any, Dict
+
+from jupyter_gpu_kernel.agent.clocks import Advice, IdleClock, cuda_is_open, tree_cpu
+
+
+class Time:
+    """A clock that goes when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def make(**settings: float) -> tuple[IdleClock, Time]:
+    time = Time()
+    return IdleClock(dict(settings), time), time
+
+
+QUIET: Dict[str, Any] = {"busy": False, "attached": False, "cpu": 0.0, "has_gpu": False, "cuda_open": False}
+
+
+def test_a_detached_kernel_ends_after_its_time_and_is_told_so_before() -> None:
+    clock, time = make(idle_timeout=100)
+    time.now += 89
+    assert clock.advise(**QUIET) == Advice()
+    time.now += 2
+    assert "91 s" in clock.advise(**QUIET).warn
+    assert clock.advise(**QUIET) == Advice(), "told once"
+    time.now += 9
+    assert clock.advise(**QUIET).end == "idle for 100 s without a front end"
+
+
+def test_an_attached_one_has_more_time() -> None:
+    clock, time = make(idle_timeout=100, idle_timeout_attached=1000)
+    time.now += 500
+    assert clock.advise(**dict(QUIET, attached=True)) == Advice()
+    time.now += 500
+    assert "with a front end" in clock.advise(**dict(QUIET, attached=True)).end
+
+
+def test_a_cell_a_user_and_a_working_tree_set_it_back() -> None:
+    clock, time = make(idle_timeout=100)
+    time.now += 99
+    assert clock.advise(**dict(QUIET, busy=True)) == Advice()
+    time.now += 99
+    clock.used()
+    time.now += 99
+    assert not clock.advise(**QUIET).end
+    time.now += 60
+    assert not clock.advise(**dict(QUIET, cpu=30.0)).end, "half a processor for a minute: it trains"
+    time.now += 60
+    assert not clock.advise(**dict(QUIET, cpu=30.1)).end
+    time.now += 41
+    assert clock.advise(**dict(QUIET, cpu=30.2)).end, "a heartbeat is not work"
+
+
+def test_never_is_possible() -> None:
+    clock, time = make(idle_timeout=0)
+    time.now += 1e9
+    assert clock.advise(**QUIET) == Advice()
+
+
+def test_a_gpu_goes_back_only_if_cuda_was_never_opened() -> None:
+    clock, time = make(gpu_timeout=50)
+    time.now += 51
+    assert clock.advise(**dict(QUIET, has_gpu=True)).give_back
+    assert not clock.advise(**dict(QUIET, has_gpu=True, cuda_open=True)).give_back
+    assert not clock.advise(**QUIET).give_back
+
+
+def test_the_cpu_of_a_tree_counts_children_and_nobody_else() -> None:
+    work = "sum(i*i for i in range(4_000_000))"
+    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {work!r}]); print(1, flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        assert process.stdout is not None and process.stdin is not None
+        process.stdout.readline()
+        assert tree_cpu(process.pid) > 0.1
+        process.stdin.close()
+    assert tree_cpu(process.pid) == 0
+
+
+def test_cuda_is_not_open_here_and_unknown_counts_as_open() -> None:
+    assert not cuda_is_open(os.getpid())
+    assert cuda_is_open(2**22 + 1)
