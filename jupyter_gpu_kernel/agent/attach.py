@@ -114,9 +114,9 @@ class Attach:
         try:
             request = frame.json()
             if request.get("do") == "open":
-                sock = self.office.open(str(request["kernel"]), request.get("create"))
+                kernel_id, sock = self.office.open(str(request["kernel"]), request.get("create"))
                 self._add(Attachment(int(request["attachment"]), sock))
-                answer: Dict[str, Any] = {"ok": True}
+                answer: Dict[str, Any] = {"ok": True, "kernel": kernel_id}
             else:
                 answer = self.office.answer(request)
         except Refused as error:

@@ -25,6 +25,10 @@ class Cells:
         self._held: Dict[str, Message] = {}
         self._idle: Set[str] = set()
 
+    def open(self) -> List[Message]:
+        """The cells that are not answered yet."""
+        return list(self._open.values())
+
     def sent(self, message: Message) -> None:
         """An execute_request went to the kernel."""
         self._open[_id(message)] = message

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 import zmq
 
@@ -105,6 +105,10 @@ class Door:
         """Queues a message; it is written at the end of this turn of the loop, with the others."""
         self.connection.send(lane, message.encode())
         self._flush_soon()
+
+    def withdraw(self) -> List[Message]:
+        """Takes back what nobody has acknowledged, in order of lanes: whoever comes now is somebody else."""
+        return [Message.decode(data) for data in self.connection.outbox.withdraw()]
 
     def close(self) -> None:
         """Takes the socket away."""

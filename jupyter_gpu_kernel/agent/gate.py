@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from typing import Any, Callable, Deque, Dict
+from typing import Any, Callable, Deque, Dict, List
 
 from ..wire.jupyter import aborted_reply, error_content, error_reply, is_user_cell
 from ..wire.messages import Channel, Message
@@ -32,6 +32,15 @@ class Gate:
     def holding(self) -> bool:
         """Whether a cell waits."""
         return bool(self._held)
+
+    @property
+    def held(self) -> List[Message]:
+        """The cells that wait."""
+        return list(self._held)
+
+    def close(self) -> None:
+        """The GPUs went back: the next user cell waits again."""
+        self.is_open = False
 
     def passes(self, message: Message) -> bool:
         """False: the gate keeps the message. A user cell opens nothing by itself: who asked looks at

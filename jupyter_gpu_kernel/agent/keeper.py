@@ -8,8 +8,6 @@ joins them; it knows no SSH and no laptop.
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import signal
 import socket
@@ -17,10 +15,13 @@ import sys
 import time
 from typing import Any, Dict, List, Optional
 
-from ..wire.jupyter import Parts, make
+from ..wire.jupyter import Parts, is_user_cell, make
 from ..wire.messages import Channel, Lane, Message, MessageError, lane_of, word
+from .absence import Absence
 from .cells import Cells
+from .clocks import IdleClock, cuda_is_open, tree_cpu
 from .door import Door
+from .ears import Ears
 from .environment import kernel_environment
 from .gate import Gate
 from .kernel import Kernel, describe_end
@@ -36,6 +37,7 @@ REVEAL = 1.5
 RESTART_WAIT = 60.0
 """Seconds an ended kernel's GPUs are kept for a restart."""
 SHUTDOWN_GRACE = 5.0
+TICK = 30.0
 FAREWELL = 3.0
 """Seconds a hub has to take the last words."""
 
@@ -57,6 +59,8 @@ class Keeper:
         self.gate = Gate(self._say, self._to_kernel, is_open=self.taking.done)
         self.cells = Cells(self._say)
         self.questions = Questions(self.kernel.send)
+        self.absence = Absence(self._say)
+        self.clock = IdleClock(settings)
         self._up = False
         self._heard_iopub = self._heard_reply = False
         self._early: List[Message] = []  # what came before the kernel could hear
@@ -66,8 +70,8 @@ class Keeper:
 
     def run(self) -> None:
         """Starts the kernel and serves it; returns when all is over and cleaned up."""
-        self._watch_signals()
-        self._watch_guard()
+        self._ears = Ears(self.loop, self.folder / "story", self.story, self._reap)
+        self.loop.later(TICK, self._tick)
         self._start()
         try:
             self.loop.run()
@@ -109,6 +113,31 @@ class Keeper:
         early, self._early = self._early, []
         for message in early:
             self._from_hub(message)
+
+    def _reap(self) -> None:
+        returncode = self.kernel.reap()
+        if returncode is not None:
+            self._ended(returncode)
+
+    def _tick(self) -> None:
+        """Now and then: is it idle for too long, does its GPU lie unused?"""
+        self.loop.later(TICK, self._tick)
+        if not self._up:
+            return
+        pid = self.kernel.pid
+        advice = self.clock.advise(
+            busy=self.state != "idle",
+            attached=self.door.attached,
+            cpu=tree_cpu(pid),
+            has_gpu=self.taking.returnable,
+            cuda_open=cuda_is_open(pid),
+        )
+        if advice.warn:
+            self.story.tell("idle", advice.warn)
+        if advice.give_back:
+            self._lend_back()
+        if advice.end:
+            self._stop(advice.end)
 
     def _ended(self, returncode: int) -> None:
         stderr = "" if self._up else self.kernel.stderr_tail()
@@ -168,10 +197,14 @@ class Keeper:
             return self._answer_for_the_dead(message, msg_type)
         if not self._up:
             return self._early.append(message)
-        if msg_type == "execute_request" and not self.gate.passes(message):
-            self._tell_state("waiting")
-            self.loop.later(REVEAL, self.gate.reveal)
-            return self.taking.want()
+        if msg_type == "execute_request":
+            if is_user_cell(message.content()):
+                self.clock.used()
+                self.absence.greet(message)
+            if not self.gate.passes(message):
+                self._tell_state("waiting")
+                self.loop.later(REVEAL, self.gate.reveal)
+                return self.taking.want()
         self._to_kernel(message)
 
     def _to_kernel(self, message: Message) -> None:
@@ -267,6 +300,14 @@ class Keeper:
             reply = {"status": "ok", "restart": bool(message.content().get("restart"))}
             self._say(Channel.CONTROL, message.client, "shutdown_reply", reply, message.parts[0])
 
+    def _returned(self, request: Dict[str, Any]) -> None:
+        """Another front end comes to this kernel, which the one before left: what that one did not hear is kept."""
+        self.story.tell("return", f"back in {request.get('notebook') or 'another front end'}")
+        self.settings["notebook"] = request.get("notebook", "")
+        self.clock.used()
+        waiting = [*self.cells.open(), *self.gate.held]
+        self.absence.begin(self.door.withdraw(), waiting, self.status())
+
     # -------------------------------------------------------------------------------------- from the kernel
 
     def _from_kernel(self, channel: Channel, client: int, parts: Parts) -> None:
@@ -283,7 +324,7 @@ class Keeper:
             return
         if msg_type == "execute_reply":
             return self._send_all(self.cells.replied(parent, client, parts))
-        self.door.send(lane_of(message, msg_type), message)
+        self._send(lane_of(message, msg_type), message, parent)
         if channel is Channel.IOPUB and msg_type == "status":
             self._status(str(message.content().get("execution_state")), parent)
 
@@ -298,7 +339,11 @@ class Keeper:
 
     def _send_all(self, messages: List[Message]) -> None:
         for message in messages:
-            self.door.send(Lane.ORDERED, message)
+            self._send(Lane.ORDERED, message, str(message.parent().get("msg_id", "")))
+
+    def _send(self, lane: Lane, message: Message, parent: str) -> None:
+        if not self.absence.keeps(message, parent):
+            self.door.send(lane, message)
 
     # -------------------------------------------------------------------------------------- GPUs
 
@@ -321,13 +366,21 @@ class Keeper:
         self._tell_state("idle")
         self.gate.open()
 
+    def _lend_back(self) -> None:
+        """CUDA was never opened: others may have the GPUs until the next cell."""
+        self.story.tell("gpu", "gave back " + ", ".join(self.taking.uuids) + ": not used for a while")
+        self.taking.lend_back()
+        self.gate.close()
+        self.questions.run("__import__('gpu_kernel').take_gpus([])", lambda _: None)
+        self._tell_state("idle")
+
     # -------------------------------------------------------------------------------------- saying
 
     def _say(
         self, channel: Channel, client: int, msg_type: str, content: Dict[str, Any], parent: bytes
     ) -> None:
         message = Message(channel, client, make(msg_type, content, parent, self.questions.session))
-        self.door.send(lane_of(message, msg_type), message)
+        self._send(lane_of(message, msg_type), message, str(message.parent().get("msg_id", "")))
 
     def _tell_state(self, state: str, **more: Any) -> None:
         self.state, self.since = state, time.time()
@@ -354,42 +407,9 @@ class Keeper:
         if do == "stop":
             self._stop(str(request.get("why", "asked to")))
             return {"ok": True}
+        if do == "return":
+            self._returned(request)
+            return {"ok": True}
+        if do == "missed":
+            return {"cells": self.absence.show(str(request.get("parent") or "").encode())}
         return {"error": {"code": "unknown", "text": f"a keeper knows no {do!r}"}}
-
-    # -------------------------------------------------------------------------------------- signals
-
-    def _watch_signals(self) -> None:
-        """Children's ends wake the loop; a stray SIGTERM or SIGHUP is a line in the story, not an end."""
-        read_fd, write_fd = os.pipe()
-        for fd in (read_fd, write_fd):
-            os.set_blocking(fd, False)
-        signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            signal.signal(number, lambda number, frame: None)
-        self.loop.watch(read_fd, lambda _: self._signalled(os.read(read_fd, 512)))
-
-    def _signalled(self, numbers: bytes) -> None:
-        for number in set(numbers) - {signal.SIGCHLD}:
-            self.story.tell("signal", f"the keeper got {signal.Signals(number).name} and stays")
-        returncode = self.kernel.reap()
-        if returncode is not None:
-            self._ended(returncode)
-
-    def _watch_guard(self) -> None:
-        """Where the guard in the kernel tells of signals, one datagram each."""
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        sock.bind(str(self.folder / "story"))
-        sock.setblocking(False)
-        self.loop.watch(sock.fileno(), lambda _: self._guard_says(sock.recv(65536)))
-
-    def _guard_says(self, datagram: bytes) -> None:
-        try:
-            event = json.loads(datagram.decode())
-            sender = "{user} (pid {pid}, {command})".format(**event)
-            text = f"SIGTERM from {sender}: {event['action']}"
-        except (ValueError, KeyError, TypeError):
-            return  # any process of this user can write here
-        more = {
-            key: event[key] for key in ("pid", "uid", "user", "command", "in_use", "action") if key in event
-        }
-        self.story.tell("sigterm", text, **more)

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from ..wire.frames import FrameReader, Kind, json_frame
 from .claim import survey
@@ -53,16 +53,36 @@ class Office:
             raise Refused("unknown", f"this agent knows no {request.get('do')!r}")
         return doing(request)
 
-    def open(self, kernel_id: str, create: Optional[Dict[str, Any]]) -> socket.socket:
-        """A socket to the kernel's keeper, which is started with the settings `create` if it is not there."""
+    def open(self, kernel_id: str, create: Optional[Dict[str, Any]]) -> Tuple[str, socket.socket]:
+        """The kernel's id and a socket to its keeper. With the settings `create` one is found or started.
+
+        Found is one that the same notebook left, with the same kernelspec: then the id is that one's.
+        """
         sock = self._connect(kernel_id)
         if sock is None and create is not None:
-            sock = self._create(dict(create, id=kernel_id))
+            left = self._left(create)
+            if left:
+                kernel_id, sock = left, self._connect(left)
+            else:
+                sock = self._create(dict(create, id=kernel_id))
         if sock is None:
             raise Refused("gone", self._last_words(kernel_id))
-        return sock
+        return kernel_id, sock
 
     # -------------------------------------------------------------------------------------- keepers
+
+    def _left(self, create: Dict[str, Any]) -> str:
+        """The id of a kernel that this notebook left, with the same kernelspec; told that somebody returns."""
+        notebook, name = create.get("notebook"), create.get("name")
+        if not notebook or not name or create.get("fresh"):
+            return ""
+        for kernel_id in self.root.kernels():
+            state = self._ask(kernel_id, {"do": "status"}) or {}
+            same = state.get("notebook") == notebook and state.get("name") == name
+            if same and not state.get("attached") and state.get("state") != "ended":
+                if self._ask(kernel_id, {"do": "return", "notebook": notebook}):
+                    return kernel_id
+        return ""
 
     def _connect(self, kernel_id: str) -> Optional[socket.socket]:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

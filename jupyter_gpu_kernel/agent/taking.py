@@ -85,6 +85,16 @@ class Taking:
         self._claim.release()
         self._line.leave()
 
+    @property
+    def returnable(self) -> bool:
+        """Whether GPUs are held that were taken here, and not given by a scheduler."""
+        return bool(self._leases)
+
+    def lend_back(self) -> None:
+        """Others may have the GPUs until a cell wants some again."""
+        self.give_back()
+        self.uuids, self.done = [], False
+
     def give_back(self) -> None:
         """The kernel is gone: everything taken is free again."""
         self.give_up()

@@ -228,7 +228,7 @@ class Link:
         wire = self._wire
         try:
             request = dict(attachment.open_request(), kernel=attachment.kernel_id, attachment=number)
-            await self.request("open", timeout=90, **request)
+            answer = await self.request("open", timeout=90, **request)
         except Refusal as error:
             if self._attachments.get(number) is attachment:
                 del self._attachments[number]
@@ -244,6 +244,7 @@ class Link:
             return
         if number not in self._attachments:  # released, or opened again, meanwhile
             return self._write(Frame(Kind.CLOSE, number))
+        attachment.kernel_id = str(answer.get("kernel", attachment.kernel_id))
         attachment.connection.opened(number)
         attachment.attached()
         self.pump()

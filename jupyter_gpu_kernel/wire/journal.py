@@ -121,6 +121,16 @@ class Outbox:
             while queue and queue[0].serial < serial:
                 self.size -= len(queue.popleft().data)
 
+    def withdraw(self) -> List[bytes]:
+        """Takes out every message not wholly acknowledged; to be called while there is no stream."""
+        self.restart()
+        messages: List[bytes] = []
+        for queue in self._lanes.values():
+            messages += [entry.data for entry in queue]
+            queue.clear()
+        self.size = 0
+        return messages
+
     def _cut(self) -> Optional[Chunk]:
         for lane in Lane:
             queue = self._lanes[lane]

@@ -1,0 +1,59 @@
+"""What reaches the keeper from the side: signals, the kernel's end, and what the guard in the kernel tells."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from pathlib import Path
+from typing import Any, Callable, Dict
+
+from .loop import Loop
+from .story import Story
+
+_KEPT = ("pid", "uid", "user", "command", "kind", "in_use", "action")
+
+
+class Ears:
+    """Listens from now on. `on_child()` when a child may have ended; the rest goes to the story."""
+
+    def __init__(self, loop: Loop, path: Path, story: Story, on_child: Callable[[], None]) -> None:
+        self._story = story
+        self._on_child = on_child
+        self._listen_to_signals(loop)
+        self._listen_to_guard(loop, path)
+
+    def _listen_to_signals(self, loop: Loop) -> None:
+        """Children's ends wake the loop; a stray SIGTERM or SIGHUP is a line in the story, not an end."""
+        read_fd, write_fd = os.pipe()
+        for fd in (read_fd, write_fd):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, lambda number, frame: None)
+        loop.watch(read_fd, lambda _: self._signalled(os.read(read_fd, 512)))
+
+    def _signalled(self, numbers: bytes) -> None:
+        for number in set(numbers) - {signal.SIGCHLD}:
+            self._story.tell("signal", f"the keeper got {signal.Signals(number).name} and stays")
+        self._on_child()
+
+    def _listen_to_guard(self, loop: Loop, path: Path) -> None:
+        """The guard tells of signals, one datagram each."""
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        sock.bind(str(path))
+        sock.setblocking(False)
+        loop.watch(sock.fileno(), lambda _: self._guard_says(sock.recv(65536)))
+
+    def _guard_says(self, datagram: bytes) -> None:
+        try:
+            event: Dict[str, Any] = json.loads(datagram.decode())
+            if event["event"] != "sigterm":
+                self._story.tell(str(event["event"]), str(event.get("text", "")))
+                return
+            sender = "{user} (pid {pid}, {command})".format(**event)
+            text = f"SIGTERM from {sender}: {event['action']}"
+        except (ValueError, KeyError, TypeError):
+            return  # any process of this user can write here
+        self._story.tell("sigterm", text, **{key: event[key] for key in _KEPT if key in event})
