@@ -5,20 +5,24 @@
     @gpu_kernel.on_sigterm             # called when SIGTERM arrives, on the main thread
     def save(): ...
     with gpu_kernel.hold(): ...        # this kernel is in use, whatever else says
+    gpu_kernel.missed()                # what cells did while nobody was there
 
 This file must not know how the guard works or how ipykernel is started; `bind` gives it the guard.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 import threading
 import warnings
 from typing import Any, Callable, ContextManager, Dict, List, Optional, TypeVar
 
+from .asking import ask_keeper
 from .guard import Guard, Use
 
-__all__ = ["hold", "on_sigterm", "status"]
+__all__ = ["hold", "missed", "on_sigterm", "status"]
 
 F = TypeVar("F", bound=Callable[[], object])
 _guard = Guard(Use())
@@ -72,6 +76,25 @@ def hold() -> ContextManager[None]:
     return _guard.use.hold()
 
 
+def missed(show: bool = False) -> List[Dict[str, Any]]:
+    """What cells did while nobody was there: [{code, cell_id, status, execution_count, finished, outputs, dropped}].
+
+    `show`: their outputs appear below, in order; after that they count as seen. [] where there is no keeper.
+    """
+    request: Dict[str, Any] = {"do": "missed"}
+    if show:
+        request["parent"] = _this_cell()
+    answer = ask_keeper(_guard.keeper, request) if _guard.keeper else None
+    return list((answer or {}).get("cells", []))
+
+
+def _this_cell() -> str:
+    """The header of the request that runs, as the front end wrote it."""
+    ipython: Any = sys.modules["IPython"]
+    kernel = ipython.get_ipython().kernel
+    return str(json.dumps(kernel.get_parent("shell")["header"], default=str))
+
+
 def take_gpus(uuids: List[str]) -> bool:
     """For the keeper, before the first user cell: CUDA sees exactly these GPUs.
 
@@ -84,14 +107,17 @@ def take_gpus(uuids: List[str]) -> bool:
 
 
 def magic(line: str) -> None:
-    """%gpu [status | guard on | guard off]"""
+    """%gpu [status | missed | guard on | guard off]"""
     words = line.split() or ["status"]
     if words == ["status"]:
         print("\n".join(f"{name:13} {_shown(value)}" for name, value in status().items()))
+    elif words == ["missed"]:
+        if not missed(show=True):
+            print("Nothing was missed.")
     elif words in (["guard", "on"], ["guard", "off"]):
         print(_switch(words[1] == "on"))
     else:
-        print("usage: %gpu [status | guard on | guard off]")
+        print("usage: %gpu [status | missed | guard on | guard off]")
 
 
 def _shown(value: Any) -> str:

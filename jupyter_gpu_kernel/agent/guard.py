@@ -30,7 +30,7 @@ import sys
 import threading
 import time
 import traceback
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set
 
 from .signals import ENDED, Sender, classify, decide, sentence
 
@@ -87,6 +87,11 @@ class Use:
         with self.lock:
             return [parent for parent in self._cells.values() if parent is not None]
 
+    def running(self) -> Set[object]:
+        """A key for each running cell, silent ones included; no two cells ever have the same."""
+        with self.lock:
+            return set(self._cells)
+
     def now(self) -> bool:
         """In use, as far as is known without measuring."""
         with self.lock:
@@ -128,6 +133,7 @@ class Guard:
         self.count = 0
         self.last = ""
         self._story = story
+        self.keeper = os.path.join(os.path.dirname(story), "keeper") if story else ""  # its door
         self._times: Dict[str, float] = {}
         self._strays = 0
         self._asked = False
@@ -229,13 +235,18 @@ class Guard:
     def _end(self, run_hooks: bool) -> None:
         """Die of SIGTERM by its default action, as if there were no guard: status -15."""
         if run_hooks:
-            self._ask_main_thread()
-            self._done.wait(HOOK_SECONDS)
+            self.run_last_hooks()
         time.sleep(0.1)  # ZeroMQ's own thread sends what was said last
         # `signal.signal` is the main thread's alone, and that may be in a C call.
         self._libc.signal(int(signal.SIGTERM), None)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, TERM)
         os.kill(os.getpid(), signal.SIGTERM)
+
+    def run_last_hooks(self) -> None:
+        """The functions of a kernel that is about to end, on the main thread, for at most HOOK_SECONDS."""
+        if self.installed:
+            self._ask_main_thread()
+            self._done.wait(HOOK_SECONDS)
 
     def _ask_main_thread(self, interrupt: bool = False) -> None:
         """Let the main thread run the hooks; not a second time while it is at it."""

@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from ..wire.frames import FrameReader, Kind, json_frame
+from .asking import ask_keeper
 from .claim import survey
 from .gpus import allowed_gpus
 from .places import Root, agent_command
@@ -23,7 +23,6 @@ from .smi_csv import SmiError
 from .story import read_story
 
 KEEPER_START = 60.0
-ANSWER = 5.0
 
 
 class Refused(Exception):
@@ -153,23 +152,7 @@ class Office:
 
     def _ask(self, kernel_id: str, request: Dict[str, Any]) -> Optional[Dict[str, Any]]:
         """What the keeper answers; None if there is none."""
-        sock = self._connect(kernel_id)
-        if sock is None:
-            return None
-        with sock:
-            sock.settimeout(ANSWER)
-            try:
-                sock.sendall(json_frame(Kind.REQUEST, request, number=1).encode())
-                reader = FrameReader(greeting=False)
-                while True:
-                    data = sock.recv(65536)
-                    if not data:
-                        return None
-                    for frame in reader.feed(data):
-                        if frame.kind is Kind.REPLY:
-                            return frame.json()
-            except OSError:
-                return None
+        return ask_keeper(str(self.root.kernel(kernel_id) / "keeper"), request)
 
     def _last_words(self, kernel_id: str) -> str:
         story = read_story(self.root.story(kernel_id))

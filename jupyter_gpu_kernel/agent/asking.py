@@ -1,0 +1,29 @@
+"""One question to a keeper through its door: for attach, and for the kernel's own `%gpu missed`."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any, Dict, Optional
+
+from ..wire.frames import FrameReader, Kind, json_frame
+
+ANSWER = 5.0
+
+
+def ask_keeper(door: str, request: Dict[str, Any], timeout: float = ANSWER) -> Optional[Dict[str, Any]]:
+    """What the keeper behind this socket answers; None if nobody does within `timeout` seconds."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.settimeout(timeout)
+        try:
+            sock.connect(door)
+            sock.sendall(json_frame(Kind.REQUEST, request, number=1).encode())
+            reader = FrameReader(greeting=False)
+            while True:
+                data = sock.recv(65536)
+                if not data:
+                    return None
+                for frame in reader.feed(data):
+                    if frame.kind is Kind.REPLY:
+                        return frame.json()
+        except OSError:
+            return None

@@ -1,0 +1,100 @@
+"""Leaving and coming back: the same notebook finds its kernel, hears what happened, and sees what it missed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from streams import Front, LoopThread, Node, until, wait_for
+
+from jupyter_gpu_kernel.hub.kernels import RemoteKernel
+from jupyter_gpu_kernel.hub.link import Clocks, Link
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Node]:
+    with Node() as node:
+        yield node
+
+
+@pytest.fixture(scope="module")
+def loop(node: Node) -> Iterator[LoopThread]:
+    with LoopThread() as loop:
+        yield loop
+
+
+@pytest.fixture(scope="module")
+def link(node: Node, loop: LoopThread) -> Link:
+    return loop.link(node, Clocks(retry=0.02))
+
+
+def start(loop: LoopThread, link: Link, notebook: str, name: str = "gpu2", key: str = "key") -> RemoteKernel:
+    remote = loop.kernel(link, key=key, notebook=notebook, name=name)
+    until(remote, "idle", "busy")
+    return remote
+
+
+def detached(loop: LoopThread, link: Link, kernel_id: str) -> None:
+    def gone() -> bool:
+        states = loop.run(link.request("list"))["kernels"]
+        return any(state["id"] == kernel_id and not state["attached"] for state in states)
+
+    wait_for(gone, "the keeper to notice that nobody is attached")
+
+
+def test_the_same_notebook_returns_to_its_kernel_and_is_told_what_happened(
+    loop: LoopThread, link: Link, node: Node
+) -> None:
+    first = start(loop, link, "/home/me/a.ipynb")
+    with Front(first.edge.connection) as front:
+        front.run("treasure = 42")
+        request = front.client.execute("import time\nfor i in range(20): print(i); time.sleep(0.05)\n'done'")
+        front.until_text(request, "3")
+    loop.call(first.close)  # the server is gone, the cell runs on
+    detached(loop, link, first.kernel_id)
+
+    again = start(loop, link, "/home/me/a.ipynb", key="another key")
+    assert again.kernel_id == first.kernel_id
+    with Front(again.edge.connection) as front:
+        cell = front.run("treasure")
+        greeting = str(cell.outputs)
+        assert f"Back on kernel {first.kernel_id}" in greeting and "42" in greeting
+        assert "'Back on" not in str(front.run("1").outputs), "said once"
+        wait_for(
+            lambda: (
+                "still"
+                not in str(
+                    front.run(
+                        "gpu_kernel = __import__('gpu_kernel'); [c['status'] for c in gpu_kernel.missed()]"
+                    ).outputs
+                )
+                and "ok" in str(front.run("[c['status'] for c in gpu_kernel.missed()]").outputs)
+            ),
+            "the cell to end",
+        )
+        shown = front.run("%gpu missed")
+        numbers = [int(word) for word in shown.text.split() if word.isdigit()]
+        assert numbers[-17:] == list(range(3, 20)) or numbers[-16:] == list(range(4, 20)), shown.text
+        assert "'done'" in str(shown.outputs)
+        assert "Nothing was missed" in front.run("%gpu missed").text
+    assert "back in /home/me/a.ipynb" in node.story(first.kernel_id)
+
+
+@pytest.mark.parametrize(
+    ("notebook", "name"), [("/home/me/b.ipynb", "gpu2"), ("/home/me/a.ipynb", "other"), ("", "gpu2")]
+)
+def test_others_get_a_kernel_of_their_own(loop: LoopThread, link: Link, notebook: str, name: str) -> None:
+    first = start(loop, link, "/home/me/a.ipynb" if notebook else "")
+    loop.call(first.close)
+    detached(loop, link, first.kernel_id)
+    second = start(loop, link, notebook, name)
+    assert second.kernel_id != first.kernel_id
+
+
+def test_a_kernel_that_somebody_has_is_not_taken_over(loop: LoopThread, link: Link) -> None:
+    first = start(loop, link, "/home/me/c.ipynb")
+    second = start(loop, link, "/home/me/c.ipynb")
+    assert second.kernel_id != first.kernel_id
