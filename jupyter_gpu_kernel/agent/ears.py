@@ -19,6 +19,7 @@ class Ears:
     """Listens from now on. `on_child()` when a child may have ended; the rest goes to the story."""
 
     def __init__(self, loop: Loop, path: Path, story: Story, on_child: Callable[[], None]) -> None:
+        self.term: Dict[str, Any] = {}  # what the story has of the last SIGTERM
         self._story = story
         self._on_child = on_child
         self._listen_to_signals(loop)
@@ -44,7 +45,16 @@ class Ears:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         sock.bind(str(path))
         sock.setblocking(False)
-        loop.watch(sock.fileno(), lambda _: self._guard_says(sock.recv(65536)))
+        self._guard = sock
+        loop.watch(sock.fileno(), lambda _: self.hear_guard())
+
+    def hear_guard(self) -> None:
+        """Takes all that the guard has said so far; the kernel may have ended right after."""
+        while True:
+            try:
+                self._guard_says(self._guard.recv(65536))
+            except (BlockingIOError, InterruptedError):
+                return
 
     def _guard_says(self, datagram: bytes) -> None:
         try:
@@ -56,4 +66,5 @@ class Ears:
             text = f"SIGTERM from {sender}: {event['action']}"
         except (ValueError, KeyError, TypeError):
             return  # any process of this user can write here
-        self._story.tell("sigterm", text, **{key: event[key] for key in _KEPT if key in event})
+        kept = {key: event[key] for key in _KEPT if key in event}
+        self.term = self._story.tell("sigterm", text, **kept)

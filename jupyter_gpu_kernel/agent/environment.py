@@ -19,6 +19,7 @@ def kernel_environment(settings: Dict[str, Any], folder: Path, gpus: Dict[str, s
     env.update(gpus)
     env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     env["JUPYTER_GPU_KERNEL_ID"] = str(settings["id"])
+    env["JUPYTER_GPU_KERNEL_ROOT"] = str(folder.parent.parent)  # tells whose a leftover process was
     env["JUPYTER_GPU_KERNEL_STORY"] = str(folder / "story")
     env["JUPYTER_GPU_KERNEL_SIGTERM"] = str(settings.get("sigterm", "survive"))
     if "guard_linger" in settings:

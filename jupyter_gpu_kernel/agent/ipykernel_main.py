@@ -11,10 +11,12 @@ reading:
     JUPYTER_GPU_KERNEL_LINGER     seconds a kernel counts as in use after its user was last active
     JUPYTER_GPU_KERNEL_STORY      path of the datagram socket that events go to
     JUPYTER_GPU_KERNEL_READY_FD   where b"1" is written when the kernel can be spoken to
+    JUPYTER_GPU_KERNEL_KEEPER_FD  a pipe that ends with the keeper; the kernel then ends after its cell
 """
 
 from __future__ import annotations
 
+import faulthandler
 import functools
 import importlib
 import importlib.util
@@ -25,7 +27,7 @@ import sys
 import types
 from typing import Any, List, Tuple
 
-from . import gpu_kernel
+from . import gpu_kernel, orphan
 from .guard import LINGER, TERM, Guard, Use
 
 PORT = "the kernel listens on a port of 127.0.0.1 for the output of forked children"
@@ -34,7 +36,12 @@ _OURS = __name__.partition(".")[0] if "." in __name__ else str(__package__).part
 
 def main(argv: List[str]) -> None:
     """Run the kernel until it ends. `argv` is what ipykernel_launcher would get after its name."""
+    crashes = crashes_to_stderr()
+    story = os.environ.get("JUPYTER_GPU_KERNEL_STORY", "")
     guard = guard_from_environment()
+    keeper = os.environ.pop("JUPYTER_GPU_KERNEL_KEEPER_FD", "")
+    if keeper:
+        orphan.watch(int(keeper), guard, story)
     ready = os.environ.pop("JUPYTER_GPU_KERNEL_READY_FD", "")
     leave_no_trace(argv)
     gpu_kernel.bind(guard)
@@ -42,6 +49,7 @@ def main(argv: List[str]) -> None:
     kernelapp.IOPubThread = private_iopub(kernelapp.IOPubThread)
     app = app_class(kernelapp.IPKernelApp, guard).instance()
     app.initialize(argv)
+    faulthandler.enable(crashes)  # ipykernel may have redirected it to where nobody reads any more
     if app.shell is not None:
         app.shell.register_magic_function(gpu_kernel.magic, "line", "gpu")
     if app.kernel is not None:
@@ -50,6 +58,13 @@ def main(argv: List[str]) -> None:
         os.write(int(ready), b"1")
         os.close(int(ready))
     app.start()
+
+
+def crashes_to_stderr() -> Any:
+    """Where faulthandler writes: the process's first stderr, a file, whatever is captured later."""
+    file = os.fdopen(os.dup(2), "w")
+    faulthandler.enable(file)
+    return file
 
 
 def guard_from_environment() -> Guard:

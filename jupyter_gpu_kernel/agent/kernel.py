@@ -45,6 +45,7 @@ class Kernel:
         self._on_message = on_message
         self._key = uuid.uuid4().hex.encode()
         self._process: Optional[subprocess.Popen[bytes]] = None
+        self._lifeline = -1  # the kernel has the other end, and so learns of our death
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         self._sockets: Dict[Channel, zmq.Socket[bytes]] = {}
 
@@ -61,7 +62,10 @@ class Kernel:
         it cannot be."""
         self._write_connection_file()
         read_fd, write_fd = os.pipe()
-        env = dict(env, JUPYTER_GPU_KERNEL_READY_FD=str(write_fd))
+        keeper_fd, self._lifeline = os.pipe()
+        env = dict(
+            env, JUPYTER_GPU_KERNEL_READY_FD=str(write_fd), JUPYTER_GPU_KERNEL_KEEPER_FD=str(keeper_fd)
+        )
         env.pop("JPY_PARENT_PID", None)
         command = [*agent_command(python), "ipykernel", "-f", str(self.folder / "connection.json")]
         command.append("--HistoryManager.hist_file=:memory:")
@@ -69,13 +73,15 @@ class Kernel:
         try:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=cwd, env=env,
-                pass_fds=[write_fd], start_new_session=True,
+                pass_fds=[write_fd, keeper_fd], start_new_session=True,
             )  # fmt: skip
         except BaseException:
             os.close(read_fd)
+            os.close(self._lifeline)
             raise
         finally:
             os.close(write_fd)
+            os.close(keeper_fd)
             os.close(log)
         self.pid = self._process.pid
         self._loop.watch(read_fd, lambda _: self._ready(read_fd, on_ready))
@@ -123,6 +129,8 @@ class Kernel:
             self._unlink(_PORTS[channel])
         self._unlink(_HEARTBEAT_PORT)
         self._sockets.clear()
+        if self._process is not None:
+            os.close(self._lifeline)
         self._process = None
         self.pid = 0
 

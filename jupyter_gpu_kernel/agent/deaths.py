@@ -1,0 +1,288 @@
+"""Why a kernel ended, in words: from facts to cause, evidence and remedy. Pure: it reads and asks nothing.
+
+The order of the questions is what matters here: what is certain comes first, what is likely says so. Must not
+know how the facts are come by; that is witness.py.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
+
+from .signals import ENDED, REPEAT_ENDS, Sender
+
+SHORT = 0.10
+"""Share of a node's memory below which earlyoom starts to end processes."""
+CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
+LESS_MEMORY = "Use less: smaller batches, fewer DataLoader workers, fewer copies of large data."
+NEW_KERNEL = "Its variables are gone: restart, and go on from your last checkpoint."
+FRAMES = 4
+_CELL = re.compile(r"/ipykernel_\d+/|^<ipython-input")
+_BELOW_CELLS = re.compile(r"/IPython/core/|/ipykernel/")
+
+
+class Facts(NamedTuple):
+    """What is known at a kernel's end. Shares from 0 to 1; "" and None are "not known"."""
+
+    returncode: int
+    asked: str = ""  # "restart", "shutdown": by its user
+    why: str = ""  # what was said when asked
+    sent: int = 0  # the signal that its front end sent last
+    guard: bool = True  # whether SIGTERM was caught
+    term: Mapping[str, Any] = {}  # what the guard told about the last SIGTERM, if that was a moment ago
+    cgroup_kills: int = 0  # by the OOM killer, since the start
+    node_kills: int = 0
+    limit_mib: Optional[int] = None
+    available: Optional[float] = None  # the least share of the node's memory that was available of late
+    memory_daemon: str = ""  # its name, if one runs here
+    trace: str = ""  # what faulthandler, or the process, wrote last
+    full: Sequence[str] = ()  # "/home/alice: Disk quota exceeded"
+    gpu: str = ""  # what is wrong with one of its GPUs
+    job: str = ""  # "Slurm job 17"
+
+
+class Death(NamedTuple):
+    """What a user reads. No part ends with a full stop but the remedy."""
+
+    cause: str
+    evidence: str = ""
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.cause} ({self.evidence})" if self.evidence else self.cause
+        return f"{text}. {self.remedy}" if self.remedy else text
+
+
+def explain(facts: Facts) -> Death:
+    """The death that fits these facts."""
+    if facts.asked:
+        return Death("it was restarted" if facts.asked == "restart" else "it was shut down", facts.why)
+    if facts.sent and facts.returncode == -facts.sent:
+        return Death(f"its front end ended it with {_name(facts.sent)}")
+    if facts.returncode == -signal.SIGKILL:
+        return _with_troubles(facts, _killed(facts))
+    if facts.returncode == -signal.SIGTERM:
+        return _terminated(facts)
+    if -facts.returncode in CRASHES:
+        return _with_troubles(facts, _crashed(facts))
+    if facts.returncode == 0:
+        return Death(
+            "it exited by itself: exit() or quit() in a cell, or a library's",
+            "status 0, and nobody had asked",
+            "Restart to go on; leave exit() out of cells.",
+        )
+    return _with_troubles(facts, _exited(facts))
+
+
+def _killed(facts: Facts) -> Death:
+    """SIGKILL leaves no note: the circumstances have to say who it was."""
+    for suspect in (_oom, _memory_daemon, _after_sigterm, _low_memory, _job):
+        death = suspect(facts)
+        if death is not None:
+            return death
+    return Death(
+        "it was killed (SIGKILL) by somebody unknown: a person, a reaper of the site, or a service",
+        "no sign of the OOM killer, and memory was not short",
+        "The administrators may know. " + NEW_KERNEL,
+    )
+
+
+def _oom(facts: Facts) -> Optional[Death]:
+    if facts.cgroup_kills and facts.limit_mib is not None:
+        return Death(
+            f"out of memory: it reached the limit of {_size(facts.limit_mib)}, and the system killed it",
+            "the oom_kill counter of its cgroup rose",
+            "Ask for more memory (in a job: --mem). " + LESS_MEMORY,
+        )
+    if facts.cgroup_kills or facts.node_kills:
+        sure = "" if facts.cgroup_kills else "probably "
+        return Death(
+            f"{sure}out of memory: the node had none left, and the system killed it",
+            f"the oom_kill counter of its {'cgroup' if facts.cgroup_kills else 'node'} rose",
+            LESS_MEMORY,
+        )
+    return None
+
+
+def _memory_daemon(facts: Facts) -> Optional[Death]:
+    told = facts.term.get("kind") == "memory"
+    if told or (facts.memory_daemon and facts.available is not None and facts.available <= SHORT):
+        name = str(facts.term.get("command")) if told else facts.memory_daemon
+        return Death(
+            f"{'' if told else 'probably '}{name} killed it: the node's memory was short",
+            f"its SIGTERM came before, {_clock(facts)}" if told else f"{_share(facts)}, and {name} runs here",
+            LESS_MEMORY,
+        )
+    return None
+
+
+def _after_sigterm(facts: Facts) -> Optional[Death]:
+    kind = facts.term.get("kind")
+    if kind is None:
+        return None
+    who = {"scheduler": "the scheduler", "container": "the container's runtime", "system": "systemd"}.get(
+        str(kind), str(_sender(facts.term))
+    )
+    end = (
+        f"the end of {facts.job}" if facts.job else "the end of the allocation, the session or their patience"
+    )
+    return Death(
+        f"it was killed (SIGKILL), probably by {who}: {end}",
+        f"SIGTERM from {_sender(facts.term)} came before, {_clock(facts)}",
+        "Ask for more time, or save from a function given to gpu_kernel.on_sigterm. " + NEW_KERNEL,
+    )
+
+
+def _low_memory(facts: Facts) -> Optional[Death]:
+    if facts.available is None or facts.available > SHORT / 2:
+        return None
+    return Death("it was killed (SIGKILL), probably for want of memory", _share(facts), LESS_MEMORY)
+
+
+def _job(facts: Facts) -> Optional[Death]:
+    if not facts.job:
+        return None
+    return Death(
+        f"it was killed (SIGKILL), probably with {facts.job}: cancelled, or its time or memory was used up",
+        "it ran in that job",
+        "The scheduler's own records say more (Slurm: sacct -j, scontrol show job). " + NEW_KERNEL,
+    )
+
+
+def _terminated(facts: Facts) -> Death:
+    term = facts.term
+    if not term or term.get("action") != ENDED:
+        why = "whose sender is unknown" if facts.guard else "whose sender is unknown, as the guard was off"
+        return Death(f"SIGTERM ended it, {why}", "", NEW_KERNEL)
+    sender, when = _sender(term), _clock(facts)
+    if term.get("kind") == "memory":
+        return Death(
+            f"{term.get('command')} ended it: the node's memory was short", f"SIGTERM {when}", LESS_MEMORY
+        )
+    if term.get("in_use"):
+        seconds = REPEAT_ENDS.get(str(term.get("kind")), 0.0)
+        return Death(f"a second SIGTERM from {sender} within {seconds:.0f} s ended it", when, NEW_KERNEL)
+    return Death(
+        f"SIGTERM from {sender} ended it while it was not in use",
+        when,
+        "A running cell, or “with gpu_kernel.hold():”, keeps a kernel in use. " + NEW_KERNEL,
+    )
+
+
+def _crashed(facts: Facts) -> Death:
+    number = -facts.returncode
+    what = {
+        int(signal.SIGSEGV): "it crashed in C code (segmentation fault)",
+        int(signal.SIGABRT): "a library ended it (abort)",
+        int(signal.SIGBUS): "it crashed at a memory access that could not be served (bus error)",
+    }.get(number, f"it crashed ({_name(number)})")
+    remedies = {
+        int(signal.SIGBUS): "A full /dev/shm or disk, or a file that shrank, does this.",
+        int(signal.SIGABRT): "The library's message is on the last lines of its output.",
+    }
+    default = "The innermost line shows which library: another version of it, or of its CUDA build, may help."
+    return Death(what, crash_site(facts.trace), remedies.get(number, default) + " " + NEW_KERNEL)
+
+
+def _exited(facts: Facts) -> Death:
+    if facts.returncode < 0:
+        return Death(f"it was ended by {_name(-facts.returncode)}", "", NEW_KERNEL)
+    traced = facts.trace.rpartition("Traceback (most recent call last):\n")
+    last = traced[2].strip().rpartition("\n")[2][:300] if traced[1] else ""
+    return Death(
+        f"it exited with status {facts.returncode}",
+        last,
+        "Code in a cell, or a library, called os._exit or failed while ending.",
+    )
+
+
+def _with_troubles(facts: Facts, death: Death) -> Death:
+    """What else is wrong on the node right now, and may well be why."""
+    troubles = [*(f"no room: {place}" for place in facts.full), *([facts.gpu] if facts.gpu else [])]
+    if not troubles:
+        return death
+    evidence = "; ".join([part for part in [death.evidence, *troubles] if part])
+    remedy = "Make room there first. " if facts.full else "Tell the administrators about the GPU. "
+    return death._replace(evidence=evidence, remedy=remedy + death.remedy)
+
+
+def crash_site(trace: str) -> str:
+    """faulthandler's account in one line: the fault, and the innermost frames of the thread it hit."""
+    fault = trace.rfind("Fatal Python error: ")
+    if fault < 0:
+        return ""
+    lines = trace[fault:].splitlines()
+    current = next((n for n, line in enumerate(lines) if line.startswith("Current thread")), 0)
+    frames = []
+    for line in lines[current + 1 :]:
+        found = re.match(r'  File "(.*)", line (\d+) in (.*)', line)
+        if found and not _BELOW_CELLS.search(found[1]):
+            place = "the cell" if _CELL.search(found[1]) else found[1]
+            frames.append(f"{found[3]} ({place}, line {found[2]})")
+        elif frames:
+            break
+    return " ← ".join([lines[0][len("Fatal Python error: ") :], *frames[:FRAMES]])
+
+
+# ------------------------------------------------------------------------------------------ keepers' deaths
+
+
+class KeeperFacts(NamedTuple):
+    """What is known of a keeper that is gone without a word. `start`, `last`: entries of its story."""
+
+    start: Mapping[str, Any]
+    last: Mapping[str, Any]
+    boot: str  # the boot id of now
+    booted: str = ""  # when that was, as the user reads it
+    lingers: bool = False  # whether the user's processes outlive his sessions
+    kills_sessions: Optional[bool] = None  # logind's KillUserProcesses, where it says
+
+
+def explain_keeper(facts: KeeperFacts) -> Death:
+    """Why the keeper, and with it its kernel, is gone."""
+    before = facts.start.get("boot")
+    if before and facts.boot and before != facts.boot:
+        return Death(
+            f"the node was rebooted {facts.booted}".strip(), "its boot id is another one", NEW_KERNEL
+        )
+    session = re.search(r"session-\w+\.scope", str(facts.start.get("cgroup", "")))
+    termed = facts.last.get("event") == "signal" and "SIGTERM" in str(facts.last.get("text"))
+    killing = facts.kills_sessions or (facts.kills_sessions is None and termed)
+    if session and not facts.lingers and killing:
+        return Death(
+            "the end of the SSH session it was started from killed it, probably",
+            f"it ran in {session[0]}, and this node ends what a logout leaves (KillUserProcesses)",
+            "Run once on the node: loginctl enable-linger. Or ask the administrators, or start it in a job.",
+        )
+    job = facts.start.get("job")
+    end = f" with {job}" if job else ""
+    return Death(f"its keeper was killed{end}", "it left no word", NEW_KERNEL)
+
+
+# ------------------------------------------------------------------------------------------ words
+
+
+def _sender(term: Mapping[str, Any]) -> Sender:
+    known: Dict[str, Any] = {name: term[name] for name in Sender._fields if term.get(name) is not None}
+    return Sender(**dict({"kind": "unknown"}, **known))
+
+
+def _clock(facts: Facts) -> str:
+    return "at %s" % facts.term.get("clock", "?")
+
+
+def _share(facts: Facts) -> str:
+    assert facts.available is not None
+    return f"only {facts.available:.0%} of the node's memory was available"
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _size(mib: int) -> str:
+    return f"{mib / 1024:.1f} GiB" if mib >= 1024 else f"{mib} MiB"

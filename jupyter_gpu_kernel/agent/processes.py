@@ -1,0 +1,134 @@
+"""The user's own processes on this node, by the kernel they belong to; and how to end them without ever hitting
+another one.
+
+A kernel's descendants inherit JUPYTER_GPU_KERNEL_ID, however far they move away (setsid, nohup, double forks).
+Only own ones are looked at, and a process is known by pid and start time together. This file must not know
+keepers and kernels; it reads /proc.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any, Dict, List, NamedTuple, Set
+
+TAG = "JUPYTER_GPU_KERNEL_ID"
+ROOT = "JUPYTER_GPU_KERNEL_ROOT"
+GRACE = 2.0
+"""Seconds between SIGTERM and SIGKILL."""
+
+
+class Process(NamedTuple):
+    """`start`: in clock ticks since boot; `kernel`, `root`: what its environment says it belongs to."""
+
+    pid: int
+    start: int
+    command: str
+    kernel: str
+    root: str
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs (a zombie does not)."""
+        return _start(self.pid) == self.start
+
+    def send(self, number: int) -> None:
+        """Signals exactly this process; nothing, if it is gone."""
+        try:
+            handle = _handle(self.pid)
+            try:
+                if not self.alive:
+                    return
+                if handle >= 0:
+                    signal.pidfd_send_signal(handle, number)  # type: ignore[attr-defined,unused-ignore]
+                else:
+                    os.kill(self.pid, number)
+            finally:
+                if handle >= 0:
+                    os.close(handle)
+        except (ProcessLookupError, PermissionError):  # just gone; or it has become somebody else
+            return
+
+
+def tagged(kernel: str = "") -> List[Process]:
+    """Our own processes, but this one, that belong to this kernel; without a name: to any."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        pid = int(name)
+        tags = {} if pid == os.getpid() else _tags(pid)
+        start = _start(pid) if tags.get(TAG) else 0
+        if start and (not kernel or tags[TAG] == kernel):
+            found.append(Process(pid, start, _command(pid), tags[TAG], tags.get(ROOT, "")))
+    return found
+
+
+def end_all(processes: List[Process]) -> None:
+    """SIGTERM, a moment, SIGKILL. Blocks until they are gone, at most a little more than GRACE seconds."""
+    for process in processes:
+        process.send(signal.SIGTERM)
+    deadline = time.monotonic() + GRACE
+    while any(process.alive for process in processes) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    for process in processes:
+        process.send(signal.SIGKILL)
+
+
+def open_gpus(pid: int, devices: str = "/dev/nvidia") -> Set[int]:
+    """The numbers of the GPUs that this own process has open."""
+    numbers = set()
+    folder = f"/proc/{pid}/fd"
+    try:
+        links = [os.readlink(f"{folder}/{name}") for name in os.listdir(folder)]
+    except OSError:  # it ended meanwhile
+        return set()
+    for link in links:
+        if link.startswith(devices) and link[len(devices) :].isdigit():
+            numbers.add(int(link[len(devices) :]))
+    return numbers
+
+
+def _handle(pid: int) -> int:
+    """A descriptor that is this process and no later one of its number; -1 where there is no such thing."""
+    opener: Any = getattr(os, "pidfd_open", None)
+    if opener is None or not hasattr(signal, "pidfd_send_signal"):
+        return -1
+    try:
+        return int(opener(pid))
+    except ProcessLookupError:
+        raise
+    except OSError:  # an old Linux under a new Python
+        return -1
+
+
+def _tags(pid: int) -> Dict[str, str]:
+    """The two names in its environment; {} if it is not ours, or gone."""
+    try:
+        if os.stat(f"/proc/{pid}").st_uid != os.geteuid():
+            return {}
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            pairs = file.read().split(b"\0")
+    except OSError:
+        return {}
+    names = (TAG.encode() + b"=", ROOT.encode() + b"=")
+    said = [pair.decode("utf-8", "replace").partition("=") for pair in pairs if pair.startswith(names)]
+    return {name: value for name, _, value in said}
+
+
+def _start(pid: int) -> int:
+    """When it began; 0 if it is gone, or a zombie."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return 0 if fields[0] in "ZX" else int(fields[19])
+
+
+def _command(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read().replace(b"\0", b" ").decode("utf-8", "replace").strip()
+    except OSError:
+        return ""
+    return "".join(one if one.isprintable() else "?" for one in words)[:200]

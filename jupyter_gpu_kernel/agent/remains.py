@@ -1,0 +1,45 @@
+"""What an ended kernel started and left behind, also by setsid or nohup: asked to end, then made to.
+
+It knows the keeper's loop and processes; not why the kernel ended.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import List
+
+from .loop import Loop
+from .processes import GRACE, Process, tagged
+
+
+class Remains:
+    """`end` after every end of the kernel's process; `kill` when nothing of the kernel may stay."""
+
+    def __init__(self, loop: Loop, kernel_id: str) -> None:
+        self._loop = loop
+        self._id = kernel_id
+        self._left: List[Process] = []
+
+    @property
+    def alive(self) -> bool:
+        """Whether some of it still runs."""
+        self._left = [process for process in self._left if process.alive]
+        return bool(self._left)
+
+    def end(self) -> List[Process]:
+        """SIGTERM now, SIGKILL after a moment; what a restarted kernel starts meanwhile is not touched."""
+        found = tagged(self._id)
+        _send(found, signal.SIGTERM)
+        if found:
+            self._left += found
+            self._loop.later(GRACE, lambda: _send(found, signal.SIGKILL))
+        return found
+
+    def kill(self) -> None:
+        """SIGKILL for whatever there is."""
+        _send(tagged(self._id), signal.SIGKILL)
+
+
+def _send(processes: List[Process], number: int) -> None:
+    for process in processes:
+        process.send(number)

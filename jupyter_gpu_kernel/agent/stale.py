@@ -1,0 +1,160 @@
+"""What kernels leave behind when nobody could clean up: folders without a keeper, and processes of kernels that
+no longer exist. Only the user's own; the office asks.
+
+A folder is stale when nobody holds its lock and nobody listens at its door: a keeper that is just starting holds
+the lock from before its folder has anything in it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import pwd
+import re
+import shutil
+import socket
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+from .deaths import KeeperFacts, explain_keeper
+from .places import Root
+from .processes import Process, end_all, open_gpus, tagged
+from .story import Story, read_story
+from .witness import boot_id
+
+YOUNG = 60.0
+"""Seconds for which a folder without a lock is left alone."""
+_LOGIND = ("/usr/lib/systemd", "/run/systemd", "/etc/systemd")
+
+
+def has_keeper(folder: Path) -> bool:
+    """Whether a keeper listens in this kernel's folder, however busy it is."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as sock:
+        return sock.connect_ex(str(folder / "keeper")) not in (
+            errno.ENOENT,
+            errno.ECONNREFUSED,
+            errno.ENOTDIR,
+        )
+
+
+def clean(root: Root, kernel_id: str) -> bool:
+    """Removes the kernel's folder if it is stale, and tells the story why. Whether it did."""
+    folder = root.kernel(kernel_id)
+    if not folder.is_dir() or has_keeper(folder) or tagged(kernel_id):
+        return False
+    lock = _take(folder)
+    if lock is None:
+        return False
+    try:
+        if has_keeper(folder):
+            return False
+        _tell(root, kernel_id)
+        shutil.rmtree(str(folder), ignore_errors=True)
+        return True
+    finally:
+        os.close(lock)
+
+
+def _take(folder: Path) -> Optional[int]:
+    """The lock of the folder, or of an old one without a lock a stand-in for it; None: somebody has it."""
+    try:
+        lock = os.open(str(folder / "lock"), os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        if time.time() - folder.stat().st_mtime < YOUNG:
+            return None
+        return os.open(str(folder), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        return None
+    return lock
+
+
+def _tell(root: Root, kernel_id: str) -> None:
+    """The end of the story, if it has none."""
+    story = read_story(root.story(kernel_id))
+    last = story[-1] if story else {}
+    if last.get("event") == "end":
+        return
+    starts = [entry for entry in story if entry.get("event") == "start"]
+    death = explain_keeper(
+        KeeperFacts(
+            starts[-1] if starts else {},
+            last,
+            boot_id(),
+            _booted(),
+            Path("/var/lib/systemd/linger", _user()).exists(),
+            kills_sessions(),
+        )
+    )
+    Story(root.story(kernel_id)).tell("end", f"the kernel ended: {death}", **death._asdict())
+
+
+def leftovers() -> List[Dict[str, Any]]:
+    """Own processes of kernels that no longer exist: [{pid, start, command, kernel, gpus [number]}]."""
+    return [_shown(process) for process in _orphans()]
+
+
+def end_leftovers(wanted: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    """Ends those of `wanted` that still are leftovers; returns them. Blocks for a moment."""
+    names = {(int(one["pid"]), int(one["start"])) for one in wanted}
+    found = [process for process in _orphans() if (process.pid, process.start) in names]
+    shown = [_shown(process) for process in found]
+    end_all(found)
+    return shown
+
+
+def _orphans() -> List[Process]:
+    """Only those that say where their keeper's folder was: of others it cannot be known whether one lives."""
+    lives: Dict[Any, bool] = {}
+    found = []
+    for process in tagged():
+        place = (process.root, process.kernel)
+        if process.root and place not in lives:
+            lives[place] = has_keeper(Path(process.root) / "k" / process.kernel)
+        if not lives.get(place, True):
+            found.append(process)
+    return found
+
+
+def _shown(process: Process) -> Dict[str, Any]:
+    gpus = sorted(open_gpus(process.pid))
+    known = {"pid": process.pid, "start": process.start, "command": process.command}
+    return dict(known, kernel=process.kernel, gpus=gpus)
+
+
+def on_gpu(row: Dict[str, Any], leftovers: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    """Those of the leftovers that are on this GPU, by nvidia-smi's list or by what they have open."""
+    pids = {process.get("pid") for process in row["processes"]}
+    return [one for one in leftovers if one["pid"] in pids or row["index"] in one["gpus"]]
+
+
+def kills_sessions(folders: Any = _LOGIND) -> Optional[bool]:
+    """logind's KillUserProcesses, the last word of its configuration; None where that says nothing."""
+    value = None
+    for folder in folders:
+        for file in [Path(folder, "logind.conf"), *sorted(Path(folder, "logind.conf.d").glob("*.conf"))]:
+            try:
+                said = re.findall(r"^\s*KillUserProcesses\s*=\s*(\w+)", file.read_text(), re.MULTILINE)
+            except OSError:
+                continue
+            value = said[-1].lower() in ("yes", "true", "1", "on") if said else value
+    return value
+
+
+def _booted() -> str:
+    try:
+        found = re.search(r"^btime (\d+)$", Path("/proc/stat").read_text(), re.MULTILINE)
+    except OSError:
+        return ""
+    return time.strftime("at %H:%M on %Y-%m-%d", time.localtime(int(found[1]))) if found else ""
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a uid without a name
+        return str(os.getuid())
