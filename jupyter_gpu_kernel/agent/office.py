@@ -13,12 +13,16 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from . import stale
 from .asking import ask_keeper
 from .claim import survey
 from .gpus import allowed_gpus
 from .places import Root, agent_command
+from .policy import PATH, PolicyError, read_policy
+from .processes import TAG
 from .smi_csv import SmiError
 from .story import read_story
 
@@ -36,13 +40,16 @@ class Refused(Exception):
 class Office:
     """`answer({"do": …})` → a JSON object; `open` → a connected socket."""
 
-    def __init__(self, root: Root) -> None:
+    def __init__(self, root: Root, policy: Path = PATH) -> None:
         self.root = root
+        self._policy = policy
         self._doings: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]] = {
             "list": self._list,
             "story": self._story,
             "stop": self._stop,
             "gpus": self._gpus,
+            "leftovers": lambda _: {"leftovers": stale.leftovers()},
+            "end_leftovers": lambda request: {"ended": stale.end_leftovers(request["leftovers"])},
         }
 
     def answer(self, request: Dict[str, Any]) -> Dict[str, Any]:
@@ -58,6 +65,8 @@ class Office:
         Found is one that the same notebook left, with the same kernelspec: then the id is that one's.
         """
         sock = self._connect(kernel_id)
+        if sock is None:
+            stale.clean(self.root, kernel_id)
         if sock is None and create is not None:
             left = self._left(create)
             if left:
@@ -97,6 +106,10 @@ class Office:
 
         The lock goes over to the keeper, which has it as long as it lives.
         """
+        try:
+            read_policy(self._policy).apply(settings)
+        except PolicyError as error:
+            raise Refused("policy", str(error)) from None
         kernel_id = str(settings["id"])
         path = self.root.make_kernel(kernel_id) / "lock"
         lock = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -107,6 +120,8 @@ class Office:
                 if sock is not None or time.monotonic() > deadline:
                     return sock
                 time.sleep(0.05)
+            if not (path.exists() and os.path.samestat(os.fstat(lock), path.stat())):
+                return self._create(settings)  # it was a stale folder, which somebody cleaned away just now
             try:
                 self._start_keeper(settings, lock)
             except BaseException:
@@ -126,7 +141,7 @@ class Office:
         try:
             done = subprocess.run(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                cwd=self._cwd(settings), timeout=KEEPER_START, pass_fds=[lock],
+                cwd=self._cwd(settings), timeout=KEEPER_START, pass_fds=[lock], env=_environment(),
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired) as error:
             raise Refused("keeper", f"the keeper cannot be started: {error}") from None
@@ -158,6 +173,8 @@ class Office:
         story = read_story(self.root.story(kernel_id))
         if not story:
             return f"there is no kernel {kernel_id} on this node"
+        if self.root.kernel(kernel_id).is_dir():  # not stale: something of the kernel still runs
+            return f"the keeper of kernel {kernel_id} was killed; the kernel ends after its running cell"
         last = story[-1]
         when = time.strftime("%H:%M:%S", time.localtime(last.get("time", 0)))
         return f"kernel {kernel_id} is gone; last heard at {when}: {last.get('text', '')}"
@@ -165,7 +182,8 @@ class Office:
     # -------------------------------------------------------------------------------------- answers
 
     def _list(self, _: Dict[str, Any]) -> Dict[str, Any]:
-        states = [self._ask(kernel_id, {"do": "status"}) for kernel_id in self.root.kernels()]
+        kernels = [kernel_id for kernel_id in self.root.kernels() if not stale.clean(self.root, kernel_id)]
+        states = [self._ask(kernel_id, {"do": "status"}) for kernel_id in kernels]
         return {"kernels": [state for state in states if state is not None]}
 
     def _story(self, request: Dict[str, Any]) -> Dict[str, Any]:
@@ -191,8 +209,9 @@ class Office:
             verdicts = survey(allowed_gpus(os.environ))
         except SmiError as error:
             raise Refused(error.code, str(error)) from None
-        node = socket.gethostname()
-        return {"gpus": [dict(verdict.to_json(), node=node) for verdict in verdicts]}
+        rows = [dict(verdict.to_json(), node=socket.gethostname()) for verdict in verdicts]
+        left = stale.leftovers()
+        return {"gpus": [dict(row, leftovers=stale.on_gpu(row, left)) for row in rows]}
 
 
 def _locked(fd: int) -> bool:
@@ -201,6 +220,11 @@ def _locked(fd: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _environment() -> Dict[str, str]:
+    """Ours; but a keeper never belongs to a kernel, even where somebody runs all this inside of one."""
+    return {name: value for name, value in os.environ.items() if name != TAG}
 
 
 def _agent(settings: Dict[str, Any]) -> List[str]:
