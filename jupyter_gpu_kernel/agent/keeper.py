@@ -20,16 +20,20 @@ from ..wire.messages import Channel, Lane, Message, MessageError, lane_of, word
 from .absence import Absence
 from .cells import Cells
 from .clocks import IdleClock, cuda_is_open, tree_cpu
+from .deaths import Death
 from .door import Door
 from .ears import Ears
 from .environment import kernel_environment
 from .gate import Gate
-from .kernel import Kernel, describe_end
+from .kernel import Kernel
 from .loop import Loop, Timer
 from .places import Root
+from .policy import Policy, read_policy
 from .questions import Questions
+from .remains import Remains
 from .story import Story
 from .taking import Taking
+from .witness import Witness
 
 NUDGE = 0.1
 REVEAL = 1.5
@@ -45,14 +49,17 @@ FAREWELL = 3.0
 class Keeper:
     """`run()` until the kernel is gone for good."""
 
-    def __init__(self, root: Root, settings: Dict[str, Any]) -> None:
-        self.settings = settings
+    def __init__(self, root: Root, settings: Dict[str, Any], policy: Optional[Policy] = None) -> None:
+        policy = policy or read_policy()
+        self.settings = settings = policy.apply(settings)
         self.id = str(settings["id"])
         self.state = "starting"
         self.since = time.time()
         self.loop = Loop()
         self.folder = root.make_kernel(self.id)
         self.story = Story(root.story(self.id))
+        if str(policy):
+            self.story.tell("policy", str(policy))
         self.kernel = Kernel(self.loop, self.folder, self._from_kernel)
         self.door = Door(self.loop, self.folder / "keeper", self._from_hub, self._asked)
         self.taking = Taking(self.loop, settings, root.path / "line", self._gpus_taken, self._gpus_waiting)
@@ -61,6 +68,9 @@ class Keeper:
         self.questions = Questions(self.kernel.send)
         self.absence = Absence(self._say)
         self.clock = IdleClock(settings)
+        self.witness = Witness(self.loop, self.folder / "stderr")
+        self.remains = Remains(self.loop, self.id)
+        self._death = Death("")
         self._up = False
         self._heard_iopub = self._heard_reply = False
         self._early: List[Message] = []  # what came before the kernel could hear
@@ -91,7 +101,8 @@ class Keeper:
         except OSError as error:
             self._tell_state("ended", cause=f"the kernel cannot be started: {error}")
             return self._leave()
-        self.story.tell("start", f"kernel process {self.kernel.pid} started", pid=self.kernel.pid)
+        pid = self.kernel.pid
+        self.story.tell("start", f"kernel process {pid} started", pid=pid, **self.witness.began(pid))
         self._tell_state("starting")
         self.taking.begin()
 
@@ -145,20 +156,30 @@ class Keeper:
         self._up = False
         asked, again = self._ending, self._start_again
         self._start_again = False
-        cause = asked or describe_end(returncode)
-        self.story.tell("end", f"the kernel ended: {cause}", returncode=returncode, asked=asked)
+        text = self._explain(returncode, asked)
         self._send_all(self.cells.end())
-        self.cells.fail_all(f"the kernel ended: {cause}")
-        self._give_up_waiting("DeadKernelError", f"the kernel ended: {cause}")
+        self.cells.fail_all(text)
+        self._give_up_waiting("DeadKernelError", text)
         if self._timer is not None:
             self._timer.cancel()
         if again:
             return self._start()
         self._fail_early()
-        self._tell_state("ended", returncode=returncode, cause=cause, asked=asked, stderr=stderr)
+        self._tell_state("ended", returncode=returncode, asked=asked, stderr=stderr)
         if asked == "shutdown":
             return self._leave()
         self._timer = self.loop.later(RESTART_WAIT, self._leave)  # unless somebody restarts it
+
+    def _explain(self, returncode: int, asked: str) -> str:
+        """Finds out why it ended, and ends what it left; the sentence for its cells and the story."""
+        self._ears.hear_guard()
+        left = self.remains.end()
+        self._death = self.witness.explain(returncode, asked, self._ears.term, self.taking.uuids)
+        text = f"the kernel ended: {self._death}"
+        self.story.tell("end", text, returncode=returncode, asked=asked, **self._death._asdict())
+        for process in left:
+            self.story.tell("leftover", f"ending what it left: {process.command} (pid {process.pid})")
+        return text
 
     def _leave(self) -> None:
         """All is over: the GPUs go back at once, the last words wait a moment for the hub."""
@@ -166,7 +187,8 @@ class Keeper:
         deadline = time.monotonic() + FAREWELL
 
         def wait() -> None:
-            if not self.door.connection.outbox.size or time.monotonic() > deadline:
+            owes = self.door.connection.outbox.size or self.remains.alive
+            if not owes or time.monotonic() > deadline:
                 self.loop.stop()
             else:
                 self.loop.later(0.02, wait)
@@ -177,6 +199,7 @@ class Keeper:
         self.taking.give_back()
         if self.kernel.pid:
             self.kernel.signal_group(signal.SIGKILL)
+        self.remains.kill()
         self.door.close()
         shutil.rmtree(str(self.folder), ignore_errors=True)
 
@@ -219,10 +242,9 @@ class Keeper:
                 self.questions.ask(Channel.CONTROL, "interrupt_request", {})
         elif do == "restart":
             self._restart()
-        elif do == "kill":
-            self.kernel.signal_group(signal.SIGKILL)
-        elif do == "signal":
-            self.kernel.signal_group(int(command["number"]))
+        elif do in ("kill", "signal"):
+            self.witness.sent = int(command.get("number", signal.SIGKILL))
+            self.kernel.signal_group(self.witness.sent)
         elif do == "stop":
             self._stop(str(command.get("why", "asked to")))
 
@@ -271,6 +293,7 @@ class Keeper:
 
     def _stop(self, why: str) -> None:
         self.story.tell("stop", f"stopped: {why}")
+        self.witness.why = why
         if self.state != "ended" and self._up:
             self.questions.ask(Channel.CONTROL, "shutdown_request", {"restart": False})
         self._shut_down(restart=False)
@@ -295,7 +318,7 @@ class Keeper:
 
     def _answer_for_the_dead(self, message: Message, msg_type: str) -> None:
         if msg_type == "execute_request":
-            self.cells.fail(message, "the kernel has ended; restart it")
+            self.cells.fail(message, f"the kernel has ended: {self._death}")
         elif msg_type == "shutdown_request":
             reply = {"status": "ok", "restart": bool(message.content().get("restart"))}
             self._say(Channel.CONTROL, message.client, "shutdown_reply", reply, message.parts[0])
@@ -387,8 +410,10 @@ class Keeper:
         self.door.send(Lane.ORDERED, word(event="state", **dict(self.status(), **more)))
 
     def status(self) -> Dict[str, Any]:
-        """What `ps` shows: {id, name, node, state, gpus, pid, notebook, attached, since}."""
+        """What `ps` shows: {id, name, node, state, gpus, pid, notebook, attached, since}, at the end its why."""
+        why = self._death._asdict() if self.state == "ended" else {}
         return {
+            **why,
             "id": self.id,
             "name": self.settings.get("name", ""),
             "node": socket.gethostname(),
