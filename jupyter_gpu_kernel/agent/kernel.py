@@ -206,14 +206,3 @@ class Kernel:
 def _names() -> List[Tuple[str, int]]:
     named = [(channel.name.lower(), port) for channel, port in _PORTS.items()]
     return [*named, ("hb", _HEARTBEAT_PORT)]
-
-
-def describe_end(returncode: int) -> str:
-    """Why a process with this return code ended, in words."""
-    if returncode >= 0:
-        return "it exited with status %d" % returncode
-    try:
-        name = signal.Signals(-returncode).name
-    except ValueError:
-        name = "signal %d" % -returncode
-    return "it was ended by %s" % name

@@ -61,7 +61,19 @@ def _who(row: dict[str, Any]) -> str:
     if lease:
         since = ago(lease.get("since"))
         users.append(f"{_text(lease.get('user'))}, leased" + (f" {since}" if since else ""))
+    users += [f"left over from kernel {_text(one.get('kernel'))}" for one in row.get("leftovers") or []]
     return ", ".join(dict.fromkeys(users))
+
+
+def leftovers(rows: Sequence[dict[str, Any]]) -> str:
+    """What `stop --leftovers` is about to end."""
+    heads = ("NODE", "PID", "KERNEL", "GPUS", "COMMAND")
+    return table(heads, [_leftover(row) for row in rows])
+
+
+def _leftover(row: dict[str, Any]) -> tuple[str, ...]:
+    gpus = ", ".join(map(str, row.get("gpus") or [])) or "-"
+    return (_text(row.get("node")), _text(row.get("pid")), _text(row.get("kernel")), gpus, _text(row.get("command")))
 
 
 def kernels(rows: Sequence[dict[str, Any]]) -> str:
@@ -80,8 +92,14 @@ def _kernel(row: dict[str, Any]) -> tuple[str, ...]:
         str(len(row.get("gpus") or [])),
         _text(row.get("pid")),
         "yes" if row.get("attached") else "no",
-        row.get("notebook") or "-",
+        _last_column(row),
     )
+
+
+def _last_column(row: dict[str, Any]) -> str:
+    """The notebook; of a kernel that ended the reason, too."""
+    notebook = row.get("notebook") or "-"
+    return f"{notebook}  (ended: {row['cause']})" if row.get("cause") else notebook
 
 
 def check(rows: Sequence[dict[str, Any]]) -> str:

@@ -133,13 +133,22 @@ class Stop(Verb):
     def declare(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("kernels", metavar="ID", nargs="*", help="as “ps” shows them")
         parser.add_argument("--all", action="store_true", help="all kernels on all nodes")
+        parser.add_argument(
+            "--leftovers",
+            action="store_true",
+            help="your processes of kernels that no longer exist; they may hold GPU memory",
+        )
         with_json(parser)
 
     def run(self) -> int:
-        if bool(self.words.kernels) == self.words.all:
-            sys.stderr.write("Give the IDs of kernels, as “jupyter gpu-kernel ps” shows them, or --all.\n")
+        if [bool(self.words.kernels), self.words.all, self.words.leftovers].count(True) != 1:
+            sys.stderr.write(
+                "Give the IDs of kernels, as “jupyter gpu-kernel ps” shows them, or --all, or --leftovers.\n"
+            )
             return 2
         specs = self.specs()
+        if self.words.leftovers:
+            return self._end_leftovers(specs)
         kernels, errors = self._which(specs)
         stopped = []
         for kernel in kernels:
@@ -156,6 +165,23 @@ class Stop(Verb):
             print(f"Stopped: {', '.join(stopped) or 'none'}")
         for one in errors:
             complain(one)
+        return 1 if errors else 0
+
+    def _end_leftovers(self, specs: list[dict[str, Any]]) -> int:
+        """Says what they are, then ends these and no others."""
+        rows = self.ask_hub("leftovers", lines=not self.words.json, specs=specs) if specs else []
+        found = [row for row in rows if "error" not in row]
+        if found and not self.words.json:
+            print(show.leftovers(found))
+        ended = self.ask_hub("end_leftovers", specs=specs, leftovers=found) if found else []
+        errors = {str(row["error"]): GpuKernelError.from_json(row["error"]) for row in rows + ended if "error" in row}
+        ended = [row for row in ended if "error" not in row]
+        if self.words.json:
+            print_json({"ended": ended, "errors": [error.to_json() for error in errors.values()]})
+        else:
+            print(f"Ended: {', '.join(str(row['pid']) for row in ended) or 'none'}")
+        for error in errors.values():
+            complain(error)
         return 1 if errors else 0
 
     def _which(self, specs: list[dict[str, Any]]) -> tuple[list[str], list[GpuKernelError]]:

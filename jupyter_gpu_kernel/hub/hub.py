@@ -161,6 +161,21 @@ class Hub:
             f"no node has a kernel {kernel_id}", remedy="“jupyter gpu-kernel ps” lists the kernels."
         )
 
+    async def op_leftovers(self, call: Call) -> list[dict[str, Any]]:
+        """The owner's processes of kernels that no longer exist, on all nodes."""
+        rows: list[dict[str, Any]] = []
+        for node, answer in await self._each_node(call, "leftovers"):
+            rows += [dict(row, node=node.name) for row in answer["leftovers"]] if "leftovers" in answer else [answer]
+        return rows
+
+    async def op_end_leftovers(self, call: Call) -> list[dict[str, Any]]:
+        """Ends those of `leftovers`, as op_leftovers told them, that are still there; returns them."""
+        rows: list[dict[str, Any]] = []
+        wanted = call.arguments["leftovers"]
+        for node, answer in await self._each_node(call, "end_leftovers", leftovers=wanted):
+            rows += [dict(row, node=node.name) for row in answer["ended"]] if "ended" in answer else [answer]
+        return rows
+
     # -------------------------------------------------------------------------------------- kernels
 
     async def op_start(self, call: Call) -> dict[str, Any]:
