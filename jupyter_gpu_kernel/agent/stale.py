@@ -94,13 +94,14 @@ def _tell(root: Root, kernel_id: str) -> None:
 
 
 def leftovers() -> List[Dict[str, Any]]:
-    """Own processes of kernels that no longer exist: [{pid, start, command, kernel, gpus [number]}]."""
+    """Own processes of kernels that no longer exist: [{pid, start, boot, command, kernel, gpus [number]}]."""
     return [_shown(process) for process in _orphans()]
 
 
 def end_leftovers(wanted: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
     """Ends those of `wanted` that still are leftovers; returns them. Blocks for a moment."""
-    names = {(int(one["pid"]), int(one["start"])) for one in wanted}
+    boot = boot_id()
+    names = {(int(one["pid"]), int(one["start"])) for one in wanted if one["boot"] == boot}  # else another node's
     found = [process for process in _orphans() if (process.pid, process.start) in names]
     shown = [_shown(process) for process in found]
     end_all(found)
@@ -122,7 +123,7 @@ def _orphans() -> List[Process]:
 
 def _shown(process: Process) -> Dict[str, Any]:
     gpus = sorted(open_gpus(process.pid))
-    known = {"pid": process.pid, "start": process.start, "command": process.command}
+    known = {"pid": process.pid, "start": process.start, "boot": boot_id(), "command": process.command}
     return dict(known, kernel=process.kernel, gpus=gpus)
 
 

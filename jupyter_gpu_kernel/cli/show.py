@@ -73,7 +73,8 @@ def leftovers(rows: Sequence[dict[str, Any]]) -> str:
 
 def _leftover(row: dict[str, Any]) -> tuple[str, ...]:
     gpus = ", ".join(map(str, row.get("gpus") or [])) or "-"
-    return (_text(row.get("node")), _text(row.get("pid")), _text(row.get("kernel")), gpus, _text(row.get("command")))
+    known = (_text(row.get(name)) for name in ("node", "pid", "kernel"))
+    return (*known, gpus, _text(row.get("command")))
 
 
 def kernels(rows: Sequence[dict[str, Any]]) -> str:

@@ -174,7 +174,8 @@ class Stop(Verb):
         if found and not self.words.json:
             print(show.leftovers(found))
         ended = self.ask_hub("end_leftovers", specs=specs, leftovers=found) if found else []
-        errors = {str(row["error"]): GpuKernelError.from_json(row["error"]) for row in rows + ended if "error" in row}
+        bad = [row["error"] for row in rows + ended if "error" in row]
+        errors = {str(error): GpuKernelError.from_json(error) for error in bad}  # a node's, once
         ended = [row for row in ended if "error" not in row]
         if self.words.json:
             print_json({"ended": ended, "errors": [error.to_json() for error in errors.values()]})

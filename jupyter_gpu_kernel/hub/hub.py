@@ -163,18 +163,12 @@ class Hub:
 
     async def op_leftovers(self, call: Call) -> list[dict[str, Any]]:
         """The owner's processes of kernels that no longer exist, on all nodes."""
-        rows: list[dict[str, Any]] = []
-        for node, answer in await self._each_node(call, "leftovers"):
-            rows += [dict(row, node=node.name) for row in answer["leftovers"]] if "leftovers" in answer else [answer]
-        return rows
+        return _rows(await self._each_node(call, "leftovers"), "leftovers")
 
     async def op_end_leftovers(self, call: Call) -> list[dict[str, Any]]:
         """Ends those of `leftovers`, as op_leftovers told them, that are still there; returns them."""
-        rows: list[dict[str, Any]] = []
         wanted = call.arguments["leftovers"]
-        for node, answer in await self._each_node(call, "end_leftovers", leftovers=wanted):
-            rows += [dict(row, node=node.name) for row in answer["ended"]] if "ended" in answer else [answer]
-        return rows
+        return _rows(await self._each_node(call, "end_leftovers", leftovers=wanted), "ended")
 
     # -------------------------------------------------------------------------------------- kernels
 
@@ -348,6 +342,15 @@ class Hub:
                 return node, {"node": node.name, "error": error.to_json()}
 
         return list(await asyncio.gather(*(ask(*pair) for pair in nodes.values())))
+
+
+def _rows(answers: list[Any], key: str) -> list[dict[str, Any]]:
+    """The lists under `key`, each row with its node; a node's error as a row."""
+    return [
+        dict(row, node=node.name) if key in answer else row
+        for node, answer in answers
+        for row in answer.get(key, [answer])
+    ]
 
 
 def _ports(connection: dict[str, Any]) -> tuple[str, int]:
