@@ -21,6 +21,7 @@ from typing import Any, Callable, ContextManager, Dict, List, Optional, TypeVar
 
 from .asking import ask_keeper
 from .guard import Guard, Use
+from .memory import meter
 
 __all__ = ["hold", "missed", "on_sigterm", "status"]
 
@@ -35,10 +36,11 @@ def bind(guard: Guard) -> None:
 
 
 def status() -> Dict[str, Any]:
-    """{id, gpus [uuid], pid, guard: "on" or "off", in_use, sigterms, last_sigterm}.
+    """{id, gpus [uuid], pid, guard: "on" or "off", in_use, sigterms, last_sigterm, memory}.
 
     `gpus` is empty before there are any. `sigterms` is how many arrived so far, `last_sigterm` a sentence
-    that names the last one's sender ("" if none).
+    that names the last one's sender ("" if none). `memory` is the node's, and its cgroup's where that is less:
+    {node_available_mib, node_total_mib, cgroup_used_mib, cgroup_limit_mib}, None: unknown or unlimited.
     """
     gpus = [uuid for uuid in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if uuid]
     return {
@@ -49,6 +51,7 @@ def status() -> Dict[str, Any]:
         "in_use": _guard.use.now(),
         "sigterms": _guard.count,
         "last_sigterm": _guard.last,
+        "memory": meter(),
     }
 
 
@@ -121,6 +124,8 @@ def magic(line: str) -> None:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {'-' if one is None else one}" for name, one in value.items())
     if isinstance(value, bool):
         return "yes" if value else "no"
     return (", ".join(value) or "none yet") if isinstance(value, list) else str(value)

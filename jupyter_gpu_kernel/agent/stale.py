@@ -99,9 +99,9 @@ def leftovers() -> List[Dict[str, Any]]:
 
 
 def end_leftovers(wanted: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    """Ends those of `wanted` that still are leftovers; returns them. Blocks for a moment."""
+    """Ends those of `wanted` (also of other nodes) that still are leftovers here; returns them. Blocks a moment."""
     boot = boot_id()
-    names = {(int(one["pid"]), int(one["start"])) for one in wanted if one["boot"] == boot}  # else another node's
+    names = {(int(one["pid"]), int(one["start"])) for one in wanted if one["boot"] == boot}
     found = [process for process in _orphans() if (process.pid, process.start) in names]
     shown = [_shown(process) for process in found]
     end_all(found)
