@@ -117,7 +117,7 @@ class RemoteKernel:
         if not self.ended:
             kind = KernelStartError if self._create else AgentError
             self.error = kind(error.cause, hop=error.hop, remedy=error.remedy)
-            self.state = dict(self.state, state="ended", cause=error.cause)
+            self.state = dict(self.state, state="ended", cause=error.cause, remedy=error.remedy)
         self._link_is("lost")
 
     def deliver(self, data: bytes) -> None:
