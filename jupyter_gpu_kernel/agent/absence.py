@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, Iterable, List
 
 from ..wire.messages import Channel, Message
 from .missed import Cell, Missed
@@ -24,7 +24,7 @@ class Absence:
         self._say = say
         self._facts: Dict[str, Any] = {}
 
-    def begin(self, undelivered: List[Message], unfinished: List[Message], facts: Dict[str, Any]) -> None:
+    def begin(self, undelivered: Iterable[Message], unfinished: List[Message], facts: Dict[str, Any]) -> None:
         """`undelivered`: what the one who left did not hear; `unfinished`: its cells; `facts`: our status."""
         for message in undelivered:
             self.missed.take(message)

@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Iterator, Optional
 
 import zmq
 
 from ..wire.connection import Connection, ProtocolError, State
 from ..wire.frames import CHUNK, FrameError, FrameReader, Kind, json_frame
 from ..wire.messages import Lane, Message, MessageError
+from .backlog import Backlog
+from .flow import Flow
 from .loop import Loop
 
 OnMessage = Callable[[Message], None]
@@ -77,10 +79,13 @@ class Visitor:
 class Door:
     """`send` queues for whoever has, or will have, the attachment; `on_message` gets what comes in."""
 
-    def __init__(self, loop: Loop, path: Path, on_message: OnMessage, on_request: OnRequest) -> None:
+    def __init__(
+        self, loop: Loop, path: Path, on_message: OnMessage, on_request: OnRequest, backlog: Backlog
+    ) -> None:
         self.loop = loop
         self.path = path
         self.connection = Connection(first=False)
+        self.flow = Flow(self.connection, backlog)
         self._on_message = on_message
         self._on_request = on_request
         self._attached: Optional[Visitor] = None
@@ -103,12 +108,12 @@ class Door:
 
     def send(self, lane: Lane, message: Message) -> None:
         """Queues a message; it is written at the end of this turn of the loop, with the others."""
-        self.connection.send(lane, message.encode())
+        self.flow.send(lane, message)
         self._flush_soon()
 
-    def withdraw(self) -> List[Message]:
+    def withdraw(self) -> Iterator[Message]:
         """Takes back what nobody has acknowledged, in order of lanes: whoever comes now is somebody else."""
-        return [Message.decode(data) for data in self.connection.outbox.withdraw()]
+        return map(Message.decode, self.flow.withdraw())
 
     def close(self) -> None:
         """Takes the socket away."""
@@ -133,11 +138,14 @@ class Door:
             raise ProtocolError("data from one that has not said hello")
         for data in self.connection.receive(frame):
             self._on_message(Message.decode(data))
+        if frame.kind is Kind.HELLO:
+            self.flow.opened()
 
     def due(self, visitor: Visitor) -> bytes:
         """The next bytes for this visitor, about one chunk."""
         if visitor is not self._attached or self.connection.state is not State.OPEN:
             return b""
+        self.flow.feed()
         return b"".join(frame.encode() for frame in self.connection.outgoing(CHUNK))
 
     def left(self, visitor: Visitor) -> None:

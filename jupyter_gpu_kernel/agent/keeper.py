@@ -13,11 +13,13 @@ import signal
 import socket
 import sys
 import time
+from functools import partial
 from typing import Any, Dict, List, Optional
 
 from ..wire.jupyter import Parts, is_user_cell, make
 from ..wire.messages import Channel, Lane, Message, MessageError, lane_of, word
 from .absence import Absence
+from .backlog import Backlog
 from .cells import Cells
 from .clocks import IdleClock, cuda_is_open, tree_cpu
 from .deaths import Death
@@ -31,6 +33,7 @@ from .places import Root
 from .policy import Policy, read_policy
 from .questions import Questions
 from .remains import Remains
+from .spill import folders
 from .story import Story
 from .taking import Taking
 from .witness import Witness
@@ -61,7 +64,8 @@ class Keeper:
         if str(policy):
             self.story.tell("policy", str(policy))
         self.kernel = Kernel(self.loop, self.folder, self._from_kernel)
-        self.door = Door(self.loop, self.folder / "keeper", self._from_hub, self._asked)
+        self.backlog = Backlog(folders(self.folder), settings, partial(self.story.tell, "journal"))
+        self.door = Door(self.loop, self.folder / "keeper", self._from_hub, self._asked, self.backlog)
         self.taking = Taking(self.loop, settings, root.path / "line", self._gpus_taken, self._gpus_waiting)
         self.gate = Gate(self._say, self._to_kernel, is_open=self.taking.done)
         self.cells = Cells(self._say)
@@ -184,10 +188,13 @@ class Keeper:
     def _leave(self) -> None:
         """All is over: the GPUs go back at once, the last words wait a moment for the hub."""
         self.taking.give_back()
-        deadline = time.monotonic() + FAREWELL
+        owed, deadline = self.door.flow.owes, time.monotonic() + FAREWELL
 
         def wait() -> None:
-            owes = self.door.connection.outbox.size or self.remains.alive
+            nonlocal owed, deadline
+            if self.door.flow.owes < owed and not self._ending:  # a hub takes what a crashed kernel said
+                owed, deadline = self.door.flow.owes, time.monotonic() + FAREWELL
+            owes = self.door.flow.owes or self.remains.alive
             if not owes or time.monotonic() > deadline:
                 self.loop.stop()
             else:
@@ -201,6 +208,7 @@ class Keeper:
             self.kernel.signal_group(signal.SIGKILL)
         self.remains.kill()
         self.door.close()
+        self.backlog.close()
         shutil.rmtree(str(self.folder), ignore_errors=True)
 
     # -------------------------------------------------------------------------------------- from the hub

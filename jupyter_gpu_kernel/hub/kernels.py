@@ -19,6 +19,7 @@ from .delivered import Delivered
 from .edge import Edge
 from .link import Link
 from .memory import KernelInfos
+from .pacing import Pacer
 from .standin import StandIn
 
 SUBSCRIBE_WITHIN = 15.0
@@ -57,6 +58,7 @@ class RemoteKernel:
         self._create: dict[str, Any] | None = None if adopted else settings
         self._delivered = delivered
         self._standin = self._make_standin(infos)
+        self.pacer = Pacer(self._pass_on, self._passed, log)
         self.edge = Edge(connection, self._from_front, self._subscribed)
         self._attached_to_link = False
         if not adopted:
@@ -87,11 +89,13 @@ class RemoteKernel:
         """A word to the keeper: interrupt, restart, kill, signal, stop."""
         if do == "restart":
             self.state = dict(self.state, state="starting")
+            self.pacer.end()  # nobody waits for what the old one said
         self._send(Lane.URGENT, word(do=do, **more))
 
     def close(self) -> None:
         """Lets go of the kernel: ports and attachment. The keeper is not told anything."""
         self._closed = True
+        self.pacer.close()
         self.link.release(self)
         self.edge.close()
         if self._delivered is not None:
@@ -106,6 +110,7 @@ class RemoteKernel:
     def attached(self) -> None:
         """The keeper is there (again)."""
         self._create = None
+        self.pacer.begin()
         self._link_is("up")
 
     def detached(self, reason: str) -> None:
@@ -122,16 +127,29 @@ class RemoteKernel:
 
     def deliver(self, data: bytes) -> None:
         """A message from the keeper."""
-        message = Message.decode(data)
+        self.pacer.take(Message.decode(data), self.connection.received)
+        self.connection.held = self.pacer.held
+
+    def _passed(self) -> None:
+        """There is room for more of a replay: the keeper sends what is acknowledged no longer."""
+        self.connection.held = self.pacer.held
+        self.link.pump()
+
+    def _pass_on(self, message: Message) -> None:
         if message.channel is Channel.KEEPER:
             return self._keeper_says(message.content())
         self._standin.saw(message)
         self.edge.send(message)
         if self._delivered is not None:
-            self._delivered.save(self.connection.delivered)
+            counts = self.connection.delivered
+            counts[Lane.ORDERED] -= self.pacer.waiting
+            self._delivered.save(counts)
 
     def _keeper_says(self, said: dict[str, Any]) -> None:
-        if said.pop("event", None) == "state":
+        event = said.pop("event", None)
+        if event == "replay":
+            (self.pacer.begin if said["state"] == "begin" else self.pacer.end)()
+        if event == "state":
             self.state = said
             if said["state"] in ("starting", "idle", "busy"):
                 self._standin.became(said["state"])

@@ -46,6 +46,7 @@ class Connection:
         self.attachment = attachment
         self.state = State.CLOSED
         self.outbox = Outbox(window)
+        self.held = 0  # the number of a received chunk from which on nothing is acknowledged; 0: none
         self._inbox = Inbox()
         self._session = uuid.uuid4().hex
         self._peer = ""
@@ -62,6 +63,11 @@ class Connection:
         if not self._peer and self._inherited is not None:
             return list(self._inherited)
         return list(self._inbox.delivered)
+
+    @property
+    def received(self) -> int:
+        """The number of the last chunk that came: while a message is handed out, of its last."""
+        return self._inbox.received
 
     def opened(self, attachment: int = 0) -> None:
         """There is a new stream."""
@@ -106,8 +112,8 @@ class Connection:
             self._hello_due = False
             frames.append(json_frame(Kind.HELLO, self._our_hello(), self.attachment))
         if self.state is State.OPEN:
-            if self._acknowledged != self._inbox.received:
-                self._acknowledged = self._inbox.received
+            if self._acknowledged < self._taken:
+                self._acknowledged = self._taken
                 frames.append(Frame(Kind.ACK, self.attachment, self._acknowledged))
             for number, flags, payload in self.outbox.take():
                 frames.append(Frame(Kind.DATA, self.attachment, number, flags, payload))
@@ -116,9 +122,14 @@ class Connection:
                     break
         return frames
 
+    @property
+    def _taken(self) -> int:
+        """What the other end need not keep."""
+        return min(self._inbox.received, self.held - 1) if self.held else self._inbox.received
+
     def _our_hello(self) -> Dict[str, Any]:
         hello: Dict[str, Any] = {"protocol": PROTOCOL, "session": self._session, "peer": self._peer}
-        hello.update(received=self._inbox.received, serials=self.outbox.serials)
+        hello.update(received=self._taken, serials=self.outbox.serials)
         if not self._peer and self._inherited is not None:
             hello["delivered"] = self._inherited
         return hello
@@ -139,7 +150,8 @@ class Connection:
         if not known:
             self._peer = str(hello.get("session"))
             self._inbox = Inbox(hello.get("serials"))
-        self._acknowledged = self._inbox.received
+            self.held = 0
+        self._acknowledged = self._taken
         self._hello_due = not self.first
         self.state = State.OPEN
 

@@ -1,0 +1,230 @@
+"""Records on disk: files without a name, so that nothing can be read by path and nothing is left behind.
+
+First in, first out, in some files, so that what was read frees its space and the middle can be taken out.
+Where the disk does not take it, a segment is in memory, and the capacity shrinks to that. This file knows
+no messages.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import tempfile
+from collections import deque
+from pathlib import Path
+from typing import IO, Deque, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+
+SEGMENT = 8 * 1024 * 1024
+"""Bytes of one file: what is read and written at once when its middle is taken out."""
+_HEAD = struct.Struct("!IBIQQ")
+
+
+class Record(NamedTuple):
+    """`kind` and `cell` are numbers that the backlog understands; `begin`, `end`: positions in the cell's text."""
+
+    kind: int
+    cell: int
+    begin: int
+    end: int
+    data: bytes
+
+
+class Segment:
+    """Some records, oldest first. `bytes_of` counts those of each kind and cell that are still to be read;
+    `spans`: where a cell's text that came here begins and ends."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.size = 0
+        self.bytes_of: Dict[int, Dict[int, int]] = {}
+        self.spans: Dict[int, Tuple[int, int]] = {}
+        self._file = file
+        self._begin = 0
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether the disk took it."""
+        return not isinstance(self._file, io.BytesIO)
+
+    @property
+    def extent(self) -> int:
+        """Bytes of the file, with those that were read already."""
+        return self._begin + self.size
+
+    def append(self, records: Iterable[Record]) -> None:
+        """Adds records, all of them or (OSError) none."""
+        end = self.extent
+        records = list(records)
+        data = b"".join(
+            part
+            for record in records
+            for part in (_HEAD.pack(len(record.data), *record[:4]), record.data)
+        )
+        try:
+            self._write(end, data)
+        except OSError:
+            self._file.truncate(end)
+            raise
+        self.size += len(data)
+        for record in records:
+            self._count(record, len(record.data))
+            begin, end = self.spans.get(record.cell, (record.begin, record.end))
+            self.spans[record.cell] = (min(begin, record.begin), max(end, record.end))
+
+    def next(self) -> Record:
+        """The oldest record, which is then no longer here. OSError, EOFError: it cannot be read back."""
+        self._file.seek(self._begin)
+        length, kind, cell, begin, end = _HEAD.unpack(self._read(_HEAD.size))
+        record = Record(kind, cell, begin, end, self._read(length))
+        self._begin += _HEAD.size + length
+        self.size -= _HEAD.size + length
+        self._count(record, -length)
+        return record
+
+    def take_all(self) -> List[Record]:
+        """All that is left; then the segment is empty, and its space free."""
+        records = []
+        while self.size:
+            records.append(self.next())
+        self._begin = 0
+        self.spans.clear()
+        return records
+
+    def close(self) -> None:
+        """Frees the space."""
+        self._file.close()
+
+    def _count(self, record: Record, size: int) -> None:
+        cells = self.bytes_of.setdefault(record.kind, {})
+        cells[record.cell] = cells.get(record.cell, 0) + size
+        if not cells[record.cell]:
+            del cells[record.cell]
+
+    def _write(self, at: int, data: bytes) -> None:
+        self._file.truncate(at)
+        self._file.seek(at)
+        view = memoryview(data)
+        while view:
+            view = view[self._file.write(view) :]
+
+    def _read(self, size: int) -> bytes:
+        data = self._file.read(size)
+        if len(data) < size:
+            raise EOFError("a record is not whole")
+        return data
+
+
+class Spill:
+    """`put` at the end, `take` from the front; `segments` may be thinned out (`replace`)."""
+
+    def __init__(self, folders: Sequence[Path], cap: int, spare: int) -> None:
+        """The folder with most room is taken. `cap`: most bytes on disk, if that is not more than a twentieth
+        of what is free; `spare`: in memory, where the disk takes none."""
+        self.segments: Deque[Segment] = deque()
+        self.full = ""  # why the disk took no more, when that was tried last
+        self._folders = list(folders)
+        self._cap = cap
+        self._spare = spare
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def capacity(self) -> int:
+        """Bytes that there should be at most."""
+        used = sum(segment.size for segment in self.segments if segment.on_disk)
+        if self.full:
+            return min(self._cap, used + self._spare)
+        return min(self._cap, max(self._spare, (max(map(_free, self._folders), default=0) + used) // 20))
+
+    def put(self, records: List[Record]) -> None:
+        """Never fails: what the disk does not take stays in memory."""
+        size = sum(_HEAD.size + len(record.data) for record in records)
+        try:
+            self._put_on_disk(records, size)
+            self.full = ""
+        except OSError as error:
+            self.full = error.strerror or type(error).__name__
+            if not self.segments or self.segments[-1].on_disk:
+                self.segments.append(Segment(io.BytesIO()))
+            self.segments[-1].append(records)
+
+    def take(self) -> Optional[Record]:
+        """The oldest record; None if there is none. OSError, EOFError: some are lost."""
+        while self.segments:
+            segment = self.segments[0]
+            if segment.size:
+                try:
+                    return segment.next()
+                except (OSError, EOFError):
+                    self._drop(0)
+                    raise
+            self._drop(0)
+        return None
+
+    def replace(self, number: int, records: List[Record]) -> bool:
+        """What is left of a segment after `take_all`. True: its neighbour took it, and it is gone."""
+        segment = self.segments[number]
+        before = self.segments[number - 1] if number else None
+        if before is not None and before.extent + sum(len(r.data) for r in records) < SEGMENT:
+            try:
+                before.append(records)
+                self._drop(number)
+                return True
+            except OSError:
+                pass  # it has room of its own, which it had before
+        try:
+            segment.append(records)
+        except OSError:
+            self.segments[number] = Segment(io.BytesIO())
+            self.segments[number].append(records)
+            segment.close()
+        return False
+
+    def close(self) -> None:
+        """Frees everything."""
+        while self.segments:
+            self._drop(0)
+
+    def _drop(self, number: int) -> None:
+        self.segments[number].close()
+        del self.segments[number]
+
+    def _put_on_disk(self, records: List[Record], size: int) -> None:
+        last = self.segments[-1] if self.segments else None
+        if last is not None and last.on_disk and last.extent + size <= SEGMENT:
+            return last.append(records)
+        problem = OSError("there is no folder for it")
+        for folder in sorted(self._folders, key=_free, reverse=True):
+            try:
+                return self.segments.append(_written(folder, records))
+            except OSError as error:
+                problem = error
+        raise problem
+
+
+def folders(own: Path) -> List[Path]:
+    """Where a spill may be: our own folder, or where temporary files are."""
+    return [own, Path(tempfile.gettempdir()), Path("/var/tmp")]
+
+
+def _written(folder: Path, records: List[Record]) -> Segment:
+    """A new segment, in a file without a name."""
+    segment = Segment(tempfile.TemporaryFile(buffering=0, dir=str(folder)))  # noqa: SIM115 (the segment closes it)
+    try:
+        segment.append(records)
+    except OSError:
+        segment.close()
+        raise
+    return segment
+
+
+def _free(folder: Path) -> int:
+    """Bytes that we may still write there."""
+    try:
+        place = os.statvfs(str(folder))
+    except OSError:
+        return 0
+    return place.f_bavail * place.f_frsize

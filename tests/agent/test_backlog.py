@@ -1,0 +1,430 @@
+"""What waits: at the end a front end shows the same, the caps hold, what may never be lost is there, in order."""
+
+from __future__ import annotations
+
+import json
+import random
+import resource
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Tuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpu_kernel.agent.backlog import MIB, Backlog
+from jupyter_gpu_kernel.agent.flow import AHEAD, Flow
+from jupyter_gpu_kernel.agent.lines import Text, collapse
+from jupyter_gpu_kernel.wire.connection import Connection
+from jupyter_gpu_kernel.wire.jupyter import make
+from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, word
+from jupyter_gpu_kernel.wire.streams import PIECE, split
+
+NEVER = ("status", "error", "execute_input", "comm_open", "comm_close", "execute_reply")
+
+
+def message(kind: str, cell: str = "a", **content: Any) -> Message:
+    """A message of the kernel's in that cell."""
+    channel = Channel.SHELL if kind == "execute_reply" else Channel.IOPUB
+    return Message(channel, 0, make(kind, content, json.dumps({"msg_id": cell}).encode(), "kernel"))
+
+
+def stream(text: str, cell: str = "a", name: str = "stdout") -> Message:
+    return message("stream", cell, name=name, text=text)
+
+
+def drain(backlog: Backlog) -> List[Message]:
+    taken = []
+    while backlog:
+        taken += [Message.decode(data) for data in backlog.take()]
+    return taken
+
+
+def kind_of(message: Message) -> str:
+    return "" if message.channel is Channel.KEEPER else str(message.header()["msg_type"])
+
+
+def printed(messages: List[Message], cell: str = "a", name: str = "stdout") -> str:
+    contents = [m.content() for m in messages if kind_of(m) == "stream" and m.parent()["msg_id"] == cell]
+    return "".join(content["text"] for content in contents if content["name"] == name)
+
+
+@pytest.fixture
+def backlog(tmp_path: Path) -> Iterator[Backlog]:
+    """With small sizes."""
+    backlog = Backlog([tmp_path], {"journal_memory_mib": 0.25, "journal_cap_mib": 4})
+    yield backlog
+    backlog.close()
+
+
+# ---------------------------------------------------------------------------------------------- what is shown
+
+
+def shown(text: str, colours: bool) -> List[Any]:
+    """What a terminal shows, or (without colours) JupyterLab, which lays codes over each other like letters."""
+    lines: List[Dict[int, Tuple[str, str]]] = [{}]
+    column, colour, at = 0, "", 0
+    while at < len(text):
+        letter = text[at]
+        if colours and letter == "\x1b":
+            end = text.index("m", at)
+            code = text[at : end + 1]
+            colour = "" if code in ("\x1b[0m", "\x1b[m") else colour + code
+            at = end
+        elif letter == "\n":
+            lines.append({})
+            column = 0
+        elif letter == "\r":
+            column = 0
+        else:
+            lines[-1][column] = (letter, colour)
+            column += 1
+        at += 1
+    return [*lines, column, colour]
+
+
+class FrontEnd:
+    """What is on the screen after all these messages: outputs of each cell, widgets, and what else came."""
+
+    def __init__(self, messages: List[Message]) -> None:
+        self.outputs: Dict[str, List[List[Any]]] = {}
+        self.widgets: Dict[str, Dict[str, Any]] = {}
+        self.others: List[Any] = []
+        self._clear: Dict[str, bool] = {}
+        for message in messages:
+            self._take(message)
+
+    def _take(self, message: Message) -> None:
+        kind, content = kind_of(message), message.content()
+        cell = str(message.parent().get("msg_id")) if kind else ""
+        outputs = self.outputs.setdefault(cell, [])
+        if kind in ("stream", "display_data", "error") and self._clear.pop(cell, False):
+            outputs.clear()
+        if kind == "stream":
+            if outputs and outputs[-1][0] == content["name"]:
+                outputs[-1][1] += content["text"]
+            else:
+                outputs.append([content["name"], content["text"]])
+        elif kind == "display_data":
+            outputs.append([kind, content["transient"]["display_id"], content["data"]])
+        elif kind == "update_display_data":
+            for output in (output for outputs in self.outputs.values() for output in outputs):
+                if output[:2] == ["display_data", content["transient"]["display_id"]]:
+                    output[2] = content["data"]
+        elif kind == "clear_output":
+            self._clear[cell] = content["wait"]
+            if not content["wait"]:
+                outputs.clear()
+        elif kind == "comm_msg" and "state" in content["data"]:
+            self.widgets.setdefault(content["comm_id"], {}).update(content["data"]["state"])
+        else:
+            self.others.append((kind, cell, content))
+            if kind == "error":
+                outputs.append(["error"])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FrontEnd) and self._seen() == other._seen()
+
+    def _seen(self) -> Any:
+        def seen(output: List[Any]) -> List[Any]:
+            if output[0] not in ("stdout", "stderr"):
+                return output
+            return [output[0], shown(output[1], True), shown(output[1], False)]
+
+        return {cell: [seen(o) for o in os] for cell, os in self.outputs.items() if os}, self.widgets, self.others
+
+
+TEXT = st.lists(
+    st.sampled_from(["a", "bb", "100%", "é█", " ", "\r", "\r", "\n", "\r\n", "\x1b[31m", "\x1b[0m", "\t", "\b"]),
+    max_size=12,
+).map("".join)
+CELL = st.sampled_from("abc")
+MESSAGE = st.one_of(
+    st.builds(stream, TEXT, CELL, st.sampled_from(["stdout", "stderr"])),
+    st.builds(stream, TEXT, CELL),
+    st.builds(
+        lambda kind, cell, shown, what: message(kind, cell, data=what, transient={"display_id": shown}),
+        st.sampled_from(["display_data", "update_display_data"]),
+        CELL,
+        st.sampled_from("xy"),
+        st.integers(),
+    ),
+    st.builds(lambda cell, wait: message("clear_output", cell, wait=wait), CELL, st.booleans()),
+    st.builds(
+        lambda cell, comm, state: message(
+            "comm_msg", cell, comm_id=comm, data={"method": "update", "state": state}
+        ),
+        CELL,
+        st.sampled_from("uv"),
+        st.dictionaries(st.sampled_from(["value", "max", "msg_id"]), st.integers(), min_size=1),
+    ),
+    st.builds(lambda kind, cell, n: message(kind, cell, n=n), st.sampled_from(NEVER), CELL, st.integers()),
+    st.builds(lambda n: word(event="state", n=n), st.integers()),
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.tuples(MESSAGE, st.integers(0, 9)), max_size=60), st.sampled_from([0.0005, 0.002, 8]))
+def test_a_front_end_shows_the_same_in_the_end(
+    tmp_path_factory: pytest.TempPathFactory, said: List[Tuple[Message, int]], memory: float
+) -> None:
+    """Whatever waits, for however long; some of it is on disk where the memory is small."""
+    backlog = Backlog([tmp_path_factory.getbasetemp()], {"journal_memory_mib": memory})
+    taken: List[Message] = []
+    for one, read in said:
+        backlog.put(one)
+        if not read:
+            taken += [Message.decode(data) for data in backlog.take()]
+    taken += drain(backlog)
+    assert backlog.size == 0
+    assert FrontEnd(taken) == FrontEnd([one for one, _ in said])
+
+
+@given(st.lists(TEXT), TEXT)
+def test_text_that_is_merged_looks_the_same(texts: List[str], before: str) -> None:
+    """Also where it goes on in a line that was passed on before."""
+    merged = Text()
+    for text in texts:
+        merged.append(text)
+    for colours in (True, False):
+        assert shown(before + str(merged), colours) == shown(before + "".join(texts), colours)
+
+
+@pytest.mark.parametrize(
+    ("line", "left"),
+    [
+        ("10%\r20%\r30%", "30%"),
+        ("10%\r20%\r", "20%\r"),
+        ("long one\rshort", "long one\rshort"),
+        ("\x1b[32m10%\x1b[0m\r\x1b[32m20%\x1b[0m\r\x1b[32m30%\x1b[0m", "\x1b[32m10%\x1b[0m\r\x1b[32m30%\x1b[0m"),
+        ("10%\x1b[K\r20%\x1b[K\r30%\x1b[K", "10%\x1b[K\r20%\x1b[K\r30%\x1b[K"),
+    ],
+)
+def test_what_a_carriage_return_overwrites(line: str, left: str) -> None:
+    assert collapse(line) == left
+
+
+# ---------------------------------------------------------------------------------------------- merged, collapsed
+
+
+def test_neighbours_are_merged_and_ids_differ(backlog: Backlog) -> None:
+    lines = ["line %d\n" % number for number in range(20_000)]
+    for line in lines:
+        backlog.put(stream(line))
+    taken = drain(backlog)
+    assert printed(taken) == "".join(lines)
+    assert len(taken) < 10
+    assert len({m.header()["msg_id"] for m in taken}) == len(taken)
+
+
+def test_one_long_message_becomes_smaller_ones(backlog: Backlog) -> None:
+    text = "".join(random.Random(1).choices("ab\n", k=PIECE * 5 + 7))
+    backlog.put(stream(text))
+    taken = drain(backlog)
+    assert printed(taken) == text
+    assert max(len(m.content()["text"]) for m in taken) <= PIECE
+    assert len({m.header()["msg_id"] for m in taken}) == len(taken) == 6
+    assert printed(split(stream(text), "stream")) == text
+
+
+def test_hours_of_progress_are_one_line(backlog: Backlog) -> None:
+    for step in range(10_000):
+        backlog.put(stream("\r%6d/10000 [===>   ]" % step, name="stderr"))
+        backlog.put(message("update_display_data", data={"n": step}, transient={"display_id": "bar"}))
+        backlog.put(message("comm_msg", comm_id="w", data={"method": "update", "state": {"value": step}}))
+        backlog.put(message("clear_output", "b", wait=True))
+        backlog.put(message("display_data", "b", data={"n": step}))
+    assert backlog.size < 1_000_000
+    last = drain(backlog)[-5:]
+    assert [m.content() for m in last if kind_of(m) in ("update_display_data", "comm_msg", "display_data")] == [
+        {"data": {"n": 9_999}, "transient": {"display_id": "bar"}},
+        {"comm_id": "w", "data": {"method": "update", "state": {"value": 9_999}}},
+        {"data": {"n": 9_999}},
+    ]
+
+
+def test_what_a_widget_captures_is_not_cleared_with_it(backlog: Backlog) -> None:
+    backlog.put(stream("before\n"))
+    backlog.put(message("comm_msg", comm_id="out", data={"method": "update", "state": {"msg_id": "a"}}))
+    backlog.put(stream("inside\n"))
+    backlog.put(message("clear_output", wait=False))
+    backlog.put(message("comm_msg", comm_id="out", data={"method": "update", "state": {"msg_id": ""}}))
+    taken = drain(backlog)
+    assert [kind_of(m) for m in taken] == ["stream", "comm_msg", "clear_output", "comm_msg"]
+    assert printed(taken) == "before\n"
+
+
+# ---------------------------------------------------------------------------------------------- beyond the cap
+
+
+def test_head_and_tail_and_a_notice_between(backlog: Backlog) -> None:
+    lines = ["line %07d\n" % number for number in range(2_000_000)]
+    backlog.put(message("status", execution_state="busy"))
+    for at in range(0, len(lines), 1000):
+        backlog.put(stream("".join(lines[at : at + 1000])))
+        assert backlog.size <= 4 * MIB
+    for kind in ("error", "execute_reply", "status"):
+        backlog.put(message(kind))
+    taken = drain(backlog)
+    assert [kind_of(m) for m in taken if kind_of(m) != "stream"] == ["status", "error", "execute_reply", "status"]
+    text = printed(taken).splitlines(keepends=True)
+    assert text[:20_000] == lines[:20_000]
+    assert text[-20_000:] == lines[-20_000:]
+    (notice,) = [m for m in taken if m.content().get("name") == "stderr"]
+    at = taken.index(notice)
+    assert printed(taken[:at]) + printed(taken[at:]) == "".join(text)
+    missing = len("".join(lines)) - len("".join(text))
+    assert abs(int(notice.content()["text"].split()[1]) - missing / 1e6) <= 1  # "\n[… 431 MB of output …"
+    assert notice.parent()["msg_id"] == "a"
+
+
+def test_the_cell_that_prints_most_gives_most(backlog: Backlog) -> None:
+    small = "".join("small %d\n" % number for number in range(20_000))
+    backlog.put(stream(small, "small"))
+    for number in range(200):
+        backlog.put(stream("large %d\n" % number * 10_000, "large"))
+        backlog.put(message("execute_reply", "large", n=number))
+    assert backlog.size <= 4 * MIB
+    taken = drain(backlog)
+    assert printed(taken, "small") == small
+    replies = [m.content()["n"] for m in taken if kind_of(m) == "execute_reply"]
+    assert replies == list(range(200))
+    assert "left out here" in printed(taken, "large", "stderr")
+
+
+def test_many_cells_fit(backlog: Backlog) -> None:
+    for number in range(100):
+        backlog.put(message("execute_input", str(number), code="x"))
+        backlog.put(stream("%d\n" % number * 60_000, str(number)))
+        backlog.put(message("status", str(number), execution_state="idle"))
+        assert backlog.size <= 4 * MIB
+    taken = drain(backlog)
+    for number in range(100):
+        texts = [m for m in taken if m.parent()["msg_id"] == str(number)]
+        assert [kind_of(m) for m in texts if kind_of(m) in NEVER] == ["execute_input", "status"]
+        assert printed(texts, str(number)).startswith("%d\n" % number)
+
+
+def test_large_displays_become_their_text_widgets_go_last(backlog: Backlog) -> None:
+    for number in range(20):
+        data = {"text/plain": "<Figure %d>" % number, "image/png": "x" * MIB}
+        backlog.put(message("display_data", data=data, metadata={}, transient={}))
+    for _ in range(20):
+        backlog.put(message("comm_msg", "b", comm_id="w", data={"method": "custom", "content": "x" * MIB}))
+        backlog.put(message("status", "b", execution_state="busy"))
+    assert backlog.size <= 4 * MIB
+    taken = drain(backlog)
+    texts = [m.content()["data"]["text/plain"] for m in taken if kind_of(m) == "display_data"]
+    assert len(texts) == 20
+    assert texts[0] == "<Figure 0>\n[… 1 MB of image/png left out here: the journal's cap …]"
+    assert [kind_of(m) for m in taken].count("status") == 20
+    assert "left out here" in printed(taken, "b", "stderr")
+
+
+# ---------------------------------------------------------------------------------------------- the disk
+
+
+def test_nothing_can_be_read_by_path(tmp_path: Path, backlog: Backlog) -> None:
+    backlog.put(stream("x" * MIB))
+    assert list(tmp_path.iterdir()) == []
+    assert backlog.size > MIB
+    assert printed(drain(backlog)) == "x" * MIB
+
+
+@pytest.fixture
+def small_disk() -> Iterator[None]:
+    """No file of this process may be larger than 1 MiB: the system says so in the middle of a write."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("folder", ["", "missing"])
+def test_a_disk_that_takes_no_more(tmp_path: Path, folder: str, small_disk: None) -> None:
+    """Nor one that is not there: it is the cap, and no more."""
+    troubles: List[str] = []
+    memory_and_cap = {"journal_memory_mib": 2, "journal_cap_mib": 64}
+    backlog = Backlog([tmp_path / folder], memory_and_cap, troubles.append)
+    lines = ["%060d\n" % number for number in range(400_000)]
+    for at in range(0, len(lines), 100):
+        backlog.put(stream("".join(lines[at : at + 100])))
+        backlog.put(message("status", n=at))
+    assert backlog.size < 8 * MIB
+    taken = drain(backlog)
+    assert [m.content()["n"] for m in taken if kind_of(m) == "status"] == list(range(0, len(lines), 100))
+    text = printed(taken).splitlines(keepends=True)
+    assert (text[0], text[-1]) == (lines[0], lines[-1])
+    assert "left out here" in printed(taken, name="stderr")
+    assert troubles and "cannot be written" in troubles[0]
+
+
+# ---------------------------------------------------------------------------------------------- the flow
+
+
+class Hub:
+    """The other end of a flow, which takes what it is given."""
+
+    def __init__(self, backlog: Backlog) -> None:
+        self.keeper, self.end = Connection(first=False), Connection(first=True)
+        self.flow = Flow(self.keeper, backlog)
+        self.got: List[Message] = []
+
+    def attach(self) -> None:
+        self.keeper.opened()
+        self.end.opened()
+        for here, there in ((self.end, self.keeper), (self.keeper, self.end)):
+            for frame in here.outgoing():
+                there.receive(frame)
+        self.flow.opened()
+
+    def leave(self) -> None:
+        self.keeper.closed()
+        self.end.closed()
+
+    def read(self) -> None:
+        """Until nothing more comes."""
+        frames = True
+        while frames:
+            self.flow.feed()
+            frames = bool(outgoing := self.keeper.outgoing())
+            for frame in outgoing:
+                self.got += map(Message.decode, self.end.receive(frame))
+            for frame in self.end.outgoing():
+                self.keeper.receive(frame)
+
+
+def test_live_messages_pass_as_they_are_and_a_replay_is_marked(backlog: Backlog) -> None:
+    hub = Hub(backlog)
+    hub.attach()
+    live = [stream("a"), stream("b")]
+    for one in live:
+        hub.flow.send(Lane.ORDERED, one)
+    hub.read()
+    assert hub.got == [word(event="replay", state="end"), *live]
+    hub.leave()
+    for _ in range(2):
+        hub.flow.send(Lane.ORDERED, stream("c"))
+    hub.got.clear()
+    hub.attach()
+    hub.flow.send(Lane.ORDERED, message("status"))
+    hub.read()
+    assert [kind_of(m) for m in hub.got] == ["", "stream", "", "status"]
+    assert [m.content()["state"] for m in hub.got if not kind_of(m)] == ["begin", "end"]
+    assert printed(hub.got) == "cc"
+    assert hub.flow.owes == 0
+
+
+def test_the_connection_holds_little_where_nobody_reads(backlog: Backlog) -> None:
+    hub = Hub(backlog)
+    hub.attach()
+    hub.read()
+    for _ in range(200):
+        hub.flow.send(Lane.ORDERED, stream("x" * 100_000))
+        hub.flow.feed()
+    assert hub.keeper.outbox.size < AHEAD + 200_000
+    hub.flow.send(Lane.URGENT, message("status", "urgent"))
+    assert AHEAD < hub.flow.owes < AHEAD + 5 * MIB
+    hub.leave()
+    assert len(list(hub.flow.withdraw())) > 50
+    assert hub.flow.owes == 0
