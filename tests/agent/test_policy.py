@@ -1,0 +1,98 @@
+"""A site's policy file, and what follows from one that is broken."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from jupyter_gpu_kernel.agent.office import Office, Refused
+from jupyter_gpu_kernel.agent.places import Root
+from jupyter_gpu_kernel.agent.policy import STRICT_GPUS, STRICT_IDLE, PolicyError, read_policy
+
+
+@pytest.fixture()
+def policy(tmp_path):
+    def read(rules):
+        text = rules if isinstance(rules, str) else json.dumps(rules)
+        (tmp_path / "policy.json").write_text(text)
+        return read_policy(tmp_path / "policy.json")
+
+    return read
+
+
+def test_no_file_no_rules(tmp_path):
+    policy = read_policy(tmp_path / "none" / "policy.json")
+    settings = {"gpus": 8, "sigterm": "survive"}
+    assert policy.apply(settings) == settings and str(policy) == ""
+
+
+def test_the_guard_can_be_forbidden(policy):
+    rules = policy({"guard": False})
+    assert rules.apply({"sigterm": "survive"})["sigterm"] == "default"
+    assert "no guard" in str(rules)
+    assert policy({"guard": True}).apply({"sigterm": "default"})["sigterm"] == "default"
+
+
+def test_too_many_gpus_are_refused_in_the_sites_name(policy, tmp_path):
+    rules = policy({"max_gpus": 1})
+    assert rules.apply({"gpus": 1})["gpus"] == 1 and rules.apply({}) == {}
+    with pytest.raises(PolicyError) as refused:
+        rules.apply({"gpus": 2})
+    assert [
+        w
+        for w in ("site's policy", "policy.json", "at most 1 GPU;", "--gpus 1")
+        if w not in str(refused.value)
+    ] == []
+    with pytest.raises(PolicyError):
+        policy({"max_gpus": 0}).apply({})
+
+
+def test_idle_is_the_least_of_both(policy):
+    rules = policy({"max_idle": 600})
+    both = ("idle_timeout", "idle_timeout_attached")
+    assert [rules.apply({})[name] for name in both] == [600, 600]
+    assert rules.apply({"idle_timeout": 60})["idle_timeout"] == 60
+    assert rules.apply({"idle_timeout": 0})["idle_timeout"] == 600, "0 is never"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "7", "\x00", '{"guard": false', "[" * 100_000])
+def test_a_broken_file_is_read_strictly(policy, text):
+    rules = policy(text)
+    assert (rules.guard, rules.max_gpus, rules.max_idle) == (False, STRICT_GPUS, STRICT_IDLE)
+    assert "read strictly" in str(rules)
+
+
+@pytest.mark.parametrize(
+    ("rules", "strict"),
+    [
+        ({"guard": "off"}, {"guard": False, "max_gpus": None}),
+        ({"guard": None}, {"guard": False}),
+        ({"gaurd": False}, {"guard": False, "max_gpus": None}),
+        ({"max_gpus": "two"}, {"guard": True, "max_gpus": STRICT_GPUS}),
+        ({"max_gpus": True}, {"max_gpus": STRICT_GPUS}),
+        ({"max_gpus": -1}, {"max_gpus": STRICT_GPUS}),
+        ({"max_idle": 0}, {"max_idle": STRICT_IDLE}),
+        ({"max_idle": "1h"}, {"max_idle": STRICT_IDLE, "guard": True}),
+    ],
+)
+def test_one_broken_key(policy, rules, strict):
+    read = policy(rules)
+    assert {name: getattr(read, name) for name in strict} == strict
+    assert read.problem and read.problem in str(read)
+
+
+def test_an_unreadable_file_is_strict(tmp_path):
+    (tmp_path / "policy.json").mkdir()  # root reads everything else
+    assert read_policy(tmp_path / "policy.json").guard is False
+
+
+def test_the_office_refuses_before_anything_starts(policy, tmp_path):
+    policy({"max_gpus": 1})
+    (tmp_path / "root").mkdir(mode=0o700)
+    office = Office(Root(tmp_path / "root"), tmp_path / "policy.json")
+    with pytest.raises(Refused) as refused:
+        office.open("k1", {"gpus": 2})
+    assert refused.value.code == "policy" and "at most 1 GPU" in str(refused.value)
+    assert os.listdir(str(tmp_path / "root")) == []

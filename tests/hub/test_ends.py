@@ -1,0 +1,331 @@
+"""How real kernels end: each death told with its cause, and nothing of a kernel left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from streams import Front, LoopThread, Node, until, wait_for
+
+from jupyter_gpu_kernel.agent import stale
+from jupyter_gpu_kernel.agent.processes import open_gpus, tagged
+from jupyter_gpu_kernel.agent.story import read_story
+from jupyter_gpu_kernel.hub.kernels import RemoteKernel
+from jupyter_gpu_kernel.hub.link import Clocks, Link
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
+CGROUPS = Path("/sys/fs/cgroup/memory")
+STUBBORN = (
+    "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
+)
+DETACHED = f"""
+import subprocess, sys
+child = subprocess.Popen([sys.executable, '-c', {STUBBORN!r}], stdout=subprocess.PIPE, start_new_session=True)
+child.stdout.readline()
+print(child.pid)
+"""
+"""A cell that starts a process which leaves the kernel's session and ignores SIGTERM."""
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Node]:
+    with Node() as node:
+        yield node
+
+
+@pytest.fixture(scope="module")
+def loop(node: Node) -> Iterator[LoopThread]:
+    with LoopThread() as loop:
+        yield loop
+
+
+@pytest.fixture(scope="module")
+def link(node: Node, loop: LoopThread) -> Link:
+    return loop.link(node, Clocks(retry=0.02))
+
+
+@contextlib.contextmanager
+def started(loop: LoopThread, link: Link, **settings: Any) -> Iterator[tuple[RemoteKernel, Front]]:
+    remote = loop.kernel(link, **settings)
+    with Front(remote.edge.connection) as front:
+        until(remote, "idle", "busy")
+        yield remote, front
+
+
+def told(remote: RemoteKernel, node: Node) -> str:
+    """The end, as state and story tell it: the same."""
+    until(remote, "ended")
+    ends = [entry for entry in story(remote, node) if entry["event"] == "end"]
+    names = ("cause", "evidence", "remedy")
+    assert [remote.state.get(name) for name in names] == [ends[-1][name] for name in names]
+    return str(ends[-1]["text"])
+
+
+def story(remote: RemoteKernel, node: Node) -> list[dict[str, Any]]:
+    return read_story(node.office.root.story(remote.kernel_id))
+
+
+def listed(node: Node) -> list[str]:
+    return [str(state["id"]) for state in node.office.answer({"do": "list"})["kernels"]]
+
+
+def stop(loop: LoopThread, remote: RemoteKernel, node: Node) -> None:
+    """Until nothing of it is left."""
+    loop.call(remote.command, "stop")
+    wait_for(lambda: remote.kernel_id not in node.office.root.kernels(), "the end of the keeper")
+
+
+def gone(pid: int) -> None:
+    wait_for(
+        lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie", f"the end of {pid}"
+    )
+
+
+# ---------------------------------------------------------------------------------------------- deaths
+
+
+def test_a_crash_in_c_code_names_the_line_of_the_cell(loop: LoopThread, link: Link, node: Node) -> None:
+    with started(loop, link) as (remote, front):
+        cell = front.run("import ctypes\ndef crash():\n    ctypes.string_at(1)\ncrash()")
+        assert cell.reply["ename"] == "DeadKernelError"
+        for word in ("segmentation fault", "crash (the cell, line 3)", "restart"):
+            assert word in cell.reply["evalue"]
+        assert told(remote, node) == cell.reply["evalue"]
+        assert "segmentation fault" in front.run("1").reply["evalue"], "the next cell hears it, too"
+
+
+def test_exit_in_a_cell(loop: LoopThread, link: Link, node: Node) -> None:
+    with started(loop, link) as (remote, front):
+        assert front.run("exit()").reply["status"] == "ok"
+        assert "exit() or quit() in a cell" in told(remote, node)
+
+
+def test_sigterm_while_not_in_use_names_its_sender(loop: LoopThread, link: Link, node: Node) -> None:
+    with started(loop, link, guard_linger=0) as (remote, front):
+        pid = int(front.run("import os; print(os.getpid())").text)
+        program = [
+            sys.executable,
+            "-c",
+            "import os, sys; os.kill(int(sys.argv[1]), 15); sys.stdin.read()",
+            str(pid),
+        ]
+        with subprocess.Popen(program, stdin=subprocess.PIPE) as sender:
+            text = told(remote, node)
+        assert f"(pid {sender.pid}, python" in text and "while it was not in use" in text
+        assert remote.state["returncode"] == -signal.SIGTERM
+
+
+def test_a_front_ends_kill_is_not_a_riddle(loop: LoopThread, link: Link, node: Node) -> None:
+    with started(loop, link) as (remote, front):
+        front.client.execute("import time; time.sleep(600)")
+        until(remote, "busy", "idle")
+        loop.call(remote.command, "kill")
+        assert "its front end ended it with SIGKILL" in told(remote, node)
+
+
+@pytest.fixture()
+def cgroup() -> Iterator[Path]:
+    """A memory cgroup of 300 MiB."""
+    folder = CGROUPS / f"jgk-test-{uuid.uuid4().hex[:8]}"
+    try:
+        folder.mkdir()
+    except OSError:
+        pytest.skip("needs the right to make a memory cgroup (version 1)")
+    (folder / "memory.limit_in_bytes").write_text(str(300 << 20))
+    yield folder
+    wait_for(lambda: not (folder / "cgroup.procs").read_text(), "the end of what ran in the cgroup")
+    folder.rmdir()
+
+
+def test_out_of_memory_in_a_cgroup(cgroup: Path) -> None:
+    with Node() as node, LoopThread() as loop:
+        link = loop.link(node)
+        loop.run(link.request("list"))
+        (cgroup / "cgroup.procs").write_text(str(node.streams[0].stream.process.pid))
+        with started(loop, link) as (remote, front):
+            cell = front.run("data = bytearray(1 << 30)")
+            assert "the limit of 300 MiB" in cell.reply["evalue"] and "--mem" in cell.reply["evalue"]
+            assert "oom_kill" in told(remote, node)
+            stop(loop, remote, node)
+
+
+# ---------------------------------------------------------------------------------------------- keepers' deaths
+
+
+def test_a_killed_keepers_kernel_finishes_its_cell_and_ends(loop: LoopThread, link: Link, node: Node) -> None:
+    go, done = node.root / "go", node.root / "done"
+    with started(loop, link) as (remote, front):
+        front.run("import gpu_kernel, os, pathlib, time")
+        front.run(f"hook = gpu_kernel.on_sigterm(lambda: pathlib.Path({str(done)!r}).write_text('hook'))")
+        request = front.client.execute(
+            DETACHED + f"print(os.getpid())\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)\nx = 1"
+        )
+        pids = [int(word) for word in front.until_text(request, "\n").split()]
+        while len(pids) < 2:
+            pids += [int(word) for word in front.until_text(request, "\n").split()]
+        child, kernel = pids
+        keeper = psutil.Process(kernel).ppid()
+        os.kill(keeper, signal.SIGKILL)
+        wait_for(lambda: "nobody can reach" in node.story(remote.kernel_id), "the kernel's notice")
+        assert psutil.pid_exists(kernel) and not done.exists(), "the cell goes on"
+        assert remote.kernel_id not in listed(node)
+        assert node.office.root.kernel(remote.kernel_id).exists(), "its folder is still in use"
+        go.touch()
+        gone(kernel)
+        gone(child)
+        assert done.read_text() == "hook"
+        wait_for(lambda: remote.link_state == "lost", "the hub's notice")
+        assert "keeper" in str(remote.state["cause"])
+        assert remote.kernel_id not in listed(node)
+        assert not node.office.root.kernel(remote.kernel_id).exists()
+
+
+def test_a_killed_keepers_idle_kernel_ends_at_once(loop: LoopThread, link: Link, node: Node) -> None:
+    with started(loop, link) as (remote, front):
+        kernel = int(front.run("import os; print(os.getpid())").text)
+        os.kill(psutil.Process(kernel).ppid(), signal.SIGKILL)
+        gone(kernel)
+        assert [entry["event"] for entry in story(remote, node)][-2:] == ["orphan", "end"]
+
+
+def test_a_folder_without_keeper_and_kernel_tells_why_and_goes(node: Node) -> None:
+    root = node.office.root
+    for name, boot in (("rebooted", "another boot"), ("killed", stale.boot_id())):
+        (root.make_kernel(name) / "lock").touch()
+        root.story(name).write_text(
+            json.dumps({"event": "start", "text": "", "time": 0, "boot": boot}) + "\n"
+        )
+    assert not {"rebooted", "killed"} & set(listed(node))
+    assert "the node was rebooted" in node.story("rebooted")
+    assert "its keeper was killed" in node.story("killed")
+    assert not {"rebooted", "killed"} & set(root.kernels())
+
+
+def test_a_folder_of_a_keeper_that_is_starting_stays(node: Node) -> None:
+    root = node.office.root
+    folder = root.make_kernel("starting")
+    assert not stale.clean(root, "starting"), "no lock yet, but young"
+    holder = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, 2); print('locked', flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", holder, str(folder / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout and process.stdout.readline()
+        assert not stale.clean(root, "starting")
+        process.communicate(b"\n")
+    assert stale.clean(root, "starting")
+
+
+# ---------------------------------------------------------------------------------------------- leftovers
+
+
+def test_what_left_the_session_ends_with_the_kernel(loop: LoopThread, link: Link, node: Node) -> None:
+    with started(loop, link) as (remote, front):
+        child = int(front.run(DETACHED).text)
+        front.control("shutdown_request", restart=False)
+        told(remote, node)
+        gone(child)
+        assert f"(pid {child})" in node.story(remote.kernel_id)
+
+
+def test_a_restart_ends_what_the_old_one_left_and_nothing_else(
+    loop: LoopThread, link: Link, node: Node
+) -> None:
+    with started(loop, link) as (remote, front):
+        child = int(front.run(DETACHED).text)
+        loop.call(remote.command, "restart")
+        until(remote, "idle")
+        fresh = int(front.run(DETACHED).text)
+        gone(child)
+        assert psutil.pid_exists(fresh)
+        stop(loop, remote, node)
+        gone(fresh)
+
+
+@pytest.fixture()
+def leftover(node: Node, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process as a killed keeper and kernel leave it, which has something like a GPU open."""
+    env = dict(os.environ, JUPYTER_GPU_KERNEL_ID="past", JUPYTER_GPU_KERNEL_ROOT=str(node.root))
+    code = "import sys; f = open(sys.argv[1], 'w'); " + STUBBORN
+    command = [sys.executable, "-c", code, str(tmp_path / "nvidia3")]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE) as process:
+        assert process.stdout and process.stdout.readline()
+        yield process
+        process.kill()
+
+
+def test_leftovers_are_found_and_ended(leftover: subprocess.Popen[bytes], node: Node, tmp_path: Path) -> None:
+    (row,) = [
+        row for row in node.office.answer({"do": "leftovers"})["leftovers"] if row["pid"] == leftover.pid
+    ]
+    assert row["kernel"] == "past" and "SIG_IGN" in row["command"] and row["gpus"] == []
+    assert open_gpus(leftover.pid, str(tmp_path / "nvidia")) == {3}
+    assert stale.on_gpu({"index": 3, "processes": []}, [dict(row, gpus=[3])])
+    assert stale.on_gpu({"index": 0, "processes": [{"pid": leftover.pid}]}, [row])
+    assert not stale.on_gpu({"index": 0, "processes": []}, [row])
+
+    for other in (dict(row, start=row["start"] + 1), dict(row, boot="another node's")):
+        assert node.office.answer({"do": "end_leftovers", "leftovers": [other]}) == {"ended": []}
+    assert leftover.poll() is None
+    assert node.office.answer({"do": "end_leftovers", "leftovers": [row]}) == {"ended": [row]}
+    assert leftover.wait() == -signal.SIGKILL
+
+
+def test_processes_of_a_living_kernel_are_no_leftovers(loop: LoopThread, link: Link, node: Node) -> None:
+    with started(loop, link) as (remote, front):
+        child = int(front.run(DETACHED).text)
+        assert child in [process.pid for process in tagged(remote.kernel_id)]
+        assert child not in [row["pid"] for row in node.office.answer({"do": "leftovers"})["leftovers"]]
+        stop(loop, remote, node)
+        gone(child)
+
+
+@pytest.mark.skipif(os.getuid() != 0 or not shutil.which("setpriv"), reason="needs two users")
+def test_other_peoples_processes_are_never_seen(node: Node) -> None:
+    env = dict(os.environ, JUPYTER_GPU_KERNEL_ID="past", JUPYTER_GPU_KERNEL_ROOT=str(node.root))
+    command = ["setpriv", "--reuid=61234", "--regid=61234", "--clear-groups", "sleep", "600"]
+    with subprocess.Popen(command, env=env) as other:
+        wait_for(lambda: os.stat(f"/proc/{other.pid}").st_uid == 61234)
+        try:
+            assert other.pid not in [
+                row["pid"] for row in node.office.answer({"do": "leftovers"})["leftovers"]
+            ]
+            assert other.pid not in [process.pid for process in tagged()]
+        finally:
+            other.kill()
+
+
+# ---------------------------------------------------------------------------------------------- the site's policy
+
+
+def test_a_keeper_keeps_to_the_sites_policy(tmp_path: Path) -> None:
+    """A keeper that is given another policy's path, as no user can: it is an argument of its class."""
+    policy = tmp_path / "policy.json"
+    policy.write_text('{"guard": false, "max_idle": 600}')
+    code = (
+        "import sys, pathlib\nfrom jupyter_gpu_kernel.agent.keeper import Keeper\n"
+        "from jupyter_gpu_kernel.agent.places import Root\nfrom jupyter_gpu_kernel.agent.policy import read_policy\n"
+        "sys.argv[0] = 'agent'\nroot, policy = map(pathlib.Path, sys.argv[1:])\n"
+        "Keeper(Root(root), {'id': 'k1', 'gpus': 0, 'sigterm': 'survive'}, read_policy(policy)).run()\n"
+    )
+    with Node() as node, LoopThread() as loop:
+        with subprocess.Popen([sys.executable, "-c", code, str(node.root), str(policy)]) as keeper:
+            wait_for(lambda: stale.has_keeper(node.office.root.kernel("k1")), "the keeper")
+            with started(loop, loop.link(node), kernel_id="k1") as (remote, front):
+                assert "off" in front.run("import gpu_kernel; print(gpu_kernel.status()['guard'])").text
+                os.kill(int(front.run("import os; print(os.getpid())").text), signal.SIGTERM)
+                told(remote, node)
+                assert remote.state["returncode"] == -signal.SIGTERM
+                stop(loop, remote, node)
+            assert keeper.wait() == 0
+        assert "no guard against SIGTERM, idle for at most 600 s" in node.story("k1")
