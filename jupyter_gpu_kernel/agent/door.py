@@ -86,6 +86,8 @@ class Door:
         self.path = path
         self.connection = Connection(first=False)
         self.flow = Flow(self.connection, backlog)
+        self.on_attached: Callable[[], None] = lambda: None
+        """Called when a hub has come in; set it."""
         self._on_message = on_message
         self._on_request = on_request
         self._attached: Optional[Visitor] = None
@@ -138,6 +140,8 @@ class Door:
             raise ProtocolError("data from one that has not said hello")
         for data in self.connection.receive(frame):
             self._on_message(Message.decode(data))
+        if frame.kind is Kind.HELLO:
+            self.on_attached()
         if frame.kind is Kind.HELLO:
             self.flow.opened()
 

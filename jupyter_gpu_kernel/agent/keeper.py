@@ -70,6 +70,8 @@ class Keeper:
         self.gate = Gate(self._say, self._to_kernel, is_open=self.taking.done)
         self.cells = Cells(self._say)
         self.questions = Questions(self.kernel.send)
+        self.door.on_attached = self._tell
+        self._told: Dict[str, Any] = {}
         self.absence = Absence(self._say)
         self.clock = IdleClock(settings)
         self.witness = Witness(self.loop, self.folder / "stderr")
@@ -414,8 +416,12 @@ class Keeper:
         self._send(lane_of(message, msg_type), message, str(message.parent().get("msg_id", "")))
 
     def _tell_state(self, state: str, **more: Any) -> None:
-        self.state, self.since = state, time.time()
-        self.door.send(Lane.ORDERED, word(event="state", **dict(self.status(), **more)))
+        self.state, self.since, self._told = state, time.time(), more
+        self._tell()
+
+    def _tell(self) -> None:
+        """What there is to know of us; also to every hub that comes in."""
+        self.door.send(Lane.ORDERED, word(event="state", **dict(self.status(), **self._told)))
 
     def status(self) -> Dict[str, Any]:
         """What `ps` shows: {id, name, node, state, gpus, pid, notebook, attached, since}, at the end its why."""
