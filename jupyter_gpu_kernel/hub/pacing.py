@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
@@ -91,12 +90,13 @@ class Pacer:
     def _run(self) -> None:
         """Passes on what is due."""
         self._timer = None
+        loop = asyncio.get_running_loop()
         while self._queue:
-            if self._replay and (early := self._due - time.monotonic()) > BURST:
-                self._timer = asyncio.get_running_loop().call_later(early, self._run)
+            if self._replay and (early := self._due - loop.time()) > BURST:
+                self._timer = loop.call_later(early, self._run)
                 break
             held = self._queue.popleft()
-            self._due = max(self._due, time.monotonic()) + held.seconds
+            self._due = max(self._due, loop.time()) + held.seconds
             self.waiting -= held.last
             try:
                 self._pass_on(held.message)

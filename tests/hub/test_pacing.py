@@ -1,0 +1,223 @@
+"""A replay passes jupyter_server's own rate limit, in order; live messages wait for nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import selectors
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from jupyter_client.session import Session
+from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
+from tornado.platform.asyncio import BaseAsyncIOLoop
+from traitlets.config import LoggingConfigurable
+
+from jupyter_gpu_kernel.hub.pacing import Pacer
+from jupyter_gpu_kernel.wire.connection import Connection
+from jupyter_gpu_kernel.wire.jupyter import make
+from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, word
+from jupyter_gpu_kernel.wire.streams import PIECE
+
+
+class Timeless(selectors.SelectSelector):
+    """What waits is due at once: `now` jumps there."""
+
+    now = 0.0
+
+    def select(self, timeout: float | None = None) -> Any:
+        self.now += timeout or 0
+        return super().select(0)
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """A loop with a clock of its own."""
+
+    def __init__(self) -> None:
+        self.selector = Timeless()
+        super().__init__(self.selector)
+
+    def time(self) -> float:
+        return self.selector.now
+
+
+class TornadoLoop(BaseAsyncIOLoop):
+    """What jupyter_server takes the time from, on that clock."""
+
+    def time(self) -> float:
+        return float(self.asyncio_loop.time())
+
+
+class Server(ZMQChannelsWebsocketConnection):
+    """jupyter_server's websocket, as far as its rate limit goes."""
+
+    def __init__(self) -> None:
+        LoggingConfigurable.__init__(self)
+        self.session = Session()
+        self.complaints: list[str] = []
+
+    def write_stderr(self, error_message: str, parent_header: Any) -> None:
+        self.complaints.append(error_message)
+
+    def drops(self, message: Message) -> bool:
+        nothing = dict.fromkeys(("header", "parent_header", "content"))
+        return message.channel is Channel.IOPUB and self._limit_rate("iopub", nothing, list(message.parts))
+
+
+class Replay:
+    """A pacer, and the server behind it; numbers are given as messages come."""
+
+    def __init__(self) -> None:
+        self.server = Server()
+        self.passed: list[Message] = []
+        self.held: list[int] = []
+        self.number = 0
+        self.pacer = Pacer(self._pass_on, lambda: self.held.append(self.pacer.held), logging.getLogger())
+
+    def _pass_on(self, message: Message) -> None:
+        if message.channel is Channel.KEEPER:
+            (self.pacer.begin if message.content()["state"] == "begin" else self.pacer.end)()
+        assert not self.server.drops(message), self.server.complaints
+        self.passed.append(message)
+
+    def take(self, *messages: Message) -> None:
+        for message in messages:
+            self.number += 1
+            self.pacer.take(message, self.number)
+
+    @property
+    def text(self) -> str:
+        streams = (m for m in self.passed if b'"stream"' in m.parts[0])
+        return "".join(message.content()["text"] for message in streams)
+
+
+def output(kind: str, **content: Any) -> Message:
+    return Message(Channel.IOPUB, 0, make(kind, content, json.dumps({"msg_id": "cell"}).encode()))
+
+
+def stream(text: str) -> Message:
+    return output("stream", name="stdout", text=text)
+
+
+def on_a_loop(play: Callable[[Replay], None]) -> tuple[Replay, float]:
+    """What became of it, and how many seconds that would have taken."""
+    loop = Loop()
+    tornado = TornadoLoop(asyncio_loop=loop, make_current=False)
+    replay = Replay()
+
+    async def run() -> None:
+        play(replay)
+        while replay.pacer.held:
+            await asyncio.sleep(0.01)
+
+    try:
+        loop.run_until_complete(run())
+    finally:
+        tornado.close(all_fds=True)
+    return replay, loop.time()
+
+
+BEGIN, END = word(event="replay", state="begin"), word(event="replay", state="end")
+MANY = [stream("line %d\n" % number) for number in range(20_000)]
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [MANY, [stream("x" * PIECE)] * 300, [stream("y" * 15_000_000)], [output("display_data", data={})] * 9000],
+    ids=["lines", "pieces", "one", "displays"],
+)
+def test_a_replay_stays_below_the_limit(messages: list[Message]) -> None:
+    def play(replay: Replay) -> None:
+        replay.take(BEGIN, *messages, output("status", execution_state="idle"), END)
+
+    replay, seconds = on_a_loop(play)
+    assert not replay.server.complaints
+    if b'"stream"' in messages[0].parts[0]:
+        assert replay.text == "".join(message.content()["text"] for message in messages)
+    counted = sum(1 for m in replay.passed if m.channel is Channel.IOPUB)
+    size = sum(sum(map(len, m.parts)) for m in replay.passed if b'"stream"' in m.parts[0])
+    assert max(counted / 1000, size / 1e6) < seconds < 1.6 * max(counted / 1000, size / 1e6)
+    assert replay.passed[-1] == END
+
+
+def test_the_limit_is_one() -> None:
+    """Without a pace the server drops these, so the test above can fail."""
+
+    def play(replay: Replay) -> None:
+        replay.pacer.paced = False
+        replay.take(BEGIN, *MANY)
+
+    with pytest.raises(AssertionError, match="message rate exceeded"):
+        on_a_loop(play)
+
+
+def test_live_messages_pass_at_once() -> None:
+    def play(replay: Replay) -> None:
+        live = [stream(str(number)) for number in range(1000)]
+        replay.take(END, *live)
+        assert replay.passed == [END, *live]
+
+    replay, seconds = on_a_loop(play)
+    assert (replay.held, seconds) == ([], 0)
+
+
+def test_urgent_messages_overtake_a_replay_and_a_reply_does_not() -> None:
+    request = Message(Channel.STDIN, 1, make("input_request", {}))
+    reply = Message(Channel.SHELL, 1, make("execute_reply", {}))
+    completion = Message(Channel.SHELL, 1, make("complete_reply", {}))
+
+    def play(replay: Replay) -> None:
+        replay.take(BEGIN, *[stream("x" * PIECE)] * 30, reply, request, completion)
+        assert replay.passed[-2:] == [request, completion]
+        assert replay.pacer.waiting > 20
+
+    replay, _ = on_a_loop(play)
+    assert replay.passed[-1] == reply
+
+
+def test_what_waits_can_be_hurried_or_dropped() -> None:
+    def play(replay: Replay) -> None:
+        replay.take(BEGIN, *[output("display_data", data={})] * 500)
+        assert 0 < replay.pacer.waiting < 500
+        replay.pacer.end()
+        assert replay.pacer.waiting == 0
+        assert len(replay.passed) == 501
+        replay.take(BEGIN, *[output("display_data", data={})] * 500)
+        replay.pacer.close()
+
+    replay, seconds = on_a_loop(play)
+    assert len(replay.passed) < 600 and seconds < 0.1
+
+
+def test_what_waits_is_not_acknowledged() -> None:
+    """So the keeper sends no more than its window, and keeps it for another hub."""
+    keeper, hub = Connection(first=False), Connection(first=True)
+    for end in (keeper, hub):
+        end.opened()
+
+    def exchange() -> list[bytes]:
+        came: list[bytes] = []
+        for _ in range(3):
+            for here, there in ((hub, keeper), (keeper, hub)):
+                for frame in here.outgoing():
+                    came += there.receive(frame)
+        return came
+
+    exchange()
+    for number in range(100):
+        keeper.send(Lane.ORDERED, bytes([number]) * PIECE)
+    hub.held = 1
+    assert len(exchange()) == 2 * 1024 * 1024 // PIECE
+    assert exchange() == []
+    hub.held = 11
+    assert len(exchange()) == 10
+    for end in (keeper, hub):
+        end.closed()
+        end.opened()
+    assert exchange() == []  # seen before, and still not acknowledged
+    assert keeper.outbox.size == 90 * PIECE
+    hub.held = 0
+    rest = exchange() + exchange() + exchange()
+    assert rest[-1] == bytes([99]) * PIECE and keeper.outbox.size == 0
