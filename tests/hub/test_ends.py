@@ -308,18 +308,23 @@ def test_other_peoples_processes_are_never_seen(node: Node) -> None:
 # ---------------------------------------------------------------------------------------------- the site's policy
 
 
+KEEPER = """
+import pathlib, sys
+from jupyter_gpu_kernel.agent.keeper import Keeper
+from jupyter_gpu_kernel.agent.places import Root
+from jupyter_gpu_kernel.agent.policy import read_policy
+root, policy = map(pathlib.Path, sys.argv[1:])
+sys.argv[0] = 'agent'
+Keeper(Root(root), {'id': 'k1', 'gpus': 0, 'sigterm': 'survive'}, read_policy(policy)).run()
+"""
+
+
 def test_a_keeper_keeps_to_the_sites_policy(tmp_path: Path) -> None:
     """A keeper that is given another policy's path, as no user can: it is an argument of its class."""
     policy = tmp_path / "policy.json"
     policy.write_text('{"guard": false, "max_idle": 600}')
-    code = (
-        "import sys, pathlib\nfrom jupyter_gpu_kernel.agent.keeper import Keeper\n"
-        "from jupyter_gpu_kernel.agent.places import Root\nfrom jupyter_gpu_kernel.agent.policy import read_policy\n"
-        "sys.argv[0] = 'agent'\nroot, policy = map(pathlib.Path, sys.argv[1:])\n"
-        "Keeper(Root(root), {'id': 'k1', 'gpus': 0, 'sigterm': 'survive'}, read_policy(policy)).run()\n"
-    )
     with Node() as node, LoopThread() as loop:
-        with subprocess.Popen([sys.executable, "-c", code, str(node.root), str(policy)]) as keeper:
+        with subprocess.Popen([sys.executable, "-c", KEEPER, str(node.root), str(policy)]) as keeper:
             wait_for(lambda: stale.has_keeper(node.office.root.kernel("k1")), "the keeper")
             with started(loop, loop.link(node), kernel_id="k1") as (remote, front):
                 assert "off" in front.run("import gpu_kernel; print(gpu_kernel.status()['guard'])").text
@@ -329,3 +334,37 @@ def test_a_keeper_keeps_to_the_sites_policy(tmp_path: Path) -> None:
                 stop(loop, remote, node)
             assert keeper.wait() == 0
         assert "no guard against SIGTERM, idle for at most 600 s" in node.story("k1")
+
+
+# ---------------------------------------------------------------------------------------------- earlyoom
+
+
+@pytest.mark.skipif(
+    os.getuid() != 0 or not shutil.which("earlyoom"), reason="needs earlyoom, and root for it"
+)
+def test_the_real_earlyoom(tmp_path: Path) -> None:
+    """In a process namespace of its own, where nothing but this kernel can be seen, and so hit. Takes 10 s."""
+    go = tmp_path / "go"
+    script = 'python=$1 code=$2 root=$3 go=$4; "$python" -c "$code" "$root" /none & '
+    script += 'while [ ! -e "$go" ]; do sleep 0.1; done; exec earlyoom -m 99 -s 100 -r 0'
+    with Node() as node, LoopThread() as loop:
+        space = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        command = [*space, "sh", "-c", script, "sh", sys.executable, KEEPER, str(node.root), str(go)]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as keeper:
+            try:
+                wait_for(lambda: stale.has_keeper(node.office.root.kernel("k1")), "the keeper")
+                with started(loop, loop.link(node), kernel_id="k1") as (remote, front):
+                    request = front.client.execute(
+                        "import time\ndata = b'x' * (600 << 20)\nprint('full')\ntime.sleep(600)"
+                    )
+                    front.until_text(request, "full")
+                    go.touch()
+                    first = front.finish(request)
+                    assert "earlyoom" in first.text and "memory is short" in first.text
+                    assert first.reply["ename"] == "KeyboardInterrupt", "the variables stay"
+                    second = front.run("print(len(data))\ntime.sleep(600)")
+                    assert "earlyoom ended it: the node's memory was short" in second.reply["evalue"]
+                    told(remote, node)
+            finally:
+                keeper.kill()
+        shutil.rmtree(node.root / "k" / "k1", ignore_errors=True)
