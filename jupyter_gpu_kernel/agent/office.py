@@ -48,8 +48,8 @@ class Office:
             "story": self._story,
             "stop": self._stop,
             "gpus": self._gpus,
-            "leftovers": lambda _: {"leftovers": stale.leftovers()},
-            "end_leftovers": lambda request: {"ended": stale.end_leftovers(request["leftovers"])},
+            "leftovers": lambda _: {"leftovers": stale.leftovers(self.root)},
+            "end_leftovers": lambda request: {"ended": stale.end_leftovers(self.root, request["leftovers"])},
         }
 
     def answer(self, request: Dict[str, Any]) -> Dict[str, Any]:
@@ -210,7 +210,7 @@ class Office:
         except SmiError as error:
             raise Refused(error.code, str(error)) from None
         rows = [dict(verdict.to_json(), node=socket.gethostname()) for verdict in verdicts]
-        left = stale.leftovers()
+        left = stale.leftovers(self.root)
         return {"gpus": [dict(row, leftovers=stale.on_gpu(row, left)) for row in rows]}
 
 

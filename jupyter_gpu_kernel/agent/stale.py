@@ -93,32 +93,26 @@ def _tell(root: Root, kernel_id: str) -> None:
     Story(root.story(kernel_id)).tell("end", f"the kernel ended: {death}", **death._asdict())
 
 
-def leftovers() -> List[Dict[str, Any]]:
+def leftovers(root: Root) -> List[Dict[str, Any]]:
     """Own processes of kernels that no longer exist: [{pid, start, boot, command, kernel, gpus [number]}]."""
-    return [_shown(process) for process in _orphans()]
+    return [_shown(process) for process in _orphans(root)]
 
 
-def end_leftovers(wanted: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
+def end_leftovers(root: Root, wanted: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
     """Ends those of `wanted` (also of other nodes) that still are leftovers here; returns them. Blocks a moment."""
     boot = boot_id()
     names = {(int(one["pid"]), int(one["start"])) for one in wanted if one["boot"] == boot}
-    found = [process for process in _orphans() if (process.pid, process.start) in names]
+    found = [process for process in _orphans(root) if (process.pid, process.start) in names]
     shown = [_shown(process) for process in found]
     end_all(found)
     return shown
 
 
-def _orphans() -> List[Process]:
-    """Only those that say where their keeper's folder was: of others it cannot be known whether one lives."""
-    lives: Dict[Any, bool] = {}
-    found = []
-    for process in tagged():
-        place = (process.root, process.kernel)
-        if process.root and place not in lives:
-            lives[place] = has_keeper(Path(process.root) / "k" / process.kernel)
-        if not lives.get(place, True):
-            found.append(process)
-    return found
+def _orphans(root: Root) -> List[Process]:
+    """Only those whose keeper was one of ours: of others it cannot be known whether it lives."""
+    ours = [process for process in tagged() if process.root == str(root.path)]
+    lives = {kernel: has_keeper(root.path / "k" / kernel) for kernel in {process.kernel for process in ours}}
+    return [process for process in ours if not lives[process.kernel]]
 
 
 def _shown(process: Process) -> Dict[str, Any]:
