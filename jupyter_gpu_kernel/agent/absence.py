@@ -24,10 +24,18 @@ class Absence:
         self._say = say
         self._facts: Dict[str, Any] = {}
 
-    def begin(self, undelivered: Iterable[Message], unfinished: List[Message], facts: Dict[str, Any]) -> None:
-        """`undelivered`: what the one who left did not hear; `unfinished`: its cells; `facts`: our status."""
+    def begin(
+        self,
+        undelivered: Iterable[Message],
+        unfinished: List[Message],
+        recent: Iterable[Message],
+        facts: Dict[str, Any],
+    ) -> None:
+        """`undelivered`: what the one who left did not hear; `unfinished`: its cells; `recent`: those
+        answered lately; `facts`: our status."""
         for message in undelivered:
             self.missed.take(message)
+        self.missed.recognise(recent)
         for request in unfinished:
             self.missed.expect(request)
         self._facts = facts

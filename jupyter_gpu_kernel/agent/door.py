@@ -88,6 +88,8 @@ class Door:
         self.flow = Flow(self.connection, backlog)
         self.on_attached: Callable[[], None] = lambda: None
         """Called when a hub has come in; set it."""
+        self.on_left: Callable[[], object] = lambda: None
+        """Called when it is gone; set it."""
         self._on_message = on_message
         self._on_request = on_request
         self._attached: Optional[Visitor] = None
@@ -159,6 +161,7 @@ class Door:
         if visitor is self._attached:
             self._attached = None
             self.connection.closed()
+            self.on_left()
 
     def _attach(self, visitor: Visitor) -> None:
         if self._attached is not None and self._attached is not visitor:

@@ -45,6 +45,7 @@ def main(argv: List[str]) -> None:
     ready = os.environ.pop("JUPYTER_GPU_KERNEL_READY_FD", "")
     leave_no_trace(argv)
     gpu_kernel.bind(guard)
+    without_debugger()
     kernelapp: Any = importlib.import_module("ipykernel.kernelapp")
     kernelapp.IOPubThread = private_iopub(kernelapp.IOPubThread)
     app = app_class(kernelapp.IPKernelApp, guard).instance()
@@ -97,6 +98,18 @@ def leave_no_trace(argv: List[str]) -> None:
         del sys.modules[name]
     gpu_kernel.__name__ = "gpu_kernel"
     sys.modules["gpu_kernel"] = gpu_kernel
+
+
+def without_debugger() -> None:
+    """debugpy opens TCP ports on which any local user can run code as this one: the kernel has no debugger.
+
+    Before ipykernel's other modules: older ones take the name over when they are imported.
+    """
+    try:
+        debugger: Any = importlib.import_module("ipykernel.debugger")
+    except ImportError:
+        return  # an ipykernel without one
+    debugger._is_debugpy_available = False
 
 
 def app_class(base: Any, guard: Guard) -> Any:

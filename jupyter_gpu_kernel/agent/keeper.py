@@ -70,7 +70,8 @@ class Keeper:
         self.gate = Gate(self._say, self._to_kernel, is_open=self.taking.done)
         self.cells = Cells(self._say)
         self.questions = Questions(self.kernel.send)
-        self.door.on_attached = self._tell
+        self.door.on_attached = self._attached
+        self.door.on_left = lambda: self.story.tell("drop", "the link is down, or nobody is there")
         self._told: Dict[str, Any] = {}
         self.absence = Absence(self._say)
         self.clock = IdleClock(settings)
@@ -339,7 +340,7 @@ class Keeper:
         self.settings["notebook"] = request.get("notebook", "")
         self.clock.used()
         waiting = [*self.cells.open(), *self.gate.held]
-        self.absence.begin(self.door.withdraw(), waiting, self.status())
+        self.absence.begin(self.door.withdraw(), waiting, self.cells.recent, self.status())
 
     # -------------------------------------------------------------------------------------- from the kernel
 
@@ -417,6 +418,10 @@ class Keeper:
 
     def _tell_state(self, state: str, **more: Any) -> None:
         self.state, self.since, self._told = state, time.time(), more
+        self._tell()
+
+    def _attached(self) -> None:
+        self.story.tell("attach", "a front end is there")
         self._tell()
 
     def _tell(self) -> None:

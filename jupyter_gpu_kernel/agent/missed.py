@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections import OrderedDict
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterable, List, Optional
 
 from ..wire.jupyter import Parts
 from ..wire.messages import Channel, Message, MessageError
@@ -71,6 +71,14 @@ class Missed:
         cell = self._cells.setdefault(str(request.header().get("msg_id")), Cell())
         cell.code = str(request.content().get("code", ""))
         cell.cell_id = _cell_id(request.parts[2])
+
+    def recognise(self, requests: Iterable[Message]) -> None:
+        """The requests of cells that are kept, where their code is not known yet."""
+        for request in requests:
+            cell = self._cells.get(str(request.header().get("msg_id")))
+            if cell is not None:
+                cell.code = cell.code or str(request.content().get("code", ""))
+                cell.cell_id = cell.cell_id or _cell_id(request.parts[2])
 
     def take(self, message: Message) -> None:
         """A message of a cell, in order. What belongs to no cell is of no use to anybody later."""

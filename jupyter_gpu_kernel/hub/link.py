@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol
 
-from ..errors import AgentError, ConnectError, GpuKernelError
+from ..errors import AgentError, AuthError, ConnectError, GpuKernelError, HostKeyError
 from ..wire.connection import Connection, ProtocolError
 from ..wire.frames import CHUNK, Frame, Kind, json_frame
 from .stream import Stream, Wire
@@ -31,6 +31,7 @@ class Clocks(NamedTuple):
     greeting_within: float = 25.0
     retry: float = 0.2
     retry_most: float = 5.0
+    retry_refused: float = 60.0
 
 
 CLOCKS = Clocks()
@@ -178,6 +179,8 @@ class Link:
                 return
             self._log.warning("%s: link down: %s", self.name, reason)
             self._retry_now.clear()
+            if isinstance(self.problem, AuthError | HostKeyError):  # servers ban those who knock on and on
+                delay = max(delay, self._clocks.retry_refused)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._retry_now.wait(), delay * random.uniform(0.7, 1.3))
             delay = min(delay * 2, self._clocks.retry_most)
@@ -298,6 +301,11 @@ class Link:
         except ProtocolError as error:
             self._log.error("%s: kernel %s: %s", self.name, attachment.kernel_id, error)
             self._write(Frame(Kind.CLOSE, frame.attachment))
+            attachment.connection.closed()
+            self._loop.call_later(self._clocks.retry_most, self._open_if_there, attachment)
+
+    def _open_if_there(self, attachment: Attachment) -> None:
+        if self.state == "up" and any(known is attachment for known in self._attachments.values()):
             self._open_again(attachment)
 
     def _deliver(self, attachment: Attachment, data: bytes) -> None:

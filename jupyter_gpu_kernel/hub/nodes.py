@@ -71,7 +71,10 @@ class Node:
 
     async def connected(self, call: Call | None) -> Connection:
         """The SSH connection, made now if need be; `call` hears progress and is asked for secrets."""
-        return await asyncio.to_thread(self._connect, call)
+        connection = await asyncio.to_thread(self._connect, call)
+        if self._link is not None:
+            self._link.retry()  # it may be waiting for just this
+        return connection
 
     async def link(self, python: str, call: Call | None) -> Link:
         """The link, up. Raises why it cannot be."""
