@@ -63,6 +63,12 @@ def tagged(kernel: str = "") -> List[Process]:
     return found
 
 
+def serving() -> Set[str]:
+    """The kernels for which a keeper of ours runs, whatever a cleaner of /tmp did to its folder."""
+    words = [_command(int(name)).split() for name in os.listdir("/proc") if name.isdigit() and _is_own(int(name))]
+    return {line[-1] for line in words if line[-2:-1] == ["serve"]}
+
+
 def end_all(processes: List[Process]) -> None:
     """SIGTERM, a moment, SIGKILL. Blocks until they are gone, at most a little more than GRACE seconds."""
     for process in processes:
@@ -103,9 +109,9 @@ def _handle(pid: int) -> int:
 
 def _tags(pid: int) -> Dict[str, str]:
     """The two names in its environment; {} if it is not ours, or gone."""
+    if not _is_own(pid):
+        return {}
     try:
-        if os.stat(f"/proc/{pid}").st_uid != os.geteuid():
-            return {}
         with open(f"/proc/{pid}/environ", "rb") as file:
             pairs = file.read().split(b"\0")
     except OSError:
@@ -113,6 +119,13 @@ def _tags(pid: int) -> Dict[str, str]:
     names = (TAG.encode() + b"=", ROOT.encode() + b"=")
     said = [pair.decode("utf-8", "replace").partition("=") for pair in pairs if pair.startswith(names)]
     return {name: value for name, _, value in said}
+
+
+def _is_own(pid: int) -> bool:
+    try:
+        return os.stat(f"/proc/{pid}").st_uid == os.geteuid()
+    except OSError:  # gone
+        return False
 
 
 def _start(pid: int) -> int:

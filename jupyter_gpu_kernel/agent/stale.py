@@ -20,7 +20,7 @@ from typing import Any, Dict, List, Optional
 
 from .deaths import KeeperFacts, explain_keeper
 from .places import Root
-from .processes import Process, end_all, open_gpus, tagged
+from .processes import Process, end_all, open_gpus, serving, tagged
 from .story import Story, read_story
 from .witness import boot_id
 
@@ -111,8 +111,9 @@ def end_leftovers(root: Root, wanted: List[Dict[str, Any]]) -> List[Dict[str, An
 def _orphans(root: Root) -> List[Process]:
     """Only those whose keeper was one of ours: of others it cannot be known whether it lives."""
     ours = [process for process in tagged() if process.root == str(root.path)]
-    lives = {kernel: has_keeper(root.path / "k" / kernel) for kernel in {process.kernel for process in ours}}
-    return [process for process in ours if not lives[process.kernel]]
+    names = {process.kernel for process in ours}
+    lives = serving() | {name for name in names if has_keeper(root.path / "k" / name)}
+    return [process for process in ours if process.kernel not in lives]
 
 
 def _shown(process: Process) -> Dict[str, Any]:
