@@ -1,0 +1,57 @@
+"""Processes of kernels that no longer exist, as `gpus` shows and `stop --leftovers` ends them, over two hops."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from remote import DEADLINE, Remote
+
+
+@pytest.fixture()
+def leftover(remote: Remote) -> Iterator[subprocess.Popen[bytes]]:
+    """What a killed keeper and kernel left; the practice nvidia-smi shows it on a GPU."""
+    program(remote, "ps")  # installs the agent
+    (root,) = remote.base.glob("jupyter-gpu-kernel-*")
+    env = dict(os.environ, JUPYTER_GPU_KERNEL_ID="past", JUPYTER_GPU_KERNEL_ROOT=str(root))
+    state = remote.folder / "gpus.json"
+    before = state.read_text()
+    with subprocess.Popen([sys.executable, "-c", "input()"], env=env, stdin=subprocess.PIPE) as process:
+        gpus = json.loads(before)
+        gpus["gpus"][1]["processes"] = [{"pid": process.pid, "memory": 500, "name": "python"}]
+        state.with_suffix(".new").write_text(json.dumps(gpus))
+        state.with_suffix(".new").replace(state)
+        yield process
+        process.kill()
+    state.with_suffix(".new").write_text(before)
+    state.with_suffix(".new").replace(state)
+
+
+def program(remote: Remote, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "jupyter_gpu_kernel.cli", *words]
+    return subprocess.run(
+        command, env=remote.program_environment(), capture_output=True, text=True, timeout=DEADLINE
+    )
+
+
+def rows(ran: subprocess.CompletedProcess[str]) -> Any:
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
+
+
+def test_shown_by_gpus_and_ended_by_stop(remote: Remote, leftover: subprocess.Popen[bytes]) -> None:
+    shown = [row for row in rows(program(remote, "gpus", "cpu", "--json")) if row["leftovers"]]
+    assert [row["uuid"] for row in shown] == remote.free[:1]
+    assert [(one["pid"], one["kernel"]) for one in shown[0]["leftovers"]] == [(leftover.pid, "past")]
+    assert "left over from kernel past" in program(remote, "gpus", "cpu").stdout
+
+    ended = program(remote, "stop", "--leftovers")
+    assert ended.returncode == 0, ended.stderr
+    assert str(leftover.pid) in ended.stdout.splitlines()[1] and f"Ended: {leftover.pid}" in ended.stdout
+    assert leftover.wait(DEADLINE) < 0
+    assert rows(program(remote, "stop", "--leftovers", "--json")) == {"ended": [], "errors": []}
