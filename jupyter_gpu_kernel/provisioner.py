@@ -20,6 +20,7 @@ from traitlets import Float, Unicode
 from .client import HubClient
 from .errors import GpuKernelError
 from .kernelspecs import settings_of
+from .served import ServedKernel
 
 _PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
 
@@ -46,10 +47,10 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
         10.0, help="Seconds a kernel is given to shut down by itself before it is ended.", min=1.0
     ).tag(config=True)
 
-    _client: HubClient | None = None
-    _remote_id = ""
+    _served: ServedKernel | None = None
     _state: dict[str, Any] | None = None
-    _restarting = False
+    _ending = False
+    _notebook = ""
 
     @property
     def has_process(self) -> bool:
@@ -63,29 +64,31 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
         return await super().pre_launch(cmd=list(self.kernel_spec.argv), **kwargs)
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
-        """Starts, or after a restart starts anew behind the same ports. Raises GpuKernelError, which
-        front ends show."""
+        """Starts, or after a restart starts anew behind the same ports. NotStarted says why not."""
         try:
-            if self._state is not None and self._client is not None and not self._client.closed:
-                answer = await self._client.acall("restart", kernel=self._remote_id)
-            else:
-                answer = await self._start()
+            answer = await self._restart() or await self._start()
         except GpuKernelError as error:
             await self._hang_up()
             raise NotStarted(error) from None
-        self._state = answer
-        self._restarting = False
+        except asyncio.CancelledError:
+            await asyncio.shield(self._hang_up())  # which tells the hub that nobody wants the kernel
+            raise
+        self._ending = False
         self.connection_info = _connection_info(answer["connection"])
         return self.connection_info
 
     async def poll(self) -> int | None:
-        """Every 3 s, and whenever a manager wonders. None: alive (also while the link is down)."""
+        """Every 3 s, and whenever a manager wonders. None: alive, also while the link is down.
+
+        Unless the kernel is to end: a manager need not wait for the link, the hub sees to it.
+        """
         if self._state is None:
             return 0
-        if self._state["state"] != "ended" and self._state.get("link") != "lost":
-            return None
-        code = self._state.get("returncode")
-        return 1 if code is None else int(code)
+        link = self._state.get("link")
+        if self._state["state"] == "ended" or link == "lost":
+            code = self._state.get("returncode")
+            return 1 if code is None else int(code)
+        return 0 if self._ending and link != "up" else None
 
     async def wait(self) -> int | None:
         """After a shutdown or kill: until the kernel has ended."""
@@ -94,8 +97,7 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
         return code
 
     async def send_signal(self, signum: int) -> None:
-        """An interrupt, where the front end does not send it as a message; other signals go to the
-        kernel's group."""
+        """An interrupt where the front end sends no message for it; others go to the kernel's process group."""
         if signum == signal.SIGINT:
             await self._command("interrupt")
         elif signum == getattr(signal, "SIGKILL", 9):
@@ -104,27 +106,23 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
             await self._command("signal", number=int(signum))
 
     async def kill(self, restart: bool = False) -> None:
-        """When shutting down took too long, and at “restart now”. `restart` is not to be trusted
-        (jupyter_client#1061)."""
+        """When shutting down took too long, and at “restart now” (`restart` is wrong then: jupyter_client#1061)."""
+        self._ending = True
         await self._command("kill")
 
     async def terminate(self, restart: bool = False) -> None:
         """When shutting down took half its time: the guard would survive SIGTERM, so this ends the kernel."""
-        await self._command("kill")
+        await self.kill(restart)
 
     async def shutdown_requested(self, restart: bool = False) -> None:
-        """After the shutdown message was sent: the one place where `restart` is true."""
-        self._restarting = restart
+        """After the shutdown message was sent."""
+        self._ending = True
 
     async def cleanup(self, restart: bool = False) -> None:
-        """After the end of a kernel; `restart`: another follows at once. Otherwise nothing of ours may be
-        left."""
-        if restart or (self._restarting and self._state is None):
+        """After the end of a kernel; `restart`: another follows at once. Otherwise nothing of ours may be left."""
+        if restart:
             return
-        await self._command("stop", why="shut down by the front end")
-        if self._client is not None and not self._client.closed:
-            with contextlib.suppress(GpuKernelError):
-                await self._client.acall("release", kernel=self._remote_id, timeout=self.shutdown_wait)
+        await self._ask("end", why="shut down by the front end")
         await self._hang_up()
 
     def get_shutdown_wait_time(self, recommended: float = 5.0) -> float:
@@ -133,52 +131,79 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
 
     # -------------------------------------------------------------------------------------- the hub
 
+    async def _restart(self) -> dict[str, Any] | None:
+        """None if there is nothing to restart: no kernel yet, or a node that has lost it."""
+        client = await self._client()
+        if client is None or self._served is None or not self._served.id or self._state is None:
+            return None
+        if self._state.get("link") == "lost":
+            await self._ask("end", why="lost")
+            await self._hang_up()
+            return None
+        return dict(await client.acall("restart", kernel=self._served.id))
+
     async def _start(self) -> dict[str, Any]:
         spec = settings_of(self.kernel_spec, self.settings_path)
-        loop = asyncio.get_running_loop()
-        self._client = await loop.run_in_executor(None, lambda: HubClient(on_event=self._heard))
-        manager: Any = self.parent
-        connection = {
-            "transport": manager.transport,
-            "ip": manager.ip,
-            "key": manager.session.key.decode(),
-            "signature_scheme": manager.session.signature_scheme,
-            **{name: getattr(manager, name) for name in _PORTS},
+        arguments: dict[str, Any] = {
+            "settings": spec.settings,
+            "name": spec.name,
+            "notebook": self._notebook,
+            "kernel_id": self.kernel_id or "",
+            "connection": _wanted(self.parent),
         }
-        self._remote_id = ""
-        answer = await self._client.acall(
-            "start",
-            progress=self._progress,
-            settings=spec.settings,
-            name=spec.name,
-            notebook=self._notebook,
-            kernel_id=self.kernel_id or "",
-            connection=connection,
-        )
-        self._remote_id = str(answer["id"])
-        return dict(answer)
+        self._state = None
+        served = self._served = ServedKernel(arguments, self._heard)
+        client = await asyncio.to_thread(served.connect)
+        answer = dict(await client.acall("start", progress=self._progress, **arguments))
+        served.started(answer)
+        return answer
 
     def _progress(self, progress: dict[str, Any]) -> None:
         self.log.info("remote kernel: %s: %s", progress["hop"], progress["step"])
 
     def _heard(self, event: dict[str, Any]) -> None:
-        """On the client's thread: one assignment, which is atomic."""
-        if event["event"] == "kernel" and event["kernel"] == self._remote_id:
+        """On a thread of the client's, in order, and before the answer to a start: one assignment is atomic."""
+        if event["event"] == "kernel":
             self._state = event
+            if event["state"] == "ended" and not event.get("asked"):
+                self.log.warning("remote kernel ended: %s. %s", event.get("cause"), event.get("remedy"))
         elif event["event"] == "gone" and self._state is not None:
             self._state = dict(self._state, link="away")
 
     async def _command(self, do: str, **more: Any) -> None:
-        if self._client is None or self._client.closed or not self._remote_id:
+        await self._ask("command", do=do, more=more)
+
+    async def _ask(self, op: str, **arguments: Any) -> None:
+        client = await self._client()
+        if client is None or self._served is None or not self._served.id:
             return
         with contextlib.suppress(GpuKernelError):  # gone already, which is what was wanted
-            await self._client.acall("command", kernel=self._remote_id, do=do, more=more, timeout=10)
+            await client.acall(op, kernel=self._served.id, timeout=10, **arguments)
+
+    async def _client(self) -> HubClient | None:
+        """The connection to the hub, if there is one; waits while another hub is started."""
+        served = self._served
+        if served is None:
+            return None
+        client = await asyncio.to_thread(lambda: served.client) if served.adopting else served.client
+        return None if client is None or client.closed else client
 
     async def _hang_up(self) -> None:
-        if self._client is not None:
-            self._client.close()
-            self._client = None
-        self._remote_id = ""
+        served, self._served = self._served, None
+        if served is not None:
+            await asyncio.to_thread(served.close)
+        self._state = None
+
+
+def _wanted(manager: Any) -> dict[str, Any]:
+    """The connection that the front end will use; ports may be 0."""
+    return {
+        "transport": manager.transport,
+        "ip": manager.ip,
+        "key": manager.session.key.decode(),
+        "signature_scheme": manager.session.signature_scheme,
+        **{name: getattr(manager, name) for name in _PORTS},
+    }
 
 
 def _connection_info(connection: dict[str, Any]) -> KernelConnectionInfo:

@@ -63,6 +63,8 @@ class Edge:
             if identity is None:
                 return  # asked by a front end of an earlier hub
             prefix = [identity]
+        if name not in self._streams:
+            return  # closed
         self._streams[name].send_multipart([*prefix, DELIMITER, self._sign(parts[:4]), *parts])
 
     def close(self) -> None:

@@ -63,10 +63,15 @@ class Call:
 
 
 class Face:
-    """One connected face. `closed` callbacks run on the loop when it is gone."""
+    """One connected face. `on_closed` callbacks run on the loop when it is gone; `calls` are cancelled then.
+
+    `said_bye`: it meant to go; else it was killed.
+    """
 
     def __init__(self, connection: Connection[Any, Any]) -> None:
         self.on_closed: list[Callable[[], None]] = []
+        self.calls: set[asyncio.Task[None]] = set()
+        self.said_bye = False
         self._connection = connection
         self._out: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._questions: dict[int, queue.SimpleQueue[Any]] = {}
@@ -112,7 +117,6 @@ class Faces:
         self._operation = operation
         self._log = log
         self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
         self._listener = Listener(address, backlog=64)
         threading.Thread(target=self._accept, name="faces", daemon=True).start()
 
@@ -143,6 +147,7 @@ class Faces:
         try:
             while "bye" not in (message := json.loads(connection.recv_bytes())):
                 self._on_loop(self._heard, face, message)
+            face.said_bye = True
         except (OSError, EOFError, ValueError):
             pass  # it hung up
         face.close()
@@ -159,6 +164,8 @@ class Faces:
         self.count -= 1
         for callback in face.on_closed:
             callback()
+        for task in face.calls:
+            task.cancel()
 
     def _heard(self, face: Face, message: dict[str, Any]) -> None:
         if "answer" in message:
@@ -167,8 +174,8 @@ class Faces:
         call = Call(face, int(message["id"]), str(message["op"]), arguments)
         call.asks = message.get("asks") is True
         task = self._loop.create_task(self._run(call, message["id"]))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        face.calls.add(task)
+        task.add_done_callback(face.calls.discard)
 
     async def _run(self, call: Call, number: int) -> None:
         try:

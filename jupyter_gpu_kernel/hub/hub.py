@@ -16,11 +16,11 @@ import uuid
 from typing import Any
 
 from .. import __version__
-from ..errors import AgentError, GpuKernelError, HubError, KernelStartError
+from ..errors import AgentError, ConnectError, GpuKernelError, HubError, KernelStartError
 from ..wire import PROTOCOL
 from .check import check
 from .delivered import Delivered
-from .faces import Call
+from .faces import Call, Face
 from .kernels import RemoteKernel
 from .link import Link
 from .memory import KernelInfos
@@ -48,8 +48,9 @@ class Hub:
 
     @property
     def in_use(self) -> bool:
-        """Whether a front end has a kernel here, or the owner signed in for those to come."""
-        return bool(self._kernels or self._restarting) or any(node.kept for node in self._nodes.values())
+        """Whether a front end has a kernel here, one is being ended, or the owner signed in for those to come."""
+        nodes = self._nodes.values()
+        return bool(self._kernels or self._restarting) or any(node.kept or node.in_use for node in nodes)
 
     async def operation(self, call: Call) -> Any:
         """Runs the operation that the call names."""
@@ -190,10 +191,12 @@ class Hub:
         settings = self._settings(call)
         kernel_id = str(call.arguments["kernel"])
         node = self._node(settings)
-        link = node.begin_link(settings["python"] or node.python, None)
+        settings["python"] = settings.get("python") or node.python
+        link = node.begin_link(settings["python"], None)
         remote = self._remote(kernel_id, settings, call, link, adopted=True)
         self._take(remote, call)
-        return {**remote.describe(), "connection": remote.edge.connection}
+        call.face.on_closed.append(lambda: self._face_left(remote, call.face))
+        return _answer(remote)
 
     async def _start_again(
         self, remote: RemoteKernel, timer: asyncio.TimerHandle, call: Call
@@ -207,18 +210,19 @@ class Hub:
         self._take(remote, call)
         try:
             await self._until_up(remote, remote.link)
-        except BaseException:
-            remote.command("stop", why="it did not start")  # else its keeper would wait for a restart
-            self._let_go(remote.kernel_id)
+        except BaseException:  # also when the face left meanwhile: nobody has used the kernel yet
+            self._kernels.pop(remote.kernel_id, None)
+            remote.stop("it did not start")
             raise
-        return {**remote.describe(), "connection": remote.edge.connection}
+        call.face.on_closed.append(lambda: self._face_left(remote, call.face))
+        return _answer(remote)
 
     async def op_restart(self, call: Call) -> dict[str, Any]:
         """A fresh kernel process behind the same ports, with the same GPUs."""
         remote = self._kernel(call)
         remote.command("restart")
         await self._until_up(remote, remote.link)
-        return {**remote.describe(), "connection": remote.edge.connection}
+        return _answer(remote)
 
     async def op_command(self, call: Call) -> dict[str, Any]:
         """A word to the keeper: interrupt, kill, signal (number), stop. Answered as soon as it is queued."""
@@ -228,6 +232,13 @@ class Hub:
     async def op_release(self, call: Call) -> dict[str, Any]:
         """The front end is done with the kernel, ended or not."""
         self._let_go(str(call.arguments["kernel"]))
+        return {"ok": True}
+
+    async def op_end(self, call: Call) -> dict[str, Any]:
+        """As `release`, and the kernel ends for good, as soon as the link allows."""
+        remote = self._kernels.pop(str(call.arguments["kernel"]), None)
+        if remote is not None:
+            remote.stop(str(call.arguments["why"]))
         return {"ok": True}
 
     async def op_kernels(self, call: Call) -> list[dict[str, Any]]:
@@ -251,7 +262,6 @@ class Hub:
 
     def _take(self, remote: RemoteKernel, call: Call) -> None:
         self._kernels[remote.kernel_id] = remote
-        call.face.on_closed.append(lambda: self._face_left(remote))
         remote.watchers[:] = [call.face.send]
 
     def _settings(self, call: Call) -> dict[str, Any]:
@@ -266,11 +276,12 @@ class Hub:
         connection = call.arguments["connection"]
         return RemoteKernel(kernel_id, settings, connection, link, self._log, self._infos, delivered, adopted)
 
-    def _face_left(self, remote: RemoteKernel) -> None:
-        """Detached; unless it left to come back: then its kernel keeps ports and GPUs for a moment."""
+    def _face_left(self, remote: RemoteKernel, face: Face) -> None:
+        """Detached; unless it left to come back, or was killed: then it keeps ports and GPUs for a moment."""
         if self._kernels.get(remote.kernel_id) is not remote:
             return  # released before
-        if remote.state.get("asked") != "restart" or not remote.ended:
+        restarts = remote.ended and remote.state.get("asked") == "restart"
+        if face.said_bye and not restarts:
             return self._let_go(remote.kernel_id)
         del self._kernels[remote.kernel_id]
         remote.watchers.clear()
@@ -278,8 +289,10 @@ class Hub:
 
         def give_up() -> None:
             self._restarting.pop(ports, None)
-            remote.command("stop", why="nobody came back to restart it")
-            asyncio.get_running_loop().call_later(1.0, remote.close)
+            if restarts:
+                remote.stop("nobody came back to restart it")
+            else:
+                remote.close()
 
         timer = asyncio.get_running_loop().call_later(RESTART_WITHIN, give_up)
         self._restarting[ports] = (remote, timer)
@@ -301,7 +314,7 @@ class Hub:
         return str(found.python.path)
 
     async def _until_up(self, remote: RemoteKernel, link: Link) -> None:
-        """Returns when the kernel answers; raises why it never will."""
+        """Returns when the kernel answers, or was shut down meanwhile; raises why it never will."""
         deadline = time.monotonic() + START_WITHIN
         changed = asyncio.Event()
 
@@ -312,17 +325,20 @@ class Hub:
         try:
             await link.up()
             while remote.state["state"] not in ("idle", "busy", "waiting"):
+                if remote.ended and remote.state.get("asked"):
+                    return
                 if remote.ended:
                     raise remote.error or _early_end(remote)
                 changed.clear()
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(changed.wait(), max(0.1, deadline - time.monotonic()))
                 if time.monotonic() > deadline:
-                    raise KernelStartError(
-                        f"the kernel did not answer in {START_WITHIN:.0f} s", hop=link.name
-                    )
+                    raise _late(remote)
         finally:
-            remote.watchers.remove(watcher)
+            with contextlib.suppress(ValueError):  # it was ended meanwhile
+                remote.watchers.remove(watcher)
+            # A notebook that returns gets the id of the kernel it left.
+            self._kernels = {kernel.kernel_id: kernel for kernel in self._kernels.values()}
 
     async def _each_node(self, call: Call, do: str, timeout: float = 30, **more: Any) -> list[Any]:
         """(node, answer) for each node of `specs`; where one cannot be asked, {"node", "error"} stands
@@ -358,8 +374,20 @@ def _ports(connection: dict[str, Any]) -> tuple[str, int]:
     return str(connection.get("key")), int(connection.get("shell_port") or 0)
 
 
+def _answer(remote: RemoteKernel) -> dict[str, Any]:
+    """What a front end is told of its kernel; with `python` another hub could go on."""
+    return {**remote.describe(), "connection": remote.edge.connection, "python": remote.settings["python"]}
+
+
 def _shown(state: str, attached: bool) -> str:
     return "detached" if state == "idle" and not attached else state
+
+
+def _late(remote: RemoteKernel) -> GpuKernelError:
+    if remote.link_state != "up":
+        cause = f"the connection has been down for {START_WITHIN:.0f} s"
+        return ConnectError(cause, hop=remote.link.name, remedy="Try again when it is back.")
+    return KernelStartError(f"the kernel did not answer in {START_WITHIN:.0f} s", hop=remote.link.name)
 
 
 def _early_end(remote: RemoteKernel) -> GpuKernelError:

@@ -53,7 +53,7 @@ class RemoteKernel:
         self.error: GpuKernelError | None = None
         self.connection = Connection(first=True, delivered=delivered.counts if delivered else None)
         self.watchers: list[Watcher] = []
-        self._closed = False
+        self._closed = self._stopping = False
         self._log = log
         self._create: dict[str, Any] | None = None if adopted else settings
         self._delivered = delivered
@@ -92,6 +92,14 @@ class RemoteKernel:
             self.pacer.end()  # nobody waits for what the old one said
         self._send(Lane.URGENT, word(do=do, **more))
 
+    def stop(self, why: str) -> None:
+        """Ends a kernel without a front end: its ports are free at once, the rest when the keeper has gone."""
+        self.edge.close()
+        self._stopping = True
+        self.watchers[:] = [lambda _: self._close_if_lost()]
+        self.command("stop", why=why)
+        self._close_if_lost()
+
     def close(self) -> None:
         """Lets go of the kernel: ports and attachment. The keeper is not told anything."""
         self._closed = True
@@ -105,7 +113,7 @@ class RemoteKernel:
 
     def open_request(self) -> dict[str, Any]:
         """The settings, as long as the keeper has never been there."""
-        return {"create": self._create} if self._create is not None else {}
+        return {"create": self._create} if self._create is not None and not self._stopping else {}
 
     def attached(self) -> None:
         """The keeper is there (again)."""
@@ -154,6 +162,10 @@ class RemoteKernel:
             if said["state"] in ("starting", "idle", "busy"):
                 self._standin.became(said["state"])
             self._tell()
+
+    def _close_if_lost(self) -> None:
+        if self.link_state == "lost" and not self._closed:
+            self.close()
 
     def _link_is(self, state: str) -> None:
         self.link_state = state

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -84,7 +83,7 @@ def no_folder(remote: Remote, folder: Path) -> dict[str, Any]:
 
 
 def failing_setup(remote: Remote, folder: Path) -> dict[str, Any]:
-    return {"setup": ["module() { echo \"no module $2\" >&2; return 1; }", "module load cuda || exit 1"]}
+    return {"setup": ['module() { echo "no module $2" >&2; return 1; }', "module load cuda || exit 1"]}
 
 
 REFUSALS = [

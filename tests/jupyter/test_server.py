@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,12 @@ class Browser:
 
     async def execute(self, code: str) -> str:
         return await self.send(
-            "execute_request", code=code, silent=False, store_history=True, allow_stdin=True, stop_on_error=True
+            "execute_request",
+            code=code,
+            silent=False,
+            store_history=True,
+            allow_stdin=True,
+            stop_on_error=True,
         )
 
     @staticmethod
@@ -202,7 +207,9 @@ async def test_the_server_s_loop_goes_on(remote: Remote, jp_fetch: Fetch, jp_ws_
             await lab.run(GPU)
         before = remote.logins()
         async with stalls("drop"):
-            asked = await lab.execute("import time\nfor i in range(200):\n    print(i)\n    time.sleep(0.005)")
+            asked = await lab.execute(
+                "import time\nfor i in range(200):\n    print(i)\n    time.sleep(0.005)"
+            )
             await lab.until("stream", asked)
             await asyncio.to_thread(remote.hops.login.drop)
             await lab.until("execute_reply", asked)

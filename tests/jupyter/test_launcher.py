@@ -1,0 +1,295 @@
+"""argv alone, as VS Code and others run it: a process with a connection file of its own, told by signals to go."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import socket
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from cells import connect, run, wait_for
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.manager import KernelManager
+from remote import DEADLINE, Remote, eventually
+from sshd import free_port
+
+pytestmark = pytest.mark.usefixtures("remote")
+PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
+GPU = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
+
+
+class Launcher:
+    """One start as VS Code does it: five free ports, a new key, a plain child with pipes."""
+
+    def __init__(self, remote: Remote, name: str = "cpu-argv", **more: Any) -> None:
+        self.remote = remote
+        self.spec = remote.data / "kernels" / name / "kernel.json"
+        self.key = uuid.uuid4().hex
+        self.connection: dict[str, Any] = {port: free_port() for port in PORTS}
+        self.connection.update(ip="127.0.0.1", transport="tcp", key=self.key, signature_scheme="hmac-sha256")
+        self.file = remote.runtime / f"kernel-v3{uuid.uuid4().hex}.json"
+        self.file.write_text(json.dumps(self.connection))
+        self.clients: list[BlockingKernelClient] = []
+        self.process = subprocess.Popen(self.argv(), **self.surroundings(), **more)
+
+    def argv(self) -> list[str]:
+        words = json.loads(self.spec.read_text())["argv"]
+        return [str(self.file) if word == "{connection_file}" else word for word in words]
+
+    def surroundings(self) -> dict[str, Any]:
+        pipe = subprocess.PIPE
+        env = self.remote.program_environment()
+        return {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe, "text": True, "env": env}
+
+    def client(self) -> BlockingKernelClient:
+        """With VS Code's steps: ports in use, then kernel_info until it is answered and iopub has said something."""
+        for port in ("shell_port", "iopub_port"):
+            eventually(lambda port=port: self.in_use(self.connection[port]) or self.ended(), port)  # type: ignore[misc]
+        client = BlockingKernelClient()
+        client.load_connection_info({**self.connection, "key": self.key.encode()})
+        client.start_channels()
+        self.clients.append(client)
+        client.wait_for_ready(timeout=DEADLINE)
+        return client
+
+    @staticmethod
+    def in_use(port: int) -> bool:
+        with socket.socket() as sock:
+            return sock.connect_ex(("127.0.0.1", port)) == 0
+
+    def ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def end(self) -> tuple[int, str]:
+        """(exit code, stderr) once it has ended by itself."""
+        _, stderr = self.process.communicate(timeout=DEADLINE)
+        return self.process.returncode, stderr or ""
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.stop_channels()
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate(timeout=DEADLINE)
+
+
+@contextlib.contextmanager
+def launched(remote: Remote, name: str = "cpu-argv", **more: Any) -> Iterator[Launcher]:
+    launcher = Launcher(remote, name, **more)
+    try:
+        yield launcher
+    finally:
+        launcher.close()
+
+
+@pytest.fixture(autouse=True)
+def stop_what_is_left(remote: Remote) -> Iterator[None]:
+    """Whoever leaves detaches, and the kernel stays: as it should, but not beyond the test."""
+    yield
+    for kernel_id in remote.kernels_on_node():
+        stop(remote, kernel_id)
+
+
+def stop(remote: Remote, kernel_id: str) -> None:
+    settings = json.loads((remote.data / "kernels" / "cpu-argv" / "kernel.json").read_text())
+    specs = [{"settings": settings["metadata"]["jupyter_gpu_kernel"]}]
+    with contextlib.suppress(Exception):  # it ended by itself meanwhile
+        remote.ask("stop", kernel=kernel_id, specs=specs)
+    eventually(lambda: kernel_id not in remote.kernels_on_node(), f"kernel {kernel_id} is gone")
+
+
+def shut_down(launcher: Launcher, client: BlockingKernelClient) -> None:
+    client.shutdown()
+    assert launcher.end() == (0, "")
+
+
+def test_a_notebook_in_vs_code(remote: Remote) -> None:
+    """Start-up code, cells; restart: a new process with new ports and key beside the old one, which gets SIGTERM."""
+    with launched(remote, "gpu-argv") as old:
+        client = old.client()
+        for code in ("start_up = 1", "__vsc_ipynb_file__ = '/home/alice/a.ipynb'"):
+            assert run(client, code, store_history=False).reply["status"] == "ok"
+        assert run(client, GPU).text.strip() in remote.free
+        assert run(client, "print(start_up)").text == "1\n"
+        (first,) = remote.kernels_on_node()
+        with launched(remote, "gpu-argv") as new:
+            old.process.send_signal(signal.SIGTERM)
+            assert old.end() == (0, "")
+            second = new.client()
+            assert run(second, "print('start_up' in globals())").text == "False\n"
+            assert first in remote.kernels_on_node()  # detached
+            shut_down(new, second)
+
+
+def test_leaving_during_the_start_leaves_nothing(remote: Remote) -> None:
+    with launched(remote) as launcher:
+        eventually(lambda: launcher.in_use(launcher.connection["shell_port"]), "it has begun")
+        launcher.process.send_signal(signal.SIGTERM)
+        assert launcher.end() == (0, "")
+    remote.nothing_left()
+
+
+def test_sigint_is_an_interrupt(remote: Remote) -> None:
+    with launched(remote) as launcher:
+        client = launcher.client()
+        client.execute("import time\nprint('runs')\ntime.sleep(600)")
+        wait_for(client, "stream", text="runs\n")
+        launcher.process.send_signal(signal.SIGINT)
+        assert wait_for(client, "error")["content"]["ename"] == "KeyboardInterrupt"
+        client.get_shell_msg(timeout=DEADLINE)
+        shut_down(launcher, client)
+    remote.nothing_left()
+
+
+def test_an_interrupt_request_is_answered_and_framed(remote: Remote) -> None:
+    """VS Code waits for the reply, and for busy and idle."""
+    with launched(remote) as launcher:
+        client = launcher.client()
+        message = client.session.msg("interrupt_request", {})
+        client.control_channel.send(message)
+        asked = message["header"]["msg_id"]
+        assert client.get_control_msg(timeout=DEADLINE)["parent_header"]["msg_id"] == asked
+        states: list[str] = []
+        while states[-1:] != ["idle"]:
+            status = client.get_iopub_msg(timeout=DEADLINE)
+            if status["parent_header"].get("msg_id") == asked:
+                states.append(status["content"]["execution_state"])
+        assert states == ["busy", "idle"]
+        shut_down(launcher, client)
+
+
+def test_the_hub_is_nobody_s_child(remote: Remote) -> None:
+    """VS Code kills every descendant of the launcher, and then the launcher."""
+    with contextlib.suppress(Exception):  # there may be none
+        remote.ask("shutdown")
+    with launched(remote) as launcher:
+        client = launcher.client()
+        assert run(client, "x = 1").reply["status"] == "ok"
+        hub = remote.hub_pid()
+        family = psutil.Process(launcher.process.pid).children(recursive=True)
+        assert hub not in {process.pid for process in family}
+        assert launcher.process.pid not in {parent.pid for parent in psutil.Process(hub).parents()}
+        for process in (*family, launcher.process):
+            process.kill()
+        launcher.process.wait(DEADLINE)
+        (kernel,) = remote.kernels_on_node()
+        assert remote.hub_pid() == hub
+        stop(remote, kernel)
+
+
+def test_a_vanished_parent_is_noticed(remote: Remote) -> None:
+    with launched(remote) as plain:  # for its files; this one goes again
+        argv, surroundings = plain.argv(), plain.surroundings()
+        shut_down(plain, plain.client())
+        parent = "import subprocess, sys; child = subprocess.Popen(sys.argv[1:])"
+        parent += "; print(child.pid, flush=True); child.wait()"
+        with subprocess.Popen([sys.executable, "-c", parent, *argv], **surroundings) as process:
+            assert process.stdout is not None
+            launcher = psutil.Process(int(process.stdout.readline()))
+            assert run(plain.client(), "x = 1").reply["status"] == "ok"
+            process.kill()
+            launcher.wait(DEADLINE)
+        assert len(remote.kernels_on_node()) == 1
+
+
+def test_its_pipes_may_be_broken(remote: Remote) -> None:
+    with launched(remote) as launcher:
+        client = launcher.client()
+        assert launcher.process.stdout is not None and launcher.process.stderr is not None
+        launcher.process.stdout.close()
+        launcher.process.stderr.close()
+        assert run(client, "import os; os._exit(3)").reply["status"] == "error"
+        assert launcher.process.wait(DEADLINE) == 1
+        launcher.process.stdout = launcher.process.stderr = None
+
+
+def test_a_kernel_that_ends_by_itself_ends_its_launcher(remote: Remote) -> None:
+    with launched(remote) as launcher:
+        client = launcher.client()
+        assert run(client, "import os; os._exit(3)").reply["status"] == "error"
+        code, said = launcher.end()
+        assert code == 1 and "status 3" in said and len(said.splitlines()) <= 2
+    remote.nothing_left()
+
+
+def test_restart_by_a_manager_keeps_the_gpu(remote: Remote) -> None:
+    """jupyter_client's own provisioner restarts by a new launcher with the same file; “now” kills the old one."""
+    manager = KernelManager(kernel_name="gpu-argv")
+    manager.start_kernel(env=remote.program_environment())
+    client = connect(manager)
+    gpu = run(client, GPU).text
+    for now in (False, True):
+        assert run(client, "x = 1").reply["status"] == "ok"
+        manager.restart_kernel(now=now)
+        client.wait_for_ready(timeout=DEADLINE)
+        assert run(client, "print('x' in globals())").text == "False\n"
+        assert run(client, GPU).text == gpu
+        assert len(remote.kernels_on_node()) == 1
+    client.stop_channels()
+    manager.shutdown_kernel()
+    remote.nothing_left()
+
+
+def test_one_message_says_why_it_cannot_start(remote: Remote) -> None:
+    remote.write("spoilt", python="/nowhere/bin/python")
+    with launched(remote, "spoilt") as launcher:
+        code, said = launcher.end()
+        assert code == 1
+        assert said.startswith("work: ") and "/nowhere/bin/python" in said and "Traceback" not in said
+        assert 2 <= len(said.splitlines()) <= 3
+    path = remote.data / "kernels" / "spoilt" / "kernel.json"
+    spec = json.loads(path.read_text())
+    spec["metadata"]["jupyter_gpu_kernel"]["gpu"] = 2
+    path.write_text(json.dumps(spec))
+    with launched(remote, "spoilt") as launcher:
+        code, said = launcher.end()
+        assert code == 1 and "“gpu”" in said and "Did you mean “gpus”?" in said
+    remote.nothing_left()
+
+
+def test_a_port_that_is_taken(remote: Remote) -> None:
+    with launched(remote) as first:
+        client = first.client()
+        second = subprocess.Popen([*first.argv()[:-1], str(same_ports(first))], **first.surroundings())
+        _, said = second.communicate(timeout=DEADLINE)
+        assert second.returncode == 1 and str(first.connection["shell_port"]) in said
+        assert run(client, "print(1)").text == "1\n"
+        shut_down(first, client)
+
+
+def same_ports(launcher: Launcher) -> Path:
+    file = launcher.file.with_suffix(".other.json")
+    file.write_text(json.dumps({**launcher.connection, "key": uuid.uuid4().hex}))
+    return file
+
+
+def test_a_killed_hub_is_followed_by_another(remote: Remote) -> None:
+    """Started by the launcher; it adopts the kernel with its ports and key, and what was printed meanwhile arrives."""
+    with launched(remote) as launcher:
+        client = launcher.client()
+        hub = remote.hub_pid()
+        asked = client.execute(
+            "import time\nfor i in range(300):\n    print(i, flush=True)\n    time.sleep(0.01)"
+        )
+        wait_for(client, "stream")
+        psutil.Process(hub).kill()
+        text = ""
+        while True:
+            message = client.get_iopub_msg(timeout=DEADLINE)
+            if message["parent_header"].get("msg_id") == asked:
+                text += message["content"].get("text", "")
+                if message["content"].get("execution_state") == "idle":
+                    break
+        numbers = [int(line) for line in text.split()]
+        assert numbers == list(range(numbers[0], 300))
+        assert remote.hub_pid() != hub
+        shut_down(launcher, client)
+    remote.nothing_left()
