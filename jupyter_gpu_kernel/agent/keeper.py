@@ -2,7 +2,7 @@
 it took.
 
 It outlives links, hubs and laptops, and ends with its kernel. The parts: kernel (process and sockets),
-door (the hub's way in), gate and taking (user cells wait for GPUs), cells, questions, story. This file
+door (the hub's way in), allotment (user cells wait for GPUs), cells, questions, story. This file
 joins them; it knows no SSH and no laptop.
 """
 
@@ -19,6 +19,7 @@ from typing import Any, Dict, List, Optional
 from ..wire.jupyter import Parts, is_user_cell, make
 from ..wire.messages import Channel, Lane, Message, MessageError, lane_of, word
 from .absence import Absence
+from .allotment import Allotment
 from .backlog import Backlog
 from .cells import Cells
 from .clocks import IdleClock, cuda_is_open, tree_cpu
@@ -26,21 +27,17 @@ from .deaths import Death
 from .door import Door
 from .ears import Ears
 from .environment import kernel_environment
-from .gate import Gate
 from .kernel import Kernel
 from .loop import Loop, Timer
 from .places import Root
 from .policy import Policy, read_policy
 from .questions import Questions
+from .readiness import Readiness
 from .remains import Remains
 from .spill import folders
 from .story import Story
-from .taking import Taking
 from .witness import Witness
 
-NUDGE = 0.1
-REVEAL = 1.5
-"""Seconds a cell waits for GPUs before it shows so."""
 RESTART_WAIT = 60.0
 """Seconds an ended kernel's GPUs are kept for a restart."""
 SHUTDOWN_GRACE = 5.0
@@ -66,10 +63,19 @@ class Keeper:
         self.kernel = Kernel(self.loop, self.folder, self._from_kernel)
         self.backlog = Backlog(folders(self.folder), settings, partial(self.story.tell, "journal"))
         self.door = Door(self.loop, self.folder / "keeper", self._from_hub, self._asked, self.backlog)
-        self.taking = Taking(self.loop, settings, root.path / "line", self._gpus_taken, self._gpus_waiting)
-        self.gate = Gate(self._say, self._to_kernel, is_open=self.taking.done)
         self.cells = Cells(self._say)
         self.questions = Questions(self.kernel.send)
+        line = root.path / "line"
+        self.gpus = Allotment(
+            self.loop,
+            settings,
+            line,
+            self._say,
+            self._to_kernel,
+            self.questions,
+            self.story,
+            self._tell_state,
+        )
         self.door.on_attached = self._attached
         self.door.on_left = lambda: self.story.tell("drop", "the link is down, or nobody is there")
         self._told: Dict[str, Any] = {}
@@ -78,8 +84,7 @@ class Keeper:
         self.witness = Witness(self.loop, self.folder / "stderr")
         self.remains = Remains(self.loop, self.id)
         self._death = Death("")
-        self._up = False
-        self._heard_iopub = self._heard_reply = False
+        self.ready = Readiness(self.loop, self.questions, self._is_up)
         self._early: List[Message] = []  # what came before the kernel could hear
         self._ending = ""  # "", "restart" or "shutdown": what was asked for
         self._start_again = False  # a restart waits for the old process to be gone
@@ -98,35 +103,22 @@ class Keeper:
     # -------------------------------------------------------------------------------------- the kernel's life
 
     def _start(self) -> None:
-        self._up = self._heard_iopub = self._heard_reply = False
+        self.ready.reset()
         self._ending = ""
         self.questions.forget()
-        env = kernel_environment(self.settings, self.folder, self.taking.environment())
+        env = kernel_environment(self.settings, self.folder, self.gpus.environment())
         python = str(self.settings.get("python") or sys.executable)
         try:
-            self.kernel.start(python, env, None, lambda: self._nudge(self.kernel.pid))
+            self.kernel.start(python, env, None, self.ready.begin)
         except OSError as error:
             self._tell_state("ended", cause=f"the kernel cannot be started: {error}")
             return self._leave()
         pid = self.kernel.pid
         self.story.tell("start", f"kernel process {pid} started", pid=pid, **self.witness.began(pid))
         self._tell_state("starting")
-        self.taking.begin()
+        self.gpus.begin()
 
-    def _nudge(self, pid: int) -> None:
-        """Its sockets are bound: asks until our subscription and its answers are known to work."""
-        if not self._up and self.kernel.pid == pid:  # else this process is gone, and perhaps another there
-            self.questions.ask(Channel.CONTROL, "kernel_info_request", {}, self._nudged)
-            self.loop.later(NUDGE, lambda: self._nudge(pid))
-
-    def _nudged(self, _: Dict[str, Any]) -> None:
-        self._heard_reply = True
-        self._check_up()
-
-    def _check_up(self) -> None:
-        if self._up or not (self._heard_reply and self._heard_iopub):
-            return
-        self._up = True
+    def _is_up(self) -> None:
         self._tell_state("idle")
         early, self._early = self._early, []
         for message in early:
@@ -140,33 +132,33 @@ class Keeper:
     def _tick(self) -> None:
         """Now and then: is it idle for too long, does its GPU lie unused?"""
         self.loop.later(TICK, self._tick)
-        if not self._up:
+        if not self.ready.up:
             return
         pid = self.kernel.pid
         advice = self.clock.advise(
             busy=self.state != "idle",
             attached=self.door.attached,
             cpu=tree_cpu(pid),
-            has_gpu=self.taking.returnable,
+            has_gpu=self.gpus.returnable,
             cuda_open=cuda_is_open(pid),
         )
         if advice.warn:
             self.story.tell("idle", advice.warn)
         if advice.give_back:
-            self._lend_back()
+            self.gpus.lend_back()
         if advice.end:
             self._stop(advice.end)
 
     def _ended(self, returncode: int) -> None:
-        stderr = "" if self._up else self.kernel.stderr_tail()
+        stderr = "" if self.ready.up else self.kernel.stderr_tail()
         self.kernel.end()
-        self._up = False
+        self.ready.reset()
         asked, again = self._ending, self._start_again
         self._start_again = False
         text = self._explain(returncode, asked)
         self._send_all(self.cells.end())
         self.cells.fail_all(text)
-        self._give_up_waiting("DeadKernelError", text)
+        self.gpus.give_up("DeadKernelError", text)
         if self._timer is not None:
             self._timer.cancel()
         if again:
@@ -181,7 +173,7 @@ class Keeper:
         """Finds out why it ended, and ends what it left; the sentence for its cells and the story."""
         self._ears.hear_guard()
         left = self.remains.end()
-        self._death = self.witness.explain(returncode, asked, self._ears.term, self.taking.uuids)
+        self._death = self.witness.explain(returncode, asked, self._ears.term, self.gpus.uuids)
         text = f"the kernel ended: {self._death}"
         self.story.tell("end", text, returncode=returncode, asked=asked, **self._death._asdict())
         for process in left:
@@ -190,7 +182,7 @@ class Keeper:
 
     def _leave(self) -> None:
         """All is over: the GPUs go back at once, the last words wait a moment for the hub."""
-        self.taking.give_back()
+        self.gpus.give_back()
         owed, deadline = self.door.flow.owes, time.monotonic() + FAREWELL
 
         def wait() -> None:
@@ -206,7 +198,7 @@ class Keeper:
         wait()
 
     def _clean_up(self) -> None:
-        self.taking.give_back()
+        self.gpus.give_back()
         if self.kernel.pid:
             self.kernel.signal_group(signal.SIGKILL)
         self.remains.kill()
@@ -223,22 +215,20 @@ class Keeper:
             msg_type = str(message.header().get("msg_type"))
         except MessageError:
             return  # a front end signed what is no message; the kernel would drop it too
-        if msg_type == "interrupt_request" and (self.gate.holding or not self._up):
+        if msg_type == "interrupt_request" and (self.gpus.held or not self.ready.up):
             return self._interrupt_here(message)
         if msg_type == "shutdown_request":
             self._shut_down(bool(message.content().get("restart")))
         if self.state == "ended":
             return self._answer_for_the_dead(message, msg_type)
-        if not self._up:
+        if not self.ready.up:
             return self._early.append(message)
         if msg_type == "execute_request":
             if is_user_cell(message.content()):
                 self.clock.used()
                 self.absence.greet(message)
-            if not self.gate.passes(message):
-                self._tell_state("waiting")
-                self.loop.later(REVEAL, self.gate.reveal)
-                return self.taking.want()
+            if not self.gpus.passes(message):
+                return
         self._to_kernel(message)
 
     def _to_kernel(self, message: Message) -> None:
@@ -249,7 +239,7 @@ class Keeper:
     def _command(self, command: Dict[str, Any]) -> None:
         do = command.get("do")
         if do == "interrupt":
-            if not self._give_up_waiting("KeyboardInterrupt", "gave up waiting for a GPU") and self._up:
+            if not self.gpus.give_up("KeyboardInterrupt", "gave up waiting for a GPU") and self.ready.up:
                 self.questions.ask(Channel.CONTROL, "interrupt_request", {})
         elif do == "restart":
             self._restart()
@@ -263,7 +253,7 @@ class Keeper:
         """A cell waits at the gate, or the kernel is still starting: nothing in it could be interrupted."""
         header = message.parts[0]
         self._say(Channel.IOPUB, 0, "status", {"execution_state": "busy"}, header)
-        self._give_up_waiting("KeyboardInterrupt", "gave up waiting for a GPU")
+        self.gpus.give_up("KeyboardInterrupt", "gave up waiting for a GPU")
         for early in list(self._early):
             if early.header().get("msg_type") == "execute_request":
                 self._early.remove(early)
@@ -271,24 +261,14 @@ class Keeper:
         self._say(Channel.CONTROL, message.client, "interrupt_reply", {"status": "ok"}, header)
         self._say(Channel.IOPUB, 0, "status", {"execution_state": "idle"}, header)
 
-    def _give_up_waiting(self, name: str, reason: str) -> bool:
-        """Whether a cell waited for GPUs; it ends with this error."""
-        if not self.gate.holding:
-            return False
-        self.gate.give_up(name, reason)
-        if not self.gate.holding:
-            self.taking.give_up()
-            self._tell_state("idle")
-        return True
-
     def _shut_down(self, restart: bool) -> None:
         """A front end asked the kernel to end. The request itself goes on to the kernel, if that hears."""
         self._ending = "restart" if restart else "shutdown"
-        self._give_up_waiting("DeadKernelError", "the kernel was shut down")
+        self.gpus.give_up("DeadKernelError", "the kernel was shut down")
         if self.state == "ended":
             if not restart:
                 self._leave()
-        elif self._up:
+        elif self.ready.up:
             self._kill_later()
         else:
             self.kernel.signal_group(signal.SIGKILL)
@@ -305,7 +285,7 @@ class Keeper:
     def _stop(self, why: str) -> None:
         self.story.tell("stop", f"stopped: {why}")
         self.witness.why = why
-        if self.state != "ended" and self._up:
+        if self.state != "ended" and self.ready.up:
             self.questions.ask(Channel.CONTROL, "shutdown_request", {"restart": False})
         self._shut_down(restart=False)
 
@@ -316,7 +296,7 @@ class Keeper:
         if self.kernel.pid:
             self._ending, self._start_again = "restart", True
             self._fail_early()
-            self._up = self._heard_iopub = self._heard_reply = False  # what comes now is for the new one
+            self.ready.reset()  # what comes now is for the new one
             self.kernel.signal_group(signal.SIGKILL)
         else:
             self._start()
@@ -339,7 +319,7 @@ class Keeper:
         self.story.tell("return", f"back in {request.get('notebook') or 'another front end'}")
         self.settings["notebook"] = request.get("notebook", "")
         self.clock.used()
-        waiting = [*self.cells.open(), *self.gate.held]
+        waiting = [*self.cells.open(), *self.gpus.held]
         self.absence.begin(self.door.withdraw(), waiting, self.cells.recent, self.status())
 
     # -------------------------------------------------------------------------------------- from the kernel
@@ -351,9 +331,8 @@ class Keeper:
             parent = str(message.parent().get("msg_id", ""))
         except MessageError:
             return
-        if channel is Channel.IOPUB and not self._heard_iopub:
-            self._heard_iopub = True
-            self._check_up()
+        if channel is Channel.IOPUB:
+            self.ready.heard_iopub()
         if self.questions.mine(message, msg_type, parent) or msg_type == "iopub_welcome":
             return
         if msg_type == "execute_reply":
@@ -365,7 +344,7 @@ class Keeper:
     def _status(self, state: str, parent: str) -> None:
         if state == "idle":
             self._send_all(self.cells.went_idle(parent))
-        if self._up and not self.gate.holding:
+        if self.ready.up and not self.gpus.held:
             self.state, self.since = (
                 ("busy" if state == "busy" else "idle"),
                 time.time(),
@@ -378,35 +357,6 @@ class Keeper:
     def _send(self, lane: Lane, message: Message, parent: str) -> None:
         if not self.absence.keeps(message, parent):
             self.door.send(lane, message)
-
-    # -------------------------------------------------------------------------------------- GPUs
-
-    def _gpus_waiting(self, text: str) -> None:
-        self.gate.show(text)
-
-    def _gpus_taken(self, uuids: List[str], problem: str) -> None:
-        """The GPUs are ours, or (`problem`) will never be: tells the kernel, then opens the gate."""
-        if problem:
-            self.story.tell("gpu", problem)
-            while self._give_up_waiting("GpuError", problem):
-                pass  # the next cell in line, where a failed one does not stop those behind it
-            return
-        self.story.tell("gpu", "took " + ", ".join(uuids), gpus=uuids)
-        self.questions.run("__import__('gpu_kernel').take_gpus(%r)" % (uuids,), self._gpus_told)
-
-    def _gpus_told(self, answer: Dict[str, Any]) -> None:
-        if answer.get("status") != "ok":
-            self.story.tell("gpu", f"the kernel could not be told its GPUs: {answer.get('evalue')}")
-        self._tell_state("idle")
-        self.gate.open()
-
-    def _lend_back(self) -> None:
-        """CUDA was never opened: others may have the GPUs until the next cell."""
-        self.story.tell("gpu", "gave back " + ", ".join(self.taking.uuids) + ": not used for a while")
-        self.taking.lend_back()
-        self.gate.close()
-        self.questions.run("__import__('gpu_kernel').take_gpus([])", lambda _: None)
-        self._tell_state("idle")
 
     # -------------------------------------------------------------------------------------- saying
 
@@ -437,7 +387,7 @@ class Keeper:
             "name": self.settings.get("name", ""),
             "node": socket.gethostname(),
             "state": self.state,
-            "gpus": self.taking.uuids,
+            "gpus": self.gpus.uuids,
             "pid": self.kernel.pid,
             "notebook": self.settings.get("notebook", ""),
             "attached": self.door.attached,

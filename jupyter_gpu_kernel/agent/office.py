@@ -87,9 +87,9 @@ class Office:
         for kernel_id in self.root.kernels():
             state = self._ask(kernel_id, {"do": "status"}) or {}
             same = state.get("notebook") == notebook and state.get("name") == name
-            if same and not state.get("attached") and state.get("state") != "ended":
-                if self._ask(kernel_id, {"do": "return", "notebook": notebook}):
-                    return kernel_id
+            left = same and not state.get("attached") and state.get("state") != "ended"
+            if left and self._ask(kernel_id, {"do": "return", "notebook": notebook}):
+                return kernel_id
         return ""
 
     def _connect(self, kernel_id: str) -> Optional[socket.socket]:

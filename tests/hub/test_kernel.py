@@ -331,7 +331,7 @@ def test_shutdown_leaves_nothing(loop: LoopThread, link: Link, node: Node) -> No
     for pid in (kernel, child, keeper):
         wait_for(lambda pid=pid: not psutil.pid_exists(pid), f"the end of process {pid}")  # type: ignore[misc]
     wait_for(lambda: remote.link_state == "lost", "the end of the attachment")
-    assert "shutdown" in node.story(remote.kernel_id)
+    assert "shut down" in node.story(remote.kernel_id)
 
 
 # ---------------------------------------------------------------------------------------------- trouble on the node

@@ -1,0 +1,114 @@
+"""A kernel's GPUs from the keeper's point of view: user cells wait at the gate while GPUs are taken, the kernel is
+told which they are, unused ones go back. Joins gate, taking and questions; knows no link.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Callable, Dict, List
+
+from ..wire.messages import Message
+from .gate import Gate, Say
+from .loop import Loop
+from .questions import Questions
+from .story import Story
+from .taking import Taking
+
+REVEAL = 1.5
+"""Seconds a cell waits before it shows so."""
+
+
+class Allotment:
+    """`passes` for every cell; `on_state("waiting" | "idle")` hears when the kernel waits and when no longer."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        settings: Dict[str, Any],
+        line: Path,
+        say: Say,
+        release: Callable[[Message], None],
+        questions: Questions,
+        story: Story,
+        on_state: Callable[[str], None],
+    ) -> None:
+        """`line`: where this user's kernels queue; `release` sends a cell on to the kernel."""
+        self._loop = loop
+        self._questions = questions
+        self._story = story
+        self._on_state = on_state
+        self._taking = Taking(loop, settings, line, self._taken, self._waiting)
+        self._gate = Gate(say, release, is_open=self._taking.done)
+
+    @property
+    def uuids(self) -> List[str]:
+        """The kernel's GPUs; [] as long as it has none."""
+        return self._taking.uuids
+
+    @property
+    def held(self) -> List[Message]:
+        """The cells that wait."""
+        return self._gate.held
+
+    @property
+    def returnable(self) -> bool:
+        """Whether there are GPUs that `lend_back` would give back."""
+        return self._taking.returnable
+
+    def environment(self) -> Dict[str, str]:
+        """What the kernel's process is born with."""
+        return self._taking.environment()
+
+    def begin(self) -> None:
+        """The kernel starts: looks at the GPUs meanwhile."""
+        self._taking.begin()
+
+    def passes(self, message: Message) -> bool:
+        """Whether this cell may go on; else it waits, and GPUs are wanted."""
+        if self._gate.passes(message):
+            return True
+        self._on_state("waiting")
+        self._loop.later(REVEAL, self._gate.reveal)
+        self._taking.want()
+        return False
+
+    def give_up(self, name: str, reason: str) -> bool:
+        """Whether a cell waited; it ends with this error."""
+        if not self._gate.holding:
+            return False
+        self._gate.give_up(name, reason)
+        if not self._gate.holding:
+            self._taking.give_up()
+            self._on_state("idle")
+        return True
+
+    def lend_back(self) -> None:
+        """CUDA was never opened: others may have the GPUs until the next cell."""
+        self._story.tell("gpu", "gave back " + ", ".join(self.uuids) + ": not used for a while")
+        self._taking.lend_back()
+        self._gate.close()
+        self._questions.run("__import__('gpu_kernel').take_gpus([])", lambda _: None)
+        self._on_state("idle")
+
+    def give_back(self) -> None:
+        """The kernel is gone: everything taken is free again."""
+        self._taking.give_back()
+
+    def _waiting(self, text: str) -> None:
+        self._gate.show(text)
+
+    def _taken(self, uuids: List[str], problem: str) -> None:
+        """The GPUs are ours, or (`problem`) will never be: tells the kernel, then opens the gate."""
+        if problem:
+            self._story.tell("gpu", problem)
+            while self.give_up("GpuError", problem):
+                pass  # the next cell in line, where a failed one does not stop those behind it
+            return
+        self._story.tell("gpu", "took " + ", ".join(uuids), gpus=uuids)
+        self._questions.run("__import__('gpu_kernel').take_gpus(%r)" % (uuids,), self._told)
+
+    def _told(self, answer: Dict[str, Any]) -> None:
+        if answer.get("status") != "ok":
+            self._story.tell("gpu", f"the kernel could not be told its GPUs: {answer.get('evalue')}")
+        self._on_state("idle")
+        self._gate.open()
