@@ -65,8 +65,9 @@ def tagged(kernel: str = "") -> List[Process]:
 
 def serving() -> Set[str]:
     """The kernels for which a keeper of ours runs, whatever a cleaner of /tmp did to its folder."""
-    words = [_command(int(name)).split() for name in os.listdir("/proc") if name.isdigit() and _is_own(int(name))]
-    return {line[-1] for line in words if line[-2:-1] == ["serve"]}
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    commands = [_words(pid) for pid in pids if _is_own(pid)]
+    return {words[-1] for words in commands if words[-2:-1] == ["serve"]}
 
 
 def end_all(processes: List[Process]) -> None:
@@ -138,10 +139,13 @@ def _start(pid: int) -> int:
     return 0 if fields[0] in "ZX" else int(fields[19])
 
 
-def _command(pid: int) -> str:
+def _words(pid: int) -> List[str]:
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = file.read().replace(b"\0", b" ").decode("utf-8", "replace").strip()
+            return file.read().decode("utf-8", "replace").split("\0")[:-1]
     except OSError:
-        return ""
-    return "".join(one if one.isprintable() else "?" for one in words)[:200]
+        return []
+
+
+def _command(pid: int) -> str:
+    return "".join(one if one.isprintable() else "?" for one in " ".join(_words(pid)))[:200]
