@@ -23,9 +23,9 @@ from .allotment import Allotment
 from .backlog import Backlog
 from .cells import Cells
 from .clocks import IdleClock, cuda_is_open, tree_cpu
-from .deaths import Death
 from .door import Door
 from .ears import Ears
+from .ending import Ending
 from .environment import kernel_environment
 from .kernel import Kernel
 from .loop import Loop, Timer
@@ -33,10 +33,8 @@ from .places import Root
 from .policy import Policy, read_policy
 from .questions import Questions
 from .readiness import Readiness
-from .remains import Remains
 from .spill import folders
 from .story import Story
-from .witness import Witness
 
 RESTART_WAIT = 60.0
 """Seconds an ended kernel's GPUs are kept for a restart."""
@@ -81,9 +79,7 @@ class Keeper:
         self._told: Dict[str, Any] = {}
         self.absence = Absence(self._say)
         self.clock = IdleClock(settings)
-        self.witness = Witness(self.loop, self.folder / "stderr")
-        self.remains = Remains(self.loop, self.id)
-        self._death = Death("")
+        self.ending = Ending(self.loop, self.folder, self.story)
         self.ready = Readiness(self.loop, self.questions, self._is_up)
         self._early: List[Message] = []  # what came before the kernel could hear
         self._ending = ""  # "", "restart" or "shutdown": what was asked for
@@ -114,7 +110,7 @@ class Keeper:
             self._tell_state("ended", cause=f"the kernel cannot be started: {error}")
             return self._leave()
         pid = self.kernel.pid
-        self.story.tell("start", f"kernel process {pid} started", pid=pid, **self.witness.began(pid))
+        self.story.tell("start", f"kernel process {pid} started", pid=pid, **self.ending.witness.began(pid))
         self._tell_state("starting")
         self.gpus.begin()
 
@@ -155,7 +151,8 @@ class Keeper:
         self.ready.reset()
         asked, again = self._ending, self._start_again
         self._start_again = False
-        text = self._explain(returncode, asked)
+        self._ears.hear_guard()
+        text = self.ending.explain(returncode, asked, self._ears.term, self.gpus.uuids)
         self._send_all(self.cells.end())
         self.cells.fail_all(text)
         self.gpus.give_up("DeadKernelError", text)
@@ -169,17 +166,6 @@ class Keeper:
             return self._leave()
         self._timer = self.loop.later(RESTART_WAIT, self._leave)  # unless somebody restarts it
 
-    def _explain(self, returncode: int, asked: str) -> str:
-        """Finds out why it ended, and ends what it left; the sentence for its cells and the story."""
-        self._ears.hear_guard()
-        left = self.remains.end()
-        self._death = self.witness.explain(returncode, asked, self._ears.term, self.gpus.uuids)
-        text = f"the kernel ended: {self._death}"
-        self.story.tell("end", text, returncode=returncode, asked=asked, **self._death._asdict())
-        for process in left:
-            self.story.tell("leftover", f"ending what it left: {process.command} (pid {process.pid})")
-        return text
-
     def _leave(self) -> None:
         """All is over: the GPUs go back at once, the last words wait a moment for the hub."""
         self.gpus.give_back()
@@ -189,7 +175,7 @@ class Keeper:
             nonlocal owed, deadline
             if self.door.flow.owes < owed and not self._ending:  # a hub takes what a crashed kernel said
                 owed, deadline = self.door.flow.owes, time.monotonic() + FAREWELL
-            owes = self.door.flow.owes or self.remains.alive
+            owes = self.door.flow.owes or self.ending.remains.alive
             if not owes or time.monotonic() > deadline:
                 self.loop.stop()
             else:
@@ -201,7 +187,7 @@ class Keeper:
         self.gpus.give_back()
         if self.kernel.pid:
             self.kernel.signal_group(signal.SIGKILL)
-        self.remains.kill()
+        self.ending.remains.kill()
         self.door.close()
         self.backlog.close()
         shutil.rmtree(str(self.folder), ignore_errors=True)
@@ -244,8 +230,8 @@ class Keeper:
         elif do == "restart":
             self._restart()
         elif do in ("kill", "signal"):
-            self.witness.sent = int(command.get("number", signal.SIGKILL))
-            self.kernel.signal_group(self.witness.sent)
+            self.ending.witness.sent = number = int(command.get("number", signal.SIGKILL))
+            self.kernel.signal_group(number)
         elif do == "stop":
             self._stop(str(command.get("why", "asked to")))
 
@@ -284,7 +270,7 @@ class Keeper:
 
     def _stop(self, why: str) -> None:
         self.story.tell("stop", f"stopped: {why}")
-        self.witness.why = why
+        self.ending.witness.why = why
         if self.state != "ended" and self.ready.up:
             self.questions.ask(Channel.CONTROL, "shutdown_request", {"restart": False})
         self._shut_down(restart=False)
@@ -309,7 +295,7 @@ class Keeper:
 
     def _answer_for_the_dead(self, message: Message, msg_type: str) -> None:
         if msg_type == "execute_request":
-            self.cells.fail(message, f"the kernel has ended: {self._death}")
+            self.cells.fail(message, f"the kernel has ended: {self.ending.death}")
         elif msg_type == "shutdown_request":
             reply = {"status": "ok", "restart": bool(message.content().get("restart"))}
             self._say(Channel.CONTROL, message.client, "shutdown_reply", reply, message.parts[0])
@@ -380,7 +366,7 @@ class Keeper:
 
     def status(self) -> Dict[str, Any]:
         """What `ps` shows: {id, name, node, state, gpus, pid, notebook, attached, since}, at the end its why."""
-        why = self._death._asdict() if self.state == "ended" else {}
+        why = self.ending.death._asdict() if self.state == "ended" else {}
         return {
             **why,
             "id": self.id,
