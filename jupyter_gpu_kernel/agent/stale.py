@@ -62,15 +62,22 @@ def _take(folder: Path) -> Optional[int]:
     try:
         lock = os.open(str(folder / "lock"), os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
-        if time.time() - folder.stat().st_mtime < YOUNG:
-            return None
-        return os.open(str(folder), os.O_RDONLY | os.O_CLOEXEC)
+        return _old(folder)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(lock)
         return None
     return lock
+
+
+def _old(folder: Path) -> Optional[int]:
+    try:
+        if time.time() - folder.stat().st_mtime < YOUNG:
+            return None
+        return os.open(str(folder), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:  # its keeper took it away just now
+        return None
 
 
 def _tell(root: Root, kernel_id: str) -> None:
