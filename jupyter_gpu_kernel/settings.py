@@ -20,7 +20,7 @@ from .errors import SettingsError
 # Designed, but nobody would heed them yet.
 _LATER = (
     *("hosts", "via", "slurm", "partition", "time", "cpus", "mem", "sbatch", "debugger"),
-    *("take_gpu", "idle_timeout", "guard_linger"),
+    "take_gpu",
 )
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET_NAME = re.compile(
@@ -46,6 +46,12 @@ class Settings:
     cwd: str = ""
     setup: tuple[str, ...] = ()
     sigterm: str = "survive"
+    idle_timeout: float | None = None  # seconds until an idle kernel ends that nobody is attached to; 0: never
+    idle_timeout_attached: float | None = None  # the same while somebody is
+    gpu_timeout: float | None = None  # seconds until GPUs go back that no cell has opened; 0: never
+    guard_linger: float | None = None  # seconds a kernel counts as in use after its user's last cell
+    journal_memory_mib: float | None = None
+    journal_cap_mib: float | None = None
 
     def __post_init__(self) -> None:
         """SettingsError for values that cannot be."""
@@ -86,7 +92,7 @@ class Settings:
         if self.sigterm == "survive":
             del values["sigterm"]
         plain = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
-        return {key: value for key, value in plain.items() if value or key in ("route", "gpus")}
+        return {key: value for key, value in plain.items() if _is_set(key, value)}
 
 
 _KINDS_OF_TYPES = {
@@ -94,13 +100,23 @@ _KINDS_OF_TYPES = {
     "int": "a whole number",
     "tuple[str, ...]": "a list of texts",
     "Mapping[str, str]": "an object of texts",
+    "float | None": "a number, not below 0",
 }
 _KINDS = {one.name: _KINDS_OF_TYPES[str(one.type)] for one in fields(Settings)}
+
+
+def _is_set(key: str, value: Any) -> bool:
+    """What has its default goes without saying; 0 seconds are a setting."""
+    if _KINDS[key].startswith("a number"):
+        return value is not None
+    return bool(value) or key in ("route", "gpus")
 
 
 def _fits(value: Any, kind: str) -> bool:
     if kind == "a whole number":
         return isinstance(value, int) and not isinstance(value, bool)
+    if kind.startswith("a number"):
+        return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
     if kind == "a list of texts":
         return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
     if kind == "an object of texts":

@@ -85,6 +85,12 @@ class Add(Verb):
             default="survive",
             help="while in use (default: survive)",
         )
+        add(
+            "--idle-timeout",
+            metavar="SECONDS",
+            type=float,
+            help="end an idle kernel that nobody is attached to after this time (default: 7200; 0: never)",
+        )
         add("--no-probe", action="store_true", help="write the kernelspec only; connect to nothing")
         add("--replace", action="store_true", help="write anew what has the same name")
         add("--prefix", metavar="DIR", help="write one kernelspec under DIR/share/jupyter")
@@ -140,6 +146,7 @@ class Add(Verb):
             cwd=words.cwd,
             setup=tuple(words.setup),
             sigterm=words.sigterm,
+            idle_timeout=words.idle_timeout,
         ).to_json()
 
 
