@@ -36,7 +36,7 @@ from jupyter_gpu_kernel.hub.link import Clocks, Link
 T = TypeVar("T")
 DEADLINE = 60.0
 """Seconds until a test gives up waiting; nothing measures how long it took."""
-QUICK = Clocks(ping_every=0.2, dead_after=1.0, greeting_within=20.0, retry=0.02)
+QUICK = Clocks(ping_every=0.1, dead_after=0.6, greeting_within=20.0, retry=0.01, retry_most=0.05)
 log = logging.getLogger("tests")
 
 
@@ -94,8 +94,8 @@ class Faults(NamedTuple):
     @classmethod
     def drawn(cls, rng: random.Random) -> Faults:
         """Faults soon or late, in either direction."""
-        read_limit = int(10 ** rng.uniform(2, 5.7))
-        return cls(rng, read_limit, int(10 ** rng.uniform(2, 4.2)), rng.random() < 0.3)
+        read_limit = int(10 ** rng.uniform(2.5, 5.7))
+        return cls(rng, read_limit, int(10 ** rng.uniform(2.5, 4.2)), rng.random() < 0.3)
 
 
 class Breakable:

@@ -86,7 +86,7 @@ class Wire:
         try:
             while data := self._stream.read(READ):
                 self._call(self._received, data)
-        except (OSError, EOFError) as error:
+        except Exception as error:  # whatever a transport raises: this stream is over
             reason = str(error) or type(error).__name__
         self._call(self.end, reason)
 
@@ -95,7 +95,7 @@ class Wire:
             while (data := self._queue.get()) is not None:
                 self._stream.write(data)
                 self._call(self._written, len(data))
-        except (OSError, EOFError) as error:
+        except Exception as error:  # whatever a transport raises: this stream is over
             self._call(self.end, str(error) or type(error).__name__)
 
     def _call(self, function: Callable[..., None], *args: Any) -> None:

@@ -1,0 +1,187 @@
+"""GPUs of a practice nvidia-smi: taken by the first user cell and not before, waited for in line, given back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streams import Cell, Front, LoopThread, Node, until, wait_for
+
+from jupyter_gpu_kernel.hub.kernels import RemoteKernel
+from jupyter_gpu_kernel.hub.link import Link
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
+PROGRAMS = Path(__file__).parent.parent / "programs"
+VISIBLE = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
+
+
+class Gpus:
+    """What the practice nvidia-smi shows: as many GPUs as `say` says, with UUIDs that no other test run has."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "gpus.json"
+        self.uuids = [f"GPU-{uuid.uuid4()}" for _ in range(4)]
+        self.env = {"PATH": f"{PROGRAMS}:{os.environ['PATH']}", "FAKE_NVIDIA_STATE": str(self.path)}
+        self.say(4)
+
+    def say(self, count: int, **words: Any) -> None:
+        """From now on."""
+        gpus = [{"uuid": name} for name in self.uuids[:count]]
+        new = self.path.with_suffix(".new")
+        new.write_text(json.dumps({"gpus": gpus, **words}))
+        new.replace(self.path)
+
+
+@pytest.fixture(scope="module")
+def gpus(tmp_path_factory: pytest.TempPathFactory) -> Gpus:
+    return Gpus(tmp_path_factory.mktemp("gpus"))
+
+
+@pytest.fixture(scope="module")
+def node(gpus: Gpus) -> Iterator[Node]:
+    with Node(**gpus.env) as node:
+        yield node
+
+
+@pytest.fixture(scope="module")
+def loop(node: Node) -> Iterator[LoopThread]:
+    with LoopThread() as loop:
+        yield loop
+
+
+@pytest.fixture(scope="module")
+def link(node: Node, loop: LoopThread) -> Link:
+    return loop.link(node)
+
+
+@pytest.fixture
+def stack(loop: LoopThread) -> Iterator[contextlib.ExitStack]:
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
+def open_front(loop: LoopThread, remote: RemoteKernel, stack: contextlib.ExitStack) -> Front:
+    """A front end; the kernel is stopped when the test ends."""
+    front = stack.enter_context(Front(remote.edge.connection))
+
+    def stop() -> None:
+        loop.call(remote.command, "stop")
+        wait_for(lambda: remote.ended, "the kernel's end")
+
+    stack.callback(stop)
+    return front
+
+
+def shown(cell: Cell) -> str:
+    """What a front end shows of a cell at its end: the displays since the last clear_output."""
+    text = ""
+    for kind, said in cell.outputs:
+        if kind == "clear_output":
+            text = ""
+        elif "display_data" in kind:
+            text = said["text/plain"]
+    return text
+
+
+def test_twelve_kernels_and_four_gpus(
+    loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack
+) -> None:
+    """Four get one each; eight wait in the order they came, see why, and run as others end."""
+    remotes = [loop.kernel(link, gpus=1) for _ in range(12)]
+    fronts = [open_front(loop, remote, stack) for remote in remotes]
+    assert all(remote.state["gpus"] == [] for remote in remotes), "taken before anybody asked"
+    cells: list[str] = []
+    for remote, front in zip(remotes, fronts, strict=True):
+        cells.append(front.client.execute(VISIBLE))
+        wait_for(lambda r=remote: r.state["state"] == "waiting" or r.state["gpus"], "a place in line")  # type: ignore[misc]
+    first = [front.finish(cell).text.strip() for front, cell in zip(fronts[:4], cells[:4], strict=True)]
+    assert sorted(first) == sorted(gpus.uuids)
+    assert [remote.state["gpus"] for remote in remotes[:4]] == [[name] for name in first]
+    assert [remote.state["state"] for remote in remotes[4:]] == ["waiting"] * 8
+
+    for gone, comes in zip(range(2), range(4, 6), strict=True):
+        loop.call(remotes[gone].command, "stop")
+        cell = fronts[comes].finish(cells[comes])
+        assert cell.text.strip() == first[gone]
+        assert "Waiting for 1 GPU" in str(cell.outputs)
+        assert "since" in str(cell.outputs) or "kernel" in str(cell.outputs)
+        assert shown(cell) == "", "the waiting text stays when the cell runs"
+        assert [remote.state["state"] for remote in remotes[comes + 1 :]] == ["waiting"] * (11 - comes)
+    for remote in remotes:
+        loop.call(remote.command, "stop")
+
+
+def test_meanwhile_at_the_gate(loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack) -> None:
+    """Completions and internal executes pass; interrupt gives up; a later cell tries again, behind nobody."""
+    gpus.say(1)
+    holder = open_front(loop, loop.kernel(link, gpus=1), stack)
+    assert holder.run(VISIBLE).text.strip() == gpus.uuids[0]
+    remote = loop.kernel(link, gpus=1)
+    front = open_front(loop, remote, stack)
+    held = front.client.execute(VISIBLE)
+    behind = front.client.execute("print('behind')")
+    until(remote, "waiting")
+    assert front.run("print('internal')", store_history=False).text == "internal\n"
+    assert front.run("value = 1", silent=True).reply["status"] == "ok"
+    assert front.client.complete("valu", reply=True)["content"]["matches"] == ["value"]
+    assert remote.state["state"] == "waiting"
+
+    assert front.control("interrupt_request")["status"] == "ok"
+    assert front.finish(held).reply["ename"] == "KeyboardInterrupt"
+    assert front.reply(behind)["status"] == "aborted"
+    until(remote, "idle")
+    gpus.say(2)
+    assert front.run(VISIBLE).text.strip() == gpus.uuids[1]
+
+
+def test_restart_keeps_the_gpu(loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack) -> None:
+    gpus.say(4)
+    remote = loop.kernel(link, gpus=2)
+    front = open_front(loop, remote, stack)
+    before = front.run(VISIBLE + "\nx = 1").text
+    assert len(before.split(",")) == 2
+    loop.call(remote.command, "restart")
+    until(remote, "idle")
+    assert front.run(VISIBLE + "\nprint('x' in globals())").text == before + "False\n"
+    assert front.run("import gpu_kernel; print(len(gpu_kernel.status()['gpus']))").text == "2\n"
+
+
+def test_no_driver(loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack) -> None:
+    """The cell ends with what to do; every cell in line does."""
+    remote = loop.kernel(link, gpus=1)
+    front = open_front(loop, remote, stack)
+    until(remote, "idle")
+    gpus.say(0)
+    cells = [front.client.execute(VISIBLE, stop_on_error=False) for _ in range(2)]
+    try:
+        for cell in map(front.finish, cells):
+            assert cell.reply["ename"] == "GpuError"
+            assert "--gpus 0" in cell.reply["evalue"]
+    finally:
+        gpus.say(4)
+    assert front.run(VISIBLE).text.strip() in gpus.uuids, "the driver is back"
+
+
+def test_no_nvidia_smi(tmp_path: Path, loop: LoopThread, stack: contextlib.ExitStack) -> None:
+    """A machine without GPUs: the kernel starts, the first cell says what to do."""
+    with Node(PATH=str(tmp_path)) as node:
+        link = loop.link(node)
+        with contextlib.ExitStack() as inner:
+            front = open_front(loop, loop.kernel(link, gpus=1), inner)
+            cell = front.run("1")
+            assert cell.reply["ename"] == "GpuError"
+            assert "--gpus 0" in cell.reply["evalue"]
+            assert front.run("print('internal')", store_history=False).text == "internal\n"
+
+
+def test_gpus_without_a_kernel(loop: LoopThread, link: Link, gpus: Gpus) -> None:
+    gpus.say(3)
+    rows = loop.run(link.request("gpus"))["gpus"]
+    assert [row["uuid"] for row in rows] == gpus.uuids[:3]
+    assert all(row["free"] for row in rows)
