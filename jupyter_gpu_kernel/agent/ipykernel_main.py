@@ -36,7 +36,7 @@ _OURS = __name__.partition(".")[0] if "." in __name__ else str(__package__).part
 
 def main(argv: List[str]) -> None:
     """Run the kernel until it ends. `argv` is what ipykernel_launcher would get after its name."""
-    crashes = crashes_to_stderr()
+    faulthandler.enable(os.fdopen(os.dup(2), "w"))  # the keeper's file, whatever is captured later
     story = os.environ.get("JUPYTER_GPU_KERNEL_STORY", "")
     guard = guard_from_environment()
     keeper = os.environ.pop("JUPYTER_GPU_KERNEL_KEEPER_FD", "")
@@ -50,7 +50,6 @@ def main(argv: List[str]) -> None:
     kernelapp.IOPubThread = private_iopub(kernelapp.IOPubThread)
     app = app_class(kernelapp.IPKernelApp, guard).instance()
     app.initialize(argv)
-    faulthandler.enable(crashes)  # ipykernel may have redirected it to where nobody reads any more
     if app.shell is not None:
         app.shell.register_magic_function(gpu_kernel.magic, "line", "gpu")
     if app.kernel is not None:
@@ -59,13 +58,6 @@ def main(argv: List[str]) -> None:
         os.write(int(ready), b"1")
         os.close(int(ready))
     app.start()
-
-
-def crashes_to_stderr() -> Any:
-    """Where faulthandler writes: the process's first stderr, a file, whatever is captured later."""
-    file = os.fdopen(os.dup(2), "w")
-    faulthandler.enable(file)
-    return file
 
 
 def guard_from_environment() -> Guard:

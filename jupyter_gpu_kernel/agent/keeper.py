@@ -93,6 +93,9 @@ class Keeper:
         self._start()
         try:
             self.loop.run()
+        except Exception as error:  # ours; the log has the traceback
+            self.story.tell("end", f"a fault of the keeper ended the kernel: {type(error).__name__}: {error}")
+            raise
         finally:
             self._clean_up()
 
