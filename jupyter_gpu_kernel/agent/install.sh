@@ -15,6 +15,8 @@ else
 fi
 
 place=
+new=
+trap 'rm -f "$new"' EXIT
 for root; do
     mkdir -p "${root%/*}" 2>/dev/null
     mkdir -m 700 "$root" 2>/dev/null
@@ -25,6 +27,7 @@ for root; do
     new=$root/.new-$$
     if dd if=/dev/zero of="$new" bs="$size" count=1 2>/dev/null; then place=$root; break; fi
     rm -f "$new"
+    new=
 done
 if [ -z "$place" ]; then
     say "no folder on this node takes $size bytes (tried: $*)"
@@ -36,10 +39,16 @@ if [ ! -x "$python" ]; then
 fi
 if [ ! -s "$place/$name" ]; then
     printf '\n%s\n' 'jupyter-gpu-kernel: send'
-    head -c "$size" > "$new" && mv "$new" "$place/$name" || { say "the agent could not be written to $place"; exit 94; }
+    head -c "$size" > "$new"
+    # Where the connection breaks, or the disk is full by now, there is less.
+    if [ $(wc -c < "$new") -ne "$size" ] || ! mv "$new" "$place/$name"; then
+        say "the agent did not arrive whole in $place"
+        exit 94
+    fi
 fi
 if [ -z "${JUPYTER_GPU_KERNEL_BASE:-}" ] && [ "${known:-}" != "$place" ]; then
     mkdir -p "${pointer%/*}" 2>/dev/null && (printf '%s\n' "$place" > "$pointer") 2>/dev/null
 fi
+touch -c "$place/$name" # in use: not for those who clean /tmp
 exec "$python" -I "$place/$name" attach
 }

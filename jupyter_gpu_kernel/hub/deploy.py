@@ -6,6 +6,7 @@ another version is another file, and what runs keeps the one it began with. This
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import io
@@ -78,14 +79,15 @@ def dial(way: Way, python: str, hop: str) -> Stream:
     watchdog.daemon = True
     watchdog.start()
     try:
-        stream.write(script(package, python))
+        with contextlib.suppress(OSError):  # a shell that has ended already said why
+            stream.write(script(package, python))
         rest = _await_greeting(stream, package, hop)
     except GpuKernelError:
         stream.close()
         raise
     except OSError as error:
         stream.close()
-        raise ConnectError(f"the connection broke while the agent was started: {error}", hop=hop) from None
+        raise _broken(hop, str(error)) from None
     finally:
         watchdog.cancel()
     return _Begun(stream, rest)
@@ -121,9 +123,15 @@ def _await_greeting(stream: Stream, package: Package, hop: str) -> bytes:
     )
 
 
-def _refused(stream: Stream, heard: bytes, hop: str) -> AgentError:
+def _broken(hop: str, why: str) -> ConnectError:
+    return ConnectError(f"the connection broke while the agent was started: {why}", hop=hop)
+
+
+def _refused(stream: Stream, heard: bytes, hop: str) -> GpuKernelError:
     said = getattr(stream, "stderr_tail", lambda: "")().strip()
     status = getattr(stream, "wait", lambda timeout: None)(5.0)  # it comes a moment after the end of stdout
+    if status is None and not said and not heard:
+        return _broken(hop, "it ended without a word")
     cause, remedy = _ADVICE.get(status if status is not None else -1, ("", ""))
     if not cause:
         cause = f"the node's shell ended (status {status}) before the agent started"

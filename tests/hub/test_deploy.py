@@ -1,0 +1,243 @@
+"""Bringing the agent to a node, with the shells that nodes have, and what is said where it cannot be."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu_kernel.errors import AgentError, ConnectError
+from jupyter_gpu_kernel.hub import deploy
+from jupyter_gpu_kernel.hub.stream import Stream
+from jupyter_gpu_kernel.wire.frames import MAGIC, FrameReader, Kind, json_frame
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a work node has Linux")
+SHELLS = {"dash": ["dash"], "bash": ["bash"], "bash as sh": ["bash", "--posix"], "busybox": ["busybox", "sh"]}
+
+
+class Shell:
+    """A command on the node as a stream, as an SSH channel is one."""
+
+    def __init__(self, command: list[str], env: dict[str, str], errors: Path) -> None:
+        self.written = 0
+        self.break_after: int | None = None
+        self._errors = errors
+        with open(errors, "wb") as file:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, bufsize=0, env=env
+            )
+        self._lock = threading.Lock()
+
+    def read(self, size: int, /) -> bytes:
+        assert self._process.stdout
+        with self._lock:
+            data = b"" if self._process.stdout.closed else self._process.stdout.read(size)
+        return data
+
+    def write(self, data: bytes, /) -> None:
+        assert self._process.stdin
+        if self.break_after is not None and self.written + len(data) > self.break_after:
+            self._process.stdin.write(data[: self.break_after - self.written])
+            self._process.stdin.close()
+            raise OSError("cut in the middle of the upload")
+        self.written += len(data)
+        view = memoryview(data)
+        while view:
+            view = view[self._process.stdin.write(view) :]
+
+    def close(self) -> None:
+        assert self._process.stdin and self._process.stdout
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        if self.break_after is None:
+            self._process.kill()
+        self._process.wait()
+        with self._lock:
+            self._process.stdout.close()
+
+    def wait(self, timeout: float) -> int:
+        return self._process.wait(timeout)
+
+    def stderr_tail(self) -> str:
+        return self._errors.read_text(errors="replace")
+
+
+class Machine:
+    """A node with its own home and base folder, whose /bin/sh is `shell`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.base = folder / "base"
+        self.base.mkdir()
+        self.root = self.base / f"jupyter-gpu-kernel-{os.getuid()}"
+        self.shell = ["sh"]
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "JUPYTER_GPU_KERNEL_BASE": str(self.base),
+        }
+        self.streams: list[Shell] = []
+        self.break_after: int | None = None
+        self._errors = folder / "stderr"
+
+    def open(self, command: str) -> Stream:
+        assert command == "/bin/sh"
+        stream = Shell(self.shell, self.env, self._errors)
+        stream.break_after = self.break_after
+        self.streams.append(stream)
+        return stream
+
+    def dial(self, python: str = sys.executable) -> Stream:
+        return deploy.dial(self, python, "gpu2")
+
+    def files(self) -> list[str]:
+        """What lies in the agent's folder, whatever its name begins with."""
+        return sorted(entry.name for entry in self.root.iterdir())
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    machine = Machine(tmp_path)
+    yield machine
+    for stream in machine.streams:
+        stream.close()
+
+
+def ask(stream: Stream, do: str) -> object:
+    """The answer of the agent behind the stream."""
+    reader = FrameReader()
+    stream.write(json_frame(Kind.REQUEST, {"do": do}, number=5).encode())
+    while data := stream.read(65536):
+        for frame in reader.feed(data):
+            if frame.kind is Kind.REPLY:
+                assert frame.number == 5
+                return frame.json()
+    raise AssertionError("the agent hung up")
+
+
+def test_a_package_is_the_same_for_the_same_sources() -> None:
+    code = "from jupyter_gpu_kernel.hub.deploy import pack; print(pack().name)"
+    names = {
+        subprocess.check_output([sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed})
+        for seed in "12"
+    }
+    assert len(names) == 1
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_installs_once_and_greets(machine: Machine, shell: str) -> None:
+    if shutil.which(SHELLS[shell][0]) is None:
+        pytest.skip(f"no {SHELLS[shell][0]} here")
+    machine.shell = SHELLS[shell]
+    package = deploy.pack()
+    assert ask(machine.dial(), "list") == {"kernels": []}
+    assert machine.streams[0].written > len(package.data)
+    assert stat.S_IMODE(machine.root.stat().st_mode) == 0o700
+    assert (machine.root / package.name).read_bytes() == package.data
+    assert machine.files() == [package.name]
+    assert ask(machine.dial(), "list") == {"kernels": []}
+    assert machine.streams[1].written < 10_000, "uploaded again"
+
+
+def test_start_up_files_that_print_are_no_harm(machine: Machine) -> None:
+    machine.shell = ["sh", "-c", r"printf 'Welcome to gpu2!\n\0\377JG\n'; exec sh"]
+    stream = machine.dial()
+    assert stream.read(len(MAGIC)).startswith(MAGIC)
+
+
+def test_start_up_files_that_print_without_end(machine: Machine) -> None:
+    machine.shell = ["sh", "-c", "yes 'Welcome to gpu2!'"]
+    with pytest.raises(AgentError, match="print without end") as error:
+        machine.dial()
+    assert ".bashrc" in error.value.remedy
+    assert error.value.hop == "gpu2"
+
+
+def test_a_shell_that_ends(machine: Machine) -> None:
+    machine.shell = ["sh", "-c", "echo This account is not available; echo go away >&2; exit 1"]
+    with pytest.raises(AgentError, match="status 1") as error:
+        machine.dial()
+    assert "This account is not available" in error.value.cause
+    assert "go away" in error.value.cause
+
+
+def test_a_missing_python(machine: Machine) -> None:
+    with pytest.raises(AgentError, match="not on the node") as error:
+        machine.dial("/opt/no/python3")
+    assert "/opt/no/python3" in error.value.cause
+    assert machine.files() == []
+
+
+@pytest.mark.parametrize(("status", "said"), [(91, "too old"), (126, "cannot be run"), (77, "status 77")])
+def test_a_python_that_fails(machine: Machine, tmp_path: Path, status: int, said: str) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nexit {status}\n")
+    python.chmod(0o700)
+    with pytest.raises(AgentError, match=said):
+        machine.dial(str(python))
+
+
+@pytest.mark.parametrize("sent", [700, 40_000])
+def test_an_upload_that_breaks_leaves_nothing_that_is_taken_for_the_agent(
+    machine: Machine, sent: int
+) -> None:
+    machine.break_after = len(deploy.script(deploy.pack(), sys.executable)) + sent
+    with pytest.raises(ConnectError, match="upload"):
+        machine.dial()
+    assert machine.files() == []
+    machine.break_after = None
+    assert ask(machine.dial(), "list") == {"kernels": []}
+
+
+def linked(machine: Machine) -> None:
+    elsewhere = machine.base / "elsewhere"
+    elsewhere.mkdir(mode=0o755)
+    machine.root.symlink_to(elsewhere)
+
+
+def somebody_elses(machine: Machine) -> None:
+    machine.root.mkdir()
+    try:
+        os.chown(machine.root, 12345, 12345)
+    except PermissionError:
+        pytest.skip("only root can make a folder that belongs to somebody else")
+
+
+def a_file(machine: Machine) -> None:
+    machine.root.write_text("")
+
+
+@pytest.mark.parametrize("trap", [linked, somebody_elses, a_file])
+def test_a_folder_that_is_not_ours_is_not_used(machine: Machine, trap: Callable[[Machine], None]) -> None:
+    trap(machine)
+    with pytest.raises(AgentError, match="no folder"):
+        machine.dial()
+    if machine.root.is_dir():
+        assert machine.files() == []
+
+
+def test_a_folder_open_to_others_is_closed(machine: Machine) -> None:
+    machine.root.mkdir()
+    machine.root.chmod(0o777)
+    assert ask(machine.dial(), "list") == {"kernels": []}
+    assert stat.S_IMODE(machine.root.stat().st_mode) == 0o700
+
+
+def test_a_full_disk(machine: Machine) -> None:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(machine.base)]
+    if subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("only root can mount a small disk")
+    try:
+        with pytest.raises(AgentError, match="has room") as error:
+            machine.dial()
+        assert "/tmp" in error.value.remedy
+        assert machine.files() == []
+    finally:
+        subprocess.run(["umount", str(machine.base)], check=True)
