@@ -43,8 +43,9 @@ bad = (errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.EIO)
 for folder in sys.argv[1:]:
     print(folder, end="", flush=True)
     try:
-        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(1 << 20))
+            file.flush()
             os.fsync(file.fileno())
         print("\\0", flush=True)
     except OSError as error:
