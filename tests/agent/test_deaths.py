@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 import signal
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -11,6 +16,7 @@ import pytest
 from jupyter_gpu_kernel.agent.deaths import Facts, KeeperFacts, crash_site, explain, explain_keeper
 from jupyter_gpu_kernel.agent.memory import Cgroup, node_mib, node_oom_kills
 from jupyter_gpu_kernel.agent.stale import kills_sessions
+from jupyter_gpu_kernel.agent.witness import full_places, gpu_trouble, job, memory_daemon
 
 KILLED, TERMED, SEGFAULT, ABORTED, BUS = -9, -15, -11, -6, -7
 ROOT = {"kind": "root", "pid": 7, "uid": 0, "user": "root", "command": "reaper", "clock": "12:00:00"}
@@ -180,3 +186,53 @@ def test_what_logind_does_at_the_end_of_a_session(tmp_path):
     assert kills_sessions([tmp_path / "usr", tmp_path / "etc"]) is False
     tree(tmp_path / "etc/logind.conf.d", site__conf="[Login]\nKillUserProcesses = yes\n")
     assert kills_sessions([tmp_path / "usr", tmp_path / "etc"]) is True
+
+
+# --- what is looked for at an end
+
+
+@pytest.mark.skipif(os.getuid() != 0 or not shutil.which("unshare"), reason="needs the right to mount")
+def test_a_full_disk_is_found(tmp_path):
+    code = "import sys; from jupyter_gpu_kernel.agent.witness import full_places; print(full_places(sys.argv[1:]))"
+    script = 'mount -t tmpfs -o size=64k none "$1" && exec "$2" -c "$3" "$1" "$4" /nowhere'
+    full, roomy = tmp_path / "full", tmp_path / "roomy"
+    full.mkdir()
+    roomy.mkdir()
+    command = ["unshare", "-m", "sh", "-c", script, "sh", str(full), sys.executable, code, str(roomy)]
+    said = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=60).stdout.decode()
+    assert said.strip() == str([f"{full}: No space left on device"])
+    assert os.listdir(str(roomy)) == []
+
+
+def test_places_with_room_are_not_full(tmp_path):
+    assert full_places([str(tmp_path)]) == []
+
+
+def test_a_gpu_that_fell_off_is_found(tmp_path, monkeypatch):
+    state = tmp_path / "gpus.json"
+    monkeypatch.setenv(
+        "PATH", os.pathsep.join([str(Path(__file__).parent.parent / "programs"), os.environ["PATH"]])
+    )
+    monkeypatch.setenv("FAKE_NVIDIA_STATE", str(state))
+    state.write_text(json.dumps({"gpus": [{"uuid": "GPU-1"}, {"uuid": "GPU-2", "lost": True}]}))
+    assert gpu_trouble([]) == "" and gpu_trouble(["GPU-1"]) == ""
+    assert gpu_trouble(["GPU-1", "GPU-2"]) == "GPU GPU-2 has fallen off: nvidia-smi does not list it any more"
+    state.write_text(json.dumps({"mode": "mismatch"}))
+    assert gpu_trouble(["GPU-1"]).startswith("the GPUs: ")
+
+
+def test_a_memory_daemon_is_known_by_its_name(tmp_path):
+    shutil.copy(shutil.which("sleep"), str(tmp_path / "nohang"))
+    with subprocess.Popen([str(tmp_path / "nohang"), "60"]) as process:
+        try:
+            assert memory_daemon() == "nohang"
+        finally:
+            process.kill()
+
+
+def test_the_job_is_known_by_the_environment():
+    assert (job({"SLURM_JOB_ID": "17"}), job({"PBS_JOBID": "3.pbs"}), job({})) == (
+        "Slurm job 17",
+        "PBS job 3.pbs",
+        "",
+    )
