@@ -1,7 +1,7 @@
-"""How much of each kernel's messages was passed on to its front end: in a file, so that a killed hub's successor
-goes on exactly there.
+"""How much of each kernel's messages was passed on to its front end, and who its clients are: in files, so that a
+killed hub's successor goes on exactly there.
 
-The file is mapped: a write is a write to memory, and survives the process, though not the machine.
+The counts are mapped: a write is a write to memory, and survives the process, though not the machine.
 """
 
 from __future__ import annotations
@@ -27,10 +27,23 @@ class Delivered:
         self._map = mmap.mmap(self._file.fileno(), _LAYOUT.size)
         counts = list(_LAYOUT.unpack_from(self._map))
         self.counts = counts if any(counts) else None
+        self._clients = path.with_name(path.name + ".clients")
+        self.clients = self._read_clients()
 
     def save(self, counts: list[int]) -> None:
         """Per lane, how many messages were passed on."""
         _LAYOUT.pack_into(self._map, 0, *counts)
+
+    def add_client(self, identity: bytes) -> None:
+        """One more; its number is its place in the list."""
+        with contextlib.suppress(OSError), open(self._clients, "a") as file:  # a full disk
+            file.write(identity.hex() + "\n")
+
+    def _read_clients(self) -> list[bytes]:
+        try:
+            return [bytes.fromhex(line) for line in self._clients.read_text().splitlines()]
+        except (OSError, ValueError):
+            return []
 
     def close(self) -> None:
         """The file stays, for whoever comes after us."""
@@ -40,5 +53,5 @@ class Delivered:
     def forget(self) -> None:
         """Nobody will come after us."""
         self.close()
-        with contextlib.suppress(FileNotFoundError):
-            self._path.unlink()
+        for path in (self._path, self._clients):
+            path.unlink(missing_ok=True)

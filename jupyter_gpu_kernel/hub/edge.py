@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import zmq
@@ -36,14 +36,18 @@ class Edge:
         connection: dict[str, Any],
         on_message: Callable[[Message], None],
         on_subscribe: Callable[[], None],
+        clients: Sequence[bytes] = (),
+        on_client: Callable[[bytes], None] = lambda identity: None,
     ) -> None:
+        """`clients`: identities a killed hub knew, by number; `on_client` hears of each new one."""
         self.connection = dict(connection)
         self._on_message = on_message
         self._on_subscribe = on_subscribe
         self._key = str(connection.get("key", "")).encode()
         self._digest = _digest(str(connection.get("signature_scheme", "hmac-sha256")))
-        self._numbers: dict[bytes, int] = {}
-        self._identities: dict[int, bytes] = {}
+        self._on_client = on_client
+        self._identities = list(clients)
+        self._numbers = {identity: number for number, identity in enumerate(clients, 1)}
         self._streams: dict[str, ZMQStream] = {}
         try:
             for name in _TYPES:
@@ -59,10 +63,9 @@ class Edge:
         if message.channel is Channel.IOPUB:
             prefix = [b"kernel"]
         else:
-            identity = self._identities.get(message.client)
-            if identity is None:
-                return  # asked by a front end of an earlier hub
-            prefix = [identity]
+            if not 0 < message.client <= len(self._identities):
+                return  # asked by a front end that has left
+            prefix = [self._identities[message.client - 1]]
         if name not in self._streams:
             return  # closed
         self._streams[name].send_multipart([*prefix, DELIMITER, self._sign(parts[:4]), *parts])
@@ -133,7 +136,8 @@ class Edge:
         number = self._numbers.get(identity)
         if number is None:
             number = self._numbers[identity] = len(self._numbers) + 1
-            self._identities[number] = identity
+            self._identities.append(identity)
+            self._on_client(identity)
         return number
 
     def _echo(self, frames: list[bytes]) -> None:

@@ -59,7 +59,7 @@ class RemoteKernel:
         self._delivered = delivered
         self._standin = self._make_standin(infos)
         self.pacer = Pacer(self._pass_on, self._passed, log)
-        self.edge = Edge(connection, self._from_front, self._subscribed)
+        self.edge = self._make_edge(connection)
         self._attached_to_link = False
         if not adopted:
             self._attach()
@@ -177,6 +177,12 @@ class RemoteKernel:
             watcher(event)
 
     # -------------------------------------------------------------------------------------- the edge's calls
+
+    def _make_edge(self, connection: dict[str, Any]) -> Edge:
+        if self._delivered is None:
+            return Edge(connection, self._from_front, self._subscribed)
+        clients, add = self._delivered.clients, self._delivered.add_client
+        return Edge(connection, self._from_front, self._subscribed, clients, add)
 
     def _make_standin(self, infos: KernelInfos | None) -> StandIn:
         if infos is None:
