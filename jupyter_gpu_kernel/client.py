@@ -26,6 +26,8 @@ from .errors import GpuKernelError, HubError
 from .hub.places import hub_address, hub_folder, hub_key
 
 START_WITHIN = 30.0
+SPAWN_EVERY = 3.0
+"""Seconds until a hub is started once more: the first found one there that was just ending."""
 GOODBYE_WITHIN = 2.0
 
 
@@ -198,17 +200,19 @@ class _Pending:
 def _connect_or_start() -> Connection[Any, Any]:
     """A proven connection to the hub, which is started if none answers. Faces may race: the hub's lock
     decides."""
-    connection = _connect()
     deadline = time.monotonic() + START_WITHIN
-    if connection is None:
-        subprocess.run(
-            [sys.executable, "-m", "jupyter_gpu_kernel.hub.app", "spawn"], check=False, cwd=_safe_cwd()
-        )
-    while connection is None:
-        if time.monotonic() > deadline:
+    spawn = [sys.executable, "-m", "jupyter_gpu_kernel.hub.app", "spawn"]
+    spawned_at = -SPAWN_EVERY
+    while (connection := _connect()) is None:
+        now = time.monotonic()
+        if now > deadline:
             raise _not_started()
+        if now - spawned_at > SPAWN_EVERY:
+            done = subprocess.run(spawn, stderr=subprocess.PIPE, check=False, cwd=_safe_cwd())
+            if done.returncode:
+                raise _not_started(done.stderr.decode("utf-8", "replace"))
+            spawned_at = time.monotonic()
         time.sleep(0.02)
-        connection = _connect()
     return connection
 
 
@@ -239,10 +243,10 @@ def _safe_cwd() -> str | None:
     return str(hub_folder())
 
 
-def _not_started() -> HubError:
-    said = ""
+def _not_started(said: str = "") -> HubError:
     with contextlib.suppress(OSError):
-        said = (hub_folder() / "start.log").read_text(errors="replace")[-2000:].strip()
+        said = said or (hub_folder() / "start.log").read_text(errors="replace")
+    said = said[-2000:].strip()
     return HubError(
         "the local hub did not start" + (f":\n{said}" if said else ""),
         remedy=f"Its log is in {hub_folder()}.",

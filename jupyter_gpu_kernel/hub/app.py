@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from logging.handlers import RotatingFileHandler
 from typing import Any
 
@@ -77,7 +78,6 @@ class HubApp(JupyterApp):
         self._survive_stray_signals()
         self.log.info("hub %s listens, pid %d", __version__, os.getpid())
         await self._until_idle(hub, faces, ended)
-        faces.close()
         with contextlib.suppress(FileNotFoundError):
             if sys.platform != "win32":
                 os.unlink(address)
@@ -85,13 +85,17 @@ class HubApp(JupyterApp):
         self.log.info("hub ends")
 
     async def _until_idle(self, hub: Hub, faces: Faces, ended: asyncio.Event) -> None:
+        """Returns when nobody can come in any more."""
         last_used = time.monotonic()
-        while time.monotonic() - last_used < self.idle_exit:
+        while True:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(ended.wait(), min(1.0, self.idle_exit))
+                faces.close()
                 return await asyncio.sleep(0.1)  # let the answer leave
             if faces.count or hub.in_use:
                 last_used = time.monotonic()
+            if time.monotonic() - last_used > self.idle_exit and faces.close(if_unused=True):
+                return
 
     def _survive_stray_signals(self) -> None:
         """`pkill -u me` on a shared machine must not cost anybody's kernels; SIGKILL and idleness end the
@@ -122,6 +126,8 @@ def spawn() -> None:
 def _run_on_selector_loop(main: Coroutine[Any, Any, None]) -> None:
     """pyzmq needs a loop that watches sockets, also on Windows, whose usual one does not."""
     loop = asyncio.SelectorEventLoop()
+    # Dials block, for minutes where the owner is asked: one node must not keep the others waiting.
+    loop.set_default_executor(ThreadPoolExecutor(64, thread_name_prefix="hub"))
     try:
         asyncio.set_event_loop(loop)
         loop.run_until_complete(main)

@@ -16,6 +16,7 @@ import json
 import logging
 import queue
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
@@ -109,7 +110,7 @@ class Face:
 
 
 class Faces:
-    """Listens; hands every call to `operation` on the loop."""
+    """Listens; hands every call to `operation` on the loop. `count` are those that came and have not gone."""
 
     def __init__(self, address: str, key: bytes, operation: Operation, log: logging.Logger) -> None:
         self.count = 0
@@ -118,18 +119,29 @@ class Faces:
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._listener = Listener(address, backlog=64)
+        self._open = True
+        self._lock = threading.Lock()  # whoever comes while we end must not be let in, and forgotten
         threading.Thread(target=self._accept, name="faces", daemon=True).start()
 
-    def close(self) -> None:
-        """No new faces."""
-        self._listener.close()
+    def close(self, *, if_unused: bool = False) -> bool:
+        """No new faces; `if_unused`: unless one is there. Whether it is closed now."""
+        with self._lock:
+            if not (if_unused and self.count):
+                self._open = False
+        if not self._open:
+            self._listener.close()
+        return not self._open
 
     def _accept(self) -> None:
-        while True:
+        while self._open:
             try:
                 connection = self._listener.accept()
-            except OSError:
-                return  # closed
+            except OSError:  # closed; or nothing that ends us: no descriptors left, or a face gone already
+                time.sleep(0.05)
+                continue
+            if not self._let_in():
+                connection.close()
+                return
             # Proving the key takes a talk: a silent client must not keep others out.
             threading.Thread(target=self._serve, args=(connection,), name="face", daemon=True).start()
 
@@ -140,10 +152,9 @@ class Faces:
         except (AuthenticationError, OSError, EOFError) as error:
             self._log.warning("a face did not prove the key: %s", error)
             connection.close()
-            return
+            return self._let_out()
         face = Face(connection)
         threading.Thread(target=face.write_all, name="face-writer", daemon=True).start()
-        self._on_loop(self._came)
         try:
             while "bye" not in (message := json.loads(connection.recv_bytes())):
                 self._on_loop(self._heard, face, message)
@@ -157,11 +168,17 @@ class Faces:
         with contextlib.suppress(RuntimeError):  # the hub ends
             self._loop.call_soon_threadsafe(function, *arguments)
 
-    def _came(self) -> None:
-        self.count += 1
+    def _let_in(self) -> bool:
+        with self._lock:
+            self.count += self._open
+            return self._open
+
+    def _let_out(self) -> None:
+        with self._lock:
+            self.count -= 1
 
     def _left(self, face: Face) -> None:
-        self.count -= 1
+        self._let_out()
         for callback in face.on_closed:
             callback()
         for task in face.calls:
