@@ -6,6 +6,7 @@ from jupyter_server.extension.application import ExtensionApp
 
 from . import __version__
 from .handlers import HANDLERS
+from .provisioner import RemoteGPUProvisioner
 
 
 class GpuKernelExtension(ExtensionApp):
@@ -18,3 +19,8 @@ class GpuKernelExtension(ExtensionApp):
     def initialize_handlers(self) -> None:
         """Called once by jupyter_server."""
         self.handlers.extend(HANDLERS)
+
+    async def stop_extension(self) -> None:
+        """Called when the server exits, before it shuts its kernels down: remote ones stay, detached."""
+        await RemoteGPUProvisioner.leave_all()
+        await super().stop_extension()  # type: ignore[no-untyped-call]

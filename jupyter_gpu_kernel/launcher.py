@@ -31,7 +31,13 @@ def launch(kernel_json: str, connection_file: str) -> int:
         connection = _read_connection(Path(connection_file))
         notebook = os.environ.get("JPY_SESSION_NAME", "")
         return _Launch(
-            {"settings": spec.settings, "name": spec.name, "notebook": notebook, "connection": connection}
+            {
+                "settings": spec.settings,
+                "name": spec.name,
+                "notebook": notebook,
+                "connection": connection,
+                "parent": os.getppid(),
+            }
         ).run()
     except GpuKernelError as error:
         return _fail(str(error))

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from typing import Any, cast
+import weakref
+from typing import Any, ClassVar, cast
 
 from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
@@ -47,6 +48,7 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
         10.0, help="Seconds a kernel is given to shut down by itself before it is ended.", min=1.0
     ).tag(config=True)
 
+    _all: ClassVar[weakref.WeakSet[RemoteGPUProvisioner]] = weakref.WeakSet()
     _served: ServedKernel | None = None
     _state: dict[str, Any] | None = None
     _ending = False
@@ -129,6 +131,16 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
         """A link has its round trip, and the keeper its own way to end a kernel."""
         return max(recommended, self.shutdown_wait)
 
+    @classmethod
+    async def leave_all(cls) -> None:
+        """At this server's exit, before it shuts its kernels down: ours stay, and hear nothing of that."""
+        await asyncio.gather(*(one.leave() for one in list(cls._all)))
+
+    async def leave(self) -> None:
+        """The kernel lives on, detached; from now on there is none here."""
+        await self._ask("release")
+        await self._hang_up()
+
     # -------------------------------------------------------------------------------------- the hub
 
     async def _restart(self) -> dict[str, Any] | None:
@@ -152,6 +164,7 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
             "connection": _wanted(self.parent),
         }
         self._state = None
+        self._all.add(self)
         served = self._served = ServedKernel(arguments, self._heard)
         client = await asyncio.to_thread(served.connect)
         answer = dict(await client.acall("start", progress=self._progress, **arguments))

@@ -237,6 +237,8 @@ class Keeper:
             self.kernel.signal_group(number)
         elif do == "stop":
             self._stop(str(command.get("why", "asked to")))
+        elif do == "notebook":
+            self.settings["notebook"] = str(command["notebook"])
 
     def _interrupt_here(self, message: Message) -> None:
         """A cell waits at the gate, or the kernel is still starting: nothing in it could be interrupted."""

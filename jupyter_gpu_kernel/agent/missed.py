@@ -6,7 +6,6 @@ parent. No sockets here.
 
 from __future__ import annotations
 
-import json
 import time
 from collections import OrderedDict
 from typing import Any, Dict, Iterable, List, Optional
@@ -70,7 +69,7 @@ class Missed:
         """A cell that still runs, or waits, while its front end has gone."""
         cell = self._cells.setdefault(str(request.header().get("msg_id")), Cell())
         cell.code = str(request.content().get("code", ""))
-        cell.cell_id = _cell_id(request.parts[2])
+        cell.cell_id = _cell_id(request)
 
     def recognise(self, requests: Iterable[Message]) -> None:
         """The requests of cells that are kept, where their code is not known yet."""
@@ -78,7 +77,7 @@ class Missed:
             cell = self._cells.get(str(request.header().get("msg_id")))
             if cell is not None:
                 cell.code = cell.code or str(request.content().get("code", ""))
-                cell.cell_id = cell.cell_id or _cell_id(request.parts[2])
+                cell.cell_id = cell.cell_id or _cell_id(request)
 
     def take(self, message: Message) -> None:
         """A message of a cell, in order. What belongs to no cell is of no use to anybody later."""
@@ -106,10 +105,9 @@ class Missed:
             old.outputs, old.size, old.dropped = [], 0, True
 
 
-def _cell_id(metadata: bytes) -> str:
-    """The cell's id, where the front end sends it along (JupyterLab: cellId; VS Code: cellId)."""
+def _cell_id(request: Message) -> str:
+    """The cell's id, where the front end sends it along, as JupyterLab and VS Code do."""
     try:
-        value = json.loads(metadata.decode()).get("cellId", "")
-    except (ValueError, AttributeError):
+        return str(request.metadata().get("cellId", ""))
+    except MessageError:
         return ""
-    return str(value)

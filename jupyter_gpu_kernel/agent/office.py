@@ -48,6 +48,7 @@ class Office:
             "story": self._story,
             "stop": self._stop,
             "gpus": self._gpus,
+            "left": lambda request: {"kernel": self._left(request)},
             "leftovers": lambda _: {"leftovers": stale.leftovers(self.root)},
             "end_leftovers": lambda request: {"ended": stale.end_leftovers(self.root, request["leftovers"])},
         }

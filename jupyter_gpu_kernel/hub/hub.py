@@ -27,6 +27,7 @@ from .memory import KernelInfos
 from .nodes import Node, Way
 from .places import data_folder, trust_file
 from .probe import find_pythons
+from .visits import Visit, Visits
 
 START_WITHIN = 120.0
 """Seconds for a slow file system; what is permanent is said much earlier."""
@@ -44,6 +45,7 @@ class Hub:
         self._nodes: dict[Way, Node] = {}
         self._kernels: dict[str, RemoteKernel] = {}
         self._restarting: dict[tuple[str, int], tuple[RemoteKernel, asyncio.TimerHandle]] = {}
+        self._visits = Visits()
         self._infos = KernelInfos(data_folder() / "kernel-info")
 
     @property
@@ -184,6 +186,8 @@ class Hub:
         settings["python"] = settings.get("python") or await self._some_python(node, call)
         link = node.begin_link(settings["python"], call)
         remote = self._remote(kernel_id, settings, call, link)
+        if "parent" in call.arguments and not settings["notebook"]:
+            remote.visit = Visit(self._visits, int(call.arguments["parent"]), str(settings["name"]))
         return await self._serve(remote, call)
 
     async def op_adopt(self, call: Call) -> dict[str, Any]:
@@ -203,7 +207,7 @@ class Hub:
     ) -> dict[str, Any]:
         """An argv front end restarts by a new process with the old connection file."""
         timer.cancel()
-        remote.command("restart")
+        remote.restart()
         return await self._serve(remote, call)
 
     async def _serve(self, remote: RemoteKernel, call: Call) -> dict[str, Any]:
@@ -220,7 +224,7 @@ class Hub:
     async def op_restart(self, call: Call) -> dict[str, Any]:
         """A fresh kernel process behind the same ports, with the same GPUs."""
         remote = self._kernel(call)
-        remote.command("restart")
+        remote.restart()
         await self._until_up(remote, remote.link)
         return _answer(remote)
 
@@ -278,13 +282,17 @@ class Hub:
 
     def _face_left(self, remote: RemoteKernel, face: Face) -> None:
         """Detached; unless it left to come back, or was killed: then it keeps ports and GPUs for a moment."""
+        self._kernels = {kernel.kernel_id: kernel for kernel in self._kernels.values()}
         if self._kernels.get(remote.kernel_id) is not remote:
             return  # released before
+        if remote.visit is not None:
+            self._visits.left(remote.visit, remote)
         restarts = remote.ended and remote.state.get("asked") == "restart"
         if face.said_bye and not restarts:
             return self._let_go(remote.kernel_id)
         del self._kernels[remote.kernel_id]
         remote.watchers.clear()
+        remote.hold()
         ports = _ports(remote.edge.connection)
 
         def give_up() -> None:

@@ -21,6 +21,7 @@ from .link import Link
 from .memory import KernelInfos
 from .pacing import Pacer
 from .standin import StandIn
+from .visits import Visit
 
 SUBSCRIBE_WITHIN = 15.0
 """Seconds a front end of a killed hub has to subscribe again; it may be one that never does."""
@@ -54,6 +55,8 @@ class RemoteKernel:
         self.connection = Connection(first=True, delivered=delivered.counts if delivered else None)
         self.watchers: list[Watcher] = []
         self._closed = self._stopping = False
+        self._held: list[Message] | None = None
+        self.visit: Visit | None = None
         self._log = log
         self._create: dict[str, Any] | None = None if adopted else settings
         self._delivered = delivered
@@ -92,12 +95,28 @@ class RemoteKernel:
             self.pacer.end()  # nobody waits for what the old one said
         self._send(Lane.URGENT, word(do=do, **more))
 
+    def hold(self) -> None:
+        """What clients ask from now on waits for `go_on`: it is for a kernel that is still to come, or to be found."""
+        self._held = [] if self._held is None else self._held
+
+    def go_on(self) -> None:
+        """Requests go to the kernel, those that waited first."""
+        held, self._held = self._held or [], None
+        for message in held:
+            self._forward(message)
+
+    def restart(self) -> None:
+        """A fresh kernel process behind the same ports, with the same GPUs."""
+        self.command("restart")
+        self.go_on()
+
     def stop(self, why: str) -> None:
         """Ends a kernel without a front end: its ports are free at once, the rest when the keeper has gone."""
         self.edge.close()
         self._stopping = True
         self.watchers[:] = [lambda _: self._close_if_lost()]
         self.command("stop", why=why)
+        self._attach()
         self._close_if_lost()
 
     def close(self) -> None:
@@ -195,10 +214,26 @@ class RemoteKernel:
         return self.connection.state is not State.OPEN and (self._create is None or self.link.state == "up")
 
     def _from_front(self, message: Message) -> None:
+        if self._held is not None:
+            return self._held.append(message)
         if self._may_stand_in() and self._standin.answers(message):
             return
+        if self.visit is not None and message.channel is Channel.SHELL:
+            self.visit.saw(self, message)
+            if self._held is not None:  # just now
+                return self._held.append(message)
+        self._forward(message)
+
+    def _forward(self, message: Message) -> None:
         lane = Lane.URGENT if message.channel in (Channel.CONTROL, Channel.STDIN) else Lane.ORDERED
         self._send(lane, message)
+
+    def switch(self, kernel_id: str) -> None:
+        """From now on this front end has another kernel, which its notebook left."""
+        self.link.release(self)
+        self.kernel_id, self._create = kernel_id, None
+        self.connection = Connection(first=True)
+        self.link.attach(self)
 
     def _send(self, lane: Lane, message: Message) -> None:
         self.connection.send(lane, message.encode())

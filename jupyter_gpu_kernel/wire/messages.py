@@ -75,6 +75,10 @@ class Message(NamedTuple):
         """The Jupyter header of the message that this one answers ({} if none)."""
         return self._json(1)
 
+    def metadata(self) -> Dict[str, Any]:
+        """What the front end adds, such as the cell's id."""
+        return self._json(2)
+
     def content(self) -> Dict[str, Any]:
         """The message's content; for KEEPER the word itself."""
         return self._json(0 if self.channel is Channel.KEEPER else 3)
