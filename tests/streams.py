@@ -294,6 +294,31 @@ class Cell(NamedTuple):
         return found
 
     @property
+    def shown(self) -> list[tuple[str, Any]]:
+        """What the notebook holds at the end: updates and clear_output applied, neighbouring texts joined.
+
+        Also that the cell began once, and how often it became busy and idle.
+        """
+        found: list[tuple[str, Any]] = []
+        displays: dict[str, int] = {}
+        for message in self.messages:
+            kind, content = message["msg_type"], message["content"]
+            name = content.get("transient", {}).get("display_id", "")
+            if kind == "clear_output":
+                found = [entry for entry in found if entry[0] in ("status", "execute_input")]
+            elif kind == "update_display_data":
+                if name in displays:
+                    found[displays[name]] = ("display_data", content["data"])
+            elif kind == "stream" and found and found[-1][0] == content["name"]:
+                found[-1] = (content["name"], found[-1][1] + content["text"])
+            else:
+                if kind == "display_data":
+                    displays[name] = len(found)
+                kind = str(content["name"]) if kind == "stream" else kind
+                found.append((kind, _essence(kind, content)))
+        return found
+
+    @property
     def text(self) -> str:
         """What it printed."""
         return "".join(said for kind, said in self.outputs if kind in ("stdout", "stderr"))

@@ -48,7 +48,7 @@ def front(remote: RemoteKernel) -> Iterator[Front]:
 
 
 def script(front: Front) -> list[Any]:
-    """Everything a front end sees of these cells."""
+    """Everything a front end shows of these cells. (Of display updates that wait the last one is sent.)"""
     queued = [front.client.execute(code) for code in (PRINTS, "6 * 7")]  # without waiting for replies
     cells = [front.finish(request) for request in queued]
     cells += [front.run(DISPLAYS), front.run(ASKS, answers=["x", "y"]), front.run(FAILS)]
@@ -56,7 +56,7 @@ def script(front: Front) -> list[Any]:
     said = front.until_text(request, "asleep\n")
     assert front.control("interrupt_request")["status"] == "ok"
     cells.append(front.finish(request))
-    return [said, *((cell.reply["status"], cell.outputs) for cell in cells)]
+    return [said, *((cell.reply["status"], cell.shown) for cell in cells)]
 
 
 @pytest.fixture(scope="module")
