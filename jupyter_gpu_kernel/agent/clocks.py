@@ -32,6 +32,9 @@ class IdleClock:
         self._detached = float(settings.get("idle_timeout", DETACHED))
         self._attached = float(settings.get("idle_timeout_attached", ATTACHED))
         self._unused = float(settings.get("gpu_timeout", UNUSED_GPU))
+        shortest = min(limit for limit in (self._detached, self._attached, self._unused, 300.0) if limit)
+        self.tick = max(0.5, shortest / 10)
+        """Seconds between questions for advice."""
         self._now = now
         self._last = now()
         self._warned = False

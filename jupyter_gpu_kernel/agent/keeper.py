@@ -39,7 +39,6 @@ from .story import Story
 RESTART_WAIT = 60.0
 """Seconds an ended kernel's GPUs are kept for a restart."""
 SHUTDOWN_GRACE = 5.0
-TICK = 30.0
 FAREWELL = 3.0
 """Seconds a hub has to take the last words."""
 
@@ -89,7 +88,7 @@ class Keeper:
     def run(self) -> None:
         """Starts the kernel and serves it; returns when all is over and cleaned up."""
         self._ears = Ears(self.loop, self.folder / "story", self.story, self._reap)
-        self.loop.later(TICK, self._tick)
+        self.loop.later(self.clock.tick, self._tick)
         self._start()
         try:
             self.loop.run()
@@ -130,7 +129,7 @@ class Keeper:
 
     def _tick(self) -> None:
         """Now and then: is it idle for too long, does its GPU lie unused?"""
-        self.loop.later(TICK, self._tick)
+        self.loop.later(self.clock.tick, self._tick)
         if not self.ready.up:
             return
         pid = self.kernel.pid

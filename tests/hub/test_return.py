@@ -98,3 +98,13 @@ def test_a_kernel_that_somebody_has_is_not_taken_over(loop: LoopThread, link: Li
     first = start(loop, link, "/home/me/c.ipynb")
     second = start(loop, link, "/home/me/c.ipynb")
     assert second.kernel_id != first.kernel_id
+
+
+def test_an_idle_kernel_that_nobody_is_attached_to_ends_and_says_why(
+    loop: LoopThread, link: Link, node: Node
+) -> None:
+    remote = loop.kernel(link, idle_timeout=2, idle_timeout_attached=60)
+    until(remote, "idle")
+    loop.call(remote.close)
+    wait_for(lambda: "idle for" in node.story(remote.kernel_id), "the idle clock")
+    wait_for(lambda: not (node.root / "k" / remote.kernel_id).exists(), "its end")
