@@ -218,14 +218,17 @@ class Link:
         raise AssertionError("unreachable")
 
     def _open_again(self, attachment: Attachment) -> None:
-        """Under a new number, so that what still comes under the old one is told from the new."""
+        self._spawn(self._open(self._renumber(attachment), attachment))
+
+    def _renumber(self, attachment: Attachment) -> int:
+        """A new number, so that what still comes under the old one is told from the new."""
         for number, known in list(self._attachments.items()):
             if known is attachment:
                 del self._attachments[number]
         number = next(self._numbers)
         self._attachments[number] = attachment
         attachment.connection.closed()
-        self._spawn(self._open(number, attachment))
+        return number
 
     async def _open(self, number: int, attachment: Attachment) -> None:
         wire = self._wire
@@ -301,11 +304,12 @@ class Link:
         except ProtocolError as error:
             self._log.error("%s: kernel %s: %s", self.name, attachment.kernel_id, error)
             self._write(Frame(Kind.CLOSE, frame.attachment))
-            attachment.connection.closed()
-            self._loop.call_later(self._clocks.retry_most, self._open_if_there, attachment)
+            number = self._renumber(attachment)
+            self._loop.call_later(self._clocks.retry_most, self._open_if_closed, number)
 
-    def _open_if_there(self, attachment: Attachment) -> None:
-        if self.state == "up" and any(known is attachment for known in self._attachments.values()):
+    def _open_if_closed(self, number: int) -> None:
+        attachment = self._attachments.get(number)
+        if self.state == "up" and attachment is not None:  # else released, or opened meanwhile
             self._open_again(attachment)
 
     def _deliver(self, attachment: Attachment, data: bytes) -> None:

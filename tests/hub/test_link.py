@@ -1,0 +1,431 @@
+"""A link against an agent played by the test: greeting, silence, refusals, reconnects, and what it leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from jupyter_gpu_kernel.errors import AgentError, AuthError, ConnectError, GpuKernelError
+from jupyter_gpu_kernel.hub.link import Clocks, Link
+from jupyter_gpu_kernel.wire.connection import Connection
+from jupyter_gpu_kernel.wire.frames import MAGIC, Frame, FrameReader, Kind, json_frame
+from jupyter_gpu_kernel.wire.messages import Lane
+
+DEADLINE = 30.0
+QUICK = Clocks(ping_every=0.05, dead_after=0.4, greeting_within=0.5, retry=0.01, retry_most=0.02)
+PATIENT = Clocks(ping_every=0.05, dead_after=DEADLINE, greeting_within=DEADLINE, retry=0.01, retry_most=0.02)
+log = logging.getLogger("tests")
+
+
+class Socket:
+    """One end of a socket pair as a stream."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.closed = threading.Event()
+
+    def read(self, size: int, /) -> bytes:
+        return self.sock.recv(min(size, 65536))
+
+    def write(self, data: bytes, /) -> None:
+        self.sock.sendall(data)
+
+    def close(self) -> None:
+        try:
+            self.sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        self.closed.set()
+
+
+class Agent:
+    """The other end: greets, answers pings, and `keepers` speak on the attachments that were opened."""
+
+    def __init__(self, world: World) -> None:
+        ours, theirs = socket.socketpair()
+        self.stream = Socket(theirs)
+        self._world = world
+        self._sock = ours
+        self._reader = FrameReader(greeting=False)
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        world = self._world
+        try:
+            if world.greeting:
+                self._sock.sendall(world.greeting)
+            while data := self._sock.recv(65536):
+                for frame in self._reader.feed(data):
+                    if world.talks.is_set():
+                        self._take(frame)
+        except OSError:
+            pass
+
+    def _take(self, frame: Frame) -> None:
+        if frame.kind is Kind.PING:
+            self.say(Frame(Kind.PONG, number=frame.number))
+        elif frame.kind is Kind.REQUEST:
+            answer = self._world.answer(frame.json())
+            if answer is not None:
+                self.say(json_frame(Kind.REPLY, answer, number=frame.number))
+        elif frame.kind is not Kind.CLOSE:
+            self._to_keeper(frame)
+
+    def _to_keeper(self, frame: Frame) -> None:
+        keeper = self._world.keeper
+        if frame.kind is Kind.HELLO:
+            keeper.opened(frame.attachment)
+        for data in keeper.receive(frame):
+            self._world.heard.append(data)
+        for outgoing in keeper.outgoing():
+            self.say(outgoing)
+
+    def say(self, frame: Frame) -> None:
+        """One frame to the hub."""
+        self._sock.sendall(frame.encode())
+
+    def close(self) -> None:
+        """Hangs up."""
+        self.stream.close()
+        self._thread.join(DEADLINE)
+        self._sock.close()
+        self.stream.sock.close()
+
+
+class World:
+    """What the agents to come do, and those that were dialled."""
+
+    def __init__(self) -> None:
+        self.greeting = MAGIC
+        self.talks = threading.Event()
+        self.talks.set()
+        self.keeper = Connection(first=False)
+        self.heard: list[bytes] = []
+        self.agents: list[Agent] = []
+        self.errors: list[Exception] = []
+        self.opened: list[int] = []
+        self.opening: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda request: {"ok": True}
+
+    def dial(self, again: bool) -> Socket:
+        if self.errors:
+            raise self.errors.pop(0)
+        self.agents.append(Agent(self))
+        return self.agents[-1].stream
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any] | None:
+        if request["do"] == "open":
+            self.opened.append(request["attachment"])
+            return self.opening(request)
+        return {"asked": request["do"]} if request["do"] == "list" else None
+
+
+class Attachment:
+    """What the link carries here: remembers what it is told."""
+
+    kernel_id = "k1"
+
+    def __init__(self) -> None:
+        self.connection = Connection(first=True)
+        self.got: list[bytes] = []
+        self.told: asyncio.Queue[str] = asyncio.Queue()
+        self.error: GpuKernelError | None = None
+
+    def open_request(self) -> dict[str, Any]:
+        return {}
+
+    def deliver(self, data: bytes) -> None:
+        if data == b"fault":
+            raise ValueError("a fault of ours")
+        self.got.append(data)
+        self.told.put_nowait("got")
+
+    def attached(self) -> None:
+        self.told.put_nowait("attached")
+
+    def detached(self, reason: str) -> None:
+        self.told.put_nowait("detached")
+
+    def lost(self, error: GpuKernelError) -> None:
+        self.error = error
+        self.told.put_nowait("lost")
+
+    async def until(self, word: str) -> None:
+        """Until it is told this."""
+        while await asyncio.wait_for(self.told.get(), DEADLINE) != word:
+            pass
+
+
+Test = Callable[[World, Link], Coroutine[Any, Any, None]]
+
+
+def play(test: Test, world: World | None = None, clocks: Clocks = QUICK) -> World:
+    """Runs the test with a link to the world; then everything must be closed, and no fault have been met."""
+    world = world or World()
+    faults: list[dict[str, Any]] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+        link = Link("gpu2", world.dial, log, clocks)
+        try:
+            await asyncio.wait_for(test(world, link), 2 * DEADLINE)
+        finally:
+            await link.close()
+
+    asyncio.run(main())
+    for agent in world.agents:
+        assert agent.stream.closed.wait(DEADLINE), "a stream was left open"
+        agent.close()
+    assert not faults
+    for thread in threading.enumerate():
+        if thread.name == "link-gpu2":
+            thread.join(DEADLINE)
+            assert not thread.is_alive(), "a thread was left"
+    return world
+
+
+async def reconnected(world: World, link: Link, count: int) -> None:
+    """Until so many were dialled, and the last is up."""
+    while len(world.agents) < count or link.state != "up":
+        await asyncio.sleep(0.01)
+
+
+def test_requests() -> None:
+    async def test(world: World, link: Link) -> None:
+        assert await link.request("list") == {"asked": "list"}
+        with pytest.raises(AgentError, match="did not answer “sleep” in 0 s") as error:
+            await link.request("sleep", timeout=0.1)
+        assert error.value.hop == "gpu2"
+
+    play(test)
+
+
+def test_noise_before_the_greeting() -> None:
+    world = World()
+    world.greeting = b"Welcome!\n" + MAGIC
+
+    async def test(world: World, link: Link) -> None:
+        assert await link.request("list") == {"asked": "list"}
+
+    play(test, world)
+
+
+@pytest.mark.parametrize("greeting", [b"", b"bash: python: command not found\n"])
+def test_no_greeting_is_an_error_that_says_what_came(greeting: bytes) -> None:
+    world = World()
+    world.greeting = greeting
+
+    async def test(world: World, link: Link) -> None:
+        with pytest.raises(AgentError, match="did not greet") as error:
+            await link.up()
+        assert greeting.decode().strip() in error.value.cause
+        assert link.state == "failed"
+
+    play(test, world)
+
+
+def test_a_dial_that_fails_first_is_told_and_not_repeated() -> None:
+    world = World()
+    world.errors = [AuthError("no", hop="gpu2")]
+
+    async def test(world: World, link: Link) -> None:
+        for _ in range(2):
+            with pytest.raises(AuthError):
+                await link.up()
+
+    assert play(test, world).agents == []
+
+
+def test_a_dial_that_fails_later_is_repeated() -> None:
+    async def test(world: World, link: Link) -> None:
+        await link.up()
+        world.errors = [ConnectError("down", hop="gpu2"), OSError("also down"), ValueError("a fault of ours")]
+        world.agents[0].close()
+        await reconnected(world, link, 2)
+        assert not world.errors
+
+    play(test)
+
+
+def test_a_silent_peer_is_noticed_and_replaced() -> None:
+    async def test(world: World, link: Link) -> None:
+        attachment = Attachment()
+        link.attach(attachment)
+        await attachment.until("attached")
+        world.talks.clear()
+        await attachment.until("detached")
+        world.talks.set()
+        await attachment.until("attached")
+        assert len(world.agents) >= 2
+
+    play(test)
+
+
+def test_pings_keep_a_link_up_that_has_nothing_to_say() -> None:
+    async def test(world: World, link: Link) -> None:
+        await link.up()
+        await asyncio.sleep(3 * QUICK.dead_after)  # so long would a dead one not last
+        assert link.state == "up"
+        assert len(world.agents) == 1
+
+    play(test)
+
+
+def test_messages_once_each_over_reconnects() -> None:
+    async def test(world: World, link: Link) -> None:
+        attachment = Attachment()
+        link.attach(attachment)
+        for number in range(5):
+            await attachment.until("attached")
+            attachment.connection.send(Lane.ORDERED, b"to %d" % number)
+            world.keeper.send(Lane.ORDERED, b"from %d" % number)
+            link.pump()
+            while len(attachment.got) <= number:
+                await attachment.until("got")
+            world.agents[-1].close()
+            await attachment.until("detached")
+        assert attachment.got == [b"from %d" % number for number in range(5)]
+        assert world.heard == [b"to %d" % number for number in range(5)]
+        assert len(set(world.opened)) == len(world.opened) == len(world.agents)
+
+    play(test, clocks=PATIENT)
+
+
+def test_a_keeper_that_hangs_up_is_opened_once_however_often_it_is_said() -> None:
+    async def test(world: World, link: Link) -> None:
+        attachment = Attachment()
+        link.attach(attachment)
+        await attachment.until("attached")
+        for _ in range(20):  # one for each frame that was on its way
+            world.agents[0].say(json_frame(Kind.CLOSE, {"reason": "gone"}, attachment=world.opened[0]))
+        await attachment.until("attached")
+        assert await link.request("list")
+        assert len(world.opened) == 2
+
+    play(test, clocks=PATIENT)
+
+
+def test_nonsense_on_an_attachment_costs_that_attachment_a_reopening() -> None:
+    async def test(world: World, link: Link) -> None:
+        attachment = Attachment()
+        link.attach(attachment)
+        await attachment.until("attached")
+        for _ in range(20):
+            world.agents[0].say(Frame(Kind.ACK, world.opened[0], number=99))
+        await attachment.until("attached")
+        assert await link.request("list")
+        assert len(world.agents) == 1
+        assert len(world.opened) == 2
+
+    play(test, clocks=PATIENT)
+
+
+def test_nonsense_on_the_stream_costs_a_reconnect() -> None:
+    async def test(world: World, link: Link) -> None:
+        await link.up()
+        world.agents[0].stream.sock.shutdown(socket.SHUT_WR)
+        await reconnected(world, link, 2)
+        world.agents[1]._sock.sendall(b"\xff" * 100)
+        await reconnected(world, link, 3)
+
+    play(test, clocks=PATIENT)
+
+
+def test_a_fault_while_delivering_costs_that_message_only() -> None:
+    async def test(world: World, link: Link) -> None:
+        attachment = Attachment()
+        for data in (b"one", b"fault", b"two"):
+            world.keeper.send(Lane.ORDERED, data)
+        link.attach(attachment)
+        while len(attachment.got) < 2:
+            await attachment.until("got")
+        assert attachment.got == [b"one", b"two"]
+        assert len(world.agents) == 1
+
+    play(test, clocks=PATIENT)
+
+
+def test_a_refusal_loses_the_attachment_and_no_other() -> None:
+    world = World()
+    world.opening = lambda request: {"error": {"code": "gone", "text": "it ended at noon"}}
+
+    async def test(world: World, link: Link) -> None:
+        attachment = Attachment()
+        link.attach(attachment)
+        await attachment.until("lost")
+        assert attachment.error is not None
+        assert attachment.error.cause == "it ended at noon"
+        assert "logs" in attachment.error.remedy
+        assert not link.in_use
+        assert await link.request("list")
+
+    play(test, world)
+
+
+def test_release_before_it_is_open() -> None:
+    """The agent's answer comes too late: nothing is opened here, and the agent is told to let go."""
+    world = World()
+    go = threading.Event()
+
+    def opening(request: dict[str, Any]) -> dict[str, Any]:
+        go.wait(DEADLINE)
+        return {"ok": True}
+
+    world.opening = opening
+
+    async def test(world: World, link: Link) -> None:
+        attachment = Attachment()
+        link.attach(attachment)
+        while not world.opened:
+            await asyncio.sleep(0.01)
+        link.release(attachment)
+        go.set()
+        assert await link.request("list")
+        assert attachment.told.empty()
+        assert not link.in_use
+
+    play(test, world, clocks=PATIENT)
+
+
+def test_closed_while_it_dials() -> None:
+    """What is dialled too late is closed."""
+    world = World()
+    dialling, go = threading.Event(), threading.Event()
+    dial = world.dial
+
+    def slow(again: bool) -> Socket:
+        dialling.set()
+        go.wait(DEADLINE)
+        return dial(again)
+
+    async def main() -> None:
+        link = Link("gpu2", slow, log)
+        await asyncio.to_thread(dialling.wait, DEADLINE)
+        await link.close()
+        go.set()
+        with pytest.raises(ConnectError, match="closed"):
+            await link.up()
+
+    asyncio.run(main())
+    assert world.agents[0].stream.closed.wait(DEADLINE)
+    world.agents[0].close()
+
+
+def test_requests_end_with_the_link() -> None:
+    """Not with a timer."""
+
+    async def test(world: World, link: Link) -> None:
+        await link.up()
+        waiting = asyncio.ensure_future(link.request("sleep", timeout=DEADLINE))
+        await asyncio.sleep(0)
+        world.agents[0].close()
+        with pytest.raises(ConnectError, match="went down"):
+            await waiting
+
+    play(test, clocks=PATIENT)
