@@ -162,6 +162,7 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
             "notebook": self._notebook,
             "kernel_id": self.kernel_id or "",
             "connection": _wanted(self.parent),
+            "face": "server" if hasattr(self.parent, "emit") else "other",  # jupyter_server limits rates
         }
         self._state = None
         self._all.add(self)

@@ -266,6 +266,7 @@ class Hub:
 
     def _take(self, remote: RemoteKernel, call: Call) -> None:
         self._kernels[remote.kernel_id] = remote
+        remote.pacer.paced = call.arguments.get("face") != "other"
         remote.watchers[:] = [call.face.send]
 
     def _settings(self, call: Call) -> dict[str, Any]:
