@@ -177,7 +177,8 @@ class Keeper:
             nonlocal owed, deadline
             if self.door.flow.owes < owed and not self._ending:  # a hub takes what a crashed kernel said
                 owed, deadline = self.door.flow.owes, time.monotonic() + FAREWELL
-            owes = self.door.flow.owes or self.ending.remains.alive
+            listens = self.door.attached or not self._ending  # who asked for the end needs no last words
+            owes = (listens and self.door.flow.owes) or self.ending.remains.alive
             if not owes or time.monotonic() > deadline:
                 self.loop.stop()
             else:

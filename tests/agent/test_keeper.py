@@ -1,0 +1,250 @@
+"""A keeper with a real ipykernel, as the agent starts it: once, in its own folder, whatever happens around it."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List
+
+import pytest
+
+from jupyter_gpu_kernel.agent.office import Office, Refused
+from jupyter_gpu_kernel.agent.places import Root
+from jupyter_gpu_kernel.agent.story import read_story
+from jupyter_gpu_kernel.wire.connection import Connection
+from jupyter_gpu_kernel.wire.frames import MAGIC, Frame, FrameReader, Kind, json_frame
+from jupyter_gpu_kernel.wire.jupyter import make
+from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
+
+DEADLINE = 60.0
+AGENT = "from jupyter_gpu_kernel.agent import __main__ as agent; import sys; sys.exit(agent.main({!r}))"
+
+
+class Hub:
+    """The hub's end of a keeper's socket."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.got: List[Message] = []
+        self._connection = Connection(first=True)
+        self._reader = FrameReader(greeting=False)
+        sock.settimeout(DEADLINE)
+        self._connection.opened()
+        self._flush()
+
+    def ask(self, code: str) -> str:
+        """Sends a cell; returns its id."""
+        parts = make("execute_request", {"code": code, "silent": False, "store_history": True})
+        self._connection.send(Lane.ORDERED, Message(Channel.SHELL, 1, parts).encode())
+        self._flush()
+        return str(json.loads(parts[0].decode())["msg_id"])
+
+    def until(self, wanted: Callable[[Message], bool]) -> Message:
+        """The first message like that."""
+        while True:
+            for message in self.got:
+                if wanted(message):
+                    return message
+            data = self.sock.recv(1 << 20)
+            assert data, "the keeper hung up"
+            for frame in self._reader.feed(data):
+                self.got += [Message.decode(data) for data in self._connection.receive(frame)]
+            self._flush()
+
+    def run(self, code: str) -> str:
+        """What the cell printed, at its reply."""
+        cell = self.ask(code)
+
+        def mine(message: Message) -> bool:
+            return message.channel is not Channel.KEEPER and message.parent().get("msg_id") == cell
+
+        self.until(lambda message: mine(message) and message.channel is Channel.SHELL)
+        return "".join(str(m.content().get("text", "")) for m in self.got if mine(m))
+
+    def _flush(self) -> None:
+        for frame in self._connection.outgoing():
+            self.sock.sendall(frame.encode())
+
+
+class Place:
+    """An agent's folder, and the kernels in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.office = Office(Root(path), policy=path / "policy.json")
+
+    def start(self, kernel_id: str = "", **settings: Any) -> Hub:
+        """A kernel, and the hub's end of it."""
+        _, sock = self.office.open(kernel_id or uuid.uuid4().hex[:8], dict({"gpus": 0}, **settings))
+        return Hub(sock)
+
+    def folder(self, kernel_id: str) -> Path:
+        return self.path / "k" / kernel_id
+
+    def attach(self, code: str = AGENT.format(["attach"])) -> subprocess.Popen[bytes]:
+        """An attach process."""
+        env = dict(os.environ, JUPYTER_GPU_KERNEL_ROOT=str(self.path))
+        command = [sys.executable, "-c", code]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=env)
+
+    def clear(self) -> None:
+        """Ends all kernels."""
+        for kernel_id in Root(self.path).kernels():
+            try:
+                self.office.answer({"do": "stop", "kernel": kernel_id})
+            except Refused:
+                pass
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    # From a checkout the agent finds its modules by PYTHONPATH, wherever its working directory is.
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parent.parent.parent))
+    monkeypatch.setattr(sys, "argv", ["agent"])
+    path = Path(tempfile.mkdtemp(prefix="jgk", dir="/tmp"))  # short: sockets have short names
+    monkeypatch.setenv("JUPYTER_GPU_KERNEL_ROOT", str(path))
+    place = Place(path)
+    yield place
+    place.clear()
+    shutil.rmtree(str(path))
+
+
+def test_two_attaches_start_one_keeper(place: Place) -> None:
+    """As when a link breaks while the first of them starts it."""
+    with ThreadPoolExecutor(2) as pool:
+        opened = list(pool.map(lambda _: place.office.open("k1", {"gpus": 0}), range(2)))
+    assert [kernel_id for kernel_id, _ in opened] == ["k1", "k1"]
+    hub = Hub(opened[1][1])
+    pid = hub.run("import os; print(os.getpid())").strip()
+    starts = [entry for entry in read_story(place.path / "stories" / "k1.jsonl") if entry["event"] == "start"]
+    assert [str(entry["pid"]) for entry in starts] == [pid]
+    for _, sock in opened:
+        sock.close()
+
+
+def test_what_lies_in_its_folder(place: Place) -> None:
+    """Nothing that others could read, no settings, and in the end nothing at all; the environment is right."""
+    setup = ["export MARK='set up'", "echo noise"]
+    hub = place.start("k2", env={"SECRET": "s3cret"}, setup=setup, cwd=str(place.path))
+    said = hub.run("import os; print(os.environ['SECRET'], os.environ['MARK'], os.getcwd())")
+    assert said == f"s3cret set up {place.path}\n"
+    files = list(place.folder("k2").iterdir())
+    assert "settings" not in [path.name for path in files]
+    for path in [place.folder("k2"), *files]:
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            assert not stat.S_IMODE(path.lstat().st_mode) & 0o077, path
+            assert path.is_dir() or b"s3cret" not in path.read_bytes()
+    assert place.office.answer({"do": "stop", "kernel": "k2"}) == {"ok": True}
+    assert not place.folder("k2").exists()
+    assert "s3cret" not in (place.path / "stories" / "k2.jsonl").read_text()
+    hub.sock.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        ({"cwd": "/no/such/folder"}, "cwd"),
+        ({"python": "/no/python"}, "keeper"),
+        ({"setup": ["exit 7"]}, "keeper"),
+    ],
+)
+def test_a_start_that_is_refused_leaves_nothing(place: Place, settings: Dict[str, Any], code: str) -> None:
+    with pytest.raises(Refused) as refused:
+        place.start("k3", **settings)
+    assert refused.value.code == code
+    assert not place.folder("k3").exists()
+
+
+def test_a_full_disk_ends_no_kernel(place: Place) -> None:
+    """Nowhere to write the story or what the process says on its own stderr: cells run all the same."""
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs", str(place.path)]
+    if shutil.which("mount") is None or subprocess.call(mount, stderr=subprocess.DEVNULL) != 0:
+        pytest.skip("only root can mount a small disk")
+    try:
+        hub = place.start("k4")
+        assert hub.run("print('before')") == "before\n"
+        with pytest.raises(OSError), open(str(place.path / "ballast"), "wb", buffering=0) as file:
+            while True:
+                file.write(b"x" * 4096)
+        code = "import os\ntry: os.write(2, b'x' * 100000)\nexcept OSError: pass\nprint('after')"
+        assert hub.run(code).endswith("after\n")
+        keeper = int(hub.run("import os; print(os.getppid())"))
+        os.kill(keeper, signal.SIGTERM)  # is told in the story
+        assert hub.run("print('still there')") == "still there\n"
+        hub.sock.close()
+        place.clear()
+        assert not place.folder("k4").exists()
+    finally:
+        subprocess.check_call(["umount", "-l", str(place.path)])
+
+
+def test_a_stopped_keeper_holds_up_nobody(place: Place) -> None:
+    """More than its socket takes is sent to it; the attach process answers all the same."""
+    hub = place.start("k5")
+    keeper = int(hub.run("import os; print(os.getppid())"))
+    attach = place.attach()
+    assert attach.stdin and attach.stdout
+    frames = FrameReader()
+    seen: List[Frame] = []
+
+    def until(kind: Kind, number: int) -> None:
+        while not any(frame.kind is kind and frame.number == number for frame in seen):
+            ready, _, _ = select.select([attach.stdout], [], [], DEADLINE)
+            assert ready, f"no {kind.name} came"
+            seen.extend(frames.feed(os.read(attach.stdout.fileno(), 1 << 16)))  # type: ignore[union-attr]
+
+    try:
+        attach.stdin.write(
+            json_frame(Kind.REQUEST, {"do": "open", "kernel": "k5", "attachment": 7}, number=1).encode()
+        )
+        until(Kind.REPLY, 1)
+        os.kill(keeper, signal.SIGSTOP)
+        for number in range(1, 60):
+            attach.stdin.write(Frame(Kind.DATA, 7, number, 0, b"x" * 65536).encode())
+        attach.stdin.write(Frame(Kind.PING, number=9).encode())
+        until(Kind.PONG, 9)
+    finally:
+        os.kill(keeper, signal.SIGCONT)
+        attach.stdin.close()
+        attach.wait(DEADLINE)
+        attach.stdout.close()
+        hub.sock.close()
+
+
+def test_an_attach_that_nobody_talks_to_ends(place: Place) -> None:
+    """The hub pings every few seconds; who hears nothing is a leftover of a link that is dead."""
+    silence = "from jupyter_gpu_kernel.agent import attach; attach.SILENCE = 1\n"
+    attach = place.attach(silence + AGENT.format(["attach"]))
+    assert attach.stdin and attach.stdout
+    assert attach.stdout.read(len(MAGIC)) == MAGIC
+    attach.stdin.write(Frame(Kind.PING, number=1).encode())
+    attach.wait(DEADLINE)
+    attach.stdin.close()
+    attach.stdout.close()
+
+
+def test_a_hub_that_breaks_the_rules_loses_its_connection_only(place: Place) -> None:
+    hub = place.start("k6")
+    assert hub.run("x = 1; print(x)") == "1\n"
+    hub.sock.sendall(b"\xff" * 64)
+    while hub.sock.recv(1 << 16):
+        pass
+    hub.sock.close()
+    deadline = time.monotonic() + DEADLINE
+    while place.office.answer({"do": "list"})["kernels"][0]["attached"]:
+        assert time.monotonic() < deadline
+    again = place.start("k6")
+    assert again.run("print(x)") == "1\n"
+    again.sock.close()

@@ -1,0 +1,126 @@
+"""The agent's folder, the stories in it, and leaving the terminal: whose files, which modes, what a full disk does."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu_kernel.agent.places import PlaceError, Root
+from jupyter_gpu_kernel.agent.story import KEEP_DAYS, Story, forget_old_stories, read_story
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_folders_are_ours_alone(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    root = Root(tmp_path)
+    folder = root.make_kernel("abc-1")
+    assert [mode(path) for path in (tmp_path, folder, folder.parent)] == [0o700] * 3
+    assert root.kernels() == ["abc-1"]
+    assert root.make_kernel("abc-1") == folder
+
+
+def test_a_link_is_a_trap(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    with pytest.raises(PlaceError, match="somebody else"):
+        Root(tmp_path / "link")
+
+
+def test_somebody_elses_folder(tmp_path: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can make a folder that belongs to somebody else")
+    os.chown(str(tmp_path), 12345, 12345)
+    with pytest.raises(PlaceError, match="somebody else"):
+        Root(tmp_path)
+
+
+@pytest.mark.parametrize("kernel_id", ["", "..", "../x", "a/b", "a b", ".x", "x\0"])
+def test_an_id_is_no_path(tmp_path: Path, kernel_id: str) -> None:
+    root = Root(tmp_path)
+    for place in (root.kernel, root.story, root.make_kernel):
+        with pytest.raises(PlaceError):
+            place(kernel_id)
+
+
+def test_a_story(tmp_path: Path) -> None:
+    story = Story(tmp_path / "s.jsonl")
+    story.tell("start", "began", pid=1)
+    with open(str(story.path), "ab") as file:
+        file.write(b'{"torn": \xff\n')
+    story.tell("end", "ended\nin two lines")
+    told = read_story(story.path)
+    assert [(entry["event"], entry["text"]) for entry in told] == [
+        ("start", "began"),
+        ("end", "ended\nin two lines"),
+    ]
+    assert told[0]["pid"] == 1
+    assert mode(story.path) == 0o600
+    assert read_story(tmp_path / "none.jsonl") == []
+
+
+def test_a_story_that_cannot_be_written_ends_nothing() -> None:
+    story = Story(Path("/dev/full"))
+    assert story.tell("start", "began")["text"] == "began"
+    assert story.unwritten == 1
+
+
+def test_old_stories_go(tmp_path: Path) -> None:
+    old, new = tmp_path / "old.jsonl", tmp_path / "new.jsonl"
+    for path in (old, new):
+        Story(path).tell("start", "began")
+    long_ago = time.time() - (KEEP_DAYS + 1) * 86400
+    os.utime(str(old), (long_ago, long_ago))
+    forget_old_stories(tmp_path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["new.jsonl"]
+    forget_old_stories(tmp_path / "none")
+
+
+DETACH = """
+import sys
+from pathlib import Path
+from jupyter_gpu_kernel.agent.daemon import detach
+def work(begun):
+    {work}
+sys.exit(detach(work, Path(sys.argv[1])))
+"""
+
+
+def detached(work: str, log: Path) -> subprocess.CompletedProcess[str]:
+    """Runs `work` in a detached process; what its starter says."""
+    return subprocess.run(
+        [sys.executable, "-c", DETACH.format(work=work), str(log)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_who_leaves_the_terminal_is_heard_until_it_began(tmp_path: Path) -> None:
+    done = detached("raise ValueError('no door')", tmp_path / "log")
+    assert (done.returncode, done.stderr) == (1, "ValueError: no door\n")
+    done = detached("import os; os._exit(3)", tmp_path / "log")
+    assert (done.returncode, done.stderr) == (1, "the keeper ended before it began\n")
+
+
+def test_after_that_nobody_waits_for_it_and_its_errors_are_in_the_log(tmp_path: Path) -> None:
+    """The starter returns, and its pipes close, while the other goes on: until it may."""
+    go, log = tmp_path / "go", tmp_path / "log"
+    wait = (
+        f"import time; begun(); p = Path({str(go)!r})\n    while not p.exists(): time.sleep(0.01)\n    1 / 0"
+    )
+    assert detached(wait, log).returncode == 0
+    assert log.read_text() == ""
+    go.touch()
+    deadline = time.monotonic() + 60
+    while "ZeroDivisionError" not in log.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
