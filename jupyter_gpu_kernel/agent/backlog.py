@@ -24,8 +24,8 @@ CAP_MIB = 512
 KEEP = MIB
 """Characters of a cell's text that are kept at its beginning, or half of what it may have."""
 LEAST = 2000
-LARGE = 64 * 1024
-"""Bytes of a display that is left out but for its text."""
+LARGE = (64 * 1024, 8 * 1024, 1024)
+"""Bytes of a display that is left out but for its text: one size after the other."""
 
 Trouble = Callable[[str], Any]
 Change = Callable[[Record], List[Record]]
@@ -121,7 +121,8 @@ class Backlog:
         while share > LEAST and not self._fits:
             self._thin(Kind.STREAM, partial(self._has_middle, share), partial(self._without_middle, share))
             share //= 2
-        self._thin(Kind.DISPLAY, bool, _as_text)
+        for size in LARGE:
+            self._thin(Kind.DISPLAY, partial(_has_larger, size), partial(_as_text, size))
         self._thin(Kind.WIDGET, bool, self._leave_out)
 
     def _share(self) -> int:
@@ -210,9 +211,13 @@ def _notice(cell: Cell, before: bytes) -> bytes:
     return Message(Channel.IOPUB, 0, parts).encode()
 
 
-def _as_text(record: Record) -> List[Record]:
+def _has_larger(size: int, segment: Segment) -> bool:
+    return segment.largest.get(Kind.DISPLAY, 0) > size
+
+
+def _as_text(size: int, record: Record) -> List[Record]:
     """A large display, as the text that it brings along."""
-    if len(record.data) <= LARGE:
+    if len(record.data) <= size:
         return [record]
     message = Message.decode(record.data)
     try:
@@ -222,7 +227,7 @@ def _as_text(record: Record) -> List[Record]:
         return [record]
     lost = ", ".join(sorted(set(data) - {"text/plain"})) or "text"
     notice = f"[… {_amount(len(record.data))} of {lost} left out here: the journal's cap …]"
-    text = str(data.get("text/plain", ""))[: LARGE // 2]
+    text = str(data.get("text/plain", ""))[: size // 2]
     content.update(data={"text/plain": f"{text}\n{notice}".strip()}, metadata={})
     parts = (*message.parts[:3], pack(content))
     return [record._replace(kind=Kind.KEEP, data=message._replace(parts=parts).encode())]

@@ -32,12 +32,13 @@ class Record(NamedTuple):
 
 class Segment:
     """Some records, oldest first. `bytes_of` counts those of each kind and cell that are still to be read;
-    `spans`: where a cell's text that came here begins and ends."""
+    `spans`: where a cell's text that came here begins and ends; `largest`: of each kind."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.size = 0
         self.bytes_of: Dict[int, Dict[int, int]] = {}
         self.spans: Dict[int, Tuple[int, int]] = {}
+        self.largest: Dict[int, int] = {}
         self._file = file
         self._begin = 0
 
@@ -56,9 +57,7 @@ class Segment:
         end = self.extent
         records = list(records)
         data = b"".join(
-            part
-            for record in records
-            for part in (_HEAD.pack(len(record.data), *record[:4]), record.data)
+            part for record in records for part in (_HEAD.pack(len(record.data), *record[:4]), record.data)
         )
         try:
             self._write(end, data)
@@ -70,6 +69,7 @@ class Segment:
             self._count(record, len(record.data))
             begin, end = self.spans.get(record.cell, (record.begin, record.end))
             self.spans[record.cell] = (min(begin, record.begin), max(end, record.end))
+            self.largest[record.kind] = max(self.largest.get(record.kind, 0), len(record.data))
 
     def next(self) -> Record:
         """The oldest record, which is then no longer here. OSError, EOFError: it cannot be read back."""
@@ -88,6 +88,7 @@ class Segment:
             records.append(self.next())
         self._begin = 0
         self.spans.clear()
+        self.largest.clear()
         return records
 
     def close(self) -> None:

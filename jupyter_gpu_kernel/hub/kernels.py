@@ -92,7 +92,8 @@ class RemoteKernel:
         """A word to the keeper: interrupt, restart, kill, signal, stop."""
         if do == "restart":
             self.state = dict(self.state, state="starting")
-            self.pacer.end()  # nobody waits for what the old one said
+        if do != "interrupt":
+            self.pacer.end()  # the kernel's end is what one waits for now, not what it said
         self._send(Lane.URGENT, word(do=do, **more))
 
     def hold(self) -> None:
@@ -225,6 +226,8 @@ class RemoteKernel:
         self._forward(message)
 
     def _forward(self, message: Message) -> None:
+        if message.channel is Channel.CONTROL and b'"shutdown_request"' in message.parts[0]:
+            self.pacer.end()
         lane = Lane.URGENT if message.channel in (Channel.CONTROL, Channel.STDIN) else Lane.ORDERED
         self._send(lane, message)
 

@@ -131,11 +131,17 @@ class FrontEnd:
                 return output
             return [output[0], shown(output[1], True), shown(output[1], False)]
 
-        return {cell: [seen(o) for o in os] for cell, os in self.outputs.items() if os}, self.widgets, self.others
+        return (
+            {cell: [seen(o) for o in os] for cell, os in self.outputs.items() if os},
+            self.widgets,
+            self.others,
+        )
 
 
 TEXT = st.lists(
-    st.sampled_from(["a", "bb", "100%", "é█", " ", "\r", "\r", "\n", "\r\n", "\x1b[31m", "\x1b[0m", "\t", "\b"]),
+    st.sampled_from(
+        ["a", "bb", "100%", "é█", " ", "\r", "\r", "\n", "\r\n", "\x1b[31m", "\x1b[0m", "\t", "\b"]
+    ),
     max_size=12,
 ).map("".join)
 CELL = st.sampled_from("abc")
@@ -196,7 +202,10 @@ def test_text_that_is_merged_looks_the_same(texts: List[str], before: str) -> No
         ("10%\r20%\r30%", "30%"),
         ("10%\r20%\r", "20%\r"),
         ("long one\rshort", "long one\rshort"),
-        ("\x1b[32m10%\x1b[0m\r\x1b[32m20%\x1b[0m\r\x1b[32m30%\x1b[0m", "\x1b[32m10%\x1b[0m\r\x1b[32m30%\x1b[0m"),
+        (
+            "\x1b[32m10%\x1b[0m\r\x1b[32m20%\x1b[0m\r\x1b[32m30%\x1b[0m",
+            "\x1b[32m10%\x1b[0m\r\x1b[32m30%\x1b[0m",
+        ),
         ("10%\x1b[K\r20%\x1b[K\r30%\x1b[K", "10%\x1b[K\r20%\x1b[K\r30%\x1b[K"),
     ],
 )
@@ -236,7 +245,9 @@ def test_hours_of_progress_are_one_line(backlog: Backlog) -> None:
         backlog.put(message("display_data", "b", data={"n": step}))
     assert backlog.size < 1_000_000
     last = drain(backlog)[-5:]
-    assert [m.content() for m in last if kind_of(m) in ("update_display_data", "comm_msg", "display_data")] == [
+    assert [
+        m.content() for m in last if kind_of(m) in ("update_display_data", "comm_msg", "display_data")
+    ] == [
         {"data": {"n": 9_999}, "transient": {"display_id": "bar"}},
         {"comm_id": "w", "data": {"method": "update", "state": {"value": 9_999}}},
         {"data": {"n": 9_999}},
@@ -266,7 +277,12 @@ def test_head_and_tail_and_a_notice_between(backlog: Backlog) -> None:
     for kind in ("error", "execute_reply", "status"):
         backlog.put(message(kind))
     taken = drain(backlog)
-    assert [kind_of(m) for m in taken if kind_of(m) != "stream"] == ["status", "error", "execute_reply", "status"]
+    assert [kind_of(m) for m in taken if kind_of(m) != "stream"] == [
+        "status",
+        "error",
+        "execute_reply",
+        "status",
+    ]
     text = printed(taken).splitlines(keepends=True)
     assert text[:20_000] == lines[:20_000]
     assert text[-20_000:] == lines[-20_000:]
@@ -319,6 +335,15 @@ def test_large_displays_become_their_text_widgets_go_last(backlog: Backlog) -> N
     assert texts[0] == "<Figure 0>\n[… 1 MB of image/png left out here: the journal's cap …]"
     assert [kind_of(m) for m in taken].count("status") == 20
     assert "left out here" in printed(taken, "b", "stderr")
+
+
+def test_many_small_displays_fit(backlog: Backlog) -> None:
+    for number in range(2000):
+        data = {"text/plain": "figure %d" % number, "image/png": "x" * 10_000}
+        backlog.put(message("display_data", data=data, metadata={}, transient={}))
+        assert backlog.size <= 4 * MIB
+    texts = [m.content()["data"]["text/plain"].split("\n")[0] for m in drain(backlog)]
+    assert texts == ["figure %d" % number for number in range(2000)]
 
 
 # ---------------------------------------------------------------------------------------------- the disk

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from streams import Breakable, Front, LoopThread, Node, wait_for
+from streams import Breakable, Front, LoopThread, Node, until, wait_for
 
 from jupyter_gpu_kernel.agent.backlog import MIB
+from jupyter_gpu_kernel.errors import ConnectError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
 CAP = 3
@@ -25,7 +26,7 @@ class PluggedNode(Node):
 
     def dial(self, again: bool = False) -> Breakable:
         if not self.plugged:
-            raise OSError("the cable is out")
+            raise ConnectError("the cable is out")
         return super().dial(again)
 
     def pull(self) -> None:
@@ -86,3 +87,21 @@ def test_fifty_megabytes_while_nobody_is_there(node: PluggedNode, loop: LoopThre
     assert last_lines[-5000:] == lines[-5000:]
     assert progress.endswith("step  4999") and len(progress) < 1000
     assert "journal's cap is reached" in node.story(remote.kernel_id)
+
+
+def test_a_shutdown_does_not_wait_for_a_replay(node: PluggedNode, loop: LoopThread, tmp_path: Path) -> None:
+    """Of which there is more than a minute's."""
+    remote = loop.kernel(loop.link(node))
+    go, done = tmp_path / "go", tmp_path / "done"
+    with Front(remote.edge.connection) as front:
+        request = front.client.execute(PRINT.format(go=str(go), done=str(done)))
+        front.until_text(request, "\n")
+        node.pull()
+        wait_for(lambda: remote.link_state == "away", "the end of the link")
+        go.touch()
+        wait_for(done.exists, "the end of the cell")
+        node.plugged = True
+        front.until_text(request, "00000100")
+        wait_for(lambda: remote.pacer.waiting > 20, "a queue")
+        assert front.control("shutdown_request", restart=False)["status"] == "ok"
+        until(remote, "ended")

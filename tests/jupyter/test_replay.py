@@ -58,7 +58,9 @@ async def test_six_megabytes_pass_the_rate_limit(
 ) -> None:
     """It lets 3 MB and 3000 messages pass in 3 s; what comes above is dropped, and it says so."""
     body = json.dumps({"name": "cpu"})
-    kernel = json.loads((await jp_fetch("api", "kernels", method="POST", body=body, request_timeout=DEADLINE)).body)
+    kernel = json.loads(
+        (await jp_fetch("api", "kernels", method="POST", body=body, request_timeout=DEADLINE)).body
+    )
     socket = await jp_ws_fetch("api", "kernels", kernel["id"], "channels")
     go, done = tmp_path / "go", tmp_path / "done"
     content = {"code": PRINT.format(go=str(go), done=str(done)), "silent": False, "store_history": True}
