@@ -105,7 +105,7 @@ class Breakable:
         self.stream = stream
         self.written = 0
         self._faults = faults
-        self._read = 0
+        self.bytes_read = 0
         self._reads, self._writes = threading.Event(), threading.Event()
         self.resume()
         self._closed = False
@@ -114,13 +114,15 @@ class Breakable:
         """Short reads where there are faults; a limit may fall into the middle of a frame."""
         faults = self._faults
         if faults is not None:
-            if self._read >= faults.read_limit:
+            if self.bytes_read >= faults.read_limit:
                 self._fail()
-            size = min(size, faults.rng.choice((7, 600, 5000, 70000)), max(1, faults.read_limit - self._read))
+            size = min(
+                size, faults.rng.choice((7, 600, 5000, 70000)), max(1, faults.read_limit - self.bytes_read)
+            )
         self._flow(self._reads)
         data = self.stream.read(size)
         self._flow(self._reads)  # what came during a stall stays with us
-        self._read += len(data)
+        self.bytes_read += len(data)
         if self._left is not None:
             self._left -= len(data)
             if self._left <= 0:

@@ -290,6 +290,9 @@ def test_messages_once_each_over_reconnects() -> None:
                 await attachment.until("got")
             world.agents[-1].close()
             await attachment.until("detached")
+        await attachment.until("attached")
+        while len(world.heard) < 5:
+            await asyncio.sleep(0.01)
         assert attachment.got == [b"from %d" % number for number in range(5)]
         assert world.heard == [b"to %d" % number for number in range(5)]
         assert len(set(world.opened)) == len(world.opened) == len(world.agents)
