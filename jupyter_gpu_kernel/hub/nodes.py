@@ -14,6 +14,7 @@ from . import deploy, route, ssh
 from .connection import Connection
 from .faces import Call
 from .link import Link
+from .probe import find_pythons
 from .stream import Stream
 
 
@@ -76,6 +77,13 @@ class Node:
             self._link.retry()  # it may be waiting for just this
         return connection
 
+    async def some_python(self, call: Call) -> str:
+        """The best Python there, for a kernelspec that names none."""
+        connection = await self.connected(call)
+        call.progress(self.name, "looking for a Python with ipykernel")
+        found = await asyncio.to_thread(find_pythons, connection, self.name, None)
+        return str(found.python.path)
+
     async def link(self, python: str, call: Call | None) -> Link:
         """The link, up. Raises why it cannot be."""
         await self.connected(call)
@@ -126,3 +134,50 @@ class Node:
             ask = call if call is not None and call.asks else None
             self._connection = ssh.connect(hops, ask=ask, progress=progress, trust_file=self._trust_file)
             return self._connection
+
+
+class Nodes:
+    """All nodes that faces have asked for; one per way."""
+
+    def __init__(self, trust_file: Path, log: logging.Logger) -> None:
+        self._trust_file = trust_file
+        self._log = log
+        self._nodes: dict[Way, Node] = {}
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a kernel is attached to one, or the owner signed in for kernels to come."""
+        return any(node.kept or node.in_use for node in self._nodes.values())
+
+    def of(self, settings: dict[str, Any]) -> Node:
+        """The node that these settings lead to."""
+        way = Way.of(settings)
+        node = self._nodes.get(way)
+        if node is None:
+            node = self._nodes[way] = Node(way, self._trust_file, self._log)
+        return node
+
+    async def hang_up(self, *, unused_only: bool) -> None:
+        """Ends the connections; keepers live on."""
+        for way, node in list(self._nodes.items()):
+            if not (unused_only and node.in_use):
+                del self._nodes[way]
+                await node.close()
+
+    async def each(self, call: Call, do: str, timeout: float = 30, **more: Any) -> list[Any]:
+        """(node, answer) for each node of the call's `specs`; {"node", "error"} where one cannot be asked."""
+        nodes: dict[Way, tuple[Node, dict[str, Any]]] = {}
+        for spec in call.arguments["specs"]:
+            node = self.of(spec["settings"])
+            nodes.setdefault(node.way, (node, spec["settings"]))
+
+        async def ask(node: Node, settings: dict[str, Any]) -> tuple[Node, dict[str, Any]]:
+            call.progress(node.name, "asking")
+            try:
+                python = settings.get("python") or node.python or await node.some_python(call)
+                link = await node.link(python, call)
+                return node, await link.request(do, timeout=timeout, **more)
+            except GpuKernelError as error:
+                return node, {"node": node.name, "error": error.to_json()}
+
+        return list(await asyncio.gather(*(ask(*pair) for pair in nodes.values())))

@@ -1,4 +1,4 @@
-"""Which notebook a front end works on, where only its messages tell (VS Code): from its start-up code or a cell's id."""
+"""Which notebook a front end works on, where only its messages tell (VS Code): start-up code, or a cell's id."""
 
 from __future__ import annotations
 
