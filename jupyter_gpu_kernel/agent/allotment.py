@@ -85,14 +85,15 @@ class Allotment:
     def lend_back(self) -> None:
         """CUDA was never opened: others may have the GPUs until the next cell."""
         self._story.tell("gpu", "gave back " + ", ".join(self.uuids) + ": not used for a while")
-        self._taking.lend_back()
-        self._gate.close()
+        self.give_back()
         self._questions.run("__import__('gpu_kernel').take_gpus([])", lambda _: None)
         self._on_state("idle")
 
     def give_back(self) -> None:
-        """The kernel is gone: everything taken is free again."""
+        """Everything taken is free again; the next cell waits for GPUs anew."""
         self._taking.give_back()
+        if not self._taking.done:
+            self._gate.close()
 
     def _waiting(self, text: str) -> None:
         self._gate.show(text)

@@ -46,6 +46,10 @@ class IdleClock:
         self._last = self._now()
         self._warned = False
 
+    def waits_for_somebody(self) -> bool:
+        """Whether a kernel that ended unseen is still kept for its front end, as long as an idle one would be."""
+        return not self._detached or self._now() - self._last < self._detached
+
     def advise(self, *, busy: bool, attached: bool, cpu: float, has_gpu: bool, cuda_open: bool) -> Advice:
         """`cpu`: seconds of processor time that the kernel's process tree has used so far."""
         if busy or self._working(cpu):

@@ -169,8 +169,14 @@ class Keeper:
         self._timer = self.loop.later(RESTART_WAIT, self._leave)  # unless somebody restarts it
 
     def _leave(self) -> None:
-        """All is over: the GPUs go back at once, the last words wait a moment for the hub."""
+        """All is over: the GPUs go back at once, the last words wait a moment for the hub.
+
+        Much longer if it ended by itself while nobody was there: its front end may only be out of reach.
+        """
         self.gpus.give_back()
+        if not self._ending and not self.door.attached and self.clock.waits_for_somebody():
+            self._timer = self.loop.later(1.0, self._leave)
+            return
         owed, deadline = self.door.flow.owes, time.monotonic() + FAREWELL
 
         def wait() -> None:
@@ -363,11 +369,11 @@ class Keeper:
 
     def _attached(self) -> None:
         self.story.tell("attach", "a front end is there")
-        self._tell()
+        self._tell(Lane.ORDERED if self.state == "ended" else Lane.PROMPT)  # an end comes after what was said
 
-    def _tell(self) -> None:
+    def _tell(self, lane: Lane = Lane.ORDERED) -> None:
         """What there is to know of us; also to every hub that comes in."""
-        self.door.send(Lane.ORDERED, word(event="state", **dict(self.status(), **self._told)))
+        self.door.send(lane, word(event="state", **dict(self.status(), **self._told)))
 
     def status(self) -> Dict[str, Any]:
         """What `ps` shows: {id, name, node, state, gpus, pid, notebook, attached, since}, at the end its why."""

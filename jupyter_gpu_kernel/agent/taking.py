@@ -90,14 +90,11 @@ class Taking:
         """Whether GPUs are held that were taken here, and not given by a scheduler."""
         return bool(self._leases)
 
-    def lend_back(self) -> None:
-        """Others may have the GPUs until a cell wants some again."""
-        self.give_back()
-        self.uuids, self.done = [], False
-
     def give_back(self) -> None:
-        """The kernel is gone: everything taken is free again."""
+        """Everything taken here is free again; whoever wants GPUs next must take some anew."""
         self.give_up()
+        if self._leases:
+            self.uuids, self.done = [], False
         self._stop_sampling()
         for lease in self._leases:
             self._loop.forget(lease.fileno())
