@@ -46,7 +46,9 @@ class Settings:
     cwd: str = ""
     setup: tuple[str, ...] = ()
     sigterm: str = "survive"
-    idle_timeout: float | None = None  # seconds until an idle kernel ends that nobody is attached to; 0: never
+    idle_timeout: float | None = (
+        None  # seconds until an idle kernel ends that nobody is attached to; 0: never
+    )
     idle_timeout_attached: float | None = None  # the same while somebody is
     gpu_timeout: float | None = None  # seconds until GPUs go back that no cell has opened; 0: never
     guard_linger: float | None = None  # seconds a kernel counts as in use after its user's last cell

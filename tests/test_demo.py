@@ -171,8 +171,8 @@ def test_simulated_gpus_say_so_and_the_first_is_taken(work):
 
 
 def test_the_agent_finds_all_but_the_first_of_them_free(cluster):
-    from jupyter_gpu_kernel.agent.gpus import judge
-    from jupyter_gpu_kernel.agent.smi import Smi
+    from jupyter_gpu_kernel.agent.gpus.judge import judge
+    from jupyter_gpu_kernel.agent.gpus.smi import Smi
 
     path = os.environ["PATH"]
     os.environ["PATH"] = f"{cluster.folder / 'bin'}:{path}"

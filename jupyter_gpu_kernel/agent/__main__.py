@@ -30,7 +30,7 @@ def main(argv: List[str]) -> int:
         return OLD_PYTHON
     verb, rest = (argv[0], argv[1:]) if argv else ("", [])
     if verb == "ipykernel":
-        from .ipykernel_main import main as run_kernel
+        from .inside.ipykernel_main import main as run_kernel
 
         run_kernel(rest)
         return 0

@@ -16,8 +16,8 @@ import zmq
 from ..wire.connection import Connection, ProtocolError, State
 from ..wire.frames import CHUNK, FrameError, FrameReader, Kind, json_frame
 from ..wire.messages import Lane, Message, MessageError
-from .backlog import Backlog
-from .flow import Flow
+from .journal.backlog import Backlog
+from .journal.flow import Flow
 from .loop import Loop
 
 OnMessage = Callable[[Message], None]

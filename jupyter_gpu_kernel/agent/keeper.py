@@ -19,21 +19,21 @@ from typing import Any, Dict, List, Optional
 from ..wire.jupyter import Parts, is_user_cell, make
 from ..wire.messages import Channel, Lane, Message, MessageError, lane_of, word
 from .absence import Absence
-from .allotment import Allotment
-from .backlog import Backlog
 from .cells import Cells
 from .clocks import IdleClock, cuda_is_open, tree_cpu
 from .door import Door
 from .ears import Ears
-from .ending import Ending
+from .end.ending import Ending
 from .environment import kernel_environment
+from .gpus.allotment import Allotment
+from .journal.backlog import Backlog
+from .journal.spill import folders
 from .kernel import Kernel
 from .loop import Loop, Timer
 from .places import Root
 from .policy import Policy, read_policy
 from .questions import Questions
 from .readiness import Readiness
-from .spill import folders
 from .story import Story
 
 RESTART_WAIT = 60.0

@@ -16,14 +16,14 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from . import stale
 from .asking import ask_keeper
-from .claim import survey
-from .gpus import allowed_gpus
+from .end import stale
+from .end.processes import TAG
+from .gpus.claim import survey
+from .gpus.judge import allowed_gpus
+from .gpus.smi_csv import SmiError
 from .places import Root, agent_command
 from .policy import PATH, PolicyError, read_policy
-from .processes import TAG
-from .smi_csv import SmiError
 from .story import read_story
 
 KEEPER_START = 60.0

@@ -58,8 +58,8 @@ def pack() -> Package:
     """The agent and the wire as a zip, the same bytes for the same sources."""
     files = {"__main__.py": _MAIN.encode(), f"{_PACKAGE}/__init__.py": b""}
     for room in ("agent", "wire"):
-        for path in (_FOLDER / room).glob("*.py"):
-            files[f"{_PACKAGE}/{room}/{path.name}"] = path.read_bytes()
+        for path in (_FOLDER / room).rglob("*.py"):
+            files[f"{_PACKAGE}/{path.relative_to(_FOLDER).as_posix()}"] = path.read_bytes()
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(files):

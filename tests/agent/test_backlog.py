@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpu_kernel.agent.backlog import MIB, Backlog
-from jupyter_gpu_kernel.agent.flow import AHEAD, Flow
-from jupyter_gpu_kernel.agent.lines import Text, collapse
+from jupyter_gpu_kernel.agent.journal.backlog import MIB, Backlog
+from jupyter_gpu_kernel.agent.journal.flow import AHEAD, Flow
+from jupyter_gpu_kernel.agent.journal.lines import Text, collapse
 from jupyter_gpu_kernel.wire.connection import Connection
 from jupyter_gpu_kernel.wire.jupyter import make
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, word

@@ -9,8 +9,8 @@ from typing import Any, Dict, Iterator, List, Optional, Union
 
 import pytest
 
-from jupyter_gpu_kernel.agent.claim import Claim, Sample, Taken, Waiting
-from jupyter_gpu_kernel.agent.gpus import (
+from jupyter_gpu_kernel.agent.gpus.claim import Claim, Sample, Taken, Waiting
+from jupyter_gpu_kernel.agent.gpus.judge import (
     Settings,
     Verdict,
     allowed_gpus,
@@ -19,8 +19,8 @@ from jupyter_gpu_kernel.agent.gpus import (
     judge,
     waiting_text,
 )
-from jupyter_gpu_kernel.agent.lease import Holder, Lease, read_leases
-from jupyter_gpu_kernel.agent.smi_csv import Gpu, Process, SmiError
+from jupyter_gpu_kernel.agent.gpus.lease import Holder, Lease, read_leases
+from jupyter_gpu_kernel.agent.gpus.smi_csv import Gpu, Process, SmiError
 
 BOB = Process(1234, "bob", 12186, "python")
 

@@ -23,8 +23,8 @@ from jupyter_client import BlockingKernelClient
 from jupyter_client.connect import write_connection_file
 
 import jupyter_gpu_kernel
-from jupyter_gpu_kernel.agent.guard import Use
-from jupyter_gpu_kernel.agent.signals import ENDED, SURVIVED, Sender, classify, decide, sentence
+from jupyter_gpu_kernel.agent.inside.guard import Use
+from jupyter_gpu_kernel.agent.inside.signals import ENDED, SURVIVED, Sender, classify, decide, sentence
 
 ROOT = os.getuid() == 0
 USER = 61234 if ROOT else os.getuid()
@@ -177,11 +177,11 @@ def archive(tmp_path_factory):
     path = tmp_path_factory.mktemp("agent") / "agent-0.pyz"
     package = Path(jupyter_gpu_kernel.__file__).parent
     with zipfile.ZipFile(str(path), "w") as file:
-        for source in [package / "__init__.py", *package.glob("agent/*.py"), *package.glob("wire/*.py")]:
+        for source in [package / "__init__.py", *package.glob("agent/**/*.py"), *package.glob("wire/*.py")]:
             file.write(str(source), str(source.relative_to(package.parent)))
         file.writestr(
             "__main__.py",
-            "import sys\nfrom jupyter_gpu_kernel.agent.ipykernel_main import main\nmain(sys.argv[2:])\n",
+            "import sys\nfrom jupyter_gpu_kernel.agent.inside.ipykernel_main import main\nmain(sys.argv[2:])\n",
         )
     return path
 

@@ -15,7 +15,7 @@ from typing import Iterator, List
 
 import pytest
 
-from jupyter_gpu_kernel.agent.lease import Lease, read_leases, take_all
+from jupyter_gpu_kernel.agent.gpus.lease import Lease, read_leases, take_all
 
 ROOT = str(Path(__file__).parents[2])
 WHO = {"id": "ab12"}
@@ -32,7 +32,7 @@ class Taker:
 
     CODE = textwrap.dedent("""
         import sys
-        from jupyter_gpu_kernel.agent.lease import Lease
+        from jupyter_gpu_kernel.agent.gpus.lease import Lease
         print("ready", flush=True)
         sys.stdin.readline()
         wanted = sys.argv[1:]

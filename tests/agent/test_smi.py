@@ -13,9 +13,9 @@ from typing import Any, Callable, Dict, List
 
 import pytest
 
-from jupyter_gpu_kernel.agent.claim import Sampler
-from jupyter_gpu_kernel.agent.smi import Smi, read_gpus
-from jupyter_gpu_kernel.agent.smi_csv import SmiError, parse
+from jupyter_gpu_kernel.agent.gpus.claim import Sampler
+from jupyter_gpu_kernel.agent.gpus.smi import Smi, read_gpus
+from jupyter_gpu_kernel.agent.gpus.smi_csv import SmiError, parse
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 UUID = "GPU-00000000-0000-0000-0000-%012d"

@@ -18,8 +18,8 @@ import psutil
 import pytest
 from streams import Front, LoopThread, Node, until, wait_for
 
-from jupyter_gpu_kernel.agent import stale
-from jupyter_gpu_kernel.agent.processes import open_gpus, tagged
+from jupyter_gpu_kernel.agent.end import stale
+from jupyter_gpu_kernel.agent.end.processes import open_gpus, tagged
 from jupyter_gpu_kernel.agent.story import read_story
 from jupyter_gpu_kernel.hub.kernels import RemoteKernel
 from jupyter_gpu_kernel.hub.link import Clocks, Link

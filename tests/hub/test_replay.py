@@ -10,7 +10,7 @@ import psutil
 import pytest
 from streams import Breakable, Front, LoopThread, Node, until, wait_for
 
-from jupyter_gpu_kernel.agent.backlog import MIB
+from jupyter_gpu_kernel.agent.journal.backlog import MIB
 from jupyter_gpu_kernel.errors import ConnectError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")

@@ -19,7 +19,7 @@ def request(code: str = "", msg_type: str = "execute_request", **metadata: Any) 
 @pytest.mark.parametrize(
     ("message", "notebook"),
     [
-        (request('if "__vsc_ipynb_file__" not in globals():\n    __vsc_ipynb_file__ = "/home/me/a b.ipynb"'), "/home/me/a b.ipynb"),
+        (request("if 1:\n    __vsc_ipynb_file__ = \"/home/me/a b.ipynb\""), "/home/me/a b.ipynb"),
         (request("__vsc_ipynb_file__ = " + json.dumps("C:\\Users\\me\\a.ipynb")), "C:\\Users\\me\\a.ipynb"),
         (request("1", cellId="vscode-notebook-cell:/home/me/a%20b.ipynb#W0sZmlsZQ%3D%3D"), "/home/me/a b.ipynb"),
         (request("1", cellId="vscode-notebook-cell://ssh-remote%2Bbox/home/me/a.ipynb#W1"), "/home/me/a.ipynb"),

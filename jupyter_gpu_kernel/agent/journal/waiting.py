@@ -10,8 +10,8 @@ import json
 from collections import OrderedDict, deque
 from typing import Any, Deque, Dict, List, Optional, Tuple
 
-from ..wire.messages import Channel, Message, MessageError
-from ..wire.streams import PIECE, Said, said, say
+from ...wire.messages import Channel, Message, MessageError
+from ...wire.streams import PIECE, Said, said, say
 from .lines import Text
 from .spill import Record
 

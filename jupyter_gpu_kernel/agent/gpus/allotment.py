@@ -7,11 +7,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Callable, Dict, List
 
-from ..wire.messages import Message
+from ...wire.messages import Message
+from ..loop import Loop
+from ..questions import Questions
+from ..story import Story
 from .gate import Gate, Say
-from .loop import Loop
-from .questions import Questions
-from .story import Story
 from .taking import Taking
 
 REVEAL = 1.5

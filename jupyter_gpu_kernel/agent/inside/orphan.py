@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ..end.processes import end_all, tagged
+from ..story import Story
 from .guard import Guard
-from .processes import end_all, tagged
-from .story import Story
 
 _PAUSE = 0.1
 

@@ -15,7 +15,7 @@ import time
 from collections import deque
 from typing import Any, Deque, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-from .gpus import DEFAULTS, Settings, Verdict, choose, judge, require, waiting_text
+from .judge import DEFAULTS, Settings, Verdict, choose, judge, require, waiting_text
 from .lease import Holder, Lease, read_leases, release_all, take_all
 from .smi import TIMEOUT, Smi
 from .smi_csv import Gpu

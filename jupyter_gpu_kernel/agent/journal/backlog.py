@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from ..wire.jupyter import make
-from ..wire.messages import Channel, Message, MessageError
-from ..wire.streams import Said, pack, said, say
+from ...wire.jupyter import make
+from ...wire.messages import Channel, Message, MessageError
+from ...wire.streams import Said, pack, said, say
 from .spill import Record, Segment, Spill
 from .waiting import Cell, Kind, Waiting
 

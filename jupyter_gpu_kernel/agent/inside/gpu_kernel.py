@@ -19,9 +19,9 @@ import threading
 import warnings
 from typing import Any, Callable, ContextManager, Dict, List, Optional, TypeVar
 
-from .asking import ask_keeper
+from ..asking import ask_keeper
+from ..memory import meter
 from .guard import Guard, Use
-from .memory import meter
 
 __all__ = ["hold", "missed", "on_sigterm", "status"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, List, Mapping
 
+from ..loop import Loop
+from ..story import Story
 from .deaths import Death
-from .loop import Loop
 from .remains import Remains
-from .story import Story
 from .witness import Witness
 
 

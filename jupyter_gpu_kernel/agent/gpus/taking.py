@@ -11,11 +11,11 @@ import socket
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
+from ..loop import Loop, Timer
 from .claim import Claim, Sample, Sampler, Taken, Waiting
-from .gpus import allowed_gpus, in_allocation
+from .judge import allowed_gpus, in_allocation
 from .lease import Lease, release_all
 from .line import Line
-from .loop import Loop, Timer
 from .smi_csv import SmiError
 
 RETRIES = 2

@@ -16,12 +16,12 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Deque, Dict, List, Mapping, Optional
 
+from ..gpus.smi import Smi
+from ..gpus.smi_csv import SmiError
+from ..inside.signals import MEMORY_DAEMONS
+from ..loop import Loop, Timer
+from ..memory import Cgroup, node_mib, node_oom_kills
 from .deaths import CRASHES, Death, Facts, explain
-from .loop import Loop, Timer
-from .memory import Cgroup, node_mib, node_oom_kills
-from .signals import MEMORY_DAEMONS
-from .smi import Smi
-from .smi_csv import SmiError
 
 EVERY = 2.0
 """Seconds between two looks at the memory; the last SAMPLES of them count."""

@@ -18,10 +18,10 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
+from ..places import Root
+from ..story import Story, read_story
 from .deaths import KeeperFacts, explain_keeper
-from .places import Root
 from .processes import Process, end_all, open_gpus, serving, tagged
-from .story import Story, read_story
 from .witness import boot_id
 
 YOUNG = 60.0

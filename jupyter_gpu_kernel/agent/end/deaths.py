@@ -10,7 +10,7 @@ import re
 import signal
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
 
-from .signals import ENDED, REPEAT_ENDS, Sender
+from ..inside.signals import ENDED, REPEAT_ENDS, Sender
 
 SHORT = 0.10
 """Share of a node's memory below which earlyoom starts to end processes."""

@@ -9,8 +9,8 @@ import uuid
 from collections import deque
 from typing import Any, Callable, Deque, Dict, List
 
-from ..wire.jupyter import aborted_reply, error_content, error_reply, is_user_cell
-from ..wire.messages import Channel, Message
+from ...wire.jupyter import aborted_reply, error_content, error_reply, is_user_cell
+from ...wire.messages import Channel, Message
 
 Say = Callable[[Channel, int, str, Dict[str, Any], bytes], None]
 """say(channel, client, msg_type, content, parent header): a message in the kernel's name."""

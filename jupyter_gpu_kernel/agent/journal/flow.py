@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Iterator
 
-from ..wire.connection import Connection, State
-from ..wire.journal import WINDOW
-from ..wire.messages import Lane, Message, word
+from ...wire.connection import Connection, State
+from ...wire.journal import WINDOW
+from ...wire.messages import Lane, Message, word
 from .backlog import Backlog
 
 AHEAD = 2 * WINDOW

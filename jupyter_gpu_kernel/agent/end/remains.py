@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 from typing import List
 
-from .loop import Loop
+from ..loop import Loop
 from .processes import GRACE, Process, tagged
 
 

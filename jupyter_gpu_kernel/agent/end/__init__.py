@@ -1,0 +1,1 @@
+"""Why kernels end, and what they leave: causes with evidence, processes, stale folders."""

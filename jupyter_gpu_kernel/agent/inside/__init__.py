@@ -1,0 +1,1 @@
+"""What runs inside the kernel's process: its start, the guard against SIGTERM, what users import."""

@@ -1,0 +1,1 @@
+"""What a keeper holds while nobody reads: merged, spilled to disk, bounded, in order."""
