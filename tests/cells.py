@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
-from remote import DEADLINE
+from remote import DEADLINE, Remote
 
 
 class Ran(NamedTuple):
@@ -41,9 +43,45 @@ def connect(manager: KernelManager) -> BlockingKernelClient:
     return client
 
 
+@contextlib.contextmanager
+def started(remote: Remote, spec: str, **more: Any) -> Iterator[tuple[KernelManager, BlockingKernelClient]]:
+    """A manager with a running kernel, and its client; shut down at the end."""
+    manager = KernelManager(kernel_name=spec, **more)
+    manager.start_kernel(env=remote.program_environment())
+    try:
+        client = connect(manager)
+        yield manager, client
+        client.stop_channels()
+    finally:
+        manager.shutdown_kernel()
+
+
 def wait_for(client: BlockingKernelClient, msg_type: str, **content: Any) -> dict[str, Any]:
     """The next iopub message of this type with this content."""
     while True:
         message: dict[str, Any] = client.get_iopub_msg(timeout=DEADLINE)
         if message["msg_type"] == msg_type and content.items() <= message["content"].items():
             return message
+
+
+def printing(client: BlockingKernelClient, remote: Remote) -> str:
+    """A cell that prints numbers until a file is there; its message id."""
+    stop = remote.folder / "stop"
+    stop.unlink(missing_ok=True)
+    asked: str = client.execute(
+        f"import os, time\nn = 0\nwhile not os.path.exists({str(stop)!r}):\n"
+        "    print(n, flush=True)\n    n += 1\n    time.sleep(0.01)\nprint('end', n)"
+    )
+    wait_for(client, "stream")
+    return asked
+
+
+def all_it_printed(client: BlockingKernelClient, asked: str) -> str:
+    text = ""
+    while True:
+        message = client.get_iopub_msg(timeout=DEADLINE)
+        if message["parent_header"].get("msg_id") != asked:
+            continue
+        text += message["content"].get("text", "")
+        if message["content"].get("execution_state") == "idle":
+            return text

@@ -121,8 +121,8 @@ class Remote:
 
     def story(self, kernel_id: str) -> list[dict[str, Any]]:
         """What the node says happened to a kernel."""
-        (path,) = self.base.glob(f"jupyter-gpu-kernel-*/stories/{kernel_id}.jsonl")
-        return [json.loads(line) for line in path.read_text().splitlines()]
+        paths = self.base.glob(f"jupyter-gpu-kernel-*/stories/{kernel_id}.jsonl")
+        return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
 
     def processes(self) -> list[psutil.Process]:
         """The hub, launchers, agents, keepers, kernels of this fixture, known by the environment they have."""
@@ -139,7 +139,8 @@ class Remote:
 
     def nothing_left(self) -> None:
         """No kernel is on the node or in the hub."""
-        eventually(lambda: not self.kernels_on_node(), f"the node has {self.kernels_on_node()}")
+        left = self.kernels_on_node()
+        eventually(lambda: not self.kernels_on_node(), f"the node has {[self.story(one) for one in left]}")
         with contextlib.suppress(GpuKernelError):  # no hub: no kernels
             eventually(lambda: not self.ask("kernels"), "the hub has no kernels")
 

@@ -56,7 +56,9 @@ class StandIn:
 
     def welcome(self) -> None:
         """For every new subscriber: the welcome that newer protocols wait for, and the kernel's state."""
-        self._say(Message(Channel.IOPUB, 0, make("iopub_welcome", {}, b"{}", self._session)))
+        self._say(
+            Message(Channel.IOPUB, 0, make("iopub_welcome", {"subscription": ""}, b"{}", self._session))
+        )
         self._status(self.state, b"{}")
 
     def _status(self, state: str, parent: bytes) -> None:

@@ -8,8 +8,9 @@ import signal
 from collections.abc import Iterator
 from typing import Any
 
+import psutil
 import pytest
-from cells import connect, run, wait_for
+from cells import all_it_printed, connect, printing, run, started, wait_for
 from jupyter_client.asynchronous.client import AsyncKernelClient
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import AsyncKernelManager, KernelManager
@@ -22,23 +23,15 @@ Pair = tuple[KernelManager, BlockingKernelClient]
 @pytest.fixture(scope="module")
 def pair(remote: Remote) -> Iterator[Pair]:
     """A manager and its client, with a kernel without GPU."""
-    manager = KernelManager(kernel_name="cpu")
-    manager.start_kernel()
-    client = connect(manager)
-    yield manager, client
-    client.stop_channels()
-    manager.shutdown_kernel()
+    with started(remote, "cpu") as pair:
+        yield pair
 
 
 @pytest.fixture
 def gpu_pair(remote: Remote) -> Iterator[Pair]:
     """The same, with a GPU."""
-    manager = KernelManager(kernel_name="gpu")
-    manager.start_kernel()
-    client = connect(manager)
-    yield manager, client
-    client.stop_channels()
-    manager.shutdown_kernel()
+    with started(remote, "gpu") as pair:
+        yield pair
 
 
 def value(client: BlockingKernelClient, expression: str) -> str:
@@ -164,29 +157,6 @@ def test_sockets_of_the_file_system(remote: Remote) -> None:
     manager.shutdown_kernel()
 
 
-def printing(client: BlockingKernelClient, remote: Remote) -> str:
-    """A cell that prints numbers until a file is there; its message id."""
-    stop = remote.folder / "stop"
-    stop.unlink(missing_ok=True)
-    asked: str = client.execute(
-        f"import os, time\nn = 0\nwhile not os.path.exists({str(stop)!r}):\n"
-        "    print(n, flush=True)\n    n += 1\n    time.sleep(0.01)\nprint('end', n)"
-    )
-    wait_for(client, "stream")
-    return asked
-
-
-def all_it_printed(client: BlockingKernelClient, asked: str) -> str:
-    text = ""
-    while True:
-        message = client.get_iopub_msg(timeout=DEADLINE)
-        if message["parent_header"].get("msg_id") != asked:
-            continue
-        text += message["content"].get("text", "")
-        if message["content"].get("execution_state") == "idle":
-            return text
-
-
 def state_of(remote: Remote, link: str) -> bool:
     return any(kernel["link"] == link for kernel in remote.ask("kernels"))
 
@@ -225,3 +195,42 @@ def test_poll_needs_nobody(remote: Remote, pair: Pair) -> None:
     finally:
         os.kill(hub, signal.SIGCONT)
     assert value(client, "1") == "1"
+
+
+def test_a_shutdown_while_the_link_is_down_reaches_the_node_later(remote: Remote) -> None:
+    manager = KernelManager(kernel_name="cpu")
+    manager.start_kernel()
+    client = connect(manager)
+    known = remote.kernels_on_node()
+    remote.hops.login.stop()
+    try:
+        eventually(lambda: state_of(remote, "away"), "the hub notices")
+        manager.shutdown_kernel()
+        assert not manager.is_alive()
+        assert remote.kernels_on_node() == known
+    finally:
+        client.stop_channels()
+        remote.hops.login.start()
+    eventually(lambda: len(remote.kernels_on_node()) == len(known) - 1, "it is gone from the node")
+
+
+def keeper_of(remote: Remote, kernel_pid: int) -> psutil.Process:
+    keeper = psutil.Process(kernel_pid).parent()
+    assert keeper is not None and keeper in remote.processes()
+    return keeper
+
+
+def test_a_node_that_lost_the_kernel_starts_another_at_a_restart(remote: Remote) -> None:
+    manager = KernelManager(kernel_name="cpu")
+    manager.start_kernel()
+    client = connect(manager)
+    pid = int(value(client, "__import__('os').getpid()"))
+    keeper = keeper_of(remote, pid)
+    keeper.kill()
+    psutil.Process(pid).kill()
+    eventually(lambda: not manager.is_alive(), "the manager knows")
+    manager.restart_kernel(now=True)
+    client.wait_for_ready(timeout=DEADLINE)
+    assert int(value(client, "__import__('os').getpid()")) != pid
+    client.stop_channels()
+    manager.shutdown_kernel()

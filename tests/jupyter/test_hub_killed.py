@@ -1,0 +1,32 @@
+"""The hub is killed while a front end uses a kernel: another one is started and goes on where it stopped."""
+
+from __future__ import annotations
+
+import psutil
+import pytest
+from cells import all_it_printed, run, started, wait_for
+from remote import DEADLINE, Remote
+
+pytestmark = pytest.mark.usefixtures("remote")
+GPU = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
+
+
+@pytest.mark.parametrize("spec", ["gpu", "gpu-argv"])
+def test_a_killed_hub_is_followed_by_another(remote: Remote, spec: str) -> None:
+    """Ports, key, variables and the running cell stay; nothing that is printed meanwhile is lost."""
+    with started(remote, spec) as (manager, client):
+        gpu = run(client, GPU).text
+        hub = remote.hub_pid()
+        asked = client.execute(
+            "import time\nfor i in range(300):\n    print(i, flush=True)\n    time.sleep(0.01)"
+        )
+        wait_for(client, "stream", text="0\n")
+        psutil.Process(hub).kill()
+        assert manager.is_alive()
+        assert all_it_printed(client, asked).split() == [str(i) for i in range(1, 300)]
+        assert client.get_shell_msg(timeout=DEADLINE)["content"]["status"] == "ok"
+        assert manager.is_alive() and remote.hub_pid() != hub
+        manager.restart_kernel()
+        client.wait_for_ready(timeout=DEADLINE)
+        assert run(client, GPU).text == gpu
+    remote.nothing_left()
