@@ -48,11 +48,13 @@ def started(remote: Remote, spec: str, **more: Any) -> Iterator[tuple[KernelMana
     """A manager with a running kernel, and its client; shut down at the end."""
     manager = KernelManager(kernel_name=spec, **more)
     manager.start_kernel(env=remote.program_environment())
+    client: BlockingKernelClient = manager.client()
     try:
-        client = connect(manager)
+        client.start_channels()
+        client.wait_for_ready(timeout=DEADLINE)
         yield manager, client
-        client.stop_channels()
     finally:
+        client.stop_channels()
         manager.shutdown_kernel()
 
 
