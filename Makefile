@@ -42,7 +42,7 @@ check: .venv/installed .venv-py38check/installed  ## style, types (also as Pytho
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN38)/mypy --config-file= --strict --python-version 3.8 --ignore-missing-imports \
-	    --allow-subclassing-any --allow-untyped-decorators --no-warn-return-any --no-warn-unused-ignores \
+	    --follow-imports=silent --allow-subclassing-any --allow-untyped-decorators --no-warn-return-any --no-warn-unused-ignores \
 	    -p jupyter_gpu_kernel.wire -p jupyter_gpu_kernel.agent
 	$(BIN)/lint-imports --no-logo
 
