@@ -62,6 +62,8 @@ class ServedKernel:
             client.close()
 
     def _heard(self, event: dict[str, Any]) -> None:
+        if event["event"] == "kernel" and self.id:
+            self.id = str(event["kernel"])  # its notebook may have been given the kernel it left
         if event["event"] != "gone" or self._closed:
             return self._on_event(event)
         if not self.id:

@@ -34,7 +34,7 @@ class Serving:
     def __init__(self, nodes: Nodes, log: logging.Logger) -> None:
         self._nodes = nodes
         self._log = log
-        self._kernels: dict[str, RemoteKernel] = {}
+        self._kernels: list[RemoteKernel] = []
         self._restarting: dict[tuple[str, int], tuple[RemoteKernel, asyncio.TimerHandle]] = {}
         self._visits = Visits()
         self._infos = KernelInfos(data_folder() / "kernel-info")
@@ -46,12 +46,12 @@ class Serving:
 
     def attached(self, kernel_id: str) -> bool:
         """Whether a front end has this kernel, and the link to it is up."""
-        remote = self._kernels.get(kernel_id)
+        remote = self._find(kernel_id)
         return remote is not None and remote.link_state == "up"
 
     def close(self) -> None:
         """Lets go of all; keepers live on."""
-        for kernel in list(self._kernels.values()):
+        for kernel in list(self._kernels):
             kernel.close()
 
     async def op_start(self, call: Call) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class Serving:
         try:
             await self._until_up(remote, remote.link)
         except BaseException:  # also when the face left meanwhile: nobody has used the kernel yet
-            self._kernels.pop(remote.kernel_id, None)
+            self._forget(remote)
             remote.stop("it did not start")
             raise
         call.face.on_closed.append(lambda: self._face_left(remote, call.face))
@@ -119,25 +119,26 @@ class Serving:
 
     async def op_end(self, call: Call) -> dict[str, Any]:
         """As `release`, and the kernel ends for good, as soon as the link allows."""
-        remote = self._kernels.pop(str(call.arguments["kernel"]), None)
+        remote = self._find(str(call.arguments["kernel"]))
         if remote is not None:
+            self._forget(remote)
             remote.stop(str(call.arguments["why"]))
         return {"ok": True}
 
     async def op_kernels(self, call: Call) -> list[dict[str, Any]]:
         """The kernels that front ends have here, without asking any node."""
-        return [remote.describe() for remote in self._kernels.values()]
+        return [remote.describe() for remote in self._kernels]
 
     # -------------------------------------------------------------------------------------- helpers
 
     def _kernel(self, call: Call) -> RemoteKernel:
-        remote = self._kernels.get(str(call.arguments["kernel"]))
+        remote = self._find(str(call.arguments["kernel"]))
         if remote is None:
             raise HubError("this kernel is no longer here", remedy="Start it again.")
         return remote
 
     def _take(self, remote: RemoteKernel, call: Call) -> None:
-        self._kernels[remote.kernel_id] = remote
+        self._kernels.append(remote)
         remote.pacer.paced = call.arguments.get("face") != "other"
         remote.watchers[:] = [call.face.send]
 
@@ -155,15 +156,14 @@ class Serving:
 
     def _face_left(self, remote: RemoteKernel, face: Face) -> None:
         """Detached; unless it left to come back, or was killed: then it keeps ports and GPUs for a moment."""
-        self._kernels = {kernel.kernel_id: kernel for kernel in self._kernels.values()}
-        if self._kernels.get(remote.kernel_id) is not remote:
+        if remote not in self._kernels:
             return  # released before
         if remote.visit is not None:
             self._visits.left(remote.visit, remote)
         restarts = remote.ended and remote.state.get("asked") == "restart"
         if face.said_bye and not restarts:
             return self._let_go(remote.kernel_id)
-        del self._kernels[remote.kernel_id]
+        self._forget(remote)
         remote.watchers.clear()
         remote.hold()
         ports = _ports(remote.edge.connection)
@@ -179,9 +179,18 @@ class Serving:
         self._restarting[ports] = (remote, timer)
 
     def _let_go(self, kernel_id: str) -> None:
-        remote = self._kernels.pop(kernel_id, None)
+        remote = self._find(kernel_id)
         if remote is not None:
+            self._forget(remote)
             remote.close()
+
+    def _find(self, kernel_id: str) -> RemoteKernel | None:
+        """By the id it has now: a notebook that returns gets the kernel it left, and so that one's id."""
+        return next((remote for remote in self._kernels if remote.kernel_id == kernel_id), None)
+
+    def _forget(self, remote: RemoteKernel) -> None:
+        if remote in self._kernels:
+            self._kernels.remove(remote)
 
     async def _until_up(self, remote: RemoteKernel, link: Link) -> None:
         """Returns when the kernel answers, or was shut down meanwhile; raises why it never will."""
@@ -207,8 +216,6 @@ class Serving:
         finally:
             with contextlib.suppress(ValueError):  # it was ended meanwhile
                 remote.watchers.remove(watcher)
-            # A notebook that returns gets the id of the kernel it left.
-            self._kernels = {kernel.kernel_id: kernel for kernel in self._kernels.values()}
 
 
 def _ports(connection: dict[str, Any]) -> tuple[str, int]:
