@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import weakref
 from typing import Any, ClassVar, cast
@@ -51,7 +52,7 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
     _all: ClassVar[weakref.WeakSet[RemoteGPUProvisioner]] = weakref.WeakSet()
     _served: ServedKernel | None = None
     _state: dict[str, Any] | None = None
-    _ending = False
+    _ending = _left = False
     _notebook = ""
 
     @property
@@ -62,7 +63,8 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
         """Before every start and restart. Keeps the notebook's name; the command is the hub's affair."""
         environment = kwargs.get("env") or {}
-        self._notebook = str(environment.get("JPY_SESSION_NAME", ""))
+        notebook = str(environment.get("JPY_SESSION_NAME", ""))
+        self._notebook = "" if notebook.endswith(("/", os.sep)) else notebook  # a session without a name
         return await super().pre_launch(cmd=list(self.kernel_spec.argv), **kwargs)
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
@@ -75,7 +77,7 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
         except asyncio.CancelledError:
             await asyncio.shield(self._hang_up())  # which tells the hub that nobody wants the kernel
             raise
-        self._ending = False
+        self._ending = self._left = False
         self.connection_info = _connection_info(answer["connection"])
         return self.connection_info
 
@@ -84,6 +86,8 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
 
         Unless the kernel is to end: a manager need not wait for the link, the hub sees to it.
         """
+        if self._left:  # a dead one the server would start anew, even at its own exit
+            return 0 if self._ending else None
         if self._state is None:
             return 0
         link = self._state.get("link")
@@ -137,7 +141,8 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
         await asyncio.gather(*(one.leave() for one in list(cls._all)))
 
     async def leave(self) -> None:
-        """The kernel lives on, detached; from now on there is none here."""
+        """The kernel lives on, detached; what this server does to it from now on means nothing."""
+        self._left = True
         await self._ask("release")
         await self._hang_up()
 

@@ -5,88 +5,21 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
-import socket
 import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 from cells import run, started, wait_for
 from jupyter_client.blocking.client import BlockingKernelClient
+from launchers import Launcher, launched
 from remote import DEADLINE, Remote, eventually
-from sshd import free_port
 
 pytestmark = pytest.mark.usefixtures("remote")
-PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
 GPU = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
-
-
-class Launcher:
-    """One start as VS Code does it: five free ports, a new key, a plain child with pipes."""
-
-    def __init__(self, remote: Remote, name: str = "cpu-argv", **more: Any) -> None:
-        self.remote = remote
-        self.spec = remote.data / "kernels" / name / "kernel.json"
-        self.key = uuid.uuid4().hex
-        self.connection: dict[str, Any] = {port: free_port() for port in PORTS}
-        self.connection.update(ip="127.0.0.1", transport="tcp", key=self.key, signature_scheme="hmac-sha256")
-        self.file = remote.runtime / f"kernel-v3{uuid.uuid4().hex}.json"
-        self.file.write_text(json.dumps(self.connection))
-        self.clients: list[BlockingKernelClient] = []
-        self.process = subprocess.Popen(self.argv(), **self.surroundings(), **more)
-
-    def argv(self) -> list[str]:
-        words = json.loads(self.spec.read_text())["argv"]
-        return [str(self.file) if word == "{connection_file}" else word for word in words]
-
-    def surroundings(self) -> dict[str, Any]:
-        pipe = subprocess.PIPE
-        env = self.remote.program_environment()
-        return {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe, "text": True, "env": env}
-
-    def client(self) -> BlockingKernelClient:
-        """With VS Code's steps: ports in use, then kernel_info until it is answered and iopub has said something."""
-        for port in ("shell_port", "iopub_port"):
-            eventually(lambda port=port: self.in_use(self.connection[port]) or self.ended(), port)  # type: ignore[misc]
-        client = BlockingKernelClient()
-        client.load_connection_info({**self.connection, "key": self.key.encode()})
-        client.start_channels()
-        self.clients.append(client)
-        client.wait_for_ready(timeout=DEADLINE)
-        return client
-
-    @staticmethod
-    def in_use(port: int) -> bool:
-        with socket.socket() as sock:
-            return sock.connect_ex(("127.0.0.1", port)) == 0
-
-    def ended(self) -> bool:
-        return self.process.poll() is not None
-
-    def end(self) -> tuple[int, str]:
-        """(exit code, stderr) once it has ended by itself."""
-        _, stderr = self.process.communicate(timeout=DEADLINE)
-        return self.process.returncode, stderr or ""
-
-    def close(self) -> None:
-        for client in self.clients:
-            client.stop_channels()
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.communicate(timeout=DEADLINE)
-
-
-@contextlib.contextmanager
-def launched(remote: Remote, name: str = "cpu-argv", **more: Any) -> Iterator[Launcher]:
-    launcher = Launcher(remote, name, **more)
-    try:
-        yield launcher
-    finally:
-        launcher.close()
 
 
 @pytest.fixture(autouse=True)
