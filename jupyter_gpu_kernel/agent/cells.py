@@ -69,6 +69,15 @@ class Cells:
         for message in list(self._open.values()):
             self.fail(message, reason)
 
+    def refuse(self, message: Message, reason: str) -> None:
+        """An answer for a request that no kernel will hear; to what needs none there is none."""
+        msg_type = message.header().get("msg_type")
+        if msg_type == "execute_request":
+            self.fail(message, reason)
+        elif msg_type == "shutdown_request":
+            reply = {"status": "ok", "restart": bool(message.content().get("restart"))}
+            self._say(Channel.CONTROL, message.client, "shutdown_reply", reply, message.parts[0])
+
     def fail(self, message: Message, reason: str, name: str = "DeadKernelError") -> None:
         """This cell ends with an error, whether the kernel ever saw it or not."""
         self._open.pop(_id(message), None)

@@ -215,7 +215,7 @@ class Keeper:
         if msg_type == "shutdown_request":
             self._shut_down(bool(message.content().get("restart")))
         if self.state == "ended":
-            return self._answer_for_the_dead(message, msg_type)
+            return self.cells.refuse(message, f"the kernel has ended: {self.ending.death}")
         if not self.ready.up:
             return self._early.append(message)
         if msg_type == "execute_request":
@@ -302,14 +302,7 @@ class Keeper:
         """What waited for this kernel to come up will not be heard by it."""
         early, self._early = self._early, []
         for message in early:
-            self._answer_for_the_dead(message, str(message.header().get("msg_type")))
-
-    def _answer_for_the_dead(self, message: Message, msg_type: str) -> None:
-        if msg_type == "execute_request":
-            self.cells.fail(message, f"the kernel has ended: {self.ending.death}")
-        elif msg_type == "shutdown_request":
-            reply = {"status": "ok", "restart": bool(message.content().get("restart"))}
-            self._say(Channel.CONTROL, message.client, "shutdown_reply", reply, message.parts[0])
+            self.cells.refuse(message, f"the kernel has ended: {self.ending.death}")
 
     def _returned(self, request: Dict[str, Any]) -> None:
         """Another front end comes to this kernel, which the one before left: what that one did not hear is kept."""

@@ -98,8 +98,7 @@ class HubApp(JupyterApp):
                 return
 
     def _survive_stray_signals(self) -> None:
-        """`pkill -u me` on a shared machine must not cost anybody's kernels; SIGKILL and idleness end the
-        hub."""
+        """Ending all of one's processes on a shared machine must not cost kernels; idleness and SIGKILL end us."""
         for name in ("SIGTERM", "SIGHUP", "SIGINT"):
             number = getattr(signal, name, None)
             if number is not None:

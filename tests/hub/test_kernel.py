@@ -18,26 +18,9 @@ from streams import DEADLINE, Front, LoopThread, Node, until, wait_for
 
 from jupyter_gpu_kernel.errors import HubError
 from jupyter_gpu_kernel.hub.kernels import RemoteKernel
-from jupyter_gpu_kernel.hub.link import Clocks, Link
+from jupyter_gpu_kernel.hub.link import Link
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
-
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
-    with Node() as node:
-        yield node
-
-
-@pytest.fixture(scope="module")
-def loop(node: Node) -> Iterator[LoopThread]:
-    with LoopThread() as loop:
-        yield loop
-
-
-@pytest.fixture(scope="module")
-def link(node: Node, loop: LoopThread) -> Link:
-    return loop.link(node, Clocks(retry=0.02))
 
 
 @pytest.fixture(scope="module")
