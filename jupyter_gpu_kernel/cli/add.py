@@ -19,6 +19,16 @@ class Add(Verb):
     summary = "Find the way, a Python and the GPUs of a machine, and make it a kernel for every front end."
 
     def declare(self, parser: argparse.ArgumentParser) -> None:
+        self._declare_way(parser)
+        self._declare_kernel(parser)
+        self._declare_surroundings(parser)
+        add = parser.add_argument
+        add("--no-probe", action="store_true", help="write the kernelspec only; connect to nothing")
+        add("--replace", action="store_true", help="write anew what has the same name")
+        add("--prefix", metavar="DIR", help="write one kernelspec under DIR/share/jupyter")
+        with_json(parser)
+
+    def _declare_way(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add(
             "destination",
@@ -43,6 +53,9 @@ class Add(Verb):
         )
         add("-F", dest="config", metavar="SSH_CONFIG", help="in place of ~/.ssh/config")
         add("-p", dest="port", metavar="PORT", type=int, help="the destination's SSH port")
+
+    def _declare_kernel(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
         add("--name", metavar="NAME", help="the kernelspec's name (default: the host)")
         add(
             "--python",
@@ -57,6 +70,21 @@ class Add(Verb):
             default=1,
             help="how many GPUs a kernel takes (default: 1; 0: none)",
         )
+        add(
+            "--sigterm",
+            choices=["survive", "default"],
+            default="survive",
+            help="while in use (default: survive)",
+        )
+        add(
+            "--idle-timeout",
+            metavar="SECONDS",
+            type=float,
+            help="end an idle kernel that nobody is attached to after this time (default: 7200; 0: never)",
+        )
+
+    def _declare_surroundings(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
         add(
             "--env",
             metavar="NAME=VALUE",
@@ -79,22 +107,6 @@ class Add(Verb):
             default=[],
             help="shell line before the kernel; may be repeated",
         )
-        add(
-            "--sigterm",
-            choices=["survive", "default"],
-            default="survive",
-            help="while in use (default: survive)",
-        )
-        add(
-            "--idle-timeout",
-            metavar="SECONDS",
-            type=float,
-            help="end an idle kernel that nobody is attached to after this time (default: 7200; 0: never)",
-        )
-        add("--no-probe", action="store_true", help="write the kernelspec only; connect to nothing")
-        add("--replace", action="store_true", help="write anew what has the same name")
-        add("--prefix", metavar="DIR", help="write one kernelspec under DIR/share/jupyter")
-        with_json(parser)
 
     def run(self) -> int:
         words = self.words

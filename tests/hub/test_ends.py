@@ -22,7 +22,7 @@ from jupyter_gpu_kernel.agent.end import stale
 from jupyter_gpu_kernel.agent.end.processes import open_gpus, tagged
 from jupyter_gpu_kernel.agent.story import read_story
 from jupyter_gpu_kernel.hub.kernels import RemoteKernel
-from jupyter_gpu_kernel.hub.link import Clocks, Link
+from jupyter_gpu_kernel.hub.link import Link
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
 CGROUPS = Path("/sys/fs/cgroup/memory")
@@ -36,23 +36,6 @@ child.stdout.readline()
 print(child.pid)
 """
 """A cell that starts a process which leaves the kernel's session and ignores SIGTERM."""
-
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
-    with Node() as node:
-        yield node
-
-
-@pytest.fixture(scope="module")
-def loop(node: Node) -> Iterator[LoopThread]:
-    with LoopThread() as loop:
-        yield loop
-
-
-@pytest.fixture(scope="module")
-def link(node: Node, loop: LoopThread) -> Link:
-    return loop.link(node, Clocks(retry=0.02))
 
 
 @contextlib.contextmanager
