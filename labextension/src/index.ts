@@ -1,15 +1,18 @@
 /**
- * The plugin: puts the link state of the current notebook's remote kernel into the status bar.
+ * The plugins: the link state of the current notebook's remote kernel in the status bar, and the outputs that a
+ * notebook's page has missed.
  */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { INotebookTracker } from '@jupyterlab/notebook';
 import { IStatusBar } from '@jupyterlab/statusbar';
 
-import { fetchKernels } from './request';
-import { LinkStatus } from './status';
-import { PLUGIN_ID } from './tokens';
+import { Dismissed } from './dismissed';
+import { fetchJournal, fetchKernels } from './request';
+import { Restorer } from './restorer';
+import { isOurs, LinkStatus } from './status';
+import { OUTPUTS_PLUGIN_ID, PLUGIN_ID } from './tokens';
 
-const plugin: JupyterFrontEndPlugin<void> = {
+const status: JupyterFrontEndPlugin<void> = {
   id: PLUGIN_ID,
   description: "Shows the link state of the current notebook's remote GPU kernel.",
   autoStart: true,
@@ -35,4 +38,26 @@ const plugin: JupyterFrontEndPlugin<void> = {
   }
 };
 
-export default plugin;
+const outputs: JupyterFrontEndPlugin<void> = {
+  id: OUTPUTS_PLUGIN_ID,
+  description: 'Brings outputs of remote GPU kernels that the page has missed into the notebook.',
+  autoStart: true,
+  requires: [INotebookTracker],
+  activate: (app: JupyterFrontEnd, tracker: INotebookTracker): void => {
+    const { serverSettings, kernelspecs } = app.serviceManager;
+    const dismissed = new Dismissed(window.localStorage);
+    tracker.widgetAdded.connect(async (_, panel) => {
+      await Promise.all([panel.context.ready, kernelspecs.ready]);
+      if (!panel.isDisposed) {
+        new Restorer({
+          panel,
+          isOurs: kernel => isOurs(kernelspecs.specs, kernel),
+          fetch: (kernelId, cellId) => fetchJournal(serverSettings, kernelId, cellId),
+          dismissed
+        });
+      }
+    });
+  }
+};
+
+export default [status, outputs];

@@ -1,9 +1,10 @@
 /**
- * The one request that this extension makes.
+ * The requests that this extension makes.
  */
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
+import type { IJournal } from './journal';
 import { KERNELS_PATH } from './tokens';
 import type { IRemoteKernel } from './tokens';
 
@@ -14,10 +15,27 @@ import type { IRemoteKernel } from './tokens';
  * not there), with a `ServerConnection.NetworkError` when it cannot be reached.
  */
 export async function fetchKernels(settings: ServerConnection.ISettings): Promise<IRemoteKernel[]> {
-  const url = URLExt.join(settings.baseUrl, KERNELS_PATH);
-  const response = await ServerConnection.makeRequest(url, {}, settings);
+  return (await get(settings, KERNELS_PATH)) as IRemoteKernel[];
+}
+
+/**
+ * The last cells of the kernel with this Jupyter kernel id; with `cellId` the executions of that cell only.
+ *
+ * Rejects as `fetchKernels` does; 404 also when there is no such remote kernel.
+ */
+export async function fetchJournal(
+  settings: ServerConnection.ISettings,
+  kernelId: string,
+  cellId: string
+): Promise<IJournal> {
+  const path = URLExt.join(KERNELS_PATH, encodeURIComponent(kernelId), 'journal');
+  return (await get(settings, path + URLExt.objectToQueryString(cellId ? { cell: cellId } : {}))) as IJournal;
+}
+
+async function get(settings: ServerConnection.ISettings, path: string): Promise<unknown> {
+  const response = await ServerConnection.makeRequest(URLExt.join(settings.baseUrl, path), {}, settings);
   if (!response.ok) {
     throw new ServerConnection.ResponseError(response);
   }
-  return (await response.json()) as IRemoteKernel[];
+  return response.json();
 }

@@ -16,6 +16,11 @@ import type { IView } from './view';
 const INTERVAL = 5000;
 const LONGEST_INTERVAL = 60000;
 
+/** Whether a kernel is of one of our kernelspecs; false also while these are not known. */
+export function isOurs(specs: KernelSpec.ISpecModels | null, kernel: Kernel.IKernelConnection): boolean {
+  return specs?.kernelspecs[kernel.name]?.metadata?.[METADATA_KEY] !== undefined;
+}
+
 export class LinkStatus extends Widget {
   constructor(options: LinkStatus.IOptions) {
     super();
@@ -69,11 +74,7 @@ export class LinkStatus extends Widget {
     if (!kernel || this._unavailable) {
       return false;
     }
-    return !this._strangers.has(kernel.id) || this._isOurs(kernel);
-  }
-
-  private _isOurs(kernel: Kernel.IKernelConnection): boolean {
-    return this._options.specs()?.kernelspecs[kernel.name]?.metadata?.[METADATA_KEY] !== undefined;
+    return !this._strangers.has(kernel.id) || isOurs(this._options.specs(), kernel);
   }
 
   private async _update(): Promise<void> {

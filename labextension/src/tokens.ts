@@ -4,6 +4,8 @@
 
 export const PLUGIN_ID = 'jupyter-gpu-kernel:status';
 
+export const OUTPUTS_PLUGIN_ID = 'jupyter-gpu-kernel:outputs';
+
 /** Below the server's base URL. */
 export const KERNELS_PATH = 'jupyter-gpu-kernel/api/kernels';
 
@@ -12,7 +14,15 @@ export const METADATA_KEY = 'jupyter_gpu_kernel';
 
 export type KernelState = 'starting' | 'waiting' | 'idle' | 'busy' | 'away' | 'detached' | 'ended';
 
-export type LinkState = 'up' | 'away' | 'connecting';
+export type LinkState = 'up' | 'away' | 'taken' | 'lost' | 'connecting';
+
+/** A message of ours: which hop, what happened, what to do. */
+export interface IProblem {
+  readonly kind: string;
+  readonly hop: string;
+  readonly cause: string;
+  readonly remedy: string;
+}
 
 /** One element of the answer to GET `KERNELS_PATH`. */
 export interface IRemoteKernel {
@@ -25,6 +35,8 @@ export interface IRemoteKernel {
   readonly node: string;
   readonly state: KernelState;
   readonly link: LinkState;
+  /** Why it cannot be reached, or why it never came up. */
+  readonly error?: IProblem | null;
   /** UUIDs of the GPUs it holds. */
   readonly gpus: readonly string[];
 }

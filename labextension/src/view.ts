@@ -28,7 +28,10 @@ function troubleOf(kernel: IRemoteKernel): string {
     return 'connecting…';
   }
   if (kernel.link === 'away') {
-    return 'out of reach, reconnecting…';
+    return kernel.error?.kind === 'AuthError' ? 'out of reach until you sign in' : 'out of reach, reconnecting…';
+  }
+  if (kernel.link === 'taken') {
+    return 'taken over by another computer';
   }
   return kernel.state === 'waiting' ? 'waiting for a GPU' : '';
 }
@@ -44,6 +47,7 @@ function tooltipOf(kernel: IRemoteKernel): string {
     `Node: ${kernel.node}`,
     `State: ${kernel.state}`,
     `Link: ${kernel.link}`,
-    `GPUs: ${kernel.gpus.length > 0 ? kernel.gpus.join(', ') : 'none; taken when the first cell runs'}`
+    `GPUs: ${kernel.gpus.length > 0 ? kernel.gpus.join(', ') : 'none; taken when the first cell runs'}`,
+    ...(kernel.error ? [`${kernel.error.hop}: ${kernel.error.cause}`, kernel.error.remedy] : [])
   ].join('\n');
 }

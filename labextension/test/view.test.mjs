@@ -40,3 +40,11 @@ test('the tooltip names node, state, link and GPUs', () => {
     assert.ok(tooltip.includes(word), `${word} in ${tooltip}`);
   }
 });
+
+test('what keeps a kernel out of reach, and what would help', () => {
+  const error = { kind: 'AuthError', hop: 'login', cause: 'it wants a code', remedy: 'Run “jupyter gpu-kernel login gpu2”.' };
+  const { text, tooltip } = viewOf([{ ...kernel, link: 'away', error }], 'jupyter-1');
+  assert.match(text, /until you sign in/);
+  assert.ok(tooltip.includes('login: it wants a code\nRun “jupyter gpu-kernel login gpu2”.'), tooltip);
+  assert.match(viewOf([{ ...kernel, link: 'taken' }], 'jupyter-1').text, /another computer/);
+});

@@ -1,0 +1,78 @@
+/**
+ * A notebook's code cells as `rule.ts` sees them, and changed as it says. It knows JupyterLab's cells, no kernel.
+ */
+import type { CodeCell } from '@jupyterlab/cells';
+import type { IOutput } from '@jupyterlab/nbformat';
+import type { NotebookPanel } from '@jupyterlab/notebook';
+
+import type { IRecord } from './journal';
+import { hasEnded } from './journal';
+import { changeOf } from './rule';
+import type { ICell } from './rule';
+
+export function codeCells(panel: NotebookPanel): CodeCell[] {
+  return panel.content.widgets.filter(each => each.model.type === 'code') as CodeCell[];
+}
+
+/** The code cell with this id, if the notebook has it. */
+export function cellOf(panel: NotebookPanel, cellId: string): CodeCell | undefined {
+  return codeCells(panel).find(each => each.model.id === cellId);
+}
+
+/** The msg_id of the last execution of the cell that this page asked for. */
+export function askedOf(cell: CodeCell): string | null {
+  return futureOf(cell)?.msg.header.msg_id ?? null;
+}
+
+/** Whether this page hears of the cell's execution by itself. */
+export function isLive(cell: CodeCell): boolean {
+  return futureOf(cell)?.isDisposed === false;
+}
+
+export function viewOfCell(panel: NotebookPanel, cell: CodeCell): ICell {
+  const saved = Date.parse(panel.context.contentsModel?.last_modified ?? '');
+  return {
+    source: cell.model.sharedModel.getSource(),
+    executionCount: cell.model.executionCount,
+    outputs: cell.model.outputs.toJSON(),
+    asked: askedOf(cell),
+    live: isLive(cell),
+    saved: Number.isNaN(saved) ? 0 : saved / 1000
+  };
+}
+
+/** Brings the cell to what the record says. */
+export function bring(cell: CodeCell, record: IRecord, outputs: readonly IOutput[]): void {
+  const { model } = cell;
+  const change = changeOf(model.outputs.toJSON(), outputs);
+  if (change) {
+    if (change.clear) {
+      model.outputs.clear();
+    }
+    change.set.forEach(i => model.outputs.set(i, outputs[i]!));
+    outputs.slice(change.addFrom).forEach(output => model.outputs.add(output));
+  }
+  const count = hasEnded(record) ? record.execution_count : null;
+  if (model.executionCount !== count) {
+    model.executionCount = count;
+  }
+  // As JupyterLab does for what the user runs; not before all outputs are those of the run.
+  if (!model.trusted) {
+    model.trusted = true;
+  }
+  showRunning(cell, !hasEnded(record));
+}
+
+/** [*] in front of the cell, or its number. */
+export function showRunning(cell: CodeCell, running: boolean): void {
+  const state = running ? 'running' : 'idle';
+  if ((cell.model.executionState as string | undefined) === undefined) {
+    cell.setPrompt(running ? '*' : `${cell.model.executionCount ?? ''}`); // an older JupyterLab
+  } else if (cell.model.executionState !== state) {
+    cell.model.executionState = state;
+  }
+}
+
+function futureOf(cell: CodeCell): CodeCell['outputArea']['future'] | null {
+  return (cell.outputArea as CodeCell['outputArea'] | undefined)?.future ?? null;
+}

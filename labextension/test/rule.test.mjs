@@ -1,0 +1,112 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { Dismissed } from '../lib/dismissed.js';
+import { hasEnded, Records } from '../lib/journal.js';
+import { changeOf, isBehind } from '../lib/rule.js';
+
+const text = (text, name = 'stdout') => ({ output_type: 'stream', name, text });
+const plot = { output_type: 'display_data', data: { 'image/png': 'aaaa' }, metadata: {} };
+const whole = [text('1\n2\n'), plot, text('3\n')];
+
+const record = {
+  msg_id: 'm1',
+  cell_id: 'c1',
+  code: 'f()',
+  status: 'ok',
+  execution_count: 4,
+  started: 1000,
+  finished: 1010,
+  dropped: false,
+  outputs: []
+};
+const running = { ...record, status: 'running', finished: null };
+/** A cell after the page was loaded anew, saved after the record's end. */
+const cell = { source: 'f()', executionCount: null, outputs: [], asked: null, live: false, saved: 2000 };
+
+const behind = (changes, ofRecord = record) => isBehind({ ...cell, ...changes }, ofRecord, whole);
+
+test('a cell without a number was saved in mid-execution', () => {
+  assert.ok(behind({}));
+  assert.ok(behind({ outputs: [text('1\n')] }));
+  assert.ok(behind({ outputs: [text('50 %')] }), 'progress is no beginning of what it becomes');
+  assert.ok(behind({}, running));
+});
+
+test('what is shown is not replaced by less', () => {
+  const dropped = { ...record, dropped: true };
+  assert.ok(behind({}, dropped));
+  assert.ok(!behind({ outputs: [text('1\n')] }, dropped));
+});
+
+test('a cell with the number of the record saw its end', () => {
+  assert.ok(!behind({ executionCount: 4, outputs: [text('something else')] }));
+  assert.ok(!behind({ executionCount: 4, outputs: [plot, text('1\n2\n')] }));
+});
+
+test('what was printed after the end is added', () => {
+  assert.ok(behind({ executionCount: 4, outputs: [] }));
+  assert.ok(behind({ executionCount: 4, outputs: [text('1\n')] }));
+  assert.ok(behind({ executionCount: 4, outputs: whole.slice(0, 2) }));
+  assert.ok(!behind({ executionCount: 4, outputs: [text('1\n'), plot] }), 'only the last text may grow');
+  assert.ok(!behind({ executionCount: 4, outputs: [text('1\n', 'stderr')] }));
+  assert.ok(!behind({ executionCount: 4, outputs: [...whole, plot] }));
+});
+
+test('outputs of an earlier run, not saved since, are replaced', () => {
+  const old = { outputs: [text('old')], saved: 900 };
+  for (const executionCount of [1, 4, 70]) {
+    assert.ok(behind({ ...old, executionCount }));
+    assert.ok(behind({ ...old, executionCount }, running));
+  }
+});
+
+test('outputs of another kernel, saved later, stay', () => {
+  assert.ok(!behind({ executionCount: 9, outputs: [text('newer')] }));
+  assert.ok(!behind({ executionCount: 9 }, { ...record, status: 'aborted', finished: null }));
+});
+
+test('an edited cell is left alone', () => {
+  assert.ok(!behind({ source: 'f(2)' }));
+});
+
+test('what the page executes is left alone', () => {
+  assert.ok(!behind({ asked: 'm1', live: true }));
+  assert.ok(!behind({ asked: 'm2', live: true }));
+  assert.ok(!behind({ asked: 'm2' }), 'it asked for another execution since');
+  assert.ok(behind({ asked: 'm1' }), 'it no longer hears of its own');
+});
+
+test('the change keeps what is shown already', () => {
+  assert.equal(changeOf(whole, structuredClone(whole)), null);
+  assert.deepEqual(changeOf([], whole), { clear: false, set: [], addFrom: 0 });
+  assert.deepEqual(changeOf([text('1\n2\n'), plot, text('')], whole), { clear: false, set: [2], addFrom: 3 });
+  assert.deepEqual(changeOf([text('1\n')], whole), { clear: false, set: [0], addFrom: 1 });
+  assert.deepEqual(changeOf([...whole, plot], whole), { clear: true, set: [], addFrom: 0 });
+});
+
+test('the last execution of a cell counts, in the order of the first look', () => {
+  const records = new Records();
+  const again = { ...running, msg_id: 'm2' };
+  records.add([record, again, { ...record, msg_id: 'm3', cell_id: 'c2' }]);
+  records.add([{ ...record, execution_count: 5 }]);
+  assert.equal(records.of('c1'), again);
+  assert.equal(records.get('m1').execution_count, 5);
+  assert.equal(records.of('c3'), undefined);
+});
+
+test('waiting and running is not the end', () => {
+  const ended = ['waiting', 'running', 'ok', 'error', 'aborted'].filter(status => hasEnded({ status }));
+  assert.deepEqual(ended, ['ok', 'error', 'aborted']);
+});
+
+test('what was dismissed is remembered, the last of it', () => {
+  const items = new Map();
+  const storage = { getItem: key => items.get(key) ?? null, setItem: (key, value) => items.set(key, value) };
+  new Dismissed(storage).add('m0');
+  for (let i = 1; i <= 500; i++) {
+    new Dismissed(storage).add(`m${i}`);
+  }
+  assert.ok(!new Dismissed(storage).has('m0'));
+  assert.ok(new Dismissed(storage).has('m1') && new Dismissed(storage).has('m500'));
+});
