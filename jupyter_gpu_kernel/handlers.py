@@ -1,4 +1,7 @@
-"""HTTP: GET jupyter-gpu-kernel/api/kernels. Authenticated and authorised like every Jupyter handler; thin."""
+"""HTTP below jupyter-gpu-kernel/api: kernels, nodes, and what a kernel's last cells said. Thin: the hub knows it all.
+
+Authenticated and authorised like every Jupyter handler. Nothing here starts a hub or a connection.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +25,61 @@ class KernelsHandler(APIHandler):
     @tornado.web.authenticated
     @authorized
     async def get(self) -> None:
-        """Asks the hub, if there is one; never starts it, never the network."""
-        kernels = await asyncio.get_running_loop().run_in_executor(None, _kernels)
-        await self.finish(json.dumps(kernels))
+        """Asks the hub, if there is one; never the network."""
+        await self.finish(json.dumps(await asyncio.to_thread(_list_of, "kernels")))
 
 
-def _kernels() -> list[dict[str, Any]]:
+class NodesHandler(APIHandler):
+    """The work nodes of this user's front ends: [{node, state, problem}]."""
+
+    auth_resource = "kernels"
+
+    @tornado.web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """Asks the hub, if there is one; never the network."""
+        await self.finish(json.dumps(await asyncio.to_thread(_list_of, "nodes")))
+
+
+class JournalHandler(APIHandler):
+    """What the last cells of a kernel said: {kernel, cells: [{msg_id, cell_id, code, status, outputs, …}]}."""
+
+    auth_resource = "kernels"
+
+    @tornado.web.authenticated
+    @authorized("execute")  # type: ignore[untyped-decorator]
+    async def get(self, kernel: str) -> None:
+        """`kernel`: our id or Jupyter's; `?cell=` the notebook's id of a cell, for that one only. Asks the node."""
+        known = await asyncio.to_thread(_list_of, "kernels")
+        if not any(kernel in (one["id"], one["kernel_id"]) for one in known):
+            return await self._refuse(404, f"no front end here has a remote kernel {kernel}")
+        try:
+            journal = await asyncio.to_thread(_journal, kernel, self.get_query_argument("cell", ""))
+        except GpuKernelError as error:
+            return await self._refuse(502, str(error))
+        await self.finish(json.dumps(journal))
+
+    async def _refuse(self, status: int, message: str) -> None:
+        self.set_status(status)
+        await self.finish(json.dumps({"message": message}))
+
+
+def _list_of(op: str) -> list[dict[str, Any]]:
     try:
         with HubClient(start=False) as hub:
-            return list(hub.call("kernels", timeout=5))
+            return list(hub.call(op, timeout=5))
     except GpuKernelError:
-        return []  # no hub: no kernels
+        return []  # no hub: no kernels, no nodes
 
 
-HANDLERS = [(r"/jupyter-gpu-kernel/api/kernels", KernelsHandler)]
+def _journal(kernel: str, cell: str) -> dict[str, Any]:
+    with HubClient(start=False) as hub:
+        return dict(hub.call("journal", kernel=kernel, cell=cell, timeout=60))
+
+
+_API = "/jupyter-gpu-kernel/api"
+HANDLERS = [
+    (_API + "/kernels", KernelsHandler),
+    (_API + "/nodes", NodesHandler),
+    (_API + r"/kernels/([^/]+)/journal", JournalHandler),
+]

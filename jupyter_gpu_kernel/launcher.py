@@ -1,7 +1,8 @@
-"""What kernelspec argv runs: a front end gave us a connection file; the hub serves it. Thin, and re-attachable.
+"""What kernelspec argv runs: a front end gave us a connection file; the hub serves it. And `attach`, which makes one.
 
-It never exits while the kernel lives, whatever the link does; it exits when its kernel was shut down. SIGINT is an
-interrupt; SIGTERM or a vanished parent mean that the front end has left: the kernel stays.
+Thin, and re-attachable: it never exits while the kernel lives, whatever the link does; it exits when its kernel was
+shut down. SIGINT is an interrupt (of `attach` an end); SIGTERM or a vanished parent mean that the front end has left:
+the kernel stays.
 """
 
 from __future__ import annotations
@@ -13,8 +14,12 @@ import queue
 import signal
 import sys
 import threading
+import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from jupyter_core.paths import jupyter_runtime_dir
 
 from .errors import GpuKernelError, SettingsError
 from .kernelspecs import read
@@ -28,31 +33,65 @@ def launch(kernel_json: str, connection_file: str) -> int:
     """Serves the file until the kernel ends (0, or 1 with one message) or the front end leaves (0)."""
     try:
         spec = read(Path(kernel_json))
-        connection = _read_connection(Path(connection_file))
-        notebook = os.environ.get("JPY_SESSION_NAME", "")
-        return _Launch(
-            {
-                "settings": spec.settings,
-                "name": spec.name,
-                "notebook": notebook,
-                "connection": connection,
-                "parent": os.getppid(),
-            }
-        ).run()
+        arguments = {
+            "settings": spec.settings,
+            "name": spec.name,
+            "notebook": os.environ.get("JPY_SESSION_NAME", ""),
+            "connection": _read_connection(Path(connection_file)),
+            "parent": os.getppid(),
+        }
+        return _Launch("start", arguments, _SIGNALS).run()
     except GpuKernelError as error:
         return _fail(str(error))
+
+
+def attach(kernel_id: str, specs: list[dict[str, Any]], say: Callable[[Path, str], None]) -> int:
+    """A local front end on a running kernel, until that ends (0, or 1 with one message) or Ctrl-C (0).
+
+    `specs`: ways to where it may be. `say(connection file, node)` is called once clients can come.
+    """
+    connection = {"transport": "tcp", "ip": "127.0.0.1", "signature_scheme": "hmac-sha256"}
+    arguments = {
+        "kernel": kernel_id,
+        "specs": specs,
+        "label": "jupyter gpu-kernel attach",
+        "face": "other",
+        "connection": {**connection, "key": uuid.uuid4().hex},
+    }
+    path = Path(jupyter_runtime_dir()) / f"gpu-kernel-{kernel_id}-{os.getpid()}.json"
+
+    def started(answer: dict[str, Any]) -> None:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(fd, "w") as file:
+            json.dump({**answer["connection"], "kernel_name": answer.get("name", "")}, file)
+        say(path, str(answer["node"]))
+
+    try:
+        return _Launch("attach", arguments, {**_SIGNALS, signal.SIGINT: "leave"}, started).run()
+    finally:
+        path.unlink(missing_ok=True)
 
 
 class _Launch:
     """Everything that happens is an event for the main thread, which so is never away."""
 
-    def __init__(self, arguments: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        op: str,
+        arguments: dict[str, Any],
+        signals: dict[signal.Signals, str],
+        on_started: Callable[[dict[str, Any]], None] = lambda answer: None,
+    ) -> None:
+        self._op = op
+        self._signals = signals
+        self._on_started = on_started
         self._events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._kernel = ServedKernel(arguments, self._events.put)
         self._parent = os.getppid()
 
     def run(self) -> int:
-        for number, word in _SIGNALS.items():
+        for number, word in self._signals.items():
             signal.signal(number, lambda number, frame, word=word: self._events.put({"event": word}))  # type: ignore[misc]
         threading.Thread(target=self._start, name="start", daemon=True).start()
         code = None
@@ -63,15 +102,18 @@ class _Launch:
 
     def _start(self) -> None:
         try:
-            answer = self._kernel.connect().call("start", **self._kernel.arguments)
+            answer = self._kernel.connect().call(self._op, **self._kernel.arguments)
         except GpuKernelError as error:
             return self._events.put({"event": "failed", "why": str(error)})
         self._kernel.started(answer)
+        self._events.put({"event": "started", "answer": answer})
         self._events.put({**answer, "event": "kernel"})  # it may have ended before we knew its id
 
     def _heard(self, event: dict[str, Any]) -> int | None:
         """The exit code, if this is the end."""
-        if event["event"] == "interrupt":
+        if event["event"] == "started":
+            self._on_started(event["answer"])
+        elif event["event"] == "interrupt":
             self._ask("command", do="interrupt", more={})
         elif event["event"] == "leave":
             return 0

@@ -52,7 +52,7 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
     _all: ClassVar[weakref.WeakSet[RemoteGPUProvisioner]] = weakref.WeakSet()
     _served: ServedKernel | None = None
     _state: dict[str, Any] | None = None
-    _ending = _left = False
+    _ending = _for_good = _left = False
     _notebook = ""
 
     @property
@@ -77,20 +77,23 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
         except asyncio.CancelledError:
             await asyncio.shield(self._hang_up())  # which tells the hub that nobody wants the kernel
             raise
-        self._ending = self._left = False
+        self._ending = self._for_good = self._left = False
         self.connection_info = _connection_info(answer["connection"])
         return self.connection_info
 
     async def poll(self) -> int | None:
         """Every 3 s, and whenever a manager wonders. None: alive, also while the link is down.
 
-        Unless the kernel is to end: a manager need not wait for the link, the hub sees to it.
+        Unless the kernel is to end: a manager need not wait for the link, the hub sees to it. For a server one that
+        ended otherwise is alive: it would start a new one unasked, which is for the user's next cell to do.
         """
         if self._left:  # a dead one the server would start anew, even at its own exit
             return 0 if self._ending else None
         if self._state is None:
             return 0
         link = self._state.get("link")
+        if self._is_server and not self._ending:
+            return None
         if self._state["state"] == "ended" or link == "lost":
             code = self._state.get("returncode")
             return 1 if code is None else int(code)
@@ -122,7 +125,7 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
 
     async def shutdown_requested(self, restart: bool = False) -> None:
         """After the shutdown message was sent."""
-        self._ending = True
+        self._ending, self._for_good = True, not restart
 
     async def cleanup(self, restart: bool = False) -> None:
         """After the end of a kernel; `restart`: another follows at once. Otherwise nothing of ours may be left."""
@@ -141,9 +144,15 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
         await asyncio.gather(*(one.leave() for one in list(cls._all)))
 
     async def leave(self) -> None:
-        """The kernel lives on, detached; what this server does to it from now on means nothing."""
+        """The kernel lives on, detached; what this server does to it from now on means nothing.
+
+        But for one that its user has just shut down: the message may not have reached it yet.
+        """
         self._left = True
-        await self._ask("release")
+        if self._for_good:
+            await self._ask("end", why="shut down by the front end")
+        else:
+            await self._ask("release")
         await self._hang_up()
 
     # -------------------------------------------------------------------------------------- the hub
@@ -167,7 +176,7 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
             "notebook": self._notebook,
             "kernel_id": self.kernel_id or "",
             "connection": _wanted(self.parent),
-            "face": "server" if hasattr(self.parent, "emit") else "other",  # jupyter_server limits rates
+            "face": "server" if self._is_server else "other",
         }
         self._state = None
         self._all.add(self)
@@ -176,6 +185,11 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
         answer = dict(await client.acall("start", progress=self._progress, **arguments))
         served.started(answer)
         return answer
+
+    @property
+    def _is_server(self) -> bool:
+        """Whether a jupyter_server has the kernel: it limits rates, and restarts what it thinks is dead."""
+        return hasattr(self.parent, "emit")
 
     def _progress(self, progress: dict[str, Any]) -> None:
         self.log.info("remote kernel: %s: %s", progress["hop"], progress["step"])

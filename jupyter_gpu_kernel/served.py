@@ -51,8 +51,9 @@ class ServedKernel:
     def started(self, answer: dict[str, Any]) -> None:
         """The kernel is there, with these ports and that Python."""
         self.id = str(answer["id"])
-        settings = dict(self.arguments["settings"], python=answer["python"])
-        self.arguments.update(settings=settings, connection=answer["connection"])
+        settings = dict(answer.get("settings") or self.arguments["settings"], python=answer["python"])
+        self.arguments.update(settings=settings, connection=answer["connection"], front=answer["front"])
+        self.arguments.pop("kernel", None)  # which it is told by its id
 
     def close(self) -> None:
         """Hangs up. May block for a moment."""

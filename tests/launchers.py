@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
+import psutil
 from jupyter_client.blocking.client import BlockingKernelClient
 from remote import DEADLINE, Remote, eventually
 from sshd import free_port
@@ -63,6 +64,12 @@ class Launcher:
         """(exit code, stderr) once it has ended by itself."""
         _, stderr = self.process.communicate(timeout=DEADLINE)
         return self.process.returncode, stderr or ""
+
+    def dispose(self) -> None:
+        """As VS Code ends it: SIGTERM to every descendant, by ppid, and then to the launcher."""
+        launcher = psutil.Process(self.process.pid)
+        for process in (*launcher.children(recursive=True), launcher):
+            process.terminate()
 
     def close(self) -> None:
         for client in self.clients:

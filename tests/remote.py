@@ -113,7 +113,7 @@ class Remote:
 
     def logins(self) -> int:
         """How often the login node has let us in."""
-        return sum("Accepted" in line for line in self.hops.login.log)
+        return sum("Accepted publickey" in line for line in self.hops.login.log)
 
     def kernels_on_node(self) -> list[str]:
         """Their folders, which a keeper takes away with its kernel."""

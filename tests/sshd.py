@@ -154,6 +154,17 @@ class Sshd:
         assert self._process is not None
         _kill(_sessions(self._process.pid))
 
+    @contextlib.contextmanager
+    def stalled(self) -> Iterator[None]:
+        """Nothing passes through established connections, and nobody is told."""
+        assert self._process is not None
+        sessions = _sessions(self._process.pid)
+        _signal(sessions, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            _signal(sessions, signal.SIGCONT)
+
 
 def _sessions(listener: int) -> list[int]:
     """The sshd processes that serve connections, their commands not included."""
@@ -168,9 +179,13 @@ def _sessions(listener: int) -> list[int]:
 
 
 def _kill(pids: list[int]) -> None:
+    _signal(pids, signal.SIGKILL)
+
+
+def _signal(pids: list[int], number: signal.Signals) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):  # ended with its parent
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, number)
 
 
 class TwoHops:

@@ -1,8 +1,8 @@
-"""A work node that is this machine, breakable streams to it, a front end: what tests of the link join.
+"""A work node that is this machine, breakable streams to it, the hub's loop: what tests of the link join.
 
 with Node() as node, LoopThread() as loop:
     remote = loop.kernel(loop.link(node))  # a real keeper, a real ipykernel
-    with Front(remote.edge.connection) as front:
+    with Front(remote.edge.connection) as front:  # fronts.py
         front.run("1 + 1").outputs
 """
 
@@ -20,16 +20,14 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-import zmq
-from jupyter_client.blocking.client import BlockingKernelClient
-
 from jupyter_gpu_kernel.agent.office import Office, Refused
 from jupyter_gpu_kernel.agent.places import Root
+from jupyter_gpu_kernel.errors import ConnectError
 from jupyter_gpu_kernel.hub.kernels import RemoteKernel
 from jupyter_gpu_kernel.hub.link import Clocks, Link
 
@@ -50,10 +48,10 @@ def wait_for(condition: Callable[[], T], what: str = "it") -> T:
 
 
 class Pipe:
-    """A stream to an `attach` process of this checkout."""
+    """A stream to an `attach` process, as a rule of this checkout."""
 
-    def __init__(self, root: Path, env: dict[str, str]) -> None:
-        command = [sys.executable, "-m", "jupyter_gpu_kernel.agent", "attach"]
+    def __init__(self, root: Path, env: dict[str, str], program: list[str]) -> None:
+        command = [sys.executable, *program, "attach"]
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -173,12 +171,17 @@ class Breakable:
 
 
 class Node:
-    """This machine as a work node. `faults()` is asked at every dial; `streams` are those dialled."""
+    """This machine as a work node. `faults()` is asked at every dial; `streams` are those dialled.
+
+    `pull()` the cable, and it cannot be dialled until it is `plugged` again.
+    """
 
     def __init__(self, **env: str) -> None:
         self.root = Path(tempfile.mkdtemp(prefix="jgk", dir="/tmp"))  # short: sockets have short names
         self.env = env
+        self.program = ["-m", "jupyter_gpu_kernel.agent"]  # for Python
         self.streams: list[Breakable] = []
+        self.plugged = True
         self.faults: Callable[[], Faults | None] = lambda: None
         self.office = Office(Root(self.root))
 
@@ -199,9 +202,17 @@ class Node:
 
     def dial(self, again: bool = False) -> Breakable:
         """A link's dial function."""
-        stream = Breakable(Pipe(self.root, self.env), self.faults())
+        if not self.plugged:
+            raise ConnectError("the cable is out")
+        stream = Breakable(Pipe(self.root, self.env, self.program), self.faults())
         self.streams.append(stream)
         return stream
+
+    def pull(self) -> None:
+        """Every stream is gone."""
+        self.plugged = False
+        for stream in self.streams:
+            stream.cut()
 
     def story(self, kernel: str) -> str:
         """The texts of a kernel's story."""
@@ -274,144 +285,3 @@ class LoopThread:
 def until(remote: RemoteKernel, *states: str) -> None:
     """Waits for one of the keeper's states."""
     wait_for(lambda: remote.state["state"] in states, f"{remote}: {states}")
-
-
-class Cell(NamedTuple):
-    """What a cell brought: the reply's content, and all of iopub that has it as parent, in order."""
-
-    reply: dict[str, Any]
-    messages: list[dict[str, Any]]
-
-    @property
-    def outputs(self) -> list[tuple[str, Any]]:
-        """(type, what it says), neighbouring stream texts joined: how they are cut is not promised."""
-        found: list[tuple[str, Any]] = []
-        for message in self.messages:
-            kind, content = message["msg_type"], message["content"]
-            if kind == "stream":
-                kind = str(content["name"])
-                if found and found[-1][0] == kind:
-                    content = {"text": found.pop()[1] + content["text"]}
-            found.append((kind, _essence(kind, content)))
-        return found
-
-    @property
-    def shown(self) -> list[tuple[str, Any]]:
-        """What the notebook holds at the end: updates and clear_output applied, neighbouring texts joined.
-
-        Also that the cell began once, and how often it became busy and idle.
-        """
-        found: list[tuple[str, Any]] = []
-        displays: dict[str, int] = {}
-        for message in self.messages:
-            kind, content = message["msg_type"], message["content"]
-            name = content.get("transient", {}).get("display_id", "")
-            if kind == "clear_output":
-                found = [entry for entry in found if entry[0] in ("status", "execute_input")]
-            elif kind == "update_display_data":
-                if name in displays:
-                    found[displays[name]] = ("display_data", content["data"])
-            elif kind == "stream" and found and found[-1][0] == content["name"]:
-                found[-1] = (content["name"], found[-1][1] + content["text"])
-            else:
-                if kind == "display_data":
-                    displays[name] = len(found)
-                kind = str(content["name"]) if kind == "stream" else kind
-                found.append((kind, _essence(kind, content)))
-        return found
-
-    @property
-    def text(self) -> str:
-        """What it printed."""
-        return "".join(said for kind, said in self.outputs if kind in ("stdout", "stderr"))
-
-
-def _essence(kind: str, content: dict[str, Any]) -> Any:
-    if kind == "error":
-        return content["ename"], content["evalue"]
-    for key in ("text", "execution_state", "data", "code", "wait"):
-        if key in content:
-            return content[key]
-    return content
-
-
-class Front:
-    """A front end on a kernel's five ports."""
-
-    def __init__(self, connection: dict[str, Any]) -> None:
-        self.client: Any = BlockingKernelClient(context=zmq.Context())
-        self.client.load_connection_info(connection)
-        self.client.start_channels()
-        self.client.wait_for_ready(timeout=DEADLINE)
-
-    def __enter__(self) -> Front:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.client.stop_channels()
-        self.client.context.destroy(linger=0)
-
-    def run(self, code: str, answers: Iterable[str] = (), **how: Any) -> Cell:
-        """Runs a cell to its end; `answers` are what its input() gets."""
-        return self.finish(self.client.execute(code, **how), answers)
-
-    def finish(self, request: str, answers: Iterable[str] = ()) -> Cell:
-        """The rest of a cell: everything on iopub until idle, and the reply."""
-        replies = iter(answers)
-        messages = []
-        for message in self.iopub(request, replies):
-            messages.append(message)
-        return Cell(self.reply(request), messages)
-
-    def reply(self, request: str) -> dict[str, Any]:
-        """The content of the request's reply on shell."""
-        while True:
-            message = self.client.get_shell_msg(timeout=DEADLINE)
-            if message["parent_header"].get("msg_id") == request:
-                return dict(message["content"])
-
-    def iopub(self, request: str, answers: Iterator[str] | None = None) -> Iterator[dict[str, Any]]:
-        """What the request brings on iopub, until its idle."""
-        poller = zmq.Poller()
-        for channel in (self.client.iopub_channel, self.client.stdin_channel):
-            poller.register(channel.socket, zmq.POLLIN)
-        while True:
-            ready = dict(poller.poll(DEADLINE * 1000))
-            assert ready, f"nothing more came for {request}"
-            if self.client.stdin_channel.socket in ready:
-                self.client.get_stdin_msg(timeout=1)
-                self.client.input(next(answers or iter(())))
-            if self.client.iopub_channel.socket not in ready:
-                continue
-            message = self.client.get_iopub_msg(timeout=1)
-            if message["parent_header"].get("msg_id") != request:
-                continue
-            yield message
-            if message["content"].get("execution_state") == "idle":
-                return
-
-    def until_text(self, request: str, text: str) -> str:
-        """Everything the request printed until `text` is in it."""
-        said = ""
-        for message in self.iopub(request):
-            said += message["content"].get("text", "")
-            if text in said:
-                return said
-        raise AssertionError(f"{text!r} did not come, but {said!r}")
-
-    def control(self, msg_type: str, **content: Any) -> dict[str, Any]:
-        """A control request's reply."""
-        return self.control_reply(self.ask_control(msg_type, **content))
-
-    def ask_control(self, msg_type: str, **content: Any) -> str:
-        """Sends a control request; returns its id, for `control_reply`."""
-        message = self.client.session.msg(msg_type, content)
-        self.client.control_channel.send(message)
-        return str(message["header"]["msg_id"])
-
-    def control_reply(self, request: str) -> dict[str, Any]:
-        """The content of the request's reply on control."""
-        while True:
-            reply = self.client.get_control_msg(timeout=DEADLINE)
-            if reply["parent_header"].get("msg_id") == request:
-                return dict(reply["content"])

@@ -1,4 +1,4 @@
-"""The agent's verbs: attach | serve ID | ipykernel …; and its exit codes, which the local side turns into
+"""The agent's verbs: attach | serve ID | succeed ID | ipykernel …; and its exit codes, which the local side turns into
 advice.
 
 Run from its zip, which lies in the agent's folder; from a checkout JUPYTER_GPU_KERNEL_ROOT names the
@@ -42,10 +42,12 @@ def main(argv: List[str]) -> int:
             return run_attach(root)
         if verb == "serve" and len(rest) == 1:
             return _serve(root, rest[0])
+        if verb == "succeed" and len(rest) == 1:
+            return _succeed(root, rest[0])
     except PlaceError as error:
         sys.stderr.write(f"{error}\n")
         return NO_PLACE
-    sys.stderr.write("usage: agent attach | serve ID | ipykernel ARGUMENTS\n")
+    sys.stderr.write("usage: agent attach | serve ID | succeed ID | ipykernel ARGUMENTS\n")
     return USAGE
 
 
@@ -72,6 +74,24 @@ def _serve(root: Root, kernel_id: str) -> int:
         from .keeper import Keeper
 
         keeper = Keeper(root, settings)
+        begun()
+        keeper.run()
+
+    return detach(keep, root.kernel(kernel_id) / "log")
+
+
+def _succeed(root: Root, kernel_id: str) -> int:
+    """Starts a keeper in a killed one's place; stdin says what it left. Returns as `_serve`."""
+    from .succession import claim, read_heritage
+
+    heritage = read_heritage(sys.stdin)
+
+    def keep(begun: Callable[[], None]) -> None:
+        from .keeper import Keeper
+        from .policy import PATH, Policy
+
+        claim(root.kernel(kernel_id), heritage)
+        keeper = Keeper(root, heritage.settings, Policy(PATH), heritage)  # the settings are within the policy
         begun()
         keeper.run()
 

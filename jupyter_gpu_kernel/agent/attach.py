@@ -114,7 +114,7 @@ class Attach:
         try:
             request = frame.json()
             if request.get("do") == "open":
-                kernel_id, sock = self.office.open(str(request["kernel"]), request.get("create"))
+                kernel_id, sock = self.office.open(str(request["kernel"]), request)
                 self._add(Attachment(int(request["attachment"]), sock))
                 answer: Dict[str, Any] = {"ok": True, "kernel": kernel_id}
             else:

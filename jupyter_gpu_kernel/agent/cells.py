@@ -7,14 +7,10 @@ here.
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Any, Callable, Deque, Dict, List, Set
+from typing import Any, Callable, Dict, List, Set
 
 from ..wire.jupyter import Parts, error_content, error_reply
 from ..wire.messages import Channel, Message
-
-RECENT = 100
-"""How many requests are remembered after their answer, for whoever missed it."""
 
 Say = Callable[[Channel, int, str, Dict[str, Any], bytes], None]
 """say(channel, client, msg_type, content, parent header): a message in the kernel's name."""
@@ -28,16 +24,22 @@ class Cells:
         self._open: Dict[str, Message] = {}
         self._held: Dict[str, Message] = {}
         self._idle: Set[str] = set()
-        self.recent: Deque[Message] = deque(maxlen=RECENT)
 
     def open(self) -> List[Message]:
         """The cells that are not answered yet."""
         return list(self._open.values())
 
+    def open_ids(self) -> List[str]:
+        """Their msg_ids."""
+        return list(self._open)
+
     def sent(self, message: Message) -> None:
         """An execute_request went to the kernel."""
         self._open[_id(message)] = message
-        self.recent.append(message._replace(parts=message.parts[:4]))
+
+    def forget(self, message: Message) -> None:
+        """It did not come to the kernel."""
+        self._open.pop(_id(message), None)
 
     def replied(self, parent: str, client: int, parts: Parts) -> List[Message]:
         """The kernel answered the execute_request `parent`."""

@@ -60,6 +60,6 @@ def _redirect(log: Path) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     null = os.open(os.devnull, os.O_RDWR)
-    out = os.open(str(log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+    out = os.open(str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for target, fd in ((0, null), (1, out), (2, out)):
         os.dup2(fd, target)

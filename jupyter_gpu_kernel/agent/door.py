@@ -144,7 +144,6 @@ class Door:
             self._on_message(Message.decode(data))
         if frame.kind is Kind.HELLO:
             self.on_attached()
-        if frame.kind is Kind.HELLO:
             self.flow.opened()
 
     def due(self, visitor: Visitor) -> bytes:
@@ -156,12 +155,22 @@ class Door:
 
     def left(self, visitor: Visitor) -> None:
         """The visitor is gone, or broke the rules."""
+        was_attached = visitor is self._attached
+        self._part(visitor)
+        if was_attached:
+            self.on_left()
+
+    def dismiss(self) -> None:
+        """Whoever has the attachment has it no longer."""
+        if self._attached is not None:
+            self._part(self._attached)
+
+    def _part(self, visitor: Visitor) -> None:
         self._visitors.pop(id(visitor), None)
         visitor.close()
         if visitor is self._attached:
             self._attached = None
             self.connection.closed()
-            self.on_left()
 
     def _attach(self, visitor: Visitor) -> None:
         if self._attached is not None and self._attached is not visitor:

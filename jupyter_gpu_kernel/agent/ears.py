@@ -9,6 +9,7 @@ import socket
 from pathlib import Path
 from typing import Any, Callable, Dict
 
+from .inside.signals import Sender
 from .loop import Loop
 from .story import Story
 
@@ -40,8 +41,15 @@ class Ears:
             self._story.tell("signal", f"the keeper got {signal.Signals(number).name} and stays")
         self._on_child()
 
+    def not_answered(self) -> None:
+        """A SIGTERM is there that the guard cannot take yet."""
+        text = "SIGTERM; the kernel answers when C code that holds Python's lock (the GIL) is done"
+        self.term = self._story.tell("sigterm", text, kind="unknown", action="pending")
+
     def _listen_to_guard(self, loop: Loop, path: Path) -> None:
         """The guard tells of signals, one datagram each."""
+        if path.exists():  # a killed keeper's
+            path.unlink()
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         sock.bind(str(path))
         sock.setblocking(False)
@@ -62,7 +70,7 @@ class Ears:
             if event["event"] != "sigterm":
                 self._story.tell(str(event["event"]), str(event.get("text", "")))
                 return
-            sender = "{user} (pid {pid}, {command})".format(**event)
+            sender = Sender(**{name: event[name] for name in Sender._fields})
             text = f"SIGTERM from {sender}: {event['action']}"
         except (ValueError, KeyError, TypeError):
             return  # any process of this user can write here

@@ -2,8 +2,8 @@
 it took.
 
 It outlives links, hubs and laptops, and ends with its kernel. The parts: kernel (process and sockets),
-door (the hub's way in), allotment (user cells wait for GPUs), cells, questions, story. This file
-joins them; it knows no SSH and no laptop.
+door (the hub's way in), conversation (what goes between them), allotment (user cells wait for GPUs), story. This
+file joins them; it knows no SSH and no laptop.
 """
 
 from __future__ import annotations
@@ -14,27 +14,30 @@ import socket
 import sys
 import time
 from functools import partial
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, Optional
 
-from ..wire.jupyter import Parts, is_user_cell, make
-from ..wire.messages import Channel, Lane, Message, MessageError, lane_of, word
-from .absence import Absence
-from .cells import Cells
+from ..wire.jupyter import Parts
+from ..wire.messages import Channel, Lane, Message, MessageError, word
+from .aborts import FEATURE as HEARD
 from .clocks import IdleClock, cuda_is_open, tree_cpu
+from .conversation import Conversation
 from .door import Door
 from .ears import Ears
 from .end.ending import Ending
+from .end.witness import boot_id
 from .environment import kernel_environment
 from .gpus.allotment import Allotment
 from .journal.backlog import Backlog
 from .journal.spill import folders
 from .kernel import Kernel
 from .loop import Loop, Timer
+from .pending import Pending
 from .places import Root
 from .policy import Policy, read_policy
-from .questions import Questions
 from .readiness import Readiness
 from .story import Story
+from .succession import Heritage
+from .successor import Succession
 
 RESTART_WAIT = 60.0
 """Seconds an ended kernel's GPUs are kept for a restart."""
@@ -46,7 +49,14 @@ FAREWELL = 3.0
 class Keeper:
     """`run()` until the kernel is gone for good."""
 
-    def __init__(self, root: Root, settings: Dict[str, Any], policy: Optional[Policy] = None) -> None:
+    def __init__(
+        self,
+        root: Root,
+        settings: Dict[str, Any],
+        policy: Optional[Policy] = None,
+        heritage: Optional[Heritage] = None,
+    ) -> None:
+        """`heritage`: of a keeper that was killed, whose kernel runs."""
         policy = policy or read_policy()
         self.settings = settings = policy.apply(settings)
         self.id = str(settings["id"])
@@ -60,50 +70,59 @@ class Keeper:
         self.kernel = Kernel(self.loop, self.folder, self._from_kernel)
         self.backlog = Backlog(folders(self.folder), settings, partial(self.story.tell, "journal"))
         self.door = Door(self.loop, self.folder / "keeper", self._from_hub, self._asked, self.backlog)
-        self.cells = Cells(self._say)
-        self.questions = Questions(self.kernel.send)
-        line = root.path / "line"
-        self.gpus = Allotment(
-            self.loop,
-            settings,
-            line,
-            self._say,
-            self._to_kernel,
-            self.questions,
-            self.story,
+        self.talk = talk = Conversation(self.kernel.send, self.door.send)
+        talk.gpus = self.gpus = Allotment(
+            self.loop, settings, root.path / "line", talk.say, talk.release, talk.questions, self.story,
             self._tell_state,
-        )
+        )  # fmt: skip
+        talk.on_replied = self._replied
         self.door.on_attached = self._attached
         self.door.on_left = lambda: self.story.tell("drop", "the link is down, or nobody is there")
         self._told: Dict[str, Any] = {}
-        self.absence = Absence(self._say)
         self.clock = IdleClock(settings)
+        talk.on_user = self.clock.used
         self.ending = Ending(self.loop, self.folder, self.story)
-        self.ready = Readiness(self.loop, self.questions, self._is_up)
-        self._early: List[Message] = []  # what came before the kernel could hear
+        self.ready = Readiness(self.loop, talk.questions, self._is_up)
         self._ending = ""  # "", "restart" or "shutdown": what was asked for
+        self._fresh = ""  # the msg_id of the cell after which the kernel is to be a new one
         self._start_again = False  # a restart waits for the old process to be gone
         self._timer: Optional[Timer] = None
+        self._heritage = heritage
+        self.succession = Succession(self.loop, self.kernel, talk, self.door, self.story, self._tell_state)
 
     def run(self) -> None:
         """Starts the kernel and serves it; returns when all is over and cleaned up."""
         self._ears = Ears(self.loop, self.folder / "story", self.story, self._reap)
+        self._pending = Pending(self.loop, self.kernel, self.talk.cells, self._ears.not_answered)
         self.loop.later(self.clock.tick, self._tick)
-        self._start()
         try:
+            self._begin()
             self.loop.run()
         except Exception as error:  # ours; the log has the traceback
-            self.story.tell("end", f"a fault of the keeper ended the kernel: {type(error).__name__}: {error}")
+            event = "fault" if self.kernel.pid else "end"
+            self.story.tell(event, f"a fault of the keeper ended it: {type(error).__name__}: {error}")
+            if not self.kernel.pid:  # else the kernel has another keeper start
+                self._clean_up()
             raise
-        finally:
-            self._clean_up()
+        self._clean_up()
 
     # -------------------------------------------------------------------------------------- the kernel's life
+
+    def _begin(self) -> None:
+        if self._heritage is None:
+            return self._start()
+        self.ready.reset()
+        self.talk.starts()
+        self.gpus.inherit(self._heritage.gpus)  # before others see that nobody has them
+        place = self.ending.witness.began(self._heritage.kernel)
+        self.succession.take_over(self._heritage, self._reap, place)
+        self.gpus.begin()
+        self.ready.begin()
 
     def _start(self) -> None:
         self.ready.reset()
         self._ending = ""
-        self.questions.forget()
+        self.talk.starts()
         env = kernel_environment(self.settings, self.folder, self.gpus.environment())
         python = str(self.settings.get("python") or sys.executable)
         try:
@@ -113,14 +132,14 @@ class Keeper:
             return self._leave()
         pid = self.kernel.pid
         self.story.tell("start", f"kernel process {pid} started", pid=pid, **self.ending.witness.began(pid))
+        self.succession.bequeath(self.settings)
         self._tell_state("starting")
         self.gpus.begin()
 
     def _is_up(self) -> None:
-        self._tell_state("idle")
-        early, self._early = self._early, []
-        for message in early:
-            self._from_hub(message)
+        if not self.succession.is_up():
+            self._tell_state("idle")
+        self.talk.begin(self.ready.kernel_info)
 
     def _reap(self) -> None:
         returncode = self.kernel.reap()
@@ -155,14 +174,14 @@ class Keeper:
         self._start_again = False
         self._ears.hear_guard()
         text = self.ending.explain(returncode, asked, self._ears.term, self.gpus.uuids)
-        self._send_all(self.cells.end())
-        self.cells.fail_all(text)
-        self.gpus.give_up("DeadKernelError", text)
+        self.talk.end(text, for_good=not again)
+        self.succession.ended()
         if self._timer is not None:
             self._timer.cancel()
         if again:
             return self._start()
-        self._fail_early()
+        if asked != "restart":
+            self.gpus.give_back()  # others may have them at once
         self._tell_state("ended", returncode=returncode, asked=asked, stderr=stderr)
         if asked == "shutdown":
             return self._leave()
@@ -206,57 +225,39 @@ class Keeper:
     def _from_hub(self, message: Message) -> None:
         if message.channel is Channel.KEEPER:
             return self._command(message.content())
-        try:
-            msg_type = str(message.header().get("msg_type"))
-        except MessageError:
-            return  # a front end signed what is no message; the kernel would drop it too
-        if msg_type == "interrupt_request" and (self.gpus.held or not self.ready.up):
-            return self._interrupt_here(message)
-        if msg_type == "shutdown_request":
-            self._shut_down(bool(message.content().get("restart")))
-        if self.state == "ended":
-            return self.cells.refuse(message, f"the kernel has ended: {self.ending.death}")
-        if not self.ready.up:
-            return self._early.append(message)
-        if msg_type == "execute_request":
-            if is_user_cell(message.content()):
-                self.clock.used()
-                self.absence.greet(message)
-            if not self.gpus.passes(message):
+        if b'"shutdown_request"' in message.parts[0]:
+            try:
+                self._shut_down(bool(message.content().get("restart")))
+            except MessageError:
                 return
-        self._to_kernel(message)
-
-    def _to_kernel(self, message: Message) -> None:
-        if message.channel is Channel.SHELL and message.header().get("msg_type") == "execute_request":
-            self.cells.sent(message)
-        self.kernel.send(message.channel, message.client, message.parts)
+        if not self.succession.waits(message):
+            self.talk.heard(message)
+        self._pending.begin()
 
     def _command(self, command: Dict[str, Any]) -> None:
         do = command.get("do")
         if do == "interrupt":
             if not self.gpus.give_up("KeyboardInterrupt", "gave up waiting for a GPU") and self.ready.up:
-                self.questions.ask(Channel.CONTROL, "interrupt_request", {})
+                self.talk.questions.ask(Channel.CONTROL, "interrupt_request", {})
+        elif do == "heard":
+            self.talk.aborts.heard(str(command["reply"]))
         elif do == "restart":
-            self._restart()
+            self._restart("restarted by the user")
+        elif do == "revive":
+            if self.state == "ended":
+                self._restart("started anew by its user")
         elif do in ("kill", "signal"):
             self.ending.witness.sent = number = int(command.get("number", signal.SIGKILL))
             self.kernel.signal_group(number)
         elif do == "stop":
             self._stop(str(command.get("why", "asked to")))
+        elif do == "tell":
+            self.story.tell(str(command["event"]), str(command["text"]))
         elif do == "notebook":
             self.settings["notebook"] = str(command["notebook"])
-
-    def _interrupt_here(self, message: Message) -> None:
-        """A cell waits at the gate, or the kernel is still starting: nothing in it could be interrupted."""
-        header = message.parts[0]
-        self._say(Channel.IOPUB, 0, "status", {"execution_state": "busy"}, header)
-        self.gpus.give_up("KeyboardInterrupt", "gave up waiting for a GPU")
-        for early in list(self._early):
-            if early.header().get("msg_type") == "execute_request":
-                self._early.remove(early)
-                self.cells.fail(early, "interrupted before the kernel was up", "KeyboardInterrupt")
-        self._say(Channel.CONTROL, message.client, "interrupt_reply", {"status": "ok"}, header)
-        self._say(Channel.IOPUB, 0, "status", {"execution_state": "idle"}, header)
+            self.succession.bequeath(self.settings)
+        elif do == "unanswered":
+            self.succession.unanswered(command["cells"])
 
     def _shut_down(self, restart: bool) -> None:
         """A front end asked the kernel to end. The request itself goes on to the kernel, if that hears."""
@@ -283,78 +284,38 @@ class Keeper:
         self.story.tell("stop", f"stopped: {why}")
         self.ending.witness.why = why
         if self.state != "ended" and self.ready.up:
-            self.questions.ask(Channel.CONTROL, "shutdown_request", {"restart": False})
+            self.talk.questions.ask(Channel.CONTROL, "shutdown_request", {"restart": False})
         self._shut_down(restart=False)
 
-    def _restart(self) -> None:
+    def _restart(self, why: str) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self.story.tell("restart", "restarted by the user")
+        self.story.tell("restart", why)
         if self.kernel.pid:
             self._ending, self._start_again = "restart", True
-            self._fail_early()
-            self.ready.reset()  # what comes now is for the new one
+            self.talk.restarts()
+            self.ready.reset()
             self.kernel.signal_group(signal.SIGKILL)
         else:
             self._start()
 
-    def _fail_early(self) -> None:
-        """What waited for this kernel to come up will not be heard by it."""
-        early, self._early = self._early, []
-        for message in early:
-            self.cells.refuse(message, f"the kernel has ended: {self.ending.death}")
-
-    def _returned(self, request: Dict[str, Any]) -> None:
-        """Another front end comes to this kernel, which the one before left: what that one did not hear is kept."""
-        self.story.tell("return", f"back in {request.get('notebook') or 'another front end'}")
-        self.settings["notebook"] = request.get("notebook", "")
-        self.clock.used()
-        waiting = [*self.cells.open(), *self.gpus.held]
-        self.absence.begin(self.door.withdraw(), waiting, self.cells.recent, self.status())
-
     # -------------------------------------------------------------------------------------- from the kernel
 
     def _from_kernel(self, channel: Channel, client: int, parts: Parts) -> None:
-        message = Message(channel, client, parts)
-        try:
-            msg_type = str(message.header().get("msg_type"))
-            parent = str(message.parent().get("msg_id", ""))
-        except MessageError:
-            return
         if channel is Channel.IOPUB:
             self.ready.heard_iopub()
-        if self.questions.mine(message, msg_type, parent) or msg_type == "iopub_welcome":
-            return
-        if msg_type == "execute_reply":
-            return self._send_all(self.cells.replied(parent, client, parts))
-        self._send(lane_of(message, msg_type), message, parent)
-        if channel is Channel.IOPUB and msg_type == "status":
-            self._status(str(message.content().get("execution_state")), parent)
+        self.talk.said(channel, client, parts)
+        if self.ready.up and not self.gpus.held:  # the hub hears it itself
+            state = "busy" if self.talk.busy else "idle"
+            if state != self.state:
+                self.state, self.since = state, time.time()
 
-    def _status(self, state: str, parent: str) -> None:
-        if state == "idle":
-            self._send_all(self.cells.went_idle(parent))
-        if self.ready.up and not self.gpus.held:
-            self.state, self.since = (
-                ("busy" if state == "busy" else "idle"),
-                time.time(),
-            )  # the hub hears it itself
-
-    def _send_all(self, messages: List[Message]) -> None:
-        for message in messages:
-            self._send(Lane.ORDERED, message, str(message.parent().get("msg_id", "")))
-
-    def _send(self, lane: Lane, message: Message, parent: str) -> None:
-        if not self.absence.keeps(message, parent):
-            self.door.send(lane, message)
+    def _replied(self, msg_id: str) -> None:
+        if msg_id == self._fresh:
+            self._fresh = ""
+            self.loop.later(0, lambda: self._restart("%gpu fresh: a new kernel"))
 
     # -------------------------------------------------------------------------------------- saying
-
-    def _say(
-        self, channel: Channel, client: int, msg_type: str, content: Dict[str, Any], parent: bytes
-    ) -> None:
-        message = Message(channel, client, make(msg_type, content, parent, self.questions.session))
-        self._send(lane_of(message, msg_type), message, str(message.parent().get("msg_id", "")))
 
     def _tell_state(self, state: str, **more: Any) -> None:
         self.state, self.since, self._told = state, time.time(), more
@@ -362,6 +323,12 @@ class Keeper:
 
     def _attached(self) -> None:
         self.story.tell("attach", "a front end is there")
+        if HEARD not in self.door.connection.features:
+            self.talk.aborts.forget()
+        self.succession.attached()
+        mark = self.talk.aborts.mark()
+        if mark is not None:
+            self.door.send(Lane.ORDERED, mark)
         self._tell(Lane.ORDERED if self.state == "ended" else Lane.PROMPT)  # an end comes after what was said
 
     def _tell(self, lane: Lane = Lane.ORDERED) -> None:
@@ -382,18 +349,51 @@ class Keeper:
             "notebook": self.settings.get("notebook", ""),
             "attached": self.door.attached,
             "since": self.since,
+            "boot": boot_id(),
         }
 
+    # -------------------------------------------------------------------------------------- requests
+
     def _asked(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        do = request.get("do")
-        if do == "status":
-            return self.status()
-        if do == "stop":
-            self._stop(str(request.get("why", "asked to")))
-            return {"ok": True}
-        if do == "return":
-            self._returned(request)
-            return {"ok": True}
-        if do == "missed":
-            return {"cells": self.absence.show(str(request.get("parent") or "").encode())}
-        return {"error": {"code": "unknown", "text": f"a keeper knows no {do!r}"}}
+        """A question at the door: from the agent's office, or from the kernel itself."""
+        answers: Dict[Any, Callable[[Dict[str, Any]], Optional[Dict[str, Any]]]] = {
+            "status": lambda _: self.status(),
+            "stop": lambda request: self._stop(str(request.get("why", "asked to"))),
+            "return": self._returned,
+            "owner": lambda _: {key: self.settings.get(key, "") for key in ("owner", "by")},
+            "missed": self._missed,
+            "fresh": self._renewed,
+            "journal": self._journal,
+        }
+        answer = answers.get(request.get("do"))
+        if answer is None:
+            return {"error": {"code": "unknown", "text": f"a keeper knows no {request.get('do')!r}"}}
+        return answer(request) or {"ok": True}
+
+    def _returned(self, request: Dict[str, Any]) -> None:
+        """Another front end comes to this kernel: what the one before did not hear is kept, and if that is still
+        there, it is there no longer."""
+        by = request.get("by") or "another front end"
+        if self.door.attached:
+            self.story.tell("takeover", f"taken over by {by}")
+            self.door.dismiss()
+        else:
+            self.story.tell("return", f"back in {request.get('notebook') or by}")
+        self.settings.update((key, request[key]) for key in ("notebook", "owner", "by") if key in request)
+        self.succession.bequeath(self.settings)
+        self.clock.used()
+        self.talk.returned(self.door.withdraw(), self.status())
+
+    def _missed(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        return {"cells": self.talk.absence.show(str(request.get("parent") or "").encode())}
+
+    def _renewed(self, request: Dict[str, Any]) -> None:
+        """The kernel wants to be a new one, once the cell that says so has its answer."""
+        self._fresh = str(request["cell"])
+
+    def _journal(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """A page of the cells' summaries; with a msg_id of that cell's outputs. See History."""
+        history, first = self.talk.history, int(request.get("first", 0))
+        if request.get("msg_id"):
+            return {"cell": history.page(str(request["msg_id"]), first)}
+        return history.summaries(first, str(request.get("cell_id", "")))

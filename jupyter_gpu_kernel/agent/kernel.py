@@ -15,11 +15,13 @@ import signal
 import subprocess
 import uuid
 from pathlib import Path
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 import zmq
 
 from ..wire.messages import Channel
+from .adopted import Adopted
+from .lifeline import Lifeline
 from .loop import Loop
 from .places import agent_command
 
@@ -44,8 +46,8 @@ class Kernel:
         self._loop = loop
         self._on_message = on_message
         self._key = uuid.uuid4().hex.encode()
-        self._process: Optional[subprocess.Popen[bytes]] = None
-        self._lifeline = -1  # the kernel has the other end, and so learns of our death
+        self._process: Union[subprocess.Popen[bytes], Adopted, None] = None
+        self.lifeline = Lifeline()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         self._sockets: Dict[Channel, zmq.Socket[bytes]] = {}
 
@@ -62,7 +64,7 @@ class Kernel:
         it cannot be."""
         self._write_connection_file()
         read_fd, write_fd = os.pipe()
-        keeper_fd, self._lifeline = os.pipe()
+        keeper_fd = self.lifeline.open()
         env = dict(
             env, JUPYTER_GPU_KERNEL_READY_FD=str(write_fd), JUPYTER_GPU_KERNEL_KEEPER_FD=str(keeper_fd)
         )
@@ -77,7 +79,7 @@ class Kernel:
             )  # fmt: skip
         except BaseException:
             os.close(read_fd)
-            os.close(self._lifeline)
+            self.lifeline.close()
             raise
         finally:
             os.close(write_fd)
@@ -85,6 +87,15 @@ class Kernel:
             os.close(log)
         self.pid = self._process.pid
         self._loop.watch(read_fd, lambda _: self._ready(read_fd, on_ready))
+
+    def adopt(self, pid: int, lifeline: int, on_end: Callable[[], None]) -> None:
+        """Takes over a running kernel, whose keeper was killed; `on_end()` once it is gone: then `reap`. OSError,
+        ValueError: its folder is not whole."""
+        info: Dict[str, Any] = json.loads((self.folder / "connection.json").read_text())
+        self._key = str(info["key"]).encode()
+        self._process, self.pid = Adopted(self._loop, pid, on_end), pid
+        self.lifeline.take(lifeline)
+        self._connect()
 
     def _ready(self, read_fd: int, on_ready: Callable[[], None]) -> None:
         self._loop.forget(read_fd)
@@ -129,8 +140,7 @@ class Kernel:
             self._unlink(_PORTS[channel])
         self._unlink(_HEARTBEAT_PORT)
         self._sockets.clear()
-        if self._process is not None:
-            os.close(self._lifeline)
+        self.lifeline.close()
         self._process = None
         self.pid = 0
 
@@ -142,7 +152,8 @@ class Kernel:
         self._sockets[channel].send_multipart(frames, copy=len(parts) == 4)
 
     def _connect(self) -> None:
-        identity = uuid.uuid4().hex.encode()  # one for all: stdin must have the shell's
+        # One for all sockets: stdin must have the shell's. A successor must have ours, to hear what we asked for.
+        identity = hashlib.sha256(b"identity" + self._key).hexdigest().encode()
         for channel, port in _PORTS.items():
             socket = self._context.socket(zmq.SUB if channel is Channel.IOPUB else zmq.DEALER)
             socket.linger = 0

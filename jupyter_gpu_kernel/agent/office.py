@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .asking import ask_keeper
 from .end import stale
-from .end.processes import TAG
+from .end.processes import TAG, runs
 from .gpus.claim import survey
 from .gpus.judge import allowed_gpus
 from .gpus.smi_csv import SmiError
@@ -27,6 +27,8 @@ from .policy import PATH, PolicyError, read_policy
 from .story import read_story
 
 KEEPER_START = 60.0
+SUCCESSION = 20.0
+"""Seconds for another keeper to take a killed one's place."""
 
 
 class Refused(Exception):
@@ -48,6 +50,7 @@ class Office:
             "story": self._story,
             "stop": self._stop,
             "gpus": self._gpus,
+            "journal": self._journal,
             "left": lambda request: {"kernel": self._left(request)},
             "leftovers": lambda _: {"leftovers": stale.leftovers(self.root)},
             "end_leftovers": lambda request: {"ended": stale.end_leftovers(self.root, request["leftovers"])},
@@ -60,25 +63,44 @@ class Office:
             raise Refused("unknown", f"this agent knows no {request.get('do')!r}")
         return doing(request)
 
-    def open(self, kernel_id: str, create: Optional[Dict[str, Any]]) -> Tuple[str, socket.socket]:
-        """The kernel's id and a socket to its keeper. With the settings `create` one is found or started.
+    def open(self, kernel_id: str, request: Dict[str, Any]) -> Tuple[str, socket.socket]:
+        """The kernel's id and a socket to its keeper. Refused, also where somebody else has it by now.
 
-        Found is one that the same notebook left, with the same kernelspec: then the id is that one's.
+        request: {"owner": whose hub asks, "by": its name} and, unless it only comes back, either "create": settings,
+        to find or start a keeper (found is one that the same notebook left, with the same kernelspec: then the id is
+        that one's), or "attach": {…}, to have a kernel whoever has it now. Perhaps "boot": the boot id when it was
+        last seen, for a node that forgets at a reboot what was on it.
         """
-        sock = self._connect(kernel_id)
+        owner = _owner(request)
+        create, attach = request.get("create"), request.get("attach")
+        sock = self._connect(kernel_id) or self._successor(kernel_id)
         if sock is None:
             stale.clean(self.root, kernel_id)
+        elif attach is not None:
+            self._ask(kernel_id, dict(attach, do="return", **owner))
+        else:
+            self._refuse_others(kernel_id, sock, owner)
         if sock is None and create is not None:
+            create = dict(create, **owner)
             left = self._left(create)
             if left:
                 kernel_id, sock = left, self._connect(left)
             else:
                 sock = self._create(dict(create, id=kernel_id))
         if sock is None:
-            raise Refused("gone", self._last_words(kernel_id))
+            raise Refused("gone", self._last_words(kernel_id, str(request.get("boot", ""))))
         return kernel_id, sock
 
     # -------------------------------------------------------------------------------------- keepers
+
+    def _refuse_others(self, kernel_id: str, sock: socket.socket, owner: Dict[str, Any]) -> None:
+        """A hub that comes back must not take the kernel from the one that took it meanwhile."""
+        has = self._ask(kernel_id, {"do": "owner"}) or {}
+        if owner.get("owner") and has.get("owner") and owner["owner"] != has["owner"]:
+            sock.close()
+            raise Refused(
+                "taken", f"kernel {kernel_id} was taken over by {has.get('by') or 'another computer'}"
+            )
 
     def _left(self, create: Dict[str, Any]) -> str:
         """The id of a kernel that this notebook left, with the same kernelspec; told that somebody returns."""
@@ -89,7 +111,7 @@ class Office:
             state = self._ask(kernel_id, {"do": "status"}) or {}
             same = state.get("notebook") == notebook and state.get("name") == name
             left = same and not state.get("attached") and state.get("state") != "ended"
-            if left and self._ask(kernel_id, {"do": "return", "notebook": notebook}):
+            if left and self._ask(kernel_id, dict(_owner(create), do="return", notebook=notebook)):
                 return kernel_id
         return ""
 
@@ -101,6 +123,20 @@ class Office:
             sock.close()
             return None
         return sock
+
+    def _successor(self, kernel_id: str) -> Optional[socket.socket]:
+        """A socket to the keeper that takes a killed one's place, if one does; as long as the kernel lives."""
+        folder, deadline = self.root.kernel(kernel_id), time.monotonic() + SUCCESSION
+        while runs(kernel_id, str(folder / "connection.json")) and time.monotonic() < deadline:
+            sock = self._connect(kernel_id)
+            if sock is not None or self._given_up(kernel_id):
+                return sock
+            time.sleep(0.05)
+        return None
+
+    def _given_up(self, kernel_id: str) -> bool:
+        """Whether the kernel knows that no keeper will come."""
+        return any(entry.get("event") == "orphan" for entry in read_story(self.root.story(kernel_id))[-2:])
 
     def _create(self, settings: Dict[str, Any]) -> Optional[socket.socket]:
         """Starts the keeper, unless it is being started already: by an attach whose link broke meanwhile.
@@ -170,13 +206,17 @@ class Office:
         """What the keeper answers; None if there is none."""
         return ask_keeper(str(self.root.kernel(kernel_id) / "keeper"), request)
 
-    def _last_words(self, kernel_id: str) -> str:
+    def _last_words(self, kernel_id: str, boot: str = "") -> str:
+        """What became of a kernel without a keeper. `boot`: the boot id of its time, as far as who asks knows it."""
         story = read_story(self.root.story(kernel_id))
-        if not story:
+        last = story[-1] if story else stale.end_without_story(boot)
+        if not last:
             return f"there is no kernel {kernel_id} on this node"
         if self.root.kernel(kernel_id).is_dir():  # not stale: something of the kernel still runs
             return f"the keeper of kernel {kernel_id} was killed; the kernel ends after its running cell"
-        last = story[-1]
+        if last.get("cause"):
+            evidence = f" ({last['evidence']})" if last.get("evidence") else ""
+            return f"kernel {kernel_id} has ended: {last['cause']}{evidence}"
         when = time.strftime("%H:%M:%S", time.localtime(last.get("time", 0)))
         return f"kernel {kernel_id} is gone; last heard at {when}: {last.get('text', '')}"
 
@@ -188,21 +228,37 @@ class Office:
         return {"kernels": [state for state in states if state is not None]}
 
     def _story(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        stale.clean(self.root, str(request["kernel"]))
         path = self.root.story(str(request["kernel"]))
         if not path.exists():
-            raise Refused("gone", f"no story of a kernel {request['kernel']} on this node")
+            booted = stale.booted() or "who knows when"
+            raise Refused("gone", f"no story of a kernel {request['kernel']} on this node, booted {booted}")
         return {"story": read_story(path)}
 
     def _stop(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """Stops, and waits until its folder is gone: then no process, socket or lease of it is left."""
         kernel_id = str(request["kernel"])
-        answer = self._ask(kernel_id, {"do": "stop", "why": request.get("why", "asked to")})
+        stop = {"do": "stop", "why": request.get("why", "asked to")}
+        answer = self._ask(kernel_id, stop)
+        if answer is None:
+            sock = self._successor(kernel_id)
+            if sock is not None:
+                sock.close()
+                answer = self._ask(kernel_id, stop)
         if answer is None:
             raise Refused("gone", self._last_words(kernel_id))
         deadline = time.monotonic() + 20
         while self.root.kernel(kernel_id).exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         return {"ok": not self.root.kernel(kernel_id).exists()}
+
+    def _journal(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """What the kernel's last cells showed; see the keeper's own."""
+        kernel_id = str(request["kernel"])
+        answer = self._ask(kernel_id, dict(request, do="journal"))
+        if answer is None:
+            raise Refused("gone", self._last_words(kernel_id))
+        return answer
 
     def _gpus(self, _: Dict[str, Any]) -> Dict[str, Any]:
         """{"gpus": [as the `gpus` verb shows them]}, or Refused. Blocks for some samples."""
@@ -213,6 +269,10 @@ class Office:
         rows = [dict(verdict.to_json(), node=socket.gethostname()) for verdict in verdicts]
         left = stale.leftovers(self.root)
         return {"gpus": [dict(row, leftovers=stale.on_gpu(row, left)) for row in rows]}
+
+
+def _owner(request: Dict[str, Any]) -> Dict[str, Any]:
+    return {key: request[key] for key in ["owner", "by"] if key in request}
 
 
 def _locked(fd: int) -> bool:

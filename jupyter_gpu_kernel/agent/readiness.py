@@ -16,6 +16,8 @@ class Readiness:
 
     def __init__(self, loop: Loop, questions: Questions, on_up: Callable[[], None]) -> None:
         self.up = False
+        self.kernel_info: Dict[str, Any] = {}
+        """What the kernel says of itself."""
         self._loop = loop
         self._questions = questions
         self._on_up = on_up
@@ -42,7 +44,8 @@ class Readiness:
             self._questions.ask(Channel.CONTROL, "kernel_info_request", {}, self._answered)
             self._loop.later(NUDGE, lambda: self._nudge(process))
 
-    def _answered(self, _: Dict[str, Any]) -> None:
+    def _answered(self, info: Dict[str, Any]) -> None:
+        self.kernel_info = info
         self._heard_reply = True
         self._check()
 

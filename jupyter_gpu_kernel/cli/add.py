@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from .. import kernelspecs
-from ..errors import SettingsError
+from ..errors import AuthError, SettingsError
 from ..settings import Settings, read_env_file
 from . import show
 from .verb import Verb, print_json, with_json
@@ -120,7 +120,7 @@ class Add(Verb):
                 remedy="Only a probe could find it: leave --no-probe out.",
             )
         if not words.no_probe:
-            probe = self.ask_hub("probe", lines=not words.json, settings=settings)
+            probe = self._probe(settings)
             settings["route"] = probe["route"]
             settings["python"] = probe["python"]["path"]
         spec = kernelspecs.write(name, settings, prefix=words.prefix, replace=words.replace)
@@ -135,6 +135,13 @@ class Add(Verb):
         else:
             print("\n".join([*(_what_was_found(probe, settings) if probe else []), *_what_is_next(spec)]))
         return 0
+
+    def _probe(self, settings: dict[str, Any]) -> Any:
+        try:
+            return self.ask_hub("probe", lines=not self.words.json, settings=settings)
+        except AuthError as error:  # there is no kernelspec yet to sign in with
+            error.remedy = error.remedy.replace("jupyter gpu-kernel login NAME", "run this in a terminal")
+            raise
 
     def _settings(self) -> dict[str, Any]:
         """The words as settings, checked, before anything connects."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
+from pathlib import Path
 from typing import Any
 
 from .. import kernelspecs
@@ -91,9 +93,8 @@ class Login(Verb):
         with_json(parser)
 
     def run(self) -> int:
-        answer = self.ask_hub(
-            "login", lines=not self.words.json, settings=kernelspecs.find(self.words.spec).settings
-        )
+        spec = kernelspecs.find(self.words.spec)
+        answer = self.ask_hub("login", lines=not self.words.json, settings=spec.settings, name=spec.name)
         if self.words.json:
             print_json(answer)
         else:
@@ -124,6 +125,30 @@ class Ps(Verb):
     def run(self) -> int:
         specs = self.specs()
         return self.show_list(self.ask_hub("ps", specs=specs) if specs else [], show.kernels)
+
+
+class Attach(Verb):
+    verb = "attach"
+    summary = "Put a new local front end on a running kernel; it stays here until Ctrl-C."
+
+    def declare(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("kernel", metavar="ID", help="as “ps” shows it")
+        with_json(parser)
+
+    def run(self) -> int:
+        from ..launcher import attach
+
+        sys.stderr.write(f"Looking for kernel {show.plain(self.words.kernel)} …\n")
+        return attach(self.words.kernel, self.specs(), self._say)
+
+    def _say(self, path: Path, node: str) -> None:
+        if self.words.json:
+            print_json({"id": self.words.kernel, "node": node, "connection_file": str(path)})
+        else:
+            print(f"Kernel {self.words.kernel} on {show.plain(node)}: {path}")
+            print(f"  jupyter console --existing {shlex.quote(str(path))}")
+            print("Ctrl-C leaves the kernel, which stays as it is.")
+        sys.stdout.flush()
 
 
 class Stop(Verb):
@@ -233,4 +258,4 @@ class Demo(Verb):
         return run_demo(lab=self.words.lab)
 
 
-ALL: tuple[type[Verb], ...] = (List, Remove, Check, Login, Gpus, Ps, Stop, Logs, Launch, Demo)
+ALL: tuple[type[Verb], ...] = (List, Remove, Check, Login, Gpus, Ps, Attach, Stop, Logs, Launch, Demo)

@@ -201,9 +201,15 @@ class _Login:
                 hop=self.hop.label,
                 remedy="Try again in a while.",
             ) from error
+        if not self.transport.is_active() and not self.transport.farewell:
+            raise ConnectError(
+                "the connection was lost while we signed in",
+                hop=self.hop.label,
+                remedy="Try again in a while.",
+            ) from error
         if not self.transport.is_active():
             raise AuthError(
-                "ended the connection while we signed in" + self._tried(),
+                f"ended the connection while we signed in: {self.transport.farewell}" + self._tried(),
                 hop=self.hop.label,
                 remedy="It may have been offered too many keys: name one with -i, or set IdentitiesOnly yes.",
             ) from error

@@ -1,4 +1,4 @@
-"""How much of each kernel's messages was passed on to its front end, and who its clients are: in files, so that a
+"""How much of each kernel's messages was passed on to its front ends, and who their clients are: in files, so that a
 killed hub's successor goes on exactly there.
 
 The counts are mapped: a write is a write to memory, and survives the process, though not the machine.
@@ -16,34 +16,60 @@ from ..wire.messages import Lane
 _LAYOUT = struct.Struct(f"<{len(Lane)}Q")
 
 
+class Clients:
+    """The identities of one front end's clients, as long as the kernel has that front end. Numbers begin with 1."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.known = self._read()
+
+    def add(self, identity: bytes) -> None:
+        """One more; its number is its place in the list."""
+        self.known.append(identity)
+        self._write([identity])
+
+    def move(self, path: Path) -> None:
+        """The same, for another kernel."""
+        self._path = path
+        self._write(self.known)
+
+    def _write(self, identities: list[bytes]) -> None:
+        with contextlib.suppress(OSError), open(self._path, "a") as file:  # a full disk
+            file.writelines(identity.hex() + "\n" for identity in identities)
+
+    def _read(self) -> list[bytes]:
+        try:
+            return [bytes.fromhex(line) for line in self._path.read_text().splitlines()]
+        except (OSError, ValueError):
+            return []
+
+
 class Delivered:
     """`counts` as they were found, `save` at every message, `forget` when the kernel is let go."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._file = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115 (closed by `close`)
-        self._file.truncate(_LAYOUT.size)
-        self._map = mmap.mmap(self._file.fileno(), _LAYOUT.size)
+        self._clients: dict[int, Clients] = {}
+        self._open(path)
         counts = list(_LAYOUT.unpack_from(self._map))
         self.counts = counts if any(counts) else None
-        self._clients = path.with_name(path.name + ".clients")
-        self.clients = self._read_clients()
 
     def save(self, counts: list[int]) -> None:
         """Per lane, how many messages were passed on."""
         _LAYOUT.pack_into(self._map, 0, *counts)
 
-    def add_client(self, identity: bytes) -> None:
-        """One more; its number is its place in the list."""
-        with contextlib.suppress(OSError), open(self._clients, "a") as file:  # a full disk
-            file.write(identity.hex() + "\n")
+    def clients(self, index: int) -> Clients:
+        """Those of the front end with this number."""
+        return self._clients.setdefault(index, Clients(self._clients_path(index)))
 
-    def _read_clients(self) -> list[bytes]:
-        try:
-            return [bytes.fromhex(line) for line in self._clients.read_text().splitlines()]
-        except (OSError, ValueError):
-            return []
+    def follow(self, kernel_id: str) -> None:
+        """The front ends have another kernel now, of which nothing was passed on yet; their clients stay."""
+        self.forget()
+        self._open(self._path.with_name(kernel_id))
+        self.save([0 for _ in Lane])
+        for index, clients in self._clients.items():
+            self._clients_path(index).unlink(missing_ok=True)
+            clients.move(self._clients_path(index))
 
     def close(self) -> None:
         """The file stays, for whoever comes after us."""
@@ -53,5 +79,14 @@ class Delivered:
     def forget(self) -> None:
         """Nobody will come after us."""
         self.close()
-        for path in (self._path, self._clients):
+        for path in (self._path, *self._path.parent.glob(f"{self._path.name}.*.clients")):
             path.unlink(missing_ok=True)
+
+    def _open(self, path: Path) -> None:
+        self._path = path
+        self._file = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115 (closed by `close`)
+        self._file.truncate(_LAYOUT.size)
+        self._map = mmap.mmap(self._file.fileno(), _LAYOUT.size)
+
+    def _clients_path(self, index: int) -> Path:
+        return self._path.with_name(f"{self._path.name}.{index}.clients")

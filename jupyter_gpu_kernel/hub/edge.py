@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import zmq
@@ -16,6 +16,7 @@ from zmq.eventloop.zmqstream import ZMQStream
 
 from ..errors import HubError, SettingsError
 from ..wire.messages import Channel, Message
+from .delivered import Clients
 
 DELIMITER = b"<IDS|MSG>"
 _TYPES = {
@@ -36,18 +37,17 @@ class Edge:
         connection: dict[str, Any],
         on_message: Callable[[Message], None],
         on_subscribe: Callable[[], None],
-        clients: Sequence[bytes] = (),
-        on_client: Callable[[bytes], None] = lambda identity: None,
+        clients: Clients | None = None,
     ) -> None:
-        """`clients`: identities a killed hub knew, by number; `on_client` hears of each new one."""
+        """`clients`: those a killed hub knew; new ones are added there."""
         self.connection = dict(connection)
         self._on_message = on_message
         self._on_subscribe = on_subscribe
         self._key = str(connection.get("key", "")).encode()
         self._digest = _digest(str(connection.get("signature_scheme", "hmac-sha256")))
-        self._on_client = on_client
-        self._identities = list(clients)
-        self._numbers = {identity: number for number, identity in enumerate(clients, 1)}
+        self._clients = clients
+        self._identities = list(clients.known) if clients is not None else []
+        self._numbers = {identity: number for number, identity in enumerate(self._identities, 1)}
         self._streams: dict[str, ZMQStream] = {}
         try:
             for name in _TYPES:
@@ -137,7 +137,8 @@ class Edge:
         if number is None:
             number = self._numbers[identity] = len(self._numbers) + 1
             self._identities.append(identity)
-            self._on_client(identity)
+            if self._clients is not None:
+                self._clients.add(identity)
         return number
 
     def _echo(self, frames: list[bytes]) -> None:

@@ -16,7 +16,7 @@ from ..errors import AgentError, GpuKernelError, HubError
 from ..wire import PROTOCOL
 from .check import check
 from .faces import Call
-from .nodes import Nodes
+from .nodes import Nodes, named
 from .places import trust_file
 from .probe import find_pythons
 from .serving import Serving
@@ -49,9 +49,7 @@ class Hub:
         try:
             return await method(call)
         except GpuKernelError as error:
-            if name := str(call.arguments.get("name") or ""):
-                error.remedy = error.remedy.replace(" NAME", " " + name)
-            raise
+            raise named(error, str(call.arguments.get("name") or "")) from None
 
     async def close(self) -> None:
         """Hangs up everywhere; keepers live on."""
@@ -70,6 +68,10 @@ class Hub:
         await node.connected(call)
         node.keep(LOGIN_KEEPS)
         return {"node": node.name}
+
+    async def op_nodes(self, call: Call) -> list[dict[str, Any]]:
+        """The nodes that there are connections to, without asking any: [{node, state, problem}]."""
+        return self._nodes.describe()
 
     async def op_hang_up(self, call: Call) -> dict[str, Any]:
         """Ends every connection that no kernel uses."""
@@ -102,7 +104,9 @@ class Hub:
     async def op_check(self, call: Call) -> list[dict[str, Any]]:
         """Every step of the way, timed, with a remedy where it fails."""
         node = self._nodes.of(call.arguments["settings"])
-        return await check(node, call.arguments["settings"], call)
+        rows = await check(node, call.arguments["settings"], call)
+        name = str(call.arguments.get("name") or "NAME")
+        return [dict(row, remedy=row["remedy"].replace(" NAME", f" {name}")) for row in rows]
 
     async def op_gpus(self, call: Call) -> list[dict[str, Any]]:
         """Every GPU of every node."""
@@ -113,21 +117,23 @@ class Hub:
         return rows
 
     async def op_ps(self, call: Call) -> list[dict[str, Any]]:
-        """Our kernels on all nodes."""
+        """Our kernels on all nodes; of one that cannot be asked, those that front ends have here: away."""
         rows: list[dict[str, Any]] = []
-        for _, answer in await self._nodes.each(call, "list"):
-            rows += (
-                [self._seen_here(state) for state in answer["kernels"]] if "kernels" in answer else [answer]
-            )
-        return rows
+        for node, answer in await self._nodes.each(call, "list"):
+            if "kernels" in answer:
+                rows += [self._seen_here(state) for state in answer["kernels"]]
+            else:
+                rows += [one for one in await self._away(call) if one["hop"] == node.name] + [answer]
+        return list({row.get("id") or row["node"]: row for row in rows}.values())  # two ways to one node
 
     async def op_logs(self, call: Call) -> list[dict[str, Any]]:
         """A kernel's story, from whichever node has it."""
         kernel_id = str(call.arguments["kernel"])
-        for _, answer in await self._nodes.each(call, "story", kernel=kernel_id):
+        answers = await self._nodes.each(call, "story", kernel=kernel_id)
+        for _, answer in answers:
             if "story" in answer:
                 return list(answer["story"])
-        raise AgentError(
+        raise _unasked(answers) or AgentError(
             f"no node knows a kernel {kernel_id}", remedy="“jupyter gpu-kernel ps” lists the kernels."
         )
 
@@ -135,12 +141,13 @@ class Hub:
         """Ends a kernel for good, wherever it is; returns once nothing of it is left."""
         kernel_id = str(call.arguments["kernel"])
         call.progress("", f"stopping {kernel_id}")
-        for node, answer in await self._nodes.each(call, "list"):
+        answers = await self._nodes.each(call, "list")
+        for node, answer in answers:
             if any(state["id"] == kernel_id for state in answer.get("kernels", [])):
                 link = await node.link(node.python, call)
                 await link.request("stop", kernel=kernel_id, why="jupyter gpu-kernel stop")
                 return {"ok": True}
-        raise AgentError(
+        raise _unasked(answers) or AgentError(
             f"no node has a kernel {kernel_id}", remedy="“jupyter gpu-kernel ps” lists the kernels."
         )
 
@@ -155,6 +162,14 @@ class Hub:
 
     # -------------------------------------------------------------------------------------- helpers
 
+    async def _away(self, call: Call) -> list[dict[str, Any]]:
+        """The kernels that front ends have here and we cannot reach; why not is told once, of their node."""
+        rows = [row for row in await self._serving.op_kernels(call) if row["link"] != "up"]
+        return [
+            dict({key: row[key] for key in row if key != "error"}, state="away", attached=True)
+            for row in rows
+        ]
+
     def _seen_here(self, state: dict[str, Any]) -> dict[str, Any]:
         attached = self._serving.attached(state["id"])
         return dict(state, attached=attached, state=_shown(state["state"], attached))
@@ -167,6 +182,16 @@ def _rows(answers: list[Any], key: str) -> list[dict[str, Any]]:
         for node, answer in answers
         for row in answer.get(key, [answer])
     ]
+
+
+def _unasked(answers: list[Any]) -> GpuKernelError | None:
+    """Why a node could not be asked: then what is nowhere may be there."""
+    errors = [
+        GpuKernelError.from_json(answer["error"])
+        for _, answer in answers
+        if "kind" in answer.get("error", ())
+    ]
+    return next((error for error in errors if not isinstance(error, AgentError)), None)
 
 
 def _shown(state: str, attached: bool) -> str:

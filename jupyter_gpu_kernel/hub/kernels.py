@@ -1,5 +1,4 @@
-"""One remote kernel as the hub sees it: an edge for front ends, an attachment for the link, and what the
-keeper told last.
+"""One remote kernel as the hub sees it: its front ends, an attachment for the link, and what the keeper told last.
 
 Messages pass through; while the link is down they wait in the connection, and what a front end must hear
 meanwhile the stand-in says. This file knows no SSH.
@@ -9,18 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import uuid
 from collections.abc import Callable
 from typing import Any
 
 from ..errors import AgentError, GpuKernelError, KernelStartError
 from ..wire.connection import Connection, State
+from ..wire.jupyter import user_cell
 from ..wire.messages import Channel, Lane, Message, word
 from .delivered import Delivered
 from .edge import Edge
+from .fronts import FrontEnd, Fronts
 from .link import Link
 from .memory import KernelInfos
+from .notice import Notice
 from .pacing import Pacer
+from .requests import failed_cell, owners_only, restarts, type_of
 from .standin import StandIn
+from .unanswered import Unanswered
 from .visits import Visit
 
 SUBSCRIBE_WITHIN = 15.0
@@ -32,7 +37,11 @@ Watcher = Callable[[dict[str, Any]], None]
 
 
 class RemoteKernel:
-    """`state` is the keeper's last word (see `ps`), `link_state` ours: connecting, up, away, lost."""
+    """`state` is the keeper's last word (see `ps`), `link_state` ours: connecting, up, away, taken, lost."""
+
+    to_restart = False  # the front end asked for the kernel's end, and will start it anew
+    _closed = _stopping = _reviving = _attached_to_link = False
+    _taken = ""  # by whom, if another computer has the kernel now
 
     def __init__(
         self,
@@ -43,28 +52,35 @@ class RemoteKernel:
         log: logging.Logger,
         infos: KernelInfos | None = None,
         delivered: Delivered | None = None,
-        adopted: bool = False,
+        how: str = "create",
+        label: str = "",
+        index: int | None = None,
+        owner: dict[str, str] | None = None,
     ) -> None:
-        """`adopted`: its keeper is there; a hub before us had it, and its front end still knows the ports."""
+        """`how` the kernel comes: create; attach, to a running one; adopt, where a hub before us had it and its front
+        end still knows the ports. `connection`, `label`, `index`: of its first front end, see Fronts. `owner`: who we
+        are, see places.owner."""
         self.kernel_id = kernel_id
         self.settings = settings
+        self.owner = owner or {}
         self.link = link
         self.link_state = "connecting"
         self.state: dict[str, Any] = {"id": kernel_id, "state": "starting", "gpus": [], "pid": 0}
         self.error: GpuKernelError | None = None
-        self.connection = Connection(first=True, delivered=delivered.counts if delivered else None)
+        self.connection = _connection(delivered.counts if delivered else None)
         self.watchers: list[Watcher] = []
-        self._closed = self._stopping = False
         self._held: list[Message] | None = None
         self.visit: Visit | None = None
         self._log = log
-        self._create: dict[str, Any] | None = None if adopted else settings
+        self._request = _request(how, settings)
         self._delivered = delivered
+        self._unanswered = Unanswered()
         self._standin = self._make_standin(infos)
+        self._notice = Notice(self._to_front, link.name)
         self.pacer = Pacer(self._pass_on, self._passed, log)
-        self.edge = self._make_edge(connection)
-        self._attached_to_link = False
-        if not adopted:
+        self.fronts = Fronts(self._from_front, self._subscribed, delivered)
+        self.fronts.add(connection, label, index)
+        if how != "adopt":
             self._attach()
         else:  # what we pass on before the front end has subscribed again would be lost
             asyncio.get_running_loop().call_later(SUBSCRIBE_WITHIN, self._attach)
@@ -74,13 +90,19 @@ class RemoteKernel:
         return f"<RemoteKernel {self.kernel_id} {state} link={self.link_state} {self.connection!r}>"
 
     @property
+    def edge(self) -> Edge:
+        """The edge of the front end that came first."""
+        return next(iter(self.fronts)).edge
+
+    @property
     def ended(self) -> bool:
         """Whether the kernel process is gone, as far as we know."""
         return self.state["state"] == "ended" or self.link_state == "lost"
 
     def describe(self) -> dict[str, Any]:
         """{…the keeper's status, "kernel_id" (Jupyter's), "link", "hop", "error"}: JSON for faces."""
-        error = self.error.to_json() if self.error else None
+        problem = self.error or (self.link.problem if self.link_state == "away" else None)
+        error = problem.to_json() if problem else None
         state = dict(self.state)
         if state["state"] in ("idle", "busy"):
             state["state"] = self._standin.state
@@ -106,14 +128,22 @@ class RemoteKernel:
         for message in held:
             self._forward(message)
 
+    def pause(self) -> None:
+        """Its front end is gone, perhaps to come back: ports stay; what the kernel says stays with its keeper."""
+        self.hold()
+        self.link.release(self)
+        self._attached_to_link = False
+
     def restart(self) -> None:
         """A fresh kernel process behind the same ports, with the same GPUs."""
+        self.to_restart = False
+        self._attach()
         self.command("restart")
         self.go_on()
 
     def stop(self, why: str) -> None:
         """Ends a kernel without a front end: its ports are free at once, the rest when the keeper has gone."""
-        self.edge.close()
+        self.fronts.close()
         self._stopping = True
         self.watchers[:] = [lambda _: self._close_if_lost()]
         self.command("stop", why=why)
@@ -122,36 +152,56 @@ class RemoteKernel:
 
     def close(self) -> None:
         """Lets go of the kernel: ports and attachment. The keeper is not told anything."""
+        self._notice.back()
         self._closed = True
         self.pacer.close()
         self.link.release(self)
-        self.edge.close()
+        self.fronts.close()
         if self._delivered is not None:
             self._delivered.forget()
 
     # -------------------------------------------------------------------------------------- the link's calls
 
     def open_request(self) -> dict[str, Any]:
-        """The settings, as long as the keeper has never been there."""
-        return {"create": self._create} if self._create is not None and not self._stopping else {}
+        """What the agent is to do, until it has done it; and for whom."""
+        boot = {"boot": self.state.get("boot", "")}
+        return {**self.owner, **boot, **({} if self._stopping else self._request)}
 
     def attached(self) -> None:
         """The keeper is there (again)."""
-        self._create = None
+        self._request, self._taken = {}, ""
+        self._notice.back()
         self.pacer.begin()
         self._link_is("up")
 
     def detached(self, reason: str) -> None:
         """The link is down for a while."""
-        self._link_is("away" if self._create is None else "connecting")
+        if not self._request:
+            self._notice.away(self.link.problem)
+        self._link_is("connecting" if self._request else "away")
 
     def lost(self, error: GpuKernelError) -> None:
-        """The keeper is gone for good, or never came up."""
+        """The keeper is gone for good, or never came up; or another computer has the kernel now."""
+        if getattr(error, "code", "") == "taken":
+            return self._was_taken(error.cause, error.remedy)
+        if self._reviving:  # by a keeper that was just leaving
+            return self._create_anew()
         if not self.ended:
-            kind = KernelStartError if self._create else AgentError
+            kind = KernelStartError if "create" in self._request else AgentError
             self.error = kind(error.cause, hop=error.hop, remedy=error.remedy)
             self.state = dict(self.state, state="ended", cause=error.cause, remedy=error.remedy)
+            self.pacer.end()
+            self._standin.fails(self._unanswered.take(), f"{error.cause}. {error.remedy}")
         self._link_is("lost")
+
+    def _was_taken(self, cause: str, remedy: str) -> None:
+        """What our front ends still wait for they will not hear; what they asked meanwhile was not for them to ask."""
+        self._taken = cause
+        for message in map(Message.decode, self.connection.outbox.withdraw()):
+            if owners_only(message):
+                self._standin.refuses(message, cause)
+        self._standin.fails(self._unanswered.take(), f"{cause}. {remedy}")
+        self._link_is("taken")
 
     def deliver(self, data: bytes) -> None:
         """A message from the keeper."""
@@ -166,8 +216,12 @@ class RemoteKernel:
     def _pass_on(self, message: Message) -> None:
         if message.channel is Channel.KEEPER:
             return self._keeper_says(message.content())
+        self._unanswered.answered(message)
         self._standin.saw(message)
-        self.edge.send(message)
+        self.fronts.send(message)
+        failed = failed_cell(message)
+        if failed:  # said at once: what the front end sends from now on comes behind it
+            self._send(Lane.ORDERED, word(do="heard", reply=failed))
         if self._delivered is not None:
             counts = self.connection.delivered
             counts[Lane.ORDERED] -= self.pacer.waiting
@@ -177,8 +231,14 @@ class RemoteKernel:
         event = said.pop("event", None)
         if event == "replay":
             (self.pacer.begin if said["state"] == "begin" else self.pacer.end)()
+        if event == "mark":  # these came before it, to us or to a hub that was killed
+            for reply in said["replies"]:
+                self._send(Lane.ORDERED, word(do="heard", reply=reply))
+        if event == "successor":  # which knows nothing of what its killed predecessor was asked
+            self._send(Lane.ORDERED, word(do="unanswered", cells=self._unanswered.cells))
         if event == "state":
             self.state = said
+            self._reviving = self._reviving and said["state"] == "ended"
             if said["state"] in ("starting", "idle", "busy"):
                 self._standin.became(said["state"])
             self._tell()
@@ -191,18 +251,16 @@ class RemoteKernel:
         self.link_state = state
         self._tell()
 
+    def _event(self) -> dict[str, Any]:
+        return {"event": "kernel", "kernel": self.kernel_id, **self.describe()}
+
     def _tell(self) -> None:
-        event = {"event": "kernel", "kernel": self.kernel_id, **self.describe()}
+        event = self._event()
+        self.fronts.tell(event)
         for watcher in list(self.watchers):
             watcher(event)
 
-    # -------------------------------------------------------------------------------------- the edge's calls
-
-    def _make_edge(self, connection: dict[str, Any]) -> Edge:
-        if self._delivered is None:
-            return Edge(connection, self._from_front, self._subscribed)
-        clients, add = self._delivered.clients, self._delivered.add_client
-        return Edge(connection, self._from_front, self._subscribed, clients, add)
+    # -------------------------------------------------------------------------------------- front ends' calls
 
     def _make_standin(self, infos: KernelInfos | None) -> StandIn:
         if infos is None:
@@ -212,11 +270,15 @@ class RemoteKernel:
 
     def _may_stand_in(self) -> bool:
         """Not before the way is known to work: a front end must hear of a refused key, not of a kernel."""
-        return self.connection.state is not State.OPEN and (self._create is None or self.link.state == "up")
+        return self.connection.state is not State.OPEN and (not self._request or self.link.state == "up")
 
-    def _from_front(self, message: Message) -> None:
+    def _from_front(self, front: FrontEnd, message: Message) -> None:
+        if (front is not self.fronts.owner or self._taken) and not self._may_ask(front, message):
+            return
         if self._held is not None:
             return self._held.append(message)
+        if front.revives and self.ended and not self.to_restart and user_cell(message):
+            self._revive(message)
         if self._may_stand_in() and self._standin.answers(message):
             return
         if self.visit is not None and message.channel is Channel.SHELL:
@@ -226,16 +288,76 @@ class RemoteKernel:
         self._forward(message)
 
     def _forward(self, message: Message) -> None:
-        if message.channel is Channel.CONTROL and b'"shutdown_request"' in message.parts[0]:
+        if message.channel is Channel.CONTROL and type_of(message) == "shutdown_request":
             self.pacer.end()
+            self.to_restart = restarts(message)
+        if self.link_state == "away" and user_cell(message):
+            self._notice.asked(message)
+        self._unanswered.asked(message)
         lane = Lane.URGENT if message.channel in (Channel.CONTROL, Channel.STDIN) else Lane.ORDERED
         self._send(lane, message)
 
+    def _may_ask(self, front: FrontEnd, message: Message) -> bool:
+        """Whether one that does not own the kernel may ask this: not for its interrupt or end. A cell takes it over."""
+        if owners_only(message):
+            has = self._taken or f"{self._owner_label} has this kernel now"
+            self._standin.refuses(message, f"{has}: run a cell to take it over")
+            if type_of(message) == "shutdown_request":
+                front.tell({**self._event(), "state": "ended", "asked": "shutdown", "returncode": 0})
+        elif user_cell(message):
+            self._take_over(front, message)
+            return True
+        elif self._taken:
+            self._standin.answers(message)
+        else:
+            return True
+        return False
+
+    def _take_over(self, front: FrontEnd, message: Message) -> None:
+        if self._taken:
+            self._request = {"attach": {}}  # the keeper greets
+            self.switch(self.kernel_id)
+        else:
+            self._standin.announces(
+                message, f"You have this kernel now; {self._owner_label} still sees its output."
+            )
+            self._send(Lane.URGENT, word(do="tell", event="takeover", text=f"taken over by {front.label}"))
+        self.fronts.owner = front
+
+    def _revive(self, message: Message) -> None:
+        """It ended by itself, and nobody but its user may start it anew: by this cell."""
+        cause = self.state.get("cause") or (self.error.cause if self.error else "?")
+        self._standin.announces(
+            message, f"The kernel had ended: {cause}. This is a new one, without its variables."
+        )
+        self.state = dict(self.state, state="starting")
+        self._reviving, self.error = True, None
+        if self.link_state == "lost":
+            return self._create_anew()
+        self._send(Lane.ORDERED, word(do="revive"))
+
+    def _create_anew(self) -> None:
+        """With what was sent to the keeper that is gone, as far as it did not get it. By another name: something of the
+        one before may still run."""
+        self._reviving, self._request = False, {"create": self.settings}
+        before = self.connection
+        self.switch(uuid.uuid4().hex[:12])
+        for data in before.outbox.withdraw():
+            self.connection.send(Lane.ORDERED, data)
+        self._link_is("connecting")
+
+    @property
+    def _owner_label(self) -> str:
+        return self.fronts.owner.label if self.fronts.owner is not None else "nobody"
+
     def switch(self, kernel_id: str) -> None:
-        """From now on this front end has another kernel, which its notebook left."""
+        """From now on its front ends have another kernel, which their notebook left; or this one anew."""
         self.link.release(self)
-        self.kernel_id, self._create = kernel_id, None
-        self.connection = Connection(first=True)
+        self.kernel_id = kernel_id
+        self.connection = _connection(None)
+        self._unanswered = Unanswered()
+        if self._delivered is not None:
+            self._delivered.follow(kernel_id)
         self.link.attach(self)
 
     def _send(self, lane: Lane, message: Message) -> None:
@@ -253,4 +375,15 @@ class RemoteKernel:
             self.link.attach(self)
 
     def _to_front(self, message: Message) -> None:
-        self.edge.send(message)
+        self.fronts.send(message)
+
+
+def _request(how: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """What the agent is to do before it opens the way to the keeper."""
+    if how == "create":
+        return {"create": settings}
+    return {"attach": {}} if how == "attach" else {}
+
+
+def _connection(delivered: list[int] | None) -> Connection:
+    return Connection(first=True, delivered=delivered, features=["heard", "unanswered"])

@@ -147,7 +147,9 @@ class Link:
                     progress = True
 
     def retry(self) -> None:
-        """Tries again at once, if it waits for the next attempt."""
+        """Tries again at once, if it waits for the next attempt; `up` then tells how that one went."""
+        if self.state == "away":
+            self.problem = None
         self._retry_now.set()
 
     async def close(self) -> None:
@@ -329,6 +331,7 @@ def refusal(error: dict[str, Any], hop: str) -> Refusal:
     """The agent's {"code", "text"} as an error with a remedy."""
     code, text = str(error.get("code")), str(error.get("text"))
     remedies = {
+        "taken": "Run a cell here to take it back.",
         "gone": "Start a new kernel; “jupyter gpu-kernel logs ID” tells what happened to the old one.",
         "keeper": "Check the node's Python with “jupyter gpu-kernel check NAME”.",
         "cwd": "Change --cwd in the kernelspec (jupyter gpu-kernel add … --replace).",

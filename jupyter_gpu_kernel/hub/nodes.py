@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import ConnectError, GpuKernelError
+from ..errors import AuthError, ConnectError, GpuKernelError, HostKeyError
 from . import deploy, route, ssh
 from .connection import Connection
 from .faces import Call
@@ -57,6 +57,13 @@ class Node:
         return self._link is not None and self._link.in_use
 
     @property
+    def trouble(self) -> GpuKernelError | None:
+        """Why a kernel's link is down, if it is, and tries again by itself, and needs nobody for that."""
+        away = self._link is not None and self._link.in_use and self._link.state == "away"
+        problem = self._link.problem if self._link is not None and away else None
+        return None if isinstance(problem, AuthError | HostKeyError) else problem
+
+    @property
     def alive(self) -> bool:
         """Whether the SSH connection is there."""
         return self._connection is not None and self._connection.alive()
@@ -65,6 +72,16 @@ class Node:
     def kept(self) -> bool:
         """Whether the owner signed in for kernels to come, and the connection is still there."""
         return time.monotonic() < self._keep_until and self.alive
+
+    def describe(self) -> dict[str, Any]:
+        """{node, state, problem}: JSON."""
+        link = self._link
+        problem = link.problem.to_json() if link is not None and link.problem is not None else None
+        return {
+            "node": self.name,
+            "state": link.state if link is not None else "connecting",
+            "problem": problem,
+        }
 
     def keep(self, seconds: float) -> None:
         """The connection outlives its last use."""
@@ -157,6 +174,10 @@ class Nodes:
             node = self._nodes[way] = Node(way, self._trust_file, self._log)
         return node
 
+    def describe(self) -> list[dict[str, Any]]:
+        """[{node, state (of its link: connecting, up, away, failed), problem (a JSON error, or null)}]."""
+        return [node.describe() for node in self._nodes.values()]
+
     async def hang_up(self, *, unused_only: bool) -> None:
         """Ends the connections; keepers live on."""
         for way, node in list(self._nodes.items()):
@@ -169,15 +190,26 @@ class Nodes:
         nodes: dict[Way, tuple[Node, dict[str, Any]]] = {}
         for spec in call.arguments["specs"]:
             node = self.of(spec["settings"])
-            nodes.setdefault(node.way, (node, spec["settings"]))
+            nodes.setdefault(node.way, (node, spec))
 
-        async def ask(node: Node, settings: dict[str, Any]) -> tuple[Node, dict[str, Any]]:
+        async def ask(node: Node, spec: dict[str, Any]) -> tuple[Node, dict[str, Any]]:
             call.progress(node.name, "asking")
+            settings = spec["settings"]
             try:
+                if node.trouble is not None:  # to connect would take as long again
+                    raise node.trouble
                 python = settings.get("python") or node.python or await node.some_python(call)
                 link = await node.link(python, call)
                 return node, await link.request(do, timeout=timeout, **more)
             except GpuKernelError as error:
+                error = named(error, str(spec.get("name") or ""))
                 return node, {"node": node.name, "error": error.to_json()}
 
         return list(await asyncio.gather(*(ask(*pair) for pair in nodes.values())))
+
+
+def named(error: GpuKernelError, name: str) -> GpuKernelError:
+    """The same, with the kernelspec's name in the commands that its remedy tells."""
+    if name:
+        error.remedy = error.remedy.replace(" NAME", " " + name)
+    return error

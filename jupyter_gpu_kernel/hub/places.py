@@ -3,10 +3,12 @@ user's records."""
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import hashlib
 import os
 import secrets
+import socket
 import sys
 import tempfile
 from pathlib import Path
@@ -55,6 +57,18 @@ def make_hub_key() -> bytes:
         file.write(secrets.token_bytes(32))
     os.replace(new, path)
     return path.read_bytes()
+
+
+def owner() -> dict[str, str]:
+    """{"owner": a mark of this user's data folder, "by": its name for people}: who has a kernel, told to its keeper."""
+    path = data_folder() / "owner"
+    with contextlib.suppress(FileExistsError), open(path, "x") as file:
+        file.write(secrets.token_hex(8))
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container whose user has no name
+        user = "somebody"
+    return {"owner": path.read_text(), "by": f"{user}@{socket.gethostname()}"}
 
 
 def trust_file() -> Path:

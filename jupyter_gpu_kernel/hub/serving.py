@@ -1,31 +1,28 @@
 """The kernels that front ends have here: start, adopt, restart, let go. Their operations, as faces ask for them.
 
-An operation is a method `op_<name>(call)`, as in hub.py. This file knows how long things may take and who left.
+An operation is a method `op_<name>(call)`, as in hub.py. This file knows who came and who left.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
-import time
 import uuid
 from typing import Any
 
-from ..errors import ConnectError, GpuKernelError, HubError, KernelStartError
+from ..errors import AgentError, HubError, KernelStartError
+from .comebacks import Comebacks, ports_of
 from .delivered import Delivered
 from .faces import Call, Face
+from .fronts import FrontEnd
+from .journal import read_journal
 from .kernels import RemoteKernel
 from .link import Link
 from .memory import KernelInfos
-from .nodes import Nodes
-from .places import data_folder
+from .nodes import Node, Nodes, Way
+from .places import data_folder, owner
+from .starting import until_up
 from .visits import Visit, Visits
-
-START_WITHIN = 120.0
-"""Seconds for a slow file system; what is permanent is said much earlier."""
-RESTART_WITHIN = 10.0
-"""Seconds an argv front end has to come back, with the same connection file, after it asked for a restart."""
 
 
 class Serving:
@@ -35,14 +32,14 @@ class Serving:
         self._nodes = nodes
         self._log = log
         self._kernels: list[RemoteKernel] = []
-        self._restarting: dict[tuple[str, int], tuple[RemoteKernel, asyncio.TimerHandle]] = {}
-        self._visits = Visits()
+        self._comebacks = Comebacks()
+        self._visits = Visits(self._comebacks.give_way)
         self._infos = KernelInfos(data_folder() / "kernel-info")
 
     @property
     def in_use(self) -> bool:
         """Whether a front end has a kernel here, or is to come back to one."""
-        return bool(self._kernels or self._restarting)
+        return bool(self._kernels or self._comebacks)
 
     def attached(self, kernel_id: str) -> bool:
         """Whether a front end has this kernel, and the link to it is up."""
@@ -57,90 +54,177 @@ class Serving:
     async def op_start(self, call: Call) -> dict[str, Any]:
         """Binds the ports, starts the kernel; returns {"id", "connection", …} once it can be spoken to."""
         settings = self._settings(call)
-        waiting = self._restarting.pop(_ports(call.arguments["connection"]), None)
-        if waiting is not None:
-            return await self._start_again(*waiting, call)
+        before = self._comebacks.take(call.arguments["connection"])
+        if before is not None:
+            before.restart()
+            return await self._serve(before, call)
+        self._comebacks.give_way(settings["name"], settings["notebook"])
         kernel_id = str(call.arguments.get("kernel") or uuid.uuid4().hex[:12])
         node = self._nodes.of(settings)
         settings["python"] = settings.get("python") or await node.some_python(call)
         link = node.begin_link(settings["python"], call)
-        remote = self._remote(kernel_id, settings, call, link)
+        remote = self._remote(kernel_id, settings, call, link, "create")
         if "parent" in call.arguments and not settings["notebook"]:
             remote.visit = Visit(self._visits, int(call.arguments["parent"]), str(settings["name"]))
         return await self._serve(remote, call)
 
+    async def op_attach(self, call: Call) -> dict[str, Any]:
+        """One more front end on a kernel that runs, here or on any node of `specs`; answers as `start`."""
+        kernel_id = str(call.arguments["kernel"])
+        remote = self._find(kernel_id)
+        if remote is not None:
+            self._join(remote, call, None)
+        else:
+            node, state, settings = await self._where(kernel_id, call)
+            known = {key: state.get(key, "") for key in ("name", "notebook")}
+            settings = {**settings, **known, "kernel_id": "", "python": node.python}
+            remote = self._remote(kernel_id, settings, call, await node.link(node.python, call), "attach")
+            self._take(remote, call)
+            try:
+                await until_up(remote)
+            except BaseException:
+                self._let_go(remote)
+                raise
+        self._follow(remote, call)
+        return {**_answer(remote, call.face), "settings": remote.settings}
+
     async def op_adopt(self, call: Call) -> dict[str, Any]:
         """A kernel whose hub was killed: the same ports and key again. Answered at once; events tell the rest."""
-        settings = self._settings(call)
-        kernel_id = str(call.arguments["kernel"])
-        node = self._nodes.of(settings)
-        settings["python"] = settings.get("python") or node.python
-        link = node.begin_link(settings["python"], None)
-        remote = self._remote(kernel_id, settings, call, link, adopted=True)
-        self._take(remote, call)
-        call.face.on_closed.append(lambda: self._face_left(remote, call.face))
-        return _answer(remote)
-
-    async def _start_again(
-        self, remote: RemoteKernel, timer: asyncio.TimerHandle, call: Call
-    ) -> dict[str, Any]:
-        """An argv front end restarts by a new process with the old connection file."""
-        timer.cancel()
-        remote.restart()
-        return await self._serve(remote, call)
+        kernel_id, index = str(call.arguments["kernel"]), int(call.arguments.get("front", 0))
+        remote = self._find(kernel_id)
+        if remote is not None:
+            self._join(remote, call, index)
+        else:
+            settings = self._settings(call)
+            node = self._nodes.of(settings)
+            settings["python"] = settings.get("python") or node.python
+            link = node.begin_link(settings["python"], None)
+            remote = self._remote(kernel_id, settings, call, link, "adopt", index)
+            self._take(remote, call)
+        self._follow(remote, call)
+        return _answer(remote, call.face)
 
     async def _serve(self, remote: RemoteKernel, call: Call) -> dict[str, Any]:
         self._take(remote, call)
         try:
-            await self._until_up(remote, remote.link)
+            await until_up(remote)
         except BaseException:  # also when the face left meanwhile: nobody has used the kernel yet
             self._forget(remote)
             remote.stop("it did not start")
             raise
-        call.face.on_closed.append(lambda: self._face_left(remote, call.face))
-        return _answer(remote)
+        self._follow(remote, call)
+        return _answer(remote, call.face)
 
     async def op_restart(self, call: Call) -> dict[str, Any]:
         """A fresh kernel process behind the same ports, with the same GPUs."""
-        remote = self._kernel(call)
+        remote, front = self._kernel(call)
+        if front is not remote.fronts.owner:
+            has = remote.fronts.owner.label if remote.fronts.owner else "nobody"
+            remedy = "Run a cell here first: that takes it over."
+            raise KernelStartError(f"{has} has this kernel now", hop=remote.link.name, remedy=remedy)
         remote.restart()
-        await self._until_up(remote, remote.link)
-        return _answer(remote)
+        await until_up(remote)
+        return _answer(remote, call.face)
 
     async def op_command(self, call: Call) -> dict[str, Any]:
-        """A word to the keeper: interrupt, kill, signal (number), stop. Answered as soon as it is queued."""
-        self._kernel(call).command(str(call.arguments["do"]), **call.arguments.get("more", {}))
+        """A word to the keeper: interrupt, kill, signal (number), stop. Answered as soon as it is queued.
+
+        From a front end that does not own the kernel it means nothing.
+        """
+        remote, front = self._kernel(call)
+        if front is remote.fronts.owner:
+            remote.command(str(call.arguments["do"]), **call.arguments.get("more", {}))
         return {"ok": True}
 
     async def op_release(self, call: Call) -> dict[str, Any]:
         """The front end is done with the kernel, ended or not."""
-        self._let_go(str(call.arguments["kernel"]))
+        with contextlib.suppress(HubError):  # it is no longer here
+            self._part(*self._kernel(call))
+        return {"ok": True}
+
+    async def op_leave(self, call: Call) -> dict[str, Any]:
+        """`release`, for all kernels whose launchers the process `parent` started: it exits."""
+        for remote in list(self._kernels):
+            for front in remote.fronts:
+                if front.parent == int(call.arguments["parent"]):
+                    self._part(remote, front)
         return {"ok": True}
 
     async def op_end(self, call: Call) -> dict[str, Any]:
-        """As `release`, and the kernel ends for good, as soon as the link allows."""
-        remote = self._find(str(call.arguments["kernel"]))
-        if remote is not None:
-            self._forget(remote)
-            remote.stop(str(call.arguments["why"]))
+        """As `release`, and the kernel ends for good, as soon as the link allows; unless it is another's."""
+        with contextlib.suppress(HubError):  # it is no longer here
+            remote, front = self._kernel(call)
+            why = str(call.arguments["why"])
+            if len(remote.fronts) == 1:
+                self._forget(remote)
+                remote.stop(why)
+                return {"ok": True}
+            if front is remote.fronts.owner:
+                remote.command("stop", why=why)  # the others hear of it
+            self._part(remote, front)
         return {"ok": True}
 
     async def op_kernels(self, call: Call) -> list[dict[str, Any]]:
         """The kernels that front ends have here, without asking any node."""
         return [remote.describe() for remote in self._kernels]
 
+    async def op_journal(self, call: Call) -> dict[str, Any]:
+        """{"kernel", "cells"}: what the last cells of a kernel that is here showed. `kernel` may be Jupyter's id."""
+        wanted = str(call.arguments["kernel"])
+        remote = self._find(wanted) or next(
+            (one for one in self._kernels if one.settings["kernel_id"] == wanted), None
+        )
+        if remote is None:
+            raise AgentError(
+                f"no front end here has a kernel {wanted}",
+                remedy="“jupyter gpu-kernel ps” lists the kernels.",
+            )
+        cells = await read_journal(remote.link, remote.kernel_id, str(call.arguments.get("cell") or ""))
+        return {"kernel": remote.kernel_id, "cells": cells}
+
     # -------------------------------------------------------------------------------------- helpers
 
-    def _kernel(self, call: Call) -> RemoteKernel:
+    def _kernel(self, call: Call) -> tuple[RemoteKernel, FrontEnd]:
+        """The kernel that the call names, and the front end that the call's face is for."""
         remote = self._find(str(call.arguments["kernel"]))
-        if remote is None:
+        front = remote.fronts.of(call.face) if remote is not None else None
+        if remote is None or front is None:
             raise HubError("this kernel is no longer here", remedy="Start it again.")
-        return remote
+        return remote, front
+
+    async def _where(self, kernel_id: str, call: Call) -> tuple[Node, dict[str, Any], dict[str, Any]]:
+        """The node that has it, what the keeper says of it, and the settings of a kernelspec that leads there."""
+        for node, answer in await self._nodes.each(call, "list"):
+            for state in answer.get("kernels", []):
+                if state["id"] == kernel_id:
+                    ways = [spec["settings"] for spec in call.arguments["specs"]]
+                    return node, state, next(one for one in ways if Way.of(one) == node.way)
+        raise AgentError(
+            f"no node has a kernel {kernel_id}", remedy="“jupyter gpu-kernel ps” lists the kernels."
+        )
 
     def _take(self, remote: RemoteKernel, call: Call) -> None:
-        self._kernels.append(remote)
-        remote.pacer.paced = call.arguments.get("face") != "other"
-        remote.watchers[:] = [call.face.send]
+        """The call's face is for the kernel's first front end, which comes, or comes again."""
+        if remote not in self._kernels:
+            self._kernels.append(remote)
+        ports = ports_of(call.arguments["connection"])
+        fronts = list(remote.fronts)
+        front = next((one for one in fronts if ports_of(one.edge.connection) == ports), fronts[0])
+        self._is_for(front, remote, call)
+
+    def _join(self, remote: RemoteKernel, call: Call, index: int | None) -> None:
+        """One more front end on a kernel that is here."""
+        front = remote.fronts.add(call.arguments["connection"], _label(call), index)
+        self._is_for(front, remote, call)
+
+    def _is_for(self, front: FrontEnd, remote: RemoteKernel, call: Call) -> None:
+        front.listener, front.parent = call.face, int(call.arguments.get("parent") or 0)
+        front.paced = call.arguments.get("face") != "other"
+        front.revives = call.arguments.get("face") == "server"
+        remote.pacer.paced = any(one.paced for one in remote.fronts)
+
+    def _follow(self, remote: RemoteKernel, call: Call) -> None:
+        call.face.on_closed.append(lambda: self._face_left(remote, call.face))
 
     def _settings(self, call: Call) -> dict[str, Any]:
         settings = dict(call.arguments["settings"], name=call.arguments.get("name", ""))
@@ -148,41 +232,38 @@ class Serving:
         return {**settings, **said}
 
     def _remote(
-        self, kernel_id: str, settings: dict[str, Any], call: Call, link: Link, adopted: bool = False
+        self, kernel_id: str, settings: dict[str, Any], call: Call, link: Link, how: str, index: int = 0
     ) -> RemoteKernel:
         delivered = Delivered(data_folder() / "delivered" / kernel_id)
         connection = call.arguments["connection"]
-        return RemoteKernel(kernel_id, settings, connection, link, self._log, self._infos, delivered, adopted)
+        return RemoteKernel(
+            kernel_id, settings, connection, link, self._log, self._infos, delivered,
+            how, _label(call), index, owner(),
+        )  # fmt: skip
 
     def _face_left(self, remote: RemoteKernel, face: Face) -> None:
         """Detached; unless it left to come back, or was killed: then it keeps ports and GPUs for a moment."""
-        if remote not in self._kernels:
+        front = remote.fronts.of(face)
+        if remote not in self._kernels or front is None:
             return  # released before
         if remote.visit is not None:
             self._visits.left(remote.visit, remote)
-        restarts = remote.ended and remote.state.get("asked") == "restart"
-        if face.said_bye and not restarts:
-            return self._let_go(remote.kernel_id)
+        restarts = remote.to_restart and front is remote.fronts.owner
+        if (face.said_bye and not restarts) or (len(remote.fronts) > 1 and not restarts):
+            return self._part(remote, front)
         self._forget(remote)
-        remote.watchers.clear()
-        remote.hold()
-        ports = _ports(remote.edge.connection)
+        front.listener = None
+        self._comebacks.wait(remote, front.edge.connection, restarts=restarts)
 
-        def give_up() -> None:
-            self._restarting.pop(ports, None)
-            if restarts:
-                remote.stop("nobody came back to restart it")
-            else:
-                remote.close()
+    def _part(self, remote: RemoteKernel, front: FrontEnd) -> None:
+        """The front end leaves the kernel, which is let go with the last one."""
+        remote.fronts.remove(front)
+        if not len(remote.fronts):
+            self._let_go(remote)
 
-        timer = asyncio.get_running_loop().call_later(RESTART_WITHIN, give_up)
-        self._restarting[ports] = (remote, timer)
-
-    def _let_go(self, kernel_id: str) -> None:
-        remote = self._find(kernel_id)
-        if remote is not None:
-            self._forget(remote)
-            remote.close()
+    def _let_go(self, remote: RemoteKernel) -> None:
+        self._forget(remote)
+        remote.close()
 
     def _find(self, kernel_id: str) -> RemoteKernel | None:
         """By the id it has now: a notebook that returns gets the kernel it left, and so that one's id."""
@@ -192,61 +273,14 @@ class Serving:
         if remote in self._kernels:
             self._kernels.remove(remote)
 
-    async def _until_up(self, remote: RemoteKernel, link: Link) -> None:
-        """Returns when the kernel answers, or was shut down meanwhile; raises why it never will."""
-        deadline = time.monotonic() + START_WITHIN
-        changed = asyncio.Event()
 
-        def watcher(_: dict[str, Any]) -> None:
-            changed.set()
-
-        remote.watchers.append(watcher)
-        try:
-            await link.up()
-            while remote.state["state"] not in ("idle", "busy", "waiting"):
-                if remote.ended and remote.state.get("asked"):
-                    return
-                if remote.ended:
-                    raise remote.error or _early_end(remote)
-                changed.clear()
-                with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(changed.wait(), max(0.1, deadline - time.monotonic()))
-                if time.monotonic() > deadline:
-                    raise _late(remote)
-        finally:
-            with contextlib.suppress(ValueError):  # it was ended meanwhile
-                remote.watchers.remove(watcher)
+def _label(call: Call) -> str:
+    """What the user calls this front end."""
+    return str(call.arguments.get("notebook") or call.arguments.get("label") or "")
 
 
-def _ports(connection: dict[str, Any]) -> tuple[str, int]:
-    """What two front ends share only if they have the same connection file."""
-    return str(connection.get("key")), int(connection.get("shell_port") or 0)
-
-
-def _answer(remote: RemoteKernel) -> dict[str, Any]:
-    """What a front end is told of its kernel; with `python` another hub could go on."""
-    return {**remote.describe(), "connection": remote.edge.connection, "python": remote.settings["python"]}
-
-
-def _late(remote: RemoteKernel) -> GpuKernelError:
-    if remote.link_state != "up":
-        cause = f"the connection has been down for {START_WITHIN:.0f} s"
-        return ConnectError(cause, hop=remote.link.name, remedy="Try again when it is back.")
-    return KernelStartError(f"the kernel did not answer in {START_WITHIN:.0f} s", hop=remote.link.name)
-
-
-def _early_end(remote: RemoteKernel) -> GpuKernelError:
-    said = _gist(str(remote.state.get("stderr") or ""))
-    cause = f"the kernel ended while it started: {remote.state.get('cause', '?')}"
-    remedy = "Try its Python by hand on the node: PYTHON -m ipykernel_launcher --version"
-    return KernelStartError(f"{cause}\n{said}" if said else cause, hop=remote.link.name, remedy=remedy)
-
-
-def _gist(said: str) -> str:
-    """The exception without the way to it, which leads through Python's and our own files."""
-    _, found, traceback = said.rpartition("Traceback (most recent call last):\n")
-    if not found:
-        return said
-    lines = traceback.splitlines()
-    at = next((n for n, line in enumerate(lines) if line and not line.startswith(" ")), len(lines))
-    return "\n".join(lines[at:]) or said
+def _answer(remote: RemoteKernel, face: Face) -> dict[str, Any]:
+    """What a front end is told of its kernel; with `python` and `front` another hub could go on."""
+    front = remote.fronts.of(face)
+    more = {} if front is None else {"connection": front.edge.connection, "front": front.index}
+    return {**remote.describe(), "python": remote.settings["python"], **more}

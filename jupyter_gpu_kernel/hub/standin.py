@@ -1,6 +1,7 @@
 """The stand-in: says what a front end must hear while no kernel can answer. Never claims what is not known.
 
-It answers kernel_info from what the kernel itself once said, and greets new subscribers of iopub.
+It answers kernel_info from what the kernel itself once said, greets new subscribers of iopub, and ends the cells of a
+kernel that cannot answer any more.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from ..wire.jupyter import make
+from ..wire.jupyter import error_content, error_reply, make
 from ..wire.messages import Channel, Message
 
 
@@ -45,8 +46,39 @@ class StandIn:
         self._status("busy", header)
         reply = make("kernel_info_reply", content, header, self._session)
         self._say(Message(request.channel, request.client, reply))
-        self._status(self.state if self.state == "busy" else "idle", header)
+        self._ends(header)
         return True
+
+    def fails(self, cells: list[Message], why: str) -> None:
+        """Nobody is left who could answer these: they end with an error."""
+        for request in cells:
+            header = request.parts[0]
+            error = make("error", error_content("DeadKernelError", why), header, self._session)
+            self._say(Message(Channel.IOPUB, 0, error))
+            reply = make("execute_reply", error_reply("DeadKernelError", why), header, self._session)
+            self._say(Message(request.channel, request.client, reply))
+            self._status("idle", header)
+
+    def refuses(self, request: Message, why: str) -> None:
+        """A request on the control channel, of a front end that does not own the kernel."""
+        header = request.parts[0]
+        if (
+            request.header().get("msg_type") == "shutdown_request"
+        ):  # it leaves; whether the kernel ends is not its
+            content = {"status": "ok", "restart": bool(request.content().get("restart"))}
+            reply = make("shutdown_reply", content, header, self._session)
+        else:
+            reply = make(
+                "interrupt_reply", dict(error_content("NotOwner", why), status="error"), header, self._session
+            )
+        self._status("busy", header)
+        self._say(Message(Channel.CONTROL, request.client, reply))
+        self._ends(header)
+
+    def announces(self, request: Message, text: str) -> None:
+        """In the cell that is asked for."""
+        content: dict[str, Any] = {"data": {"text/plain": text}, "metadata": {}, "transient": {}}
+        self._say(Message(Channel.IOPUB, 0, make("display_data", content, request.parts[0], self._session)))
 
     def became(self, state: str) -> None:
         """The keeper says so: of a kernel that has just come up front ends have heard nothing yet."""
@@ -60,6 +92,12 @@ class StandIn:
             Message(Channel.IOPUB, 0, make("iopub_welcome", {"subscription": ""}, b"{}", self._session))
         )
         self._status(self.state, b"{}")
+
+    def _ends(self, header: bytes) -> None:
+        """The request is over; the kernel may be busy all the same."""
+        self._status("idle", header)
+        if self.state == "busy":
+            self._status("busy", b"{}")
 
     def _status(self, state: str, parent: bytes) -> None:
         parts = make("status", {"execution_state": state}, parent, self._session)

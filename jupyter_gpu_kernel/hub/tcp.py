@@ -11,25 +11,30 @@ import time
 from collections.abc import Iterator
 
 _KEEP = 20  # seconds without an answer until the system gives up a dead connection (where it can be told to)
+_ANEW = 3.0
+"""Seconds until a connection is begun anew: the system repeats a lost first packet after 1, 3, 7, 15 s, and the network
+may be back in between."""
 
 
 def dial(host: str, port: int, timeout: float) -> socket.socket:
     """A connected socket. The name's addresses share the time: one dead address must not take it all."""
     end = time.monotonic() + timeout
     addresses = _addresses(host, port, timeout)
-    problem: OSError = OSError(errno.EHOSTUNREACH, "No route to host")
-    for number, (family, kind, protocol, _, address) in enumerate(addresses):
-        share = max(end - time.monotonic(), 0.05) / (len(addresses) - number)
-        sock = socket.socket(family, kind, protocol)
-        try:
-            sock.settimeout(share)
-            sock.connect(address)
-            _tune(sock)
-            return sock
-        except OSError as error:
-            sock.close()
-            problem = error
-    raise problem
+    while True:
+        problem: OSError = OSError(errno.EHOSTUNREACH, "No route to host")
+        for number, (family, kind, protocol, _, address) in enumerate(addresses):
+            share = max(end - time.monotonic(), 0.05) / (len(addresses) - number)
+            sock = socket.socket(family, kind, protocol)
+            try:
+                sock.settimeout(min(share, _ANEW))
+                sock.connect(address)
+                _tune(sock)
+                return sock
+            except OSError as error:
+                sock.close()
+                problem = error
+        if not isinstance(problem, TimeoutError) or time.monotonic() >= end:
+            raise problem
 
 
 def _addresses(host: str, port: int, timeout: float) -> list[tuple[int, int, int, str, tuple[str, int]]]:

@@ -33,11 +33,12 @@ class _Packetizer(Packetizer):
 
 
 class Transport(paramiko.Transport):
-    """Keeps the server's reasons: `refusal` of the last channel asked for, `offers` in the key exchange."""
+    """Keeps the server's reasons: `refusal` of the last channel asked for, `offers` in the key exchange,
+    `farewell` if it ended the connection itself."""
 
     def __init__(self, sock: socket.socket | JumpSocket, algorithms: Sequence[str], timeout: float) -> None:
         super().__init__(sock, default_window_size=WINDOW, packetizer_class=_Packetizer)  # type: ignore[arg-type]
-        self.refusal = ""
+        self.refusal = self.farewell = ""
         self.offers: dict[str, list[str]] = {}
         self.banner_timeout = timeout
         options = self.get_security_options()
@@ -60,7 +61,7 @@ class Transport(paramiko.Transport):
             if not set(theirs) & set(ours[what])
         ]
 
-    # These two read a message before paramiko does; should it rename them, only the reasons are lost.
+    # These read a message before paramiko does; should it rename them, only the reasons are lost.
 
     def _parse_kex_init(self, m: paramiko.Message) -> None:
         m.get_bytes(16)
@@ -76,6 +77,12 @@ class Transport(paramiko.Transport):
         self.refusal = m.get_text()
         m.rewind()
         super()._parse_channel_open_failure(m)  # type: ignore[misc]
+
+    def _parse_disconnect(self, m: paramiko.Message) -> None:
+        m.get_int()
+        self.farewell = m.get_text() or "without a word"
+        m.rewind()
+        super()._parse_disconnect(m)  # type: ignore[misc]
 
 
 class JumpSocket:

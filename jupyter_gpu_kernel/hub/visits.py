@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import GpuKernelError
@@ -33,15 +33,30 @@ class Left(NamedTuple):
 
 
 class Visits:
-    """All visits of this hub: who left which kernel when."""
+    """All visits of this hub: who left which kernel when.
 
-    def __init__(self) -> None:
+    `on_return(name, notebook)` is called when a notebook is about to be given the kernel it left.
+    """
+
+    def __init__(self, on_return: Callable[[str, str], None] = lambda name, notebook: None) -> None:
+        self.on_return = on_return
         self._left: dict[tuple[int, str, str], Left] = {}
+        self._here: dict[tuple[int, str, str], Visit] = {}
+
+    def came(self, visit: Visit) -> None:
+        """A visit has told its notebook."""
+        self._here[visit.key] = visit
 
     def left(self, visit: Visit, remote: RemoteKernel) -> None:
-        """A visit ends; its kernel lives on."""
-        if visit.notebook:
+        """A visit ends; its kernel lives on, unless it was a restart and the next one is here already."""
+        if not visit.notebook:
+            return
+        here = self._here.get(visit.key, visit)
+        if here is visit:
+            self._here.pop(visit.key, None)
             self._left[visit.key] = Left(remote.kernel_id, time.monotonic())
+        else:
+            here.follows(remote.kernel_id)
 
     def before(self, visit: Visit) -> str:
         """The kernel that the same window had for the same notebook a moment ago: this is a restart. Or ""."""
@@ -77,8 +92,13 @@ class Visit:
             remote.hold()
             self._spawn(self._end_the_one_before(remote, before))
 
+    def follows(self, before: str) -> None:
+        """The one before, in the same window, overlapped: it has left only now."""
+        self._before = before
+
     async def _known(self, remote: RemoteKernel) -> None:
         """The notebook is known: whose kernel is it to have?"""
+        self._visits.came(self)
         try:
             self._before = self._visits.before(self)
             if not self._before:
@@ -90,9 +110,11 @@ class Visit:
             remote.go_on()
 
     async def _return(self, remote: RemoteKernel) -> None:
-        answer = await remote.link.request("left", name=self._name, notebook=self.notebook)
+        self._visits.on_return(self._name, self.notebook)
+        wanted: dict[str, Any] = {"name": self._name, "notebook": self.notebook, **remote.owner}
+        answer = await remote.link.request("left", **wanted)
         left = answer.get("kernel")
-        if left:
+        if left and left != self._before:
             fresh = remote.kernel_id
             remote.switch(str(left))
             await remote.link.request("stop", kernel=fresh, why="its notebook has another kernel")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 import uuid
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, FrozenSet, Iterable, List, Optional
 
 from . import PROTOCOL
 from .frames import Frame, Kind, json_frame
@@ -40,8 +40,10 @@ class Connection:
         attachment: int = 0,
         window: int = WINDOW,
         delivered: Optional[List[int]] = None,
+        features: Iterable[str] = (),
     ) -> None:
-        """`delivered`: what this end's predecessor, which died, said of itself last."""
+        """`delivered`: what this end's predecessor, which died, said of itself last; `features`: what it can do that
+        older ends of this protocol cannot."""
         self.first = first
         self.attachment = attachment
         self.state = State.CLOSED
@@ -53,6 +55,9 @@ class Connection:
         self._hello_due = False
         self._acknowledged = 0
         self._inherited = delivered
+        self._our_features = list(features)
+        self.features: FrozenSet[str] = frozenset()
+        """What the other end says it can do."""
 
     def __repr__(self) -> str:
         return f"<Connection {self.state.value} received={self._inbox.received} {self.outbox!r}>"
@@ -129,7 +134,7 @@ class Connection:
 
     def _our_hello(self) -> Dict[str, Any]:
         hello: Dict[str, Any] = {"protocol": PROTOCOL, "session": self._session, "peer": self._peer}
-        hello.update(received=self._taken, serials=self.outbox.serials)
+        hello.update(received=self._taken, serials=self.outbox.serials, features=self._our_features)
         if not self._peer and self._inherited is not None:
             hello["delivered"] = self._inherited
         return hello
@@ -140,6 +145,7 @@ class Connection:
         hello = frame.json()
         if hello.get("protocol") != PROTOCOL:
             raise ProtocolError(f"the other end speaks protocol {hello.get('protocol')}, we speak {PROTOCOL}")
+        self.features = frozenset(hello.get("features", ()))
         known = hello.get("session") == self._peer
         if hello.get("peer") == self._session and (known or hello["received"]):
             self.outbox.resume(int(hello["received"]))

@@ -60,6 +60,10 @@ class Outbox:
         waiting = sum(map(len, self._lanes.values()))
         return f"<Outbox waiting={waiting} unacknowledged={len(self._sent)} next={self._number + 1}>"
 
+    def count_from(self, serial: int) -> None:
+        """Before the first message: whoever heard another sender of the same name must not take ours for its."""
+        self._serials = [serial for _ in Lane]
+
     def put(self, lane: Lane, data: bytes) -> None:
         """Queues one message."""
         self.size += len(data)

@@ -11,6 +11,8 @@ import uuid
 from datetime import datetime, timezone
 from typing import Any, Dict, Optional, Tuple
 
+from .messages import Message, MessageError
+
 Parts = Tuple[bytes, ...]
 KERNEL_PROTOCOL = "5.3"
 
@@ -43,6 +45,14 @@ def is_user_cell(content: Dict[str, Any]) -> bool:
     """Whether an execute_request is a cell that a user ran, not a front end's own code."""
     silent = bool(content.get("silent", False))
     return not silent and bool(content.get("store_history", not silent))
+
+
+def user_cell(request: Message) -> bool:
+    """Whether this is a cell that a user ran."""
+    try:
+        return request.header().get("msg_type") == "execute_request" and is_user_cell(request.content())
+    except MessageError:
+        return False
 
 
 def error_content(name: str, value: str) -> Dict[str, Any]:

@@ -26,7 +26,8 @@ NEVER = ("status", "error", "execute_input", "comm_open", "comm_close", "execute
 def message(kind: str, cell: str = "a", **content: Any) -> Message:
     """A message of the kernel's in that cell."""
     channel = Channel.SHELL if kind == "execute_reply" else Channel.IOPUB
-    return Message(channel, 0, make(kind, content, json.dumps({"msg_id": cell}).encode(), "kernel"))
+    parent = json.dumps({"msg_id": cell}, indent=1 if kind == "stream" else None)  # kernels write both ways
+    return Message(channel, 0, make(kind, content, parent.encode(), "kernel"))
 
 
 def stream(text: str, cell: str = "a", name: str = "stdout") -> Message:

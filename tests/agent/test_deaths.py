@@ -115,6 +115,8 @@ TERM = {"event": "signal", "text": "the keeper got SIGTERM and stays"}
     ("facts", "words"),
     [
         (KeeperFacts(START, {}, "b2", "at 10:00"), ["rebooted at 10:00", "boot id"]),
+        (KeeperFacts(dict(START, boot="b1/7"), {}, "b1/70", "at 10:00"), ["rebooted at 10:00", "boot id"]),
+        (KeeperFacts(START, {}, "b1/7"), ["keeper was killed"]),
         (
             KeeperFacts(START, {}, "b1", kills_sessions=True),
             ["SSH session", "session-4.scope", "enable-linger"],
@@ -122,7 +124,15 @@ TERM = {"event": "signal", "text": "the keeper got SIGTERM and stays"}
         (KeeperFacts(START, TERM, "b1"), ["SSH session"]),
         (KeeperFacts(START, TERM, "b1", kills_sessions=False), ["keeper was killed"]),
         (KeeperFacts(START, TERM, "b1", lingers=True), ["keeper was killed"]),
-        (KeeperFacts(dict(START, cgroup="/job", job="Slurm job 17"), {}, "b1"), ["killed with Slurm job 17"]),
+        (
+            KeeperFacts(dict(START, cgroup="/job", job="Slurm job 17"), {}, "b1"),
+            ["killed with Slurm job 17", "sacct"],
+        ),
+        (
+            KeeperFacts(dict(START, cgroup="/job", job="Slurm job 17"), SLURM, "b1"),
+            ["killed with Slurm job 17", "SIGTERM from the scheduler"],
+        ),
+        (KeeperFacts({}, {"event": "drop"}, ""), ["keeper was killed", "logout", "enable-linger"]),
         (KeeperFacts({}, {}, ""), ["keeper was killed"]),
     ],
 )
@@ -220,6 +230,8 @@ def test_a_gpu_that_fell_off_is_found(tmp_path, monkeypatch):
     assert gpu_trouble(["GPU-1", "GPU-2"]) == "GPU GPU-2 has fallen off: nvidia-smi does not list it any more"
     state.write_text(json.dumps({"mode": "mismatch"}))
     assert gpu_trouble(["GPU-1"]).startswith("the GPUs: ")
+    state.write_text(json.dumps({"gpus": []}))
+    assert "finds no GPU" in gpu_trouble(["GPU-1"])
 
 
 def test_a_memory_daemon_is_known_by_its_name(tmp_path):

@@ -18,6 +18,7 @@ import time
 import zipfile
 from pathlib import Path
 
+import psutil
 import pytest
 from jupyter_client import BlockingKernelClient
 from jupyter_client.connect import write_connection_file
@@ -38,8 +39,10 @@ WAIT_FOR_FILE = (
 class Kernel:
     """A kernel process, a client of it, and the story it tells."""
 
-    def __init__(self, archive, folder, **settings):
-        self.folder = folder
+    def __init__(self, archive, folder, uid=USER, space=False, **settings):
+        """`space`: in a process namespace of its own."""
+        self.folder, self.uid = folder, uid
+        self.unshare = ["unshare", "--pid", "--fork", "--kill-child"] if space else []
         self.settings = {f"JUPYTER_GPU_KERNEL_{name}": str(value) for name, value in settings.items()}
         self.texts, self.idle, self.replies, self.story = {}, set(), {}, []
         folder.mkdir(mode=0o700)
@@ -55,8 +58,10 @@ class Kernel:
         self.socket.settimeout(WAIT)
         if ROOT:
             for path in (folder, *folder.iterdir()):
-                os.chown(path, USER, USER)
+                os.chown(path, uid, uid)
         self._start(archive)
+        # What we started may be `unshare`, whose only child is the kernel then.
+        self.pid = psutil.Process(self.process.pid).children()[0].pid if space else self.process.pid
         self.client = BlockingKernelClient(connection_file=self.file)
         self.client.load_connection_file()
         self.client.start_channels()
@@ -65,6 +70,8 @@ class Kernel:
     def _start(self, archive):
         ready, write_end = os.pipe()
         env = dict(os.environ, IPYTHONDIR=str(self.folder), JPY_PARENT_PID=str(os.getpid()), **self.settings)
+        if self.unshare:
+            env.pop("JPY_PARENT_PID")  # which is nobody's there
         env.pop("PYTEST_CURRENT_TEST", None)  # ipykernel would not capture file descriptors
         env.update(JUPYTER_GPU_KERNEL_ID="k1", JUPYTER_GPU_KERNEL_READY_FD=str(write_end))
         env["JUPYTER_GPU_KERNEL_STORY"] = str(self.folder / "story")
@@ -74,7 +81,7 @@ class Kernel:
         caps = ["--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"] if ROOT else []
         with (self.folder / "log").open("wb") as log:
             self.process = subprocess.Popen(
-                as_user(USER, *caps) + command,
+                self.unshare + as_user(self.uid, *caps) + command,
                 env=env,
                 cwd=str(self.folder),
                 pass_fds=[write_end],
@@ -85,7 +92,7 @@ class Kernel:
             )
         os.close(write_end)
         with os.fdopen(ready, "rb") as file:
-            assert file.read() == b"1", (self.folder / "log").read_text()
+            assert file.read(1) == b"1", (self.folder / "log").read_text()
 
     def stop(self):
         self.process.kill()
@@ -154,14 +161,12 @@ def as_user(uid, *options):
 class Term:
     """SIGTERM from a program of this name, which stays until the block is left: its name can be read."""
 
-    def __init__(self, folder, kernel, uid=0, name="reaper"):
+    def __init__(self, folder, kernel, uid=0, name="reaper", caps="+dac_read_search"):
         self.program = folder / name
         self.program.write_text("#!/bin/sh\nkill -TERM $1\nread _\n")
         self.program.chmod(stat.S_IRWXU | stat.S_IRWXG | stat.S_IRWXO)
-        self.command = (
-            [*as_user(uid, "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")] if uid else []
-        )
-        self.command += [str(self.program), str(kernel.process.pid)]
+        self.command = as_user(uid, f"--inh-caps={caps}", f"--ambient-caps={caps}") if uid else []
+        self.command += [str(self.program), str(kernel.pid)]
 
     def __enter__(self):
         self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE)
@@ -309,6 +314,31 @@ def test_a_cell_survives_root_and_says_so(kernel, tmp_path):
 
 
 @needs_root
+@pytest.mark.parametrize(
+    ("how", "sender", "kind", "said"),
+    [
+        ({}, {"uid": 61235, "caps": "+dac_read_search,+kill"}, "other", "SIGTERM from 61235 (pid "),
+        ({"space": True}, {}, "container", "SIGTERM from outside of this container at "),
+        ({"uid": 0}, {}, "root", "SIGTERM from root (pid "),
+    ],
+)
+def test_any_sender_any_number(start, tmp_path, how, sender, kind, said):
+    """A third user, one outside of the kernel's process namespace, root where the kernel is root's, too."""
+    kernel = start(**how)
+    stop = kernel.folder / "stop"
+    request = kernel.start(WAIT_FOR_FILE.format(str(stop)))
+    kernel.wait_for(request, "started")
+    for number in (1, 2, 3):
+        with Term(tmp_path, kernel, **sender):
+            kernel.wait_for(request, "the cell goes on.", number)
+            event = kernel.event()
+            assert (event["kind"], event["action"]) == (kind, "survived")
+    assert kernel.text(request).count(said) == 3
+    stop.touch()
+    assert kernel.finish(request)["status"] == "ok"
+
+
+@needs_root
 def test_told_at_once_in_a_long_call(kernel, tmp_path):
     begun = kernel.folder / "begun"
     request = kernel.start(
@@ -358,8 +388,35 @@ def test_hooks_and_handlers_run_on_the_main_thread(kernel, tmp_path):
     kernel.run("signal.signal(signal.SIGTERM, before); gpu_kernel._guard.hooks.clear()")
 
 
+def test_a_librarys_handler_that_calls_the_one_before(kernel, tmp_path):
+    """As Lightning's does, which looks for one, and keeps it: ours, here."""
+    kernel.run(
+        "import signal, types\nbefore = signal.getsignal(signal.SIGTERM)\n"
+        "def handler(number, frame):\n"
+        "    print('library', isinstance(frame, types.FrameType))\n"
+        "    if callable(before): before(number, frame)\n"
+        "signal.signal(signal.SIGTERM, handler)"
+    )
+    stop = kernel.folder / "stop-5"
+    request = kernel.start(WAIT_FOR_FILE.format(str(stop)))
+    kernel.wait_for(request, "started")
+    with Term(tmp_path, kernel, 0 if ROOT else USER):
+        kernel.wait_for(request, "library True")
+    seen = kernel.event()
+    stop.touch()
+    kernel.finish(request)
+    assert (seen["action"], kernel.text(request).count("library"), kernel.text(request).count("SIGTERM")) == (
+        "survived",
+        1,
+        1,
+    )
+    kernel.run("signal.signal(signal.SIGTERM, before)")
+    assert kernel.run("import gpu_kernel; print(gpu_kernel._guard.last)").count("unknown") == 0
+
+
 CHILDREN = r"""
 import asyncio, multiprocessing, os, pty, signal, subprocess, sys, threading, time, warnings
+from joblib.externals.loky import get_reusable_executor
 warnings.simplefilter("ignore")  # Python 3.12 and later: a fork beside threads, which every kernel has
 SLEEP = [sys.executable, "-c", "import sys, time; print('up', flush=True); time.sleep(600)"]
 
@@ -404,6 +461,14 @@ def shell(command):
     get_ipython().system(command)
     return _exit_code
 
+def loky():
+    executor = get_reusable_executor(max_workers=1)
+    pid = executor.submit(os.getpid).result()
+    worker = executor._processes[pid]
+    os.kill(pid, signal.SIGTERM)
+    worker.join()
+    return worker.exitcode
+
 def popen():
     with os.popen("kill -TERM $$; echo not killed") as file:
         return file.read() or -15
@@ -415,6 +480,7 @@ results = {
     "mp fork": process("fork"), "mp spawn": process("spawn"), "mp forkserver": process("forkserver"),
     "posix_spawn": end(os.posix_spawn("/bin/sleep", ["sleep", "600"], os.environ)),
     "system": -os.WTERMSIG(os.system("kill -TERM $$; echo not killed")), "popen": popen(),
+    "loky": loky(),
     "!": shell("kill -TERM $$; echo not killed"), "asyncio": await coroutine(),
 }
 print({name: result for name, result in results.items() if result != -15}, len(results))
@@ -423,7 +489,7 @@ print(os.waitstatus_to_exitcode(os.system("exit 3")) if sys.version_info >= (3, 
 
 
 def test_children_die_of_sigterm_as_ever(kernel):
-    assert kernel.run(CHILDREN) == "{} 15\n3\n"
+    assert kernel.run(CHILDREN) == "{} 16\n3\n"
 
 
 @needs_root
@@ -522,6 +588,20 @@ def test_not_in_use_it_ends_after_its_hooks(start, tmp_path):
     assert (kernel.event()["in_use"], kernel.story[-1]["action"]) == (False, "ended")
 
 
+def test_a_hook_that_does_not_end_is_not_waited_for_for_ever(start, tmp_path):
+    """Takes the 10 s that hooks have."""
+    kernel = start(LINGER=0)
+    begun = kernel.folder / "begun"
+    kernel.run(
+        "import gpu_kernel, pathlib, time\n@gpu_kernel.on_sigterm\n"
+        f"def endless():\n    pathlib.Path({str(begun)!r}).touch()\n    time.sleep(600)"
+    )
+    with Term(tmp_path, kernel, 0 if ROOT else USER):
+        wait_until(begun.exists)
+        assert kernel.process.poll() is None
+        assert kernel.ended() == -signal.SIGTERM
+
+
 def test_a_working_process_tree_is_in_use(start, tmp_path):
     kernel = start(LINGER=0)
     kernel.run(
@@ -536,6 +616,21 @@ def test_a_working_process_tree_is_in_use(start, tmp_path):
         assert kernel.ended() == -signal.SIGTERM
 
 
+def test_a_scheduler_s_sigterm_is_counted_down_to_its_sigkill(start, tmp_path):
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text("#!/bin/sh\n[ \"$*\" = 'show config' ] && echo 'KillWait                = 7 sec'\n")
+    scontrol.chmod(0o755)
+    kernel = start()
+    kernel.run(f"import os; os.environ.update(SLURM_JOB_ID='1', PATH='{tmp_path}:' + os.environ['PATH'])")
+    request = kernel.start("import time\nprint('begun', flush=True)\nwhile True: time.sleep(0.1)")
+    kernel.wait_for(request, "begun")
+    with Term(tmp_path, kernel, 0 if ROOT else USER, "slurmstepd"):
+        said = kernel.wait_for(request, "SIGKILL in about 2 s")
+    assert said.index("SIGKILL usually follows") < said.index("about 5 s") < said.index("about 2 s")
+    os.kill(kernel.process.pid, signal.SIGINT)
+    assert kernel.finish(request)["ename"] == "KeyboardInterrupt"
+
+
 def test_memory_pressure_interrupts_first(start, tmp_path):
     kernel = start()
     (kernel.folder / "story").unlink()  # a keeper that is gone changes nothing
@@ -547,6 +642,20 @@ def test_memory_pressure_interrupts_first(start, tmp_path):
     assert kernel.run("print(x)") == "1\n"
     with Term(tmp_path, kernel, USER, "earlyoom"):
         assert kernel.ended() == -signal.SIGTERM
+
+
+def test_memory_pressure_frees_what_torch_holds(start, tmp_path):
+    """torch itself is too large for this: a module of its name that says what it is asked for."""
+    kernel = start()
+    kernel.run(
+        "import sys, types\ntorch = sys.modules['torch'] = types.ModuleType('torch')\nasked = []\n"
+        "torch.cuda = types.SimpleNamespace(is_initialized=lambda: True, empty_cache=lambda: asked.append('freed'))"
+    )
+    request = kernel.start("import time\nprint('begun', flush=True)\ntime.sleep(600)")
+    kernel.wait_for(request, "begun")
+    with Term(tmp_path, kernel, USER, "earlyoom"):
+        assert kernel.finish(request)["ename"] == "KeyboardInterrupt"
+    assert kernel.run("print(asked)") == "['freed']\n"
 
 
 def test_without_the_guard_sigterm_is_as_ever(start, tmp_path):

@@ -87,7 +87,9 @@ class Place:
 
     def start(self, kernel_id: str = "", **settings: Any) -> Hub:
         """A kernel, and the hub's end of it."""
-        _, sock = self.office.open(kernel_id or uuid.uuid4().hex[:8], dict({"gpus": 0}, **settings))
+        _, sock = self.office.open(
+            kernel_id or uuid.uuid4().hex[:8], {"create": dict({"gpus": 0}, **settings)}
+        )
         return Hub(sock)
 
     def folder(self, kernel_id: str) -> Path:
@@ -124,7 +126,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
 def test_two_attaches_start_one_keeper(place: Place) -> None:
     """As when a link breaks while the first of them starts it."""
     with ThreadPoolExecutor(2) as pool:
-        opened = list(pool.map(lambda _: place.office.open("k1", {"gpus": 0}), range(2)))
+        opened = list(pool.map(lambda _: place.office.open("k1", {"create": {"gpus": 0}}), range(2)))
     assert [kernel_id for kernel_id, _ in opened] == ["k1", "k1"]
     hub = Hub(opened[1][1])
     pid = hub.run("import os; print(os.getpid())").strip()

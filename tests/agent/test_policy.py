@@ -93,6 +93,6 @@ def test_the_office_refuses_before_anything_starts(policy, tmp_path):
     (tmp_path / "root").mkdir(mode=0o700)
     office = Office(Root(tmp_path / "root"), tmp_path / "policy.json")
     with pytest.raises(Refused) as refused:
-        office.open("k1", {"gpus": 2})
+        office.open("k1", {"create": {"gpus": 2}})
     assert refused.value.code == "policy" and "at most 1 GPU" in str(refused.value)
     assert os.listdir(str(tmp_path / "root")) == []

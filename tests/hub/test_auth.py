@@ -99,6 +99,16 @@ class House:
             transport.close()
 
 
+class Slammed(Door):
+    """The network goes when a key comes."""
+
+    house: House
+
+    def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
+        self.house.transports[-1].sock.close()
+        return paramiko.AUTH_FAILED
+
+
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[Callable[..., House]]:
     """A house whose door asks for the methods given."""
@@ -226,3 +236,21 @@ def test_the_agents_keys_are_used(two_hops: TwoHops, agent: str, tmp_path: Path)
 def test_an_agent_that_is_gone_is_no_obstacle(two_hops: TwoHops, tmp_path: Path) -> None:
     hops = [replace(hop, identity_agent=str(tmp_path / "gone")) for hop in two_hops.hops]
     connect(hops, ask=None, trust_file=two_hops.trust_file).close()
+
+
+def test_a_drop_while_we_sign_in_is_no_refusal(house: Callable[..., House]) -> None:
+    """Else a link that comes back would wait as after a wrong password."""
+    lost = house("publickey")
+    lost.door.__class__ = Slammed
+    lost.door.house = lost
+    with pytest.raises(ConnectError, match="the connection was lost while we signed in") as caught:
+        lost.visit(None, lost.key)
+    assert not isinstance(caught.value, AuthError)
+
+
+def test_a_server_that_has_seen_too_many_keys_says_so(two_hops: TwoHops, tmp_path: Path) -> None:
+    two_hops.login.restart(MaxAuthTries="1")
+    others = tuple(make_key(tmp_path / f"other-{number}") for number in range(2))
+    hop = replace(two_hops.hops[0], identity_files=(*others, two_hops.key), identity_agent="none")
+    with pytest.raises(AuthError, match=r"ended the connection.*Too many authentication failures"):
+        connect([hop], ask=None, trust_file=two_hops.trust_file)

@@ -16,10 +16,12 @@ from typing import Any
 
 import psutil
 import pytest
-from streams import Front, LoopThread, Node, until, wait_for
+from fronts import Front
+from streams import LoopThread, Node, until, wait_for
 
 from jupyter_gpu_kernel.agent.end import stale
 from jupyter_gpu_kernel.agent.end.processes import open_gpus, tagged
+from jupyter_gpu_kernel.agent.office import Refused
 from jupyter_gpu_kernel.agent.story import read_story
 from jupyter_gpu_kernel.hub.kernels import RemoteKernel
 from jupyter_gpu_kernel.hub.link import Link
@@ -109,12 +111,47 @@ def test_sigterm_while_not_in_use_names_its_sender(loop: LoopThread, link: Link,
         assert remote.state["returncode"] == -signal.SIGTERM
 
 
+def test_a_sigterm_while_c_code_holds_pythons_lock_is_in_the_story_at_once(
+    loop: LoopThread, link: Link, node: Node
+) -> None:
+    held, go = node.root / "held", node.root / "go-on"
+    script = f"touch {held}; while [ ! -e {go} ]; do sleep 0.02; done".encode()
+    with started(loop, link) as (remote, front):
+        pid = int(front.run("import ctypes, gpu_kernel, os, time; print(os.getpid())").text)
+        request = front.client.execute(
+            f"ctypes.PyDLL(None).system({script!r})\n"
+            "while not gpu_kernel._guard.count: time.sleep(0.01)\ntime.sleep(0.1)"
+        )
+        wait_for(held.exists, "the call")
+        os.kill(pid, signal.SIGTERM)
+        wait_for(lambda: "holds Python's lock" in node.story(remote.kernel_id), "a line in the story")
+        assert "survived" not in node.story(remote.kernel_id), "nobody can have taken it"
+        go.touch()
+        assert "the cell goes on" in front.finish(request).text
+        wait_for(lambda: "survived" in node.story(remote.kernel_id))
+        assert [entry["event"] for entry in story(remote, node)].count("sigterm") == 2
+
+
 def test_a_front_ends_kill_is_not_a_riddle(loop: LoopThread, link: Link, node: Node) -> None:
     with started(loop, link) as (remote, front):
         front.client.execute("import time; time.sleep(600)")
         until(remote, "busy", "idle")
         loop.call(remote.command, "kill")
         assert "its front end ended it with SIGKILL" in told(remote, node)
+
+
+@pytest.mark.parametrize("env", [{}, {"SLURM_JOB_ID": "17"}])
+def test_somebodys_sigkill(env: dict[str, str]) -> None:
+    with Node(**env) as node, LoopThread() as loop, started(loop, loop.link(node)) as (remote, front):
+        pid = int(front.run("import os, time; print(os.getpid())").text)
+        request = front.client.execute("print('begun', flush=True); time.sleep(600)")
+        front.until_text(request, "begun")
+        os.kill(pid, signal.SIGKILL)
+        cell = front.finish(request)
+        for word in ["Slurm job 17", "sacct"] if env else ["somebody unknown", "administrators"]:
+            assert word in cell.reply["evalue"]
+        assert told(remote, node) == cell.reply["evalue"]
+        stop(loop, remote, node)
 
 
 @pytest.fixture()
@@ -146,40 +183,57 @@ def test_out_of_memory_in_a_cgroup(cgroup: Path) -> None:
 # ---------------------------------------------------------------------------------------------- keepers' deaths
 
 
-def test_a_killed_keepers_kernel_finishes_its_cell_and_ends(loop: LoopThread, link: Link, node: Node) -> None:
-    go, done = node.root / "go", node.root / "done"
+def test_after_a_reboot_running_and_next_cell_say_so(loop: LoopThread, link: Link, node: Node) -> None:
+    """As good as one: kernel and keeper are killed while nobody is there, and the boot id was another one."""
     with started(loop, link) as (remote, front):
-        front.run("import gpu_kernel, os, pathlib, time")
-        front.run(f"hook = gpu_kernel.on_sigterm(lambda: pathlib.Path({str(done)!r}).write_text('hook'))")
-        request = front.client.execute(
-            DETACHED + f"print(os.getpid())\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)\nx = 1"
-        )
-        pids = [int(word) for word in front.until_text(request, "\n").split()]
-        while len(pids) < 2:
-            pids += [int(word) for word in front.until_text(request, "\n").split()]
-        child, kernel = pids
+        remote.revives = True
+        old, kernel = remote.kernel_id, int(front.run("import os, time; print(os.getpid())").text)
+        child = int(front.run(DETACHED).text)  # what survives changes nothing
+        request = front.client.execute("print('begun', flush=True); time.sleep(600)")
+        front.until_text(request, "begun")
+        node.pull()
         keeper = psutil.Process(kernel).ppid()
-        os.kill(keeper, signal.SIGKILL)
-        wait_for(lambda: "nobody can reach" in node.story(remote.kernel_id), "the kernel's notice")
-        assert psutil.pid_exists(kernel) and not done.exists(), "the cell goes on"
-        assert remote.kernel_id not in listed(node)
-        assert node.office.root.kernel(remote.kernel_id).exists(), "its folder is still in use"
-        go.touch()
-        gone(kernel)
-        gone(child)
-        assert done.read_text() == "hook"
-        wait_for(lambda: remote.link_state == "lost", "the hub's notice")
-        assert "keeper" in str(remote.state["cause"])
-        assert remote.kernel_id not in listed(node)
-        assert not node.office.root.kernel(remote.kernel_id).exists()
+        for pid in (keeper, kernel):
+            os.kill(pid, signal.SIGKILL)
+            gone(pid)
+        path = node.office.root.story(old)
+        path.write_text(path.read_text().replace(stale.boot_id(), "another"))
+        node.plugged = True
+        cell = front.finish(request)
+        assert cell.reply["ename"] == "DeadKernelError"
+        assert "the node was rebooted at" in cell.reply["evalue"]
+        assert "the node was rebooted at" in node.story(old)
+        nothing = [entry for entry in cell.messages if entry["msg_type"] == "display_data"]
+        assert not nothing, "no word of a new kernel yet"
+        following = front.run("print(os.getpid() if 'os' in globals() else 'new')")
+        assert following.text == "new\n" and "had ended: kernel" in str(following.outputs)
+        assert "the node was rebooted at" in str(following.outputs)
+        os.kill(child, signal.SIGKILL)
+        stop(loop, remote, node)
 
 
-def test_a_killed_keepers_idle_kernel_ends_at_once(loop: LoopThread, link: Link, node: Node) -> None:
-    with started(loop, link) as (remote, front):
-        kernel = int(front.run("import os; print(os.getpid())").text)
-        os.kill(psutil.Process(kernel).ppid(), signal.SIGKILL)
-        gone(kernel)
-        assert [entry["event"] for entry in story(remote, node)][-2:] == ["orphan", "end"]
+def test_a_job_that_took_keeper_and_kernel_along_says_who_told_before(node: Node) -> None:
+    root = node.office.root
+    (root.make_kernel("in-job") / "lock").touch()
+    entries: list[dict[str, Any]] = [
+        {"event": "start", "job": "Slurm job 17", "boot": stale.boot_id()},
+        {"event": "sigterm", "kind": "scheduler"},
+        {"event": "signal", "text": "the keeper got SIGTERM and stays"},
+    ]
+    lines = [json.dumps({"text": "", "time": 0, **entry}) + "\n" for entry in entries]
+    root.story("in-job").write_text("".join(lines))
+    assert "killed with Slurm job 17" in node.story("in-job")
+    assert "SIGTERM from the scheduler came before" in node.story("in-job")
+
+
+def test_a_node_that_has_forgotten_all_at_its_reboot(node: Node) -> None:
+    for boot, words in (
+        ("another", "the node was rebooted"),
+        (stale.boot_id(), "its folder is gone"),
+        ("", "no kernel"),
+    ):
+        with pytest.raises(Refused, match=words):
+            node.office.open("forgotten", {"boot": boot})
 
 
 def test_a_folder_without_keeper_and_kernel_tells_why_and_goes(node: Node) -> None:

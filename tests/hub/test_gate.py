@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from streams import Front, LoopThread, Node, until, wait_for
+from fronts import Front
+from streams import LoopThread, Node, until, wait_for
 
 from jupyter_gpu_kernel.hub.kernels import RemoteKernel
 from jupyter_gpu_kernel.hub.link import Link
@@ -106,6 +107,18 @@ def test_twelve_kernels_and_four_gpus(
         loop.call(remote.command, "stop")
 
 
+def test_a_crash_beside_a_gpu_that_fell_off_says_so(loop: LoopThread, link: Link, gpus: Gpus) -> None:
+    remote = loop.kernel(link, gpus=1)
+    gpus.say(1)
+    with Front(remote.edge.connection) as front:
+        assert front.run(VISIBLE).text.strip() == gpus.uuids[0]
+        gpus.say(0, gpus=[{"uuid": gpus.uuids[0], "lost": True}, {"uuid": gpus.uuids[1]}])
+        cell = front.run("os.abort()")
+        assert gpus.uuids[0] in cell.reply["evalue"] and "administrators" in cell.reply["evalue"]
+        loop.call(remote.command, "stop")
+        gpus.say(4)
+
+
 def test_meanwhile_at_the_gate(loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack) -> None:
     """Completions and internal executes pass; interrupt gives up; a later cell tries again, behind nobody."""
     gpus.say(1)
@@ -139,6 +152,8 @@ def test_restart_keeps_the_gpu(loop: LoopThread, link: Link, gpus: Gpus, stack: 
     until(remote, "idle")
     assert front.run(VISIBLE + "\nprint('x' in globals())").text == before + "False\n"
     assert front.run("import gpu_kernel; print(len(gpu_kernel.status()['gpus']))").text == "2\n"
+    memory = "memory = gpu_kernel.status()['memory']; print(memory['gpu_used_mib'], memory['gpu_total_mib'])"
+    assert front.run(memory).text == "2 163840\n", "of both together"
 
 
 def test_no_driver(loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack) -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 import zmq
+from fronts import Front
 from jupyter_client.session import Session
-from streams import DEADLINE, Front, LoopThread, Node, until, wait_for
+from streams import DEADLINE, LoopThread, Node, until, wait_for
 
 from jupyter_gpu_kernel.errors import HubError
 from jupyter_gpu_kernel.hub.kernels import RemoteKernel
@@ -151,6 +152,17 @@ def test_interrupt_in_a_sleep(front: Front) -> None:
     assert front.finish(request).reply["ename"] == "KeyboardInterrupt"
 
 
+def test_a_control_request_makes_no_busy_kernel_idle(front: Front, node: Node, remote: RemoteKernel) -> None:
+    """It says busy and idle of its own; idle clocks and `ps` must not take that for the cell's."""
+    request = front.client.execute("print('begun', flush=True)\nimport time; time.sleep(600)")
+    front.until_text(request, "begun\n")
+    assert front.control("kernel_info_request")["status"] == "ok"
+    (state,) = (one for one in node.office.answer({"do": "list"})["kernels"] if one["id"] == remote.kernel_id)
+    assert state["state"] == "busy"
+    assert front.control("interrupt_request")["status"] == "ok"
+    front.finish(request)
+
+
 def test_interrupt_overtakes_an_output_storm(front: Front) -> None:
     """Everything that was printed before it arrives all the same."""
     code = "n = 0\nprint('begin')\nwhile True:\n    n += 1; print(n, 'x' * 1000)"
@@ -160,7 +172,7 @@ def test_interrupt_overtakes_an_output_storm(front: Front) -> None:
     cell = front.finish(request)
     assert cell.reply["ename"] == "KeyboardInterrupt"
     last = int(front.run("print(n)").text)
-    assert last * 1000 < 50e6, "the interrupt waited behind the output"
+    assert last * 1000 < 300e6, "the interrupt waited behind the output"
     whole = re.compile(r"(\d+) x{1000}")  # the first line began before, the last was interrupted
     numbers = [int(match[1]) for line in cell.text.splitlines() if (match := whole.fullmatch(line))]
     assert numbers[-1] in (last, last - 1)
@@ -182,7 +194,7 @@ def test_interrupt_overtakes_fifty_megabytes_that_wait(front: Front, node: Node,
         request = front.client.execute(code)
         wait_for(flag.exists, "the end of the output")
         written = stream.written
-        interrupt = front.ask_control("interrupt_request")
+        interrupt = front.ask("control", "interrupt_request")
         wait_for(lambda: stream.written > written + 200, "the interrupt on its way")
         before = stream.bytes_read
         while not front.client.control_channel.socket.poll(20):
@@ -301,6 +313,36 @@ def test_what_a_killed_kernel_said_last(
     assert "SIGKILL" in cell.reply["evalue"]
     loop.call(remote.command, "restart")
     until(remote, "idle")
+
+
+SLOW = """
+def slow():
+    import sys, threading, time
+    class Thread:
+        ended = False
+        def __init__(self, thread): self.thread = thread
+        def __getattr__(self, name): return getattr(self.thread, name)
+        def is_alive(self):
+            if threading.current_thread().name == 'Control': self.thread.join(0.05)
+            return not self.ended
+        def join(self, timeout):
+            self.thread.join(timeout)
+            time.sleep(0.5)
+            self.ended = True
+    sys.stdout.pub_thread.thread = Thread(sys.stdout.pub_thread.thread)
+slow()  # IPython clears its variables before all is closed
+"""
+"""As on a busy machine: the thread that sends output has done its last work, but has not ended yet."""
+
+
+def test_shutdown_while_output_is_flushed(loop: LoopThread, link: Link) -> None:
+    """ipykernel's threads wait for each other then; it would be killed seconds later, and restarts be late."""
+    remote = loop.kernel(link)
+    with Front(remote.edge.connection) as front:
+        front.run(SLOW)
+        assert front.control("shutdown_request", restart=False)["status"] == "ok"
+        until(remote, "ended")
+    assert remote.state["returncode"] == 0
 
 
 def test_shutdown_leaves_nothing(loop: LoopThread, link: Link, node: Node) -> None:

@@ -14,7 +14,7 @@ import pytest
 from jupyter_gpu_kernel.errors import AgentError, AuthError, ConnectError, GpuKernelError
 from jupyter_gpu_kernel.hub.link import Clocks, Link
 from jupyter_gpu_kernel.wire.connection import Connection
-from jupyter_gpu_kernel.wire.frames import MAGIC, Frame, FrameReader, Kind, json_frame
+from jupyter_gpu_kernel.wire.frames import CHUNK, MAGIC, Frame, FrameReader, Kind, json_frame
 from jupyter_gpu_kernel.wire.messages import Lane
 
 DEADLINE = 30.0
@@ -50,6 +50,7 @@ class Agent:
     def __init__(self, world: World) -> None:
         ours, theirs = socket.socketpair()
         self.stream = Socket(theirs)
+        self.vanished = threading.Event()
         self._world = world
         self._sock = ours
         self._reader = FrameReader(greeting=False)
@@ -61,7 +62,7 @@ class Agent:
         try:
             if world.greeting:
                 self._sock.sendall(world.greeting)
-            while data := self._sock.recv(65536):
+            while (data := self._sock.recv(65536)) and not self.vanished.is_set():
                 for frame in self._reader.feed(data):
                     if world.talks.is_set():
                         self._take(frame)
@@ -88,8 +89,11 @@ class Agent:
             self.say(outgoing)
 
     def say(self, frame: Frame) -> None:
-        """One frame to the hub."""
-        self._sock.sendall(frame.encode())
+        """One frame to the hub, which may be the last that leaves."""
+        if frame.kind is Kind.DATA and frame.number == self._world.last:
+            self.vanished.set()
+        if not self.vanished.is_set():
+            self._sock.sendall(frame.encode())
 
     def close(self) -> None:
         """Hangs up."""
@@ -106,6 +110,7 @@ class World:
         self.greeting = MAGIC
         self.talks = threading.Event()
         self.talks.set()
+        self.last = 0  # the number of the chunk at which an agent vanishes
         self.keeper = Connection(first=False)
         self.heard: list[bytes] = []
         self.agents: list[Agent] = []
@@ -265,6 +270,53 @@ def test_a_silent_peer_is_noticed_and_replaced() -> None:
         assert len(world.agents) >= 2
 
     play(test)
+
+
+BIG = bytes(3 * CHUNK) * 10
+
+
+@pytest.mark.parametrize("message", [b"", b"small", BIG])
+def test_a_peer_that_vanishes_while_it_is_told_something(message: bytes) -> None:
+    """It neither reads nor writes, and no error says so: a write to it may never come back."""
+
+    async def test(world: World, link: Link) -> None:
+        attachment = Attachment()
+        link.attach(attachment)
+        await attachment.until("attached")
+        world.agents[0].vanished.set()
+        if message:
+            attachment.connection.send(Lane.ORDERED, message)
+            link.pump()
+        await attachment.until("detached")
+        await attachment.until("attached")
+        attachment.connection.send(Lane.ORDERED, b"last")
+        link.pump()
+        while b"last" not in world.heard:
+            await asyncio.sleep(0.01)
+        assert world.heard == [data for data in (message, b"last") if data]
+        assert len(world.agents) >= 2
+
+    play(test)
+
+
+def test_a_peer_that_vanishes_while_it_says_something() -> None:
+    """In the middle of a large message, of which the next one sends only what did not come."""
+    world = World()
+    world.last = 17
+    world.keeper.send(Lane.ORDERED, BIG)
+
+    async def test(world: World, link: Link) -> None:
+        attachment = Attachment()
+        link.attach(attachment)
+        await attachment.until("detached")
+        assert attachment.connection.received == world.last - 1
+        assert not attachment.got
+        world.last = 0
+        await attachment.until("got")
+        assert attachment.got == [BIG]
+        assert len(world.agents) >= 2
+
+    play(test, world)
 
 
 def test_pings_keep_a_link_up_that_has_nothing_to_say() -> None:

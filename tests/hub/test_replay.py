@@ -8,42 +8,23 @@ from pathlib import Path
 
 import psutil
 import pytest
-from streams import Breakable, Front, LoopThread, Node, until, wait_for
+from fronts import Front
+from streams import DEADLINE, LoopThread, Node, until, wait_for
 
 from jupyter_gpu_kernel.agent.journal.backlog import MIB
-from jupyter_gpu_kernel.errors import ConnectError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
 CAP = 3
 
 
-class PluggedNode(Node):
-    """Its cable can be pulled."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.plugged = True
-
-    def dial(self, again: bool = False) -> Breakable:
-        if not self.plugged:
-            raise ConnectError("the cable is out")
-        return super().dial(again)
-
-    def pull(self) -> None:
-        self.plugged = False
-        for stream in self.streams:
-            stream.cut()
-
-
 @pytest.fixture
-def node() -> Iterator[PluggedNode]:
-    node = PluggedNode()
-    with node:
+def node() -> Iterator[Node]:
+    with Node() as node:
         yield node
 
 
 @pytest.fixture
-def loop(node: PluggedNode) -> Iterator[LoopThread]:
+def loop(node: Node) -> Iterator[LoopThread]:
     with LoopThread() as loop:
         yield loop
 
@@ -59,7 +40,7 @@ open({done!r}, 'w').close()
 """
 
 
-def test_fifty_megabytes_while_nobody_is_there(node: PluggedNode, loop: LoopThread, tmp_path: Path) -> None:
+def test_fifty_megabytes_while_nobody_is_there(node: Node, loop: LoopThread, tmp_path: Path) -> None:
     remote = loop.kernel(loop.link(node), journal_memory_mib=0.5, journal_cap_mib=CAP)
     go, done = tmp_path / "go", tmp_path / "done"
     with Front(remote.edge.connection) as front:
@@ -89,7 +70,7 @@ def test_fifty_megabytes_while_nobody_is_there(node: PluggedNode, loop: LoopThre
     assert "journal's cap is reached" in node.story(remote.kernel_id)
 
 
-def test_a_shutdown_does_not_wait_for_a_replay(node: PluggedNode, loop: LoopThread, tmp_path: Path) -> None:
+def test_a_shutdown_does_not_wait_for_a_replay(node: Node, loop: LoopThread, tmp_path: Path) -> None:
     """Of which there is more than a minute's."""
     remote = loop.kernel(loop.link(node))
     go, done = tmp_path / "go", tmp_path / "done"
@@ -105,3 +86,23 @@ def test_a_shutdown_does_not_wait_for_a_replay(node: PluggedNode, loop: LoopThre
         wait_for(lambda: remote.pacer.waiting > 20, "a queue")
         assert front.control("shutdown_request", restart=False)["status"] == "ok"
         until(remote, "ended")
+
+
+@pytest.mark.parametrize("reach", ["in reach", "out of reach"])
+def test_kernel_info_while_a_cell_runs(node: Node, loop: LoopThread, reach: str) -> None:
+    """It is answered at once. The answer ends as any does, and does not say that the cell has."""
+    remote = loop.kernel(loop.link(node))
+    with Front(remote.edge.connection) as front:
+        cell = front.client.execute("import time; print('asleep', flush=True); time.sleep(600)")
+        front.until_text(cell, "asleep")
+        if reach == "out of reach":
+            node.pull()
+            wait_for(lambda: remote.link_state == "away", "the end of the link")
+        asked = front.client.kernel_info()
+        states = [message["content"]["execution_state"] for message in front.iopub(asked)]
+        assert states == ["busy", "idle"]
+        state = front.client.get_iopub_msg(timeout=DEADLINE)
+        assert (state["content"], state["parent_header"]) == ({"execution_state": "busy"}, {})
+        node.plugged = True
+        assert front.control("interrupt_request")["status"] == "ok"
+        assert front.finish(cell).reply["ename"] == "KeyboardInterrupt"

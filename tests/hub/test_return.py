@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 
 import pytest
-from streams import Front, LoopThread, Node, until, wait_for
+from fronts import Front
+from streams import DEADLINE, LoopThread, Node, until, wait_for
 
+from jupyter_gpu_kernel.hub.journal import read_journal
 from jupyter_gpu_kernel.hub.kernels import RemoteKernel
 from jupyter_gpu_kernel.hub.link import Link
 
@@ -54,6 +56,58 @@ def test_the_same_notebook_returns_to_its_kernel_and_is_told_what_happened(
         assert "'done'" in str(shown.outputs)
         assert "Nothing was missed" in front.run("%gpu missed").text
     assert "back in /home/me/a.ipynb" in node.story(first.kernel_id)
+
+
+def test_a_busy_kernel_answers_whoever_returns_at_once(loop: LoopThread, link: Link) -> None:
+    """Else VS Code and jupyter_server give up after a minute: neither would let its user interrupt the cell."""
+    first = start(loop, link, "/home/me/busy.ipynb")
+    with Front(first.edge.connection) as front:
+        request = front.client.execute("import time; print('begun', flush=True); time.sleep(600)")
+        front.until_text(request, "begun\n")
+    loop.call(first.close)
+    detached(loop, link, first.kernel_id)
+
+    again = start(loop, link, "/home/me/busy.ipynb", key="another key")
+    with Front(again.edge.connection) as front:  # its kernel_info is answered
+        list(front.iopub(front.client.kernel_info()))  # to its idle: JupyterLab waits for that, too
+        assert front.client.get_iopub_msg(timeout=DEADLINE)["content"] == {"execution_state": "busy"}
+        internal = front.run("startup = __name__", store_history=False)
+        assert internal.reply["status"] == "ok"
+        assert [said for kind, said in internal.outputs if kind == "status"] == ["busy", "idle"]
+        cell = front.client.execute("startup")
+        assert front.control("interrupt_request")["status"] == "ok"
+        assert "__main__" in str(front.finish(cell).outputs), "the internal code ran before the user's cell"
+
+
+def test_a_fresh_kernel_has_no_variables_and_the_same_front_end(
+    loop: LoopThread, link: Link, node: Node
+) -> None:
+    remote = start(loop, link, "/home/me/fresh.ipynb")
+    with Front(remote.edge.connection) as front:
+        front.run("import os; treasure = os.getpid()")
+        assert "A new kernel follows" in front.run("%gpu fresh").text
+        cell = front.run("'treasure' in dir()")
+        assert "False" in str(cell.outputs) and cell.reply["execution_count"] == 1
+    assert "%gpu fresh" in node.story(remote.kernel_id)
+
+
+def test_the_journal_has_the_last_cells_heard_or_not(loop: LoopThread, link: Link) -> None:
+    remote = start(loop, link, "/home/me/journal.ipynb")
+    with Front(remote.edge.connection) as front:
+        front.run("for i in range(3): print(i)\ni")
+        message = front.client.session.msg(
+            "execute_request", {"code": "1 / 0"}, metadata={"cellId": "the-cell"}
+        )
+        front.client.shell_channel.send(message)
+        front.finish(message["header"]["msg_id"])
+        front.run("'silent'", store_history=False)
+    cells = loop.run(read_journal(link, remote.kernel_id))
+    assert [(cell["status"], cell["execution_count"]) for cell in cells] == [("ok", 1), ("error", 2)]
+    stream, result = cells[0]["outputs"]
+    assert stream == {"msg_type": "stream", "content": {"name": "stdout", "text": "0\n1\n2\n"}}
+    assert result["content"]["data"] == {"text/plain": "2"}
+    assert loop.run(read_journal(link, remote.kernel_id, "the-cell"))[0]["outputs"][0]["msg_type"] == "error"
+    assert loop.run(read_journal(link, remote.kernel_id, "another cell")) == []
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -30,11 +31,14 @@ def stop_what_is_left(remote: Remote) -> Iterator[None]:
         stop(remote, kernel_id)
 
 
-def stop(remote: Remote, kernel_id: str) -> None:
+def specs(remote: Remote) -> list[dict[str, Any]]:
     settings = json.loads((remote.data / "kernels" / "cpu-argv" / "kernel.json").read_text())
-    specs = [{"settings": settings["metadata"]["jupyter_gpu_kernel"]}]
+    return [{"settings": settings["metadata"]["jupyter_gpu_kernel"]}]
+
+
+def stop(remote: Remote, kernel_id: str) -> None:
     with contextlib.suppress(Exception):  # it ended by itself meanwhile
-        remote.ask("stop", kernel=kernel_id, specs=specs)
+        remote.ask("stop", kernel=kernel_id, specs=specs(remote))
     eventually(lambda: kernel_id not in remote.kernels_on_node(), f"kernel {kernel_id} is gone")
 
 
@@ -141,6 +145,49 @@ def test_a_vanished_parent_is_noticed(remote: Remote) -> None:
             process.kill()
             launcher.wait(DEADLINE)
         assert len(remote.kernels_on_node()) == 1
+
+
+def broken(launcher: Launcher) -> None:
+    """Its reader has gone, and then it is told to go."""
+    for pipe in (launcher.process.stdout, launcher.process.stderr):
+        assert pipe is not None
+        pipe.close()
+    launcher.process.stdout = launcher.process.stderr = None
+    launcher.process.terminate()
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [
+        lambda launcher: launcher.process.kill(),  # as Zed does
+        lambda launcher: launcher.process.terminate(),
+        lambda launcher: launcher.process.send_signal(signal.SIGHUP),
+        broken,
+    ],
+    ids=["SIGKILL", "SIGTERM", "SIGHUP", "broken pipes"],
+)
+def test_whoever_leaves_in_mid_cell_leaves_the_kernel_at_work(
+    remote: Remote, leave: Callable[[Launcher], None]
+) -> None:
+    def kernel() -> dict[str, Any]:
+        (only,) = remote.ask("ps", specs=specs(remote))
+        return dict(only)
+
+    end = remote.folder / "end-of-cell"
+    with launched(remote) as launcher:
+        client = launcher.client()
+        wait = f"while not os.path.exists({str(end)!r}): time.sleep(0.01)"
+        client.execute(f"import os, time\nprint('begun')\n{wait}")
+        wait_for(client, "stream", text="begun\n")
+        pid = kernel()["pid"]
+        leave(launcher)
+        launcher.process.wait(DEADLINE)
+        eventually(lambda: not kernel()["attached"], "it is detached")
+        assert (kernel()["state"], kernel()["pid"]) == ("busy", pid)
+        end.touch()
+        eventually(lambda: kernel()["state"] == "detached", "its cell ends")
+    assert kernel()["pid"] == pid
+    end.unlink()
 
 
 def test_its_pipes_may_be_broken(remote: Remote) -> None:

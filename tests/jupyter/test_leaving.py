@@ -1,85 +1,19 @@
-"""Leaving and coming back through the real doors: a Jupyter server that is ended and started again, VS Code."""
+"""A Jupyter server is ended, in every way, and started again: its kernels stay, but for those shut down."""
 
 from __future__ import annotations
 
-import json
+import contextlib
 import signal
-import subprocess
-import sys
-import urllib.request
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cells import run
-from jupyter_client.blocking.client import BlockingKernelClient
-from launchers import Launcher
 from remote import DEADLINE, Remote, eventually
-from sshd import free_port
+from servers import Server
 
 pytestmark = pytest.mark.usefixtures("remote")
-NOTEBOOK = "/home/me/of-vs-code.ipynb"
-STARTUP = f'if "__vsc_ipynb_file__" not in globals():\n    __vsc_ipynb_file__ = "{NOTEBOOK}"'
-
-
-class Server:
-    """A Jupyter server as a process, spoken to by its REST API."""
-
-    def __init__(self, remote: Remote, root: Path) -> None:
-        self.url = f"http://127.0.0.1:{free_port()}"
-        port = self.url.rpartition(":")[2]
-        words = [sys.executable, "-m", "jupyter_server", "--no-browser", f"--port={port}", "--allow-root"]
-        words += ["--IdentityProvider.token=secret", f"--ServerApp.root_dir={root}"]
-        self.log = open(root / f"server-{port}.log", "wb")  # noqa: SIM115 (closed by `stop`)
-        self.process = subprocess.Popen(
-            words, env=remote.program_environment(), stdout=self.log, stderr=self.log, cwd=root
-        )
-        eventually(self.answers, "the server answers")
-
-    def answers(self) -> bool:
-        try:
-            return bool(self.ask("GET", "/api"))
-        except OSError:
-            return False
-
-    def ask(self, method: str, path: str, body: Any = None) -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Authorization": "token secret", "Content-Type": "application/json"}
-        request = urllib.request.Request(self.url + path, data, headers, method=method)
-        with urllib.request.urlopen(request, timeout=DEADLINE) as answer:
-            return json.loads(answer.read() or b"null")
-
-    def open(self, notebook: str) -> str:
-        """Jupyter's id of the kernel that the notebook gets."""
-        body = {"path": notebook, "type": "notebook", "name": notebook, "kernel": {"name": "cpu"}}
-        return str(self.ask("POST", "/api/sessions", body)["kernel"]["id"])
-
-    def __enter__(self) -> Server:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(DEADLINE)
-        self.log.close()
-
-
-@pytest.fixture
-def spec(remote: Remote) -> list[dict[str, Any]]:
-    settings = {
-        "route": list(remote.hops.route),
-        "config": str(remote.hops.ssh_config),
-        "python": sys.executable,
-    }
-    return [{"name": "cpu", "settings": settings}]
-
-
-@pytest.fixture
-def nothing_stays(remote: Remote, spec: list[dict[str, Any]]) -> Iterator[None]:
-    yield
-    for kernel in remote.ask("ps", specs=spec):
-        remote.ask("stop", kernel=kernel["id"], specs=spec)
-    remote.nothing_left()
 
 
 @pytest.mark.usefixtures("nothing_stays")
@@ -106,35 +40,128 @@ def test_a_servers_exit_leaves_its_kernels_and_the_notebook_finds_its_own_again(
         assert set(kernels()) == {"b.ipynb"}, "what a user shuts down ends"
 
 
-class OtherWindow(Launcher):
-    """Another window of VS Code: its launchers have another parent."""
+def ctrl_c_and_yes(server: Server) -> None:
+    server.type("\x03")
+    server.says("Shut down this Jupyter server")
+    server.type("y\n")
 
-    def argv(self) -> list[str]:
-        return ["sh", "-c", '"$@"; :', "sh", *super().argv()]
+
+def ctrl_c_twice(server: Server) -> None:
+    server.type("\x03")
+    server.says("Shut down this Jupyter server")
+    server.type("\x03")
+
+
+def interrupted(server: Server) -> None:
+    server.server.send_signal(signal.SIGINT)
+
+
+def terminated(server: Server) -> None:
+    server.server.send_signal(signal.SIGTERM)
+
+
+def killed(server: Server) -> None:
+    server.server.kill()
+
+
+PRINT = """import os, time
+number = 0
+while not os.path.exists({end!r}):
+    print(number, flush=True)
+    number += 1
+    with open({progress!r} + ".new", "w") as file:
+        print(number, file=file)
+    os.replace({progress!r} + ".new", {progress!r})
+    time.sleep(0.01)
+print("end", number)"""
 
 
 @pytest.mark.usefixtures("nothing_stays")
-def test_vs_code_finds_a_notebooks_kernel_in_another_window(
-    remote: Remote, spec: list[dict[str, Any]]
+@pytest.mark.parametrize("leave", [ctrl_c_and_yes, ctrl_c_twice, interrupted, terminated, killed])
+def test_a_server_ended_in_mid_cell(
+    remote: Remote, spec: list[dict[str, Any]], tmp_path: Path, leave: Callable[[Server], None]
 ) -> None:
-    def visit(launcher: Launcher) -> BlockingKernelClient:
-        client = launcher.client()
-        for code in ("import sys", STARTUP):
-            run(client, code, store_history=False)
-        return client
+    """The kernel lives, its cell ends, and the notebook gets it back with what was printed meanwhile."""
 
-    first = Launcher(remote)
-    run(visit(first), "treasure = 42")
-    first.process.terminate()
-    assert first.end() == (0, "")
+    def kernel() -> dict[str, Any]:
+        (only,) = remote.ask("ps", specs=spec)
+        return dict(only)
+
+    def printed() -> int:
+        return int(progress.read_text())
+
+    end, progress = tmp_path / "end", tmp_path / "progress"
+    with Server(remote, tmp_path, terminal=leave in (ctrl_c_and_yes, ctrl_c_twice)) as server:
+        page = server.page(server.open("a.ipynb"))
+        asked = page.execute(PRINT.format(end=str(end), progress=str(progress)))
+        page.until(asked, "stream")
+        before = kernel()
+        leave(server)
+        heard = page.rest(asked)
+        server.ended()
+    during = eventually(lambda: not (now := kernel())["attached"] and now, "it is detached")
+    assert (during["pid"], during["state"]) == (before["pid"], "busy")
+    detached_at = printed()
+    eventually(lambda: printed() > detached_at + 50, "the cell goes on")
+    end.touch()
+    eventually(lambda: kernel()["state"] == "detached", "the cell ends")
+
+    with Server(remote, tmp_path) as server:
+        page = server.page(server.open("a.ipynb"))
+        missed = page.run("%gpu missed")
+        assert kernel()["pid"] == before["pid"]
+        # What is on its way through a server that is killed goes with it; one that ends loses nothing.
+        first = detached_at if leave in (interrupted, killed) else 0
+        numbers = {int(word) for word in (heard + missed).split() if word.isdigit()}
+        assert numbers >= set(range(first, printed()))
+        assert f"end {printed()}" in missed
+
+
+@pytest.mark.usefixtures("nothing_stays")
+def test_kernels_that_a_server_started_by_argv_stay_too(
+    remote: Remote, spec: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    with Server(remote, tmp_path) as server:
+        server.page(server.open("a.ipynb", "cpu-argv")).run("x = 42")
     (left,) = remote.ask("ps", specs=spec)
-    assert (left["notebook"], left["attached"]) == (NOTEBOOK, False)
+    assert left["state"] == "detached"
+    with Server(remote, tmp_path) as server:
+        kernel_id = server.open("a.ipynb", "cpu-argv")
+        assert "42" in server.page(kernel_id).run("print(x)")
+        server.ask("DELETE", f"/api/kernels/{kernel_id}")
+    remote.nothing_left()
 
-    second = OtherWindow(remote)
-    client = visit(second)
-    assert "42" in str(run(client, "treasure").of("execute_result"))
-    eventually(lambda: len(remote.kernels_on_node()) == 1, "the kernel that was started for it has gone")
-    (same,) = remote.ask("ps", specs=spec)
-    assert same["pid"] == left["pid"]
-    for launcher in (first, second):
-        launcher.close()
+
+@pytest.mark.usefixtures("nothing_stays")
+@pytest.mark.parametrize("leave", [terminated, killed])
+def test_what_a_user_shuts_down_ends_although_the_server_goes_at_once(
+    remote: Remote, tmp_path: Path, leave: Callable[[Server], None]
+) -> None:
+    with Server(remote, tmp_path) as server:
+        server.page(server.open("a.ipynb")).run("x = 1")
+    with Server(remote, tmp_path) as server:  # and it was only just started
+        kernel_id = server.open("a.ipynb")
+        server.ask("DELETE", f"/api/kernels/{kernel_id}")
+        leave(server)
+    remote.nothing_left()
+
+
+@pytest.mark.usefixtures("nothing_stays")
+def test_a_server_that_goes_while_it_shuts_a_kernel_down(remote: Remote, tmp_path: Path) -> None:
+    """Its kernels stay, but for the one whose user has just ended it, which does not know so yet."""
+    with Server(remote, tmp_path) as server:
+        kernel_id = server.open("a.ipynb")
+        server.page(kernel_id).run("x = 1")
+
+        def shut_down() -> None:
+            with contextlib.suppress(OSError):  # the server went before it could answer
+                server.ask("DELETE", f"/api/kernels/{kernel_id}")
+
+        user = threading.Thread(target=shut_down)
+        with remote.hops.login.stalled():
+            user.start()
+            server.says(f"Kernel shutdown: {kernel_id}")
+            terminated(server)
+            server.ended()
+        user.join(DEADLINE)
+    remote.nothing_left()

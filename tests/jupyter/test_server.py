@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -17,6 +19,8 @@ from pytest_jupyter.jupyter_server import *  # noqa: F403 (its fixtures, for thi
 from remote import DEADLINE, Remote
 from tornado.httpclient import HTTPClientError
 from tornado.websocket import WebSocketClientConnection
+
+from jupyter_gpu_kernel.client import HubClient
 
 pytestmark = pytest.mark.usefixtures("remote")
 Fetch = Callable[..., Awaitable[Any]]
@@ -126,6 +130,42 @@ async def delete(jp_fetch: Fetch, kernel_id: str) -> None:
 GPU = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
 
 
+async def test_a_kernel_that_ends_is_started_anew_by_the_next_cell_and_not_before(
+    remote: Remote, jp_fetch: Fetch, jp_ws_fetch: Fetch
+) -> None:
+    """By itself, by its owner in a terminal; the server's restarter looks every 3 s and must see nothing. Nor does it
+    matter that another front end came to the kernel."""
+    kernel_id = (await post(jp_fetch, "api", "kernels", name="gpu"))["id"]
+    guest = await asyncio.to_thread(HubClient, start=False)
+    connection = {"transport": "tcp", "ip": "127.0.0.1", "key": "guest", "signature_scheme": "hmac-sha256"}
+    (ours,) = await get(jp_fetch, "jupyter-gpu-kernel", "api", "kernels")
+    await guest.acall("attach", kernel=ours["id"], specs=[], face="other", connection=connection)
+    async with browser(jp_ws_fetch, kernel_id) as lab:
+        await lab.run("treasure = 1")
+        for end in ("import os; os._exit(3)", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"):
+            asked = await lab.execute(end)
+            reply = await lab.until("execute_reply", asked)
+            assert "the kernel ended" in reply["content"]["evalue"]
+            (ours,) = await get(jp_fetch, "jupyter-gpu-kernel", "api", "kernels")
+            assert ours["state"] == "ended" and ours["gpus"] == []
+            assert await lab.run("print('treasure' in globals())") == "False\n"
+            said = [m["content"]["data"]["text/plain"] for m in lab.heard if m["msg_type"] == "display_data"]
+            assert said[0].startswith("The kernel had ended: ")
+            assert (await lab.run(GPU)).strip() in remote.free
+        (kernel,) = remote.kernels_on_node()
+        await asyncio.to_thread(stop_in_terminal, remote, kernel)
+        assert await lab.run("print('treasure' in globals())") == "False\n"
+        assert not any(m["content"].get("execution_state") in ("restarting", "dead") for m in lab.heard)
+    await asyncio.to_thread(guest.close)
+    await delete(jp_fetch, kernel_id)
+    await asyncio.to_thread(remote.nothing_left)
+
+
+def stop_in_terminal(remote: Remote, kernel: str) -> None:
+    command = [sys.executable, "-m", "jupyter_gpu_kernel.cli", "stop", kernel]
+    subprocess.run(command, env=remote.program_environment(), check=True, timeout=DEADLINE)
+
+
 async def test_a_notebook_s_life(remote: Remote, jp_fetch: Fetch, jp_ws_fetch: Fetch) -> None:
     kernel_id = (await post(jp_fetch, "api", "kernels", name="gpu"))["id"]
     async with browser(jp_ws_fetch, kernel_id) as lab:
@@ -159,6 +199,28 @@ async def test_the_kernels_of_our_api(remote: Remote, jp_fetch: Fetch, jp_ws_fet
     assert kernel["gpus"] == [gpu]
     await delete(jp_fetch, kernel_id)
     assert await get(jp_fetch, *path) == []
+
+
+async def test_the_journal_and_the_nodes_of_our_api(jp_fetch: Fetch, jp_ws_fetch: Fetch) -> None:
+    api = ("jupyter-gpu-kernel", "api")
+    kernel_id = (await post(jp_fetch, "api", "kernels", name="cpu"))["id"]
+    async with browser(jp_ws_fetch, kernel_id) as lab:
+        assert await lab.run("print(6 * 7)") == "42\n"
+    (kernel,) = await get(jp_fetch, *api, "kernels")
+    for name in (kernel_id, kernel["id"]):
+        journal = await get(jp_fetch, *api, "kernels", name, "journal")
+        assert journal["kernel"] == kernel["id"]
+        (cell,) = journal["cells"]
+        assert (cell["code"], cell["status"], cell["execution_count"]) == ("print(6 * 7)", "ok", 1)
+        assert cell["outputs"] == [{"msg_type": "stream", "content": {"name": "stdout", "text": "42\n"}}]
+    assert (await jp_fetch(*api, "kernels", kernel_id, "journal", params={"cell": "other"})).code == 200
+    nodes = await get(jp_fetch, *api, "nodes")
+    assert nodes and all(set(node) == {"node", "state", "problem"} for node in nodes)
+    await delete(jp_fetch, kernel_id)
+    with pytest.raises(HTTPClientError) as refused:
+        await get(jp_fetch, *api, "kernels", kernel_id, "journal")
+    assert refused.value.code == 404 and refused.value.response is not None
+    assert kernel_id in json.loads(refused.value.response.body)["message"]
 
 
 async def test_our_api_is_for_the_owner(jp_fetch: Fetch) -> None:

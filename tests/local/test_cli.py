@@ -73,7 +73,7 @@ def program(tmp_path: Path) -> Program:
     return Program(tmp_path)
 
 
-VERBS = ["add", "list", "remove", "check", "login", "gpus", "ps", "stop", "logs", "launch", "demo"]
+VERBS = ["add", "list", "remove", "check", "login", "gpus", "ps", "attach", "stop", "logs", "launch", "demo"]
 
 
 def test_help_names_every_verb_and_each_verb_helps(program: Program) -> None:

@@ -15,9 +15,12 @@ from ..inside.signals import ENDED, REPEAT_ENDS, Sender
 SHORT = 0.10
 """Share of a node's memory below which earlyoom starts to end processes."""
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
+_FAULTS = {"Aborted": signal.SIGABRT, "Bus error": signal.SIGBUS, "Illegal instruction": signal.SIGILL}
 LESS_MEMORY = "Use less: smaller batches, fewer DataLoader workers, fewer copies of large data."
 NEW_KERNEL = "Its variables are gone: restart, and go on from your last checkpoint."
 FRAMES = 4
+UNKNOWN = -255
+"""The return code of a process whose end nobody was told."""
 _CELL = re.compile(r"/ipykernel_\d+/|^<ipython-input")
 _BELOW_CELLS = re.compile(r"/IPython/core/|/ipykernel/")
 
@@ -58,8 +61,10 @@ def explain(facts: Facts) -> Death:
     """The death that fits these facts."""
     if facts.asked:
         return Death("it was restarted" if facts.asked == "restart" else "it was shut down", facts.why)
-    if facts.sent and facts.returncode == -facts.sent:
+    if facts.sent and facts.returncode in (-facts.sent, UNKNOWN):
         return Death(f"its front end ended it with {_name(facts.sent)}")
+    if facts.returncode == UNKNOWN:
+        return _with_troubles(facts, _unwitnessed(facts))
     if facts.returncode == -signal.SIGKILL:
         return _with_troubles(facts, _killed(facts))
     if facts.returncode == -signal.SIGTERM:
@@ -85,6 +90,24 @@ def _killed(facts: Facts) -> Death:
         "it was killed (SIGKILL) by somebody unknown: a person, a reaper of the site, or a service",
         "no sign of the OOM killer, and memory was not short",
         "The administrators may know. " + NEW_KERNEL,
+    )
+
+
+def _unwitnessed(facts: Facts) -> Death:
+    """Its keeper was killed before it, and the one in its place is not told how it ended: what did it leave?"""
+    fault = crash_site(facts.trace).partition(" ← ")[0]
+    if fault:
+        return _crashed(facts._replace(returncode=-_FAULTS.get(fault, signal.SIGSEGV)))
+    if facts.term.get("action") == ENDED:
+        return _terminated(facts)
+    for suspect in (_oom, _memory_daemon, _after_sigterm, _low_memory, _job):
+        death = suspect(facts)
+        if death is not None:
+            return death
+    return Death(
+        "it ended, and how is not known",
+        "its first keeper was killed, and the system tells nobody else; memory was not short",
+        "exit() in a cell, a kill or a crash look alike here. " + NEW_KERNEL,
     )
 
 
@@ -242,7 +265,7 @@ class KeeperFacts(NamedTuple):
 def explain_keeper(facts: KeeperFacts) -> Death:
     """Why the keeper, and with it its kernel, is gone."""
     before = facts.start.get("boot")
-    if before and facts.boot and before != facts.boot:
+    if before and facts.boot and not same_boot(str(before), facts.boot):
         return Death(
             f"the node was rebooted {facts.booted}".strip(), "its boot id is another one", NEW_KERNEL
         )
@@ -256,8 +279,25 @@ def explain_keeper(facts: KeeperFacts) -> Death:
             "Run once on the node: loginctl enable-linger. Or ask the administrators, or start it in a job.",
         )
     job = facts.start.get("job")
-    end = f" with {job}" if job else ""
-    return Death(f"its keeper was killed{end}", "it left no word", NEW_KERNEL)
+    if job:
+        told = "SIGTERM from the scheduler came before" if facts.last.get("kind") == "scheduler" else ""
+        return Death(
+            f"its keeper was killed with {job}: cancelled, or its time or memory was used up",
+            told or "it left no word",
+            "The scheduler's own records say more (Slurm: sacct -j, scontrol show job). " + NEW_KERNEL,
+        )
+    if facts.last.get("event") == "drop":
+        return Death(
+            "its keeper was killed",
+            "no word came after the link went down: the node may end what a logout leaves",
+            "If that happens again, run once on the node: loginctl enable-linger. Or ask the administrators.",
+        )
+    return Death("its keeper was killed", "it left no word", NEW_KERNEL)
+
+
+def same_boot(before: str, now: str) -> bool:
+    """Whether two boot ids are of one boot; older agents' have the machine's part alone."""
+    return f"{now}/".startswith(f"{before}/")
 
 
 # ------------------------------------------------------------------------------------------ words

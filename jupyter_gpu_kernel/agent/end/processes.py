@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Any, Dict, List, NamedTuple, Set
+from typing import Any, Dict, List, NamedTuple, Optional, Set
 
 TAG = "JUPYTER_GPU_KERNEL_ID"
 ROOT = "JUPYTER_GPU_KERNEL_ROOT"
@@ -31,12 +31,12 @@ class Process(NamedTuple):
     @property
     def alive(self) -> bool:
         """Whether it still runs (a zombie does not)."""
-        return _start(self.pid) == self.start
+        return start_of(self.pid) == self.start
 
     def send(self, number: int) -> None:
         """Signals exactly this process; nothing, if it is gone."""
         try:
-            handle = _handle(self.pid)
+            handle = handle_of(self.pid)
             try:
                 if not self.alive:
                     return
@@ -57,7 +57,7 @@ def tagged(kernel: str = "") -> List[Process]:
     for name in filter(str.isdigit, os.listdir("/proc")):
         pid = int(name)
         tags = {} if pid == os.getpid() else _tags(pid)
-        start = _start(pid) if tags.get(TAG) else 0
+        start = start_of(pid) if tags.get(TAG) else 0
         if start and (not kernel or tags[TAG] == kernel):
             found.append(Process(pid, start, _command(pid), tags[TAG], tags.get(ROOT, "")))
     return found
@@ -67,7 +67,12 @@ def serving() -> Set[str]:
     """The kernels for which a keeper of ours runs, whatever a cleaner of /tmp did to its folder."""
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     commands = [_words(pid) for pid in pids if _is_own(pid)]
-    return {words[-1] for words in commands if words[-2:-1] == ["serve"]}
+    return {words[-1] for words in commands if words[-2:-1] in (["serve"], ["succeed"])}
+
+
+def runs(kernel: str, word: str) -> bool:
+    """Whether a process of this kernel has this word in its command line."""
+    return any(word in _words(process.pid) for process in tagged(kernel))
 
 
 def end_all(processes: List[Process]) -> None:
@@ -95,8 +100,11 @@ def open_gpus(pid: int, devices: str = "/dev/nvidia") -> Set[int]:
     return numbers
 
 
-def _handle(pid: int) -> int:
-    """A descriptor that is this process and no later one of its number; -1 where there is no such thing."""
+def handle_of(pid: int) -> int:
+    """A descriptor that is this process and no later one of its number; -1 where there is no such thing.
+
+    ProcessLookupError: it is gone.
+    """
     opener: Any = getattr(os, "pidfd_open", None)
     if opener is None or not hasattr(signal, "pidfd_send_signal"):
         return -1
@@ -129,14 +137,28 @@ def _is_own(pid: int) -> bool:
         return False
 
 
-def _start(pid: int) -> int:
-    """When it began; 0 if it is gone, or a zombie."""
+def start_of(pid: int) -> int:
+    """When it began, in clock ticks since boot; 0 if it is gone, hidden from us, or a zombie."""
+    fields = _stat(pid)
+    return int(fields[19]) if fields and fields[0] not in "ZX" else 0
+
+
+def status_of_zombie(pid: int, start: int) -> Optional[int]:
+    """How it ended (negative: a signal), as long as its parent has not asked; then None."""
+    fields = _stat(pid)
+    if not fields or fields[0] != "Z" or int(fields[19]) != start:
+        return None
+    status = int(fields[49])
+    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def _stat(pid: int) -> List[str]:
+    """The fields after its name; [] if it is gone."""
     try:
         with open(f"/proc/{pid}/stat") as file:
-            fields = file.read().rpartition(")")[2].split()
+            return file.read().rpartition(")")[2].split()
     except OSError:
-        return 0
-    return 0 if fields[0] in "ZX" else int(fields[19])
+        return []
 
 
 def _words(pid: int) -> List[str]:

@@ -20,8 +20,8 @@ from typing import Any, Dict, List, Optional
 
 from ..places import Root
 from ..story import Story, read_story
-from .deaths import KeeperFacts, explain_keeper
-from .processes import Process, end_all, open_gpus, serving, tagged
+from .deaths import Death, KeeperFacts, explain_keeper, same_boot
+from .processes import Process, end_all, open_gpus, serving, start_of, tagged
 from .witness import boot_id
 
 YOUNG = 60.0
@@ -39,10 +39,20 @@ def has_keeper(folder: Path) -> bool:
         )
 
 
+def runs(root: Root, kernel_id: str) -> bool:
+    """Whether the kernel's own process still does, and not only something that it started."""
+    starts = [
+        entry.get("pid") for entry in read_story(root.story(kernel_id)) if entry.get("event") == "start"
+    ]
+    processes = tagged(kernel_id)
+    pid = starts[-1] if starts else None
+    return any(process.pid == pid or not pid for process in processes)
+
+
 def clean(root: Root, kernel_id: str) -> bool:
     """Removes the kernel's folder if it is stale, and tells the story why. Whether it did."""
     folder = root.kernel(kernel_id)
-    if not folder.is_dir() or has_keeper(folder) or tagged(kernel_id):
+    if not folder.is_dir() or has_keeper(folder) or runs(root, kernel_id):
         return False
     lock = _take(folder)
     if lock is None:
@@ -86,18 +96,29 @@ def _tell(root: Root, kernel_id: str) -> None:
     last = story[-1] if story else {}
     if last.get("event") == "end":
         return
+    last = next((entry for entry in story[-4:] if entry.get("kind") == "scheduler"), last)
     starts = [entry for entry in story if entry.get("event") == "start"]
     death = explain_keeper(
         KeeperFacts(
             starts[-1] if starts else {},
             last,
             boot_id(),
-            _booted(),
+            booted(),
             Path("/var/lib/systemd/linger", _user()).exists(),
             kills_sessions(),
         )
     )
     Story(root.story(kernel_id)).tell("end", f"the kernel ended: {death}", **death._asdict())
+
+
+def end_without_story(boot: str) -> Dict[str, Any]:
+    """The end, as the story would have it, of a kernel of that boot id; {} if that is not known."""
+    now = boot_id()
+    if not boot or not now:
+        return {}
+    if same_boot(boot, now):
+        return Death("its folder is gone", "perhaps a cleaner of temporary files took it")._asdict()
+    return dict(explain_keeper(KeeperFacts({"boot": boot}, {}, now, booted()))._asdict())
 
 
 def leftovers(root: Root) -> List[Dict[str, Any]]:
@@ -148,12 +169,16 @@ def kills_sessions(folders: Any = _LOGIND) -> Optional[bool]:
     return value
 
 
-def _booted() -> str:
+def booted() -> str:
+    """When the node, or the container, was: "at 12:00 on 2030-01-31"; "" if that is not known."""
     try:
         found = re.search(r"^btime (\d+)$", Path("/proc/stat").read_text(), re.MULTILINE)
     except OSError:
         return ""
-    return time.strftime("at %H:%M on %Y-%m-%d", time.localtime(int(found[1]))) if found else ""
+    if not found:
+        return ""
+    first = start_of(1) / os.sysconf("SC_CLK_TCK")  # a container's is later
+    return time.strftime("at %H:%M on %Y-%m-%d", time.localtime(int(found[1]) + first))
 
 
 def _user() -> str:

@@ -21,7 +21,8 @@ from ..gpus.smi_csv import SmiError
 from ..inside.signals import MEMORY_DAEMONS
 from ..loop import Loop, Timer
 from ..memory import Cgroup, node_mib, node_oom_kills
-from .deaths import CRASHES, Death, Facts, explain
+from .deaths import CRASHES, UNKNOWN, Death, Facts, explain
+from .processes import start_of
 
 EVERY = 2.0
 """Seconds between two looks at the memory; the last SAMPLES of them count."""
@@ -121,7 +122,7 @@ class Witness:
 
 def _searched(facts: Facts, gpus: List[str]) -> Facts:
     """With what is looked for only where it may be the reason: daemons, disks, GPUs."""
-    if facts.returncode == -signal.SIGKILL:
+    if facts.returncode in (-signal.SIGKILL, UNKNOWN):
         facts = facts._replace(memory_daemon=memory_daemon())
     if facts.returncode > 0 or -facts.returncode in CRASHES:
         places = [os.path.expanduser("~"), tempfile.gettempdir(), "/dev/shm"]
@@ -161,7 +162,7 @@ def gpu_trouble(uuids: List[str]) -> str:
     try:
         known = {gpu.uuid: gpu for gpu in Smi().read(PATIENCE)}
     except SmiError as error:
-        return f"the GPUs: {error.cause}" if error.code in ("driver", "hang") else ""
+        return f"the GPUs: {error.cause}" if error.code in ("driver", "hang", "none") else ""
     lost = [uuid for uuid in uuids if uuid not in known]
     if lost:
         return f"GPU {lost[0]} has fallen off: nvidia-smi does not list it any more"
@@ -182,11 +183,12 @@ def memory_daemon() -> str:
 
 
 def boot_id() -> str:
-    """Another one after every boot; "" where there is none."""
+    """Another one after every boot, of a container too (its first process's start says so); "" where there is none."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        machine = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
+    return f"{machine}/{start_of(1)}"
 
 
 def own_cgroup() -> str:

@@ -59,6 +59,15 @@ class Allotment:
         """What the kernel's process is born with."""
         return self._taking.environment()
 
+    def inherit(self, uuids: List[str]) -> None:
+        """The kernel has these GPUs from a keeper that was killed."""
+        for uuid in self._taking.inherit(uuids):
+            self._story.tell(
+                "gpu", f"{uuid} was leased by somebody else meanwhile; the kernel has it all the same"
+            )
+        if self._taking.done:
+            self._gate.open()
+
     def begin(self) -> None:
         """The kernel starts: looks at the GPUs meanwhile."""
         self._taking.begin()

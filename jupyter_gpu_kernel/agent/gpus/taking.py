@@ -51,11 +51,20 @@ class Taking:
         allowed = allowed_gpus(os.environ)
         if self.count and allowed and in_allocation(os.environ):
             self.uuids, self.done = allowed, True
-        self._claim = Claim(self.count, {"id": settings["id"]}, allowed=allowed, place=socket.gethostname())
+        self._who = {"id": settings["id"]}
+        self._claim = Claim(self.count, self._who, allowed=allowed, place=socket.gethostname())
 
     def environment(self) -> Dict[str, str]:
         """What the kernel's process is born with: its GPUs if it has them already, else none visible."""
         return {"CUDA_VISIBLE_DEVICES": ",".join(self.uuids)}
+
+    def inherit(self, uuids: List[str]) -> List[str]:
+        """The kernel has these GPUs from a keeper that was killed. Returns those that others leased since."""
+        if self.done or not uuids:
+            return []
+        taken = {uuid: Lease.take(uuid, self._who) for uuid in uuids}
+        self._hold(uuids, [lease for lease in taken.values() if lease is not None])
+        return [uuid for uuid, lease in taken.items() if lease is None]
 
     def begin(self) -> None:
         """The kernel starts: looks at the GPUs meanwhile, so that the first cell does not wait for that."""
@@ -130,14 +139,15 @@ class Taking:
         if isinstance(outcome, Waiting):
             self._waiting(outcome.text)
             return self._sample_in(outcome.pause)
-        self._leases = outcome.leases
-        self.uuids = [gpu.uuid for gpu in outcome.gpus]
-        self.done = True
+        self._hold([gpu.uuid for gpu in outcome.gpus], outcome.leases)
         self._line.leave()
         self._stop_sampling()
-        for lease in self._leases:
-            self._loop.watch(lease.fileno(), lambda _, lease=lease: lease.answer())  # type: ignore[misc]
         self._taken(self.uuids, "")
+
+    def _hold(self, uuids: List[str], leases: List[Lease]) -> None:
+        self.uuids, self._leases, self.done = uuids, leases, True
+        for lease in leases:
+            self._loop.watch(lease.fileno(), lambda _, lease=lease: lease.answer())  # type: ignore[misc]
 
     def _failed(self, error: SmiError) -> None:
         """Before a cell wants GPUs a failure says nothing yet; then it is the cell's error, unless it may

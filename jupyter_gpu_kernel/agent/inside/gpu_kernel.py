@@ -17,16 +17,22 @@ import os
 import sys
 import threading
 import warnings
-from typing import Any, Callable, ContextManager, Dict, List, Optional, TypeVar
+from collections import deque
+from typing import Any, Callable, ContextManager, Deque, Dict, List, Optional, TypeVar
 
 from ..asking import ask_keeper
+from ..gpus.smi import read_gpus
+from ..gpus.smi_csv import SmiError
 from ..memory import meter
 from .guard import Guard, Use
 
 __all__ = ["hold", "missed", "on_sigterm", "status"]
 
+SMI_TIMEOUT = 5.0
 F = TypeVar("F", bound=Callable[[], object])
 _guard = Guard(Use())
+_given: Optional[List[str]] = None  # the keeper's GPUs, whatever a cell does to the environment
+_begun: Deque[str] = deque(maxlen=200)
 
 
 def bind(guard: Guard) -> None:
@@ -39,8 +45,9 @@ def status() -> Dict[str, Any]:
     """{id, gpus [uuid], pid, guard: "on" or "off", in_use, sigterms, last_sigterm, memory}.
 
     `gpus` is empty before there are any. `sigterms` is how many arrived so far, `last_sigterm` a sentence
-    that names the last one's sender ("" if none). `memory` is the node's, and its cgroup's where that is less:
-    {node_available_mib, node_total_mib, cgroup_used_mib, cgroup_limit_mib}, None: unknown or unlimited.
+    that names the last one's sender ("" if none). `memory` is the node's, its cgroup's where that is less, and that of
+    this kernel's GPUs, whoever uses it: {node_available_mib, node_total_mib, cgroup_used_mib, cgroup_limit_mib,
+    gpu_used_mib, gpu_total_mib}, None: unknown or unlimited. Asks nvidia-smi, which may take a second.
     """
     gpus = [uuid for uuid in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if uuid]
     return {
@@ -51,8 +58,24 @@ def status() -> Dict[str, Any]:
         "in_use": _guard.use.now(),
         "sigterms": _guard.count,
         "last_sigterm": _guard.last,
-        "memory": meter(),
+        "memory": {**meter(), **_gpu_memory(gpus)},
     }
+
+
+def _gpu_memory(uuids: List[str]) -> Dict[str, Optional[int]]:
+    """Sums over these GPUs; None where there are none, or one does not tell."""
+    meters: Dict[str, Optional[int]] = {"gpu_used_mib": None, "gpu_total_mib": None}
+    try:
+        gpus = [gpu for gpu in read_gpus(SMI_TIMEOUT) if gpu.uuid in uuids] if uuids else []
+    except SmiError:
+        return meters  # a meter that cannot be read is no error of the cell that looks
+    for name, values in (
+        ("gpu_used_mib", [gpu.memory_used_mib for gpu in gpus]),
+        ("gpu_total_mib", [gpu.memory_total_mib for gpu in gpus]),
+    ):
+        known = [value for value in values if value is not None]
+        meters[name] = sum(known) if known and len(known) == len(uuids) else None
+    return meters
 
 
 def on_sigterm(function: F) -> F:
@@ -80,7 +103,8 @@ def hold() -> ContextManager[None]:
 
 
 def missed(show: bool = False) -> List[Dict[str, Any]]:
-    """What cells did while nobody was there: [{code, cell_id, status, execution_count, finished, outputs, dropped}].
+    """What cells did while nobody was there: [{msg_id, code, cell_id, status, execution_count, started, finished,
+    outputs (how many), dropped}].
 
     `show`: their outputs appear below, in order; after that they count as seen. [] where there is no keeper.
     """
@@ -93,9 +117,12 @@ def missed(show: bool = False) -> List[Dict[str, Any]]:
 
 def _this_cell() -> str:
     """The header of the request that runs, as the front end wrote it."""
+    return str(json.dumps(_header(), default=str))
+
+
+def _header() -> Dict[str, Any]:
     ipython: Any = sys.modules["IPython"]
-    kernel = ipython.get_ipython().kernel
-    return str(json.dumps(kernel.get_parent("shell")["header"], default=str))
+    return dict(ipython.get_ipython().kernel.get_parent("shell")["header"])
 
 
 def take_gpus(uuids: List[str]) -> bool:
@@ -103,24 +130,43 @@ def take_gpus(uuids: List[str]) -> bool:
 
     True if libcuda was mapped into this process already, and so may have looked at the environment too early.
     """
+    global _given
+    _given = list(uuids)
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(uuids)
     os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     with open("/proc/self/maps") as file:
         return any("/libcuda.so" in line for line in file)
 
 
+def given(born: str) -> List[str]:
+    """The GPUs that the keeper gave; `born`: CUDA_VISIBLE_DEVICES as it was at first."""
+    return [uuid for uuid in born.split(",") if uuid] if _given is None else _given
+
+
+def begin(request: Dict[str, Any]) -> None:
+    """This cell came here."""
+    _begun.append(str(request.get("header", {}).get("msg_id")))
+
+
+def begun() -> List[str]:
+    """For a keeper in a killed one's place: the msg_ids of the last cells that came here."""
+    return list(_begun)
+
+
 def magic(line: str) -> None:
-    """%gpu [status | missed | guard on | guard off]"""
+    """%gpu [status | missed | fresh | guard on | guard off]"""
     words = line.split() or ["status"]
     if words == ["status"]:
         print("\n".join(f"{name:13} {_shown(value)}" for name, value in status().items()))
     elif words == ["missed"]:
         if not missed(show=True):
             print("Nothing was missed.")
+    elif words == ["fresh"]:
+        print(_fresh())
     elif words in (["guard", "on"], ["guard", "off"]):
         print(_switch(words[1] == "on"))
     else:
-        print("usage: %gpu [status | missed | guard on | guard off]")
+        print("usage: %gpu [status | missed | fresh | guard on | guard off]")
 
 
 def _shown(value: Any) -> str:
@@ -129,6 +175,16 @@ def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return (", ".join(value) or "none yet") if isinstance(value, list) else str(value)
+
+
+def _fresh() -> str:
+    """A new process in this one's place: same GPUs, no variables."""
+    answer = (
+        ask_keeper(_guard.keeper, {"do": "fresh", "cell": _header()["msg_id"]}) if _guard.keeper else None
+    )
+    if answer is None:
+        return "There is no keeper that could start a new kernel: restart it from the notebook's menu."
+    return "A new kernel follows, with the same GPUs and no variables."
 
 
 def _switch(on: bool) -> str:

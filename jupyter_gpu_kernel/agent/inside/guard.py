@@ -1,11 +1,11 @@
 """Inside the kernel: it survives SIGTERM while it is in use, says who sent it, and its children are as ever.
 
 SIGTERM is blocked before the first thread starts, so every thread inherits the block, and one thread takes it
-with `sigwaitinfo`, which names the sender, also while the main thread is in a C call. Three things would
+with `sigtimedwait`, which names the sender, also while the main thread is in a C call. If that holds Python's lock
+(the GIL), the signal stays pending until then, where the keeper sees it. Three things would
 break that, each has its remedy here:
 
-- children inherit a blocked mask, and then ignore `terminate()`: a fork hook, and a moment without the block
-  around the functions that start programs (`Children`);
+- children inherit a blocked mask, and then ignore `terminate()`: children.py sees to that;
 - something unblocks SIGTERM in a thread: a Python handler as a safety net blocks it again and hands it over;
 - the user's own handler never fires: it is run on the main thread, which is asked by a real-time signal.
 
@@ -18,12 +18,12 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
-import functools
 import gc
 import io
 import json
 import os
 import pwd
+import select
 import signal
 import socket
 import sys
@@ -32,9 +32,10 @@ import time
 import traceback
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set
 
+from .children import TERM, Children
+from .countdown import Countdown
 from .signals import ENDED, Sender, classify, decide, sentence
 
-TERM = frozenset({signal.SIGTERM})
 LINGER = 600.0  # seconds a kernel counts as in use after its user was last active
 HOOK_SECONDS = 10.0  # how long the functions of a kernel that ends may take
 Hook = Callable[[], object]
@@ -136,7 +137,9 @@ class Guard:
         self.keeper = os.path.join(os.path.dirname(story), "keeper") if story else ""  # its door
         self._times: Dict[str, float] = {}
         self._strays = 0
+        self._countdown = Countdown(self.say)
         self._asked = False
+        self._delivering = False
         self._interrupt = False
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="sigterm-guard", daemon=True)
@@ -153,7 +156,7 @@ class Guard:
         signal.signal(self._wake, self._on_main_thread)
         self.installed = True
         self.switch(True)
-        Children(self).install()
+        Children(lambda: self.on, lambda: self.switch(False)).install()
         self._thread.start()
         atexit.register(self.switch, False)  # an end that has begun and hangs must not be guarded
 
@@ -183,8 +186,12 @@ class Guard:
     # --- the guard's thread
 
     def _watch(self) -> None:
+        arrival = self._arrival()
         while True:
-            info = signal.sigwaitinfo(TERM)
+            arrival()
+            info = signal.sigtimedwait(TERM, 0)
+            if info is None:  # the main thread had it
+                continue
             command = _command(info.si_pid)  # at once: a `kill` is gone in a moment
             if not self.on:
                 # The main thread does not block it now, but the system may prefer a thread that waits for it.
@@ -194,6 +201,16 @@ class Guard:
                 self._received(self._sender(info.si_pid, info.si_uid, command))
             except Exception:  # without this thread nothing would react to SIGTERM any more
                 print(traceback.format_exc(), file=sys.__stderr__)
+
+    def _arrival(self) -> Callable[[], object]:
+        """Returns when a SIGTERM is there, and leaves it pending; without signalfd: now and then."""
+        mask = (ctypes.c_ulong * (128 // ctypes.sizeof(ctypes.c_ulong)))(1 << (signal.SIGTERM - 1))
+        fd = self._libc.signalfd(-1, mask, os.O_CLOEXEC)
+        if fd < 0:
+            return lambda: time.sleep(0.2)
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        return poll.poll
 
     def _sender(self, pid: int, uid: int, command: str) -> Sender:
         if pid == os.getpid() and self._strays:
@@ -210,13 +227,15 @@ class Guard:
         self.count += 1
         self.last = sentence(sender, time.strftime("%H:%M:%S", time.localtime(clock)), action)
         self._record("sigterm", dict(sender._asdict(), time=clock, in_use=in_use, action=action))
-        self._say(self.last)
+        self.say(self.last)
         if action == ENDED:
             self._end(run_hooks=not in_use)
         else:
+            if sender.kind == "scheduler":
+                self._countdown.begin()
             self._ask_main_thread(interrupt=sender.kind == "memory")
 
-    def _say(self, line: str) -> None:
+    def say(self, line: str) -> None:
         """To the running cells, on a line of its own; where none runs, the story alone has it."""
         with self.use.lock:
             cells = self.use.cells()
@@ -265,7 +284,12 @@ class Guard:
     # --- the main thread
 
     def _stray(self, number: int, frame: Any) -> None:
-        """The safety net: something unblocked SIGTERM, in this thread or another; the sender is lost."""
+        """The safety net: something unblocked SIGTERM, in this thread or another; the sender is lost.
+
+        Or the user's handler calls the one it found, as Lightning's does: then the guard knows already.
+        """
+        if self._delivering:
+            return
         signal.pthread_sigmask(signal.SIG_BLOCK, TERM)
         self._strays += 1
         if self._thread.ident is not None:
@@ -287,81 +311,39 @@ class Guard:
             self._done.set()
         if self._interrupt:
             self._interrupt = False
-            gc.collect()
+            _free_memory()
             signal.raise_signal(signal.SIGINT)  # ignored between cells, an interrupt in one
 
     def _run_hooks(self) -> None:
         hooks = list(self.hooks)
         if self._users_handler():
-            hooks.append(_deliver)
+            hooks.append(self._deliver)
         for hook in hooks:
             try:
                 hook()
             except BaseException:  # a hook that fails, or calls sys.exit, is shown and does not end the cell
                 print(f"on SIGTERM, this failed:\n{traceback.format_exc()}", file=sys.stderr)
 
-
-def _deliver() -> None:
-    """SIGTERM to the main thread itself, for the user's handler: as ever, asyncio's included."""
-    signal.raise_signal(signal.SIGTERM)  # pends, as this thread blocks it
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, TERM)  # the handler runs, and raises, in here
-    signal.pthread_sigmask(signal.SIG_BLOCK, TERM)
-
-
-class Children:
-    """Every process that Python starts has SIGTERM's default action and does not block it.
-
-    What forks in C without Python's hooks inherits the block; SIGKILL ends that as well.
-    """
-
-    def __init__(self, guard: Guard) -> None:
-        self._guard = guard
-
-    def install(self) -> None:
-        os.register_at_fork(after_in_child=functools.partial(self._guard.switch, False))
-        posix: Any = __import__("_posixsubprocess")
-        subprocess: Any = __import__("subprocess")
-        posix.fork_exec = self._unblocked(posix.fork_exec)
-        if hasattr(subprocess, "_fork_exec"):  # Python 3.11 and later have a name of their own for it
-            subprocess._fork_exec = posix.fork_exec
-        for name in ("posix_spawn", "posix_spawnp"):
-            setattr(os, name, self._unblocked(getattr(os, name)))
-        os.system = functools.wraps(os.system)(_system)
-
-    def _unblocked(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function`, with SIGTERM unblocked in the calling thread while it starts a process."""
-
-        @functools.wraps(function)
-        def start(*args: Any, **kwargs: Any) -> Any:
-            if not self._guard.on:
-                return function(*args, **kwargs)
-            before = signal.pthread_sigmask(signal.SIG_UNBLOCK, TERM)
-            try:
-                return function(*args, **kwargs)
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
-                _tame_resource_tracker()
-
-        return start
-
-
-def _system(command: Any) -> int:
-    # C's system() returns when the command has ended: too long to be without the block.
-    line = os.fsencode(command)
-    sys.audit("os.system", line)
-    pid = os.posix_spawn("/bin/sh", [b"sh", b"-c", line], os.environ)
-    while True:
+    def _deliver(self) -> None:
+        """SIGTERM to the main thread itself, for the user's handler: as ever, asyncio's included."""
+        self._delivering = True
         try:
-            return os.waitpid(pid, 0)[1]
-        except KeyboardInterrupt:  # as in C: an interrupt is for the command, which got it too
-            continue
+            signal.raise_signal(signal.SIGTERM)  # pends, as this thread blocks it
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, TERM)  # the handler runs, and raises, in here
+        finally:
+            signal.pthread_sigmask(signal.SIG_BLOCK, TERM)
+            self._delivering = False
 
 
-def _tame_resource_tracker() -> None:
-    """multiprocessing's tracker unblocks SIGTERM in the thread that starts it, right after: not in ours."""
-    tracker: Any = sys.modules.get("multiprocessing.resource_tracker")
-    if signal.SIGTERM in getattr(tracker, "_IGNORED_SIGNALS", ()):
-        tracker._IGNORED_SIGNALS = (signal.SIGINT,)
+def _free_memory() -> None:
+    """What nobody refers to any more, here and, where torch has opened CUDA, on the GPU."""
+    gc.collect()
+    cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)
+    try:
+        if cuda is not None and cuda.is_initialized():
+            cuda.empty_cache()
+    except Exception:  # of a library in whatever state: shown, and the cell is interrupted all the same
+        print(f"freeing the GPU's memory failed:\n{traceback.format_exc()}", file=sys.stderr)
 
 
 def _main_thread() -> int:

@@ -11,11 +11,13 @@ reading:
     JUPYTER_GPU_KERNEL_LINGER     seconds a kernel counts as in use after its user was last active
     JUPYTER_GPU_KERNEL_STORY      path of the datagram socket that events go to
     JUPYTER_GPU_KERNEL_READY_FD   where b"1" is written when the kernel can be spoken to
-    JUPYTER_GPU_KERNEL_KEEPER_FD  a pipe that ends with the keeper; the kernel then ends after its cell
+    JUPYTER_GPU_KERNEL_KEEPER_FD  a pipe that ends with the keeper: see orphan.py
+    JUPYTER_GPU_KERNEL_ORPHAN     seconds that a cell may still run when no keeper can be had
 """
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import functools
 import importlib
@@ -28,8 +30,11 @@ import types
 from typing import Any, List, Tuple
 
 from . import gpu_kernel, orphan
-from .guard import LINGER, TERM, Guard, Use
+from .children import TERM
+from .guard import LINGER, Guard, Use
 
+CONTROL_WITHIN = 2.0
+"""Seconds for what follows the answer to a shutdown."""
 PORT = "the kernel listens on a port of 127.0.0.1 for the output of forked children"
 _OURS = __name__.partition(".")[0] if "." in __name__ else str(__package__).partition(".")[0]
 
@@ -40,8 +45,10 @@ def main(argv: List[str]) -> None:
     story = os.environ.get("JUPYTER_GPU_KERNEL_STORY", "")
     guard = guard_from_environment()
     keeper = os.environ.pop("JUPYTER_GPU_KERNEL_KEEPER_FD", "")
+    limit = float(os.environ.pop("JUPYTER_GPU_KERNEL_ORPHAN", orphan.LIMIT))
     if keeper:
-        orphan.watch(int(keeper), guard, story)
+        born = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        orphan.watch(int(keeper), guard, story, functools.partial(gpu_kernel.given, born), limit)
     ready = os.environ.pop("JUPYTER_GPU_KERNEL_READY_FD", "")
     leave_no_trace(argv)
     gpu_kernel.bind(guard)
@@ -55,9 +62,20 @@ def main(argv: List[str]) -> None:
     if app.kernel is not None:
         guard.tell = functools.partial(tell, app.kernel)
     if ready:
-        os.write(int(ready), b"1")
+        with contextlib.suppress(BrokenPipeError):  # its keeper was killed; the next one sees for itself
+            os.write(int(ready), b"1")
         os.close(int(ready))
     app.start()
+    end_control(app)
+
+
+def end_control(app: Any) -> None:
+    """After a shutdown its thread still flushes; if iopub's thread ends first, which exit handlers see to, it waits
+    for that for ever, and the process for it."""
+    thread = getattr(app, "control_thread", None)
+    if thread is not None and thread.is_alive():
+        thread.stop()
+        thread.join(CONTROL_WITHIN)
 
 
 def guard_from_environment() -> Guard:
@@ -68,10 +86,10 @@ def guard_from_environment() -> Guard:
     if mode == "default":
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, TERM)
-    elif hasattr(signal, "sigwaitinfo"):
+    elif hasattr(signal, "sigtimedwait"):
         guard.install()
     else:
-        print("no guard against SIGTERM: this system has no sigwaitinfo", file=sys.stderr)
+        print("no guard against SIGTERM: this system has no sigtimedwait", file=sys.stderr)
     return guard
 
 
@@ -129,7 +147,9 @@ def kernel_class(base: Any, guard: Guard) -> Any:
     async def do_execute(
         self: Any, code: str, silent: bool, store_history: bool = True, *rest: Any, **named: Any
     ) -> Any:
-        parent = None if silent else self.get_parent("shell")
+        request = self.get_parent("shell")
+        gpu_kernel.begin(request)
+        parent = None if silent else request
         with guard.cell(parent, by_user=store_history and not silent):
             reply = base.do_execute(self, code, silent, store_history, *rest, **named)
             return await reply if inspect.isawaitable(reply) else reply

@@ -36,8 +36,9 @@ _OUTPUTS = ("stream", "display_data", "execute_result", "error")
 class Cell:
     """All that waits with one parent. `position`: characters of text that it printed so far."""
 
-    def __init__(self, number: int, parent: bytes) -> None:
+    def __init__(self, number: int, key: str, parent: bytes) -> None:
         self.number = number
+        self.key = key
         self.parent = parent
         self.waiting = 0
         self.position = 0
@@ -89,7 +90,7 @@ class Waiting:
         self.size = 0
         self.cells: Dict[int, Cell] = {}
         self._entries: OrderedDict[int, Entry] = OrderedDict()
-        self._parents: Dict[bytes, Cell] = {}
+        self._parents: Dict[str, Cell] = {}
         self._newest: Dict[Any, Dict[Any, int]] = {}  # what a later message of the same key supersedes
         self._serial = self._cell_number = 0
 
@@ -132,6 +133,14 @@ class Waiting:
         self._forget_key(entry)
         return entry.record()
 
+    def drop(self) -> None:
+        """The oldest goes, unheard."""
+        self.gone(self.cells[self.pop().cell])
+
+    def encoded(self) -> List[bytes]:
+        """All messages, oldest first; they stay."""
+        return [entry.record().data for entry in self._entries.values()]
+
     def pop_all(self) -> List[Record]:
         """All of it, oldest first."""
         records = [entry.record() for entry in self._entries.values()]
@@ -147,20 +156,21 @@ class Waiting:
         cell.waiting -= 1
         if not cell.waiting:
             del self.cells[cell.number]
-            del self._parents[cell.parent]
+            del self._parents[cell.key]
 
     # -------------------------------------------------------------------------------------- entries
 
     def _cell(self, parent: bytes) -> Cell:
-        cell = self._parents.get(parent)
+        key = _id(parent)
+        cell = self._parents.get(key)
         if cell is None:
             self._cell_number += 1
-            cell = self._parents[parent] = self.cells[self._cell_number] = Cell(self._cell_number, parent)
+            cell = self._parents[key] = self.cells[self._cell_number] = Cell(self._cell_number, key, parent)
         return cell
 
     def _add(self, kind: Kind, cell: Cell, message: Message) -> Entry:
         self._serial += 1
-        self.cells[cell.number] = self._parents[cell.parent] = cell  # it may just have been emptied
+        self.cells[cell.number] = self._parents[cell.key] = cell  # it may just have been emptied
         entry = self._entries[self._serial] = Entry(self._serial, kind, cell, message)
         cell.waiting += 1
         self.size += entry.size
@@ -270,6 +280,14 @@ def _content(message: Message) -> Dict[str, Any]:
 def _object(content: Dict[str, Any], key: str) -> Dict[str, Any]:
     value = content.get(key)
     return value if isinstance(value, dict) else {}
+
+
+def _id(parent: bytes) -> str:
+    """Of the request. Its header is not: kernels write the same one differently for a stream and for a display."""
+    try:
+        return str(json.loads(parent.decode("utf-8", "replace"))["msg_id"])
+    except (ValueError, KeyError, TypeError):
+        return repr(parent)
 
 
 def _facts(message: Message) -> Tuple[str, bytes]:

@@ -1,0 +1,229 @@
+"""What goes between front ends and the kernel, in both directions: what waits, what is answered here, what is kept.
+
+A request may wait (until the kernel is up, for GPUs), be answered in the kernel's place (aborted, ended, ahead), or
+go on. What the kernel says is put in order, kept in the history, and sent. No sockets, no processes: the keeper
+gives it ways to send.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Iterable, List, Set
+
+from ..wire.jupyter import Parts, aborted_reply, make, user_cell
+from ..wire.messages import Channel, Lane, Message, MessageError, lane_of
+from .aborts import Aborts
+from .absence import Absence
+from .behind import Behind
+from .cells import Cells
+from .gpus.allotment import Allotment
+from .journal.history import History
+from .questions import Questions
+
+ToKernel = Callable[[Channel, int, Parts], None]
+ToHub = Callable[[Lane, Message], None]
+
+
+class Conversation:
+    """`heard` from a front end, `said` by the kernel; `begin` when it is up, `end` when it is gone."""
+
+    def __init__(self, to_kernel: ToKernel, to_hub: ToHub) -> None:
+        self.questions = Questions(to_kernel)
+        self.history = History()
+        self.cells = Cells(self.say)
+        self.absence = Absence(self.history, self.say)
+        self.aborts = Aborts()
+        self.gpus: Allotment  # set by the keeper, which knows how to take some
+        self.on_user: Callable[[], None] = lambda: None
+        """Called at every user's cell; set it."""
+        self.on_replied: Callable[[str], None] = lambda parent: None
+        """Called when the answer to the cell with this msg_id has gone out; set it."""
+        self.on_said: Callable[[Message, str, str], None] = lambda message, msg_type, parent: None
+        """Called at everything said to front ends, with type and parent's msg_id; set it."""
+        self.presumed_busy = False
+        """Whether the kernel may be busy with what nobody here has asked (a killed keeper did)."""
+        self._at_work: Set[str] = set()  # what it is busy with; a control request overlaps with a cell
+        self._behind = Behind(self.say)
+        self._to_kernel = to_kernel
+        self._to_hub = to_hub
+        self._up = False
+        self._kernel_info: Dict[str, Any] = {}
+        self._ended = ""  # why no kernel will hear anything more
+        self._early: List[Message] = []  # what came before the kernel could hear
+
+    @property
+    def busy(self) -> bool:
+        """Whether the kernel works, or has cells before it."""
+        return self.presumed_busy or bool(self._at_work) or bool(self.cells.open_ids())
+
+    # -------------------------------------------------------------------------------------- the kernel's life
+
+    def starts(self) -> None:
+        """A process was started, which hears nothing yet."""
+        self._up, self._ended, self.presumed_busy = False, "", False
+        self._at_work.clear()
+        self.questions.forget()
+
+    def begin(self, kernel_info: Dict[str, Any]) -> None:
+        """The kernel is up, and said this of itself: what waited goes to it."""
+        self._up, self._kernel_info = True, kernel_info
+        early, self._early = self._early, []
+        for message in early:
+            self.heard(message)
+
+    def end(self, why: str, *, for_good: bool) -> None:
+        """The process is gone: every cell that it left unanswered ends with an error. `for_good`: no other follows."""
+        self._up = False
+        self._send_all(self.cells.end())
+        self.cells.fail_all(why)
+        self.gpus.give_up("DeadKernelError", why)
+        for waiting in self._behind.unanswered:
+            self.cells.refuse(waiting, why)
+        self._behind.take()  # what was answered already goes unsaid
+        if for_good:
+            self._ended = why
+            self._fail_early(why)
+
+    def restarts(self) -> None:
+        """Another process is to come: what is asked from now on is for that one, what waited is not."""
+        self._up = False
+        self._fail_early("the kernel was restarted")
+
+    def _fail_early(self, why: str) -> None:
+        early, self._early = self._early, []
+        for message in early:
+            self.cells.refuse(message, why)
+
+    def returned(self, undelivered: Iterable[Message], facts: Dict[str, Any]) -> None:
+        """Another front end comes, which knows nothing of what was asked so far. See Absence.begin."""
+        self.absence.begin(undelivered, self.unfinished(), facts)
+        self.aborts.forget()
+
+    def unfinished(self) -> List[str]:
+        """The msg_ids of what was asked and is not answered."""
+        asked = [*self.cells.open(), *self.gpus.held, *self._early, *self._behind.unanswered]
+        return [str(one.header().get("msg_id")) for one in asked]
+
+    def inherits(self, cell: Message) -> None:
+        """A cell that a killed keeper may have sent to the kernel."""
+        self.aborts.asked(cell)
+        self.cells.sent(cell)
+
+    # -------------------------------------------------------------------------------------- from front ends
+
+    def heard(self, message: Message) -> None:
+        """A request."""
+        try:
+            msg_type = message.header().get("msg_type")
+        except MessageError:
+            return  # a front end signed what is no message; the kernel would drop it too
+        if msg_type == "interrupt_request" and (self.gpus.held or not self._up):
+            return self._interrupt_here(message)
+        if self._ended:
+            return self.cells.refuse(message, self._ended)
+        if not self._up:
+            return self._early.append(message)
+        if msg_type == "execute_request":
+            return self._execute(message)
+        if msg_type == "input_reply":
+            self.history.answered(message)
+        if msg_type == "kernel_info_request" and self.busy and message.channel is Channel.SHELL:
+            return self._introduce(message)
+        self._to_kernel(message.channel, message.client, message.parts)
+
+    def _execute(self, message: Message) -> None:
+        if user_cell(message):
+            self.on_user()
+            self.history.asked(message)
+        if self.aborts.aborts(message):
+            return self._abort(message)
+        self.aborts.asked(message)
+        if user_cell(message):
+            self.absence.greet(message)
+        if any(map(self.absence.concerns, self.cells.open_ids())):
+            return self._behind.wait(message)
+        self._admit(message)
+
+    def _admit(self, message: Message) -> None:
+        if not user_cell(message) or self.gpus.passes(message):
+            self.release(message)
+
+    def release(self, message: Message) -> None:
+        """An execute_request that need not wait any longer."""
+        self.cells.sent(message)
+        self._to_kernel(message.channel, message.client, message.parts)
+
+    def _introduce(self, message: Message) -> None:
+        """For a busy kernel: front ends that come give up on one that does not say for a minute who it is."""
+        header = message.parts[0]
+        self.say(Channel.IOPUB, 0, "status", {"execution_state": "busy"}, header)
+        self.say(Channel.SHELL, message.client, "kernel_info_reply", self._kernel_info, header)
+        self.say(Channel.IOPUB, 0, "status", {"execution_state": "idle"}, header)  # JupyterLab waits for it
+        self.say(Channel.IOPUB, 0, "status", {"execution_state": "busy"}, b"{}")
+
+    def _abort(self, message: Message) -> None:
+        header = message.parts[0]
+        self.say(Channel.IOPUB, 0, "status", {"execution_state": "busy"}, header)
+        self.say(Channel.SHELL, message.client, "execute_reply", aborted_reply(), header)
+        self.say(Channel.IOPUB, 0, "status", {"execution_state": "idle"}, header)
+
+    def _interrupt_here(self, message: Message) -> None:
+        """A cell waits at the gate, or the kernel is still starting: nothing in it could be interrupted."""
+        header = message.parts[0]
+        self.say(Channel.IOPUB, 0, "status", {"execution_state": "busy"}, header)
+        self.gpus.give_up("KeyboardInterrupt", "gave up waiting for a GPU")
+        for early in list(self._early):
+            if early.header().get("msg_type") == "execute_request":
+                self._early.remove(early)
+                self.cells.fail(early, "interrupted before the kernel was up", "KeyboardInterrupt")
+        self.say(Channel.CONTROL, message.client, "interrupt_reply", {"status": "ok"}, header)
+        self.say(Channel.IOPUB, 0, "status", {"execution_state": "idle"}, header)
+
+    # -------------------------------------------------------------------------------------- from the kernel
+
+    def said(self, channel: Channel, client: int, parts: Parts) -> None:
+        """A message of the kernel."""
+        message = Message(channel, client, parts)
+        try:
+            msg_type = str(message.header().get("msg_type"))
+            parent = str(message.parent().get("msg_id", ""))
+        except MessageError:
+            return
+        if self.questions.mine(message, msg_type, parent) or msg_type == "iopub_welcome":
+            return
+        self.on_said(message, msg_type, parent)
+        if msg_type == "execute_reply":
+            return self._send_all(self.cells.replied(parent, client, parts))
+        self._send(lane_of(message, msg_type), message, parent)
+        if channel is Channel.IOPUB and msg_type == "status":
+            state = message.content().get("execution_state")
+            (self._at_work.add if state == "busy" else self._at_work.discard)(parent)
+            if state == "idle":
+                self._send_all(self.cells.went_idle(parent))
+
+    # -------------------------------------------------------------------------------------- to front ends
+
+    def say(
+        self, channel: Channel, client: int, msg_type: str, content: Dict[str, Any], parent: bytes
+    ) -> None:
+        """A message in the kernel's name."""
+        message = Message(channel, client, make(msg_type, content, parent, self.questions.session))
+        answered = str(message.parent().get("msg_id", ""))
+        self.on_said(message, msg_type, answered)
+        self._send(lane_of(message, msg_type), message, answered)
+
+    def _send_all(self, replies: List[Message]) -> None:
+        for reply in replies:
+            self._send(Lane.ORDERED, reply, str(reply.parent().get("msg_id", "")))
+
+    def _send(self, lane: Lane, message: Message, parent: str) -> None:
+        if self._behind.concerns(parent):
+            return
+        self.history.take(message, parent)
+        if not self.absence.concerns(parent):
+            self._to_hub(lane, message)
+        if message.channel is Channel.SHELL and b'"execute_reply"' in message.parts[0]:
+            self.aborts.replied(parent, message)
+            self.on_replied(parent)
+            if not any(map(self.absence.concerns, self.cells.open_ids())):
+                for waiting in self._behind.take():
+                    self._admit(waiting)

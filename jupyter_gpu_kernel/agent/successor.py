@@ -1,0 +1,91 @@
+"""What a keeper does about keepers before and after it: leaves a will, takes a killed one's kernel over.
+
+Joins kernel, conversation and door for that; how successors are started is not known here, nor what GPUs are.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, Callable, Dict, List, Optional
+
+from ..wire.messages import Lane, Message, word
+from .aftermath import FEATURE, Aftermath
+from .conversation import Conversation
+from .door import Door
+from .kernel import Kernel
+from .loop import Loop
+from .story import Story
+from .succession import Heritage, will
+
+
+class Succession:
+    """`bequeath` whenever a kernel was started or the settings are others; the rest matters after `take_over`."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        kernel: Kernel,
+        talk: Conversation,
+        door: Door,
+        story: Story,
+        tell_state: Callable[[str], None],
+    ) -> None:
+        self._loop = loop
+        self._kernel = kernel
+        self._talk = talk
+        self._door = door
+        self._story = story
+        self._tell_state = tell_state
+        self._aftermath: Optional[Aftermath] = None
+
+    def bequeath(self, settings: Dict[str, Any]) -> None:
+        """To the kernel, if there is one."""
+        if self._kernel.pid and not self._kernel.lifeline.say(will(settings)):
+            self._story.tell("fault", "the kernel does not read its keeper's will: none could take its place")
+
+    def take_over(self, heritage: Heritage, on_end: Callable[[], None], place: Dict[str, Any]) -> None:
+        """Its kernel runs already. `on_end()` when that is gone; `place`: what the story should know of us."""
+        self._talk.presumed_busy = True  # as long as we know nothing of it
+        self._aftermath = Aftermath(self._loop, self._talk, self._is_quiet)
+        self._door.connection.outbox.count_from(int(time.time()) << 20)
+        self._kernel.adopt(heritage.kernel, heritage.lifeline, on_end)
+        self.bequeath(heritage.settings)
+        self._story.tell("succession", f"the keeper was killed: process {os.getpid()} took over", **place)
+        self._tell_state("busy")
+
+    def is_up(self) -> bool:
+        """The kernel hears us. Whether it is one that was taken over: then its state is told later."""
+        if self._aftermath is None or self._aftermath.over:
+            return False
+        self._kernel.lifeline.say({"hears": True})
+        self._aftermath.begin()
+        return True
+
+    def waits(self, message: Message) -> bool:
+        """Whether this request is kept here until it is known that the kernel does not have it already."""
+        return self._aftermath is not None and self._aftermath.waits(message)
+
+    def attached(self) -> None:
+        """A hub is there."""
+        if self._aftermath is None or self._aftermath.listed:
+            return
+        if FEATURE in self._door.connection.features:
+            self._door.send(Lane.ORDERED, word(event="successor"))
+        else:
+            self._aftermath.unanswered([])
+
+    def unanswered(self, cells: List[Dict[str, Any]]) -> None:
+        """The hub has no reply for these."""
+        if self._aftermath is not None:
+            self._aftermath.unanswered(cells)
+
+    def ended(self) -> None:
+        """The kernel is gone; front ends have heard so."""
+        if self._aftermath is not None:
+            self._aftermath.end()
+
+    def _is_quiet(self, busy: bool) -> None:
+        """The kernel has answered for all that the killed keeper had sent it."""
+        self._talk.presumed_busy = False  # what still runs is known by now
+        self._tell_state("busy" if busy else "idle")

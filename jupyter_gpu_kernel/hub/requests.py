@@ -1,0 +1,43 @@
+"""What the hub reads in messages that it passes on; the rest of them is nobody's business here.
+
+A front end may sign what is no message: then each of these says no.
+"""
+
+from __future__ import annotations
+
+from ..wire.messages import Channel, Message, MessageError
+
+
+def type_of(message: Message) -> str:
+    """Its msg_type, or ""."""
+    try:
+        return str(message.header().get("msg_type"))
+    except MessageError:
+        return ""
+
+
+def owners_only(message: Message) -> bool:
+    """Whether only the front end that owns the kernel may ask this."""
+    return message.channel is Channel.CONTROL and type_of(message) in (
+        "interrupt_request",
+        "shutdown_request",
+    )
+
+
+def restarts(shutdown: Message) -> bool:
+    """Whether this shutdown_request is the beginning of a restart."""
+    try:
+        return bool(shutdown.content().get("restart"))
+    except MessageError:
+        return False
+
+
+def failed_cell(message: Message) -> str:
+    """The msg_id of the cell, if this is the reply of one that failed; else ""."""
+    if message.channel is not Channel.SHELL or b'"error"' not in message.parts[3]:
+        return ""
+    try:
+        failed = type_of(message) == "execute_reply" and message.content().get("status") == "error"
+        return str(message.parent().get("msg_id", "")) if failed else ""
+    except MessageError:
+        return ""

@@ -1,0 +1,80 @@
+"""Processes that are not our children, and the pipe by which a kernel knows its keeper."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import List, Optional
+
+import pytest
+
+from jupyter_gpu_kernel.agent.adopted import Adopted
+from jupyter_gpu_kernel.agent.end.deaths import UNKNOWN, Facts, explain
+from jupyter_gpu_kernel.agent.lifeline import Lifeline
+from jupyter_gpu_kernel.agent.loop import Loop
+
+pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="the agent needs Linux")
+STRANGER = (
+    "import subprocess, sys; print(subprocess.Popen(['sleep', '600']).pid, flush=True); sys.stdin.read()"
+)
+
+
+def ends(loop: Loop, pid: int) -> List[Optional[int]]:
+    """Adopts, kills, and waits for what is told of the end."""
+    heard: List[Optional[int]] = []
+
+    def over() -> None:
+        heard.append(adopted.poll())
+        loop.stop()
+
+    adopted = Adopted(loop, pid, over)
+    assert adopted.poll() is None
+    os.kill(pid, signal.SIGKILL)
+    loop.later(60, loop.stop)
+    loop.run()
+    return heard
+
+
+def test_a_strangers_end_is_noticed() -> None:
+    """Its parent does not ask how it ended; as long as that is so, we may."""
+    command = [sys.executable, "-c", STRANGER]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout
+        assert ends(Loop(), int(parent.stdout.readline())) == [-signal.SIGKILL]
+
+
+def test_one_that_is_gone_already() -> None:
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+    loop, heard = Loop(), []
+    adopted = Adopted(loop, process.pid, lambda: (heard.append(1), loop.stop()))  # type: ignore[func-returns-value]
+    loop.run()
+    assert heard and adopted.poll() == UNKNOWN
+
+
+def test_a_death_without_witness() -> None:
+    assert "how is not known" in explain(Facts(UNKNOWN)).cause
+    assert "shut down" in explain(Facts(UNKNOWN, asked="shutdown")).cause
+    assert "front end ended it" in explain(Facts(UNKNOWN, sent=9)).cause
+    assert "out of memory" in explain(Facts(UNKNOWN, node_kills=1)).cause
+    trace = 'Fatal Python error: Aborted\n\nCurrent thread 0x1 (most recent call first):\n  File "a.py", line 3 in f\n'
+    assert "abort" in explain(Facts(UNKNOWN, trace=trace)).cause
+
+
+def test_a_kernel_that_does_not_read_holds_up_nobody() -> None:
+    lifeline = Lifeline()
+    theirs = lifeline.open()
+    began = time.monotonic()
+    while lifeline.say({"words": "x" * 50_000}):
+        assert time.monotonic() < began + 60
+    first = os.read(theirs, 100_000).split(b"\n")[0]
+    assert json.loads(first.decode()) == {"words": "x" * 50_000}
+    os.close(theirs)
+    assert not lifeline.say({})
+    lifeline.close()
+    lifeline.close()
+    assert not lifeline.say({})

@@ -1,0 +1,110 @@
+"""What cells showed: kept by cell and in order, merged, within its bound, a page at a time."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List
+
+from jupyter_gpu_kernel.agent.journal import history
+from jupyter_gpu_kernel.agent.journal.history import History, PastCell
+from jupyter_gpu_kernel.wire.jupyter import make
+from jupyter_gpu_kernel.wire.messages import Channel, Message
+
+
+def request(code: str, cell_id: str = "") -> Message:
+    return Message(Channel.SHELL, 1, make("execute_request", {"code": code}, metadata={"cellId": cell_id}))
+
+
+def take(past: History, to: Message, msg_type: str, **content: Any) -> None:
+    channel = Channel.SHELL if msg_type == "execute_reply" else Channel.IOPUB
+    past.take(Message(channel, 1, make(msg_type, content, to.parts[0])), str(to.header()["msg_id"]))
+
+
+def prints(past: History, cell: Message, text: str) -> None:
+    take(past, cell, "stream", name="stdout", text=text)
+
+
+def shown(cell: PastCell) -> List[Dict[str, Any]]:
+    return [dict(output["content"], msg_type=output["msg_type"]) for output in cell.page(0)[0]]
+
+
+def test_outputs_are_kept_by_cell_merged_with_how_it_ended() -> None:
+    past, one, two = History(), request("one()", "a"), request("two()", "b")
+    for cell in (one, two):
+        past.asked(cell)
+    take(past, one, "execute_input", code="one()", execution_count=5)
+    for n in range(3):
+        prints(past, one, str(n))
+    take(past, one, "execute_result", data={"text/plain": "3"}, metadata={}, execution_count=5)
+    take(past, one, "execute_reply", status="ok", execution_count=5)
+    first, second = past.cells.values()
+    texts = {"msg_type": "stream", "name": "stdout", "text": "012"}
+    assert shown(first)[0] == texts and shown(first)[1]["data"] == {"text/plain": "3"}
+    assert (first.code, first.cell_id, first.status, first.count) == ("one()", "a", "ok", 5)
+    assert (second.summary()["status"], second.summary()["cell_id"]) == ("waiting", "b")
+    assert [cell["code"] for cell in past.summaries(0, "b")["cells"]] == ["two()"]
+
+
+def test_a_progress_bar_is_its_last_state() -> None:
+    past, cell = History(), request("bar()")
+    past.asked(cell)
+    for n in range(100):
+        prints(past, cell, f"\r{n:3}%")
+    assert [output["text"] for output in shown(next(iter(past.cells.values())))] == ["\r 99%"]
+
+
+def test_what_a_user_answered_is_kept_but_no_password() -> None:
+    past, cell = History(), request("login()")
+    past.asked(cell)
+    for prompt, password, value in (("name:", False, "alice"), ("word:", True, "secret")):
+        prints(past, cell, "?")
+        asked = make("input_request", {"prompt": prompt, "password": password}, cell.parts[0])
+        past.take(Message(Channel.STDIN, 1, asked), str(cell.header()["msg_id"]))
+        for _ in range(2):  # the second answers nothing
+            past.answered(Message(Channel.STDIN, 1, make("input_reply", {"value": value})))
+    outputs = [(output["name"], output["text"]) for output in shown(next(iter(past.cells.values())))]
+    assert outputs == [
+        ("stdout", "?"),
+        ("stdin", "name: alice\n"),
+        ("stdout", "?"),
+        ("stdin", "word: ········\n"),
+    ]
+
+
+def test_beyond_the_bound_the_oldest_output_goes_and_that_is_said() -> None:
+    past, old, new = History(cap=200_000), request("old"), request("new")
+    for cell in (old, new):
+        past.asked(cell)
+    prints(past, old, "o" * 100_000)
+    for n in range(4):
+        prints(past, new, str(n) * 70_000)
+    first, second = past.cells.values()
+    assert first.dropped and not first.shown
+    assert second.dropped and shown(second)[-1]["text"].endswith("3" * 1000)
+    assert sum(cell.shown.size for cell in past.cells.values()) <= 200_000
+
+
+def test_pages_are_small_and_complete() -> None:
+    past, cell = History(), request("much()")
+    past.asked(cell)
+    for n in range(30):
+        take(past, cell, "display_data", data={"text/plain": f"{n}" + " " * 200_000}, metadata={})
+    texts: List[str] = []
+    page: Dict[str, Any] = {"last": False}
+    while not page["last"]:
+        page = past.page(str(cell.header()["msg_id"]), len(texts))
+        assert len(page["outputs"]) < 30
+        texts += [output["content"]["data"]["text/plain"].strip() for output in page["outputs"]]
+    assert texts == [str(n) for n in range(30)]
+
+
+def test_only_so_many_cells_are_known() -> None:
+    past = History()
+    for n in range(history.CELLS + 5):
+        past.asked(request(f"{n}"))
+    assert len(past.cells) == history.CELLS and next(iter(past.cells.values())).code == "5"
+
+
+def test_messages_without_a_users_cell_are_passed_over() -> None:
+    past = History()
+    prints(past, request("nobody asked"), "x")
+    assert not past.cells and past.page("unknown", 0) == {}

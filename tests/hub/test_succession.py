@@ -1,0 +1,361 @@
+"""A keeper is killed: another one takes its place, and a front end goes on with its kernel."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from fronts import Front
+from streams import LoopThread, Node, until, wait_for
+
+from jupyter_gpu_kernel.agent.gpus.lease import read_leases
+from jupyter_gpu_kernel.agent.story import read_story
+from jupyter_gpu_kernel.hub import deploy
+from jupyter_gpu_kernel.hub.kernels import RemoteKernel
+from jupyter_gpu_kernel.hub.link import Clocks, Link
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
+PROGRAMS = Path(__file__).parent.parent / "programs"
+DETACHED = """
+import subprocess, sys
+code = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
+child = subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE, start_new_session=True)
+child.stdout.readline()
+print(child.pid, flush=True)
+"""
+"""A cell that starts a process which leaves the kernel's session and ignores SIGTERM."""
+PID = "import os; print(os.getpid())"
+
+
+class Kernel:
+    """A kernel with a front end, and what its keepers do."""
+
+    def __init__(self, loop: LoopThread, link: Link, node: Node, front: Front, remote: RemoteKernel) -> None:
+        self.loop, self.link, self.node, self.front, self.remote = loop, link, node, front, remote
+        self.pid = int(front.run(PID).text)
+
+    def story(self, event: str = "") -> list[dict[str, Any]]:
+        told = read_story(self.node.office.root.story(self.remote.kernel_id))
+        return [entry for entry in told if event in ("", entry["event"])]
+
+    def listed(self) -> bool:
+        """Whether `ps` shows it; a folder that nobody needs is gone after that."""
+        listed = self.node.office.answer({"do": "list"})["kernels"]
+        return self.remote.kernel_id in [state["id"] for state in listed]
+
+    @property
+    def keeper(self) -> int:
+        """The last one's pid."""
+        return int([*self.story("start"), *self.story("succession")][-1]["keeper"])
+
+    def kill_keeper(self) -> int:
+        """Returns once another one is in its place."""
+        killed, before = self.keeper, len(self.story("succession"))
+        os.kill(killed, signal.SIGKILL)
+        wait_for(lambda: len(self.story("succession")) > before, "another keeper")
+        wait_for(lambda: self.remote.link_state == "up", "the link")
+        return killed
+
+    def stop(self) -> None:
+        """And nothing of it is left."""
+        self.loop.call(self.remote.command, "stop")
+        self.is_gone()
+
+    def is_gone(self) -> None:
+        wait_for(lambda: self.remote.kernel_id not in self.node.office.root.kernels(), "the folder's end")
+        for pid in (self.pid, self.keeper):
+            wait_for(lambda pid=pid: ended(pid), f"the end of {pid}")  # type: ignore[misc]
+
+
+def ended(pid: int) -> bool:
+    """A zombie is not ours to reap: our parent, or the one in its place, does."""
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie"
+
+
+@contextlib.contextmanager
+def started(loop: LoopThread, link: Link, node: Node, **settings: Any) -> Iterator[Kernel]:
+    remote = loop.kernel(link, **settings)
+    with Front(remote.edge.connection) as front:
+        until(remote, "idle", "busy")
+        kernel = Kernel(loop, link, node, front, remote)
+        yield kernel
+        if node.office.root.kernel(remote.kernel_id).exists():
+            kernel.stop()
+
+
+@pytest.fixture
+def kernel(loop: LoopThread, link: Link, node: Node) -> Iterator[Kernel]:
+    with started(loop, link, node) as kernel:
+        yield kernel
+
+
+def loops(node: Node, *, last: str = "print('end', n)") -> tuple[str, Path]:
+    """A cell that prints numbers until a file is there."""
+    stop = node.root / uuid.uuid4().hex
+    code = f"n = 0\nwhile not os.path.exists({str(stop)!r}):\n    print(n, flush=True); n += 1; time.sleep(0.01)\n"
+    return "import os, time\n" + code + last, stop
+
+
+def test_an_idle_kernels_keeper(kernel: Kernel) -> None:
+    kernel.front.run("x = 41")
+    kernel.kill_keeper()
+    cell = kernel.front.run("print(x + 1, os.getpid()) if 'os' in dir() else print(x + 1)")
+    assert cell.text.split()[0] == "42" and cell.reply["status"] == "ok"
+    until(kernel.remote, "idle")
+    assert [entry["text"] for entry in kernel.story("succession")] == [
+        f"the keeper was killed: process {kernel.keeper} took over"
+    ]
+    assert kernel.remote.kernel_id in [
+        row["id"] for row in kernel.node.office.answer({"do": "list"})["kernels"]
+    ]
+
+
+def test_a_cell_that_is_sent_while_there_is_no_keeper_runs_once(kernel: Kernel) -> None:
+    for turn in range(1, 4):
+        os.kill(kernel.keeper, signal.SIGKILL)
+        assert kernel.front.run("c = globals().get('c', 0) + 1; print(c)").text == f"{turn}\n"
+        wait_for(lambda turn=turn: len(kernel.story("succession")) == turn)  # type: ignore[misc]
+
+
+def test_a_cell_whose_receipt_was_lost_runs_once(loop: LoopThread, node: Node) -> None:
+    """The hub never hears that it came, and sends it again: to a keeper that knows nothing of it."""
+    with started(loop, loop.link(node, Clocks(retry=0.02)), node) as kernel:
+        done, stream = node.root / uuid.uuid4().hex, node.streams[-1]
+        stream.stall(writes=False)
+        request = kernel.front.client.execute(
+            f"c = globals().get('c', 0) + 1; import pathlib; pathlib.Path({str(done)!r}).touch()"
+        )
+        wait_for(done.exists, "the cell's end")
+        os.kill(kernel.keeper, signal.SIGKILL)
+        wait_for(lambda: kernel.story("succession"), "another keeper")
+        stream.cut()
+        assert kernel.front.finish(request).reply["ename"] == "KeeperError"
+        assert kernel.front.run("print(c)").text == "1\n"
+
+
+def test_a_running_cell_goes_on(kernel: Kernel) -> None:
+    code, stop = loops(kernel.node)
+    request = kernel.front.client.execute(code, user_expressions={"last": "n - 1"})
+    kernel.front.until_text(request, "20\n")
+    kernel.kill_keeper()
+    said = kernel.front.until_text(request, "keeper was killed")
+    assert "may be lost" in said + kernel.front.until_text(request, "\n")
+    stop.touch()
+    cell = kernel.front.finish(request)
+    numbers = [int(word) for word in cell.text.split() if word.isdigit()]
+    assert numbers and numbers == sorted(numbers)
+    assert cell.reply["status"] == "ok" and f"end {numbers[-1]}" in cell.text
+    assert cell.reply["user_expressions"]["last"]["data"], "it is the kernel's own reply"
+    assert kernel.front.run("print(n)").text == f"{numbers[-1]}\n"
+    until(kernel.remote, "idle")
+
+
+def test_a_successor_is_killed_too_and_those_behind_are_answered(kernel: Kernel) -> None:
+    code, stop = loops(kernel.node)
+    request = kernel.front.client.execute(code)
+    behind = [kernel.front.client.execute(f"print('behind {number}')") for number in range(3)]
+    kernel.front.until_text(request, "5\n")
+    kernel.kill_keeper()
+    kernel.front.until_text(request, "keeper was killed")
+    kernel.kill_keeper()
+    kernel.front.until_text(request, "keeper was killed")
+    stop.touch()
+    assert kernel.front.finish(request).reply["status"] == "ok"
+    for number, one in enumerate(behind):
+        cell = kernel.front.finish(one)
+        assert (cell.reply["status"], cell.text) == ("ok", f"behind {number}\n")
+        assert cell.reply["execution_count"] > 1
+    assert kernel.front.run("print(n > 0)").text == "True\n"
+
+
+def test_a_running_cell_fails_and_those_behind_do_not_run(kernel: Kernel) -> None:
+    code, stop = loops(kernel.node, last="1 / 0")
+    request = kernel.front.client.execute(code)
+    behind = [kernel.front.client.execute("z = 1") for _ in range(2)]
+    kernel.front.until_text(request, "5\n")
+    kernel.kill_keeper()
+    kernel.front.until_text(request, "keeper was killed")
+    stop.touch()
+    assert kernel.front.finish(request).reply["ename"] == "ZeroDivisionError"
+    assert [kernel.front.finish(one).reply["status"] for one in behind] == ["aborted", "aborted"]
+    assert kernel.front.run("print('z' in globals())").text == "False\n"
+
+
+def test_a_cell_that_ended_in_between_ends_with_an_error(kernel: Kernel) -> None:
+    """It kills its keeper and ends at once, while nobody listens."""
+    cell = kernel.front.run(
+        f"import os, signal; y = globals().get('y', 0) + 1; os.kill({kernel.keeper}, signal.SIGKILL)"
+    )
+    assert cell.reply["ename"] == "KeeperError" and "keeper was killed" in cell.reply["evalue"]
+    assert cell.outputs[-1] == ("status", "idle")
+    assert kernel.front.run("print(y)").text == "1\n", "it ran once"
+    until(kernel.remote, "idle")
+
+
+def test_input_is_still_answered(kernel: Kernel) -> None:
+    request = kernel.front.client.execute("print(input('name? '))")
+    kernel.front.client.get_stdin_msg(timeout=60)
+    kernel.kill_keeper()
+    kernel.front.until_text(request, "keeper was killed")
+    kernel.front.client.input("Ada")
+    assert kernel.front.finish(request).text.endswith("Ada\n")
+
+
+def test_interrupt_and_restart(kernel: Kernel) -> None:
+    request = kernel.front.client.execute(loops(kernel.node)[0])
+    kernel.front.until_text(request, "3\n")
+    kernel.kill_keeper()
+    kernel.front.until_text(request, "keeper was killed")
+    kernel.front.control("interrupt_request")
+    assert kernel.front.finish(request).reply["ename"] == "KeyboardInterrupt"
+    kernel.loop.call(kernel.remote.restart)
+    wait_for(lambda: kernel.remote.state["state"] == "idle" and kernel.remote.state["pid"] != kernel.pid)
+    wait_for(lambda: ended(kernel.pid), "the old kernel's end")
+    kernel.pid = int(kernel.front.run(PID).text)
+    kernel.kill_keeper()
+    assert kernel.front.run(PID).text == f"{kernel.pid}\n", "the new kernel's keeper has a successor, too"
+
+
+def test_a_death_after_it_is_told(kernel: Kernel) -> None:
+    kernel.kill_keeper()
+    cell = kernel.front.run("import ctypes\nctypes.string_at(1)")
+    assert cell.reply["ename"] == "DeadKernelError" and "segmentation fault" in cell.reply["evalue"]
+    until(kernel.remote, "ended")
+    assert "segmentation fault" in kernel.story("end")[-1]["text"]
+
+
+def test_a_shutdown_after_it(kernel: Kernel) -> None:
+    kernel.kill_keeper()
+    kernel.front.control("shutdown_request", restart=False)
+    kernel.is_gone()
+    assert kernel.story("end")[-1]["cause"] == "it was shut down"
+
+
+def test_secrets_stay_where_they_were(loop: LoopThread, link: Link, node: Node) -> None:
+    """The will goes from memory to memory; a kernel that the successor starts has them, too."""
+    with started(loop, link, node, env={"SECRET": "s3cret"}) as kernel:
+        kernel.kill_keeper()
+        folder = node.office.root.kernel(kernel.remote.kernel_id)
+        assert not [path for path in folder.iterdir() if path.is_file() and b"s3cret" in path.read_bytes()]
+        assert "JUPYTER_GPU_KERNEL_ID" not in psutil.Process(kernel.keeper).environ()
+        loop.call(kernel.remote.restart)
+        wait_for(lambda: kernel.remote.state["state"] == "idle" and kernel.remote.state["pid"] != kernel.pid)
+        assert kernel.front.run("import os; print(os.environ['SECRET'])").text == "s3cret\n"
+
+
+# ---------------------------------------------------------------------------------------------- GPUs
+
+
+def test_its_gpu_stays_its_own(tmp_path: Path, loop: LoopThread) -> None:
+    gpu, state = f"GPU-{uuid.uuid4()}", tmp_path / "gpus.json"
+    state.write_text(json.dumps({"gpus": [{"uuid": gpu}]}))
+    env = {"PATH": f"{PROGRAMS}:{os.environ['PATH']}", "FAKE_NVIDIA_STATE": str(state)}
+    with Node(**env) as node, started(loop, loop.link(node), node, gpus=1) as kernel:
+        assert read_leases([gpu])[gpu].pid == kernel.keeper
+        kernel.kill_keeper()
+        assert read_leases([gpu])[gpu].pid == kernel.keeper
+        assert kernel.front.run("print(os.environ['CUDA_VISIBLE_DEVICES'])").text == f"{gpu}\n"
+        assert kernel.remote.state["gpus"] == [gpu] and not kernel.story("fault")
+        kernel.stop()
+        wait_for(lambda: not read_leases([gpu]), "the lease's end")
+
+
+def test_a_cell_that_waits_for_a_gpu_still_does(tmp_path: Path, loop: LoopThread) -> None:
+    """It is in no kernel: the hub has it."""
+    gpu, state = f"GPU-{uuid.uuid4()}", tmp_path / "gpus.json"
+    busy = {"uuid": gpu, "processes": [{"pid": 1, "memory": 40_000, "name": "somebody"}]}
+    state.write_text(json.dumps({"gpus": [busy]}))
+    env = {"PATH": f"{PROGRAMS}:{os.environ['PATH']}", "FAKE_NVIDIA_STATE": str(state)}
+    with Node(**env) as node:
+        remote = loop.kernel(loop.link(node), gpus=1)
+        with Front(remote.edge.connection) as front:
+            until(remote, "idle")
+            request = front.client.execute("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])")
+            until(remote, "waiting")
+            told = read_story(node.office.root.story(remote.kernel_id))
+            os.kill(next(entry["keeper"] for entry in told if entry["event"] == "start"), signal.SIGKILL)
+            wait_for(lambda: "took over" in node.story(remote.kernel_id), "another keeper")
+            until(remote, "waiting")
+            state.write_text(json.dumps({"gpus": [{"uuid": gpu}]}))
+            cell = front.finish(request)
+            assert cell.reply["status"] == "ok" and cell.text.endswith(f"{gpu}\n")
+            loop.call(remote.command, "stop")
+            wait_for(lambda: not read_leases([gpu]), "the lease's end")
+
+
+# ---------------------------------------------------------------------------------------------- no successor
+
+
+@pytest.fixture
+def python(node: Node) -> Path:
+    """A program in Python's place, which can be taken away."""
+    path = node.root / f"python-{uuid.uuid4().hex}"
+    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    path.chmod(0o700)
+    return path
+
+
+def test_without_a_successor_a_cell_may_finish(
+    loop: LoopThread, link: Link, node: Node, python: Path
+) -> None:
+    done = node.root / "done"
+    with started(loop, link, node, python=str(python)) as kernel:
+        kernel.front.run("import gpu_kernel, pathlib")
+        kernel.front.run(
+            f"hook = gpu_kernel.on_sigterm(lambda: pathlib.Path({str(done)!r}).write_text('hook'))"
+        )
+        code, stop = loops(node)
+        request = kernel.front.client.execute(DETACHED + code)
+        child = int(kernel.front.until_text(request, "\n"))
+        python.unlink()
+        os.kill(kernel.keeper, signal.SIGKILL)
+        wait_for(lambda: kernel.story("orphan"), "the kernel's notice")
+        assert "no other keeper could be started: [Errno 2]" in kernel.story("fault")[-1]["text"]
+        assert not ended(kernel.pid) and not done.exists(), "the cell goes on"
+        assert not kernel.listed() and node.office.root.kernel(kernel.remote.kernel_id).exists()
+        stop.touch()
+        wait_for(lambda: ended(kernel.pid) and ended(child), "the end of the kernel and of what it started")
+        assert done.read_text() == "hook"
+        wait_for(lambda: kernel.remote.link_state == "lost", "the hub's notice")
+        assert "keeper" in str(kernel.remote.state["cause"])
+        assert not kernel.listed()
+        kernel.is_gone()
+
+
+def test_without_a_successor_an_endless_cell_ends(
+    loop: LoopThread, link: Link, node: Node, python: Path
+) -> None:
+    settings = {"python": str(python), "env": {"JUPYTER_GPU_KERNEL_ORPHAN": "0.5"}}
+    with started(loop, link, node, **settings) as kernel:
+        request = kernel.front.client.execute(loops(node)[0])
+        kernel.front.until_text(request, "3\n")
+        python.unlink()
+        os.kill(kernel.keeper, signal.SIGKILL)
+        wait_for(lambda: ended(kernel.pid), "the kernel's end")
+        assert [entry["event"] for entry in kernel.story()][-3:] == ["fault", "orphan", "end"]
+        wait_for(lambda: kernel.remote.link_state == "lost", "the hub's notice")
+        assert not kernel.listed()
+        kernel.is_gone()
+
+
+def test_the_agent_as_it_is_installed(loop: LoopThread) -> None:
+    """One zip; the kernel forgets where its own modules came from."""
+    with Node() as node:
+        package = deploy.pack()
+        (node.root / package.name).write_bytes(package.data)
+        node.program = [str(node.root / package.name)]
+        with started(loop, loop.link(node), node) as kernel:
+            kernel.kill_keeper()
+            assert package.name in " ".join(psutil.Process(kernel.keeper).cmdline())
+            assert kernel.front.run(PID).text == f"{kernel.pid}\n"
+            kernel.kill_keeper()
+            assert kernel.front.run(PID).text == f"{kernel.pid}\n"

@@ -1,0 +1,212 @@
+"""`attach`: one more front end on a running kernel. One owns the kernel; the other sees its output, or takes over."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cells import run, wait_for
+from jupyter_client.blocking.client import BlockingKernelClient
+from launchers import Launcher, launched
+from remote import DEADLINE, Remote, eventually
+
+from jupyter_gpu_kernel.client import HubClient
+from jupyter_gpu_kernel.errors import HubError
+
+pytestmark = pytest.mark.usefixtures("remote")
+
+
+class Attached:
+    """The verb's process, and a client on the connection file that it prints."""
+
+    def __init__(self, environment: dict[str, str], kernel: str) -> None:
+        command = [sys.executable, "-m", "jupyter_gpu_kernel.cli", "attach", kernel, "--json"]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
+        assert self.process.stdout is not None
+        said = ""
+        while line := self.process.stdout.readline():
+            said += line
+            if line == "}\n":
+                break
+        assert said, self.process.communicate(timeout=DEADLINE)[1]
+        self.told: dict[str, Any] = json.loads(said)
+        self.file = Path(self.told["connection_file"])
+        self.client = BlockingKernelClient(connection_file=str(self.file))
+        self.client.load_connection_file()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=DEADLINE)
+
+    def leave(self) -> int:
+        """Ctrl-C; the exit status."""
+        self.client.stop_channels()
+        self.process.send_signal(signal.SIGINT)
+        return self.end()
+
+    def end(self) -> int:
+        self.process.communicate(timeout=DEADLINE)
+        return int(self.process.returncode)
+
+
+@contextlib.contextmanager
+def attached(remote: Remote, kernel: str, **environment: str) -> Iterator[Attached]:
+    front = Attached(remote.program_environment(**environment), kernel)
+    try:
+        yield front
+    finally:
+        front.client.stop_channels()
+        if front.process.poll() is None:
+            front.process.kill()
+        front.process.communicate()
+
+
+@pytest.fixture
+def launcher(remote: Remote) -> Iterator[Launcher]:
+    with launched(remote) as launcher:
+        yield launcher
+        with contextlib.suppress(AssertionError):
+            stop(remote, *remote.kernels_on_node())
+
+
+def stop(remote: Remote, *kernels: str) -> None:
+    words = ["stop", *kernels] if kernels else ["ps"]
+    command = [sys.executable, "-m", "jupyter_gpu_kernel.cli", *words]
+    subprocess.run(
+        command, env=remote.program_environment(), capture_output=True, timeout=DEADLINE, check=True
+    )
+
+
+def ask(client: BlockingKernelClient, msg_type: str) -> dict[str, Any]:
+    """A control request's reply."""
+    message = client.session.msg(msg_type, {"restart": False} if msg_type == "shutdown_request" else {})
+    client.control_channel.send(message)
+    while True:
+        reply = client.get_control_msg(timeout=DEADLINE)
+        if reply["parent_header"].get("msg_id") == message["header"]["msg_id"]:
+            return dict(reply["content"])
+
+
+def answers(client: BlockingKernelClient) -> bool:
+    """What is sent while there is no hub may be lost in the client's sockets."""
+    asked = client.kernel_info()
+    with contextlib.suppress(queue.Empty):
+        while client.get_shell_msg(timeout=1)["parent_header"].get("msg_id") != asked:
+            pass
+        return True
+    return False
+
+
+def test_a_second_front_end_sees_the_output_and_the_variables(remote: Remote, launcher: Launcher) -> None:
+    client = launcher.client()
+    run(client, "treasure = 42")
+    (kernel,) = remote.kernels_on_node()
+    with attached(remote, kernel) as front:
+        assert front.told["id"] == kernel and stat.S_IMODE(front.file.stat().st_mode) == 0o600
+        run(client, "print('to all')")
+        assert wait_for(front.client, "stream")["content"]["text"] == "to all\n"
+        assert front.leave() == 0 and not front.file.exists()
+    assert run(client, "print(treasure)").text == "42\n", "the kernel stays as it is"
+
+
+def test_who_runs_a_cell_owns_the_kernel_and_that_is_said(remote: Remote, launcher: Launcher) -> None:
+    client = launcher.client()
+    assert "You have this kernel" not in str(run(client, "treasure = 42").messages)
+    (kernel,) = remote.kernels_on_node()
+    with attached(remote, kernel) as front:
+        asked = client.execute("import time\nprint('runs', flush=True)\ntime.sleep(600)")
+        wait_for(front.client, "stream", text="runs\n")
+        assert ask(front.client, "interrupt_request")["status"] == "error", "it is not its to interrupt"
+        assert ask(client, "interrupt_request")["status"] == "ok"
+        while client.get_shell_msg(timeout=DEADLINE)["parent_header"]["msg_id"] != asked:
+            pass
+        mine = run(front.client, "print(treasure)")
+        assert mine.text == "42\n" and "You have this kernel now" in str(mine.of("display_data"))
+        assert ask(client, "interrupt_request")["status"] == "error"
+        again = run(client, "1")
+        assert "jupyter gpu-kernel attach still sees" in str(again.of("display_data")), "taken back"
+        assert "You have" not in str(run(client, "2").messages)
+    assert "taken over by jupyter gpu-kernel attach" in str(remote.story(kernel))
+
+
+def test_a_front_end_that_does_not_own_the_kernel_leaves_it(remote: Remote, launcher: Launcher) -> None:
+    client = launcher.client()
+    run(client, "treasure = 42")
+    (kernel,) = remote.kernels_on_node()
+    with attached(remote, kernel) as front:
+        assert ask(front.client, "shutdown_request")["status"] == "ok"
+        assert front.end() == 0
+    assert run(client, "print(treasure)").text == "42\n"
+
+
+def test_the_owner_ends_the_kernel_for_all(remote: Remote, launcher: Launcher) -> None:
+    client = launcher.client()
+    run(client, "1")
+    (kernel,) = remote.kernels_on_node()
+    with attached(remote, kernel) as front:
+        assert ask(client, "shutdown_request")["status"] == "ok"
+        assert launcher.end() == (0, "")
+        assert front.end() == 0
+    remote.nothing_left()
+
+
+def test_both_come_back_after_the_hub_was_killed(remote: Remote, launcher: Launcher) -> None:
+    client = launcher.client()
+    run(client, "treasure = 42")
+    (kernel,) = remote.kernels_on_node()
+    with attached(remote, kernel) as front:
+        run(front.client, "treasure")
+        os.kill(remote.hub_pid(), signal.SIGKILL)
+        for one in (client, front.client):
+            eventually(lambda one=one: answers(one), "another hub has the ports")  # type: ignore[misc]
+        assert run(client, "print(treasure)").text == "42\n"
+        assert run(front.client, "print(treasure + 1)").text == "43\n"
+
+
+def test_another_computer_takes_the_kernel_over_and_it_is_taken_back(
+    remote: Remote, launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another data folder is another computer: it has a hub of its own."""
+    client = launcher.client()
+    run(client, "treasure = 42")
+    (kernel,) = remote.kernels_on_node()
+    other = remote.data.parent / "other"
+    (other / "kernels").mkdir(parents=True, exist_ok=True)
+    for spec in (remote.data / "kernels").glob("*-argv"):
+        (other / "kernels" / spec.name).symlink_to(spec)
+    asked = client.execute("import time\nprint('runs', flush=True)\ntime.sleep(600)")
+    wait_for(client, "stream", text="runs\n")
+    with attached(remote, kernel, JUPYTER_DATA_DIR=str(other)) as front:
+        reply = client.get_shell_msg(timeout=DEADLINE)
+        assert reply["parent_header"]["msg_id"] == asked and "taken over by" in reply["content"]["evalue"]
+        assert ask(front.client, "interrupt_request")["status"] == "ok", "it is the other one's now"
+        assert run(front.client, "print(treasure)").text == "42\n"
+        eventually(lambda: remote.ask("kernels")[0]["link"] == "taken", "this hub knows")
+        assert ask(client, "interrupt_request")["status"] == "error"
+        assert launcher.process.poll() is None
+        back = run(client, "print(treasure + 1)")
+        assert back.text == "43\n" and "Back on kernel" in str(back.of("display_data"))
+        assert ask(front.client, "interrupt_request")["status"] == "error"
+    assert "taken over by" in str(remote.story(kernel))
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(other))
+    with HubClient(start=False) as hub, contextlib.suppress(HubError):  # it may hang up before it answers
+        hub.call("shutdown", timeout=DEADLINE)
+
+
+def test_an_unknown_kernel_is_refused(remote: Remote) -> None:
+    command = [sys.executable, "-m", "jupyter_gpu_kernel.cli", "attach", "nobody"]
+    ran = subprocess.run(
+        command, env=remote.program_environment(), capture_output=True, text=True, timeout=DEADLINE
+    )
+    assert (
+        ran.returncode == 1 and "no node has a kernel nobody" in ran.stderr and "Traceback" not in ran.stderr
+    )
