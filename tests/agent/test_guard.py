@@ -522,7 +522,18 @@ def test_a_thread_without_the_block_ends_nothing(kernel, tmp_path):
     for number in range(1, 4 if ROOT else 2):  # two of the owner's would end it
         with Term(tmp_path, kernel, 0 if ROOT else USER):
             kernel.wait_for(request, "the cell goes on", number)
-    assert "SIGTERM from an unknown sender" in kernel.text(request)
+    stop.touch()
+    assert kernel.finish(request)["status"] == "ok"
+
+
+def test_what_a_thread_without_the_block_gets_is_handed_to_the_guard(kernel):
+    """A signal to that very thread: one for the process may as well go to the guard's, and has a sender then."""
+    stop = kernel.folder / "stop-stray"
+    request = kernel.start(
+        "import signal\nsignal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])\n"
+        "signal.raise_signal(signal.SIGTERM)\n" + WAIT_FOR_FILE.format(str(stop))
+    )
+    assert "SIGTERM from an unknown sender" in kernel.wait_for(request, "the cell goes on")
     stop.touch()
     assert kernel.finish(request)["status"] == "ok"
 

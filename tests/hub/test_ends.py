@@ -186,7 +186,8 @@ def test_out_of_memory_in_a_cgroup(cgroup: Path) -> None:
 def test_after_a_reboot_running_and_next_cell_say_so(loop: LoopThread, link: Link, node: Node) -> None:
     """As good as one: kernel and keeper are killed while nobody is there, and the boot id was another one."""
     with started(loop, link) as (remote, front):
-        remote.revives = True
+        for shown in remote.fronts:
+            shown.revives = True
         old, kernel = remote.kernel_id, int(front.run("import os, time; print(os.getpid())").text)
         child = int(front.run(DETACHED).text)  # what survives changes nothing
         request = front.client.execute("print('begun', flush=True); time.sleep(600)")
