@@ -2,39 +2,38 @@
 it took.
 
 It outlives links, hubs and laptops, and ends with its kernel. The parts: kernel (process and sockets),
-door (the hub's way in), conversation (what goes between them), allotment (user cells wait for GPUs), story. This
-file joins them; it knows no SSH and no laptop.
+door (the hub's way in), conversation (what goes between them), allotment (user cells wait for GPUs), status
+(what others are told), story. This file joins them; it knows no SSH and no laptop.
 """
 
 from __future__ import annotations
 
 import shutil
 import signal
-import socket
 import sys
-import time
 from functools import partial
 from typing import Any, Callable, Dict, Optional
 
 from ..wire.jupyter import Parts
-from ..wire.messages import Channel, Lane, Message, MessageError, word
+from ..wire.messages import Channel, Lane, Message, MessageError
 from .aborts import FEATURE as HEARD
 from .clocks import IdleClock, cuda_is_open, tree_cpu
 from .conversation import Conversation
 from .door import Door
 from .ears import Ears
 from .end.ending import Ending
-from .end.witness import boot_id
 from .environment import kernel_environment
 from .gpus.allotment import Allotment
 from .journal.backlog import Backlog
 from .journal.spill import folders
 from .kernel import Kernel
+from .leaving import Leaving
 from .loop import Loop, Timer
 from .pending import Pending
 from .places import Root
 from .policy import Policy, read_policy
 from .readiness import Readiness
+from .status import Status
 from .story import Story
 from .succession import Heritage
 from .successor import Succession
@@ -42,8 +41,6 @@ from .successor import Succession
 RESTART_WAIT = 60.0
 """Seconds an ended kernel's GPUs are kept for a restart."""
 SHUTDOWN_GRACE = 5.0
-FAREWELL = 3.0
-"""Seconds a hub has to take the last words."""
 
 
 class Keeper:
@@ -59,36 +56,34 @@ class Keeper:
         """`heritage`: of a keeper that was killed, whose kernel runs."""
         policy = policy or read_policy()
         self.settings = settings = policy.apply(settings)
-        self.id = str(settings["id"])
-        self.state = "starting"
-        self.since = time.time()
         self.loop = Loop()
-        self.folder = root.make_kernel(self.id)
-        self.story = Story(root.story(self.id))
+        self.folder = root.make_kernel(str(settings["id"]))
+        self.story = Story(root.story(str(settings["id"])))
         if str(policy):
             self.story.tell("policy", str(policy))
         self.kernel = Kernel(self.loop, self.folder, self._from_kernel)
         self.backlog = Backlog(folders(self.folder), settings, partial(self.story.tell, "journal"))
         self.door = Door(self.loop, self.folder / "keeper", self._from_hub, self._asked, self.backlog)
         self.talk = talk = Conversation(self.kernel.send, self.door.send)
+        self.ending = Ending(self.loop, self.folder, self.story)
+        self.status = Status(settings, self.kernel, self.ending, self.door, lambda: self.gpus.uuids)
         talk.gpus = self.gpus = Allotment(
             self.loop, settings, root.path / "line", talk.say, talk.release, talk.questions, self.story,
-            self._tell_state,
+            self.status.become,
         )  # fmt: skip
         talk.on_replied = self._replied
         self.door.on_attached = self._attached
         self.door.on_left = lambda: self.story.tell("drop", "the link is down, or nobody is there")
-        self._told: Dict[str, Any] = {}
         self.clock = IdleClock(settings)
         talk.on_user = self.clock.used
-        self.ending = Ending(self.loop, self.folder, self.story)
+        self._leaving = Leaving(self.loop, self.door, self.clock, self.ending.remains)
         self.ready = Readiness(self.loop, talk.questions, self._is_up)
         self._ending = ""  # "", "restart" or "shutdown": what was asked for
         self._fresh = ""  # the msg_id of the cell after which the kernel is to be a new one
         self._start_again = False  # a restart waits for the old process to be gone
         self._timer: Optional[Timer] = None
         self._heritage = heritage
-        self.succession = Succession(self.loop, self.kernel, talk, self.door, self.story, self._tell_state)
+        self.succession = Succession(self.loop, self.kernel, talk, self.door, self.story, self.status.become)
 
     def run(self) -> None:
         """Starts the kernel and serves it; returns when all is over and cleaned up."""
@@ -128,17 +123,17 @@ class Keeper:
         try:
             self.kernel.start(python, env, None, self.ready.begin)
         except OSError as error:
-            self._tell_state("ended", cause=f"the kernel cannot be started: {error}")
+            self.status.become("ended", cause=f"the kernel cannot be started: {error}")
             return self._leave()
         pid = self.kernel.pid
         self.story.tell("start", f"kernel process {pid} started", pid=pid, **self.ending.witness.began(pid))
         self.succession.bequeath(self.settings)
-        self._tell_state("starting")
+        self.status.become("starting")
         self.gpus.begin()
 
     def _is_up(self) -> None:
         if not self.succession.is_up():
-            self._tell_state("idle")
+            self.status.become("idle")
         self.talk.begin(self.ready.kernel_info)
 
     def _reap(self) -> None:
@@ -153,7 +148,7 @@ class Keeper:
             return
         pid = self.kernel.pid
         advice = self.clock.advise(
-            busy=self.state != "idle",
+            busy=self.status.state != "idle",
             attached=self.door.attached,
             cpu=tree_cpu(pid),
             has_gpu=self.gpus.returnable,
@@ -182,34 +177,15 @@ class Keeper:
             return self._start()
         if asked != "restart":
             self.gpus.give_back()  # others may have them at once
-        self._tell_state("ended", returncode=returncode, asked=asked, stderr=stderr)
+        self.status.become("ended", returncode=returncode, asked=asked, stderr=stderr)
         if asked == "shutdown":
             return self._leave()
         self._timer = self.loop.later(RESTART_WAIT, self._leave)  # unless somebody restarts it
 
     def _leave(self) -> None:
-        """All is over: the GPUs go back at once, the last words wait a moment for the hub.
-
-        Much longer if it ended by itself while nobody was there: its front end may only be out of reach.
-        """
+        """All is over: the GPUs go back at once."""
         self.gpus.give_back()
-        if not self._ending and not self.door.attached and self.clock.waits_for_somebody():
-            self._timer = self.loop.later(1.0, self._leave)
-            return
-        owed, deadline = self.door.flow.owes, time.monotonic() + FAREWELL
-
-        def wait() -> None:
-            nonlocal owed, deadline
-            if self.door.flow.owes < owed and not self._ending:  # a hub takes what a crashed kernel said
-                owed, deadline = self.door.flow.owes, time.monotonic() + FAREWELL
-            listens = self.door.attached or not self._ending  # who asked for the end needs no last words
-            owes = (listens and self.door.flow.owes) or self.ending.remains.alive
-            if not owes or time.monotonic() > deadline:
-                self.loop.stop()
-            else:
-                self.loop.later(0.02, wait)
-
-        wait()
+        self._leaving.begin(asked=bool(self._ending))
 
     def _clean_up(self) -> None:
         self.gpus.give_back()
@@ -244,7 +220,7 @@ class Keeper:
         elif do == "restart":
             self._restart("restarted by the user")
         elif do == "revive":
-            if self.state == "ended":
+            if self.status.state == "ended":
                 self._restart("started anew by its user")
         elif do in ("kill", "signal"):
             self.ending.witness.sent = number = int(command.get("number", signal.SIGKILL))
@@ -263,7 +239,7 @@ class Keeper:
         """A front end asked the kernel to end. The request itself goes on to the kernel, if that hears."""
         self._ending = "restart" if restart else "shutdown"
         self.gpus.give_up("DeadKernelError", "the kernel was shut down")
-        if self.state == "ended":
+        if self.status.state == "ended":
             if not restart:
                 self._leave()
         elif self.ready.up:
@@ -283,13 +259,14 @@ class Keeper:
     def _stop(self, why: str) -> None:
         self.story.tell("stop", f"stopped: {why}")
         self.ending.witness.why = why
-        if self.state != "ended" and self.ready.up:
+        if self.status.state != "ended" and self.ready.up:
             self.talk.questions.ask(Channel.CONTROL, "shutdown_request", {"restart": False})
         self._shut_down(restart=False)
 
     def _restart(self, why: str) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self._leaving.stay()
         self.story.tell("restart", why)
         if self.kernel.pid:
             self._ending, self._start_again = "restart", True
@@ -306,20 +283,12 @@ class Keeper:
             self.ready.heard_iopub()
         self.talk.said(channel, client, parts)
         if self.ready.up and not self.gpus.held:  # the hub hears it itself
-            state = "busy" if self.talk.busy else "idle"
-            if state != self.state:
-                self.state, self.since = state, time.time()
+            self.status.seen("busy" if self.talk.busy else "idle")
 
     def _replied(self, msg_id: str) -> None:
         if msg_id == self._fresh:
             self._fresh = ""
             self.loop.later(0, lambda: self._restart("%gpu fresh: a new kernel"))
-
-    # -------------------------------------------------------------------------------------- saying
-
-    def _tell_state(self, state: str, **more: Any) -> None:
-        self.state, self.since, self._told = state, time.time(), more
-        self._tell()
 
     def _attached(self) -> None:
         self.story.tell("attach", "a front end is there")
@@ -329,35 +298,16 @@ class Keeper:
         mark = self.talk.aborts.mark()
         if mark is not None:
             self.door.send(Lane.ORDERED, mark)
-        self._tell(Lane.ORDERED if self.state == "ended" else Lane.PROMPT)  # an end comes after what was said
-
-    def _tell(self, lane: Lane = Lane.ORDERED) -> None:
-        """What there is to know of us; also to every hub that comes in."""
-        self.door.send(lane, word(event="state", **dict(self.status(), **self._told)))
-
-    def status(self) -> Dict[str, Any]:
-        """What `ps` shows: {id, name, node, state, gpus, pid, notebook, attached, since}, at the end its why."""
-        why = self.ending.death._asdict() if self.state == "ended" else {}
-        return {
-            **why,
-            "id": self.id,
-            "name": self.settings.get("name", ""),
-            "node": socket.gethostname(),
-            "state": self.state,
-            "gpus": self.gpus.uuids,
-            "pid": self.kernel.pid,
-            "notebook": self.settings.get("notebook", ""),
-            "attached": self.door.attached,
-            "since": self.since,
-            "boot": boot_id(),
-        }
+        self.status.tell(
+            Lane.ORDERED if self.status.state == "ended" else Lane.PROMPT
+        )  # an end, after all else
 
     # -------------------------------------------------------------------------------------- requests
 
     def _asked(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """A question at the door: from the agent's office, or from the kernel itself."""
         answers: Dict[Any, Callable[[Dict[str, Any]], Optional[Dict[str, Any]]]] = {
-            "status": lambda _: self.status(),
+            "status": lambda _: self.status.json(),
             "stop": lambda request: self._stop(str(request.get("why", "asked to"))),
             "return": self._returned,
             "owner": lambda _: {key: self.settings.get(key, "") for key in ("owner", "by")},
@@ -382,7 +332,7 @@ class Keeper:
         self.settings.update((key, request[key]) for key in ("notebook", "owner", "by") if key in request)
         self.succession.bequeath(self.settings)
         self.clock.used()
-        self.talk.returned(self.door.withdraw(), self.status())
+        self.talk.returned(self.door.withdraw(), self.status.json())
 
     def _missed(self, request: Dict[str, Any]) -> Dict[str, Any]:
         return {"cells": self.talk.absence.show(str(request.get("parent") or "").encode())}

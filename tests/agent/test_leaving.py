@@ -1,0 +1,70 @@
+"""A keeper's last moments, with its real loop and door."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Iterator, List
+
+import pytest
+
+from jupyter_gpu_kernel.agent.clocks import IdleClock
+from jupyter_gpu_kernel.agent.door import Door
+from jupyter_gpu_kernel.agent.end.remains import Remains
+from jupyter_gpu_kernel.agent.journal.backlog import Backlog
+from jupyter_gpu_kernel.agent.leaving import Leaving
+from jupyter_gpu_kernel.agent.loop import Loop
+from jupyter_gpu_kernel.wire.messages import Lane, word
+
+
+@pytest.fixture
+def loop() -> Loop:
+    return Loop()
+
+
+@pytest.fixture
+def door(loop: Loop) -> Iterator[Door]:
+    with tempfile.TemporaryDirectory() as folder:  # a short path: sockets' are limited
+        backlog = Backlog([Path(folder)], {})
+        door = Door(loop, Path(folder) / "keeper", lambda message: None, lambda request: {}, backlog)
+        yield door
+        door.close()
+        backlog.close()
+
+
+def leaving(loop: Loop, door: Door) -> Leaving:
+    return Leaving(loop, door, IdleClock({"idle_timeout": 1e-9}), Remains(loop, "no kernel of this name"))
+
+
+def test_with_nothing_to_say_it_is_over_at_once(loop: Loop, door: Door) -> None:
+    loop.later(0, lambda: leaving(loop, door).begin(asked=False))
+    loop.run()
+
+
+def test_what_nobody_has_heard_waits_unless_somebody_asked_for_the_end(loop: Loop, door: Door) -> None:
+    door.send(Lane.ORDERED, word(event="said"))
+    last = leaving(loop, door)
+    ran: List[str] = []
+    last.begin(asked=False)
+    loop.later(0.1, lambda: ran.append("meanwhile"))
+    loop.later(0.2, lambda: last.begin(asked=True))
+    loop.later(0.3, lambda: ran.append("never"))
+    loop.run()
+    assert ran == ["meanwhile"]
+
+
+def test_a_kernel_that_is_started_anew_meanwhile_is_not_left(loop: Loop, door: Door) -> None:
+    door.send(Lane.ORDERED, word(event="said"))
+    last = leaving(loop, door)
+    ran: List[str] = []
+    last.begin(asked=False)
+    last.stay()
+    list(door.withdraw())
+
+    def end() -> None:
+        ran.append("it went on")
+        loop.stop()
+
+    loop.later(0.1, end)
+    loop.run()
+    assert ran == ["it went on"]
