@@ -22,8 +22,9 @@ from .fronts import FrontEnd, Fronts
 from .link import Link
 from .memory import KernelInfos
 from .notice import Notice
+from .ownership import Ownership
 from .pacing import Pacer
-from .requests import failed_cell, owners_only, restarts, type_of
+from .requests import failed_cell, restarts, type_of
 from .standin import StandIn
 from .unanswered import Unanswered
 from .visits import Visit
@@ -41,7 +42,6 @@ class RemoteKernel:
 
     to_restart = False  # the front end asked for the kernel's end, and will start it anew
     _closed = _stopping = _reviving = _attached_to_link = False
-    _taken = ""  # by whom, if another computer has the kernel now
 
     def __init__(
         self,
@@ -80,6 +80,9 @@ class RemoteKernel:
         self.pacer = Pacer(self._pass_on, self._passed, log)
         self.fronts = Fronts(self._from_front, self._subscribed, delivered)
         self.fronts.add(connection, label, index)
+        self._ownership = Ownership(
+            self.fronts, self._standin, self._event, self._taken_over, self._taken_back
+        )
         if how != "adopt":
             self._attach()
         else:  # what we pass on before the front end has subscribed again would be lost
@@ -169,7 +172,7 @@ class RemoteKernel:
 
     def attached(self) -> None:
         """The keeper is there (again)."""
-        self._request, self._taken = {}, ""
+        self._request, self._ownership.taken = {}, ""
         self._notice.back()
         self.pacer.begin()
         self._link_is("up")
@@ -194,13 +197,10 @@ class RemoteKernel:
             self._standin.fails(self._unanswered.take(), f"{error.cause}. {error.remedy}")
         self._link_is("lost")
 
-    def _was_taken(self, cause: str, remedy: str) -> None:
-        """What our front ends still wait for they will not hear; what they asked meanwhile was not for them to ask."""
-        self._taken = cause
-        for message in map(Message.decode, self.connection.outbox.withdraw()):
-            if owners_only(message):
-                self._standin.refuses(message, cause)
-        self._standin.fails(self._unanswered.take(), f"{cause}. {remedy}")
+    def _was_taken(self, by: str, remedy: str) -> None:
+        """What our front ends still wait for they will not hear."""
+        self._ownership.lost(by, list(map(Message.decode, self.connection.outbox.withdraw())))
+        self._standin.fails(self._unanswered.take(), f"{by}. {remedy}")
         self._link_is("taken")
 
     def deliver(self, data: bytes) -> None:
@@ -273,7 +273,7 @@ class RemoteKernel:
         return self.connection.state is not State.OPEN and (not self._request or self.link.state == "up")
 
     def _from_front(self, front: FrontEnd, message: Message) -> None:
-        if (front is not self.fronts.owner or self._taken) and not self._may_ask(front, message):
+        if not self._ownership.may_ask(front, message):
             return
         if self._held is not None:
             return self._held.append(message)
@@ -297,32 +297,12 @@ class RemoteKernel:
         lane = Lane.URGENT if message.channel in (Channel.CONTROL, Channel.STDIN) else Lane.ORDERED
         self._send(lane, message)
 
-    def _may_ask(self, front: FrontEnd, message: Message) -> bool:
-        """Whether one that does not own the kernel may ask this: not for its interrupt or end. A cell takes it over."""
-        if owners_only(message):
-            has = self._taken or f"{self._owner_label} has this kernel now"
-            self._standin.refuses(message, f"{has}: run a cell to take it over")
-            if type_of(message) == "shutdown_request":
-                front.tell({**self._event(), "state": "ended", "asked": "shutdown", "returncode": 0})
-        elif user_cell(message):
-            self._take_over(front, message)
-            return True
-        elif self._taken:
-            self._standin.answers(message)
-        else:
-            return True
-        return False
+    def _taken_over(self, front: FrontEnd) -> None:
+        self._send(Lane.URGENT, word(do="tell", event="takeover", text=f"taken over by {front.label}"))
 
-    def _take_over(self, front: FrontEnd, message: Message) -> None:
-        if self._taken:
-            self._request = {"attach": {}}  # the keeper greets
-            self.switch(self.kernel_id)
-        else:
-            self._standin.announces(
-                message, f"You have this kernel now; {self._owner_label} still sees its output."
-            )
-            self._send(Lane.URGENT, word(do="tell", event="takeover", text=f"taken over by {front.label}"))
-        self.fronts.owner = front
+    def _taken_back(self) -> None:
+        self._request = {"attach": {}}  # the keeper greets
+        self.switch(self.kernel_id)
 
     def _revive(self, message: Message) -> None:
         """It ended by itself, and nobody but its user may start it anew: by this cell."""
@@ -345,10 +325,6 @@ class RemoteKernel:
         for data in before.outbox.withdraw():
             self.connection.send(Lane.ORDERED, data)
         self._link_is("connecting")
-
-    @property
-    def _owner_label(self) -> str:
-        return self.fronts.owner.label if self.fronts.owner is not None else "nobody"
 
     def switch(self, kernel_id: str) -> None:
         """From now on its front ends have another kernel, which their notebook left; or this one anew."""

@@ -62,17 +62,12 @@ class StandIn:
     def refuses(self, request: Message, why: str) -> None:
         """A request on the control channel, of a front end that does not own the kernel."""
         header = request.parts[0]
-        if (
-            request.header().get("msg_type") == "shutdown_request"
-        ):  # it leaves; whether the kernel ends is not its
+        kind = str(request.header().get("msg_type")).replace("request", "reply")
+        content: dict[str, Any] = dict(error_content("NotOwner", why), status="error")
+        if kind == "shutdown_reply":  # it leaves; whether the kernel ends is not its to say
             content = {"status": "ok", "restart": bool(request.content().get("restart"))}
-            reply = make("shutdown_reply", content, header, self._session)
-        else:
-            reply = make(
-                "interrupt_reply", dict(error_content("NotOwner", why), status="error"), header, self._session
-            )
         self._status("busy", header)
-        self._say(Message(Channel.CONTROL, request.client, reply))
+        self._say(Message(Channel.CONTROL, request.client, make(kind, content, header, self._session)))
         self._ends(header)
 
     def announces(self, request: Message, text: str) -> None:
@@ -88,9 +83,8 @@ class StandIn:
 
     def welcome(self) -> None:
         """For every new subscriber: the welcome that newer protocols wait for, and the kernel's state."""
-        self._say(
-            Message(Channel.IOPUB, 0, make("iopub_welcome", {"subscription": ""}, b"{}", self._session))
-        )
+        welcome = make("iopub_welcome", {"subscription": ""}, b"{}", self._session)
+        self._say(Message(Channel.IOPUB, 0, welcome))
         self._status(self.state, b"{}")
 
     def _ends(self, header: bytes) -> None:
