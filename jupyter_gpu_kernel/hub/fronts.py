@@ -66,6 +66,11 @@ class Fronts:
     def __iter__(self) -> Iterator[FrontEnd]:
         return iter(list(self._fronts.values()))
 
+    @property
+    def owners_label(self) -> str:
+        """What users call the one that owns the kernel."""
+        return self.owner.label if self.owner is not None else "nobody"
+
     def add(self, connection: dict[str, Any], label: str, index: int | None = None) -> FrontEnd:
         """One more; HubError if its ports cannot be had. `index`: the one it had with a hub before."""
         number = self._next if index is None or index in self._fronts else index

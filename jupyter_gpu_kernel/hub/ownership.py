@@ -34,11 +34,6 @@ class Ownership:
         self._taken_over = taken_over
         self._taken_back = taken_back
 
-    @property
-    def label(self) -> str:
-        """Of the one that owns it."""
-        return self._fronts.owner.label if self._fronts.owner is not None else "nobody"
-
     def may_ask(self, front: FrontEnd, message: Message) -> bool:
         """Whether this goes on; if not, it has its answer."""
         if front is self._fronts.owner and not self.taken:
@@ -61,7 +56,7 @@ class Ownership:
             self._standin.refuses(message, by)
 
     def _refuse(self, front: FrontEnd, message: Message) -> None:
-        has = self.taken or f"{self.label} has this kernel now"
+        has = self.taken or f"{self._fronts.owners_label} has this kernel now"
         self._standin.refuses(message, f"{has}: run a cell to take it over")
         if type_of(message) == "shutdown_request":
             front.tell({**self._event(), "state": "ended", "asked": "shutdown", "returncode": 0})
@@ -70,7 +65,7 @@ class Ownership:
         if self.taken:
             self._taken_back()
         else:
-            text = f"You have this kernel now; {self.label} still sees its output."
+            text = f"You have this kernel now; {self._fronts.owners_label} still sees its output."
             self._standin.announces(message, text)
             self._taken_over(front)
         self._fronts.owner = front

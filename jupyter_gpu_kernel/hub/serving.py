@@ -119,9 +119,9 @@ class Serving:
         """A fresh kernel process behind the same ports, with the same GPUs."""
         remote, front = self._kernel(call)
         if front is not remote.fronts.owner:
-            has = remote.fronts.owner.label if remote.fronts.owner else "nobody"
+            has = f"{remote.fronts.owners_label} has this kernel now"
             remedy = "Run a cell here first: that takes it over."
-            raise KernelStartError(f"{has} has this kernel now", hop=remote.link.name, remedy=remedy)
+            raise KernelStartError(has, hop=remote.link.name, remedy=remedy)
         remote.restart()
         await until_up(remote)
         return _answer(remote, call.face)
