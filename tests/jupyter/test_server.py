@@ -9,14 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from jupyter_client.jsonutil import json_default
 from jupyter_client.session import Session
-from pytest_jupyter.jupyter_server import *  # noqa: F403 (its fixtures, for this file)
 from remote import DEADLINE, Remote
+from server_fixtures import *  # noqa: F403 (for this file)
 from tornado.httpclient import HTTPClientError
 from tornado.websocket import WebSocketClientConnection
 
@@ -24,34 +23,6 @@ from jupyter_gpu_kernel.client import HubClient
 
 pytestmark = pytest.mark.usefixtures("remote")
 Fetch = Callable[..., Awaitable[Any]]
-
-
-# What pytest-jupyter would make anew for each test: one hub serves one data folder.
-
-
-@pytest.fixture
-def jp_data_dir(remote: Remote) -> Path:
-    return remote.data
-
-
-@pytest.fixture
-def jp_runtime_dir(remote: Remote) -> Path:
-    return remote.runtime
-
-
-@pytest.fixture
-def jp_nbconvert_templates() -> None:
-    """None are needed."""
-
-
-@pytest.fixture
-def echo_kernel_spec() -> None:
-    """Nor is this."""
-
-
-@pytest.fixture
-def jp_server_config() -> dict[str, Any]:
-    return {"ServerApp": {"jpserver_extensions": {"jupyter_gpu_kernel": True}}}
 
 
 class Browser:
