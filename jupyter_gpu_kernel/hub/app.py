@@ -70,6 +70,7 @@ class HubApp(JupyterApp):
 
         async def operation(call: Call) -> object:
             if call.op == "shutdown":
+                faces.close()  # whoever comes after the answer must find another hub
                 ended.set()
                 return {"ok": True}
             return await hub.operation(call)
@@ -90,7 +91,6 @@ class HubApp(JupyterApp):
         while True:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(ended.wait(), min(1.0, self.idle_exit))
-                faces.close()
                 return await asyncio.sleep(0.1)  # let the answer leave
             if faces.count or hub.in_use:
                 last_used = time.monotonic()

@@ -163,10 +163,10 @@ async def test_the_kernels_of_our_api(remote: Remote, jp_fetch: Fetch, jp_ws_fet
     assert set(kernel) >= {"id", "kernel_id", "name", "node", "state", "link", "gpus"}
     assert kernel["kernel_id"] == kernel_id
     assert (kernel["name"], kernel["link"], kernel["gpus"]) == ("gpu", "up", [])
-    assert kernel["state"] in ("idle", "busy") and kernel["node"]
     async with browser(jp_ws_fetch, kernel_id) as lab:
         gpu = (await lab.run(GPU)).strip()
     (kernel,) = await get(jp_fetch, *path)
+    assert kernel["state"] in ("idle", "busy") and kernel["node"]
     assert kernel["gpus"] == [gpu]
     await delete(jp_fetch, kernel_id)
     assert await get(jp_fetch, *path) == []
