@@ -165,6 +165,16 @@ class Sshd:
         finally:
             _signal(sessions, signal.SIGCONT)
 
+    @contextlib.contextmanager
+    def silent(self) -> Iterator[None]:
+        """New connections are taken, and not greeted."""
+        assert self._process is not None
+        _signal([self._process.pid], signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            _signal([self._process.pid], signal.SIGCONT)
+
 
 def _sessions(listener: int) -> list[int]:
     """The sshd processes that serve connections, their commands not included."""

@@ -17,6 +17,9 @@ from .link import Link
 from .probe import find_pythons
 from .stream import Stream
 
+REDIAL = 4.0
+"""Seconds that a question waits for a connection which went down and is dialled again: it often is back at once."""
+
 
 class Way(NamedTuple):
     """What leads to a node; equal ways share a connection."""
@@ -108,6 +111,22 @@ class Node:
         await link.up()
         return link
 
+    async def link_for_question(self, python: str | None, call: Call) -> Link:
+        """The link, up; where that of kernels is down and dials by itself, nobody waits for long."""
+        if self.trouble is not None:
+            raise self.trouble
+        link = self._link
+        if link is None or not link.in_use or link.state != "away" or link.problem is not None:
+            return await self.link(python or self.python or await self.some_python(call), call)
+        try:
+            await asyncio.wait_for(link.up(), REDIAL)
+        except asyncio.TimeoutError:
+            remedy = "Kernels there go on meanwhile; ask again in a moment."
+            raise ConnectError(
+                "the connection is down, and is being dialled again", hop=self.name, remedy=remedy
+            ) from None
+        return link
+
     def begin_link(self, python: str, call: Call | None) -> Link:
         """The link, perhaps still on its way up."""
         if self._link is None or self._link.state == "failed":
@@ -194,12 +213,8 @@ class Nodes:
 
         async def ask(node: Node, spec: dict[str, Any]) -> tuple[Node, dict[str, Any]]:
             call.progress(node.name, "asking")
-            settings = spec["settings"]
             try:
-                if node.trouble is not None:  # to connect would take as long again
-                    raise node.trouble
-                python = settings.get("python") or node.python or await node.some_python(call)
-                link = await node.link(python, call)
+                link = await node.link_for_question(spec["settings"].get("python"), call)
                 return node, await link.request(do, timeout=timeout, **more)
             except GpuKernelError as error:
                 error = named(error, str(spec.get("name") or ""))

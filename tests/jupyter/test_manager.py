@@ -184,6 +184,19 @@ def test_a_lost_link_is_no_dead_kernel(remote: Remote, pair: Pair, how: str) -> 
     assert client.get_shell_msg(timeout=DEADLINE)["content"]["status"] == "ok"
 
 
+def test_who_asks_does_not_wait_for_a_link_that_dials(
+    remote: Remote, pair: Pair, spec: list[dict[str, Any]]
+) -> None:
+    """A login node that takes connections and greets nobody: each attempt takes long, and kernels are known here."""
+    with remote.hops.login.silent():
+        remote.hops.login.drop()
+        eventually(lambda: state_of(remote, "away"), "the hub notices")
+        *kernels, node = remote.ask("ps", specs=spec)
+        assert [row["state"] for row in kernels] == ["away"]
+        assert "is being dialled again" in node["error"]["cause"]
+    eventually(lambda: state_of(remote, "up"), "the link is back")
+
+
 def test_poll_needs_nobody(remote: Remote, pair: Pair) -> None:
     """Neither the network nor the hub: it is asked every three seconds for every kernel."""
     manager, client = pair
