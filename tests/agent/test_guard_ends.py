@@ -1,0 +1,138 @@
+"""What ends a guarded kernel, and what runs before."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from guarded import ROOT, USER, Term, wait_until
+
+
+def test_the_owner_ends_it_by_two(start, tmp_path):
+    kernel = start()
+    assert "guard off" in kernel.run("%gpu guard off") and kernel.run("%gpu guard on") == "guard on\n"
+    request = kernel.start("import time\nprint('begun', flush=True)\ntime.sleep(600)")
+    kernel.wait_for(request, "begun")
+    with Term(tmp_path, kernel, USER, "first"):
+        kernel.wait_for(request, "A second one within 5 s ends it." if USER else "the kernel stays")
+    if USER == 0:
+        pytest.skip("run as root without another user: root never counts as owner")
+    with Term(tmp_path, kernel, USER, "second"):
+        assert kernel.ended() == -signal.SIGTERM
+    kernel.wait_for(request, "the kernel ends.")
+    assert [kernel.event()["action"], kernel.event()["action"]] == ["survived", "ended"]
+
+
+def test_not_in_use_it_ends_after_its_hooks(start, tmp_path):
+    kernel = start(LINGER=0)
+    saved = kernel.folder / "saved"
+    kernel.run(
+        "import gpu_kernel, pathlib\n"
+        f"@gpu_kernel.on_sigterm\ndef save():\n    print('saving'); pathlib.Path({str(saved)!r}).touch()\n"
+        "hold = gpu_kernel.hold(); hold.__enter__()"
+    )
+    with Term(tmp_path, kernel, 0 if ROOT else USER):  # held, with no cell to tell: the story alone has it
+        event = kernel.event()
+        assert (event["event"], event["in_use"], event["action"]) == ("sigterm", True, "survived")
+        assert (kernel.event()["event"], kernel.story[-1]["text"]) == ("hook", "saving\n")
+    kernel.run("hold.__exit__(None, None, None)")
+    assert "saving" not in "".join(kernel.texts.values()) and "SIGTERM" not in "".join(kernel.texts.values())
+    saved.unlink()
+    with Term(tmp_path, kernel, 0 if ROOT else USER):
+        assert kernel.ended() == -signal.SIGTERM
+    assert saved.exists()
+    assert (kernel.event()["in_use"], kernel.story[-1]["action"]) == (False, "ended")
+
+
+def test_a_hook_that_does_not_end_is_not_waited_for_for_ever(start, tmp_path):
+    """Takes the 10 s that hooks have."""
+    kernel = start(LINGER=0)
+    begun = kernel.folder / "begun"
+    kernel.run(
+        "import gpu_kernel, pathlib, time\n@gpu_kernel.on_sigterm\n"
+        f"def endless():\n    pathlib.Path({str(begun)!r}).touch()\n    time.sleep(600)"
+    )
+    with Term(tmp_path, kernel, 0 if ROOT else USER):
+        wait_until(begun.exists)
+        assert kernel.process.poll() is None
+        assert kernel.ended() == -signal.SIGTERM
+
+
+def test_a_working_process_tree_is_in_use(start, tmp_path):
+    kernel = start(LINGER=0)
+    kernel.run(
+        "import subprocess, sys\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'print(1, flush=True)\\nwhile True: pass'],"
+        " stdout=subprocess.PIPE)\nchild.stdout.readline()"
+    )
+    with Term(tmp_path, kernel, 0 if ROOT else USER):
+        assert (kernel.event()["in_use"], kernel.story[-1]["action"]) == (True, "survived")
+    kernel.run("child.terminate(); print(child.wait())")
+    with Term(tmp_path, kernel, 0 if ROOT else USER):
+        assert kernel.ended() == -signal.SIGTERM
+
+
+def test_a_scheduler_s_sigterm_is_counted_down_to_its_sigkill(start, tmp_path):
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text("#!/bin/sh\n[ \"$*\" = 'show config' ] && echo 'KillWait                = 7 sec'\n")
+    scontrol.chmod(0o755)
+    kernel = start()
+    kernel.run(f"import os; os.environ.update(SLURM_JOB_ID='1', PATH='{tmp_path}:' + os.environ['PATH'])")
+    request = kernel.start("import time\nprint('begun', flush=True)\nwhile True: time.sleep(0.1)")
+    kernel.wait_for(request, "begun")
+    with Term(tmp_path, kernel, 0 if ROOT else USER, "slurmstepd"):
+        said = kernel.wait_for(request, "SIGKILL in about 2 s")
+    assert said.index("SIGKILL usually follows") < said.index("about 5 s") < said.index("about 2 s")
+    os.kill(kernel.process.pid, signal.SIGINT)
+    assert kernel.finish(request)["ename"] == "KeyboardInterrupt"
+
+
+def test_memory_pressure_interrupts_first(start, tmp_path):
+    kernel = start()
+    (kernel.folder / "story").unlink()  # a keeper that is gone changes nothing
+    request = kernel.start("import time\nx = 1\nprint('begun', flush=True)\ntime.sleep(600)")
+    kernel.wait_for(request, "begun")
+    with Term(tmp_path, kernel, USER, "earlyoom"):
+        reply = kernel.finish(request)
+    assert reply["ename"] == "KeyboardInterrupt" and "memory is short" in kernel.text(request)
+    assert kernel.run("print(x)") == "1\n"
+    with Term(tmp_path, kernel, USER, "earlyoom"):
+        assert kernel.ended() == -signal.SIGTERM
+
+
+def test_memory_pressure_frees_what_torch_holds(start, tmp_path):
+    """torch itself is too large for this: a module of its name that says what it is asked for."""
+    kernel = start()
+    kernel.run(
+        "import sys, types\ntorch = sys.modules['torch'] = types.ModuleType('torch')\nasked = []\n"
+        "torch.cuda = types.SimpleNamespace(is_initialized=lambda: True, empty_cache=lambda: asked.append('freed'))"
+    )
+    request = kernel.start("import time\nprint('begun', flush=True)\ntime.sleep(600)")
+    kernel.wait_for(request, "begun")
+    with Term(tmp_path, kernel, USER, "earlyoom"):
+        assert kernel.finish(request)["ename"] == "KeyboardInterrupt"
+    assert kernel.run("print(asked)") == "['freed']\n"
+
+
+def test_without_the_guard_sigterm_is_as_ever(start, tmp_path):
+    kernel = start(SIGTERM="default")
+    assert "without the guard" in kernel.run("%gpu guard on")
+    assert "no effect" in kernel.run("import gpu_kernel; gpu_kernel.on_sigterm(print);")
+    request = kernel.start("import time\nprint(gpu_kernel.status()['guard'], flush=True)\ntime.sleep(600)")
+    kernel.wait_for(request, "off")
+    os.kill(kernel.process.pid, signal.SIGTERM)
+    assert kernel.ended() == -signal.SIGTERM
+
+
+def test_switched_off_sigterm_is_as_ever(start):
+    kernel = start()
+    kernel.run("%gpu guard off")
+    os.kill(kernel.process.pid, signal.SIGTERM)
+    assert kernel.ended() == -signal.SIGTERM
+
+
+def test_shutdown_passes_by_the_guard(start):
+    kernel = start()
+    kernel.client.shutdown()
+    assert kernel.ended() == 0

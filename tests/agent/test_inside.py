@@ -1,0 +1,77 @@
+"""What else a kernel finds on the node: ipykernel's own ways, `gpu_kernel`, no TCP port."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+
+def test_it_looks_as_ipykernel_launcher_left_it(kernel):
+    seen = json.loads(
+        kernel.run(
+            "import json, os, sys\n"
+            "print(json.dumps([sys.argv, sys.path, [n for n in sys.modules if n.startswith('jupyter_gpu')],"
+            " sorted(n for n in os.environ if n.startswith('JUPYTER_GPU_KERNEL'))]))"
+        )
+    )
+    argv, path, modules, variables = seen
+    assert Path(argv[0]).name == "ipykernel_launcher.py" and argv[1] == "-f"
+    assert "" in path and not any(entry.endswith(".pyz") for entry in path)
+    assert (modules, variables) == ([], ["JUPYTER_GPU_KERNEL_ID"])
+
+
+def test_status_and_magic(kernel):
+    status = eval(kernel.run("import gpu_kernel; print(gpu_kernel.status())"))
+    assert (status["id"], status["pid"], status["guard"]) == ("k1", kernel.process.pid, "on")
+    assert status["in_use"] is True and isinstance(status["sigterms"], int)
+    assert "guard         on" in kernel.run("%gpu")
+    assert kernel.run("%gpu nonsense").startswith("usage:")
+
+
+def test_only_the_users_own_cells_are_activity(kernel):
+    def active():
+        last = {"last": "__import__('gpu_kernel')._guard.use._active"}
+        return kernel.finish(kernel.start("", silent=True, user_expressions=last))["user_expressions"]
+
+    before = active()
+    kernel.run("print()", store_history=False)
+    assert active() == before
+    kernel.run("print()")
+    assert active() != before
+
+
+def test_the_keeper_gives_gpus(kernel):
+    code = "__import__('gpu_kernel').take_gpus(['GPU-1', 'GPU-2'])"
+    request = kernel.start("", silent=True, user_expressions={"early": code})
+    reply = kernel.finish(request)
+    assert reply["user_expressions"]["early"]["data"]["text/plain"] == "False"
+    assert kernel.run("!echo $CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER").strip() == "GPU-1,GPU-2 PCI_BUS_ID"
+
+
+def test_forked_output_arrives_without_a_port(kernel):
+    text = kernel.run(
+        "import multiprocessing, os, sys\n"
+        "child = multiprocessing.get_context('fork').Process(target=print, args=('from a process',))\n"
+        "child.start(); child.join()\n"
+        "pid = os.fork()\n"
+        "if pid == 0:\n    print('from a fork'); sys.stdout.flush(); os._exit(0)\n"
+        "os.waitpid(pid, 0)\nprint('done')"
+    )
+    request = next(reversed(list(kernel.texts)))
+    assert "done" in text
+    kernel.wait_for(request, "from a process")
+    kernel.wait_for(request, "from a fork")
+    assert listening(kernel.process.pid) == []
+
+
+def listening(pid):
+    """The local addresses of a process's listening TCP sockets, from /proc."""
+    links = [os.readlink(str(link)) for link in Path(f"/proc/{pid}/fd").iterdir()]
+    inodes = {link[len("socket:[") : -1] for link in links if link.startswith("socket:[")}
+    rows = [
+        row.split()
+        for name in ("tcp", "tcp6")
+        for row in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()
+    ]
+    return [row[1] for row in rows if row[3] == "0A" and row[9] in inodes]
