@@ -29,6 +29,8 @@ class GpuKernelError(Exception):
         self.cause = cause
         self.hop = hop
         self.remedy = remedy
+        self.steps: list[tuple[str, str, float]] = []
+        """(hop, step, seconds) of a connection that failed: the steps that were made, and the one that was not."""
 
     def __str__(self) -> str:
         text = f"{self.hop}: {self.cause}" if self.hop else self.cause

@@ -18,6 +18,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .asking import ask_keeper
 from .end import stale
+from .end.boot import booted
 from .end.processes import TAG, runs
 from .gpus.claim import survey
 from .gpus.judge import allowed_gpus
@@ -231,8 +232,8 @@ class Office:
         stale.clean(self.root, str(request["kernel"]))
         path = self.root.story(str(request["kernel"]))
         if not path.exists():
-            booted = stale.booted() or "who knows when"
-            raise Refused("gone", f"no story of a kernel {request['kernel']} on this node, booted {booted}")
+            when = booted() or "who knows when"
+            raise Refused("gone", f"no story of a kernel {request['kernel']} on this node, booted {when}")
         return {"story": read_story(path)}
 
     def _stop(self, request: Dict[str, Any]) -> Dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Any, Callable, Dict, List
 
 from ..wire.messages import Lane, word
 from .door import Door
+from .end.boot import boot_id
 from .end.ending import Ending
-from .end.witness import boot_id
 from .kernel import Kernel
 
 

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from .. import kernelspecs
-from ..errors import AuthError, SettingsError
+from ..errors import AuthError, HostKeyError, SettingsError
 from ..settings import Settings, read_env_file
 from . import show
 from .verb import Verb, print_json, with_json
@@ -139,8 +139,10 @@ class Add(Verb):
     def _probe(self, settings: dict[str, Any]) -> Any:
         try:
             return self.ask_hub("probe", lines=not self.words.json, settings=settings)
-        except AuthError as error:  # there is no kernelspec yet to sign in with
-            error.remedy = error.remedy.replace("jupyter gpu-kernel login NAME", "run this in a terminal")
+        except (AuthError, HostKeyError) as error:  # there is no kernelspec yet to sign in with
+            error.remedy = error.remedy.replace(
+                "jupyter gpu-kernel login NAME", "run this command in a terminal"
+            )
             raise
 
     def _settings(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Secrets pass through and stay nowhere: they come from `Asker`, go to the server 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +23,11 @@ from .transport import Transport
 
 _TRIES = 3  # of one secret
 _PATIENCE = 180.0  # seconds for the owner to type; most servers end it after 120 (LoginGraceTime)
+_TYPED = "what was typed"
 _LOGIN = "jupyter gpu-kernel login NAME"
+_DENIED = re.compile(
+    r"\b(denied|not allowed|no active jobs?|expired|locked|maintenance|going down)\b", re.IGNORECASE
+)
 
 
 class Asker(Protocol):
@@ -171,7 +176,7 @@ class _Login:
                 if not wanted:
                     raise self._refused() from error
             except paramiko.AuthenticationException as error:
-                self.tried.append("what was typed")
+                self.tried.append(_TYPED)
                 self._still_there(error)
             else:
                 if not left:
@@ -181,13 +186,13 @@ class _Login:
 
     def _answer(self, method: str, ask: Asker) -> list[str]:
         hop = self.hop
+        again = "That was not accepted. " if _TYPED in self.tried else ""
         if method == "password":
-            return self.transport.auth_password(
-                hop.user, ask.secret(hop.label, f"Password of {hop.user}: "), fallback=False
-            )
+            password = ask.secret(hop.label, f"{again}Password of {hop.user}: ")
+            return self.transport.auth_password(hop.user, password, fallback=False)
 
         def answers(title: str, instructions: str, prompts: list[tuple[str, bool]]) -> list[str]:
-            said = [text.strip() for text in (title, instructions) if text.strip()]
+            said = [text.strip() for text in (again, title, instructions) if text.strip()]
             return [ask.secret(hop.label, "\n".join([*said, prompt])) for prompt, _ in prompts]
 
         return self.transport.auth_interactive(hop.user, answers)
@@ -202,17 +207,24 @@ class _Login:
                 remedy="Try again in a while.",
             ) from error
         if not self.transport.is_active() and not self.transport.farewell:
-            raise ConnectError(
-                "the connection was lost while we signed in",
-                hop=self.hop.label,
-                remedy="Try again in a while.",
-            ) from error
+            raise self._hung_up() from error
         if not self.transport.is_active():
             raise AuthError(
                 f"ended the connection while we signed in: {self.transport.farewell}" + self._tried(),
                 hop=self.hop.label,
                 remedy="It may have been offered too many keys: name one with -i, or set IdentitiesOnly yes.",
             ) from error
+
+    def _hung_up(self) -> AuthError | ConnectError:
+        """Without a goodbye: so do a network that is gone, and a server whose rules (PAM) let nobody in."""
+        said = self.transport.last_words
+        if not _DENIED.search(said):
+            cause = "the connection was lost while we signed in"
+            return ConnectError(cause, hop=self.hop.label, remedy="Try again in a while.")
+        remedy = "Ask its administrators; what it says is its own rule."
+        if re.search(r"\bjobs?\b", said, re.IGNORECASE):
+            remedy = "Start a job on this node first (Slurm: salloc, sbatch), then try again."
+        return AuthError(f"lets nobody in now: “{said}”", hop=self.hop.label, remedy=remedy)
 
     def _tried(self) -> str:
         parts = [f"refused: {', '.join(dict.fromkeys(self.tried))}"] if self.tried else []

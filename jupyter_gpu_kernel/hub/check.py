@@ -52,9 +52,11 @@ class _Rows:
         try:
             value = await work
         except GpuKernelError as error:
-            self.add(
-                name, error.hop or self._hop, time.monotonic() - began, error.cause, error.remedy, ok=False
-            )
+            *made, failed = error.steps or [(error.hop or self._hop, name, time.monotonic() - began)]
+            for hop, step, seconds in made:
+                self.add(step, hop, seconds)
+            hop, step, seconds = failed
+            self.add(step, hop, seconds, error.cause, error.remedy, ok=False)
             raise
         self.add(name, self._hop, time.monotonic() - began, message(value))
         return value

@@ -108,11 +108,12 @@ class Connection:
 
     def __init__(self) -> None:
         self.hops: list[tuple[str, str, float]] = []
+        self.asked = False
+        """Whether its owner typed something for it: then it cannot be made anew without them."""
         self.labels: list[str] = []
         self._transports: list[Transport] = []
-        self._channels: set[paramiko.Channel] = (
-            set()
-        )  # none may be collected while open: it would send from there
+        # None may be collected while it is open: it would send from there.
+        self._channels: set[paramiko.Channel] = set()
         self._lock = threading.Lock()
         self._helpers = threading.BoundedSemaphore(_SESSIONS)
 
@@ -167,6 +168,16 @@ class Connection:
     def alive(self) -> bool:
         """Whether every hop still looks connected; a silent death shows only by asking the far end."""
         return bool(self._transports) and all(transport.is_active() for transport in self._transports)
+
+    def answers(self, within: float) -> bool:
+        """Whether the far end opens a session, or refuses to, within so many seconds. Blocks."""
+        try:
+            self._transports[-1].open_session(timeout=within).close()
+        except paramiko.ChannelException:
+            return True
+        except (paramiko.SSHException, OSError, EOFError):
+            return False
+        return True
 
     def close(self) -> None:
         """End all of it. The first hop goes first: those behind it may be stuck in sending through it."""

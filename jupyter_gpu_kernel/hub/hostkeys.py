@@ -189,7 +189,7 @@ def _unknown(hop: Hop, entries: Sequence[Entry], key_type: str, blob: bytes) -> 
         if entry.marker == "@cert-authority":
             cause += f" ({entry.file}, line {entry.line} trusts an authority; certificates are not read here)"
     remedy = (
-        "Compare this fingerprint with the administrators', and accept it once in a terminal: "
+        "Compare this fingerprint with the administrators', and accept it once where you can type: "
         "jupyter gpu-kernel login NAME"
     )
     return HostKeyError(cause, hop=hop.label, remedy=remedy)

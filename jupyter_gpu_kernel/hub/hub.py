@@ -164,7 +164,7 @@ class Hub:
 
     async def _away(self, call: Call) -> list[dict[str, Any]]:
         """The kernels that front ends have here and we cannot reach; why not is told once, of their node."""
-        rows = [row for row in await self._serving.op_kernels(call) if row["link"] != "up"]
+        rows = [row for row in await self._serving.op_kernels(call) if row["link"] not in ("up", "lost")]
         return [
             dict({key: row[key] for key in row if key != "error"}, state="away", attached=True)
             for row in rows

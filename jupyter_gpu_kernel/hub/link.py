@@ -238,6 +238,7 @@ class Link:
             request = dict(attachment.open_request(), kernel=attachment.kernel_id, attachment=number)
             answer = await self.request("open", timeout=90, **request)
         except Refusal as error:
+            error.remedy = error.remedy.replace("logs ID", f"logs {attachment.kernel_id}")
             if self._attachments.get(number) is attachment:
                 del self._attachments[number]
                 attachment.lost(error)

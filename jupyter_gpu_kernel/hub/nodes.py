@@ -20,6 +20,9 @@ from .stream import Stream
 REDIAL = 4.0
 """Seconds that a question waits for a connection which went down and is dialled again: it often is back at once."""
 
+ANSWERS_WITHIN = 2.0
+"""Seconds that a connection whose link went down has to show that it is alive itself."""
+
 
 class Way(NamedTuple):
     """What leads to a node; equal ways share a connection."""
@@ -147,6 +150,8 @@ class Node:
 
     def _dial(self, again: bool) -> Stream:
         """On a worker thread: a stream to the agent, over the connection there is or a new one."""
+        if again:
+            self._hang_up_if_silent()
         had_one = self.alive
         connection = self._connect(None if again else self._call)
         try:
@@ -158,6 +163,12 @@ class Node:
                     error if isinstance(error, GpuKernelError) else ConnectError(str(error), hop=self.name)
                 ) from None
         return deploy.dial(self._connect(None if again else self._call), self.python, self.name)
+
+    def _hang_up_if_silent(self) -> None:
+        """What its owner signed in for is given all the time it takes: it may come back, and cannot be made anew."""
+        connection = self._connection
+        if connection is not None and not connection.asked and not connection.answers(ANSWERS_WITHIN):
+            connection.close()
 
     def _connect(self, call: Call | None) -> Connection:
         with self._connecting:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import paramiko
 
-from ..errors import ConnectError, RouteError
+from ..errors import ConnectError, GpuKernelError, RouteError
 from . import hostkeys, tcp
 from .auth import Asker, sign_in
 from .connection import Completed, Connection, Stream
@@ -59,8 +59,10 @@ class _PatientAsker:
 
     def __init__(self, ask: Asker, clock: _Clock) -> None:
         self._ask, self._clock = ask, clock
+        self.asked = False
 
     def secret(self, hop: str, prompt: str) -> str:
+        self.asked = True
         with self._clock.stopped():
             return self._ask.secret(hop, prompt)
 
@@ -86,13 +88,15 @@ def connect(
     if not route or any(hop.kind != "ssh" for hop in route):
         raise RouteError("this route is not made of SSH hops", hop=route[0].label if route else "")
     clock = _Clock(timeout)
-    walk = _Walk(clock, _PatientAsker(ask, clock) if ask else None, progress, trust_file)
+    asker = _PatientAsker(ask, clock) if ask else None
+    walk = _Walk(clock, asker, progress, trust_file)
     try:
         for hop in route:
             walk.step_to(hop)
     except BaseException:
         walk.connection.close()
         raise
+    walk.connection.asked = asker is not None and asker.asked
     return walk.connection
 
 
@@ -127,7 +131,11 @@ class _Walk:
             )
         self.progress(hop.label, step)
         since = time.monotonic()
-        yield
+        try:
+            yield
+        except GpuKernelError as error:
+            error.steps = [*self.connection.hops, (hop.label, step, time.monotonic() - since)]
+            raise
         self.connection.hops.append((hop.label, step, time.monotonic() - since))
 
     def _reach(self, hop: Hop, before: Transport | None, algorithms: Sequence[str]) -> Transport:
@@ -162,18 +170,24 @@ class _Walk:
             raise _unreachable(hop, _reason(error), "") from error
 
     def _through(self, hop: Hop, before: Transport) -> JumpSocket:
-        try:
-            with tcp.acknowledging(before.sock):
-                channel = before.open_channel(
-                    "direct-tcpip",
-                    (hop.host, hop.port),
-                    ("127.0.0.1", 0),
-                    window_size=WINDOW,
-                    timeout=self.clock.left(hop.connect_timeout),
-                )
-        except (paramiko.SSHException, OSError, EOFError) as error:
-            raise self._no_way(hop, before, error) from error
-        return JumpSocket(channel)
+        end = time.monotonic() + self.clock.left(hop.connect_timeout)
+        patience = tcp.ANEW  # as there; longer each time, where it is a slow name server that one waits for
+        while True:
+            left = max(end - time.monotonic(), 0.05)
+            try:
+                with tcp.acknowledging(before.sock):
+                    channel = before.open_channel(
+                        "direct-tcpip",
+                        (hop.host, hop.port),
+                        ("127.0.0.1", 0),
+                        window_size=WINDOW,
+                        timeout=min(patience, left),
+                    )
+                return JumpSocket(channel)
+            except (paramiko.SSHException, OSError, EOFError) as error:
+                if left <= patience or not before.is_active() or isinstance(error, paramiko.ChannelException):
+                    raise self._no_way(hop, before, error) from error
+            patience *= 2
 
     def _no_way(self, hop: Hop, before: Transport, error: Exception) -> ConnectError:
         jump = self.connection.labels[-1]

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 
 _KEEP = 20  # seconds without an answer until the system gives up a dead connection (where it can be told to)
-_ANEW = 3.0
+ANEW = 3.0
 """Seconds until a connection is begun anew: the system repeats a lost first packet after 1, 3, 7, 15 s, and the network
 may be back in between."""
 
@@ -26,7 +26,7 @@ def dial(host: str, port: int, timeout: float) -> socket.socket:
             share = max(end - time.monotonic(), 0.05) / (len(addresses) - number)
             sock = socket.socket(family, kind, protocol)
             try:
-                sock.settimeout(min(share, _ANEW))
+                sock.settimeout(min(share, ANEW))
                 sock.connect(address)
                 _tune(sock)
                 return sock

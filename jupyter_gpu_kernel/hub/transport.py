@@ -46,6 +46,12 @@ class Transport(paramiko.Transport):
         others = [c for c in options.ciphers if c not in _CIPHERS_FIRST and not c.endswith("-cbc")]
         options.ciphers = (*_CIPHERS_FIRST, *others)
 
+    @property
+    def last_words(self) -> str:
+        """What the server told people last, also if it has hung up since: a greeting, or why it lets nobody in."""
+        said = getattr(self.auth_handler, "banner", None) or b""
+        return " ".join(bytes(said).decode("utf-8", "replace").split())[-500:]
+
     def disagreements(self) -> list[str]:
         """What both sides offered where nothing is common, e.g. "cipher: it has a, b; we have c, d"."""
         options = self.get_security_options()

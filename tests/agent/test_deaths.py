@@ -129,6 +129,10 @@ TERM = {"event": "signal", "text": "the keeper got SIGTERM and stays"}
             ["killed with Slurm job 17", "sacct"],
         ),
         (
+            KeeperFacts(dict(START, cgroup="/ssh"), SLURM, "b1"),
+            ["killed with a job of the scheduler", "SIGTERM from the scheduler came before"],
+        ),
+        (
             KeeperFacts(dict(START, cgroup="/job", job="Slurm job 17"), SLURM, "b1"),
             ["killed with Slurm job 17", "SIGTERM from the scheduler"],
         ),

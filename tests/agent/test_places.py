@@ -124,3 +124,9 @@ def test_after_that_nobody_waits_for_it_and_its_errors_are_in_the_log(tmp_path: 
     while "ZeroDivisionError" not in log.read_text():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_what_serves_the_connection_needs_no_zmq() -> None:
+    """It runs on whatever Python a kernelspec names, so that it can say what that one lacks."""
+    code = "import sys; sys.modules['zmq'] = None; import jupyter_gpu_kernel.agent.attach"
+    subprocess.run([sys.executable, "-c", code], check=True)

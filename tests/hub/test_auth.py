@@ -100,9 +100,13 @@ class House:
 
 
 class Slammed(Door):
-    """The network goes when a key comes."""
+    """Hangs up when a key comes, without a goodbye, as a network that is gone."""
 
     house: House
+    said = ""
+
+    def get_banner(self) -> tuple[str | None, str | None]:
+        return self.said or None, "en"
 
     def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
         self.house.transports[-1].sock.close()
@@ -147,7 +151,10 @@ class GaveUpError(Exception):
 def test_a_password_is_asked_until_it_is_right(house: Callable[..., House]) -> None:
     owner = Owner("wrong", "sesame")
     house("password").visit(owner)
-    assert owner.prompts == [("login", "Password of alice: ")] * 2
+    assert owner.prompts == [
+        ("login", "Password of alice: "),
+        ("login", "That was not accepted. Password of alice: "),
+    ]
 
 
 def test_the_servers_own_words_reach_the_owner(house: Callable[..., House]) -> None:
@@ -238,14 +245,37 @@ def test_an_agent_that_is_gone_is_no_obstacle(two_hops: TwoHops, tmp_path: Path)
     connect(hops, ask=None, trust_file=two_hops.trust_file).close()
 
 
-def test_a_drop_while_we_sign_in_is_no_refusal(house: Callable[..., House]) -> None:
-    """Else a link that comes back would wait as after a wrong password."""
+@pytest.fixture
+def lost(house: Callable[..., House]) -> House:
+    """A house with a `Slammed` door."""
     lost = house("publickey")
     lost.door.__class__ = Slammed
     lost.door.house = lost
+    return lost
+
+
+@pytest.mark.parametrize("said", ["", "Welcome to the cluster"])
+def test_a_drop_while_we_sign_in_is_no_refusal(lost: House, said: str) -> None:
+    """Else a link that comes back would wait as after a wrong password."""
+    lost.door.said = said
     with pytest.raises(ConnectError, match="the connection was lost while we signed in") as caught:
         lost.visit(None, lost.key)
     assert not isinstance(caught.value, AuthError)
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ("Access denied by pam_slurm_adopt: you have no active jobs on this node\r\n", "Start a job"),
+        ("Your account has expired; please contact\r\nyour administrator.\r\n", "administrators"),
+    ],
+)
+def test_a_server_whose_rules_let_nobody_in_is_quoted(lost: House, said: str, remedy: str) -> None:
+    """It takes the key, says why not, and hangs up."""
+    lost.door.said = said
+    with pytest.raises(AuthError) as caught:
+        lost.visit(None, lost.key)
+    assert f"“{' '.join(said.split())}”" in caught.value.cause and remedy in caught.value.remedy
 
 
 def test_a_server_that_has_seen_too_many_keys_says_so(two_hops: TwoHops, tmp_path: Path) -> None:

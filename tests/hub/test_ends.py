@@ -20,6 +20,7 @@ from fronts import Front
 from streams import LoopThread, Node, until, wait_for
 
 from jupyter_gpu_kernel.agent.end import stale
+from jupyter_gpu_kernel.agent.end.boot import boot_id
 from jupyter_gpu_kernel.agent.end.processes import open_gpus, tagged
 from jupyter_gpu_kernel.agent.office import Refused
 from jupyter_gpu_kernel.agent.story import read_story
@@ -198,7 +199,7 @@ def test_after_a_reboot_running_and_next_cell_say_so(loop: LoopThread, link: Lin
             os.kill(pid, signal.SIGKILL)
             gone(pid)
         path = node.office.root.story(old)
-        path.write_text(path.read_text().replace(stale.boot_id(), "another"))
+        path.write_text(path.read_text().replace(boot_id(), "another"))
         node.plugged = True
         cell = front.finish(request)
         assert cell.reply["ename"] == "DeadKernelError"
@@ -217,7 +218,7 @@ def test_a_job_that_took_keeper_and_kernel_along_says_who_told_before(node: Node
     root = node.office.root
     (root.make_kernel("in-job") / "lock").touch()
     entries: list[dict[str, Any]] = [
-        {"event": "start", "job": "Slurm job 17", "boot": stale.boot_id()},
+        {"event": "start", "job": "Slurm job 17", "boot": boot_id()},
         {"event": "sigterm", "kind": "scheduler"},
         {"event": "signal", "text": "the keeper got SIGTERM and stays"},
     ]
@@ -230,7 +231,7 @@ def test_a_job_that_took_keeper_and_kernel_along_says_who_told_before(node: Node
 def test_a_node_that_has_forgotten_all_at_its_reboot(node: Node) -> None:
     for boot, words in (
         ("another", "the node was rebooted"),
-        (stale.boot_id(), "its folder is gone"),
+        (boot_id(), "its folder is gone"),
         ("", "no kernel"),
     ):
         with pytest.raises(Refused, match=words):
@@ -239,7 +240,7 @@ def test_a_node_that_has_forgotten_all_at_its_reboot(node: Node) -> None:
 
 def test_a_folder_without_keeper_and_kernel_tells_why_and_goes(node: Node) -> None:
     root = node.office.root
-    for name, boot in (("rebooted", "another boot"), ("killed", stale.boot_id())):
+    for name, boot in (("rebooted", "another boot"), ("killed", boot_id())):
         (root.make_kernel(name) / "lock").touch()
         root.story(name).write_text(
             json.dumps({"event": "start", "text": "", "time": 0, "boot": boot}) + "\n"

@@ -191,6 +191,17 @@ def test_a_reader_notices_a_drop(dial: Dial, two_hops: TwoHops, node: str) -> No
     assert dial().run("echo again").stdout == b"again\n"
 
 
+def test_whether_a_connection_answers(dial: Dial, two_hops: TwoHops) -> None:
+    connection = dial()
+    with two_hops.work.stalled():
+        assert not connection.answers(0.5)
+        assert connection.alive()
+    assert connection.answers(DEADLINE)
+    two_hops.work.drop()
+    assert not connection.answers(DEADLINE)
+    assert dial(ask=Owner()).asked is False
+
+
 def test_close_frees_reader_and_writer(dial: Dial) -> None:
     connection = dial()
     reading, writing = connection.open("sleep 600"), connection.open("sleep 600")

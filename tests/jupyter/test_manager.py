@@ -197,6 +197,22 @@ def test_who_asks_does_not_wait_for_a_link_that_dials(
     eventually(lambda: state_of(remote, "up"), "the link is back")
 
 
+def test_a_kernel_that_was_stopped_is_not_away(remote: Remote, spec: list[dict[str, Any]]) -> None:
+    """Its front end still has it here, and the node cannot be asked."""
+    manager = KernelManager(kernel_name="cpu")
+    manager.start_kernel()
+    (kernel,) = remote.ask("kernels")
+    remote.ask("stop", kernel=kernel["id"], specs=spec)
+    eventually(lambda: state_of(remote, "lost"), "the hub hears of the end")
+    remote.hops.login.stop()
+    try:
+        eventually(lambda: "error" in remote.ask("ps", specs=spec)[-1], "the node cannot be asked")
+        assert [row.get("id") for row in remote.ask("ps", specs=spec)] == [None]
+    finally:
+        remote.hops.login.start()
+        manager.shutdown_kernel()
+
+
 def test_poll_needs_nobody(remote: Remote, pair: Pair) -> None:
     """Neither the network nor the hub: it is asked every three seconds for every kernel."""
     manager, client = pair

@@ -13,6 +13,8 @@ from jupyter_client.manager import KernelManager
 from remote import DEADLINE, Remote
 from sshd import free_port, make_key
 
+from jupyter_gpu_kernel.client import HubClient
+
 pytestmark = pytest.mark.usefixtures("remote")
 
 
@@ -99,6 +101,18 @@ REFUSALS = [
     Refusal(no_folder, "work", "/nowhere/at/all", ""),
     Refusal(failing_setup, "work", "no module cuda", ""),
 ]
+
+
+def test_check_shows_what_went_well_before(remote: Remote, tmp_path: Path) -> None:
+    spec = remote.write("spoilt", **wrong_work_port(remote, tmp_path))
+    with HubClient() as hub:
+        *before, failed = hub.call("check", settings=spec.settings, name="spoilt", timeout=DEADLINE)
+    assert [(row["hop"], row["step"]) for row in before] == [
+        ("login", step) for step in ("reach", "host key", "sign in")
+    ]
+    assert all(row["ok"] for row in before)
+    assert (failed["hop"], failed["step"], failed["ok"]) == ("work", "reach", False)
+    assert "refuses" in failed["message"] and "port" in failed["remedy"]
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.settings.__name__)

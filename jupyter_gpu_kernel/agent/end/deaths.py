@@ -11,6 +11,7 @@ import signal
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
 
 from ..inside.signals import ENDED, REPEAT_ENDS, Sender
+from .boot import same_boot
 
 SHORT = 0.10
 """Share of a node's memory below which earlyoom starts to end processes."""
@@ -278,9 +279,11 @@ def explain_keeper(facts: KeeperFacts) -> Death:
             f"it ran in {session[0]}, and this node ends what a logout leaves (KillUserProcesses)",
             "Run once on the node: loginctl enable-linger. Or ask the administrators, or start it in a job.",
         )
-    job = facts.start.get("job")
+    told = "SIGTERM from the scheduler came before" if facts.last.get("kind") == "scheduler" else ""
+    job = facts.start.get("job") or (
+        told and "a job of the scheduler"
+    )  # which not every site tells its sessions
     if job:
-        told = "SIGTERM from the scheduler came before" if facts.last.get("kind") == "scheduler" else ""
         return Death(
             f"its keeper was killed with {job}: cancelled, or its time or memory was used up",
             told or "it left no word",
@@ -293,11 +296,6 @@ def explain_keeper(facts: KeeperFacts) -> Death:
             "If that happens again, run once on the node: loginctl enable-linger. Or ask the administrators.",
         )
     return Death("its keeper was killed", "it left no word", NEW_KERNEL)
-
-
-def same_boot(before: str, now: str) -> bool:
-    """Whether two boot ids are of one boot; older agents' have the machine's part alone."""
-    return f"{now}/".startswith(f"{before}/")
 
 
 # ------------------------------------------------------------------------------------------ words

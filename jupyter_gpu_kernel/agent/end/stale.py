@@ -20,9 +20,9 @@ from typing import Any, Dict, List, Optional
 
 from ..places import Root
 from ..story import Story, read_story
-from .deaths import Death, KeeperFacts, explain_keeper, same_boot
-from .processes import Process, end_all, open_gpus, serving, start_of, tagged
-from .witness import boot_id
+from .boot import boot_id, booted, same_boot
+from .deaths import Death, KeeperFacts, explain_keeper
+from .processes import Process, end_all, open_gpus, serving, tagged
 
 YOUNG = 60.0
 """Seconds for which a folder without a lock is left alone."""
@@ -167,18 +167,6 @@ def kills_sessions(folders: Any = _LOGIND) -> Optional[bool]:
                 continue
             value = said[-1].lower() in ("yes", "true", "1", "on") if said else value
     return value
-
-
-def booted() -> str:
-    """When the node, or the container, was: "at 12:00 on 2030-01-31"; "" if that is not known."""
-    try:
-        found = re.search(r"^btime (\d+)$", Path("/proc/stat").read_text(), re.MULTILINE)
-    except OSError:
-        return ""
-    if not found:
-        return ""
-    first = start_of(1) / os.sysconf("SC_CLK_TCK")  # a container's is later
-    return time.strftime("at %H:%M on %Y-%m-%d", time.localtime(int(found[1]) + first))
 
 
 def _user() -> str:

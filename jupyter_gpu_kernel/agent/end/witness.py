@@ -21,8 +21,8 @@ from ..gpus.smi_csv import SmiError
 from ..inside.signals import MEMORY_DAEMONS
 from ..loop import Loop, Timer
 from ..memory import Cgroup, node_mib, node_oom_kills
+from .boot import boot_id
 from .deaths import CRASHES, UNKNOWN, Death, Facts, explain
-from .processes import start_of
 
 EVERY = 2.0
 """Seconds between two looks at the memory; the last SAMPLES of them count."""
@@ -180,15 +180,6 @@ def memory_daemon() -> str:
         if command in MEMORY_DAEMONS:
             return command
     return ""
-
-
-def boot_id() -> str:
-    """Another one after every boot, of a container too (its first process's start says so); "" where there is none."""
-    try:
-        machine = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-    return f"{machine}/{start_of(1)}"
 
 
 def own_cgroup() -> str:
