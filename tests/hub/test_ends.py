@@ -195,6 +195,7 @@ def test_after_a_reboot_running_and_next_cell_say_so(loop: LoopThread, link: Lin
         front.until_text(request, "begun")
         node.pull()
         keeper = psutil.Process(kernel).ppid()
+        os.kill(kernel, signal.SIGSTOP)  # else it would have a successor of its keeper started
         for pid in (keeper, kernel):
             os.kill(pid, signal.SIGKILL)
             gone(pid)

@@ -255,6 +255,7 @@ def test_a_node_that_lost_the_kernel_starts_another_at_a_restart(remote: Remote)
     client = connect(manager)
     pid = int(value(client, "__import__('os').getpid()"))
     keeper = keeper_of(remote, pid)
+    psutil.Process(pid).suspend()  # else it would have a successor of its keeper started
     keeper.kill()
     psutil.Process(pid).kill()
     eventually(lambda: not manager.is_alive(), "the manager knows")
