@@ -39,6 +39,22 @@ def gpus(rows: Sequence[dict[str, Any]]) -> str:
     return table(heads, [_gpu(row) for row in rows])
 
 
+def waiting(rows: Sequence[dict[str, Any]]) -> str:
+    """Of the `ps` verb's rows those whose first cell waits for GPUs; "" if there is none."""
+    held = [row for row in rows if row.get("state") == "waiting"]
+    heads = ("WAITS", "NODE", "SINCE", "NOTEBOOK")
+    lines = [
+        (
+            _text(row.get("id")),
+            _text(row.get("node")),
+            ago(row.get("since")) or "?",
+            row.get("notebook") or "-",
+        )
+        for row in held
+    ]
+    return table(heads, lines) if held else ""
+
+
 def _gpu(row: dict[str, Any]) -> tuple[str, ...]:
     use = row.get("utilization")
     return (

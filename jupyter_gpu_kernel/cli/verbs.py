@@ -112,7 +112,10 @@ class Gpus(Verb):
 
     def run(self) -> int:
         specs = self.specs(self.words.specs)
-        return self.show_list(self.ask_hub("gpus", specs=specs) if specs else [], show.gpus)
+        status = self.show_list(self.ask_hub("gpus", specs=specs) if specs else [], show.gpus)
+        if specs and not self.words.json and (waiting := show.waiting(self.ask_hub("ps", specs=specs))):
+            print(f"\n{waiting}")
+        return status
 
 
 class Ps(Verb):

@@ -270,6 +270,13 @@ def test_the_table_of_gpus() -> None:
     assert "eve, leased" in lines[3]
 
 
+def test_who_waits_for_gpus() -> None:
+    row = {"id": "k1", "node": "gpu2", "state": "waiting", "since": None, "notebook": "a.ipynb"}
+    assert show.waiting([{**row, "state": "busy"}]) == ""
+    lines = show.waiting([{**row, "id": "k0", "state": "idle"}, row]).splitlines()
+    assert re.split(" {2,}", lines[1]) == ["k1", "gpu2", "?", "a.ipynb"] and len(lines) == 2
+
+
 def test_what_other_machines_say_cannot_steer_the_terminal() -> None:
     text = show.story([{"time": 0, "event": "end", "text": "a\x1b[2Jb"}])
     assert "\x1b" not in text and "a?[2Jb" in text
