@@ -77,6 +77,7 @@ class Face:
         self._out: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._questions: dict[int, queue.SimpleQueue[Any]] = {}
         self._numbers = itertools.count(1)
+        self._closed = False
 
     def send(self, message: dict[str, Any]) -> None:
         """Queues a message; from any thread, never blocks."""
@@ -86,6 +87,8 @@ class Face:
         """A question's number, and where its answer comes (None: there will be none)."""
         number, answers = next(self._numbers), queue.SimpleQueue[Any]()
         self._questions[number] = answers
+        if self._closed:  # whoever asks holds the node's connection: it must not wait for ever
+            answers.put(None)
         return number, answers
 
     def answered(self, message: dict[str, Any]) -> None:
@@ -104,6 +107,7 @@ class Face:
 
     def close(self) -> None:
         """Ends the writer and whoever waits for an answer."""
+        self._closed = True
         self._out.put(None)
         for answers in list(self._questions.values()):
             answers.put(None)

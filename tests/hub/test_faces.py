@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing import AuthenticationError
+from multiprocessing import AuthenticationError, Pipe
 from multiprocessing.connection import Client
 from pathlib import Path
 from queue import SimpleQueue
@@ -23,6 +23,7 @@ from sshd import DEADLINE
 
 from jupyter_gpu_kernel.client import HubClient
 from jupyter_gpu_kernel.errors import HubError, RouteError
+from jupyter_gpu_kernel.hub.faces import Face
 from jupyter_gpu_kernel.hub.places import hub_address, hub_folder
 
 Events = SimpleQueue[dict[str, Any]]
@@ -110,6 +111,16 @@ def test_nothing_that_others_could_read(hub: int) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE((folder / "key").stat().st_mode) == 0o600
     assert stat.S_ISSOCK((folder / "hub").stat().st_mode)
+
+
+def test_a_question_to_a_face_that_has_left() -> None:
+    """As after Ctrl-C while the way is walked: the walk goes on to its next question."""
+    ours, theirs = Pipe()
+    with ours, theirs:
+        face = Face(ours)
+        face.close()
+        _, answers = face.expect_answer()
+        assert answers.get(timeout=DEADLINE) is None
 
 
 def test_errors_cross_with_their_kind(hub: int) -> None:
