@@ -60,7 +60,10 @@ class Attachment(Protocol):
 
 
 class Link:
-    """`await up()`, `attach(…)`, `await request(…)`, `close()`. `describe` names it in messages."""
+    """`await up()`, `attach(…)`, `await request(…)`, `close()`. `describe` names it in messages.
+
+    `was_up`: then it is dialled again and again, else what fails first is told and not repeated.
+    """
 
     def __init__(
         self, name: str, dial: Callable[[bool], Stream], log: logging.Logger, clocks: Clocks = CLOCKS
@@ -79,7 +82,7 @@ class Link:
         self._wire: Wire | None = None
         self._changed = asyncio.Event()
         self._retry_now = asyncio.Event()
-        self._was_up = False
+        self.was_up = False
         self._closed = False
         self._task = self._loop.create_task(self._run())
 
@@ -175,9 +178,9 @@ class Link:
                     self._log.exception("%s: the link failed", self.name)
                     error = ConnectError(f"{type(error).__name__}: {error}", hop=self.name)
                 reason = error.cause
-                self._set("away" if self._was_up else "failed", error)
+                self._set("away" if self.was_up else "failed", error)
             self._drop(reason)
-            if not self._was_up:
+            if not self.was_up:
                 return
             self._log.warning("%s: link down: %s", self.name, reason)
             self._retry_now.clear()
@@ -194,7 +197,7 @@ class Link:
             await asyncio.wait_for(asyncio.shield(wire.greeted), self._clocks.greeting_within)
         except asyncio.TimeoutError:
             raise wire.no_greeting() from None
-        self._was_up = True
+        self.was_up = True
         self._set("up", None)
         self._log.info("%s: link up", self.name)
         for attachment in list(self._attachments.values()):
@@ -202,7 +205,7 @@ class Link:
         return wire
 
     def _dialled(self) -> Stream:
-        stream = self._dial(self._was_up)
+        stream = self._dial(self.was_up)
         if self._closed:  # meanwhile: nobody will ask for it
             stream.close()
         return stream

@@ -99,6 +99,7 @@ class Serving:
             node = self._nodes.of(settings)
             settings["python"] = settings.get("python") or node.python
             link = node.begin_link(settings["python"], None)
+            link.was_up = True  # with the hub before: the kernel is there, whatever keeps us from it now
             remote = self._remote(kernel_id, settings, call, link, "adopt", index)
             self._take(remote, call)
         self._follow(remote, call)

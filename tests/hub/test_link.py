@@ -247,6 +247,19 @@ def test_a_dial_that_fails_first_is_told_and_not_repeated() -> None:
     assert play(test, world).agents == []
 
 
+def test_a_dial_that_fails_first_is_repeated_where_a_killed_hub_had_a_link() -> None:
+    world = World()
+    world.errors = [ConnectError("down", hop="gpu2"), ConnectError("still down", hop="gpu2")]
+
+    async def test(world: World, link: Link) -> None:
+        link.was_up = True
+        attachment = Attachment()
+        link.attach(attachment)
+        await attachment.until("attached")
+
+    play(test, world)
+
+
 def test_a_dial_that_fails_later_is_repeated() -> None:
     async def test(world: World, link: Link) -> None:
         await link.up()
