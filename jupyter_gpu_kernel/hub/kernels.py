@@ -244,7 +244,7 @@ class RemoteKernel:
             self._tell()
 
     def _close_if_lost(self) -> None:
-        if self.link_state == "lost" and not self._closed:
+        if (self.link_state == "lost" or self.link.state == "failed") and not self._closed:
             self.close()
 
     def _link_is(self, state: str) -> None:

@@ -237,10 +237,14 @@ class Serving:
     ) -> RemoteKernel:
         delivered = Delivered(data_folder() / "delivered" / kernel_id)
         connection = call.arguments["connection"]
-        return RemoteKernel(
-            kernel_id, settings, connection, link, self._log, self._infos, delivered,
-            how, _label(call), index, owner(),
-        )  # fmt: skip
+        try:
+            return RemoteKernel(
+                kernel_id, settings, connection, link, self._log, self._infos, delivered,
+                how, _label(call), index, owner(),
+            )  # fmt: skip
+        except BaseException:  # its ports are taken
+            delivered.forget()
+            raise
 
     def _face_left(self, remote: RemoteKernel, face: Face) -> None:
         """Detached; unless it left to come back, or was killed: then it keeps ports and GPUs for a moment."""

@@ -6,9 +6,11 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import AuthenticationError, Pipe
@@ -19,10 +21,10 @@ from typing import Any
 
 import psutil
 import pytest
-from sshd import DEADLINE
+from sshd import DEADLINE, free_port
 
 from jupyter_gpu_kernel.client import HubClient
-from jupyter_gpu_kernel.errors import HubError, RouteError
+from jupyter_gpu_kernel.errors import ConnectError, HubError, RouteError
 from jupyter_gpu_kernel.hub.faces import Face
 from jupyter_gpu_kernel.hub.places import hub_address, hub_folder
 
@@ -166,6 +168,41 @@ def test_ends_when_nobody_uses_it(hubs: Path) -> None:
     assert not Path(hub_address()).exists()
     with pytest.raises(HubError, match="no local hub"):
         HubClient(start=False)
+
+
+def unreachable(**more: Any) -> dict[str, Any]:
+    """What asks for a kernel where nobody listens; with a connection file's content that has its ports."""
+    settings = {"route": [f"me@127.0.0.1:{free_port()}"], "config": os.devnull, "python": "/usr/bin/python3"}
+    connection = {"transport": "tcp", "ip": "127.0.0.1", "key": "key", **more}
+    return {"settings": settings, "name": "n", "connection": connection}
+
+
+def test_a_kernel_that_cannot_start_leaves_nothing(hubs: Path) -> None:
+    """Also where its ports are taken; and the hub is in use no longer."""
+    ends_when_idle(hubs, 0.2)
+    with HubClient() as client, socket.create_server(("127.0.0.1", 0)) as taken:
+        hub = psutil.Process(client.call("hello", timeout=DEADLINE)["pid"])
+        with pytest.raises(ConnectError, match="refuses"):
+            client.call("start", timeout=DEADLINE, **unreachable())
+        with pytest.raises(HubError, match="cannot listen"):
+            client.call("start", timeout=DEADLINE, **unreachable(iopub_port=taken.getsockname()[1]))
+    hub.wait(DEADLINE)
+    assert [path for path in hubs.rglob("delivered/*") if path.is_file()] == []
+
+
+def test_a_kernel_of_a_killed_hub_is_tried_for_until_its_node_is_back(hub: int) -> None:
+    with HubClient(start=False) as client:
+        asked = unreachable()
+        client.call("adopt", kernel="k1", timeout=DEADLINE, **asked)
+        deadline = time.monotonic() + DEADLINE
+        while True:
+            nodes = client.call("nodes", timeout=DEADLINE)
+            (state,) = (one["state"] for one in nodes if one["node"] == asked["settings"]["route"][0])
+            if state != "connecting":
+                break
+            assert time.monotonic() < deadline
+        assert state == "away"
+        client.call("release", kernel="k1", timeout=DEADLINE)
 
 
 def test_whoever_comes_while_it_ends_gets_another(hubs: Path) -> None:
