@@ -1,13 +1,15 @@
 """How much of each kernel's messages was passed on to its front ends, and who their clients are: in files, so that a
 killed hub's successor goes on exactly there.
 
-The counts are mapped: a write is a write to memory, and survives the process, though not the machine.
+The counts are mapped: a write is a write to memory, and survives the process, though not the machine. So the files
+belong on this machine: a file server that does not answer would stop the hub.
 """
 
 from __future__ import annotations
 
 import contextlib
 import mmap
+import os
 import struct
 from pathlib import Path
 
@@ -48,7 +50,6 @@ class Delivered:
     """`counts` as they were found, `save` at every message, `forget` when the kernel is let go."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._clients: dict[int, Clients] = {}
         self._open(path)
         counts = list(_LAYOUT.unpack_from(self._map))
@@ -74,7 +75,6 @@ class Delivered:
     def close(self) -> None:
         """The file stays, for whoever comes after us."""
         self._map.close()
-        self._file.close()
 
     def forget(self) -> None:
         """Nobody will come after us."""
@@ -84,9 +84,22 @@ class Delivered:
 
     def _open(self, path: Path) -> None:
         self._path = path
-        self._file = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115 (closed by `close`)
-        self._file.truncate(_LAYOUT.size)
-        self._map = mmap.mmap(self._file.fileno(), _LAYOUT.size)
+        try:
+            self._map = _mapped(path)
+        except OSError:  # a full disk: then the next hub does not know
+            self._map = mmap.mmap(-1, _LAYOUT.size)
 
     def _clients_path(self, index: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{index}.clients")
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    """The disk's room is taken now: whoever writes to a mapped file for which there is none is killed."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
+    try:
+        if os.fstat(fd).st_size < _LAYOUT.size:
+            os.write(fd, bytes(_LAYOUT.size))
+        return mmap.mmap(fd, _LAYOUT.size)
+    finally:
+        os.close(fd)  # the map has its own

@@ -20,7 +20,7 @@ from .kernels import RemoteKernel
 from .link import Link
 from .memory import KernelInfos
 from .nodes import Node, Nodes, Way
-from .places import data_folder, owner
+from .places import data_folder, hub_folder, owner
 from .starting import until_up
 from .visits import Visit, Visits
 
@@ -235,7 +235,7 @@ class Serving:
     def _remote(
         self, kernel_id: str, settings: dict[str, Any], call: Call, link: Link, how: str, index: int = 0
     ) -> RemoteKernel:
-        delivered = Delivered(data_folder() / "delivered" / kernel_id)
+        delivered = Delivered(hub_folder() / "delivered" / kernel_id)
         connection = call.arguments["connection"]
         try:
             return RemoteKernel(

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from jupyter_gpu_kernel.hub.delivered import Delivered
 
@@ -35,3 +40,29 @@ def test_another_kernel_has_the_same_clients_and_nothing_was_passed_on(tmp_path:
     after = Delivered(tmp_path / "two")
     assert (after.counts, after.clients(0).known) == ([0, 0, 7], [b"first", b"second"])
     after.close()
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Iterator[Path]:
+    """A disk without room."""
+    mounted = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(tmp_path)]
+    if sys.platform != "linux" or subprocess.run(mounted, stderr=subprocess.DEVNULL, check=False).returncode:
+        pytest.skip("needs the right to mount")
+    try:
+        with pytest.raises(OSError), open(tmp_path / "all of it", "wb", buffering=0) as file:
+            while file.write(bytes(4096)):
+                pass
+        yield tmp_path
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_a_full_disk_costs_the_successor_the_counts_and_not_the_hub_its_life(full: Path) -> None:
+    """Writing to a mapped file that the disk has no room for is a SIGBUS."""
+    code = (
+        "import pathlib, sys; from jupyter_gpu_kernel.hub.delivered import Delivered\n"
+        "for name in ('one', 'two'):\n"
+        "    here = Delivered(pathlib.Path(sys.argv[1], name)); here.save([1, 2, 3])\n"
+        "    here.clients(0).add(b'first'); here.follow('other'); here.save([4, 5, 6]); here.forget()\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(full)], check=True)
