@@ -55,6 +55,11 @@ class Delivered:
         counts = list(_LAYOUT.unpack_from(self._map))
         self.counts = counts if any(counts) else None
 
+    @property
+    def kernel_id(self) -> str:
+        """Whose counts these are."""
+        return self._path.name
+
     def save(self, counts: list[int]) -> None:
         """Per lane, how many messages were passed on."""
         _LAYOUT.pack_into(self._map, 0, *counts)

@@ -173,6 +173,8 @@ class RemoteKernel:
     def attached(self) -> None:
         """The keeper is there (again)."""
         self._request, self._ownership.taken = {}, ""
+        if self._delivered is not None and self._delivered.kernel_id != self.kernel_id:
+            self._delivered.follow(self.kernel_id)  # its notebook had left one, and has it again
         self._notice.back()
         self.pacer.begin()
         self._link_is("up")

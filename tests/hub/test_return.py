@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
 from fronts import Front
-from streams import DEADLINE, LoopThread, Node, until, wait_for
+from streams import DEADLINE, LoopThread, Node, log, until, wait_for
 
+from jupyter_gpu_kernel.hub.delivered import Delivered
 from jupyter_gpu_kernel.hub.journal import read_journal
 from jupyter_gpu_kernel.hub.kernels import RemoteKernel
 from jupyter_gpu_kernel.hub.link import Link
@@ -56,6 +59,26 @@ def test_the_same_notebook_returns_to_its_kernel_and_is_told_what_happened(
         assert "'done'" in str(shown.outputs)
         assert "Nothing was missed" in front.run("%gpu missed").text
     assert "back in /home/me/a.ipynb" in node.story(first.kernel_id)
+
+
+def test_a_killed_hubs_successor_finds_what_was_passed_on_of_a_kernel_that_was_found_again(
+    loop: LoopThread, link: Link, tmp_path: Path
+) -> None:
+    """By the id that it has, not the one that was asked for: else running cells would get no reply."""
+    first = start(loop, link, "/home/me/found.ipynb")
+    loop.call(first.close)
+    detached(loop, link, first.kernel_id)
+    settings = {"gpus": 0, "python": sys.executable, "notebook": "/home/me/found.ipynb", "name": "gpu2"}
+    connection = {"transport": "tcp", "ip": "127.0.0.1", "key": "key"}
+    again = loop.call(
+        lambda: RemoteKernel("new", settings, connection, link, log, delivered=Delivered(tmp_path / "new"))
+    )
+    until(again, "idle")
+    with Front(again.edge.connection) as front:
+        front.run("1")
+    files = sorted(path.name for path in tmp_path.iterdir())
+    loop.call(again.close)
+    assert files == [first.kernel_id, f"{first.kernel_id}.0.clients"]
 
 
 def test_a_busy_kernel_answers_whoever_returns_at_once(loop: LoopThread, link: Link) -> None:
