@@ -114,7 +114,7 @@ class Visit:
         wanted: dict[str, Any] = {"name": self._name, "notebook": self.notebook, **remote.owner}
         answer = await remote.link.request("left", **wanted)
         left = answer.get("kernel")
-        if left and left != self._before:
+        if left and left != self._before and len(remote.fronts):  # else it has left meanwhile
             fresh = remote.kernel_id
             remote.switch(str(left))
             await remote.link.request("stop", kernel=fresh, why="its notebook has another kernel")
