@@ -18,6 +18,9 @@ from jupyter_core.paths import jupyter_data_dir
 from ..errors import HubError
 from ..wire import PROTOCOL
 
+_SOCKET = 103
+"""Bytes that the path of a socket may have on every system."""
+
 
 def data_folder() -> Path:
     """<jupyter data dir>/gpu-kernel, 0700: records and hosts the owner trusts."""
@@ -28,10 +31,11 @@ def hub_folder() -> Path:
     """The hub's folder, 0700, short enough for a socket's path. One per user, data folder and protocol."""
     user = os.getuid() if sys.platform != "win32" else getpass.getuser()
     mark = hashlib.sha256(str(jupyter_data_dir()).encode()).hexdigest()[:8]
-    base = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
-    if not base.is_dir():
-        base = Path(tempfile.gettempdir())
-    return _private(base / f"jupyter-gpu-kernel-hub-{user}-{mark}-p{PROTOCOL}")
+    name = f"jupyter-gpu-kernel-hub-{user}-{mark}-p{PROTOCOL}"
+    bases = [Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()), Path(tempfile.gettempdir())]
+    if sys.platform != "win32":  # whose pipes are in no folder
+        bases = [base for base in bases if len(os.fsencode(base / name / "hub")) <= _SOCKET] + [Path("/tmp")]
+    return _private(next((base for base in bases if base.is_dir()), bases[-1]) / name)
 
 
 def hub_address() -> str:
@@ -60,15 +64,29 @@ def make_hub_key() -> bytes:
 
 
 def owner() -> dict[str, str]:
-    """{"owner": a mark of this user's data folder, "by": its name for people}: who has a kernel, told to its keeper."""
-    path = data_folder() / "owner"
-    with contextlib.suppress(FileExistsError), open(path, "x") as file:
-        file.write(secrets.token_hex(8))
+    """{"owner": a mark of this user's hub here, "by": its name for people}: who has a kernel, told to its keeper.
+
+    Two hubs of one home must not have the same one: each would take a kernel back from the other, for ever.
+    """
+    host = socket.gethostname()
+    mark = hashlib.sha256(f"{_secret()}\n{hub_folder()}\n{host}".encode()).hexdigest()[:16]
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container whose user has no name
         user = "somebody"
-    return {"owner": path.read_text(), "by": f"{user}@{socket.gethostname()}"}
+    return {"owner": mark, "by": f"{user}@{host}"}
+
+
+def _secret() -> str:
+    """A random text of this data folder, the same for ever; whole, whoever else makes it now."""
+    path = data_folder() / "owner"
+    with contextlib.suppress(FileNotFoundError):
+        if said := path.read_text():
+            return said
+    new = path.with_name(f"owner-{secrets.token_hex(4)}")
+    new.write_text(secrets.token_hex(8))
+    os.replace(new, path)
+    return path.read_text()
 
 
 def trust_file() -> Path:
@@ -77,7 +95,13 @@ def trust_file() -> Path:
 
 
 def _private(folder: Path) -> Path:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise HubError(
+            f"{folder} cannot be made: {error.strerror}",
+            remedy="Make room or rights, or set XDG_RUNTIME_DIR or JUPYTER_DATA_DIR to a folder of your own.",
+        ) from error
     if sys.platform == "win32":
         return folder
     info = folder.lstat()

@@ -172,20 +172,22 @@ def test_both_come_back_after_the_hub_was_killed(remote: Remote, launcher: Launc
         assert run(front.client, "print(treasure + 1)").text == "43\n"
 
 
+@pytest.mark.parametrize("place", ["JUPYTER_DATA_DIR", "XDG_RUNTIME_DIR"])
 def test_another_computer_takes_the_kernel_over_and_it_is_taken_back(
-    remote: Remote, launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+    remote: Remote, launcher: Launcher, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    """Another data folder is another computer: it has a hub of its own."""
+    """Another data folder is another computer: it has a hub of its own. So is another session, or one home of two."""
     client = launcher.client()
     run(client, "treasure = 42")
     (kernel,) = remote.kernels_on_node()
     other = remote.data.parent / "other"
     (other / "kernels").mkdir(parents=True, exist_ok=True)
     for spec in (remote.data / "kernels").glob("*-argv"):
-        (other / "kernels" / spec.name).symlink_to(spec)
+        if not (other / "kernels" / spec.name).exists():
+            (other / "kernels" / spec.name).symlink_to(spec)
     asked = client.execute("import time\nprint('runs', flush=True)\ntime.sleep(600)")
     wait_for(client, "stream", text="runs\n")
-    with attached(remote, kernel, JUPYTER_DATA_DIR=str(other)) as front:
+    with attached(remote, kernel, **{place: str(other)}) as front:
         reply = client.get_shell_msg(timeout=DEADLINE)
         assert reply["parent_header"]["msg_id"] == asked and "taken over by" in reply["content"]["evalue"]
         assert ask(front.client, "interrupt_request")["status"] == "ok", "it is the other one's now"
@@ -197,7 +199,7 @@ def test_another_computer_takes_the_kernel_over_and_it_is_taken_back(
         assert back.text == "43\n" and "Back on kernel" in str(back.of("display_data"))
         assert ask(front.client, "interrupt_request")["status"] == "error"
     assert "taken over by" in str(remote.story(kernel))
-    monkeypatch.setenv("JUPYTER_DATA_DIR", str(other))
+    monkeypatch.setenv(place, str(other))
     with HubClient(start=False) as hub, contextlib.suppress(HubError):  # it may hang up before it answers
         hub.call("shutdown", timeout=DEADLINE)
 
