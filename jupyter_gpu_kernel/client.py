@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeout
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
@@ -126,7 +126,7 @@ class HubClient:
             self._send({**arguments, "id": number, "op": op, "asks": ask is not None})
         except (OSError, ValueError):
             self._calls.pop(number, None)
-            pending.future.set_exception(_gone())
+            pending.fail(_gone())
         return pending.future
 
     def _send(self, message: dict[str, Any]) -> None:
@@ -141,8 +141,7 @@ class HubClient:
         with contextlib.suppress(OSError), self._lock:  # here, where nobody reads: its number is used again
             self._connection.close()
         for pending in list(self._calls.values()):
-            if not pending.future.done():
-                pending.future.set_exception(_gone())
+            pending.fail(_gone())
         if self._on_event is not None and unasked:
             self._on_event({"event": "gone"})
 
@@ -182,12 +181,14 @@ class _Pending:
         self._ask = ask
 
     def finish(self, message: dict[str, Any]) -> None:
-        if self.future.cancelled():
-            return
         if "error" in message:
-            self.future.set_exception(GpuKernelError.from_json(message["error"]))
-        else:
+            return self.fail(GpuKernelError.from_json(message["error"]))
+        with contextlib.suppress(InvalidStateError):  # given up, perhaps just now, by another thread
             self.future.set_result(message.get("result"))
+
+    def fail(self, error: GpuKernelError) -> None:
+        with contextlib.suppress(InvalidStateError):  # the same
+            self.future.set_exception(error)
 
     def answer(self, question: dict[str, Any]) -> Any:
         if self._ask is None:

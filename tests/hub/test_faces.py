@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from multiprocessing import AuthenticationError, Pipe
 from multiprocessing.connection import Client
 from pathlib import Path
@@ -133,6 +133,23 @@ def test_errors_cross_with_their_kind(hub: int) -> None:
             client.call("login", settings={"route": ["alice@"]}, timeout=DEADLINE)
         assert error.value.remedy
         assert client.call("kernels", timeout=DEADLINE) == []
+
+
+class GivenUp(Future[Any]):
+    """Cancelled by another thread in the moment of its answer, after everybody has looked."""
+
+    def set_result(self, result: Any) -> None:
+        self.cancel()
+        super().set_result(result)
+
+
+def test_a_call_given_up_in_the_moment_of_its_answer(hub: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that reads answers goes on: else no other call would ever end."""
+    with HubClient(start=False) as client:
+        with monkeypatch.context() as patch, pytest.raises(CancelledError):
+            patch.setattr("jupyter_gpu_kernel.client.Future", GivenUp)
+            client.call("hello", timeout=DEADLINE)
+        assert client.call("hello", timeout=DEADLINE)["pid"] == hub
 
 
 def test_many_that_start_at_once_share_one_hub(hubs: Path) -> None:
