@@ -187,6 +187,7 @@ class RemoteKernel:
 
     def lost(self, error: GpuKernelError) -> None:
         """The keeper is gone for good, or never came up; or another computer has the kernel now."""
+        self._notice.back()  # no cell waits for the node any more
         if getattr(error, "code", "") == "taken":
             return self._was_taken(error.cause, error.remedy)
         if self._reviving:  # by a keeper that was just leaving

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import psutil
 import pytest
 from fronts import Front
 from streams import QUICK, Breakable, LoopThread, Node, log, until, wait_for
@@ -46,3 +47,27 @@ def test_the_cell_says_what_it_waits_for_and_then_is_as_ever(loop: LoopThread, n
         assert [said for said in cell.shown if said[0] == "stdout"] == [("stdout", "here\n")]
         assert "display_data" not in str(front.run("1").outputs)
     loop.run(link.close())
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_it_is_gone_when_the_kernel_is(loop: LoopThread, node: Node, shown: bool) -> None:
+    """The cell has ended then: it must not be told to wait, neither before nor later."""
+    link = loop.link(node)
+    remote = loop.kernel(link)
+    until(remote, "idle")
+    kernel = psutil.Process(remote.state["pid"])
+    keeper = kernel.parent()
+    assert keeper is not None
+    with Front(remote.edge.connection) as front:
+        node.pull()
+        wait_for(lambda: remote.link_state == "away", "the link's end")
+        asked = front.client.execute("print('here')")
+        if shown:
+            assert "out of reach" in str(next(front.iopub(asked)))
+        wait_for(lambda: remote._unanswered.cells, "the cell")
+        keeper.kill()
+        kernel.kill()
+        node.plugged = True
+        cell = front.finish(asked)
+        assert [kind for kind, _ in cell.outputs] == ["clear_output"] * shown + ["error", "status"]
+        assert remote._notice._timer is None
