@@ -62,7 +62,8 @@ class Attachment(Protocol):
 class Link:
     """`await up()`, `attach(…)`, `await request(…)`, `close()`. `describe` names it in messages.
 
-    `was_up`: then it is dialled again and again, else what fails first is told and not repeated.
+    `was_up`: then it is dialled again and again while a kernel is attached, else what fails first is told and not
+    repeated.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class Link:
             if self.problem is not None:
                 raise self.problem
             self._changed.clear()
+            self._retry_now.set()
             await self._changed.wait()
 
     async def request(self, do: str, timeout: float = 30.0, **more: Any) -> dict[str, Any]:
@@ -126,6 +128,8 @@ class Link:
         self._attachments[next(self._numbers)] = attachment
         if self.state == "up":
             self._open_again(attachment)
+        else:
+            self._retry_now.set()
 
     def release(self, attachment: Attachment) -> None:
         """The kernel is no longer carried; its keeper lives on."""
@@ -186,8 +190,9 @@ class Link:
             self._retry_now.clear()
             if isinstance(self.problem, AuthError | HostKeyError):  # servers ban those who knock on and on
                 delay = max(delay, self._clocks.retry_refused)
+            pause = delay * random.uniform(0.7, 1.3) if self.in_use else None  # None: until somebody needs it
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._retry_now.wait(), delay * random.uniform(0.7, 1.3))
+                await asyncio.wait_for(self._retry_now.wait(), pause)
             delay = min(delay * 2, self._clocks.retry_most)
 
     async def _connect(self) -> Wire:

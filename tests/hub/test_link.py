@@ -262,11 +262,32 @@ def test_a_dial_that_fails_first_is_repeated_where_a_killed_hub_had_a_link() -> 
 
 def test_a_dial_that_fails_later_is_repeated() -> None:
     async def test(world: World, link: Link) -> None:
+        link.attach(Attachment())
         await link.up()
         world.errors = [ConnectError("down", hop="gpu2"), OSError("also down"), ValueError("a fault of ours")]
         world.agents[0].close()
         await reconnected(world, link, 2)
         assert not world.errors
+
+    play(test)
+
+
+def test_a_link_that_nobody_uses_is_dialled_again_when_somebody_does() -> None:
+    async def test(world: World, link: Link) -> None:
+        await link.up()
+        world.agents[0].close()
+        while link.state == "up":
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(10 * QUICK.retry_most)  # so late would a used one not be
+        assert len(world.agents) == 1
+        assert await link.request("list")
+        world.agents[1].close()
+        while link.state == "up":
+            await asyncio.sleep(0.01)
+        attachment = Attachment()
+        link.attach(attachment)
+        await attachment.until("attached")
+        assert len(world.agents) == 3
 
     play(test)
 
@@ -396,6 +417,7 @@ def test_nonsense_on_an_attachment_costs_that_attachment_a_reopening() -> None:
 
 def test_nonsense_on_the_stream_costs_a_reconnect() -> None:
     async def test(world: World, link: Link) -> None:
+        link.attach(Attachment())
         await link.up()
         world.agents[0].stream.sock.shutdown(socket.SHUT_WR)
         await reconnected(world, link, 2)
