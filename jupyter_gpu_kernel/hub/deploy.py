@@ -41,10 +41,11 @@ _ADVICE = {
 
 
 class Package(NamedTuple):
-    """The agent as one file."""
+    """The agent as one file, and the shell lines that install it."""
 
     name: str
     data: bytes
+    install: bytes
 
 
 class Way(Protocol):
@@ -55,7 +56,8 @@ class Way(Protocol):
 
 @functools.cache
 def pack() -> Package:
-    """The agent and the wire as a zip, the same bytes for the same sources."""
+    """The agent and the wire as a zip, the same bytes for the same sources. Read once: a running hub may outlive the
+    files that it came from, or they may be another version's by then."""
     files = {"__main__.py": _MAIN.encode(), f"{_PACKAGE}/__init__.py": b""}
     for room in ("agent", "wire"):
         for path in (_FOLDER / room).rglob("*.py"):
@@ -65,7 +67,8 @@ def pack() -> Package:
         for name in sorted(files):
             archive.writestr(zipfile.ZipInfo(name), files[name], zipfile.ZIP_DEFLATED)
     data = buffer.getvalue()
-    return Package(f"agent-{hashlib.sha256(data).hexdigest()[:16]}.pyz", data)
+    install = (_FOLDER / "agent" / "install.sh").read_bytes()
+    return Package(f"agent-{hashlib.sha256(data).hexdigest()[:16]}.pyz", data, install)
 
 
 def dial(way: Way, python: str, hop: str) -> Stream:
@@ -98,7 +101,7 @@ def script(package: Package, python: str) -> bytes:
     will do."""
     given = {"name": package.name, "size": str(len(package.data)), "python": python}
     head = "".join(f"{name}={shlex.quote(value)}\n" for name, value in given.items())
-    return head.encode() + (_FOLDER / "agent" / "install.sh").read_bytes()
+    return head.encode() + package.install
 
 
 def _await_greeting(stream: Stream, package: Package, hop: str) -> bytes:

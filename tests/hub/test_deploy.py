@@ -131,6 +131,19 @@ def test_a_package_is_the_same_for_the_same_sources() -> None:
     assert len(names) == 1
 
 
+def test_a_hub_outlives_the_files_it_came_from(tmp_path: Path) -> None:
+    """As when its environment is upgraded or removed: what it dials with is of one version."""
+    shutil.copytree(Path(deploy.__file__).parent.parent, tmp_path / "jupyter_gpu_kernel")
+    code = (
+        "import shutil, sys; from jupyter_gpu_kernel.hub import deploy\n"
+        "package = deploy.pack()\n"
+        "assert deploy.__file__.startswith(sys.argv[1])\n"
+        "shutil.rmtree(sys.argv[1])\n"
+        "assert deploy.pack() is package and deploy.script(package, 'python')"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, cwd=tmp_path)
+
+
 @pytest.mark.parametrize("shell", SHELLS)
 def test_installs_once_and_greets(machine: Machine, shell: str) -> None:
     if shutil.which(SHELLS[shell][0]) is None:
