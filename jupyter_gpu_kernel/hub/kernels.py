@@ -102,6 +102,11 @@ class RemoteKernel:
         """Whether the kernel process is gone, as far as we know."""
         return self.state["state"] == "ended" or self.link_state == "lost"
 
+    @property
+    def taken(self) -> str:
+        """By whom, if another computer has the kernel now."""
+        return self._ownership.taken
+
     def describe(self) -> dict[str, Any]:
         """{…the keeper's status, "kernel_id" (Jupyter's), "link", "hop", "error"}: JSON for faces."""
         problem = self.error or (self.link.problem if self.link_state == "away" else None)

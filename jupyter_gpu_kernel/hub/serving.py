@@ -119,8 +119,8 @@ class Serving:
     async def op_restart(self, call: Call) -> dict[str, Any]:
         """A fresh kernel process behind the same ports, with the same GPUs."""
         remote, front = self._kernel(call)
-        if front is not remote.fronts.owner:
-            has = f"{remote.fronts.owners_label} has this kernel now"
+        if front is not remote.fronts.owner or remote.taken:
+            has = remote.taken or f"{remote.fronts.owners_label} has this kernel now"
             remedy = "Run a cell here first: that takes it over."
             raise KernelStartError(has, hop=remote.link.name, remedy=remedy)
         remote.restart()

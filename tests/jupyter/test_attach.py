@@ -21,7 +21,7 @@ from launchers import Launcher, launched
 from remote import DEADLINE, Remote, eventually
 
 from jupyter_gpu_kernel.client import HubClient
-from jupyter_gpu_kernel.errors import HubError
+from jupyter_gpu_kernel.errors import HubError, KernelStartError
 
 pytestmark = pytest.mark.usefixtures("remote")
 
@@ -200,6 +200,26 @@ def test_another_computer_takes_the_kernel_over_and_it_is_taken_back(
         assert ask(front.client, "interrupt_request")["status"] == "error"
     assert "taken over by" in str(remote.story(kernel))
     monkeypatch.setenv(place, str(other))
+    with HubClient(start=False) as hub, contextlib.suppress(HubError):  # it may hang up before it answers
+        hub.call("shutdown", timeout=DEADLINE)
+
+
+def test_a_kernel_that_another_computer_has_is_not_restarted(
+    remote: Remote, spec: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And that is said at once: no word of its keeper would come."""
+    connection = {"transport": "tcp", "ip": "127.0.0.1", "key": "key"}
+    other = remote.folder / "other"
+    other.mkdir(exist_ok=True)
+    with HubClient() as hub:
+        arguments = {"settings": {**spec[0]["settings"], "gpus": 0}, "name": "cpu", "connection": connection}
+        kernel = hub.call("start", timeout=DEADLINE, **arguments)["id"]
+        with attached(remote, kernel, XDG_RUNTIME_DIR=str(other)):
+            eventually(lambda: remote.ask("kernels")[0]["link"] == "taken", "this hub knows")
+            with pytest.raises(KernelStartError, match="taken over by"):
+                hub.call("restart", kernel=kernel, timeout=DEADLINE)
+    stop(remote, kernel)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(other))
     with HubClient(start=False) as hub, contextlib.suppress(HubError):  # it may hang up before it answers
         hub.call("shutdown", timeout=DEADLINE)
 
