@@ -32,6 +32,15 @@ class Clocks(NamedTuple):
     retry: float = 0.2
     retry_most: float = 5.0
     retry_refused: float = 60.0
+    retry_refused_most: float = 600.0
+
+    def pause(self, before: float, refused: bool) -> float:
+        """Until the next try; `before`: the one before it, 0 if there was none. Servers ban those who knock on and on,
+        usually at the fifth time in ten minutes."""
+        first, most = self.retry, self.retry_most
+        if refused:
+            first, most = self.retry_refused, self.retry_refused_most
+        return min(max(first, 2 * before), most)
 
 
 CLOCKS = Clocks()
@@ -171,11 +180,11 @@ class Link:
     # -------------------------------------------------------------------------- the life of a link
 
     async def _run(self) -> None:
-        delay = self._clocks.retry
+        delay = 0.0
         while True:
             try:
                 wire = await self._connect()
-                delay = self._clocks.retry
+                delay = 0.0
                 reason = await self._watch(wire)
             except Exception as error:
                 if not isinstance(error, GpuKernelError):  # a fault of ours: say it where somebody waits
@@ -188,12 +197,10 @@ class Link:
                 return
             self._log.warning("%s: link down: %s", self.name, reason)
             self._retry_now.clear()
-            if isinstance(self.problem, AuthError | HostKeyError):  # servers ban those who knock on and on
-                delay = max(delay, self._clocks.retry_refused)
+            delay = self._clocks.pause(delay, isinstance(self.problem, AuthError | HostKeyError))
             pause = delay * random.uniform(0.7, 1.3) if self.in_use else None  # None: until somebody needs it
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._retry_now.wait(), pause)
-            delay = min(delay * 2, self._clocks.retry_most)
 
     async def _connect(self) -> Wire:
         stream = await asyncio.to_thread(self._dialled)

@@ -272,6 +272,18 @@ def test_a_dial_that_fails_later_is_repeated() -> None:
     play(test)
 
 
+def test_a_server_that_refuses_us_is_asked_ever_more_seldom() -> None:
+    """Less than five times in ten minutes, whatever the jitter; the network's being down is another thing."""
+    pauses, pause = [], 0.0
+    for _ in range(6):
+        pause = Clocks().pause(pause, refused=True)
+        pauses.append(pause)
+    assert pauses == [60, 120, 240, 480, 600, 600]
+    assert 0.7 * sum(pauses[:4]) > 600
+    assert Clocks().pause(pause, refused=False) == Clocks().retry_most
+    assert Clocks().pause(Clocks().pause(0, refused=False), refused=False) == 2 * Clocks().retry
+
+
 def test_a_link_that_nobody_uses_is_dialled_again_when_somebody_does() -> None:
     async def test(world: World, link: Link) -> None:
         await link.up()
