@@ -24,6 +24,8 @@ from typing import Any
 
 from ..errors import GpuKernelError, HubError
 
+ANSWER_WITHIN = 300.0
+"""Seconds a question stays: who asks holds a node's connection, and everybody else waits for that."""
 Operation = Callable[["Call"], Awaitable[Any]]
 
 
@@ -57,7 +59,10 @@ class Call:
     def _ask(self, question: dict[str, Any]) -> Any:
         number, answers = self.face.expect_answer()
         self.face.send({"id": self._number, "ask": question, "question": number})
-        value = answers.get()
+        try:
+            value = answers.get(timeout=ANSWER_WITHIN)
+        except queue.Empty:
+            value = None
         if value is None:
             raise GaveUp("the question was not answered", hop=str(question["hop"]))
         return value

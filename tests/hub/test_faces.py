@@ -25,7 +25,8 @@ from sshd import DEADLINE, free_port
 
 from jupyter_gpu_kernel.client import HubClient
 from jupyter_gpu_kernel.errors import ConnectError, HubError, RouteError
-from jupyter_gpu_kernel.hub.faces import Face
+from jupyter_gpu_kernel.hub import faces
+from jupyter_gpu_kernel.hub.faces import Call, Face
 from jupyter_gpu_kernel.hub.places import hub_address, hub_folder
 
 Events = SimpleQueue[dict[str, Any]]
@@ -123,6 +124,14 @@ def test_a_question_to_a_face_that_has_left() -> None:
         face.close()
         _, answers = face.expect_answer()
         assert answers.get(timeout=DEADLINE) is None
+
+
+def test_a_question_that_nobody_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal that is left alone must not keep the node's other front ends waiting."""
+    monkeypatch.setattr(faces, "ANSWER_WITHIN", 0.01)
+    ours, theirs = Pipe()
+    with ours, theirs, pytest.raises(faces.GaveUp):
+        Call(Face(ours), 1, "login", {}).secret("login", "Password: ")
 
 
 def test_errors_cross_with_their_kind(hub: int) -> None:
