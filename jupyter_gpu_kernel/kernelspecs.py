@@ -104,9 +104,10 @@ def write(
             written[_below(Path(sys.prefix), name)] = _kernel_json(name, path, pointer, provisioner=True)
     for file, content in written.items():
         _write_file(file, content)
+    here = {file.resolve() for file in written}
     for file in before:
-        if file not in written:
-            shutil.rmtree(file.parent)
+        if file.resolve() not in here:
+            _remove_folder(file.parent)
     return Spec(name, str(written[path]["display_name"]), checked.to_json(), path)
 
 
@@ -116,10 +117,7 @@ def remove(name: str) -> list[Path]:
     if not folders:
         raise _unknown(name)
     for folder in folders:
-        try:
-            folder.unlink() if folder.is_symlink() else shutil.rmtree(folder)
-        except OSError as error:
-            raise SettingsError(f"{folder} cannot be removed: {error.strerror}") from error
+        _remove_folder(folder)
     return folders
 
 
@@ -254,6 +252,13 @@ def _own_environment() -> bool:
 
 def _below(prefix: Path, name: str) -> Path:
     return prefix.absolute() / "share" / "jupyter" / "kernels" / name / "kernel.json"
+
+
+def _remove_folder(folder: Path) -> None:
+    try:
+        folder.unlink() if folder.is_symlink() else shutil.rmtree(folder)
+    except OSError as error:
+        raise SettingsError(f"{folder} cannot be removed: {error.strerror}") from error
 
 
 def _write_file(path: Path, content: dict[str, Any]) -> None:

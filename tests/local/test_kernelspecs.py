@@ -118,6 +118,23 @@ def test_a_name_is_taken_once(data: Path) -> None:
     assert kernelspecs.find("GPU2").settings["route"] == ["other"]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="links need a right there")
+def test_links_do_not_mislead_a_replacement(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One to the very folder that was written; one to a folder elsewhere, of which only the link is ours to remove."""
+    spec = kernelspecs.write("gpu2", ROUTE)
+    (tmp_path / "alias").symlink_to(data)
+    elsewhere = spec_file(tmp_path, "elsewhere", {"metadata": {KEY: ROUTE}})
+    link = tmp_path / "shared" / "kernels" / "gpu2"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(elsewhere.parent)
+    monkeypatch.setenv("JUPYTER_PATH", os.pathsep.join(str(tmp_path / name) for name in ("alias", "shared")))
+    kernelspecs.write("gpu2", {"route": ["other"]}, replace=True)
+    assert kernelspecs.read(spec.path).settings["route"] == ["other"]
+    assert not link.exists() and elsewhere.exists()
+
+
 def test_another_programs_kernelspec_is_never_touched(data: Path) -> None:
     theirs = spec_file(data, "julia", {"argv": ["julia"], "display_name": "Julia"})
     before = theirs.read_bytes()
