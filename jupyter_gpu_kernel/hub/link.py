@@ -251,6 +251,8 @@ class Link:
         wire = self._wire
         try:
             request = dict(attachment.open_request(), kernel=attachment.kernel_id, attachment=number)
+            if "attach" in request:  # now: else the other, which the keeper dismisses, might be back before us
+                self._take_from_others(attachment)
             answer = await self.request("open", timeout=90, **request)
         except Refusal as error:
             error.remedy = error.remedy.replace("logs ID", f"logs {attachment.kernel_id}")
@@ -269,9 +271,21 @@ class Link:
         if number not in self._attachments:  # released, or opened again, meanwhile
             return self._write(Frame(Kind.CLOSE, number))
         attachment.kernel_id = str(answer.get("kernel", attachment.kernel_id))
+        self._take_from_others(attachment)
         attachment.connection.opened(number)
         attachment.attached()
         self.pump()
+
+    def _take_from_others(self, attachment: Attachment) -> None:
+        """A keeper has one attachment. Of two for one kernel, as when its notebook is opened once more after a drop,
+        each would come back whenever the other has come."""
+        for number, other in list(self._attachments.items()):
+            if other is not attachment and other.kernel_id == attachment.kernel_id:
+                del self._attachments[number]
+                other.connection.closed()
+                self._write(Frame(Kind.CLOSE, number))
+                text = f"kernel {other.kernel_id} was taken over by another front end of its notebook"
+                other.lost(refusal({"code": "taken", "text": text}, self.name))
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(coroutine)

@@ -187,11 +187,11 @@ class Serving:
 
     def _kernel(self, call: Call) -> tuple[RemoteKernel, FrontEnd]:
         """The kernel that the call names, and the front end that the call's face is for."""
-        remote = self._find(str(call.arguments["kernel"]))
-        front = remote.fronts.of(call.face) if remote is not None else None
-        if remote is None or front is None:
-            raise HubError("this kernel is no longer here", remedy="Start it again.")
-        return remote, front
+        for remote in self._kernels:  # of which two may have one kernel, if it was taken from one of them
+            front = remote.fronts.of(call.face)
+            if remote.kernel_id == str(call.arguments["kernel"]) and front is not None:
+                return remote, front
+        raise HubError("this kernel is no longer here", remedy="Start it again.")
 
     async def _where(self, kernel_id: str, call: Call) -> tuple[Node, dict[str, Any], dict[str, Any]]:
         """The node that has it, what the keeper says of it, and the settings of a kernelspec that leads there."""

@@ -81,6 +81,25 @@ def test_a_killed_hubs_successor_finds_what_was_passed_on_of_a_kernel_that_was_f
     assert files == [first.kernel_id, f"{first.kernel_id}.0.clients"]
 
 
+def test_its_notebook_was_opened_once_more_when_it_comes_back_after_a_drop(
+    loop: LoopThread, link: Link
+) -> None:
+    """One of them has the kernel, until the other's user runs a cell: else each would come back for ever."""
+    first = start(loop, link, "/home/me/twice.ipynb")
+    with Front(first.edge.connection) as one:
+        loop.call(link.release, first)
+        detached(loop, link, first.kernel_id)
+        second = start(loop, link, "/home/me/twice.ipynb", key="another key")
+        assert second.kernel_id == first.kernel_id
+        with Front(second.edge.connection) as other:
+            loop.call(link.attach, first)
+            wait_for(lambda: second.link_state == "taken", "the second to know")
+            assert "42" in str(one.run("treasure = 42; treasure").outputs)
+            assert "42" in str(other.run("treasure").outputs)
+            wait_for(lambda: first.link_state == "taken", "the first to know")
+            assert "42" in str(one.run("treasure").outputs)
+
+
 def test_a_busy_kernel_answers_whoever_returns_at_once(loop: LoopThread, link: Link) -> None:
     """Else VS Code and jupyter_server give up after a minute: neither would let its user interrupt the cell."""
     first = start(loop, link, "/home/me/busy.ipynb")
