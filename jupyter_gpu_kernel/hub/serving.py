@@ -107,11 +107,15 @@ class Serving:
 
     async def _serve(self, remote: RemoteKernel, call: Call) -> dict[str, Any]:
         self._take(remote, call)
+        made = remote.kernel_id
         try:
             await until_up(remote)
-        except BaseException:  # also when the face left meanwhile: nobody has used the kernel yet
-            self._forget(remote)
-            remote.stop("it did not start")
+        except BaseException:  # also when the face left meanwhile
+            if remote.kernel_id == made:  # nobody has used the kernel yet
+                self._forget(remote)
+                remote.stop("it did not start")
+            else:  # it is the one that its notebook had left, with all its variables
+                self._let_go(remote)
             raise
         self._follow(remote, call)
         return _answer(remote, call.face)

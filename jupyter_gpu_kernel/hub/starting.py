@@ -30,6 +30,8 @@ async def until_up(remote: RemoteKernel) -> None:
                 return
             if remote.ended:
                 raise remote.error or _early_end(remote)
+            if remote.taken:
+                raise KernelStartError(remote.taken, hop=remote.link.name, remedy="Use it there.")
             changed.clear()
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(changed.wait(), max(0.1, deadline - time.monotonic()))

@@ -6,12 +6,15 @@ import contextlib
 import signal
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from remote import DEADLINE, Remote, eventually
 from servers import Server
+
+from jupyter_gpu_kernel.client import HubClient
 
 pytestmark = pytest.mark.usefixtures("remote")
 
@@ -38,6 +41,37 @@ def test_a_servers_exit_leaves_its_kernels_and_the_notebook_finds_its_own_again(
         assert (after["a.ipynb"]["attached"], after["b.ipynb"]["attached"]) == (True, False)
         server.ask("DELETE", f"/api/kernels/{kernel_id}")
         assert set(kernels()) == {"b.ipynb"}, "what a user shuts down ends"
+
+
+@pytest.mark.usefixtures("nothing_stays")
+def test_a_kernel_that_a_notebook_left_stays_when_it_leaves_again_at_once(
+    remote: Remote, spec: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """Before it heard of it: a start that is given up ends the kernel that was made for it, not this one."""
+    gate = tmp_path / "gate"
+    gate.touch()
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import os, sys, time\nwhile 'ipykernel' in sys.orig_argv and not os.path.exists({str(gate)!r}):\n"
+        "    time.sleep(0.01)\n"
+    )
+    settings = {**spec[0]["settings"], "gpus": 0, "env": {"PYTHONPATH": str(tmp_path)}}
+    connection = {"transport": "tcp", "ip": "127.0.0.1", "key": "key"}
+    start = {"settings": settings, "name": "cpu", "notebook": "/twice.ipynb", "connection": connection}
+    with HubClient() as hub:
+        kernel = hub.call("start", timeout=DEADLINE, **start)["id"]
+        gate.unlink()
+        hub.call("command", kernel=kernel, do="restart", timeout=DEADLINE)
+    eventually(lambda: not remote.ask("ps", specs=spec)[0]["attached"], "it is left")
+    (left,) = remote.ask("ps", specs=spec)
+    assert (left["id"], left["state"]) == (kernel, "starting")
+    with HubClient() as hub, ThreadPoolExecutor(1) as pool:
+        pool.submit(hub.call, "start", **start)
+        eventually(lambda: [one["id"] for one in remote.ask("kernels")] == [kernel], "it is found")
+        hub.close()
+    eventually(lambda: remote.ask("kernels") == [], "it is left again")
+    gate.touch()
+    eventually(lambda: remote.ask("ps", specs=spec)[0]["state"] == "detached", "it is there")
+    assert remote.kernels_on_node() == [kernel]
 
 
 def ctrl_c_and_yes(server: Server) -> None:
