@@ -35,6 +35,7 @@ class Serving:
         self._comebacks = Comebacks()
         self._visits = Visits(self._comebacks.give_way)
         self._infos = KernelInfos(data_folder() / "kernel-info")
+        self._owner = owner()  # once: a laptop's name may change with its network
 
     @property
     def in_use(self) -> bool:
@@ -244,7 +245,7 @@ class Serving:
         try:
             return RemoteKernel(
                 kernel_id, settings, connection, link, self._log, self._infos, delivered,
-                how, _label(call), index, owner(),
+                how, _label(call), index, self._owner,
             )  # fmt: skip
         except BaseException:  # its ports are taken
             delivered.forget()
