@@ -81,7 +81,7 @@ def tree_cpu(session: int) -> float:
         if not name.isdigit():
             continue
         try:
-            with open("/proc/%s/stat" % name) as file:
+            with open("/proc/%s/stat" % name, errors="replace") as file:
                 fields = file.read().rpartition(")")[2].split()
         except OSError:
             continue  # ended meanwhile
@@ -93,7 +93,7 @@ def tree_cpu(session: int) -> float:
 def cuda_is_open(pid: int) -> bool:
     """Whether the process has loaded the CUDA driver. True when that cannot be read: better keep what may be used."""
     try:
-        with open("/proc/%d/maps" % pid) as file:
+        with open("/proc/%d/maps" % pid, errors="replace") as file:
             return any("libcuda.so" in line for line in file)
     except OSError:
         return True

@@ -93,6 +93,6 @@ def _counter(text: str, name: str) -> Optional[int]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text().strip()
+        return path.read_text(errors="replace").strip()
     except OSError:
         return ""

@@ -50,7 +50,7 @@ class Pending:
 def sigterm_pends(pid: int) -> bool:
     """Whether a SIGTERM has been sent to this process that it has not taken."""
     try:
-        status = Path("/proc", str(pid), "status").read_text()
+        status = Path("/proc", str(pid), "status").read_text(errors="replace")
     except OSError:  # it has just ended
         return False
     return any(int(mask, 16) >> (signal.SIGTERM - 1) & 1 for mask in _PENDING.findall(status))

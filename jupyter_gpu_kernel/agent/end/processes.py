@@ -155,7 +155,7 @@ def status_of_zombie(pid: int, start: int) -> Optional[int]:
 def _stat(pid: int) -> List[str]:
     """The fields after its name; [] if it is gone."""
     try:
-        with open(f"/proc/{pid}/stat") as file:
+        with open(f"/proc/{pid}/stat", errors="replace") as file:
             return file.read().rpartition(")")[2].split()
     except OSError:
         return []

@@ -162,7 +162,9 @@ def kills_sessions(folders: Any = _LOGIND) -> Optional[bool]:
     for folder in folders:
         for file in [Path(folder, "logind.conf"), *sorted(Path(folder, "logind.conf.d").glob("*.conf"))]:
             try:
-                said = re.findall(r"^\s*KillUserProcesses\s*=\s*(\w+)", file.read_text(), re.MULTILINE)
+                said = re.findall(
+                    r"^\s*KillUserProcesses\s*=\s*(\w+)", file.read_text(errors="replace"), re.MULTILINE
+                )
             except OSError:
                 continue
             value = said[-1].lower() in ("yes", "true", "1", "on") if said else value

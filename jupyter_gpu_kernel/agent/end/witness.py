@@ -174,7 +174,7 @@ def memory_daemon() -> str:
     """The name of a daemon that ends processes when memory is short, if one runs here."""
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
-            command = Path("/proc", name, "comm").read_text().strip()
+            command = Path("/proc", name, "comm").read_text(errors="replace").strip()
         except OSError:  # gone, or hidden
             continue
         if command in MEMORY_DAEMONS:
@@ -185,7 +185,7 @@ def memory_daemon() -> str:
 def own_cgroup() -> str:
     """This process's place in the tree, which names a login session or a job."""
     try:
-        return Path("/proc/self/cgroup").read_text().strip().rpartition(":")[2]
+        return Path("/proc/self/cgroup").read_text(errors="replace").strip().rpartition(":")[2]
     except OSError:
         return ""
 

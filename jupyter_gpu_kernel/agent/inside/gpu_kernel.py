@@ -134,7 +134,7 @@ def take_gpus(uuids: List[str]) -> bool:
     _given = list(uuids)
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(uuids)
     os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    with open("/proc/self/maps") as file:
+    with open("/proc/self/maps", errors="replace") as file:
         return any("/libcuda.so" in line for line in file)
 
 

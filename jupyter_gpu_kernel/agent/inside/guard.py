@@ -113,7 +113,7 @@ def _cpu_seconds() -> float:
     ticks = 0
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
-            with open(f"/proc/{name}/stat") as file:
+            with open(f"/proc/{name}/stat", errors="replace") as file:
                 fields = file.read().rpartition(")")[2].split()
         except OSError:  # it ended between listing and reading
             continue
@@ -354,7 +354,7 @@ def _main_thread() -> int:
 
 def _command(pid: int) -> str:
     try:
-        with open(f"/proc/{pid}/comm") as file:
+        with open(f"/proc/{pid}/comm", errors="replace") as file:
             return file.read().strip()
     except OSError:  # gone already, or hidden from us
         return ""

@@ -1,0 +1,56 @@
+"""Names in /proc that are no text: a process's is cut at 15 bytes, in the middle of a letter, and a file's is any."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Iterator
+
+import pytest
+
+from jupyter_gpu_kernel.agent.clocks import cuda_is_open, tree_cpu
+from jupyter_gpu_kernel.agent.end.processes import start_of
+from jupyter_gpu_kernel.agent.end.witness import memory_daemon
+from jupyter_gpu_kernel.agent.inside import guard
+from jupyter_gpu_kernel.agent.pending import sigterm_pends
+
+pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="the agent needs Linux")
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> Iterator[int]:
+    """Somebody's process, of a name with letters of three bytes each."""
+    program = tmp_path / "a训练模型脚本"
+    shutil.copy(str(shutil.which("sleep")), str(program))
+    with subprocess.Popen([str(program), "600"]) as process:
+        try:
+            comm = Path("/proc", str(process.pid), "comm")
+            while not comm.read_bytes().startswith(b"a"):  # it gets its name a moment after it has begun
+                time.sleep(0.01)
+            with pytest.raises(UnicodeDecodeError):
+                comm.read_text(encoding="utf-8")
+            yield process.pid
+        finally:
+            process.kill()
+
+
+def test_a_process_whose_name_is_cut(stranger: int) -> None:
+    assert tree_cpu(os.getsid(0)) > 0
+    assert guard._cpu_seconds() >= 0
+    assert guard._command(stranger).startswith("a训练")
+    assert start_of(stranger) > 0
+    assert not sigterm_pends(stranger)
+    memory_daemon()
+
+
+def test_a_file_that_the_kernel_maps(tmp_path: Path) -> None:
+    name = os.fsencode(tmp_path) + b"/caf\xe9"
+    with open(name, "wb+") as file:
+        file.write(b"x")
+        file.flush()
+        with mmap.mmap(file.fileno(), 1):
+            assert not cuda_is_open(os.getpid())
