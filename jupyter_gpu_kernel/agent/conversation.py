@@ -75,7 +75,8 @@ class Conversation:
         self._up = False
         self._send_all(self.cells.end())
         self.cells.fail_all(why)
-        self.gpus.give_up("DeadKernelError", why)
+        while self.gpus.give_up("DeadKernelError", why):
+            pass  # the next cell in line, where a failed one does not take along those behind it
         for waiting in self._behind.unanswered:
             self.cells.refuse(waiting, why)
         self._behind.take()  # what was answered already goes unsaid

@@ -189,3 +189,49 @@ def test_gpus_without_a_kernel(loop: LoopThread, link: Link, gpus: Gpus) -> None
     rows = loop.run(link.request("gpus"))["gpus"]
     assert [row["uuid"] for row in rows] == gpus.uuids[:3]
     assert all(row["free"] for row in rows)
+
+
+def test_a_restart_before_the_kernel_was_told_its_gpu(
+    loop: LoopThread, link: Link, gpus: Gpus, node: Node, stack: contextlib.ExitStack
+) -> None:
+    """The new process is born with it, and the gate is open."""
+    gpus.say(4)
+    remote = loop.kernel(link, gpus=1)
+    front = open_front(loop, remote, stack)
+    internal = front.client.execute("import time; time.sleep(600)", store_history=False)
+    held = front.client.execute(VISIBLE)
+    wait_for(lambda: "took GPU" in node.story(remote.kernel_id), "a GPU")
+    loop.call(remote.command, "restart")
+    assert front.finish(internal).reply["ename"] == "DeadKernelError"
+    assert front.finish(held).reply["ename"] == "DeadKernelError"
+    assert front.run(VISIBLE).text.strip() in gpus.uuids
+
+
+def test_a_restart_answers_all_that_wait(
+    loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack
+) -> None:
+    """Also behind a cell that does not take others along when it fails."""
+    gpus.say(1)
+    holder = open_front(loop, loop.kernel(link, gpus=1), stack)
+    holder.run("1")
+    remote = loop.kernel(link, gpus=1)
+    front = open_front(loop, remote, stack)
+    held = [front.client.execute(VISIBLE, stop_on_error=False) for _ in range(3)]
+    until(remote, "waiting")
+    loop.call(remote.command, "restart")
+    assert [front.finish(cell).reply["ename"] for cell in held] == ["DeadKernelError"] * 3
+    gpus.say(2)
+    assert front.run(VISIBLE).text.strip() == gpus.uuids[1]
+
+
+def test_the_kernel_is_told_its_gpu_again_where_a_failure_took_that_along(
+    loop: LoopThread, link: Link, gpus: Gpus, node: Node, stack: contextlib.ExitStack
+) -> None:
+    """A front end's own code fails, and what is in the kernel's queue behind it is aborted."""
+    gpus.say(4)
+    remote = loop.kernel(link, gpus=1)
+    front = open_front(loop, remote, stack)
+    story = node.root / "stories" / f"{remote.kernel_id}.jsonl"
+    waits = f"import time\nwhile 'took GPU' not in open({str(story)!r}).read(): time.sleep(0.01)\n"
+    front.client.execute(waits + "time.sleep(0.3)\n1 / 0", store_history=False)
+    assert front.run(VISIBLE, stop_on_error=False).text.strip() in gpus.uuids

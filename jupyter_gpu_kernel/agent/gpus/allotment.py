@@ -69,8 +69,10 @@ class Allotment:
             self._gate.open()
 
     def begin(self) -> None:
-        """The kernel starts: looks at the GPUs meanwhile."""
+        """The kernel starts: looks at the GPUs meanwhile. With GPUs that it is born with no cell need wait."""
         self._taking.begin()
+        if self._taking.done:
+            self._gate.open()
 
     def passes(self, message: Message) -> bool:
         """Whether this cell may go on; else it waits, and GPUs are wanted."""
@@ -115,9 +117,14 @@ class Allotment:
                 pass  # the next cell in line, where a failed one does not stop those behind it
             return
         self._story.tell("gpu", "took " + ", ".join(uuids), gpus=uuids)
-        self._questions.run("__import__('gpu_kernel').take_gpus(%r)" % (uuids,), self._told)
+        self._say_which()
+
+    def _say_which(self) -> None:
+        self._questions.run("__import__('gpu_kernel').take_gpus(%r)" % (self.uuids,), self._told)
 
     def _told(self, answer: Dict[str, Any]) -> None:
+        if not answer:  # aborted, with whatever else was behind a front end's own code that failed
+            return self._say_which()
         if answer.get("status") != "ok":
             self._story.tell("gpu", f"the kernel could not be told its GPUs: {answer.get('evalue')}")
         self._on_state("idle")
