@@ -225,6 +225,6 @@ class Conversation:
         if message.channel is Channel.SHELL and b'"execute_reply"' in message.parts[0]:
             self.aborts.replied(parent, message)
             self.on_replied(parent)
-            if not any(map(self.absence.concerns, self.cells.open_ids())):
+            if self._up and not any(map(self.absence.concerns, self.cells.open_ids())):
                 for waiting in self._behind.take():
                     self._admit(waiting)

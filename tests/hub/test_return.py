@@ -121,6 +121,29 @@ def test_a_busy_kernel_answers_whoever_returns_at_once(loop: LoopThread, link: L
         assert "__main__" in str(front.finish(cell).outputs), "the internal code ran before the user's cell"
 
 
+@pytest.mark.parametrize("word", ["restart", "kill"])
+def test_a_kernel_that_ends_answers_what_waits_behind_the_cells_of_before(
+    loop: LoopThread, link: Link, node: Node, word: str
+) -> None:
+    notebook = f"/home/me/{word}.ipynb"
+    first = start(loop, link, notebook)
+    with Front(first.edge.connection) as front:
+        request = front.client.execute("import time; print('begun', flush=True); time.sleep(600)")
+        front.until_text(request, "begun\n")
+    loop.call(first.close)
+    detached(loop, link, first.kernel_id)
+
+    again = start(loop, link, notebook, key="another key")
+    with Front(again.edge.connection) as front:
+        cells = [front.client.execute("1", stop_on_error=False) for _ in range(2)]
+        front.run("internal = 1", store_history=False)
+        loop.call(again.command, word)
+        assert [front.finish(cell).reply["ename"] for cell in cells] == ["DeadKernelError"] * 2
+        loop.call(again.command, "revive")
+        assert "False" in str(front.run("'internal' in dir()").outputs)
+    assert "fault" not in node.story(first.kernel_id)
+
+
 def test_a_fresh_kernel_has_no_variables_and_the_same_front_end(
     loop: LoopThread, link: Link, node: Node
 ) -> None:
