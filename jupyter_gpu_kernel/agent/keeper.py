@@ -238,6 +238,7 @@ class Keeper:
     def _shut_down(self, restart: bool) -> None:
         """A front end asked the kernel to end. The request itself goes on to the kernel, if that hears."""
         self._ending = "restart" if restart else "shutdown"
+        self._start_again = self._start_again and restart
         self.gpus.give_up("DeadKernelError", "the kernel was shut down")
         if self.status.state == "ended":
             if not restart:

@@ -26,7 +26,7 @@ from jupyter_gpu_kernel.agent.story import read_story
 from jupyter_gpu_kernel.wire.connection import Connection
 from jupyter_gpu_kernel.wire.frames import MAGIC, Frame, FrameReader, Kind, json_frame
 from jupyter_gpu_kernel.wire.jupyter import make
-from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
+from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, word
 
 DEADLINE = 60.0
 AGENT = "from jupyter_gpu_kernel.agent import __main__ as agent; import sys; sys.exit(agent.main({!r}))"
@@ -50,6 +50,12 @@ class Hub:
         self._connection.send(Lane.ORDERED, Message(Channel.SHELL, 1, parts).encode())
         self._flush()
         return str(json.loads(parts[0].decode())["msg_id"])
+
+    def tell(self, *words: Message) -> None:
+        """Sends words, all at once."""
+        for one in words:
+            self._connection.send(Lane.URGENT, one.encode())
+        self._flush()
 
     def until(self, wanted: Callable[[Message], bool]) -> Message:
         """The first message like that."""
@@ -250,3 +256,17 @@ def test_a_hub_that_breaks_the_rules_loses_its_connection_only(place: Place) -> 
     again = place.start("k6")
     assert again.run("print(x)") == "1\n"
     again.sock.close()
+
+
+def test_a_stop_overtakes_a_restart(place: Place) -> None:
+    """The process that a restart kills is not gone at once; what is asked meanwhile counts."""
+    hub = place.start("k7")
+    hub.run("1")
+    hub.tell(word(do="restart"), word(do="stop", why="enough"))
+    deadline = time.monotonic() + DEADLINE
+    while place.folder("k7").exists():
+        assert time.monotonic() < deadline, "it was started anew"
+        time.sleep(0.05)
+    starts = [entry for entry in read_story(place.path / "stories" / "k7.jsonl") if entry["event"] == "start"]
+    assert len(starts) == 1
+    hub.sock.close()
