@@ -47,6 +47,7 @@ class Kernel:
         self._on_message = on_message
         self._key = uuid.uuid4().hex.encode()
         self._process: Union[subprocess.Popen[bytes], Adopted, None] = None
+        self._ready_fd = -1  # where a started process says that its sockets are bound
         self.lifeline = Lifeline()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         self._sockets: Dict[Channel, zmq.Socket[bytes]] = {}
@@ -86,7 +87,9 @@ class Kernel:
             os.close(keeper_fd)
             os.close(log)
         self.pid = self._process.pid
-        self._loop.watch(read_fd, lambda _: self._ready(read_fd, on_ready))
+        self._ready_fd = read_fd
+        os.set_blocking(read_fd, False)
+        self._loop.watch(read_fd, lambda _: self._ready(on_ready))
 
     def adopt(self, pid: int, lifeline: int, on_end: Callable[[], None]) -> None:
         """Takes over a running kernel, whose keeper was killed; `on_end()` once it is gone: then `reap`. OSError,
@@ -97,13 +100,21 @@ class Kernel:
         self.lifeline.take(lifeline)
         self._connect()
 
-    def _ready(self, read_fd: int, on_ready: Callable[[], None]) -> None:
-        self._loop.forget(read_fd)
-        ready = os.read(read_fd, 1)
-        os.close(read_fd)
+    def _ready(self, on_ready: Callable[[], None]) -> None:
+        try:
+            ready = os.read(self._ready_fd, 1)
+        except BlockingIOError:  # the event was for the process before, whose descriptor had the same number
+            return
+        self._close_ready()
         if ready:  # else it ended first: `reap` tells
             self._connect()
             on_ready()
+
+    def _close_ready(self) -> None:
+        if self._ready_fd >= 0:
+            self._loop.forget(self._ready_fd)
+            os.close(self._ready_fd)
+        self._ready_fd = -1
 
     def reap(self) -> Optional[int]:
         """The return code once the process has ended (negative: a signal), else None."""
@@ -140,6 +151,7 @@ class Kernel:
             self._unlink(_PORTS[channel])
         self._unlink(_HEARTBEAT_PORT)
         self._sockets.clear()
+        self._close_ready()  # its last word may be there unread, and is none of the next process
         self.lifeline.close()
         self._process = None
         self.pid = 0
