@@ -175,6 +175,19 @@ def test_the_journal_has_the_last_cells_heard_or_not(loop: LoopThread, link: Lin
     assert loop.run(read_journal(link, remote.kernel_id, "another cell")) == []
 
 
+def test_the_journal_of_what_no_answer_can_hold(loop: LoopThread, link: Link) -> None:
+    """The rest of it is there, and a line says what is not."""
+    remote = start(loop, link, "/home/me/large.ipynb")
+    with Front(remote.edge.connection) as front:
+        front.run(
+            "print('before')\ndisplay({'text/html': 'x' * 6_000_000, 'text/plain': 'a plot'}, raw=True)\n'after'"
+        )
+    (cell,) = loop.run(read_journal(link, remote.kernel_id))
+    before, display, after = (output["content"] for output in cell["outputs"])
+    assert before["text"] == "before\n" and after["data"] == {"text/plain": "'after'"}
+    assert "a plot" in display["data"]["text/plain"] and "6 MB" in display["data"]["text/plain"]
+
+
 @pytest.mark.parametrize(
     ("notebook", "name"), [("/home/me/b.ipynb", "gpu2"), ("/home/me/a.ipynb", "other"), ("", "gpu2")]
 )

@@ -221,16 +221,20 @@ def _as_text(size: int, record: Record) -> List[Record]:
         return [record]
     message = Message.decode(record.data)
     try:
-        content = message.content()
-        data = dict(content["data"])
+        content = in_words(message.content(), size // 2, len(record.data), "the journal's cap")
     except (MessageError, KeyError, TypeError, ValueError):
         return [record]
-    lost = ", ".join(sorted(set(data) - {"text/plain"})) or "text"
-    notice = f"[… {_amount(len(record.data))} of {lost} left out here: the journal's cap …]"
-    text = str(data.get("text/plain", ""))[: size // 2]
-    content.update(data={"text/plain": f"{text}\n{notice}".strip()}, metadata={})
     parts = (*message.parts[:3], pack(content))
     return [record._replace(kind=Kind.KEEP, data=message._replace(parts=parts).encode())]
+
+
+def in_words(content: Dict[str, Any], room: int, size: int, why: str) -> Dict[str, Any]:
+    """A display's content with so much of its text, and a notice. KeyError, TypeError, ValueError: it is none."""
+    data = dict(content["data"])
+    lost = ", ".join(sorted(set(data) - {"text/plain"})) or "text"
+    notice = f"[… {_amount(size)} of {lost} left out here: {why} …]"
+    text = str(data.get("text/plain", ""))[:room]
+    return dict(content, data={"text/plain": f"{text}\n{notice}".strip()}, metadata={})
 
 
 def _amount(size: int) -> str:

@@ -6,12 +6,14 @@ request; what it shows is kept merged, as it would be shown at the end. No socke
 
 from __future__ import annotations
 
+import json
 import time
 from collections import OrderedDict
 from typing import Any, Dict, List, Optional, Tuple
 
-from ...wire.jupyter import make
+from ...wire.jupyter import error_content, make
 from ...wire.messages import Channel, Message, MessageError
+from .backlog import in_words
 from .waiting import Waiting
 
 CAP = 16 * 1024 * 1024
@@ -19,6 +21,10 @@ CELLS = 1000
 SHOWN = ("stream", "display_data", "update_display_data", "execute_result", "error", "clear_output")
 PAGE = 1024 * 1024
 """Bytes in one answer, about; at least one output or cell."""
+LARGEST = 3 * PAGE
+"""Bytes of one output in an answer: the wire's frames take 4 MiB."""
+CODE = 128 * 1024
+"""Characters of a cell's code."""
 _SUMMARY = 300
 """Bytes of a summary besides the code."""
 
@@ -28,7 +34,7 @@ class PastCell:
 
     def __init__(self, request: Message) -> None:
         self.msg_id = str(request.header().get("msg_id"))
-        self.code = str(request.content().get("code", ""))
+        self.code = str(request.content().get("code", ""))[:CODE]
         self.cell_id = _cell_id(request)
         self.status = "waiting"
         self.count: Optional[int] = None
@@ -61,13 +67,18 @@ class PastCell:
         }
 
     def page(self, first: int) -> Tuple[List[Dict[str, Any]], bool]:
-        """Outputs {msg_type, content} from the `first` on, about a PAGE, and whether these are the last."""
-        outputs, size = [], 0
+        """Outputs {msg_type, content} from the `first` on, a PAGE or one, and whether these are the last."""
+        outputs: List[Dict[str, Any]] = []
+        size = 0
         for message in self.outputs[first:]:
-            outputs.append({"msg_type": message.header().get("msg_type"), "content": message.content()})
-            size += len(message.parts[3])
-            if size > PAGE:
+            content = message.content()
+            length = len(json.dumps(content))
+            if outputs and size + length > PAGE:
                 break
+            if length > LARGEST:
+                content, self.dropped = _less(content, length), True
+            outputs.append({"msg_type": message.header().get("msg_type"), "content": content})
+            size += length
         return outputs, first + len(outputs) >= len(self.shown)
 
 
@@ -152,6 +163,14 @@ class History:
             self._size -= before - cell.shown.size
             if self._size <= self._cap:
                 return
+
+
+def _less(content: Dict[str, Any], size: int) -> Dict[str, Any]:
+    """In place of what no answer can hold."""
+    try:
+        return in_words(content, PAGE // 100, size, "too much to show it again")
+    except (KeyError, TypeError, ValueError):  # no display: the traceback of an error
+        return error_content(str(content.get("ename")), "too much to show it again")
 
 
 def _cell_id(request: Message) -> str:
