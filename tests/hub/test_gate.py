@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -235,3 +236,20 @@ def test_the_kernel_is_told_its_gpu_again_where_a_failure_took_that_along(
     waits = f"import time\nwhile 'took GPU' not in open({str(story)!r}).read(): time.sleep(0.01)\n"
     front.client.execute(waits + "time.sleep(0.3)\n1 / 0", store_history=False)
     assert front.run(VISIBLE, stop_on_error=False).text.strip() in gpus.uuids
+
+
+def test_a_line_that_cannot_be_written_holds_up_nobody(
+    loop: LoopThread, link: Link, gpus: Gpus, node: Node, stack: contextlib.ExitStack
+) -> None:
+    """As on a full disk, when the GPUs have been watched long enough."""
+    log = gpus.path.with_suffix(".log")
+    log.unlink(missing_ok=True)
+    gpus.say(4, log=str(log))
+    line = node.root / "line"
+    shutil.rmtree(line, ignore_errors=True)
+    line.touch()
+    stack.callback(line.unlink)
+    front = open_front(loop, loop.kernel(link, gpus=1), stack)
+    wait_for(lambda: log.exists() and len(log.read_text().splitlines()) == 6, "three samples")
+    front.run("import time; time.sleep(0.5)", silent=True)
+    assert front.run(VISIBLE).text.strip() in gpus.uuids

@@ -23,24 +23,31 @@ class Line:
         self._fd: Optional[int] = None
 
     def join(self, count: int) -> None:
-        """Takes the last place, for `count` GPUs. Joined already: keeps its place."""
+        """Takes the last place, for `count` GPUs. Joined already: keeps its place. Where no ticket can be written (a
+        full disk) it waits without one: others do not let it go first."""
         if self._fd is not None:
             return
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        name = "%020d-%d-%s" % (time.time_ns(), count, self._id)
-        path = str(self._folder / name)
-        self._fd = os.open(path + "~", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.rename(path + "~", path)  # seen only once it is locked
-        self._name = name
+        self._name = "%020d-%d-%s" % (time.time_ns(), count, self._id)
+        path = str(self._folder / self._name)
+        try:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            self._fd = os.open(path + "~", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.rename(path + "~", path)  # seen only once it is locked
+        except OSError:
+            self.leave()
 
     def ahead(self) -> int:
         """How many GPUs those in front of us wait for."""
         if self._fd is None:
             return 0
+        try:
+            names = sorted(os.listdir(str(self._folder)))
+        except OSError:  # a cleaner of /tmp was here
+            return 0
         return sum(
             int(name.split("-")[1])
-            for name in sorted(os.listdir(str(self._folder)))
+            for name in names
             if name < self._name and not name.endswith("~") and self._alive(name)
         )
 
