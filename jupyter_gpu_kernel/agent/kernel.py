@@ -126,7 +126,7 @@ class Kernel:
             return
         try:
             os.killpg(self._process.pid, number)
-        except ProcessLookupError:
+        except (ProcessLookupError, PermissionError):  # gone, but perhaps for a `sudo` that is not ours
             pass
 
     def stderr_tail(self) -> str:
