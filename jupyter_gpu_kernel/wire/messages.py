@@ -106,7 +106,7 @@ def lane_of(message: Message, msg_type: str) -> Lane:
 def _json(part: bytes) -> Dict[str, Any]:
     try:
         value = json.loads(part.decode("utf-8", "surrogateescape"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MessageError(f"a part that is no JSON: {error}") from None
     if not isinstance(value, dict):
         raise MessageError("a part whose JSON is no object")

@@ -62,6 +62,12 @@ def test_torn_messages_are_errors(data: bytes) -> None:
         Message.decode(data)
 
 
+def test_what_is_nested_too_deep_is_an_error_as_any() -> None:
+    """User code may raise Python's own limit in its kernel; ours stays."""
+    with pytest.raises(MessageError):
+        Message(Channel.KEEPER, 0, (b'{"a":' + b"[" * 200_000 + b"]" * 200_000 + b"}",)).content()
+
+
 def test_a_cells_reply_stays_behind_its_output_and_a_completion_does_not() -> None:
     def lane(channel: Channel, kind: str) -> Lane:
         return lane_of(Message(channel, 0, ()), kind)
