@@ -1,7 +1,7 @@
 """The story of one kernel: what happened to it, one JSON object a line: {"time", "event", "text", …}.
 
-Written with one `write` a line, so that a full disk or a kill tears at most the last line; `read_story`
-passes over what is torn. Writing never raises: a story that cannot be written must not end a kernel.
+Written with one `write` a line; what a full disk did not take whole is taken back, and what is torn all the same
+`read_story` passes over. Writing never raises: a story that cannot be written must not end a kernel.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ class Story:
         try:
             fd = os.open(str(self.path), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                os.write(fd, line)
+                written = os.write(fd, line)
+                if written < len(line):  # else the next line would be torn as well
+                    self.unwritten += 1
+                    os.ftruncate(fd, os.fstat(fd).st_size - written)
             finally:
                 os.close(fd)
         except OSError:  # a full disk

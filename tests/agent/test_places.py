@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -70,6 +71,24 @@ def test_a_story(tmp_path: Path) -> None:
 def test_a_story_that_cannot_be_written_ends_nothing() -> None:
     story = Story(Path("/dev/full"))
     assert story.tell("start", "began")["text"] == "began"
+    assert story.unwritten == 1
+
+
+def test_a_line_that_the_disk_did_not_take_whole_tears_no_other(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    story = Story(tmp_path / "story.jsonl")
+    story.tell("start", "once upon a time")
+    room = story.path.stat().st_size + 20
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+    try:
+        story.tell("drop", "a disk became full")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    story.tell("end", "they lived happily")
+    assert [entry["event"] for entry in read_story(story.path)] == ["start", "end"]
     assert story.unwritten == 1
 
 
