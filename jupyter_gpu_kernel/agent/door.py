@@ -6,6 +6,7 @@ REQUEST. This file knows frames and the wire's connection, nothing of kernels.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from pathlib import Path
@@ -126,7 +127,8 @@ class Door:
             visitor.close()
         self.loop.forget(self._listener.fileno())
         self._listener.close()
-        self.path.unlink()
+        with contextlib.suppress(FileNotFoundError):  # a cleaner of /tmp was quicker
+            self.path.unlink()
 
     # -------------------------------------------------------------------------------------- visitors' calls
 

@@ -258,6 +258,20 @@ def test_a_hub_that_breaks_the_rules_loses_its_connection_only(place: Place) -> 
     again.sock.close()
 
 
+def test_an_end_in_a_folder_that_was_cleaned(place: Place) -> None:
+    """By those who clean /tmp: what is left of it goes, too."""
+    hub = place.start("k8")
+    hub.run("1")
+    for name in ("keeper", "story", "lock"):
+        (place.folder("k8") / name).unlink()
+    hub.tell(word(do="stop", why="enough"))
+    deadline = time.monotonic() + DEADLINE
+    while place.folder("k8").exists():
+        assert time.monotonic() < deadline, "something is left"
+        time.sleep(0.05)
+    hub.sock.close()
+
+
 def test_a_stop_overtakes_a_restart(place: Place) -> None:
     """The process that a restart kills is not gone at once; what is asked meanwhile counts."""
     hub = place.start("k7")
