@@ -59,6 +59,7 @@ class Attach:
 
     def run(self) -> None:
         """Greets, then routes; returns at the end of stdin."""
+        signal.alarm(SILENCE)  # ends us, also where we hang in a write that nobody will ever read
         self._write(MAGIC)
         reader = FrameReader(greeting=False)
         self._selector.register(self._stdin, selectors.EVENT_READ, None)
@@ -70,7 +71,7 @@ class Attach:
                 data = os.read(self._stdin, 4 * CHUNK)
                 if not data:
                     return
-                signal.alarm(SILENCE)  # ends us, also where we hang in a write that nobody will ever read
+                signal.alarm(SILENCE)
                 for frame in reader.feed(data):
                     self._from_hub(frame)
 

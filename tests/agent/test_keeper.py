@@ -231,13 +231,14 @@ def test_a_stopped_keeper_holds_up_nobody(place: Place) -> None:
         hub.sock.close()
 
 
-def test_an_attach_that_nobody_talks_to_ends(place: Place) -> None:
+@pytest.mark.parametrize("first", [b"", Frame(Kind.PING, number=1).encode()])
+def test_an_attach_that_nobody_talks_to_ends(place: Place, first: bytes) -> None:
     """The hub pings every few seconds; who hears nothing is a leftover of a link that is dead."""
     silence = "from jupyter_gpu_kernel.agent import attach; attach.SILENCE = 1\n"
     attach = place.attach(silence + AGENT.format(["attach"]))
     assert attach.stdin and attach.stdout
     assert attach.stdout.read(len(MAGIC)) == MAGIC
-    attach.stdin.write(Frame(Kind.PING, number=1).encode())
+    attach.stdin.write(first)
     attach.wait(DEADLINE)
     attach.stdin.close()
     attach.stdout.close()
