@@ -89,6 +89,12 @@ class Connection:
         """Queues a message, whatever the state."""
         self.outbox.put(lane, data)
 
+    def withdraw(self) -> List[bytes]:
+        """Takes back every message not wholly acknowledged, while there is no stream. What is sent from now on has
+        another numbering: should the same peer come again, it must not go on with the old one."""
+        self._session = uuid.uuid4().hex
+        return self.outbox.withdraw()
+
     def receive(self, frame: Frame) -> List[bytes]:
         """The messages that this frame completes. ProtocolError: close the stream."""
         try:

@@ -208,6 +208,27 @@ def test_a_new_hub_gets_what_the_old_one_never_acknowledged() -> None:
     assert pipe.got[0] + again.got[0] == [b"1", b"2" * (5 * CHUNK), b"3"]
 
 
+@pytest.mark.parametrize("heard", [b"", b"asked"])
+def test_after_a_withdrawal_the_same_hub_gets_what_comes_then(heard: bytes) -> None:
+    hub, keeper = Connection(first=True), Connection(first=False, window=2 * CHUNK)
+    pipe = Pipe(hub, keeper)
+    pipe.connect()
+    if heard:
+        hub.send(Lane.ORDERED, heard)
+    keeper.send(Lane.ORDERED, b"1")
+    pipe.settle()
+    keeper.send(Lane.ORDERED, b"2" * (5 * CHUNK))  # of which a part comes
+    pipe.step(1, 1)
+    pipe.step(0, 1)
+    pipe.cut()
+    assert keeper.withdraw() == [b"2" * (5 * CHUNK)]
+    hub.send(Lane.ORDERED, b"back")
+    keeper.send(Lane.ORDERED, b"3")
+    pipe.connect()
+    pipe.settle()
+    assert pipe.got == ([b"1", b"3"], [heard, b"back"] if heard else [b"back"])
+
+
 def test_a_new_keeper_gets_what_the_old_one_never_acknowledged() -> None:
     hub = Connection(first=True)
     pipe = Pipe(hub, Connection(first=False))

@@ -62,7 +62,7 @@ class Flow:
 
     def withdraw(self) -> Iterator[bytes]:
         """Takes back what was not acknowledged, one by one: it may be more than memory should hold."""
-        yield from self._connection.outbox.withdraw()
+        yield from self._connection.withdraw()
         while self._backlog:
             yield from self._backlog.take()
 
