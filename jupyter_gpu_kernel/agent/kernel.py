@@ -29,6 +29,8 @@ DELIMITER = b"<IDS|MSG>"
 _PORTS = {Channel.SHELL: 1, Channel.IOPUB: 2, Channel.STDIN: 3, Channel.CONTROL: 4}
 _HEARTBEAT_PORT = 5
 _BATCH = 200
+"""Messages taken in one turn of the loop: what an interrupt may have to wait for. Large ones count for more."""
+_SMALL = 4096
 STDERR_TAIL = 4000
 LAST_WORDS_MS = 20
 """A dead process's output may still be in its socket, where zmq's own thread has to fetch it first."""
@@ -181,12 +183,12 @@ class Kernel:
     def _receive(self, channel: Channel, drain: bool = False) -> None:
         socket = self._sockets[channel]
         left = _BATCH
-        while left or drain:
-            left -= 1
+        while left > 0 or drain:
             try:
                 frames = socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
+            left -= 1 + sum(map(len, frames)) // _SMALL
             self._take(channel, frames)
             if channel not in self._sockets:
                 return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import os
 import shutil
 import subprocess
@@ -12,9 +13,12 @@ from pathlib import Path
 from typing import Iterator, List
 
 import pytest
+import zmq
 
-from jupyter_gpu_kernel.agent.kernel import Kernel
+from jupyter_gpu_kernel.agent.kernel import DELIMITER, Kernel
 from jupyter_gpu_kernel.agent.loop import Loop
+from jupyter_gpu_kernel.wire.jupyter import Parts, make
+from jupyter_gpu_kernel.wire.messages import Channel
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
 
@@ -71,3 +75,34 @@ def test_what_is_not_ours_to_end_is_let_go(folder: Path) -> None:
             assert other.poll() is None
         finally:
             other.kill()
+
+
+def test_large_messages_hold_up_nobody(folder: Path) -> None:
+    """Between two of them the loop has time for others: for an interrupt."""
+    (folder / "connection.json").write_text('{"key": "key"}')
+    context = zmq.Context()
+    with context.socket(zmq.XPUB) as iopub, subprocess.Popen(["sleep", "600"]) as process:
+        iopub.bind(f"ipc://{folder}/z-2")
+        loop, came = Loop(), 0
+
+        def on_message(channel: Channel, client: int, parts: Parts) -> None:
+            nonlocal came
+            came += 1
+            if came == 1:
+                loop.later(0, loop.stop)
+
+        kernel = Kernel(loop, folder, on_message)
+        kernel.adopt(process.pid, os.open(os.devnull, os.O_WRONLY), lambda: None)
+        iopub.recv()  # it has subscribed
+        parts = make("stream", {"name": "stdout", "text": "x" * 1_000_000})
+        signature = hmac.new(b"key", b"".join(parts), "sha256").hexdigest().encode()
+        for _ in range(50):
+            iopub.send_multipart([b"stream", DELIMITER, signature, *parts])
+        time.sleep(0.5)  # all are there
+        loop.run()
+        assert came == 1
+        process.kill()
+        process.wait()
+        kernel.end()
+        assert came == 50
+    context.term()
