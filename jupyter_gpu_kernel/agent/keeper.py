@@ -168,15 +168,16 @@ class Keeper:
         asked, again = self._ending, self._start_again
         self._start_again = False
         self._ears.hear_guard()
-        text = self.ending.explain(returncode, asked, self._ears.term, self.gpus.uuids)
+        gpus = self.gpus.uuids
+        if asked != "restart":
+            self.gpus.give_back()  # others may have them at once: the look for the cause takes a moment
+        text = self.ending.explain(returncode, asked, self._ears.term, gpus)
         self.talk.end(text, for_good=not again)
         self.succession.ended()
         if self._timer is not None:
             self._timer.cancel()
         if again:
             return self._start()
-        if asked != "restart":
-            self.gpus.give_back()  # others may have them at once
         self.status.become("ended", returncode=returncode, asked=asked, stderr=stderr)
         if asked == "shutdown":
             return self._leave()

@@ -15,6 +15,7 @@ import pytest
 from fronts import Front
 from streams import LoopThread, Node, until, wait_for
 
+from jupyter_gpu_kernel.agent.gpus.lease import read_leases
 from jupyter_gpu_kernel.hub.kernels import RemoteKernel
 from jupyter_gpu_kernel.hub.link import Link
 
@@ -253,3 +254,19 @@ def test_a_line_that_cannot_be_written_holds_up_nobody(
     wait_for(lambda: log.exists() and len(log.read_text().splitlines()) == 6, "three samples")
     front.run("import time; time.sleep(0.5)", silent=True)
     assert front.run(VISIBLE).text.strip() in gpus.uuids
+
+
+def test_a_gpu_is_free_before_the_cause_is_known(
+    loop: LoopThread, link: Link, gpus: Gpus, node: Node, stack: contextlib.ExitStack
+) -> None:
+    """The look at a driver that hangs takes seconds."""
+    gpus.say(1)
+    remote = loop.kernel(link, gpus=1)
+    front = open_front(loop, remote, stack)
+    front.run(VISIBLE)
+    stack.callback(gpus.say, 4)
+    gpus.say(1, mode="hang")
+    cell = front.client.execute("os.abort()")
+    wait_for(lambda: not read_leases(gpus.uuids[:1]), "the lease's end")
+    assert "the kernel ended" not in node.story(remote.kernel_id)
+    assert "does not answer" in front.finish(cell).reply["evalue"]
