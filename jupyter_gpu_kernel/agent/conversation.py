@@ -138,9 +138,8 @@ class Conversation:
         if self.aborts.aborts(message):
             return self._abort(message)
         self.aborts.asked(message)
-        if user_cell(message):
-            self.absence.greet(message)
         if any(map(self.absence.concerns, self.cells.open_ids())):
+            self._greet(message)
             return self._behind.wait(message)
         self._admit(message)
 
@@ -150,8 +149,13 @@ class Conversation:
 
     def release(self, message: Message) -> None:
         """An execute_request that need not wait any longer."""
+        self._greet(message)  # not while it waits for GPUs: what it shows meanwhile is cleared
         self.cells.sent(message)
         self._to_kernel(message.channel, message.client, message.parts)
+
+    def _greet(self, message: Message) -> None:
+        if user_cell(message):
+            self.absence.greet(message)
 
     def _introduce(self, message: Message) -> None:
         """For a busy kernel: front ends that come give up on one that does not say for a minute who it is."""

@@ -270,3 +270,26 @@ def test_a_gpu_is_free_before_the_cause_is_known(
     wait_for(lambda: not read_leases(gpus.uuids[:1]), "the lease's end")
     assert "the kernel ended" not in node.story(remote.kernel_id)
     assert "does not answer" in front.finish(cell).reply["evalue"]
+
+
+def test_who_returns_is_greeted_also_where_the_cell_waits(
+    loop: LoopThread, link: Link, gpus: Gpus, node: Node, stack: contextlib.ExitStack
+) -> None:
+    gpus.say(1)
+    holder = open_front(loop, loop.kernel(link, gpus=1), stack)
+    holder.run("1")
+    first = loop.kernel(link, gpus=1, notebook="/home/me/greeted.ipynb")
+    until(first, "idle")
+    loop.call(first.close)
+    wait_for(lambda: "nobody is there" in node.story(first.kernel_id), "the front end's leaving")
+    again = loop.kernel(link, gpus=1, notebook="/home/me/greeted.ipynb")
+    until(again, "idle")
+    assert again.kernel_id == first.kernel_id
+    front = open_front(loop, again, stack)
+    cell = front.client.execute(VISIBLE)
+    wait_for(lambda: again.state["state"] == "waiting", "the gate")
+    for message in front.iopub(cell):
+        if "Waiting for" in str(message["content"]):
+            break
+    gpus.say(2)
+    assert "Back on kernel" in str(front.finish(cell).shown)
