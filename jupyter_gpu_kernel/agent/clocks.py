@@ -1,7 +1,8 @@
 """When a kernel has been idle for too long, and when a GPU it never used should go back. Decisions only.
 
-Idle: no cell runs, none waits, and nothing in the kernel's process tree works. Counted from the last of these;
-shorter while nobody is attached. The keeper asks every minute and does what it is told.
+Idle: no cell runs, none waits, and nothing in the kernel's process tree works. Counted from the last of these; while
+nobody is attached the time is shorter, and counts from their leaving: a lid that is closed for a moment, after a
+morning of reading, ends nothing. The keeper asks every minute and does what it is told.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class IdleClock:
         """Seconds between questions for advice."""
         self._now = now
         self._last = now()
+        self._seen = now()  # when somebody was attached last
         self._warned = False
         self._cpu: Optional[float] = None
         self._cpu_at = now()
@@ -55,8 +57,10 @@ class IdleClock:
         if busy or self._working(cpu):
             self.used()
             return Advice()
+        if attached:
+            self._seen = self._now()
         limit = self._attached if attached else self._detached
-        idle = self._now() - self._last
+        idle = self._now() - (self._last if attached else max(self._last, self._seen))
         if limit and idle >= limit:
             return Advice(end=f"idle for {_hours(idle)} {'with' if attached else 'without'} a front end")
         give_back = has_gpu and not cuda_open and bool(self._unused) and idle >= self._unused

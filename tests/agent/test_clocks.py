@@ -63,6 +63,18 @@ def test_a_cell_a_user_and_a_working_tree_set_it_back() -> None:
     assert clock.advise(**dict(QUIET, cpu=30.2)).end, "a heartbeat is not work"
 
 
+def test_a_lid_that_is_closed_ends_no_kernel_at_once() -> None:
+    """However long its user had been reading."""
+    clock, time = make(idle_timeout=100, idle_timeout_attached=1000)
+    time.now += 500
+    assert clock.advise(**dict(QUIET, attached=True)) == Advice()
+    time.now += 50
+    assert clock.advise(**QUIET) == Advice()
+    assert clock.advise(**dict(QUIET, attached=True)) == Advice()
+    time.now += 100
+    assert clock.advise(**QUIET).end == "idle for 100 s without a front end"
+
+
 def test_never_is_possible() -> None:
     clock, time = make(idle_timeout=0)
     time.now += 1e9
