@@ -30,7 +30,7 @@ from .kernel import Kernel
 from .leaving import Leaving
 from .loop import Loop, Timer
 from .pending import Pending
-from .places import Root
+from .places import Root, freshen
 from .policy import Policy, read_policy
 from .readiness import Readiness
 from .status import Status
@@ -41,6 +41,8 @@ from .successor import Succession
 RESTART_WAIT = 60.0
 """Seconds an ended kernel's GPUs are kept for a restart."""
 SHUTDOWN_GRACE = 5.0
+FRESH = 12 * 3600.0
+"""Seconds between two moments in which our files count as used."""
 
 
 class Keeper:
@@ -90,6 +92,7 @@ class Keeper:
         self._ears = Ears(self.loop, self.folder / "story", self.story, self._reap)
         self._pending = Pending(self.loop, self.kernel, self.talk.cells, self._ears.not_answered)
         self.loop.later(self.clock.tick, self._tick)
+        self._freshen()
         try:
             self._begin()
             self.loop.run()
@@ -140,6 +143,11 @@ class Keeper:
         returncode = self.kernel.reap()
         if returncode is not None:
             self._ended(returncode)
+
+    def _freshen(self) -> None:
+        """A successor would need what lies there, weeks after the start as well."""
+        freshen(self.folder, self.story.path)
+        self.loop.later(FRESH, self._freshen)
 
     def _tick(self) -> None:
         """Now and then: is it idle for too long, does its GPU lie unused?"""

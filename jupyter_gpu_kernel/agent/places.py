@@ -10,6 +10,7 @@ The shell script that installs the agent makes <root> and checks whose it is (hu
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import sys
@@ -27,6 +28,15 @@ def agent_command(python: str) -> List[str]:
     if program.endswith(".pyz"):
         return [python, program]
     return [python, "-m", __package__]
+
+
+def freshen(*paths: Path) -> None:
+    """As if just used, with all that lies in them: not for those who clean /tmp of what is some days old."""
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):  # a cleaner was quicker, or there is none yet
+            if path.is_dir():
+                freshen(*path.iterdir())
+            os.utime(str(path))
 
 
 def check_private(folder: Path) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_kernel.agent.places import PlaceError, Root
+from jupyter_gpu_kernel.agent.places import PlaceError, Root, freshen
 from jupyter_gpu_kernel.agent.story import KEEP_DAYS, Story, forget_old_stories, read_story
 
 
@@ -50,6 +51,19 @@ def test_an_id_is_no_path(tmp_path: Path, kernel_id: str) -> None:
     for place in (root.kernel, root.story, root.make_kernel):
         with pytest.raises(PlaceError):
             place(kernel_id)
+
+
+def test_what_is_used_is_not_old(tmp_path: Path) -> None:
+    """Cleaners of /tmp look at the times of files, folders and sockets."""
+    folder = Root(tmp_path).make_kernel("abc-1")
+    (folder / "lock").touch()
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(folder / "keeper"))
+        paths = [folder, folder / "lock", folder / "keeper"]
+        for path in paths:
+            os.utime(path, (0, 0))
+        freshen(folder, tmp_path / "no such file")
+        assert min(min(path.stat().st_atime, path.stat().st_mtime) for path in paths) > time.time() - 3600
 
 
 def test_a_story(tmp_path: Path) -> None:
