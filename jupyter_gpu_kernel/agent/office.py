@@ -30,6 +30,8 @@ from .story import read_story
 KEEPER_START = 60.0
 SUCCESSION = 20.0
 """Seconds for another keeper to take a killed one's place."""
+STORY = 3 * 1024 * 1024
+"""Bytes of a story in one answer: the wire's frames take 4 MiB."""
 
 
 class Refused(Exception):
@@ -234,7 +236,7 @@ class Office:
         if not path.exists():
             when = booted() or "who knows when"
             raise Refused("gone", f"no story of a kernel {request['kernel']} on this node, booted {when}")
-        return {"story": read_story(path)}
+        return {"story": read_story(path, STORY)}
 
     def _stop(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """Stops, and waits until its folder is gone: then no process, socket or lease of it is left."""

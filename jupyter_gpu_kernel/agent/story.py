@@ -40,18 +40,18 @@ class Story:
         return entry
 
 
-def read_story(path: Path) -> List[Dict[str, Any]]:
-    """The story's entries, oldest first; [] if there is none."""
+def read_story(path: Path, last: int = 0) -> List[Dict[str, Any]]:
+    """The story's entries, oldest first; [] if there is none. `last`: of that many bytes at its end."""
     entries: List[Dict[str, Any]] = []
     try:
-        lines = path.read_bytes().splitlines()
+        lines = path.read_bytes()[-last:].splitlines()
     except FileNotFoundError:
         return entries
     for line in lines:
         try:
             entries.append(json.loads(line.decode()))
         except ValueError:
-            continue  # torn by a full disk or a kill
+            continue  # torn by a full disk, a kill, or `last`
     return entries
 
 

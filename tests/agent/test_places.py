@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpu_kernel.agent.office import Office
 from jupyter_gpu_kernel.agent.places import PlaceError, Root, freshen
 from jupyter_gpu_kernel.agent.story import KEEP_DAYS, Story, forget_old_stories, read_story
+from jupyter_gpu_kernel.wire.frames import FrameReader, Kind, json_frame
 
 
 def mode(path: Path) -> int:
@@ -80,6 +82,20 @@ def test_a_story(tmp_path: Path) -> None:
     assert told[0]["pid"] == 1
     assert mode(story.path) == 0o600
     assert read_story(tmp_path / "none.jsonl") == []
+
+
+def test_of_a_long_story_the_end_is_told(tmp_path: Path) -> None:
+    """As of a kernel that is sent SIGTERM every minute, for weeks."""
+    root = Root(tmp_path)
+    root.make_kernel("abc-1")
+    story = Story(root.story("abc-1"))
+    story.tell("sigterm", "SIGTERM from root")
+    story.path.write_bytes(story.path.read_bytes() * 80_000)
+    story.tell("drop", "the last one")
+    answer = Office(root).answer({"do": "story", "kernel": "abc-1"})
+    reader = FrameReader(greeting=False)
+    (frame,) = reader.feed(json_frame(Kind.REPLY, answer, number=1).encode())
+    assert frame.json()["story"][-1]["text"] == "the last one"
 
 
 def test_a_story_that_cannot_be_written_ends_nothing() -> None:
