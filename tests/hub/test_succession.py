@@ -18,6 +18,7 @@ from fronts import Front
 from streams import LoopThread, Node, until, wait_for
 
 from jupyter_gpu_kernel.agent.gpus.lease import read_leases
+from jupyter_gpu_kernel.agent.inside import orphan
 from jupyter_gpu_kernel.agent.story import read_story
 from jupyter_gpu_kernel.hub import deploy
 from jupyter_gpu_kernel.hub.kernels import RemoteKernel
@@ -329,6 +330,16 @@ def test_without_a_successor_a_cell_may_finish(
         assert "keeper" in str(kernel.remote.state["cause"])
         assert not kernel.listed()
         kernel.is_gone()
+
+
+def test_so_many_successors_are_enough(kernel: Kernel) -> None:
+    for _ in range(orphan.MOST):
+        kernel.kill_keeper()
+    os.kill(kernel.keeper, signal.SIGKILL)
+    wait_for(lambda: kernel.story("orphan"), "the kernel's notice")
+    assert "the last 5 ended, too" in kernel.story("fault")[-1]["text"]
+    wait_for(lambda: ended(kernel.pid), "the kernel's end")
+    assert not kernel.listed()
 
 
 def test_without_a_successor_an_endless_cell_ends(

@@ -84,7 +84,7 @@ class Orphan:
 
     def _succeeded(self) -> int:
         """The lifeline to the next keeper; -1: there is none."""
-        problem = "it left no word how"
+        problem = f"the last {MOST} ended, too" if self._will else "it left no word how"
         while self._will and self._may_start():
             lifeline, problem = self._start()
             if lifeline >= 0:
