@@ -251,9 +251,7 @@ class Link:
         wire = self._wire
         try:
             request = dict(attachment.open_request(), kernel=attachment.kernel_id, attachment=number)
-            if (
-                "attach" in request
-            ):  # now: else the other, which the keeper dismisses, might be back before us
+            if "attach" in request:  # before the keeper dismisses the other, which might be back before us
                 self._take_from_others(attachment)
             answer = await self.request("open", timeout=90, **request)
         except Refusal as error:
