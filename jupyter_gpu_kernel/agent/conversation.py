@@ -17,7 +17,7 @@ from .behind import Behind
 from .cells import Cells
 from .gpus.allotment import Allotment
 from .journal.history import History
-from .questions import Questions
+from .questions import OURS, Questions
 
 ToKernel = Callable[[Channel, int, Parts], None]
 ToHub = Callable[[Lane, Message], None]
@@ -46,6 +46,7 @@ class Conversation:
         self._to_kernel = to_kernel
         self._to_hub = to_hub
         self._up = False
+        self._latest = b""  # header of the latest code that a front end had run
         self._kernel_info: Dict[str, Any] = {}
         self._ended = ""  # why no kernel will hear anything more
         self._early: List[Message] = []  # what came before the kernel could hear
@@ -150,6 +151,7 @@ class Conversation:
     def release(self, message: Message) -> None:
         """An execute_request that need not wait any longer."""
         self._greet(message)  # not while it waits for GPUs: what it shows meanwhile is cleared
+        self._latest = message.parts[0]
         self.cells.sent(message)
         self._to_kernel(message.channel, message.client, message.parts)
 
@@ -190,6 +192,8 @@ class Conversation:
         message = Message(channel, client, parts)
         try:
             msg_type = str(message.header().get("msg_type"))
+            if self._strayed(message, msg_type):
+                message = message._replace(parts=(parts[0], self._latest, *parts[2:]))
             parent = str(message.parent().get("msg_id", ""))
         except MessageError:
             return
@@ -204,6 +208,12 @@ class Conversation:
             (self._at_work.add if state == "busy" else self._at_work.discard)(parent)
             if state == "idle":
                 self._send_all(self.cells.went_idle(parent))
+
+    def _strayed(self, message: Message, msg_type: str) -> bool:
+        """What a user's thread prints gets the latest request for its parent, in some ipykernels; if that is one of
+        ours, of which front ends know nothing, it belongs to the one before."""
+        output = message.channel is Channel.IOPUB and msg_type not in ("status", "execute_input")
+        return output and bool(self._latest) and message.parent().get("session") == OURS
 
     # -------------------------------------------------------------------------------------- to front ends
 

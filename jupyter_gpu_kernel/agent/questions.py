@@ -11,6 +11,8 @@ from ..wire.messages import Channel, Message
 
 CLIENT = 0
 """The client number of the keeper itself."""
+OURS = "keeper"
+"""The session that stands in our requests."""
 
 Send = Callable[[Channel, int, Parts], None]
 Answered = Callable[[Dict[str, Any]], None]
@@ -28,7 +30,7 @@ class Questions:
         self, channel: Channel, msg_type: str, content: Dict[str, Any], answered: Optional[Answered] = None
     ) -> None:
         """Sends a request; `answered(content of its reply)`."""
-        parts = make(msg_type, content, session="keeper")
+        parts = make(msg_type, content, session=OURS)
         self._asked[str(json.loads(parts[0].decode())["msg_id"])] = answered
         self._send(channel, CLIENT, parts)
 

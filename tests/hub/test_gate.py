@@ -293,3 +293,24 @@ def test_who_returns_is_greeted_also_where_the_cell_waits(
             break
     gpus.say(2)
     assert "Back on kernel" in str(front.finish(cell).shown)
+
+
+def test_what_a_thread_prints_while_its_gpu_goes_back_is_its_cells(
+    loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack
+) -> None:
+    """The keeper has the kernel run something then; in some ipykernels threads print for the latest request."""
+    remote = loop.kernel(link, gpus=1, gpu_timeout=1)
+    front = open_front(loop, remote, stack)
+    code = (
+        "import threading, time\ndef count():\n    for number in range(60):\n"
+        "        print(number, flush=True); time.sleep(0.1)\nthreading.Thread(target=count).start()"
+    )
+    request = front.client.execute(code)
+    said = ""
+    while "59\n" not in said:
+        message = front.client.get_iopub_msg(timeout=60)
+        if message["msg_type"] == "stream":
+            assert message["parent_header"]["msg_id"] == request
+            said += message["content"]["text"]
+    assert said.split() == [str(number) for number in range(60)]
+    assert not remote.state["gpus"]
