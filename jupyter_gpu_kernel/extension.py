@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from typing import Any
 
 from jupyter_server.extension.application import ExtensionApp
+from jupyter_server.utils import to_os_path
 
 from . import __version__
 from .client import HubClient
 from .errors import GpuKernelError
 from .handlers import HANDLERS
 from .provisioner import RemoteGPUProvisioner
+
+CONTENTS = "https://events.jupyter.org/jupyter_server/contents_service/v1"
 
 
 class GpuKernelExtension(ExtensionApp):
@@ -26,11 +30,30 @@ class GpuKernelExtension(ExtensionApp):
         """Called once by jupyter_server."""
         self.handlers.extend(HANDLERS)
 
+    def initialize_settings(self) -> None:
+        """Called once by jupyter_server, before."""
+        events = self.serverapp.event_logger if self.serverapp is not None else None
+        if events is not None:
+            events.add_listener(schema_id=CONTENTS, listener=self._on_contents)
+
+    async def _on_contents(self, logger: Any, schema_id: str, data: dict[str, Any]) -> None:
+        """A notebook that gets another name, as most do after their first cells, keeps its kernel for later, too."""
+        assert self.serverapp is not None, "the server said so"
+        root = getattr(self.serverapp.contents_manager, "root_dir", "")
+        if data["action"] == "rename" and root:
+            before, after = (to_os_path(data[name], root) for name in ("source_path", "path"))
+            await asyncio.to_thread(_renamed, before, after)
+
     async def stop_extension(self) -> None:
         """Called when the server exits, before it shuts its kernels down: remote ones stay, detached."""
         await RemoteGPUProvisioner.leave_all()
         await asyncio.to_thread(_leave_launchers)
         await super().stop_extension()  # type: ignore[no-untyped-call]
+
+
+def _renamed(before: str, after: str) -> None:
+    with contextlib.suppress(GpuKernelError), HubClient(start=False) as hub:  # no hub: no kernels
+        hub.call("renamed", before=before, after=after, timeout=10)
 
 
 def _leave_launchers() -> None:

@@ -65,6 +65,7 @@ class ServedKernel:
     def _heard(self, event: dict[str, Any]) -> None:
         if event["event"] == "kernel" and self.id:
             self.id = str(event["kernel"])  # its notebook may have been given the kernel it left
+            self.arguments["notebook"] = event.get("notebook") or self.arguments.get("notebook", "")
         if event["event"] != "gone" or self._closed:
             return self._on_event(event)
         if not self.id:

@@ -117,7 +117,8 @@ class Server:
 
     def open(self, notebook: str, spec: str = "cpu") -> str:
         """Jupyter's id of the kernel that the notebook gets."""
-        body = {"path": notebook, "type": "notebook", "name": notebook, "kernel": {"name": spec}}
+        name = notebook.rpartition("/")[2]
+        body = {"path": notebook, "type": "notebook", "name": name, "kernel": {"name": spec}}
         return str(self.ask("POST", "/api/sessions", body)["kernel"]["id"])
 
     def page(self, kernel_id: str) -> Page:

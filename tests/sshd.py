@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import random
 import shlex
 import shutil
 import signal
@@ -34,11 +35,12 @@ def sshd_program() -> str:
 
 
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port = sock.getsockname()[1]
-        assert isinstance(port, int)
-        return port
+    """Not one of those that systems give to whoever asks for any: it would be gone before it is used."""
+    while True:
+        port = random.randrange(15000, 32000)
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
 
 
 def make_key(file: Path, kind: str = "ed25519", passphrase: str = "") -> Path:

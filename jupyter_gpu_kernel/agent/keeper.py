@@ -241,6 +241,7 @@ class Keeper:
         elif do == "notebook":
             self.settings["notebook"] = str(command["notebook"])
             self.succession.bequeath(self.settings)
+            self.status.tell()
         elif do == "unanswered":
             self.succession.unanswered(command["cells"])
 

@@ -51,8 +51,8 @@ class Comebacks:
     def give_way(self, name: str, notebook: str) -> None:
         """The notebook comes back by another front end: what was kept for the killed one is free."""
         for ports, (remote, restarts, timer) in list(self._gone.items()):
-            before = remote.visit.notebook if remote.visit else remote.settings["notebook"]
-            if notebook and not restarts and (remote.settings["name"], before) == (name, notebook):
+            before = remote.settings["name"], remote.settings["notebook"]
+            if notebook and not restarts and before == (name, notebook):
                 timer.cancel()
                 del self._gone[ports]
                 remote.close()

@@ -126,6 +126,11 @@ class RemoteKernel:
             self.pacer.end()  # the kernel's end is what one waits for now, not what it said
         self._send(Lane.URGENT, word(do=do, **more))
 
+    def belongs_to(self, notebook: str) -> None:
+        """Its notebook is known now, or has got another name."""
+        self.settings = dict(self.settings, notebook=notebook)
+        self._send(Lane.URGENT, word(do="notebook", notebook=notebook))
+
     def hold(self) -> None:
         """What clients ask from now on waits for `go_on`: it is for a kernel that is still to come, or to be found."""
         self._held = [] if self._held is None else self._held

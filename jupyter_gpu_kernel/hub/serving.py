@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import uuid
 from typing import Any
 
@@ -154,6 +155,15 @@ class Serving:
             for front in remote.fronts:
                 if front.parent == int(call.arguments["parent"]):
                     self._part(remote, front)
+        return {"ok": True}
+
+    async def op_renamed(self, call: Call) -> dict[str, Any]:
+        """A file or folder here has another name: so have the notebooks of kernels (`before`, `after`: whole paths)."""
+        before, after = str(call.arguments["before"]), str(call.arguments["after"])
+        for remote in self._kernels:
+            notebook = str(remote.settings["notebook"])
+            if notebook == before or notebook.startswith((before + "/", before + os.sep)):
+                remote.belongs_to(after + notebook[len(before) :])
         return {"ok": True}
 
     async def op_end(self, call: Call) -> dict[str, Any]:

@@ -103,7 +103,7 @@ class Visit:
             self._before = self._visits.before(self)
             if not self._before:
                 await self._return(remote)
-            remote.command("notebook", notebook=self.notebook)
+            remote.belongs_to(self.notebook)
         except GpuKernelError:
             pass  # the link is down: then it keeps the new kernel
         finally:

@@ -44,6 +44,35 @@ def test_a_servers_exit_leaves_its_kernels_and_the_notebook_finds_its_own_again(
 
 
 @pytest.mark.usefixtures("nothing_stays")
+@pytest.mark.parametrize("name", ["cpu", "cpu-argv"])
+def test_a_renamed_notebook_finds_its_kernel(
+    remote: Remote, spec: list[dict[str, Any]], tmp_path: Path, name: str
+) -> None:
+    """As most are: “Untitled” when the kernel starts, something better later, perhaps in another folder."""
+
+    def notebooks() -> list[str]:
+        return [
+            str(Path(kernel["notebook"]).relative_to(tmp_path)) for kernel in remote.ask("ps", specs=spec)
+        ]
+
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "Untitled.ipynb").write_text("{}")
+    with Server(remote, tmp_path) as server:
+        page = server.page(server.open("notes/Untitled.ipynb", name))
+        assert page.run("treasure = 42") == ""
+        server.ask("PATCH", "/api/contents/notes/Untitled.ipynb", {"path": "notes/training.ipynb"})
+        eventually(lambda: notebooks() == ["notes/training.ipynb"], "the notebook's new name")
+        server.ask("PATCH", "/api/contents/notes", {"path": "papers"})
+        eventually(lambda: notebooks() == ["papers/training.ipynb"], "its folder's new name")
+    with Server(remote, tmp_path) as server:
+        kernel_id = server.open("papers/training.ipynb", name)
+        page = server.page(kernel_id)
+        assert page.run("print(treasure)") == "42\n"
+        server.ask("DELETE", f"/api/kernels/{kernel_id}")
+    eventually(lambda: not remote.kernels_on_node(), "the kernel is gone")
+
+
+@pytest.mark.usefixtures("nothing_stays")
 def test_a_kernel_that_a_notebook_left_stays_when_it_leaves_again_at_once(
     remote: Remote, spec: list[dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -61,9 +90,11 @@ def test_a_kernel_that_a_notebook_left_stays_when_it_leaves_again_at_once(
         kernel = hub.call("start", timeout=DEADLINE, **start)["id"]
         gate.unlink()
         hub.call("command", kernel=kernel, do="restart", timeout=DEADLINE)
-    eventually(lambda: not remote.ask("ps", specs=spec)[0]["attached"], "it is left")
-    (left,) = remote.ask("ps", specs=spec)
-    assert (left["id"], left["state"]) == (kernel, "starting")
+
+    def left() -> list[tuple[str, str, bool]]:
+        return [(row["id"], row["state"], row["attached"]) for row in remote.ask("ps", specs=spec)]
+
+    eventually(lambda: left() == [(kernel, "starting", False)], "it is left")
     with HubClient() as hub, ThreadPoolExecutor(1) as pool:
         pool.submit(hub.call, "start", **start)
         eventually(lambda: [one["id"] for one in remote.ask("kernels")] == [kernel], "it is found")
