@@ -145,8 +145,12 @@ class Hub:
         for node, answer in answers:
             if any(state["id"] == kernel_id for state in answer.get("kernels", [])):
                 link = await node.link(node.python, call)
-                await link.request("stop", kernel=kernel_id, why="jupyter gpu-kernel stop")
-                return {"ok": True}
+                stopped = await link.request("stop", kernel=kernel_id, why="jupyter gpu-kernel stop")
+                if stopped["ok"]:
+                    return {"ok": True}
+                cause = f"kernel {kernel_id} was told to end, but something of it still runs"
+                remedy = f"“jupyter gpu-kernel logs {kernel_id}” tells more; it may hang in the driver or a file system."
+                raise AgentError(cause, hop=node.name, remedy=remedy)
         raise _unasked(answers) or AgentError(
             f"no node has a kernel {kernel_id}", remedy="“jupyter gpu-kernel ps” lists the kernels."
         )
