@@ -30,7 +30,7 @@ from .kernel import Kernel
 from .leaving import Leaving
 from .loop import Loop, Timer
 from .pending import Pending
-from .places import Root, freshen
+from .places import Root, archive, freshen
 from .policy import Policy, read_policy
 from .readiness import Readiness
 from .status import Status
@@ -146,7 +146,7 @@ class Keeper:
 
     def _freshen(self) -> None:
         """A successor would need what lies there, weeks after the start as well."""
-        freshen(self.folder, self.story.path)
+        freshen(self.folder, self.story.path, *archive())
         self.loop.later(FRESH, self._freshen)
 
     def _tick(self) -> None:

@@ -24,10 +24,14 @@ class PlaceError(Exception):
 
 def agent_command(python: str) -> List[str]:
     """How to run this very agent again with `python`: from its zip, or from its package in a checkout."""
+    program = [str(path) for path in archive()]
+    return [python, *(program or ["-m", __package__])]
+
+
+def archive() -> List[Path]:
+    """The zip that this agent runs from; none in a checkout."""
     program = os.path.abspath(sys.argv[0])
-    if program.endswith(".pyz"):
-        return [python, program]
-    return [python, "-m", __package__]
+    return [Path(program)] if program.endswith(".pyz") else []
 
 
 def freshen(*paths: Path) -> None:

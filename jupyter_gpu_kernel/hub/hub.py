@@ -149,7 +149,9 @@ class Hub:
                 if stopped["ok"]:
                     return {"ok": True}
                 cause = f"kernel {kernel_id} was told to end, but something of it still runs"
-                remedy = f"“jupyter gpu-kernel logs {kernel_id}” tells more; it may hang in the driver or a file system."
+                remedy = (
+                    f"It may hang in the driver or a file system: see “jupyter gpu-kernel logs {kernel_id}”."
+                )
                 raise AgentError(cause, hop=node.name, remedy=remedy)
         raise _unasked(answers) or AgentError(
             f"no node has a kernel {kernel_id}", remedy="“jupyter gpu-kernel ps” lists the kernels."
