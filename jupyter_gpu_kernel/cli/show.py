@@ -106,8 +106,8 @@ def _kernel(row: dict[str, Any]) -> tuple[str, ...]:
         _text(row.get("node")),
         _text(row.get("state")),
         ago(row.get("since")) or "?",
-        str(len(row.get("gpus") or [])),
-        _text(row.get("pid")),
+        str(len(row.get("gpus") or [])) if row.get("pid") else "?",  # nobody has heard of its process
+        _text(row.get("pid") or None),
         "yes" if row.get("attached") else "no",
         _last_column(row),
     )

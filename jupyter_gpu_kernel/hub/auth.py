@@ -144,11 +144,12 @@ class _Login:
             self.unusable.append(f"{file} needs its passphrase")
             self.remedies.append(f"{shlex.join(['ssh-add', str(file)])}, or {_LOGIN}")
             return None
+        wrong = ""
         for _ in range(_TRIES):
             try:
-                return load(file, self.ask.secret(self.hop.label, f"Passphrase of {file}: "))
+                return load(file, self.ask.secret(self.hop.label, f"{wrong}Passphrase of {file}: "))
             except UnusableKey:
-                continue
+                wrong = "That does not open it. "
         self.unusable.append(f"{file}: wrong passphrase")
         return None
 
@@ -168,9 +169,10 @@ class _Login:
 
     def _with_secrets(self, wanted: Sequence[str], ask: Asker) -> None:
         self.transport.auth_timeout = _PATIENCE
+        again = ""
         for _ in range(_TRIES):
             try:
-                left = self._answer(wanted[0], ask)
+                left = self._answer(wanted[0], ask, again)
             except paramiko.BadAuthenticationType as error:
                 wanted = [method for method in wanted[1:] if method in error.allowed_types]
                 if not wanted:
@@ -178,21 +180,24 @@ class _Login:
             except paramiko.AuthenticationException as error:
                 self.tried.append(_TYPED)
                 self._still_there(error)
+                again = "That was not accepted. "
             else:
                 if not left:
                     return
+                again = ""
                 wanted = [m for m in ("keyboard-interactive", "password") if m in left] or wanted
         raise self._refused()
 
-    def _answer(self, method: str, ask: Asker) -> list[str]:
+    def _answer(self, method: str, ask: Asker, again: str) -> list[str]:
         hop = self.hop
-        again = "That was not accepted. " if _TYPED in self.tried else ""
         if method == "password":
             password = ask.secret(hop.label, f"{again}Password of {hop.user}: ")
             return self.transport.auth_password(hop.user, password, fallback=False)
 
         def answers(title: str, instructions: str, prompts: list[tuple[str, bool]]) -> list[str]:
-            said = [text.strip() for text in (again, title, instructions) if text.strip()]
+            nonlocal again  # of several questions in a row the first begins anew
+            again, wrong = ("", again) if prompts else (again, "")
+            said = [text.strip() for text in (wrong, title, instructions) if text.strip()]
             return [ask.secret(hop.label, "\n".join([*said, prompt])) for prompt, _ in prompts]
 
         return self.transport.auth_interactive(hop.user, answers)
@@ -234,6 +239,8 @@ class _Login:
     def _refused(self) -> AuthError:
         if self.remedies:
             remedy = f"Run: {'; '.join(self.remedies)}"
+        elif _TYPED in self.tried:
+            remedy = "Check the user name, and what was typed."
         elif self.tried:
             remedy = "Check the user name, and that the key's public half is in ~/.ssh/authorized_keys there."
         else:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import paramiko
 
 from ..errors import ConnectError
+from . import tcp
 from .transport import WINDOW, Transport
 
 _TAIL = 64 * 1024  # bytes of stderr that are kept
@@ -109,7 +110,7 @@ class Connection:
     def __init__(self) -> None:
         self.hops: list[tuple[str, str, float]] = []
         self.asked = False
-        """Whether its owner typed something for it: then it cannot be made anew without them."""
+        """Whether its owner typed something for it: it cannot be made anew without them."""
         self.labels: list[str] = []
         self._transports: list[Transport] = []
         # None may be collected while it is open: it would send from there.
@@ -178,6 +179,11 @@ class Connection:
         except (paramiko.SSHException, OSError, EOFError):
             return False
         return True
+
+    def keep_waiting(self) -> None:
+        """Its owner typed something for it: a silence, however long, is waited out."""
+        self.asked = True
+        tcp.be_patient(self._transports[0].sock)
 
     def close(self) -> None:
         """End all of it. The first hop goes first: those behind it may be stuck in sending through it."""

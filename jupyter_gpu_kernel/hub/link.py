@@ -44,6 +44,7 @@ class Clocks(NamedTuple):
 
 
 CLOCKS = Clocks()
+GO_ON = "Kernels there go on meanwhile; ask again in a moment."
 
 
 class Attachment(Protocol):
@@ -300,7 +301,9 @@ class Link:
             self._set("away", None)
         for future in self._requests.values():
             if not future.done():
-                future.set_exception(ConnectError(f"the link went down: {reason}", hop=self.name))
+                future.set_exception(
+                    ConnectError(f"the link went down: {reason}", hop=self.name, remedy=GO_ON)
+                )
         for attachment in list(self._attachments.values()):
             attachment.connection.closed()
             attachment.detached(reason)

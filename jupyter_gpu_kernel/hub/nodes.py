@@ -13,7 +13,7 @@ from ..errors import AuthError, ConnectError, GpuKernelError, HostKeyError
 from . import deploy, route, ssh
 from .connection import Connection
 from .faces import Call
-from .link import Link
+from .link import GO_ON, Link
 from .probe import find_pythons
 from .stream import Stream
 
@@ -124,10 +124,8 @@ class Node:
         try:
             await asyncio.wait_for(link.up(), REDIAL)
         except asyncio.TimeoutError:
-            remedy = "Kernels there go on meanwhile; ask again in a moment."
-            raise ConnectError(
-                "the connection is down, and is being dialled again", hop=self.name, remedy=remedy
-            ) from None
+            cause = "the connection is down, and is being dialled again"
+            raise ConnectError(cause, hop=self.name, remedy=GO_ON) from None
         return link
 
     def begin_link(self, python: str, call: Call | None) -> Link:
@@ -157,6 +155,8 @@ class Node:
         try:
             return deploy.dial(connection, self.python, self.name)
         except (ConnectError, OSError) as error:
+            if connection.asked and connection.alive():
+                raise  # the network may be away for long, and come back
             connection.close()
             if not had_one:
                 raise (
@@ -172,13 +172,14 @@ class Node:
 
     def _connect(self, call: Call | None) -> Connection:
         with self._connecting:
+            ask = call if call is not None and call.asks else None
             if self._connection is not None:
-                if self._connection.alive():
+                # Whoever can be asked does not wait for one that has been silent for who knows how long.
+                if self._connection.alive() and (ask is None or self._connection.answers(ANSWERS_WITHIN)):
                     return self._connection
                 self._connection.close()
             hops = route.resolve(self.way.words, identity=self.way.identity, config=self.way.config)
             progress = call.progress if call is not None else (lambda hop, step: None)
-            ask = call if call is not None and call.asks else None
             self._connection = ssh.connect(hops, ask=ask, progress=progress, trust_file=self._trust_file)
             return self._connection
 

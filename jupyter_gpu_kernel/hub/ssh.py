@@ -96,7 +96,8 @@ def connect(
     except BaseException:
         walk.connection.close()
         raise
-    walk.connection.asked = asker is not None and asker.asked
+    if asker is not None and asker.asked:
+        walk.connection.keep_waiting()
     return walk.connection
 
 

@@ -65,6 +65,13 @@ def _tune(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _KEEP * 1000)
 
 
+def be_patient(sock: object) -> None:
+    """The system gives a silent connection all the time it has: what is at its end cannot be had anew."""
+    if sys.platform == "linux" and isinstance(sock, socket.socket):
+        with contextlib.suppress(OSError):  # it has just ended
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 0)
+
+
 @contextlib.contextmanager
 def acknowledging(sock: object) -> Iterator[None]:
     """Inside here our system does not delay its acknowledgements by 40 ms: a server without a session

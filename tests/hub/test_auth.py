@@ -163,6 +163,23 @@ def test_the_servers_own_words_reach_the_owner(house: Callable[..., House]) -> N
     assert owner.prompts == [("login", "Two factors\nLook at your telephone\nCode: ")]
 
 
+def test_a_wrong_code_is_said_to_be(house: Callable[..., House]) -> None:
+    owner = Owner("000000", "123456")
+    house("keyboard-interactive").visit(owner)
+    said = "Two factors\nLook at your telephone\nCode: "
+    assert owner.prompts == [("login", said), ("login", f"That was not accepted.\n{said}")]
+
+
+def test_a_right_password_is_not_called_wrong_before_its_code(house: Callable[..., House]) -> None:
+    owner = Owner("wrong", "sesame", "123456")
+    house("password", "keyboard-interactive").visit(owner)
+    assert [prompt for _, prompt in owner.prompts] == [
+        "Password of alice: ",
+        "That was not accepted. Password of alice: ",
+        "Two factors\nLook at your telephone\nCode: ",
+    ]
+
+
 def test_a_key_and_then_a_code(house: Callable[..., House]) -> None:
     here = house("publickey", "keyboard-interactive")
     here.visit(Owner("123456"), here.key)
