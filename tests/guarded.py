@@ -94,6 +94,8 @@ class Kernel:
     def stop(self):
         self.process.kill()
         self.process.wait(WAIT)
+        if self.unshare and psutil.pid_exists(self.pid):  # setpriv undoes `--kill-child`
+            os.kill(self.pid, signal.SIGKILL)
         self.client.stop_channels()
         self.socket.close()
 

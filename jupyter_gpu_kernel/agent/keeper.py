@@ -29,6 +29,7 @@ from .journal.spill import folders
 from .kernel import Kernel
 from .leaving import Leaving
 from .loop import Loop, Timer
+from .memory import give_back_what_is_large
 from .pending import Pending
 from .places import Root, archive, freshen
 from .policy import Policy, read_policy
@@ -93,6 +94,7 @@ class Keeper:
         self._pending = Pending(self.loop, self.kernel, self.talk.cells, self._ears.not_answered)
         self.loop.later(self.clock.tick, self._tick)
         self._freshen()
+        give_back_what_is_large()
         try:
             self._begin()
             self.loop.run()
