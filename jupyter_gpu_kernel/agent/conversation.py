@@ -192,9 +192,11 @@ class Conversation:
         message = Message(channel, client, parts)
         try:
             msg_type = str(message.header().get("msg_type"))
-            if self._strayed(message, msg_type):
+            about = message.parent()
+            if self._latest and self._strayed(channel, msg_type, about):
                 message = message._replace(parts=(parts[0], self._latest, *parts[2:]))
-            parent = str(message.parent().get("msg_id", ""))
+                about = message.parent()
+            parent = str(about.get("msg_id", ""))
         except MessageError:
             return
         if self.questions.mine(message, msg_type, parent) or msg_type == "iopub_welcome":
@@ -209,11 +211,12 @@ class Conversation:
             if state == "idle":
                 self._send_all(self.cells.went_idle(parent))
 
-    def _strayed(self, message: Message, msg_type: str) -> bool:
+    @staticmethod
+    def _strayed(channel: Channel, msg_type: str, parent: Dict[str, Any]) -> bool:
         """What a user's thread prints gets the latest request for its parent, in some ipykernels; if that is one of
         ours, of which front ends know nothing, it belongs to the one before."""
-        output = message.channel is Channel.IOPUB and msg_type not in ("status", "execute_input")
-        return output and bool(self._latest) and message.parent().get("session") == OURS
+        output = channel is Channel.IOPUB and msg_type not in ("status", "execute_input")
+        return output and parent.get("session") == OURS
 
     # -------------------------------------------------------------------------------------- to front ends
 

@@ -41,6 +41,10 @@ class RemoteKernel:
     """`state` is the keeper's last word (see `ps`), `link_state` ours: connecting, up, away, taken, lost."""
 
     to_restart = False  # the front end asked for the kernel's end, and will start it anew
+    error: GpuKernelError | None = None
+    visit: Visit | None = None
+    link_state = "connecting"
+    _held: list[Message] | None = None
     _closed = _stopping = _reviving = _attached_to_link = False
 
     def __init__(
@@ -64,13 +68,9 @@ class RemoteKernel:
         self.settings = settings
         self.owner = owner or {}
         self.link = link
-        self.link_state = "connecting"
         self.state: dict[str, Any] = {"id": kernel_id, "state": "starting", "gpus": [], "pid": 0}
-        self.error: GpuKernelError | None = None
         self.connection = _connection(delivered.counts if delivered else None)
         self.watchers: list[Watcher] = []
-        self._held: list[Message] | None = None
-        self.visit: Visit | None = None
         self._log = log
         self._request = _request(how, settings)
         self._delivered = delivered

@@ -101,11 +101,10 @@ class Visit:
         self._visits.came(self)
         try:
             self._before = self._visits.before(self)
-            if not self._before:
-                await self._return(remote)
+            with contextlib.suppress(GpuKernelError):  # the link is down: then it keeps the new kernel
+                if not self._before:
+                    await self._return(remote)
             remote.belongs_to(self.notebook)
-        except GpuKernelError:
-            pass  # the link is down: then it keeps the new kernel
         finally:
             remote.go_on()
 

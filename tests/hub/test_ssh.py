@@ -289,9 +289,9 @@ def test_a_changed_host_is_refused_even_if_the_owner_would_agree(
 def test_the_known_key_type_is_asked_for_where_a_host_has_several(
     dial: Dial, two_hops: TwoHops, tmp_path: Path
 ) -> None:
-    two_hops.work.host_key = make_key(tmp_path / "ecdsa_host_key", "ecdsa")
+    first, two_hops.work.host_key = two_hops.work.host_key, make_key(tmp_path / "ecdsa_host_key", "ecdsa")
     two_hops.known_hosts.write_text(two_hops.login.known_hosts_line() + two_hops.work.known_hosts_line())
-    two_hops.work.restart(HostKey=f"{tmp_path / 'ecdsa_host_key'}\nHostKey {two_hops.folder}/work/host_key")
+    two_hops.work.restart(HostKey=f"{two_hops.work.host_key}\nHostKey {first}")
     assert dial().alive()
 
 
