@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import io
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -72,15 +73,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # not every terminal has our quotes and arrows
     try:
-        app = GpuKernelApp.instance()
-        app.initialize(list(argv) if argv is not None else None)
-        if not isinstance(app.subapp, Verb):
-            return 2  # flags alone
-        app.subapp.start()
-        return app.subapp.status
+        try:
+            return _run(argv)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # who reads it has enough (`| head`); nor must the flush at exit complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except GpuKernelError as error:
         complain(error)
         return 1
     except KeyboardInterrupt:
         sys.stderr.write("\n")
         return 130
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    app = GpuKernelApp.instance()
+    app.initialize(list(argv) if argv is not None else None)
+    if not isinstance(app.subapp, Verb):
+        return 2  # flags alone
+    app.subapp.start()
+    return app.subapp.status

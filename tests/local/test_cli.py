@@ -95,6 +95,16 @@ def test_help_names_every_verb_and_each_verb_helps(program: Program) -> None:
     assert "usage: jupyter gpu-kernel stop" in program.ok("help", "stop")
 
 
+def test_who_reads_only_the_beginning_sees_no_traceback(program: Program) -> None:
+    command = [sys.executable, "-m", "jupyter_gpu_kernel.cli", "--help"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=program.env, stdout=pipe, stderr=pipe) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
+
+
 def test_version(program: Program) -> None:
     assert program.ok("--version").strip() == jupyter_gpu_kernel.__version__
 
