@@ -26,6 +26,7 @@ _BEGUN = "__import__('gpu_kernel').begun()"
 _ENDED = (
     "this kernel's keeper was killed, and with it what this cell said last, and how it ended; the cell ran"
 )
+_NOT_TOLD = "?"  # by a hub that does not know this part of the protocol
 _UNKNOWN = "this kernel's keeper was killed, and then the kernel ended: what came of this cell is not known"
 
 
@@ -53,6 +54,7 @@ class Aftermath:
         self._again: List[Message] = []
         self._traces: Dict[str, Trace] = {}
         self._answered: Set[str] = set()
+        self._heard: Dict[str, str] = {}  # msg_id: the last state that front ends heard of a cell
         self._said = 0
         talk.on_said = self._saw
 
@@ -78,16 +80,29 @@ class Aftermath:
         self._again.append(message)
         return True
 
-    def unanswered(self, cells: List[Dict[str, Any]]) -> None:
-        """The hub waits for these: [{client, parts (as text)}]; [] from one that does not tell."""
+    def unanswered(self, cells: List[Dict[str, Any]], count: int = 0) -> None:
+        """The hub waits for these: [{client, parts (as text), said: "", "busy" or "idle"}]; [] from one that does not
+        tell. `count`: the number of the last cell that it knows."""
         self.listed = True
+        self._talk.answers.count = max(self._talk.answers.count, count)
         known = {*self._answered, *self._talk.unfinished(), *map(_id, self._again)}
         asked = [_message(cell) for cell in cells]
         self._cells = [cell for cell in asked if _id(cell) not in known]
+        for cell, facts in zip(asked, cells):
+            self._heard[_id(cell)] = str(facts.get("said", _NOT_TOLD))
+            if self._heard[_id(cell)] == "busy":
+                self._talk.answers.was_busy(cell)
         for cell in self._cells:
-            self._talk.cells.fail(cell, _UNKNOWN, "KeeperError") if self.over else self._talk.inherits(cell)
+            self._inherit(cell)
+            if self.over:
+                self._talk.cells.fail(cell, _UNKNOWN, "KeeperError")
         if self._up:
             self._ask(self._said, 0)
+
+    def _inherit(self, cell: Message) -> None:
+        self._talk.inherits(cell)
+        if self._heard.get(_id(cell)) == "idle":
+            self._talk.cells.went_idle(_id(cell))
 
     # -------------------------------------------------------------------------------------- listening
 
@@ -127,7 +142,7 @@ class Aftermath:
         """`begun`: the cells that the kernel ever began, or the last of them."""
         again, self._again = (self._again, []) if self.listed else ([], self._again)
         for cell in again:
-            self._talk.inherits(cell)
+            self._inherit(cell)
         cells, self._cells = [*self._cells, *again], []
         running, lost = [], []
         for cell in cells:
@@ -143,6 +158,8 @@ class Aftermath:
         self._finish(bool(running))
         for cell in lost:
             if _id(cell) in begun:
+                if self._heard.get(_id(cell), _NOT_TOLD) == _NOT_TOLD:  # as good as certain: it began before
+                    self._talk.answers.was_busy(cell)
                 self._talk.cells.fail(cell, _ENDED, "KeeperError")
             else:  # or aborted, if one before it failed
                 self._talk.cells.forget(cell)
@@ -157,9 +174,9 @@ class Aftermath:
         """The kernel's own reply went to the one who is dead."""
         reply: Dict[str, Any] = {"status": "ok", "user_expressions": {}, "payload": []}
         if trace.error is not None:
-            reply = error_reply(str(trace.error.get("ename")), str(trace.error.get("evalue")))
+            reply = error_reply(str(trace.error.get("ename")), str(trace.error.get("evalue")), 0)
             reply.update(trace.error)
-        reply["execution_count"] = trace.number
+        reply["execution_count"] = trace.number or self._talk.answers.count
         if not ran:
             reply = aborted_reply()
         self._talk.cells.went_idle(_id(cell))  # which may have been before the hub named it

@@ -7,20 +7,18 @@ user do nothing before that, interrupt included. Nobody hears of it when it runs
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Set
+from typing import List, Set
 
+from ..wire.answers import Answers
 from ..wire.jupyter import user_cell
-from ..wire.messages import Channel, Message
-
-Say = Callable[[Channel, int, str, Dict[str, Any], bytes], None]
-"""say(channel, client, msg_type, content, parent header): a message in the kernel's name."""
+from ..wire.messages import Message
 
 
 class Behind:
     """`wait` takes an execute_request, `take` gives back all; `concerns` is asked for what the kernel says."""
 
-    def __init__(self, say: Say) -> None:
-        self._say = say
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
         self._waiting: List[Message] = []
         self._answered: Set[str] = set()
 
@@ -47,9 +45,11 @@ class Behind:
         return parent in self._answered
 
     def _answer(self, request: Message) -> None:
-        header = request.parts[0]
-        reply = {"status": "ok", "execution_count": 0, "user_expressions": {}, "payload": []}
-        self._say(Channel.IOPUB, 0, "status", {"execution_state": "busy"}, header)
-        self._say(Channel.SHELL, request.client, "execute_reply", reply, header)
-        self._say(Channel.IOPUB, 0, "status", {"execution_state": "idle"}, header)
+        reply = {
+            "status": "ok",
+            "execution_count": self._answers.count,
+            "user_expressions": {},
+            "payload": [],
+        }
+        self._answers.reply(request, reply)
         self._answered.add(str(request.header().get("msg_id")))

@@ -7,20 +7,18 @@ here.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Set
+from typing import Dict, List, Set
 
-from ..wire.jupyter import Parts, error_content, error_reply
+from ..wire.answers import Answers
+from ..wire.jupyter import Parts, error_reply
 from ..wire.messages import Channel, Message
-
-Say = Callable[[Channel, int, str, Dict[str, Any], bytes], None]
-"""say(channel, client, msg_type, content, parent header): a message in the kernel's name."""
 
 
 class Cells:
     """`sent`, `replied`, `went_idle` return what may go out now; `fail` answers in the kernel's place."""
 
-    def __init__(self, say: Say) -> None:
-        self._say = say
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
         self._open: Dict[str, Message] = {}
         self._held: Dict[str, Message] = {}
         self._idle: Set[str] = set()
@@ -63,30 +61,30 @@ class Cells:
         """The kernel is gone: the held replies, whose idle will not come. Then `fail_all`."""
         held = list(self._held.values())
         self._held.clear()
-        self._idle.clear()
         return held
 
     def fail_all(self, reason: str) -> None:
         """Every cell that the kernel left unanswered ends with an error."""
         for message in list(self._open.values()):
             self.fail(message, reason)
+        self._idle.clear()
 
     def refuse(self, message: Message, reason: str) -> None:
         """An answer for a request that no kernel will hear; to what needs none there is none."""
-        msg_type = message.header().get("msg_type")
-        if msg_type == "execute_request":
+        msg_type = str(message.header().get("msg_type"))
+        if msg_type == "shutdown_request":
+            restart = bool(message.content().get("restart"))
+            self._answers.reply(message, {"status": "ok", "restart": restart})
+        elif msg_type.endswith("_request") and msg_type != "kernel_info_request":  # who is there is not known
             self.fail(message, reason)
-        elif msg_type == "shutdown_request":
-            reply = {"status": "ok", "restart": bool(message.content().get("restart"))}
-            self._say(Channel.CONTROL, message.client, "shutdown_reply", reply, message.parts[0])
 
     def fail(self, message: Message, reason: str, name: str = "DeadKernelError") -> None:
-        """This cell ends with an error, whether the kernel ever saw it or not."""
+        """This request ends with an error, whether the kernel ever saw it or not."""
         self._open.pop(_id(message), None)
-        header = message.parts[0]
-        self._say(Channel.IOPUB, 0, "error", error_content(name, reason), header)
-        self._say(Channel.SHELL, message.client, "execute_reply", error_reply(name, reason), header)
-        self._say(Channel.IOPUB, 0, "status", {"execution_state": "idle"}, header)
+        if _id(message) in self._idle:  # all is said but the reply
+            self._answers.reply_only(message, error_reply(name, reason, self._answers.count))
+        else:
+            self._answers.fail(message, name, reason)
 
 
 def _id(message: Message) -> str:

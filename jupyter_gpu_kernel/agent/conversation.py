@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, Iterable, List, Set
 
-from ..wire.jupyter import Parts, aborted_reply, make, user_cell
+from ..wire.answers import Answers
+from ..wire.jupyter import Parts, make, user_cell
 from ..wire.messages import Channel, Lane, Message, MessageError, lane_of
 from .aborts import Aborts
 from .absence import Absence
@@ -29,7 +30,8 @@ class Conversation:
     def __init__(self, to_kernel: ToKernel, to_hub: ToHub) -> None:
         self.questions = Questions(to_kernel)
         self.history = History()
-        self.cells = Cells(self.say)
+        self.answers = Answers(self.say, self._numbered)
+        self.cells = Cells(self.answers)
         self.absence = Absence(self.history, self.say)
         self.aborts = Aborts()
         self.gpus: Allotment  # set by the keeper, which knows how to take some
@@ -42,7 +44,7 @@ class Conversation:
         self.presumed_busy = False
         """Whether the kernel may be busy with what nobody here has asked (a killed keeper did)."""
         self._at_work: Set[str] = set()  # what it is busy with; a control request overlaps with a cell
-        self._behind = Behind(self.say)
+        self._behind = Behind(self.answers)
         self._to_kernel = to_kernel
         self._to_hub = to_hub
         self._up = False
@@ -63,10 +65,13 @@ class Conversation:
         self._up, self._ended, self.presumed_busy = False, "", False
         self._at_work.clear()
         self.questions.forget()
+        self.answers.forget()
 
     def begin(self, kernel_info: Dict[str, Any]) -> None:
         """The kernel is up, and said this of itself: what waited goes to it."""
         self._up, self._kernel_info = True, kernel_info
+        if self.answers.count:  # cells were answered before it was up
+            self._numbered(self.answers.count)
         early, self._early = self._early, []
         for message in early:
             self.heard(message)
@@ -74,7 +79,9 @@ class Conversation:
     def end(self, why: str, *, for_good: bool) -> None:
         """The process is gone: every cell that it left unanswered ends with an error. `for_good`: no other follows."""
         self._up = False
-        self._send_all(self.cells.end())
+        for reply in self.cells.end():
+            self._send_all([reply])
+            self.answers.end_of(reply)
         self.cells.fail_all(why)
         while self.gpus.give_up("DeadKernelError", why):
             pass  # the next cell in line, where a failed one does not take along those behind it
@@ -137,7 +144,7 @@ class Conversation:
             self.on_user()
             self.history.asked(message)
         if self.aborts.aborts(message):
-            return self._abort(message)
+            return self.answers.abort(message)
         self.aborts.asked(message)
         if any(map(self.absence.concerns, self.cells.open_ids())):
             self._greet(message)
@@ -161,29 +168,25 @@ class Conversation:
 
     def _introduce(self, message: Message) -> None:
         """For a busy kernel: front ends that come give up on one that does not say for a minute who it is."""
-        header = message.parts[0]
-        self.say(Channel.IOPUB, 0, "status", {"execution_state": "busy"}, header)
-        self.say(Channel.SHELL, message.client, "kernel_info_reply", self._kernel_info, header)
-        self.say(Channel.IOPUB, 0, "status", {"execution_state": "idle"}, header)  # JupyterLab waits for it
+        self.answers.reply(message, self._kernel_info)
         self.say(Channel.IOPUB, 0, "status", {"execution_state": "busy"}, b"{}")
 
-    def _abort(self, message: Message) -> None:
-        header = message.parts[0]
-        self.say(Channel.IOPUB, 0, "status", {"execution_state": "busy"}, header)
-        self.say(Channel.SHELL, message.client, "execute_reply", aborted_reply(), header)
-        self.say(Channel.IOPUB, 0, "status", {"execution_state": "idle"}, header)
+    def _numbered(self, number: int) -> None:
+        """A cell was answered here: the kernel gives this number to none of its own."""
+        if self._up:
+            skip = "__import__('gpu_kernel').skip(%d)" % number
+            # Without an answer it was aborted, with what else was behind a cell that failed.
+            self.questions.run(skip, lambda answer: None if answer else self._numbered(number))
 
     def _interrupt_here(self, message: Message) -> None:
         """A cell waits at the gate, or the kernel is still starting: nothing in it could be interrupted."""
-        header = message.parts[0]
-        self.say(Channel.IOPUB, 0, "status", {"execution_state": "busy"}, header)
+        self.answers.begin(message)
         self.gpus.give_up("KeyboardInterrupt", "gave up waiting for a GPU")
         for early in list(self._early):
             if early.header().get("msg_type") == "execute_request":
                 self._early.remove(early)
                 self.cells.fail(early, "interrupted before the kernel was up", "KeyboardInterrupt")
-        self.say(Channel.CONTROL, message.client, "interrupt_reply", {"status": "ok"}, header)
-        self.say(Channel.IOPUB, 0, "status", {"execution_state": "idle"}, header)
+        self.answers.reply(message, {"status": "ok"})
 
     # -------------------------------------------------------------------------------------- from the kernel
 
@@ -199,12 +202,14 @@ class Conversation:
             parent = str(about.get("msg_id", ""))
         except MessageError:
             return
+        news = self.answers.saw(message, msg_type, parent)
         if self.questions.mine(message, msg_type, parent) or msg_type == "iopub_welcome":
             return
         self.on_said(message, msg_type, parent)
         if msg_type == "execute_reply":
             return self._send_all(self.cells.replied(parent, client, parts))
-        self._send(lane_of(message, msg_type), message, parent)
+        if news:
+            self._send(lane_of(message, msg_type), message, parent)
         if channel is Channel.IOPUB and msg_type == "status":
             state = message.content().get("execution_state")
             (self._at_work.add if state == "busy" else self._at_work.discard)(parent)

@@ -71,8 +71,8 @@ class Keeper:
         self.ending = Ending(self.loop, self.folder, self.story)
         self.status = Status(settings, self.kernel, self.ending, self.door, lambda: self.gpus.uuids)
         talk.gpus = self.gpus = Allotment(
-            self.loop, settings, root.path / "line", talk.say, talk.release, talk.questions, self.story,
-            self.status.become,
+            self.loop, settings, root.path / "line", talk.say, talk.answers, talk.release, talk.questions,
+            self.story, self.status.become,
         )  # fmt: skip
         talk.on_replied = self._replied
         self.door.on_attached = self._attached
@@ -245,7 +245,7 @@ class Keeper:
             self.succession.bequeath(self.settings)
             self.status.tell()
         elif do == "unanswered":
-            self.succession.unanswered(command["cells"])
+            self.succession.unanswered(command["cells"], int(command.get("count", 0)))
 
     def _shut_down(self, restart: bool) -> None:
         """A front end asked the kernel to end. The request itself goes on to the kernel, if that hears."""

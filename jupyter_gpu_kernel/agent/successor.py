@@ -75,10 +75,10 @@ class Succession:
         else:
             self._aftermath.unanswered([])
 
-    def unanswered(self, cells: List[Dict[str, Any]]) -> None:
-        """The hub has no reply for these."""
+    def unanswered(self, cells: List[Dict[str, Any]], count: int) -> None:
+        """The hub has no reply for these; `count`: the number of the last cell that it knows."""
         if self._aftermath is not None:
-            self._aftermath.unanswered(cells)
+            self._aftermath.unanswered(cells, count)
 
     def ended(self) -> None:
         """The kernel is gone; front ends have heard so."""

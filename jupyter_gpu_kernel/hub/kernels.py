@@ -248,7 +248,9 @@ class RemoteKernel:
             for reply in said["replies"]:
                 self._send(Lane.ORDERED, word(do="heard", reply=reply))
         if event == "successor":  # which knows nothing of what its killed predecessor was asked
-            self._send(Lane.ORDERED, word(do="unanswered", cells=self._unanswered.cells))
+            self._send(
+                Lane.ORDERED, word(do="unanswered", cells=self._unanswered.cells, count=self._standin.count)
+            )
         if event == "state":
             self.state = said
             self._reviving = self._reviving and said["state"] == "ended"

@@ -16,13 +16,19 @@ class Unanswered:
 
     def __init__(self) -> None:
         self._cells: dict[str, Message] = {}
+        self._said: dict[str, str] = {}  # msg_id: the last state of the kernel that front ends have heard
 
     @property
     def cells(self) -> list[dict[str, Any]]:
-        """[{client, parts: their very text}], oldest first: as the keeper may have to send them to the kernel."""
+        """[{client, parts: their very text, said: "", "busy" or "idle"}], oldest first: as the keeper may have to send
+        them to the kernel."""
         return [
-            {"client": cell.client, "parts": [_text(part) for part in cell.parts[:4]]}
-            for cell in self._cells.values()
+            {
+                "client": cell.client,
+                "parts": [_text(part) for part in cell.parts[:4]],
+                "said": self._said.get(msg_id, ""),
+            }
+            for msg_id, cell in self._cells.items()
         ]
 
     def asked(self, message: Message) -> None:
@@ -35,11 +41,18 @@ class Unanswered:
     def answered(self, message: Message) -> None:
         """The keeper, or the kernel, says something."""
         if message.channel is Channel.SHELL and b'"execute_reply"' in message.parts[0]:
-            self._cells.pop(str(message.parent().get("msg_id")), None)
+            msg_id = str(message.parent().get("msg_id"))
+            self._cells.pop(msg_id, None)
+            self._said.pop(msg_id, None)
+        elif self._cells and message.channel is Channel.IOPUB and b'"status"' in message.parts[0]:
+            msg_id = str(message.parent().get("msg_id"))
+            state = message.content().get("execution_state")
+            if msg_id in self._cells and state in ("busy", "idle"):
+                self._said[msg_id] = state
 
     def take(self) -> list[Message]:
         """All of them; nobody is asked any more."""
-        cells, self._cells = list(self._cells.values()), {}
+        cells, self._cells, self._said = list(self._cells.values()), {}, {}
         return cells
 
 

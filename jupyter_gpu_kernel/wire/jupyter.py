@@ -60,13 +60,13 @@ def error_content(name: str, value: str) -> Dict[str, Any]:
     return {"ename": name, "evalue": value, "traceback": [f"\x1b[31m{name}\x1b[0m: {value}"]}
 
 
-def error_reply(name: str, value: str) -> Dict[str, Any]:
-    """Content of an execute_reply for a cell that failed."""
+def error_reply(name: str, value: str, count: int) -> Dict[str, Any]:
+    """Content of an execute_reply for the cell of this number, which failed."""
     return dict(
-        error_content(name, value), status="error", execution_count=0, user_expressions={}, payload=[]
+        error_content(name, value), status="error", execution_count=count, user_expressions={}, payload=[]
     )
 
 
 def aborted_reply() -> Dict[str, Any]:
-    """Content of an execute_reply for a cell behind one that failed."""
-    return {"status": "aborted", "execution_count": 0}
+    """Content of an execute_reply for a cell behind one that failed, as ipykernel sends it: without a number."""
+    return {"status": "aborted"}

@@ -16,7 +16,7 @@ def request(client: int = 1, **content: Any) -> Message:
 def fails(aborts: Aborts, cell: Message, content: Any = None) -> str:
     """The cell's msg_id."""
     aborts.asked(cell)
-    parts = make("execute_reply", content or error_reply("E", "v"), cell.parts[0])
+    parts = make("execute_reply", content or error_reply("E", "v", 1), cell.parts[0])
     aborts.replied(str(cell.header()["msg_id"]), Message(Channel.SHELL, cell.client, parts))
     return str(cell.header()["msg_id"])
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fronts import Front
+from fronts import Cell, Front
 from streams import LoopThread, Node, until, wait_for
 
 from jupyter_gpu_kernel.agent.gpus.lease import read_leases
@@ -142,6 +142,52 @@ def test_meanwhile_at_the_gate(loop: LoopThread, link: Link, gpus: Gpus, stack: 
     until(remote, "idle")
     gpus.say(2)
     assert front.run(VISIBLE).text.strip() == gpus.uuids[1]
+
+
+def types(cell: Cell) -> list[str]:
+    """What iopub showed of a cell: message types, of states which."""
+    found = [str(m["content"].get("execution_state", m["msg_type"])) for m in cell.messages]
+    wait = ("display_data", "update_display_data", "clear_output")
+    return [kind for kind in found if kind not in wait]
+
+
+@pytest.mark.parametrize("code", ["print('out')", "1 + 1", "1 / 0", "input()"])
+def test_the_first_cell_says_what_a_later_one_says(
+    loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack, code: str
+) -> None:
+    """One busy, one input, one idle, although it waited for its GPU."""
+    gpus.say(4)
+    front = open_front(loop, loop.kernel(link, gpus=1), stack)
+    first, later = (front.run(code, answers=["x"], stop_on_error=False) for _ in range(2))
+    assert types(first) == types(later)
+    assert types(first)[:2] == ["busy", "execute_input"] and types(first).count("idle") == 1
+    assert [first.reply["execution_count"], later.reply["execution_count"]] == [1, 2]
+
+
+def test_a_cell_that_gave_up_waiting_has_a_number_of_its_own(
+    loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack
+) -> None:
+    """It looks as if it had failed in the kernel, which does not use its number again."""
+    gpus.say(1)
+    holder = open_front(loop, loop.kernel(link, gpus=1), stack)
+    holder.run("1")
+    remote = loop.kernel(link, gpus=1)
+    front = open_front(loop, remote, stack)
+    held = [front.client.execute("print('held')", stop_on_error=False) for _ in range(2)]
+    behind = front.client.execute("print('behind')")
+    until(remote, "waiting")
+    cells = []
+    for cell in held:
+        front.control("interrupt_request")
+        cells.append(front.finish(cell))
+    assert [types(cell) for cell in cells] == [["busy", "execute_input", "error", "idle"]] * 2
+    assert [cell.reply["execution_count"] for cell in cells] == [1, 2]
+    inputs = [m["content"] for cell in cells for m in cell.messages if m["msg_type"] == "execute_input"]
+    assert inputs == [{"code": "print('held')", "execution_count": number} for number in (1, 2)]
+    gpus.say(2)
+    last = front.finish(behind)
+    assert types(last) == ["busy", "execute_input", "stream", "idle"]
+    assert last.reply["execution_count"] == 3
 
 
 def test_restart_keeps_the_gpu(loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack) -> None:

@@ -47,6 +47,12 @@ class TestRemoteKernel(jupyter_kernel_test.KernelTests):
     code_clear_output = "from IPython.display import clear_output; clear_output()"
 
 
+class TestRemoteKernelWithGpus(TestRemoteKernel):
+    """The first cell waits until there is a GPU, and shows no more than others."""
+
+    kernel_name = "gpu"
+
+
 class TestRemoteWelcome(jupyter_kernel_test.IopubWelcomeTests):
     kernel_name = "cpu"
     support_iopub_welcome = True

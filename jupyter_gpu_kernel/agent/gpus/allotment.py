@@ -7,11 +7,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Callable, Dict, List
 
+from ...wire.answers import Answers, Say
 from ...wire.messages import Message
 from ..loop import Loop
 from ..questions import Questions
 from ..story import Story
-from .gate import Gate, Say
+from .gate import Gate
 from .taking import Taking
 
 REVEAL = 1.5
@@ -27,6 +28,7 @@ class Allotment:
         settings: Dict[str, Any],
         line: Path,
         say: Say,
+        answers: Answers,
         release: Callable[[Message], None],
         questions: Questions,
         story: Story,
@@ -38,7 +40,7 @@ class Allotment:
         self._story = story
         self._on_state = on_state
         self._taking = Taking(loop, settings, line, self._taken, self._waiting)
-        self._gate = Gate(say, release, is_open=self._taking.done)
+        self._gate = Gate(say, answers, release, is_open=self._taking.done)
 
     @property
     def uuids(self) -> List[str]:

@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List
+from typing import Callable, Deque, List
 
-from ...wire.jupyter import aborted_reply, error_content, error_reply, is_user_cell
+from ...wire.answers import Answers, Say
+from ...wire.jupyter import is_user_cell
 from ...wire.messages import Channel, Message
-
-Say = Callable[[Channel, int, str, Dict[str, Any], bytes], None]
-"""say(channel, client, msg_type, content, parent header): a message in the kernel's name."""
 
 
 class Gate:
     """`passes` is asked for every execute_request; `open` once, `give_up` at an interrupt."""
 
-    def __init__(self, say: Say, release: Callable[[Message], None], *, is_open: bool) -> None:
+    def __init__(
+        self, say: Say, answers: Answers, release: Callable[[Message], None], *, is_open: bool
+    ) -> None:
         self.is_open = is_open
         self._say = say
+        self._answers = answers
         self._release = release
         self._held: Deque[Message] = deque()
         self._display = ""
@@ -49,7 +50,7 @@ class Gate:
             return True
         self._held.append(message)
         if len(self._held) == 1:
-            self._status(message, "busy")
+            self._answers.begin(message)
         return False
 
     def show(self, text: str) -> None:
@@ -80,26 +81,13 @@ class Gate:
             return
         first = self._held.popleft()
         self._clear(first)
-        self._fail(first, name, reason)
+        self._answers.fail(first, name, reason)
         if first.content().get("stop_on_error", True):
             while self._held:
-                behind = self._held.popleft()
-                self._status(behind, "busy")
-                self._answer(behind, aborted_reply())
+                self._answers.abort(self._held.popleft())
         if self._held:
-            self._status(self._held[0], "busy")
+            self._answers.begin(self._held[0])
             self.reveal()
-
-    def _fail(self, message: Message, name: str, reason: str) -> None:
-        self._say(Channel.IOPUB, 0, "error", error_content(name, reason), message.parts[0])
-        self._answer(message, error_reply(name, reason))
-
-    def _answer(self, message: Message, reply: Dict[str, Any]) -> None:
-        self._say(Channel.SHELL, message.client, "execute_reply", reply, message.parts[0])
-        self._status(message, "idle")
-
-    def _status(self, message: Message, state: str) -> None:
-        self._say(Channel.IOPUB, 0, "status", {"execution_state": state}, message.parts[0])
 
     def _display_text(self) -> None:
         if not self._text:

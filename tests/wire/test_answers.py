@@ -1,0 +1,118 @@
+"""Answers in the kernel's place: one busy, one reply, one idle, whatever the kernel has said before."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Tuple
+
+import pytest
+
+from jupyter_gpu_kernel.wire.answers import MOST, Answers
+from jupyter_gpu_kernel.wire.jupyter import make
+from jupyter_gpu_kernel.wire.messages import Channel, Message
+
+
+class Front:
+    """What a front end hears, from the kernel and in its place."""
+
+    def __init__(self) -> None:
+        self.heard: List[Tuple[str, Any]] = []
+        self.numbered: List[int] = []
+        self.answers = Answers(self._say, self.numbered.append)
+
+    def _say(
+        self, channel: Channel, client: int, msg_type: str, content: Dict[str, Any], parent: bytes
+    ) -> None:
+        assert (channel is Channel.IOPUB) == (not msg_type.endswith("_reply"))
+        detail = content.get("execution_state", content.get("execution_count", content.get("status")))
+        self.heard.append((msg_type, detail))
+
+    def kernel(self, request: Message, msg_type: str, **content: Any) -> None:
+        channel = Channel.SHELL if msg_type.endswith("_reply") else Channel.IOPUB
+        message = Message(channel, 1, make(msg_type, content, request.parts[0]))
+        if self.answers.saw(message, msg_type, str(request.header()["msg_id"])):
+            self._say(*message[:2], msg_type, content, request.parts[0])
+
+
+def request(msg_type: str = "execute_request", **content: Any) -> Message:
+    return Message(Channel.SHELL, 1, make(msg_type, dict({"code": "c", "silent": False}, **content)))
+
+
+@pytest.fixture
+def front() -> Front:
+    return Front()
+
+
+BUSY, IDLE, ERROR = ("status", "busy"), ("status", "idle"), ("error", None)
+
+
+def test_a_cell_that_waits_here_and_runs_in_the_kernel_is_busy_once(front: Front) -> None:
+    cell = request()
+    front.answers.begin(cell)
+    front.kernel(cell, "status", execution_state="busy")
+    front.kernel(cell, "execute_input", code="c", execution_count=1)
+    front.kernel(cell, "status", execution_state="idle")
+    front.kernel(cell, "execute_reply", status="ok", execution_count=1)
+    assert front.heard == [BUSY, ("execute_input", 1), IDLE, ("execute_reply", 1)]
+
+
+def test_a_cell_that_fails_here_has_an_input_and_the_next_number(front: Front) -> None:
+    before = request()
+    front.kernel(before, "execute_reply", status="ok", execution_count=6)
+    front.heard.clear()
+    front.answers.fail(request(), "E", "why")
+    assert front.heard == [BUSY, ("execute_input", 7), ERROR, ("execute_reply", 7), IDLE]
+    assert front.numbered == [7]
+
+
+def test_what_is_no_users_cell_takes_no_number(front: Front) -> None:
+    front.answers.fail(request(silent=True), "E", "why")
+    assert front.heard == [BUSY, ERROR, ("execute_reply", 0), IDLE]
+    front.heard.clear()
+    front.answers.fail(request(store_history=False), "E", "why")
+    assert front.heard == [BUSY, ("execute_input", 1), ERROR, ("execute_reply", 0), IDLE]
+    assert not front.numbered
+
+
+def test_a_cell_that_the_kernel_left_keeps_its_number_and_is_not_busy_again(front: Front) -> None:
+    cell = request()
+    front.kernel(cell, "status", execution_state="busy")
+    front.kernel(cell, "execute_input", code="c", execution_count=4)
+    front.answers.fail(cell, "E", "why")
+    assert front.heard == [BUSY, ("execute_input", 4), ERROR, ("execute_reply", 4), IDLE]
+    front.heard.clear()
+    front.answers.fail(request(), "E", "why")
+    assert ("execute_reply", 5) in front.heard
+
+
+def test_a_reply_of_the_kernel_whose_idle_does_not_come(front: Front) -> None:
+    cell = request()
+    front.kernel(cell, "status", execution_state="busy")
+    reply = Message(Channel.SHELL, 1, make("execute_reply", {"status": "ok"}, cell.parts[0]))
+    for _ in range(2):
+        front.answers.end_of(reply)
+    assert front.heard == [BUSY, IDLE]
+
+
+def test_other_requests_and_aborted_cells(front: Front) -> None:
+    front.answers.fail(request("complete_request"), "E", "why")
+    assert front.heard == [BUSY, ("complete_reply", "error"), IDLE]
+    front.heard.clear()
+    front.answers.abort(request())
+    assert front.heard == [BUSY, ("execute_reply", "aborted"), IDLE]
+
+
+def test_what_a_predecessor_said_is_not_said_again(front: Front) -> None:
+    cell = request()
+    front.answers.was_busy(cell)
+    front.kernel(cell, "status", execution_state="busy")
+    front.answers.fail(cell, "E", "why")
+    assert front.heard == [ERROR, ("execute_reply", 0), IDLE]
+
+
+def test_a_kernel_that_is_never_idle_fills_no_memory(front: Front) -> None:
+    first, last = request(), request()
+    front.answers.begin(first)
+    for _ in range(MOST):
+        front.kernel(request(), "status", execution_state="busy")
+    front.answers.begin(last)
+    assert front.answers.is_busy(last) and not front.answers.is_busy(first)
