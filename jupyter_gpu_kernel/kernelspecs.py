@@ -210,13 +210,19 @@ def _unknown(name: str) -> SettingsError:
 
 
 def _kernel_json(name: str, path: Path, ours: dict[str, Any], provisioner: bool = False) -> dict[str, Any]:
-    """`path` is the kernel.json with the settings."""
+    """`path` is the kernel.json with the settings.
+
+    jupyter_client makes CurveZMQ keys only for kernels that declare that they support them.
+    """
+    metadata: dict[str, Any] = {"supported_encryption": "curve", _KEY: ours}
+    if provisioner:
+        metadata["kernel_provisioner"] = _STANZA
     return {
         "argv": [str(_program()), "launch", str(path.absolute()), "-f", "{connection_file}"],
         "display_name": f"Remote GPU ({name})",
         "language": "python",
         "interrupt_mode": "message",
-        "metadata": {_KEY: ours, **({"kernel_provisioner": _STANZA} if provisioner else {})},
+        "metadata": metadata,
     }
 
 

@@ -169,4 +169,6 @@ def _read_connection(path: Path) -> dict[str, Any]:
         raise SettingsError(
             f"{path} is no connection file", remedy="It is what a front end passes as -f FILE."
         )
+    if connection.get("transport") == "ipc":  # a path, for the hub's process as well
+        connection["ip"] = os.path.abspath(str(connection.get("ip", "")))
     return connection

@@ -14,6 +14,7 @@ import signal
 import weakref
 from typing import Any, ClassVar, cast
 
+import zmq
 from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
 from tornado.web import HTTPError
@@ -62,6 +63,7 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
         """Before every start and restart. Keeps the notebook's name; the command is the hub's affair."""
+        _make_keys(self.parent)
         environment = kwargs.get("env") or {}
         notebook = str(environment.get("JPY_SESSION_NAME", ""))
         self._notebook = "" if notebook.endswith(("/", os.sep)) else notebook  # a session without a name
@@ -228,11 +230,22 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
         self._state = None
 
 
+def _make_keys(manager: Any) -> None:
+    """CurveZMQ keys, if the manager's option `transport_encryption` asks for them (jupyter_client 8.9 and newer).
+
+    The manager keeps them over restarts, and its clients use them. Its own provisioner does the same.
+    """
+    if getattr(manager, "transport_encryption", "disabled") != "disabled" and manager.curve_publickey is None:
+        manager.curve_publickey, manager.curve_secretkey = zmq.curve_keypair()
+
+
 def _wanted(manager: Any) -> dict[str, Any]:
     """The connection that the front end will use; ports may be 0."""
+    keys = {name: getattr(manager, name, None) for name in ("curve_publickey", "curve_secretkey")}
     return {
+        **{name: key.decode() for name, key in keys.items() if key},
         "transport": manager.transport,
-        "ip": manager.ip,
+        "ip": manager.ip if manager.transport != "ipc" else os.path.abspath(manager.ip),
         "key": manager.session.key.decode(),
         "signature_scheme": manager.session.signature_scheme,
         **{name: getattr(manager, name) for name in _PORTS},

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import zmq
@@ -26,6 +27,8 @@ _TYPES = {
     "control": zmq.ROUTER,
     "hb": zmq.ROUTER,
 }
+
+_IPC_REMEDY = "Choose a shorter path, in a folder that you can write to, for the front end's setting “ip”."
 
 
 class Edge:
@@ -70,6 +73,16 @@ class Edge:
             return  # closed
         self._streams[name].send_multipart([*prefix, DELIMITER, self._sign(parts[:4]), *parts])
 
+    def restore_paths(self) -> None:
+        """Before a restart: jupyter_client removes the files of ipc sockets then, and reuses their names.
+
+        The sockets are bound once more, as unbinding would close the connections of clients that stay.
+        """
+        for name, stream in self._streams.items():
+            path = Path(self._address(name).removeprefix("ipc://"))
+            if self._is_ipc and not path.exists():
+                self._bind_address(stream.socket, name)
+
     def close(self) -> None:
         """Unbinds, after what was sent had a moment to leave."""
         for stream in self._streams.values():
@@ -92,28 +105,39 @@ class Edge:
             socket.curve_publickey = str(self.connection["curve_publickey"]).encode()
         try:
             self._bind_address(socket, name)
-        except zmq.ZMQError as error:
+        except HubError:
             socket.close(linger=0)
-            raise HubError(
-                f"cannot listen on the {name} port {self.connection.get(name + '_port')}: {error.strerror}",
-                remedy="Another program has the port; start the kernel again for new ones.",
-            ) from None
+            raise
         stream = self._streams[name] = ZMQStream(socket)
         stream.on_recv({"hb": self._echo, "iopub": self._subscription}.get(name) or self._receiver(name))
 
     def _bind_address(self, socket: zmq.Socket[bytes], name: str) -> None:
-        ip, port = (
-            str(self.connection.get("ip") or "127.0.0.1"),
-            int(self.connection.get(f"{name}_port") or 0),
-        )
-        if self.connection.get("transport", "tcp") == "ipc":
-            port = port or list(_TYPES).index(name) + 1
-            socket.bind(f"ipc://{ip}-{port}")
-        elif port:
-            socket.bind(f"tcp://{ip}:{port}")
-        else:
-            port = socket.bind_to_random_port(f"tcp://{ip}")
-        self.connection[f"{name}_port"] = port
+        port = int(self.connection.get(f"{name}_port") or 0)
+        try:
+            if port or self._is_ipc:
+                self.connection[f"{name}_port"] = port or list(_TYPES).index(name) + 1
+                socket.bind(self._address(name))
+            else:
+                self.connection[f"{name}_port"] = socket.bind_to_random_port(f"tcp://{self._ip}")
+        except zmq.ZMQError as error:
+            raise HubError(
+                f"cannot listen on the {name} port {self._address(name)}: {error.strerror}",
+                remedy=_IPC_REMEDY
+                if self._is_ipc
+                else "Another program has the port; start the kernel again for new ones.",
+            ) from None
+
+    @property
+    def _ip(self) -> str:
+        return str(self.connection.get("ip") or "127.0.0.1")
+
+    @property
+    def _is_ipc(self) -> bool:
+        return bool(self.connection.get("transport") == "ipc")
+
+    def _address(self, name: str) -> str:
+        port = self.connection.get(f"{name}_port") or 0
+        return f"ipc://{self._ip}-{port}" if self._is_ipc else f"tcp://{self._ip}:{port}"
 
     # -------------------------------------------------------------------------------------- messages
 

@@ -150,6 +150,8 @@ class RemoteKernel:
     def restart(self) -> None:
         """A fresh kernel process behind the same ports, with the same GPUs."""
         self.to_restart = False
+        for front in self.fronts:
+            front.edge.restore_paths()
         self._attach()
         self.command("restart")
         self.go_on()

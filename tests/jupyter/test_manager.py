@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -147,14 +148,21 @@ def test_the_notebook_is_known(remote: Remote) -> None:
     manager.shutdown_kernel()
 
 
-def test_sockets_of_the_file_system(remote: Remote) -> None:
-    place = remote.folder / "run" / "front"
-    manager = KernelManager(kernel_name="cpu", transport="ipc", ip=str(place))
-    manager.start_kernel()
-    client = connect(manager)
-    assert value(client, "6 * 7") == "42"
-    client.stop_channels()
-    manager.shutdown_kernel()
+@pytest.mark.parametrize("spec", ["cpu", "cpu-argv"])
+def test_sockets_of_the_file_system(
+    remote: Remote, spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """jupyter_client's default is a relative path, and it removes the sockets' files at each restart."""
+    monkeypatch.chdir(tmp_path)
+    with started(remote, spec, transport="ipc") as (manager, client):
+        assert value(client, "6 * 7") == "42"
+        manager.restart_kernel()
+        client.wait_for_ready(timeout=DEADLINE)
+        another = connect(manager)
+        try:
+            assert value(another, "6 * 7") == "42"
+        finally:
+            another.stop_channels()
 
 
 def state_of(remote: Remote, link: str) -> bool:

@@ -46,7 +46,7 @@ def test_what_is_written_is_argv_alone_for_the_owner_alone(data: Path) -> None:
     assert rest == ["launch", str(spec.path), "-f", "{connection_file}"]
     assert content["display_name"] == "Remote GPU (gpu2)"
     assert (content["language"], content["interrupt_mode"]) == ("python", "message")
-    assert content["metadata"] == {KEY: settings}
+    assert content["metadata"] == {"supported_encryption": "curve", KEY: settings}
     if sys.platform != "win32":
         assert spec.path.stat().st_mode & 0o777 == 0o600
     assert kernelspecs.find("gpu2") == kernelspecs.read(spec.path) == spec
@@ -60,6 +60,7 @@ def test_a_prefix_gets_one_spec_with_the_provisioner(tmp_path: Path, monkeypatch
     metadata = json.loads(spec.path.read_text())["metadata"]
     assert metadata[KEY] == {**ROUTE, "gpus": 1}
     assert metadata["kernel_provisioner"]["provisioner_name"] == "remote-gpu"
+    assert metadata["supported_encryption"] == "curve"
     assert [one.path for one in kernelspecs.all()] == [spec.path]
 
 
