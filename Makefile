@@ -3,6 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 BIN38 := .venv-py38check/bin
+JOBS ?= 4
 
 .PHONY: help venv sshd test check labextension demo wheel clean
 
@@ -34,8 +35,8 @@ sshd:  # the tests start their own sshd, as the user who runs them, on loopback
 	    exit 1; \
 	fi
 
-test: .venv/installed sshd  ## all tests (ARGS="tests/wire -k cut" for some)
-	$(BIN)/python -m pytest $(ARGS)
+test: .venv/installed sshd  ## all tests, JOBS files at a time (ARGS="tests/wire -k cut" for some)
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(ARGS)
 
 check: .venv/installed .venv-py38check/installed  ## style, types (also as Python 3.8), import contracts
 	$(BIN)/ruff check .
