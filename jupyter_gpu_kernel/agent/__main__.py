@@ -1,5 +1,5 @@
-"""The agent's verbs: attach | serve ID | succeed ID | ipykernel …; and its exit codes, which the local side turns into
-advice.
+"""The agent's verbs: attach | setup ID | serve ID | succeed ID | ipykernel …; and its exit codes, which the local side
+turns into advice.
 
 Run from its zip, which lies in the agent's folder; from a checkout JUPYTER_GPU_KERNEL_ROOT names the
 folder.
@@ -8,13 +8,13 @@ folder.
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import sys
 from pathlib import Path
 from typing import Callable, List
 
 from .daemon import detach
+from .handover import take
 from .places import PlaceError, Root
 
 USAGE = 2
@@ -40,6 +40,8 @@ def main(argv: List[str]) -> int:
             from .attach import main as run_attach
 
             return run_attach(root)
+        if verb == "setup" and len(rest) == 1:
+            return _set_up(root, rest[0])
         if verb == "serve" and len(rest) == 1:
             return _serve(root, rest[0])
         if verb == "succeed" and len(rest) == 1:
@@ -47,7 +49,7 @@ def main(argv: List[str]) -> int:
     except PlaceError as error:
         sys.stderr.write(f"{error}\n")
         return NO_PLACE
-    sys.stderr.write("usage: agent attach | serve ID | succeed ID | ipykernel ARGUMENTS\n")
+    sys.stderr.write("usage: agent attach | setup ID | serve ID | succeed ID | ipykernel ARGUMENTS\n")
     return USAGE
 
 
@@ -58,6 +60,14 @@ def _root() -> Path:
     return Path(os.environ["JUPYTER_GPU_KERNEL_ROOT"])
 
 
+def _set_up(root: Root, kernel_id: str) -> int:
+    """Runs the user's set-up lines, and the keeper behind them; returns once that serves."""
+    from .setup import set_up
+
+    set_up(root, kernel_id, take(root.kernel(kernel_id)))
+    return 0
+
+
 def _serve(root: Root, kernel_id: str) -> int:
     """Starts the keeper detached; returns once its door is open, or with its error on stderr."""
     packages = {"zmq": "pyzmq", "ipykernel": "ipykernel"}
@@ -66,18 +76,20 @@ def _serve(root: Root, kernel_id: str) -> int:
         lacks, install = " and ".join(lacking), " ".join(lacking)
         sys.stderr.write(f"{sys.executable} lacks {lacks}: run {sys.executable} -m pip install {install}\n")
         return NO_ZMQ
-    path = root.kernel(kernel_id) / "settings"
-    settings = json.loads(path.read_text())
-    path.unlink()  # it may hold what is nobody else's business
+    handed = take(root.kernel(kernel_id))
 
     def keep(begun: Callable[[], None]) -> None:
         from .keeper import Keeper
 
-        keeper = Keeper(root, settings)
+        handed.sock.close()
+        keeper = Keeper(root, handed.settings)
         begun()
         keeper.run()
 
-    return detach(keep, root.kernel(kernel_id) / "log")
+    status = detach(keep, root.kernel(kernel_id) / "log")
+    if status == 0:
+        handed.begun()
+    return status
 
 
 def _succeed(root: Root, kernel_id: str) -> int:

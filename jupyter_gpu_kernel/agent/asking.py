@@ -1,17 +1,24 @@
-"""One question to a keeper through its door: for attach, and for the kernel's own `%gpu missed`."""
+"""One question to a keeper over its socket: for attach, and for the kernel's own `%gpu missed`."""
 
 from __future__ import annotations
 
+import errno
 import socket
 from typing import Any, Dict, Optional
 
 from ..wire.frames import FrameReader, Kind, json_frame
 
 ANSWER = 5.0
+NOBODY = (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR)
+"""How connecting to a keeper's socket fails where there is no keeper."""
+
+
+class KeeperSilent(Exception):
+    """There is a keeper, which does not answer in time."""
 
 
 def ask_keeper(door: str, request: Dict[str, Any], timeout: float = ANSWER) -> Optional[Dict[str, Any]]:
-    """What the keeper behind this socket answers; None if nobody does within `timeout` seconds."""
+    """What the keeper behind this socket answers; None if there is none. KeeperSilent after `timeout` seconds."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(timeout)
         try:
@@ -25,5 +32,10 @@ def ask_keeper(door: str, request: Dict[str, Any], timeout: float = ANSWER) -> O
                 for frame in reader.feed(data):
                     if frame.kind is Kind.REPLY:
                         return frame.json()
+        except (
+            socket.timeout,
+            BlockingIOError,
+        ):  # the latter: so many ask that there is no room in its queue
+            raise KeeperSilent(f"the keeper did not answer within {timeout:g} s") from None
         except OSError:
             return None

@@ -15,7 +15,8 @@ import threading
 from typing import Any, Dict, Optional
 
 from ..wire.frames import CHUNK, MAGIC, Frame, FrameError, FrameReader, Kind, json_frame
-from .office import Office, Refused
+from .keepers import Refused
+from .office import Office
 from .places import Root
 from .story import forget_old_stories
 

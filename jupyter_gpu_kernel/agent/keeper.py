@@ -22,6 +22,7 @@ from .conversation import Conversation
 from .door import Door
 from .ears import Ears
 from .end.ending import Ending
+from .end.processes import SETUP
 from .environment import kernel_environment
 from .gpus.allotment import Allotment
 from .journal.backlog import Backlog
@@ -34,6 +35,7 @@ from .pending import Pending
 from .places import Root, archive, freshen
 from .policy import Policy, read_policy
 from .readiness import Readiness
+from .setup import trim
 from .status import Status
 from .story import Story
 from .succession import Heritage
@@ -131,7 +133,9 @@ class Keeper:
             self.status.become("ended", cause=f"the kernel cannot be started: {error}")
             return self._leave()
         pid = self.kernel.pid
-        self.story.tell("start", f"kernel process {pid} started", pid=pid, **self.ending.witness.began(pid))
+        known = {key: str(self.settings.get(key) or "") for key in ("name", "notebook")}
+        place = self.ending.witness.began(pid)
+        self.story.tell("start", f"kernel process {pid} started", pid=pid, **known, **place)
         self.succession.bequeath(self.settings)
         self.status.become("starting")
         self.gpus.begin()
@@ -154,6 +158,7 @@ class Keeper:
     def _tick(self) -> None:
         """Now and then: is it idle for too long, does its GPU lie unused?"""
         self.loop.later(self.clock.tick, self._tick)
+        trim(self.folder / "log")
         if not self.ready.up:
             return
         pid = self.kernel.pid
@@ -196,6 +201,7 @@ class Keeper:
     def _leave(self) -> None:
         """All is over: the GPUs go back at once."""
         self.gpus.give_back()
+        self.ending.remains.end(SETUP)
         self._leaving.begin(asked=bool(self._ending))
 
     def _clean_up(self) -> None:
@@ -241,7 +247,8 @@ class Keeper:
         elif do == "tell":
             self.story.tell(str(command["event"]), str(command["text"]))
         elif do == "notebook":
-            self.settings["notebook"] = str(command["notebook"])
+            self.settings["notebook"] = notebook = str(command["notebook"])
+            self.story.tell("notebook", f"its notebook is {notebook}", notebook=notebook)
             self.succession.bequeath(self.settings)
             self.status.tell()
         elif do == "unanswered":
@@ -341,7 +348,8 @@ class Keeper:
             self.story.tell("takeover", f"taken over by {by}")
             self.door.dismiss()
         else:
-            self.story.tell("return", f"back in {request.get('notebook') or by}")
+            notebook = request.get("notebook") or self.settings.get("notebook", "")
+            self.story.tell("return", f"back in {request.get('notebook') or by}", notebook=notebook)
         self.settings.update((key, request[key]) for key in ("notebook", "owner", "by") if key in request)
         self.succession.bequeath(self.settings)
         self.clock.used()

@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 import sys
 from pathlib import Path
 from typing import List
+
+_KERNEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 
 
 class PlaceError(Exception):
@@ -70,7 +73,8 @@ class Root:
     def kernels(self) -> List[str]:
         """Ids of the kernels that have a folder."""
         place = self.path / "k"
-        return sorted(entry.name for entry in place.iterdir()) if place.is_dir() else []
+        names = [entry.name for entry in place.iterdir()] if place.is_dir() else []
+        return sorted(filter(is_kernel_id, names))
 
     def make_kernel(self, kernel_id: str) -> Path:
         """Makes the folder of one kernel, 0700."""
@@ -81,7 +85,12 @@ class Root:
         return folder
 
 
+def is_kernel_id(text: str) -> bool:
+    """Whether this can be a kernel's id, and so the name of a folder: ids also come from other machines."""
+    return _KERNEL_ID.fullmatch(text) is not None
+
+
 def _plain(kernel_id: str) -> str:
-    if not kernel_id or not all(c.isalnum() or c == "-" for c in kernel_id):
-        raise PlaceError(f"{kernel_id!r} is no kernel id")
+    if not is_kernel_id(kernel_id):
+        raise PlaceError(f"{kernel_id[:100]!r} is not the id of a kernel")
     return kernel_id

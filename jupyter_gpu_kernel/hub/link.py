@@ -366,6 +366,8 @@ def refusal(error: dict[str, Any], hop: str) -> Refusal:
     remedies = {
         "taken": "Run a cell here to take it back.",
         "gone": "Start a new kernel; “jupyter gpu-kernel logs ID” tells what happened to the old one.",
+        "unresponsive": "Try again in a minute. If that process is stopped on the node, let it go on (kill -CONT) or "
+        "kill it (kill -9): the kernel lives on either way.",
         "keeper": "Check the node's Python with “jupyter gpu-kernel check NAME”.",
         "cwd": "Change --cwd in the kernelspec (jupyter gpu-kernel add … --replace).",
     }

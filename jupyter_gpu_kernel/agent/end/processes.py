@@ -13,8 +13,12 @@ import signal
 import time
 from typing import Any, Dict, List, NamedTuple, Optional, Set
 
+from ..places import is_kernel_id
+
 TAG = "JUPYTER_GPU_KERNEL_ID"
 ROOT = "JUPYTER_GPU_KERNEL_ROOT"
+SETUP = "JUPYTER_GPU_KERNEL_SETUP"
+"""Instead of TAG: of what a kernel's set-up lines started, which outlives restarts of the kernel."""
 GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL."""
 
@@ -51,15 +55,15 @@ class Process(NamedTuple):
             return
 
 
-def tagged(kernel: str = "") -> List[Process]:
-    """Our own processes, but this one, that belong to this kernel; without a name: to any."""
+def tagged(kernel: str = "", tag: str = TAG) -> List[Process]:
+    """Our own processes, but this one, that belong to this kernel; without a name: to any. `tag`: or SETUP."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         pid = int(name)
         tags = {} if pid == os.getpid() else _tags(pid)
-        start = start_of(pid) if tags.get(TAG) else 0
-        if start and (not kernel or tags[TAG] == kernel):
-            found.append(Process(pid, start, _command(pid), tags[TAG], tags.get(ROOT, "")))
+        start = start_of(pid) if is_kernel_id(tags.get(tag, "")) else 0
+        if start and (not kernel or tags[tag] == kernel):
+            found.append(Process(pid, start, _command(pid), tags[tag], tags.get(ROOT, "")))
     return found
 
 
@@ -67,7 +71,7 @@ def serving() -> Set[str]:
     """The kernels for which a keeper of ours runs, whatever a cleaner of /tmp did to its folder."""
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     commands = [_words(pid) for pid in pids if _is_own(pid)]
-    return {words[-1] for words in commands if words[-2:-1] in (["serve"], ["succeed"])}
+    return {words[-1] for words in commands if words[-2:-1] in (["serve"], ["succeed"], ["setup"])}
 
 
 def runs(kernel: str, word: str) -> bool:
@@ -117,7 +121,7 @@ def handle_of(pid: int) -> int:
 
 
 def _tags(pid: int) -> Dict[str, str]:
-    """The two names in its environment; {} if it is not ours, or gone."""
+    """Our names in its environment; {} if it is not ours, or gone."""
     if not _is_own(pid):
         return {}
     try:
@@ -125,7 +129,7 @@ def _tags(pid: int) -> Dict[str, str]:
             pairs = file.read().split(b"\0")
     except OSError:
         return {}
-    names = (TAG.encode() + b"=", ROOT.encode() + b"=")
+    names = tuple(name.encode() + b"=" for name in (TAG, ROOT, SETUP))
     said = [pair.decode("utf-8", "replace").partition("=") for pair in pairs if pair.startswith(names)]
     return {name: value for name, _, value in said}
 

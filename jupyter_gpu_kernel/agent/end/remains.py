@@ -9,7 +9,7 @@ import signal
 from typing import List
 
 from ..loop import Loop
-from .processes import GRACE, Process, tagged
+from .processes import GRACE, SETUP, TAG, Process, tagged
 
 
 class Remains:
@@ -26,9 +26,10 @@ class Remains:
         self._left = [process for process in self._left if process.alive]
         return bool(self._left)
 
-    def end(self) -> List[Process]:
-        """SIGTERM now, SIGKILL after a moment; what a restarted kernel starts meanwhile is not touched."""
-        found = tagged(self._id)
+    def end(self, tag: str = TAG) -> List[Process]:
+        """SIGTERM now, SIGKILL after a moment; what a restarted kernel starts meanwhile is not touched. `tag`: SETUP
+        for what the set-up lines started, which a restarted kernel still needs."""
+        found = tagged(self._id, tag)
         _send(found, signal.SIGTERM)
         if found:
             self._left += found
@@ -37,7 +38,8 @@ class Remains:
 
     def kill(self) -> None:
         """SIGKILL for whatever there is."""
-        _send(tagged(self._id), signal.SIGKILL)
+        for tag in (TAG, SETUP):
+            _send(tagged(self._id, tag), signal.SIGKILL)
 
 
 def _send(processes: List[Process], number: int) -> None:

@@ -7,7 +7,6 @@ the lock from before its folder has anything in it.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import pwd
@@ -16,14 +15,17 @@ import shutil
 import socket
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
+from ..asking import NOBODY
 from ..places import Root
 from ..story import Story, read_story
 from .boot import boot_id, booted, same_boot
 from .deaths import Death, KeeperFacts, explain_keeper
-from .processes import Process, end_all, open_gpus, serving, tagged
+from .processes import SETUP, Process, end_all, open_gpus, serving, tagged
 
+ENDS = 2.0
+"""Seconds in which a keeper that did not begin is gone."""
 YOUNG = 60.0
 """Seconds for which a folder without a lock is left alone."""
 _LOGIND = ("/usr/lib/systemd", "/run/systemd", "/etc/systemd")
@@ -32,11 +34,7 @@ _LOGIND = ("/usr/lib/systemd", "/run/systemd", "/etc/systemd")
 def has_keeper(folder: Path) -> bool:
     """Whether a keeper listens in this kernel's folder, however busy it is."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as sock:
-        return sock.connect_ex(str(folder / "keeper")) not in (
-            errno.ENOENT,
-            errno.ECONNREFUSED,
-            errno.ENOTDIR,
-        )
+        return sock.connect_ex(str(folder / "keeper")) not in NOBODY
 
 
 def runs(root: Root, kernel_id: str) -> bool:
@@ -49,8 +47,37 @@ def runs(root: Root, kernel_id: str) -> bool:
     return any(process.pid == pid or not pid for process in processes)
 
 
+def locked(folder: Path) -> bool:
+    """Whether somebody holds the lock of this kernel's folder: its keeper, or who starts one."""
+    try:
+        lock = os.open(str(folder / "lock"), os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
 def clean(root: Root, kernel_id: str) -> bool:
     """Removes the kernel's folder if it is stale, and tells the story why. Whether it did."""
+    return _remove(root, kernel_id, lambda: _tell(root, kernel_id))
+
+
+def remove_unused(root: Root, kernel_id: str) -> None:
+    """Removes the folder of a kernel that did not start, once nothing of it is left. Waits a moment for that."""
+    deadline = time.monotonic() + ENDS
+    while root.kernel(kernel_id).is_dir() and not _remove(root, kernel_id, lambda: None):
+        if time.monotonic() > deadline:
+            return  # whoever lists kernels later removes it
+        time.sleep(0.02)
+
+
+def _remove(root: Root, kernel_id: str, before: Callable[[], None]) -> bool:
+    """Whether the folder was stale; then `before()` is called, and it is removed."""
     folder = root.kernel(kernel_id)
     if not folder.is_dir() or has_keeper(folder) or runs(root, kernel_id):
         return False
@@ -58,9 +85,9 @@ def clean(root: Root, kernel_id: str) -> bool:
     if lock is None:
         return False
     try:
-        if has_keeper(folder):
+        if has_keeper(folder) or kernel_id in serving():
             return False
-        _tell(root, kernel_id)
+        before()
         shutil.rmtree(str(folder), ignore_errors=True)
         return True
     finally:
@@ -122,14 +149,16 @@ def end_without_story(boot: str) -> Dict[str, Any]:
 
 
 def leftovers(root: Root) -> List[Dict[str, Any]]:
-    """Own processes of kernels that no longer exist: [{pid, start, boot, command, kernel, gpus [number]}]."""
+    """Own processes of kernels that no longer exist: [{pid, start, boot, command, kernel, gpus [number]}].
+
+    What set-up lines started counts as well."""
     return [_shown(process) for process in _orphans(root)]
 
 
 def end_leftovers(root: Root, wanted: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
     """Ends those of `wanted` (also of other nodes) that still are leftovers here; returns them. Blocks a moment."""
     boot = boot_id()
-    names = {(int(one["pid"]), int(one["start"])) for one in wanted if one["boot"] == boot}
+    names = {(one.get("pid"), one.get("start")) for one in wanted if one.get("boot") == boot}
     found = [process for process in _orphans(root) if (process.pid, process.start) in names]
     shown = [_shown(process) for process in found]
     end_all(found)
@@ -138,9 +167,10 @@ def end_leftovers(root: Root, wanted: List[Dict[str, Any]]) -> List[Dict[str, An
 
 def _orphans(root: Root) -> List[Process]:
     """Only those whose keeper was one of ours: of others it cannot be known whether it lives."""
-    ours = [process for process in tagged() if process.root == str(root.path)]
+    found = [*tagged(), *tagged(tag=SETUP)]
+    ours = [process for process in found if process.root == str(root.path)]
     names = {process.kernel for process in ours}
-    lives = serving() | {name for name in names if has_keeper(root.path / "k" / name)}
+    lives = serving() | {name for name in names if has_keeper(root.kernel(name))}
     return [process for process in ours if process.kernel not in lives]
 
 

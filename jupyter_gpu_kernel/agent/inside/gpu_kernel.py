@@ -20,7 +20,7 @@ import warnings
 from collections import deque
 from typing import Any, Callable, ContextManager, Deque, Dict, List, Optional, TypeVar
 
-from ..asking import ask_keeper
+from ..asking import KeeperSilent, ask_keeper
 from ..gpus.smi import read_gpus
 from ..gpus.smi_csv import SmiError
 from ..memory import meter
@@ -111,8 +111,16 @@ def missed(show: bool = False) -> List[Dict[str, Any]]:
     request: Dict[str, Any] = {"do": "missed"}
     if show:
         request["parent"] = _this_cell()
-    answer = ask_keeper(_guard.keeper, request) if _guard.keeper else None
+    answer = _ask_keeper(request)
     return list((answer or {}).get("cells", []))
+
+
+def _ask_keeper(request: Dict[str, Any]) -> Optional[Dict[str, Any]]:
+    """None where there is no keeper, or none that answers."""
+    try:
+        return ask_keeper(_guard.keeper, request) if _guard.keeper else None
+    except KeeperSilent:
+        return None
 
 
 def _this_cell() -> str:
@@ -186,9 +194,7 @@ def _shown(value: Any) -> str:
 
 def _fresh() -> str:
     """A new process in this one's place: same GPUs, no variables."""
-    answer = (
-        ask_keeper(_guard.keeper, {"do": "fresh", "cell": _header()["msg_id"]}) if _guard.keeper else None
-    )
+    answer = _ask_keeper({"do": "fresh", "cell": _header()["msg_id"]})
     if answer is None:
         return "There is no keeper that could start a new kernel: restart it from the notebook's menu."
     return "A new kernel follows, with the same GPUs and no variables."

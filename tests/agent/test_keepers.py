@@ -1,0 +1,105 @@
+"""Keepers that do not answer, and ids that are none, as attach meets them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+from pathlib import Path
+from typing import Any, Dict, Iterator
+
+import pytest
+from keepers import Place
+
+from jupyter_gpu_kernel.agent.asking import KeeperSilent, ask_keeper
+from jupyter_gpu_kernel.agent.end import stale
+from jupyter_gpu_kernel.agent.keepers import Refused
+from jupyter_gpu_kernel.agent.office import Office
+from jupyter_gpu_kernel.agent.places import Root
+
+NOTEBOOK = {"name": "gpu", "notebook": "/home/me/a.ipynb"}
+
+
+@contextlib.contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_a_keeper_that_does_not_answer_is_there(place: Place) -> None:
+    """It is listed, its notebook gets no second kernel, and others get theirs."""
+    hub = place.start("k1", **NOTEBOOK)
+    pid, keeper = hub.run("x = 1; import os; print(os.getpid(), os.getppid())").split()
+    hub.sock.close()
+    office = Office(place.office.root, patience=0.3)
+    with stopped(int(keeper)):
+        (row,) = office.answer({"do": "list"})["kernels"]
+        expected = {"id": "k1", "state": "unresponsive", "pid": int(pid), "gpus": [], **NOTEBOOK}
+        assert {key: row[key] for key in expected} == expected
+        assert row.keys() >= {"node", "attached", "since"}
+        with pytest.raises(Refused, match=f"process {keeper}") as refused:
+            office.open("k2", {"create": dict(NOTEBOOK, gpus=0)})
+        assert refused.value.code == "unresponsive"
+        for request in ({"do": "stop"}, {"do": "journal"}):
+            with pytest.raises(Refused, match="does not answer"):
+                office.answer(dict(request, kernel="k1"))
+        assert place.office.root.kernels() == ["k1"]
+        office.open("k3", {"create": {"gpus": 0, "name": "gpu", "notebook": "/home/me/b.ipynb"}})[1].close()
+    kernel_id, sock = place.office.open("k4", {"create": dict(NOTEBOOK, gpus=0)})
+    assert kernel_id == "k1"
+    sock.close()
+
+
+def test_a_keeper_whose_queue_is_full_is_there(tmp_path: Path) -> None:
+    """As many have asked as its socket takes; it accepts nobody."""
+    folder = Root(tmp_path).make_kernel("k1")
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as stack:
+        listener.bind(str(folder / "keeper"))
+        listener.listen(1)
+        while True:
+            asker = stack.enter_context(socket.socket(socket.AF_UNIX))
+            asker.setblocking(False)
+            if asker.connect_ex(str(folder / "keeper")):
+                break
+        with pytest.raises(KeeperSilent):
+            ask_keeper(str(folder / "keeper"), {"do": "status"})
+        assert stale.has_keeper(folder)
+    assert ask_keeper(str(folder / "keeper"), {"do": "status"}) is None
+    assert ask_keeper(str(tmp_path / "none"), {"do": "status"}) is None
+
+
+BAD_IDS = ["", "..", "../x", "a/b", "*", "a\nb", "-a", "x" * 65, "é", "１", 7, None, ["k1"]]
+
+
+@pytest.mark.parametrize("kernel_id", BAD_IDS)
+def test_what_is_no_id_names_no_file(tmp_path: Path, kernel_id: Any) -> None:
+    root = Root(tmp_path)
+    (tmp_path / "x").mkdir()
+    office = Place(tmp_path).office
+    requests: Dict[str, Dict[str, Any]] = {
+        do: {"do": do, "kernel": kernel_id} for do in ("story", "stop", "journal")
+    }
+    for request in requests.values():
+        with pytest.raises(Refused, match="is not the id of a kernel") as refused:
+            office.answer(request)
+        assert refused.value.code == "gone" and len(str(refused.value)) < 200
+    with pytest.raises(Refused, match="is not the id of a kernel"):
+        office.open(kernel_id, {"create": {"gpus": 0}})
+    assert [path.name for path in tmp_path.iterdir()] == ["x"] and root.kernels() == []
+
+
+def test_folders_with_names_that_are_no_ids_are_no_kernels(tmp_path: Path) -> None:
+    root = Root(tmp_path)
+    root.make_kernel("k1")
+    for name in (".x", "a b", "k\n2", "x" * 200):
+        (tmp_path / "k" / name).mkdir()
+    assert root.kernels() == ["k1"]
+
+
+@pytest.mark.parametrize("wanted", [[{}], [{"pid": "x", "start": [1], "boot": 1}], [{"boot": ""}]])
+def test_leftovers_that_are_none_end_nothing(tmp_path: Path, wanted: Any) -> None:
+    assert Place(tmp_path).office.answer({"do": "end_leftovers", "leftovers": wanted}) == {"ended": []}

@@ -1,0 +1,114 @@
+"""An agent's folder with real keepers in it, and the hub's end of a keeper's socket: what tests of the agent join."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from jupyter_gpu_kernel.agent.keepers import Refused
+from jupyter_gpu_kernel.agent.office import Office
+from jupyter_gpu_kernel.agent.places import Root
+from jupyter_gpu_kernel.agent.story import read_story
+from jupyter_gpu_kernel.wire.connection import Connection
+from jupyter_gpu_kernel.wire.frames import FrameReader
+from jupyter_gpu_kernel.wire.jupyter import make
+from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
+
+DEADLINE = 60.0
+AGENT = "from jupyter_gpu_kernel.agent import __main__ as agent; import sys; sys.exit(agent.main({!r}))"
+
+
+class Hub:
+    """The hub's end of a keeper's socket."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.got: list[Message] = []
+        self._connection = Connection(first=True)
+        self._reader = FrameReader(greeting=False)
+        sock.settimeout(DEADLINE)
+        self._connection.opened()
+        self._flush()
+
+    def ask(self, code: str) -> str:
+        """Sends a cell; returns its id."""
+        parts = make("execute_request", {"code": code, "silent": False, "store_history": True})
+        self._connection.send(Lane.ORDERED, Message(Channel.SHELL, 1, parts).encode())
+        self._flush()
+        return str(json.loads(parts[0].decode())["msg_id"])
+
+    def tell(self, *words: Message) -> None:
+        """Sends words, all at once."""
+        for one in words:
+            self._connection.send(Lane.URGENT, one.encode())
+        self._flush()
+
+    def until(self, wanted: Callable[[Message], bool]) -> Message:
+        """The first message like that."""
+        while True:
+            for message in self.got:
+                if wanted(message):
+                    return message
+            data = self.sock.recv(1 << 20)
+            assert data, "the keeper hung up"
+            for frame in self._reader.feed(data):
+                self.got += [Message.decode(data) for data in self._connection.receive(frame)]
+            self._flush()
+
+    def run(self, code: str) -> str:
+        """What the cell printed, at its reply."""
+        cell = self.ask(code)
+
+        def mine(message: Message) -> bool:
+            return message.channel is not Channel.KEEPER and message.parent().get("msg_id") == cell
+
+        self.until(lambda message: mine(message) and message.channel is Channel.SHELL)
+        return "".join(str(m.content().get("text", "")) for m in self.got if mine(m))
+
+    def _flush(self) -> None:
+        for frame in self._connection.outgoing():
+            self.sock.sendall(frame.encode())
+
+
+class Place:
+    """An agent's folder, and the kernels in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.office = Office(Root(path), policy=path / "policy.json")
+
+    def start(self, kernel_id: str = "", **settings: Any) -> Hub:
+        """A kernel, and the hub's end of it."""
+        _, sock = self.office.open(
+            kernel_id or uuid.uuid4().hex[:8], {"create": dict({"gpus": 0}, **settings)}
+        )
+        return Hub(sock)
+
+    def folder(self, kernel_id: str) -> Path:
+        return self.path / "k" / kernel_id
+
+    def story(self, kernel_id: str, event: str = "") -> list[dict[str, Any]]:
+        """The kernel's story; of one kind of event."""
+        told = read_story(self.path / "stories" / f"{kernel_id}.jsonl")
+        return [entry for entry in told if event in ("", entry["event"])]
+
+    def attach(self, code: str = AGENT.format(["attach"])) -> subprocess.Popen[bytes]:
+        """An attach process."""
+        env = dict(os.environ, JUPYTER_GPU_KERNEL_ROOT=str(self.path))
+        command = [sys.executable, "-c", code]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=env)
+
+    def clear(self) -> None:
+        """Ends all kernels."""
+        for kernel_id in Root(self.path).kernels():
+            try:
+                self.office.answer({"do": "stop", "kernel": kernel_id})
+            except Refused:
+                pass
