@@ -13,7 +13,9 @@ import uuid
 from typing import Any, Dict, FrozenSet, Iterable, List, Optional
 
 from . import PROTOCOL
-from .frames import Frame, Kind, json_frame
+from .fields import FieldError
+from .frames import Frame, FrameError, Kind, json_frame
+from .hello import Hello
 from .journal import WINDOW, Inbox, JournalError, Outbox
 from .messages import Lane
 
@@ -95,6 +97,18 @@ class Connection:
         self._session = uuid.uuid4().hex
         return self.outbox.withdraw()
 
+    def check(self, frame: Frame) -> Hello:
+        """The HELLO in this frame; ProtocolError if it cannot be answered. Nothing is changed."""
+        try:
+            hello = Hello.read(frame.json())
+            if self._resumes(hello):
+                self.outbox.check(hello.received)
+        except (FrameError, FieldError, JournalError) as error:
+            raise ProtocolError(str(error)) from None
+        if self.first and hello.peer != self._session:
+            raise ProtocolError("the answer to our HELLO does not name it")
+        return hello
+
     def receive(self, frame: Frame) -> List[bytes]:
         """The messages that this frame completes. ProtocolError: close the stream."""
         try:
@@ -139,29 +153,28 @@ class Connection:
         return min(self._inbox.received, self.held - 1) if self.held else self._inbox.received
 
     def _our_hello(self) -> Dict[str, Any]:
-        hello: Dict[str, Any] = {"protocol": PROTOCOL, "session": self._session, "peer": self._peer}
-        hello.update(received=self._taken, serials=self.outbox.serials, features=self._our_features)
-        if not self._peer and self._inherited is not None:
-            hello["delivered"] = self._inherited
-        return hello
+        delivered = None if self._peer else self._inherited
+        features = frozenset(self._our_features)
+        hello = Hello(
+            PROTOCOL, self._session, self._peer, self._taken, self.outbox.serials, delivered, features
+        )
+        return hello.to_json()
+
+    def _resumes(self, hello: Hello) -> bool:
+        return hello.peer == self._session and bool(hello.session == self._peer or hello.received)
 
     def _hello(self, frame: Frame) -> None:
         if self.state is not State.GREETING:
             raise ProtocolError("HELLO in a stream that was greeted already")
-        hello = frame.json()
-        if hello.get("protocol") != PROTOCOL:
-            raise ProtocolError(f"the other end speaks protocol {hello.get('protocol')}, we speak {PROTOCOL}")
-        self.features = frozenset(hello.get("features", ()))
-        known = hello.get("session") == self._peer
-        if hello.get("peer") == self._session and (known or hello["received"]):
-            self.outbox.resume(int(hello["received"]))
-        elif self.first and hello.get("peer") != self._session:
-            raise ProtocolError("the answer to our HELLO does not name it")
+        hello = self.check(frame)
+        self.features = hello.features
+        if self._resumes(hello):
+            self.outbox.resume(hello.received)
         else:
-            self._restart(hello.get("delivered"))
-        if not known:
-            self._peer = str(hello.get("session"))
-            self._inbox = Inbox(hello.get("serials"))
+            self._restart(hello.delivered)
+        if hello.session != self._peer:
+            self._peer = hello.session
+            self._inbox = Inbox(hello.serials)
             self.held = 0
         self._acknowledged = self._taken
         self._hello_due = not self.first

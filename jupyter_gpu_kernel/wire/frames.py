@@ -12,6 +12,8 @@ import json
 import struct
 from typing import Any, Dict, List, NamedTuple, Optional
 
+from .fields import FieldError, load_object
+
 MAGIC = b"\x00\xffJGK\r\n\x00"
 CHUNK = 64 * 1024
 """Largest payload of a DATA frame, bytes: what an urgent frame may have to wait for."""
@@ -54,12 +56,9 @@ class Frame(NamedTuple):
     def json(self) -> Dict[str, Any]:
         """The payload as a JSON object; FrameError if it is none."""
         try:
-            value = json.loads(self.payload.decode())
-        except ValueError as error:
-            raise FrameError(f"{self.kind.name} frame without JSON: {error}") from None
-        if not isinstance(value, dict):
-            raise FrameError(f"{self.kind.name} frame whose JSON is no object")
-        return value
+            return load_object(self.payload)
+        except FieldError as error:
+            raise FrameError(f"{self.kind.name} frame: {error}") from None
 
 
 def json_frame(kind: Kind, value: Dict[str, Any], attachment: int = 0, number: int = 0) -> Frame:

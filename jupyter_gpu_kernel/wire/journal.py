@@ -15,6 +15,8 @@ from .messages import Lane
 
 WINDOW = 2 * 1024 * 1024
 """Bytes that may be on their way unacknowledged: more would only queue where nothing can overtake."""
+MAX_MESSAGE = 1 << 30
+"""Bytes of one message that is put together."""
 _LAST = 0x80
 
 
@@ -95,10 +97,16 @@ class Outbox:
 
     def resume(self, received: int) -> None:
         """A new stream to the same peer, which has everything up to `received`: the rest is sent again."""
+        self.check(received)
         self.acknowledge(received)
-        if self._sent and self._sent[0][0].number != received + 1:
-            raise JournalError(f"the peer lacks number {received + 1}, which is no longer held")
         self._unsent = len(self._sent)
+
+    def check(self, received: int) -> None:
+        """JournalError if a peer that has everything up to `received` cannot be sent the rest."""
+        if received > self._number:
+            raise JournalError(f"the peer has {received} chunks, but only {self._number} were sent")
+        if received < self._number and (not self._sent or self._sent[0][0].number > received + 1):
+            raise JournalError(f"the peer lacks number {received + 1}, which is no longer held")
 
     @property
     def serials(self) -> List[int]:
@@ -163,7 +171,7 @@ class Inbox:
         """`serials`: where the peer's lanes begin; then `delivered` counts on from there."""
         self.received = 0
         self.delivered = list(serials or [0 for _ in Lane])
-        self._parts: Dict[Lane, List[bytes]] = {lane: [] for lane in Lane}
+        self._parts = {lane: bytearray() for lane in Lane}
 
     def accept(self, number: int, flags: int, payload: bytes) -> Optional[bytes]:
         """The message that this chunk completes. A number seen before is passed over; a gap is an error."""
@@ -176,11 +184,12 @@ class Inbox:
         except ValueError:
             raise JournalError(f"chunk {number} has unknown flags {flags:#x}") from None
         parts = self._parts[lane]
+        if len(parts) + len(payload) > MAX_MESSAGE:
+            raise JournalError(f"a message of more than {MAX_MESSAGE} bytes")
         self.received = number
-        parts.append(payload)
+        parts += payload
         if not flags & _LAST:
             return None
         self.delivered[lane] += 1
-        message = b"".join(parts)
-        parts.clear()
-        return message
+        self._parts[lane] = bytearray()
+        return bytes(parts)

@@ -11,6 +11,8 @@ import json
 import struct
 from typing import Any, Dict, List, NamedTuple, Tuple
 
+from .fields import FieldError, load_object
+
 _HEAD = struct.Struct("!BIH")
 
 
@@ -105,9 +107,6 @@ def lane_of(message: Message, msg_type: str) -> Lane:
 
 def _json(part: bytes) -> Dict[str, Any]:
     try:
-        value = json.loads(part.decode("utf-8", "surrogateescape"))
-    except (ValueError, RecursionError) as error:
-        raise MessageError(f"a part that is no JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise MessageError("a part whose JSON is no object")
-    return value
+        return load_object(part, "surrogateescape")
+    except FieldError as error:
+        raise MessageError(f"a part of a message: {error}") from None
