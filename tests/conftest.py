@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-pytest_plugins = ["sshd", "remote"]
+pytest_plugins = ["sshd", "house", "remote"]

@@ -147,7 +147,9 @@ class Remote:
     def stop(self) -> None:
         """The hub ends when told so, and then nothing of ours is left."""
         with contextlib.suppress(GpuKernelError):
+            hub = psutil.Process(self.hub_pid())  # which hides its environment from everybody but root
             self.ask("shutdown")
+            eventually(lambda: not hub.is_running(), "the hub has ended")
         try:
             eventually(lambda: not self.processes(), "no process is left")
         finally:

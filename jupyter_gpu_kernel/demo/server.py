@@ -26,7 +26,9 @@ from paramiko.common import (
     OPEN_SUCCEEDED,
 )
 
-from ..hub.transport import WINDOW, JumpSocket, Transport
+from ..hub.algorithms import Algorithms
+from ..hub.packets import WINDOW
+from ..hub.transport import JumpSocket, Transport
 
 _GREETING = 30.0  # seconds a client may take to greet
 _CHUNK = 1 << 18  # bytes read from a process at a time
@@ -101,7 +103,7 @@ class _Connection(Transport):
     """One client's connection to one node."""
 
     def __init__(self, sock: socket.socket | _Tunnel, node: Node) -> None:
-        super().__init__(sock, [node.host_key.get_name()], _GREETING)
+        super().__init__(sock, Algorithms((node.host_key.get_name(),)), _GREETING)
         self.add_server_key(node.host_key)
         self.node = node
         self.requests = _Requests(node)
@@ -132,7 +134,7 @@ class _Connection(Transport):
 
     # Commands begin after the answer to their request is sent: a short one's end must not overtake it.
     _channel_handler_table = {  # noqa: RUF012
-        **paramiko.Transport._channel_handler_table,  # type: ignore[attr-defined]
+        **Transport._channel_handler_table,
         MSG_CHANNEL_REQUEST: _answer,
     }
 

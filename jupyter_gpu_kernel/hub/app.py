@@ -26,6 +26,7 @@ from traitlets import Float
 
 from .. import __version__
 from .faces import Call, Faces
+from .hardening import keep_memory_private
 from .hub import Hub
 from .places import hub_address, hub_folder, make_hub_key
 
@@ -49,6 +50,7 @@ class HubApp(JupyterApp):
     def start(self) -> None:
         """Runs until idle. A second hub finds the lock taken and ends."""
         super().start()
+        keep_memory_private()
         folder = hub_folder()
         handler = RotatingFileHandler(folder / "log", maxBytes=1_000_000, backupCount=1, delay=True)
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))

@@ -1,6 +1,9 @@
 """Signing in to one hop: agent, key files, then what the owner must type. The host key is verified before.
 
-Secrets pass through and stay nowhere: they come from `Asker`, go to the server or open a key, and are gone.
+Secrets pass through and stay nowhere: they come from `Asker`, go to the server or open a key, and no object keeps
+them. Python cannot overwrite the memory of a string: it may be found there until it is used again.
+
+What a server asks is shown as its own words: on one line, printable, bounded, and behind the hop's name.
 """
 
 from __future__ import annotations
@@ -9,7 +12,8 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import traceback
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -17,11 +21,12 @@ from typing import Protocol
 import paramiko
 
 from ..errors import AuthError, ConnectError
+from .inert import one_line
 from .keys import LockedKey, UnusableKey, load, open_agent, public_blob
 from .route import Hop
 from .transport import Transport
 
-_TRIES = 3  # of one secret
+_QUESTIONS = 12  # that one server may ask, tries included
 _PATIENCE = 180.0  # seconds for the owner to type; most servers end it after 120 (LoginGraceTime)
 _TYPED = "what was typed"
 _LOGIN = "jupyter gpu-kernel login NAME"
@@ -47,9 +52,21 @@ def sign_in(transport: Transport, hop: Hop, ask: Asker | None, left: Callable[[]
     agent = open_agent(hop, left())
     try:
         _Login(transport, hop, ask, left, agent.get_keys() if agent else ()).run()
+    except BaseException as error:
+        forget_frames(error)  # they know what was typed, and an error may be kept for long
+        raise
     finally:
+        transport.forget_secrets()
         if agent is not None:
             agent.close()
+
+
+def forget_frames(error: BaseException) -> None:
+    """Drop the local variables of all functions that have ended by this error, or by those before it."""
+    seen: BaseException | None = error
+    while seen is not None:
+        traceback.clear_frames(seen.__traceback__)
+        seen = seen.__cause__ or seen.__context__
 
 
 @dataclass
@@ -64,12 +81,13 @@ class _Login:
     tried: list[str] = field(default_factory=list)
     unusable: list[str] = field(default_factory=list)  # why a key file was not used
     remedies: list[str] = field(default_factory=list)
+    asked: int = 0  # questions of the server that the owner was asked
 
     def run(self) -> None:
         """All of it, in ssh's order: keys first, the owner last."""
         if self._with_keys() or self._with_none():
             return
-        wanted = [m for m in ("keyboard-interactive", "password") if m in (self.methods or ())]
+        wanted = self._typed(self.methods or ())
         if not wanted or (self.remedies and not self.partial):
             raise self._refused()
         if self.ask is None:
@@ -81,10 +99,19 @@ class _Login:
             )
         self._with_secrets(wanted, self.ask)
 
+    def _typed(self, methods: Collection[str]) -> list[str]:
+        """Those by which the owner types something, as far as server and ssh config allow them."""
+        return [one for one in self.hop.limits.methods if one in methods and one != "publickey"]
+
     # --- keys
 
     def _with_keys(self) -> bool:
+        if "publickey" not in self.hop.limits.methods:
+            return False
         for name, key in self._keys():
+            if not self.transport.algorithms.can_sign(key.get_name()):
+                self.unusable.append(f"{name}: {key.get_name()} is not among PubkeyAcceptedAlgorithms")
+                continue
             if self.methods is not None and "publickey" not in self.methods:
                 break
             self.transport.auth_timeout = self.left()
@@ -97,7 +124,7 @@ class _Login:
                 self._still_there(error)
             except paramiko.SSHException as error:  # an agent that will not sign
                 self._still_there(error)
-                self.unusable.append(f"{name}: {error}")
+                self.unusable.append(f"{name}: {one_line(str(error))}")
             else:
                 if not left:
                     return True
@@ -145,7 +172,7 @@ class _Login:
             self.remedies.append(f"{shlex.join(['ssh-add', str(file)])}, or {_LOGIN}")
             return None
         wrong = ""
-        for _ in range(_TRIES):
+        for _ in range(self.hop.limits.tries):
             try:
                 return load(file, self.ask.secret(self.hop.label, f"{wrong}Passphrase of {file}: "))
             except UnusableKey:
@@ -170,7 +197,7 @@ class _Login:
     def _with_secrets(self, wanted: Sequence[str], ask: Asker) -> None:
         self.transport.auth_timeout = _PATIENCE
         again = ""
-        for _ in range(_TRIES):
+        for _ in range(self.hop.limits.tries):
             try:
                 left = self._answer(wanted[0], ask, again)
             except paramiko.BadAuthenticationType as error:
@@ -185,7 +212,7 @@ class _Login:
                 if not left:
                     return
                 again = ""
-                wanted = [m for m in ("keyboard-interactive", "password") if m in left] or wanted
+                wanted = self._typed(left) or wanted
         raise self._refused()
 
     def _answer(self, method: str, ask: Asker, again: str) -> list[str]:
@@ -197,10 +224,20 @@ class _Login:
         def answers(title: str, instructions: str, prompts: list[tuple[str, bool]]) -> list[str]:
             nonlocal again  # of several questions in a row the first begins anew
             again, wrong = ("", again) if prompts else (again, "")
-            said = [text.strip() for text in (wrong, title, instructions) if text.strip()]
-            return [ask.secret(hop.label, "\n".join([*said, prompt])) for prompt, _ in prompts]
+            self.asked += len(prompts)
+            if self.asked > _QUESTIONS:
+                raise self._asks_too_much()
+            said = [one_line(text, 500) for text in (title, instructions) if text.strip()]
+            return [ask.secret(hop.label, _question(wrong, said, one_line(text))) for text, _ in prompts]
 
         return self.transport.auth_interactive(hop.user, answers)
+
+    def _asks_too_much(self) -> AuthError:
+        return AuthError(
+            f"asks more than {_QUESTIONS} questions",
+            hop=self.hop.label,
+            remedy="Its administrators should know: no sign-in needs that many.",
+        )
 
     # --- what to say
 
@@ -212,7 +249,7 @@ class _Login:
                 remedy="Try again in a while.",
             ) from error
         if not self.transport.is_active() and not self.transport.farewell:
-            raise self._hung_up() from error
+            raise self._hung_up(error) from error
         if not self.transport.is_active():
             raise AuthError(
                 f"ended the connection while we signed in: {self.transport.farewell}" + self._tried(),
@@ -220,8 +257,11 @@ class _Login:
                 remedy="It may have been offered too many keys: name one with -i, or set IdentitiesOnly yes.",
             ) from error
 
-    def _hung_up(self) -> AuthError | ConnectError:
+    def _hung_up(self, error: Exception) -> AuthError | ConnectError:
         """Without a goodbye: so do a network that is gone, and a server whose rules (PAM) let nobody in."""
+        if not isinstance(error, paramiko.AuthenticationException) and str(error) != "No existing session":
+            remedy = "Its administrators should know."
+            return ConnectError(one_line(str(error)), hop=self.hop.label, remedy=remedy)
         said = self.transport.last_words
         if not _DENIED.search(said):
             cause = "the connection was lost while we signed in"
@@ -245,9 +285,14 @@ class _Login:
             remedy = "Check the user name, and that the key's public half is in ~/.ssh/authorized_keys there."
         else:
             remedy = "Give a key with -i, or load one into the ssh agent (ssh-add)."
-        takes = ", ".join(sorted(self.methods)) if self.methods else "nothing we have"
+        takes = one_line(", ".join(sorted(self.methods))) if self.methods else "nothing we have"
         return AuthError(
             f"does not let {self.hop.user} in{self._tried()}; it takes: {takes}",
             hop=self.hop.label,
             remedy=remedy,
         )
+
+
+def _question(wrong: str, said: Sequence[str], prompt: str) -> str:
+    """One line: the server's words are marked as such, and cannot pass for another server's question or for ours."""
+    return f"{wrong}The server asks: “{' · '.join([*said, prompt])}” "

@@ -15,7 +15,8 @@ import paramiko
 
 from ..errors import ConnectError
 from . import tcp
-from .transport import WINDOW, Transport
+from .packets import WINDOW
+from .transport import Transport
 
 _TAIL = 64 * 1024  # bytes of stderr that are kept
 _SESSIONS = 4  # helper commands at a time; a server allows 10 sessions per connection (MaxSessions)

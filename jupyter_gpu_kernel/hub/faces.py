@@ -165,13 +165,21 @@ class Faces:
         face = Face(connection)
         threading.Thread(target=face.write_all, name="face-writer", daemon=True).start()
         try:
-            while "bye" not in (message := json.loads(connection.recv_bytes())):
-                self._on_loop(self._heard, face, message)
+            while self._receive(face, connection):
+                pass
             face.said_bye = True
         except (OSError, EOFError, ValueError):
             pass  # it hung up
         face.close()
         self._on_loop(self._left, face)
+
+    def _receive(self, face: Face, connection: Connection[Any, Any]) -> bool:
+        """One message; False for the last. A function, as it may hold a secret, which must not stay in a variable."""
+        message = json.loads(connection.recv_bytes())
+        if "bye" in message:
+            return False
+        self._on_loop(self._heard, face, message)
+        return True
 
     def _on_loop(self, function: Callable[..., None], *arguments: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the hub ends

@@ -16,11 +16,12 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import translate
 from pathlib import Path
 
 from ..errors import HostKeyError
+from . import keyrules
 from .route import Hop
 
 _log = logging.getLogger(__name__)
@@ -137,14 +138,30 @@ def verify(
     for entry in entries:
         if entry.marker == "@revoked" and entry.blob == blob:
             raise _revoked(hop, entry, blob)
+    keyrules.check(hop, key_type, blob)
     known = [entry for entry in entries if not entry.marker and entry.key_type in ALGORITHMS]
     if any(entry.blob == blob for entry in known):
         return
     if known:
         raise _changed(hop, known, key_type, blob)
+    if not hop.limits.new_hosts:
+        raise _strict(hop, key_type, blob)
     if confirm is None or not confirm(hop.label, fingerprint(blob), key_type):
         raise _unknown(hop, entries, key_type, blob)
     trust(trust_file, names(hop)[0], key_type, blob)
+
+
+def verify_address(hop: Hop, address: str, blob: bytes, trust_file: Path) -> None:
+    """CheckHostIP of the ssh config: HostKeyError if the host's address is known with other keys only."""
+    here = replace(hop, host=address, host_key_alias=None)
+    known = [entry for entry in lookup(here, trust_file) if not entry.marker]
+    if known and not any(entry.blob == blob for entry in known):
+        raise HostKeyError(
+            f"its address {address} is known with another host key ({known[0].file} line {known[0].line}), "
+            "and the ssh config has CheckHostIP yes",
+            hop=hop.label,
+            remedy="Ask the machine's administrators which machine has this address now.",
+        )
 
 
 def fingerprint(blob: bytes) -> str:
@@ -180,6 +197,14 @@ def _changed(hop: Hop, known: Sequence[Entry], key_type: str, blob: bytes) -> Ho
         hop=hop.label,
         remedy="Somebody may be listening in, or the machine was installed anew. Only if its administrators "
         f"confirm the new fingerprint, forget the old key: {'; '.join(forget)}",
+    )
+
+
+def _strict(hop: Hop, key_type: str, blob: bytes) -> HostKeyError:
+    return HostKeyError(
+        f"its host key is not known: {key_type} {fingerprint(blob)}, and the ssh config has StrictHostKeyChecking yes",
+        hop=hop.label,
+        remedy="Compare the fingerprint with the administrators', and put the key into known_hosts yourself.",
     )
 
 

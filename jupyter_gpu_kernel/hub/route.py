@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Literal
 
 from ..errors import RouteError
-from . import sshconfig
+from . import limits, sshconfig
+from .limits import NO_LIMITS, Limits
 from .words import Word, absolute, label, read_word, shell_words, split_jumps, stored
 
 _DEEPEST = 8  # jumps that lead to jumps: more is a circle
@@ -37,6 +38,7 @@ class Hop:
     identity_agent: str | None = None  # None: the usual one; "none": no agent; else its socket
     known_hosts: tuple[Path, ...] = ()
     connect_timeout: float | None = None  # seconds
+    limits: Limits = NO_LIMITS  # what the ssh config forbids
 
 
 def parse_route(
@@ -106,8 +108,11 @@ class _Reader:
         def one(key: str, default: str = "") -> str:
             return (values.get(key) or [default])[0]
 
+        def files(text: str) -> tuple[Path, ...]:
+            return tuple(sshconfig.expand(f, host, values, word.host) for f in sshconfig.paths(text))
+
         host = one("hostname", word.host)
-        known = sshconfig.paths(one("userknownhostsfile")) + sshconfig.paths(one("globalknownhostsfile"))
+        known = files(one("userknownhostsfile")) + files(one("globalknownhostsfile"))
         agent = one("identityagent")
         return Hop(
             label=label(word),
@@ -122,8 +127,9 @@ class _Reader:
             ),
             identities_only=one("identitiesonly") == "yes",
             identity_agent=_agent(agent, host, values, word.host),
-            known_hosts=tuple(sshconfig.expand(f, host, values, word.host) for f in known),
+            known_hosts=known,
             connect_timeout=float(one("connecttimeout")) if one("connecttimeout").isdigit() else None,
+            limits=limits.of(values, sshconfig.defaults(), label(word), files),
         )
 
 

@@ -17,11 +17,14 @@ from pathlib import Path
 import paramiko
 
 from ..errors import ConnectError, GpuKernelError, RouteError
-from . import hostkeys, tcp
+from . import algorithms, hostkeys, tcp
+from .algorithms import Algorithms
 from .auth import Asker, sign_in
 from .connection import Completed, Connection, Stream
+from .inert import one_line
+from .packets import WINDOW
 from .route import Hop
-from .transport import WINDOW, JumpSocket, Transport
+from .transport import JumpSocket, Transport
 
 __all__ = ["Asker", "Completed", "Connection", "Stream", "connect"]
 
@@ -87,6 +90,8 @@ def connect(
     """
     if not route or any(hop.kind != "ssh" for hop in route):
         raise RouteError("this route is not made of SSH hops", hop=route[0].label if route else "")
+    for hop in route:  # what can never be must not be found out behind a code that the owner typed
+        algorithms.permitted(hop.limits, hostkeys.offer(()), hop.label)
     clock = _Clock(timeout)
     asker = _PatientAsker(ask, clock) if ask else None
     walk = _Walk(clock, asker, progress, trust_file)
@@ -113,16 +118,20 @@ class _Walk:
         before = self.connection.last_transport
         if before is not None:
             self.connection.nudge()
+        ask = self.ask if hop.limits.asks else None
         entries = hostkeys.lookup(hop, self.trust_file)
+        wanted = algorithms.permitted(hop.limits, hostkeys.offer(entries), hop.label)
         with self._timed(hop, "reach"):
-            transport = self._reach(hop, before, hostkeys.offer(entries))
+            transport = self._reach(hop, before, wanted)
         self.connection.add(hop.label, transport)
         with self._timed(hop, "host key"):
             key = transport.get_remote_server_key()
-            confirm = self.ask.confirm_host if self.ask else None
+            confirm = ask.confirm_host if ask else None
             hostkeys.verify(hop, key.get_name(), key.asbytes(), entries, self.trust_file, confirm)
+            if hop.limits.check_address and before is None:
+                hostkeys.verify_address(hop, transport.getpeername()[0], key.asbytes(), self.trust_file)
         with self._timed(hop, "sign in"), _explained(hop, transport):
-            sign_in(transport, hop, self.ask, self.clock.left)
+            sign_in(transport, hop, ask, self.clock.left)
 
     @contextlib.contextmanager
     def _timed(self, hop: Hop, step: str) -> Iterator[None]:
@@ -139,13 +148,13 @@ class _Walk:
             raise
         self.connection.hops.append((hop.label, step, time.monotonic() - since))
 
-    def _reach(self, hop: Hop, before: Transport | None, algorithms: Sequence[str]) -> Transport:
+    def _reach(self, hop: Hop, before: Transport | None, wanted: Algorithms) -> Transport:
         """An encrypted connection. A server that hangs up unasked is busy: try again, with jitter."""
         for attempt in range(_RETRIES):
             if attempt:
                 time.sleep(self.clock.left(random.uniform(0.1, 0.5) * 2**attempt))
             sock = self._through(hop, before) if before else self._direct(hop)
-            transport = Transport(sock, algorithms, self.clock.left())
+            transport = Transport(sock, wanted, self.clock.left())
             try:
                 with _explained(hop, transport):
                     transport.start_client(timeout=self.clock.left())
@@ -166,7 +175,8 @@ class _Walk:
 
     def _direct(self, hop: Hop) -> socket.socket:
         try:
-            return tcp.dial(hop.host, hop.port, self.clock.left(hop.connect_timeout))
+            within = self.clock.left(hop.connect_timeout)
+            return tcp.dial(hop.host, hop.port, within, hop.limits.family, hop.limits.bind)
         except OSError as error:
             raise _unreachable(hop, _reason(error), "") from error
 
@@ -218,15 +228,18 @@ def _explained(hop: Hop, transport: Transport) -> Iterator[None]:
     try:
         yield
     except paramiko.ssh_exception.IncompatiblePeer as error:
+        why = "; ".join(transport.disagreements()) or one_line(str(error))
         raise ConnectError(
-            f"its SSH server and we have nothing in common ({'; '.join(transport.disagreements()) or error})",
+            f"its SSH server and we have nothing in common ({why})",
             hop=hop.label,
             remedy="Its administrators can allow one of ours; a way through the system's ssh is planned.",
         ) from error
     except (paramiko.SSHException, OSError, EOFError) as error:
-        if str(error).startswith("Error reading SSH protocol banner"):
+        if str(error).startswith("Error reading SSH protocol banner") and "without end" not in str(error):
             raise _Busy from error
-        cause = str(error) if isinstance(error, paramiko.SSHException) else "the connection was lost"
+        cause = (
+            one_line(str(error)) if isinstance(error, paramiko.SSHException) else "the connection was lost"
+        )
         if cause == "No existing session":  # start_client returns in silence when its time is over
             if not transport.remote_version:
                 raise _Busy from error

@@ -5,6 +5,7 @@ Gives plain values, as text, under ssh's own lower-case keywords. Knows nothing 
 
 from __future__ import annotations
 
+import functools
 import getpass
 import glob
 import os
@@ -36,9 +37,25 @@ def lookup(
     program = shutil.which("ssh")
     if program is None:
         return _read_ourselves(host, user, port, identity, config)
-    command = [program, "-G", *(["-F", config] if config else [])]
+    command = [*(["-F", config] if config else [])]
     command += [word for key in identity for word in ("-i", key)]
-    command += [*(["-l", user] if user else []), *(["-p", str(port)] if port else []), "--", host]
+    command += [*(["-l", user] if user else []), *(["-p", str(port)] if port else [])]
+    return _ask_ssh(program, command, host, config)
+
+
+def defaults() -> Values:
+    """What ssh does for a host without any config; empty where there is no ssh."""
+    program = shutil.which("ssh")
+    return {} if program is None else _defaults_of(program)
+
+
+@functools.cache
+def _defaults_of(program: str) -> Values:
+    return _ask_ssh(program, ["-F", "none"], "host", None)
+
+
+def _ask_ssh(program: str, options: Sequence[str], host: str, config: str | None) -> Values:
+    command = [program, "-G", *options, "--", host]
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT, check=False

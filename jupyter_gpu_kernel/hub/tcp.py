@@ -11,22 +11,28 @@ import time
 from collections.abc import Iterator
 
 _KEEP = 20  # seconds without an answer until the system gives up a dead connection (where it can be told to)
+_FAMILIES = {"inet": socket.AF_INET, "inet6": socket.AF_INET6}
 ANEW = 3.0
 """Seconds until a connection is begun anew: the system repeats a lost first packet after 1, 3, 7, 15 s, and the network
 may be back in between."""
 
 
-def dial(host: str, port: int, timeout: float) -> socket.socket:
-    """A connected socket. The name's addresses share the time: one dead address must not take it all."""
+def dial(host: str, port: int, timeout: float, family: str = "any", bind: str = "") -> socket.socket:
+    """A connected socket. The name's addresses share the time: one dead address must not take it all.
+
+    `family`, `bind`: as AddressFamily and BindAddress in ssh config.
+    """
     end = time.monotonic() + timeout
-    addresses = _addresses(host, port, timeout)
+    addresses = _addresses(host, port, timeout, _FAMILIES.get(family, socket.AF_UNSPEC))
     while True:
         problem: OSError = OSError(errno.EHOSTUNREACH, "No route to host")
-        for number, (family, kind, protocol, _, address) in enumerate(addresses):
+        for number, (version, kind, protocol, _, address) in enumerate(addresses):
             share = max(end - time.monotonic(), 0.05) / (len(addresses) - number)
-            sock = socket.socket(family, kind, protocol)
+            sock = socket.socket(version, kind, protocol)
             try:
                 sock.settimeout(min(share, ANEW))
+                if bind:
+                    sock.bind((bind, 0))
                 sock.connect(address)
                 _tune(sock)
                 return sock
@@ -37,14 +43,16 @@ def dial(host: str, port: int, timeout: float) -> socket.socket:
             raise problem
 
 
-def _addresses(host: str, port: int, timeout: float) -> list[tuple[int, int, int, str, tuple[str, int]]]:
+def _addresses(
+    host: str, port: int, timeout: float, wanted: socket.AddressFamily
+) -> list[tuple[int, int, int, str, tuple[str, int]]]:
     """getaddrinfo, which knows no timeout, in a thread that is left behind if need be."""
     found: list[list[tuple[int, int, int, str, tuple[str, int]]]] = []
     problems: list[OSError] = []
 
     def look_up() -> None:
         try:
-            found.append(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))  # type: ignore[arg-type]
+            found.append(socket.getaddrinfo(host, port, wanted, socket.SOCK_STREAM))  # type: ignore[arg-type]
         except (OSError, UnicodeError) as error:
             problems.append(error if isinstance(error, OSError) else socket.gaierror(str(error)))
 

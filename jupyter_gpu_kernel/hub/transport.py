@@ -9,48 +9,65 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
-from collections.abc import Sequence
 from typing import Any
 
 import paramiko
-from paramiko.packet import Packetizer
+from paramiko.common import (
+    MSG_CHANNEL_DATA,
+    MSG_CHANNEL_EXTENDED_DATA,
+    MSG_EXT_INFO,
+    MSG_USERAUTH_INFO_REQUEST,
+    cMSG_USERAUTH_INFO_RESPONSE,
+)
 
-WINDOW = 2 * 1024 * 1024  # bytes; more lets bulk data stand in front of everything else
-_CIPHERS_FIRST = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")  # twice the speed of the others here
+from . import packets
+from .algorithms import CURVE25519, CURVE25519_OLD_NAME, Algorithms
+from .inert import one_line
+from .packets import WINDOW
 
 # Errors are raised and told; without a handler, logging would print paramiko's own account on stderr too.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
-class _Packetizer(Packetizer):
-    """Leaves new key exchanges to the server: one started here can deadlock paramiko (its issue 822)."""
-
-    REKEY_BYTES = 2**37  # OpenSSH servers start at 2**36 bytes (AES) and 2**31 packets
-    REKEY_PACKETS = 2**31 + 2**20
-
-    def start_handshake(self, timeout: float) -> None:
-        """No timer thread, it would outlive a failed attempt: `start_client` is given a timeout instead."""
-
-
 class Transport(paramiko.Transport):
     """Keeps the server's reasons: `refusal` of the last channel asked for, `offers` in the key exchange,
-    `farewell` if it ended the connection itself."""
+    `farewell` if it ended the connection itself. What a server sends is bounded before it is kept."""
 
-    def __init__(self, sock: socket.socket | JumpSocket, algorithms: Sequence[str], timeout: float) -> None:
-        super().__init__(sock, default_window_size=WINDOW, packetizer_class=_Packetizer)  # type: ignore[arg-type]
+    _kex_info = {  # noqa: RUF012
+        **paramiko.Transport._kex_info,  # type: ignore[attr-defined]
+        CURVE25519: paramiko.Transport._kex_info.get(CURVE25519_OLD_NAME),  # type: ignore[attr-defined]
+    }
+
+    def __init__(self, sock: socket.socket | JumpSocket, algorithms: Algorithms, timeout: float) -> None:
+        super().__init__(sock, default_window_size=WINDOW, packetizer_class=packets.BoundedPacketizer)  # type: ignore[arg-type]
         self.refusal = self.farewell = ""
+        self._owners_error: Exception | None = None
         self.offers: dict[str, list[str]] = {}
         self.banner_timeout = timeout
         options = self.get_security_options()
-        options.key_types = tuple(algorithms)
-        others = [c for c in options.ciphers if c not in _CIPHERS_FIRST and not c.endswith("-cbc")]
-        options.ciphers = (*_CIPHERS_FIRST, *others)
+        options.key_types = algorithms.host_keys
+        options.ciphers = algorithms.ciphers
+        options.digests = algorithms.macs
+        options.kex = algorithms.key_exchanges
+        self.algorithms = algorithms
+        self._preferred_pubkeys = algorithms.user_keys
+        handlers: dict[int, Any] = self._handler_table  # type: ignore[attr-defined]
+        handlers[MSG_EXT_INFO] = self._parse_few_extensions
+        handlers[MSG_USERAUTH_INFO_REQUEST] = self._parse_questions
 
     @property
     def last_words(self) -> str:
         """What the server told people last, also if it has hung up since: a greeting, or why it lets nobody in."""
         said = getattr(self.auth_handler, "banner", None) or b""
-        return " ".join(bytes(said).decode("utf-8", "replace").split())[-500:]
+        return one_line(bytes(said[-2000:]).decode("utf-8", "replace")[-500:], 500)
+
+    def forget_secrets(self) -> None:
+        """Drop what was used to sign in; paramiko would keep it as long as the connection."""
+        handler = self.auth_handler
+        if handler is not None:
+            handler.password = handler.private_key = handler.interactive_handler = None
+        self._owners_error = None
+        self.get_exception()  # its traceback leads to frames that know the secret
 
     def disagreements(self) -> list[str]:
         """What both sides offered where nothing is common, e.g. "cipher: it has a, b; we have c, d"."""
@@ -62,7 +79,7 @@ class Transport(paramiko.Transport):
             "MAC": options.digests,
         }
         return [
-            f"{what}: it has {', '.join(theirs)}; we have {', '.join(ours[what])}"
+            f"{what}: it has {one_line(', '.join(theirs), 500)}; we have {', '.join(ours[what])}"
             for what, theirs in self.offers.items()
             if not set(theirs) & set(ours[what])
         ]
@@ -80,15 +97,50 @@ class Transport(paramiko.Transport):
 
     def _parse_channel_open_failure(self, m: paramiko.Message) -> None:
         m.get_int(), m.get_int()
-        self.refusal = m.get_text()
+        self.refusal = one_line(packets.read_text(m))
         m.rewind()
         super()._parse_channel_open_failure(m)  # type: ignore[misc]
 
     def _parse_disconnect(self, m: paramiko.Message) -> None:
         m.get_int()
-        self.farewell = m.get_text() or "without a word"
+        self.farewell = one_line(packets.read_text(m)) or "without a word"
         m.rewind()
         super()._parse_disconnect(m)  # type: ignore[misc]
+
+    def _parse_few_extensions(self, m: paramiko.Message) -> None:
+        packets.check_extensions(m)
+        self._parse_ext_info(m)  # type: ignore[attr-defined]
+
+    def _parse_questions(self, m: paramiko.Message) -> None:
+        handler = getattr(self.auth_handler, "interactive_handler", None)
+        if handler is None:
+            raise paramiko.SSHException("it asks questions at the wrong time")
+        questions = packets.read_questions(m)
+        try:
+            answers = handler(*questions)
+        except Exception as error:
+            self._owners_error = error
+            raise
+        reply = paramiko.Message()
+        reply.add_byte(cMSG_USERAUTH_INFO_RESPONSE)
+        reply.add_int(len(answers))
+        for answer in answers:
+            reply.add_string(answer)
+        self._send_message(reply)  # type: ignore[attr-defined]
+
+    def get_exception(self) -> Exception | None:
+        """What ended the connection: the owner's own exception, or one of SSH, whatever paramiko stumbled over."""
+        error = super().get_exception()
+        expected = paramiko.SSHException, OSError, EOFError
+        if error is None or error is self._owners_error or isinstance(error, expected):
+            return error
+        return paramiko.SSHException(f"it sends what is not SSH ({type(error).__name__})")
+
+    _channel_handler_table = {  # noqa: RUF012
+        **paramiko.Transport._channel_handler_table,  # type: ignore[attr-defined]
+        MSG_CHANNEL_DATA: packets.take_data,
+        MSG_CHANNEL_EXTENDED_DATA: packets.take_extended_data,
+    }
 
 
 class JumpSocket:

@@ -2,101 +2,24 @@
 
 from __future__ import annotations
 
+import gc
+import hashlib
 import shutil
-import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import paramiko
 import pytest
+from house import Door, House
 from sshd import DEADLINE, TwoHops, make_key
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError
-from jupyter_gpu_kernel.hub.route import Hop
-from jupyter_gpu_kernel.hub.ssh import Asker, connect
+from jupyter_gpu_kernel.hub.ssh import Connection, connect
 
-
-class Door(paramiko.ServerInterface):
-    """Lets alice in by `methods`, one after the other: password "sesame", code "123456", the test's key."""
-
-    def __init__(self, methods: list[str], key: paramiko.PKey) -> None:
-        self.methods, self.key = list(methods), key
-        self.tries: list[str] = []
-        self.answers = threading.Event()  # cleared: it falls silent when a key comes
-        self.answers.set()
-
-    def get_allowed_auths(self, username: str) -> str:
-        return self.methods[0]
-
-    def _judge(self, method: str, right: bool) -> int:
-        self.tries.append(method)
-        if not right or self.methods[0] != method:
-            return paramiko.AUTH_FAILED
-        if len(self.methods) == 1:
-            return paramiko.AUTH_SUCCESSFUL
-        del self.methods[0]
-        return paramiko.AUTH_PARTIALLY_SUCCESSFUL
-
-    def check_auth_password(self, username: str, password: str) -> int:
-        return self._judge("password", password == "sesame")
-
-    def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
-        self.answers.wait(DEADLINE)
-        return self._judge("publickey", key == self.key)
-
-    def check_auth_interactive(
-        self, username: str, submethods: str
-    ) -> int | paramiko.server.InteractiveQuery:
-        if self.methods[0] != "keyboard-interactive":
-            return paramiko.AUTH_FAILED
-        return paramiko.server.InteractiveQuery("Two factors", "Look at your telephone", ("Code: ", False))
-
-    def check_auth_interactive_response(self, responses: list[str]) -> int:
-        return self._judge("keyboard-interactive", responses == ["123456"])
-
-    def check_channel_request(self, kind: str, chanid: int) -> int:
-        return paramiko.OPEN_SUCCEEDED
-
-
-class House:
-    """A one-hop SSH server with a `Door`."""
-
-    def __init__(self, folder: Path, methods: list[str]) -> None:
-        self.key = make_key(folder / "key")
-        self.door = Door(methods, paramiko.PKey.from_path(self.key))
-        self.trust_file = folder / "trusted_hosts"
-        host_key_file = make_key(folder / "host_key")
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.listener.settimeout(DEADLINE)
-        self.host_key = paramiko.PKey.from_path(host_key_file)
-        self.port = self.listener.getsockname()[1]
-        self.trust_file.write_text(
-            f"[127.0.0.1]:{self.port} {self.host_key.get_name()} {self.host_key.get_base64()}\n"
-        )
-        self.transports: list[paramiko.Transport] = []
-        self.thread = threading.Thread(target=self._serve, daemon=True)
-        self.thread.start()
-
-    def _serve(self) -> None:
-        client, _ = self.listener.accept()
-        transport = paramiko.Transport(client)
-        self.transports.append(transport)
-        transport.add_server_key(self.host_key)
-        transport.start_server(threading.Event(), self.door)
-
-    def visit(self, ask: Asker | None, *keys: Path, timeout: float = 20.0) -> None:
-        hop = Hop("login", "ssh", "127.0.0.1", self.port, "alice", identity_files=keys, identity_agent="none")
-        connect([hop], ask=ask, trust_file=self.trust_file, timeout=timeout).close()
-
-    def close(self) -> None:
-        self.thread.join(DEADLINE)
-        self.listener.close()
-        for transport in self.transports:
-            transport.close()
+ASKED = "The server asks: “Two factors · Look at your telephone · Code:” "
 
 
 class Slammed(Door):
@@ -111,20 +34,6 @@ class Slammed(Door):
     def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
         self.house.transports[-1].sock.close()
         return paramiko.AUTH_FAILED
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> Iterator[Callable[..., House]]:
-    """A house whose door asks for the methods given."""
-    built: list[House] = []
-
-    def build(*methods: str) -> House:
-        built.append(House(tmp_path, list(methods)))
-        return built[-1]
-
-    yield build
-    for one in built:
-        one.close()
 
 
 class Owner:
@@ -160,14 +69,13 @@ def test_a_password_is_asked_until_it_is_right(house: Callable[..., House]) -> N
 def test_the_servers_own_words_reach_the_owner(house: Callable[..., House]) -> None:
     owner = Owner("123456")
     house("keyboard-interactive").visit(owner)
-    assert owner.prompts == [("login", "Two factors\nLook at your telephone\nCode: ")]
+    assert owner.prompts == [("login", ASKED)]
 
 
 def test_a_wrong_code_is_said_to_be(house: Callable[..., House]) -> None:
     owner = Owner("000000", "123456")
     house("keyboard-interactive").visit(owner)
-    said = "Two factors\nLook at your telephone\nCode: "
-    assert owner.prompts == [("login", said), ("login", f"That was not accepted.\n{said}")]
+    assert owner.prompts == [("login", ASKED), ("login", f"That was not accepted. {ASKED}")]
 
 
 def test_a_right_password_is_not_called_wrong_before_its_code(house: Callable[..., House]) -> None:
@@ -176,7 +84,7 @@ def test_a_right_password_is_not_called_wrong_before_its_code(house: Callable[..
     assert [prompt for _, prompt in owner.prompts] == [
         "Password of alice: ",
         "That was not accepted. Password of alice: ",
-        "Two factors\nLook at your telephone\nCode: ",
+        ASKED,
     ]
 
 
@@ -202,6 +110,70 @@ def test_without_anybody_to_ask_the_remedy_is_login(
         here.visit(None, here.key)
     assert "jupyter gpu-kernel login" in caught.value.remedy
     assert set(here.door.tries) <= {"publickey"}
+
+
+class Forgetful:
+    """Types a password that nothing else holds: the test itself knows only how it is made."""
+
+    def __init__(self, *salts: bytes) -> None:
+        self.salts = list(salts)
+
+    def secret(self, hop: str, prompt: str) -> str:
+        return made_secret(self.salts.pop(0))
+
+    def confirm_host(self, hop: str, fingerprint: str, key_type: str) -> bool:
+        raise AssertionError("the host is known")
+
+
+def made_secret(salt: bytes) -> str:
+    return "s-" + hashlib.sha256(salt).hexdigest()
+
+
+class Checking(Door):
+    """Knows passwords and codes by how they are made. Hangs up at one of them."""
+
+    house: House
+
+    def check_auth_password(self, username: str, password: str) -> int:
+        if password == made_secret(b"last"):
+            self.house.transports[-1].sock.close()
+        return self._judge("password", password == made_secret(b"right"))
+
+    def check_auth_interactive_response(self, responses: list[str]) -> int:
+        return self._judge("keyboard-interactive", responses == [made_secret(b"right")])
+
+
+def holders(secret: str) -> list[str]:
+    """What leads to the text, of all objects that Python's garbage collector knows, frames included."""
+    gc.collect()
+    data = secret.encode()
+    found = []
+    for holder in gc.get_objects():
+        for held in gc.get_referents(holder):
+            if (isinstance(held, str) and secret in held) or (isinstance(held, bytes) and data in held):
+                found.append(f"{type(holder).__name__}: {str(holder)[:200]}")
+    return found
+
+
+@pytest.mark.parametrize("method", ["password", "keyboard-interactive"])
+@pytest.mark.parametrize("salts", [[b"right"], [b"wrong", b"right"], [b"a", b"b", b"c"], [b"last"] * 3])
+def test_nothing_holds_what_was_typed(house: Callable[..., House], method: str, salts: list[bytes]) -> None:
+    """Neither the connection, nor an error that is kept."""
+    here = house(method)
+    here.door.__class__ = Checking
+    here.door.house = here
+    kept: list[object] = []
+    try:
+        kept.append(here.connect(Forgetful(*salts)))
+    except ConnectError as error:
+        kept.append(error)
+    here.transports[-1].join(0.0 if isinstance(kept[0], Connection) else DEADLINE)
+    here.transports[-1].get_exception()  # what this process's own server stumbled over
+    for salt in salts:
+        assert holders(made_secret(salt)) == []
+    for one in kept:
+        if isinstance(one, Connection):
+            one.close()
 
 
 def test_three_wrong_passwords_are_enough(house: Callable[..., House]) -> None:

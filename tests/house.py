@@ -1,0 +1,118 @@
+"""A one-hop SSH server that asks for what a test says: OpenSSH needs root to ask for passwords, paramiko's does not."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import paramiko
+import pytest
+from sshd import DEADLINE, make_key
+
+from jupyter_gpu_kernel.hub.limits import NO_LIMITS, Limits
+from jupyter_gpu_kernel.hub.route import Hop
+from jupyter_gpu_kernel.hub.ssh import Asker, Connection, connect
+
+
+class Door(paramiko.ServerInterface):
+    """Lets alice in by `methods`, one after the other: password "sesame", code "123456", the test's key."""
+
+    def __init__(self, methods: list[str], key: paramiko.PKey) -> None:
+        self.methods, self.key = list(methods), key
+        self.tries: list[str] = []
+        self.answers = threading.Event()  # cleared: it falls silent when a key comes
+        self.answers.set()
+
+    def get_allowed_auths(self, username: str) -> str:
+        return self.methods[0]
+
+    def _judge(self, method: str, right: bool) -> int:
+        self.tries.append(method)
+        if not right or self.methods[0] != method:
+            return paramiko.AUTH_FAILED
+        if len(self.methods) == 1:
+            return paramiko.AUTH_SUCCESSFUL
+        del self.methods[0]
+        return paramiko.AUTH_PARTIALLY_SUCCESSFUL
+
+    def check_auth_password(self, username: str, password: str) -> int:
+        return self._judge("password", password == "sesame")
+
+    def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
+        self.answers.wait(DEADLINE)
+        return self._judge("publickey", key == self.key)
+
+    def check_auth_interactive(
+        self, username: str, submethods: str
+    ) -> int | paramiko.server.InteractiveQuery:
+        if self.methods[0] != "keyboard-interactive":
+            return paramiko.AUTH_FAILED
+        return paramiko.server.InteractiveQuery("Two factors", "Look at your telephone", ("Code: ", False))
+
+    def check_auth_interactive_response(self, responses: list[str]) -> int:
+        return self._judge("keyboard-interactive", responses == ["123456"])
+
+    def check_channel_request(self, kind: str, chanid: int) -> int:
+        return paramiko.OPEN_SUCCEEDED
+
+
+class House:
+    """A one-hop SSH server with a `Door`. `transports`: of those who came."""
+
+    def __init__(self, folder: Path, methods: list[str]) -> None:
+        self.key = make_key(folder / "key")
+        self.door = Door(methods, paramiko.PKey.from_path(self.key))
+        self.trust_file = folder / "trusted_hosts"
+        host_key_file = make_key(folder / "host_key")
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener.settimeout(DEADLINE)
+        self.host_key = paramiko.PKey.from_path(host_key_file)
+        self.port = self.listener.getsockname()[1]
+        self.trust_file.write_text(
+            f"[127.0.0.1]:{self.port} {self.host_key.get_name()} {self.host_key.get_base64()}\n"
+        )
+        self.transports: list[paramiko.Transport] = []
+        self.thread = threading.Thread(target=self._serve, daemon=True)
+        self.thread.start()
+
+    def _serve(self) -> None:
+        client, _ = self.listener.accept()
+        transport = paramiko.Transport(client)
+        self.transports.append(transport)
+        transport.add_server_key(self.host_key)
+        transport.start_server(threading.Event(), self.door)
+
+    def connect(
+        self, ask: Asker | None, *keys: Path, timeout: float = 20.0, limits: Limits = NO_LIMITS
+    ) -> Connection:
+        hop = Hop("login", "ssh", "127.0.0.1", self.port, "alice", identity_files=keys, identity_agent="none")
+        hop = replace(hop, limits=limits)
+        return connect([hop], ask=ask, trust_file=self.trust_file, timeout=timeout)
+
+    def visit(
+        self, ask: Asker | None, *keys: Path, timeout: float = 20.0, limits: Limits = NO_LIMITS
+    ) -> None:
+        self.connect(ask, *keys, timeout=timeout, limits=limits).close()
+
+    def close(self) -> None:
+        self.thread.join(DEADLINE)
+        self.listener.close()
+        for transport in self.transports:
+            transport.close()
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[Callable[..., House]]:
+    """A house whose door asks for the methods given."""
+    built: list[House] = []
+
+    def build(*methods: str) -> House:
+        built.append(House(tmp_path, list(methods)))
+        return built[-1]
+
+    yield build
+    for one in built:
+        one.close()

@@ -1,0 +1,336 @@
+"""What ssh config forbids: the real ssh and we say the same of a server with the same config, or we refuse by name."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from queue import SimpleQueue
+
+import paramiko
+import pytest
+from house import House
+from sshd import DEADLINE, TwoHops, make_key
+
+from jupyter_gpu_kernel.errors import AuthError, GpuKernelError, HostKeyError, RouteError
+from jupyter_gpu_kernel.hub import hostkeys, limits
+from jupyter_gpu_kernel.hub.limits import Limits, select
+from jupyter_gpu_kernel.hub.route import Hop, parse_route
+from jupyter_gpu_kernel.hub.ssh import connect
+
+
+@pytest.fixture(params=["ssh -G", "no ssh program"])
+def reader(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Who reads the config for us: ssh, or we ourselves."""
+    if request.param == "no ssh program":
+        monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    return str(request.param)
+
+
+SSH = shutil.which("ssh") or "ssh"
+CONNECTS = [
+    "",
+    "Ciphers aes256-ctr,aes128-ctr",
+    "Ciphers ^aes256-ctr",
+    "Ciphers -chacha20*,*-cbc",
+    "Ciphers +aes128-cbc",
+    "MACs hmac-sha2-512\n  Ciphers aes128-ctr",
+    "KexAlgorithms curve25519-sha256",
+    "KexAlgorithms -sntrup*",
+    "HostKeyAlgorithms ssh-ed25519",
+    "HostKeyAlgorithms -ecdsa*",
+    "PubkeyAcceptedAlgorithms ssh-ed25519",
+    "PasswordAuthentication no\n  KbdInteractiveAuthentication no",
+    "ChallengeResponseAuthentication no",
+    "PreferredAuthentications gssapi-with-mic,publickey",
+    "StrictHostKeyChecking yes",
+    "StrictHostKeyChecking accept-new",
+    "StrictHostKeyChecking no",
+    "CheckHostIP yes",
+    "VerifyHostKeyDNS yes",
+    "BatchMode yes",
+    "IdentitiesOnly yes",
+    "AddressFamily inet",
+    "BindAddress 127.0.0.1",
+    "ConnectTimeout 5",
+    "RequiredRSASize 4096",
+    "RekeyLimit 1G 1h",
+    "UpdateHostKeys yes",
+    "HashKnownHosts yes",
+    "ForwardAgent yes",
+    "Compression yes",
+    "ServerAliveInterval 15",
+    "ControlMaster no",
+]
+REFUSES = [
+    "Ciphers aes128-cbc",
+    "MACs hmac-md5\n  Ciphers aes128-ctr",
+    "KexAlgorithms diffie-hellman-group1-sha1",
+    "HostKeyAlgorithms ecdsa-sha2-nistp256",
+    "HostKeyAlgorithms -ssh-ed25519*",
+    "PubkeyAcceptedAlgorithms rsa-sha2-512",
+    "PubkeyAcceptedAlgorithms -ssh-ed25519*",
+    "PubkeyAuthentication no",
+    "PreferredAuthentications keyboard-interactive,password",
+    "RevokedHostKeys {folder}/revoked",
+    "RevokedHostKeys {folder}/missing",
+    "UserKnownHostsFile {folder}/empty\n  StrictHostKeyChecking yes",
+    "UserKnownHostsFile {folder}/other",
+    "UserKnownHostsFile {folder}/other\n  StrictHostKeyChecking accept-new",
+    "UserKnownHostsFile {folder}/marked",
+    "AddressFamily inet6",
+    "BindAddress 192.0.2.77",
+    "IdentityFile none",
+]
+# What ssh can follow and we cannot: refused, with the directive's name in the message.
+BY_NAME = [
+    "Ciphers chacha20-poly1305@openssh.com",
+    "MACs umac-128-etm@openssh.com\n  Ciphers aes128-ctr",
+    "KexAlgorithms sntrup761x25519-sha512@openssh.com",
+    "KnownHostsCommand /bin/cat {folder}/../known_hosts",
+    "BindInterface lo",
+    "RevokedHostKeys {folder}/krl",
+]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoHops]:
+    """A login node that stays as it is."""
+    both = TwoHops(tmp_path_factory.mktemp("limits") / "two_hops")
+    both.login.start()
+    yield both
+    both.login.stop()
+
+
+@pytest.fixture(scope="module")
+def files(shared: TwoHops) -> Path:
+    """Files that configs name."""
+    return make_files(shared)
+
+
+def make_files(two_hops: TwoHops) -> Path:
+    folder = two_hops.folder / "files"
+    folder.mkdir()
+    key = Path(f"{two_hops.login.host_key}.pub").read_text()
+    other = make_key(folder / "stranger")
+    (folder / "revoked").write_text(f"# none of these\n{Path(f'{other}.pub').read_text()}{key}")
+    (folder / "empty").write_text("")
+    kind, blob, *_ = Path(f"{other}.pub").read_text().split()
+    (folder / "other").write_text(f"[127.0.0.1]:{two_hops.login.port} {kind} {blob}\n")
+    line = two_hops.login.known_hosts_line()
+    (folder / "marked").write_text(f"{line}@revoked * {' '.join(line.split()[1:])}\n")
+    command = ["ssh-keygen", "-q", "-k", "-f", str(folder / "krl"), f"{other}.pub"]
+    subprocess.run(command, check=True, timeout=DEADLINE)
+    return folder
+
+
+def config(two_hops: TwoHops, files: Path, lines: str) -> str:
+    """The two hops' config with these lines first."""
+    file = files / f"config-{hashlib.sha256(lines.encode()).hexdigest()[:12]}"
+    text = two_hops.ssh_config.read_text()
+    for keyword in ("IdentityFile", "UserKnownHostsFile"):
+        if lines.startswith(keyword):  # the first value counts, and of IdentityFile all do
+            text = "".join(line for line in text.splitlines(True) if keyword not in line)
+    file.write_text(f"Host login\n  {lines.format(folder=files)}\n{text}")
+    return str(file)
+
+
+@functools.cache
+def ssh_connects(config: str) -> bool:
+    command = [SSH, "-F", config, "-n", "-T", "login", "true"]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, start_new_session=True, timeout=DEADLINE
+    )
+    return done.returncode == 0
+
+
+def we_connect(two_hops: TwoHops, config: str) -> GpuKernelError | None:
+    try:
+        connect(parse_route("login", config=config), ask=None, trust_file=two_hops.trust_file).close()
+    except GpuKernelError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("lines", CONNECTS)
+def test_an_ordinary_config_connects(shared: TwoHops, files: Path, reader: str, lines: str) -> None:
+    file = config(shared, files, lines)
+    assert ssh_connects(file)
+    assert we_connect(shared, file) is None
+
+
+@pytest.mark.parametrize("lines", REFUSES)
+def test_what_ssh_refuses_we_refuse(shared: TwoHops, files: Path, reader: str, lines: str) -> None:
+    file = config(shared, files, lines)
+    assert not ssh_connects(file)
+    error = we_connect(shared, file)
+    assert error is not None and error.hop == "login" and error.remedy
+
+
+@pytest.mark.parametrize("lines", BY_NAME)
+def test_what_only_ssh_can_follow_is_refused_by_name(
+    shared: TwoHops, files: Path, reader: str, lines: str
+) -> None:
+    file = config(shared, files, lines)
+    assert ssh_connects(file)
+    error = we_connect(shared, file)
+    assert error is not None and error.hop == "login" and error.remedy
+    assert lines.split()[0] in error.cause
+
+
+@pytest.mark.parametrize("hop", ["login", "work"])
+def test_what_can_never_be_is_said_before_any_hop_is_reached(two_hops: TwoHops, hop: str) -> None:
+    """Else its owner would type a code in vain."""
+    lines = f"Host {hop}\n  Ciphers chacha20-poly1305@openssh.com\n"
+    two_hops.ssh_config.write_text(lines + two_hops.ssh_config.read_text())
+    with pytest.raises(RouteError, match="Ciphers") as caught:
+        connect(two_hops.hops, ask=None, trust_file=two_hops.trust_file)
+    assert caught.value.hop == hop
+    assert not any("Connection from" in line for line in two_hops.login.log)
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        (None, "abc abd xyz"),
+        ("xyz,abc,unknown", "xyz abc"),
+        ("+new", "abc abd xyz"),
+        ("-ab*", "xyz"),
+        ("^x?z", "xyz abc abd"),
+        ("ab*", "abc abd"),
+        ("unknown", ""),
+    ],
+)
+def test_lists_mean_what_they_mean_to_ssh(text: str | None, left: str) -> None:
+    assert " ".join(select(["abc", "abd", "xyz"], text)) == left
+
+
+class Typing:
+    """Types the password and the code."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def secret(self, hop: str, prompt: str) -> str:
+        self.asked.append(prompt)
+        return "123456" if "Code" in prompt else "wrong"
+
+    def confirm_host(self, hop: str, fingerprint: str, key_type: str) -> bool:
+        self.asked.append(fingerprint)
+        return True
+
+
+@pytest.mark.parametrize("method", ["password", "keyboard-interactive"])
+def test_a_way_to_sign_in_that_is_forbidden_is_not_taken(house: Callable[..., House], method: str) -> None:
+    owner, others = Typing(), tuple(one for one in limits.METHODS if one != method)
+    here = house(method)
+    with pytest.raises(AuthError, match="it takes"):
+        here.visit(owner, limits=Limits(methods=others))
+    assert owner.asked == []
+
+
+def test_so_many_tries_as_the_config_allows(house: Callable[..., House]) -> None:
+    owner = Typing()
+    with pytest.raises(AuthError):
+        house("password").visit(owner, limits=Limits(tries=1))
+    assert len(owner.asked) == 1
+
+
+def test_batch_mode_asks_for_nothing(house: Callable[..., House]) -> None:
+    owner = Typing()
+    with pytest.raises(AuthError, match="nobody"):
+        house("password").visit(owner, limits=Limits(asks=False))
+    assert owner.asked == []
+
+
+@pytest.mark.parametrize("forbidden", [Limits(asks=False), Limits(new_hosts=False)])
+def test_an_unknown_host_is_not_asked_about_where_the_config_forbids_it(
+    two_hops: TwoHops, forbidden: Limits
+) -> None:
+    two_hops.known_hosts.write_text("")
+    owner = Typing()
+    hop = replace(two_hops.hops[0], limits=forbidden)
+    with pytest.raises(HostKeyError, match="not known"):
+        connect([hop], ask=owner, trust_file=two_hops.trust_file)
+    assert owner.asked == [] and not two_hops.trust_file.exists()
+
+
+def test_an_address_that_is_known_with_another_key(two_hops: TwoHops, tmp_path: Path) -> None:
+    """ssh itself never asks this of a loopback address."""
+    login = replace(two_hops.hops[0], host_key_alias="nodes", limits=Limits(check_address=True))
+    line = two_hops.login.known_hosts_line()
+    two_hops.known_hosts.write_text(f"nodes {' '.join(line.split()[1:])}\n{line}")
+    connect([login], ask=None, trust_file=two_hops.trust_file).close()
+    kind, blob, *_ = Path(f"{make_key(tmp_path / 'other')}.pub").read_text().split()
+    two_hops.known_hosts.write_text(
+        f"nodes {' '.join(line.split()[1:])}\n[127.0.0.1]:{two_hops.login.port} {kind} {blob}\n"
+    )
+    with pytest.raises(HostKeyError, match="CheckHostIP"):
+        connect([login], ask=None, trust_file=two_hops.trust_file)
+
+
+def test_a_short_rsa_key_is_refused(two_hops: TwoHops, tmp_path: Path) -> None:
+    files = make_files(two_hops)
+    key = tmp_path / "short"
+    command = ["ssh-keygen", "-q", "-t", "rsa", "-b", "2048", "-N", "", "-f", str(key)]
+    subprocess.run(command, check=True, timeout=DEADLINE)
+    two_hops.login.host_key = key
+    two_hops.known_hosts.write_text(two_hops.login.known_hosts_line())
+    two_hops.login.restart()
+    assert we_connect(two_hops, config(two_hops, files, "RequiredRSASize 2048")) is None
+    file = config(two_hops, files, "RequiredRSASize 3072")
+    assert not ssh_connects(file)
+    error = we_connect(two_hops, file)
+    assert error is not None and "RequiredRSASize" in error.cause
+
+
+# --- what we offer
+
+
+def offered() -> dict[str, list[str]]:
+    """The lists in our key exchange, as they come over the wire."""
+    messages: SimpleQueue[bytes] = SimpleQueue()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            client, _ = listener.accept()
+            with client, client.makefile("rb") as file:
+                client.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+                file.readline()
+                size = int.from_bytes(file.read(4), "big")
+                messages.put(file.read(size)[1:])
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        hop = Hop("login", "ssh", "127.0.0.1", listener.getsockname()[1], "alice", identity_agent="none")
+        with pytest.raises(GpuKernelError):
+            connect([hop], ask=None, trust_file=Path("/nowhere"), timeout=10)
+        thread.join(DEADLINE)
+    m = paramiko.Message(messages.get(timeout=DEADLINE)[17:])  # behind its type and 16 random bytes
+    names = "kex", "keys", "cipher out", "cipher in", "MAC out", "MAC in", "compression out", "compression in"
+    return {name: m.get_list() for name in names}
+
+
+def test_nothing_weak_is_offered() -> None:
+    lists = offered()
+    for name, listed in lists.items():
+        assert listed
+        for one in listed:
+            assert not any(weak in one for weak in ("md5", "sha1", "cbc", "3des", "arcfour", "dss", "-96")), (
+                name
+            )
+            assert one not in ("ssh-rsa", "ssh-dss", "diffie-hellman-group14-sha1")
+    assert lists["keys"] == [
+        *hostkeys.offer(()),
+        *(f"{one}-cert-v01@openssh.com" for one in hostkeys.offer(())),
+    ]
+    assert lists["cipher in"][0] == "aes128-gcm@openssh.com" and lists["MAC in"][0].endswith(
+        "etm@openssh.com"
+    )
+    assert "curve25519-sha256" in lists["kex"]
