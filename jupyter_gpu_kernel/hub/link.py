@@ -16,11 +16,16 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol
 
 from ..errors import AgentError, AuthError, ConnectError, GpuKernelError, HostKeyError
-from ..wire.connection import Connection, ProtocolError
-from ..wire.frames import CHUNK, Frame, Kind, json_frame
+from ..wire.connection import Connection, OtherVersion, ProtocolError, State
+from ..wire.frames import CHUNK, Frame, FrameError, Kind, json_frame
+from ..wire.messages import MessageError
+from .refusals import Refusal, refusal
+from .reopening import Reopening
 from .stream import Stream, Wire
 
 _WRITE_AHEAD = 2 * CHUNK
+_UNASKED = 50_000
+"""Frames that belong to nothing, between two pings: more than may still be on their way for a released kernel."""
 
 
 class Clocks(NamedTuple):
@@ -57,7 +62,7 @@ class Attachment(Protocol):
         """More words for the agent's `open`: {"create": settings} where the keeper may have to be started."""
 
     def deliver(self, data: bytes) -> None:
-        """A message from the keeper."""
+        """A message from the keeper. MessageError or ProtocolError if it is not one that a keeper may send."""
 
     def attached(self) -> None:
         """The stream to the keeper is there (again)."""
@@ -87,6 +92,8 @@ class Link:
         self._clocks = clocks
         self._loop = asyncio.get_running_loop()
         self._attachments: dict[int, Attachment] = {}
+        self._reopenings: dict[int, Reopening] = {}
+        self._unasked = 0
         self._numbers = itertools.count(1)
         self._requests: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -145,7 +152,7 @@ class Link:
         """The kernel is no longer carried; its keeper lives on."""
         for number, known in list(self._attachments.items()):
             if known is attachment:
-                del self._attachments[number]
+                self._forget(number)
                 known.connection.closed()
                 if self.state == "up":
                     self._write(Frame(Kind.CLOSE, number))
@@ -185,8 +192,10 @@ class Link:
         while True:
             try:
                 wire = await self._connect()
-                delay = 0.0
+                up_since = time.monotonic()
                 reason = await self._watch(wire)
+                if time.monotonic() - up_since > self._clocks.retry_most:
+                    delay = 0.0
             except Exception as error:
                 if not isinstance(error, GpuKernelError):  # a fault of ours: say it where somebody waits
                     self._log.exception("%s: the link failed", self.name)
@@ -232,6 +241,7 @@ class Link:
                 return f"nothing heard for {clocks.dead_after:g} s"
             with contextlib.suppress(asyncio.TimeoutError):
                 return await asyncio.wait_for(asyncio.shield(wire.ended), min(clocks.ping_every, left))
+            self._unasked = 0
             wire.write(Frame(Kind.PING, number=number).encode())
         raise AssertionError("unreachable")
 
@@ -240,13 +250,37 @@ class Link:
 
     def _renumber(self, attachment: Attachment) -> int:
         """A new number, so that what still comes under the old one is told from the new."""
+        reopening = Reopening(lambda before: self._clocks.pause(before, refused=False))
         for number, known in list(self._attachments.items()):
             if known is attachment:
-                del self._attachments[number]
+                reopening = self._reopenings.get(number, reopening)
+                self._forget(number)
         number = next(self._numbers)
-        self._attachments[number] = attachment
+        self._attachments[number], self._reopenings[number] = attachment, reopening
         attachment.connection.closed()
         return number
+
+    def _forget(self, number: int) -> None:
+        self._attachments.pop(number, None)
+        self._reopenings.pop(number, None)
+
+    def _reopen(self, attachment: Attachment, reason: str) -> None:
+        """Its keeper hung up, or broke the rules. What fails again and again is tried ever more seldom."""
+        number = self._renumber(attachment)
+        pause = self._reopenings[number].pause()
+        if self._reopenings[number].hopeless:
+            text = f"the keeper of kernel {attachment.kernel_id} accepts no connection: {reason}"
+            return self._lose(number, refusal({"code": "hangs up", "text": text}, self.name))
+        if pause:
+            attachment.detached(reason)
+        self._loop.call_later(pause, self._open_if_closed, number)
+
+    def _lose(self, number: int, error: Refusal) -> None:
+        attachment = self._attachments[number]
+        error.remedy = error.remedy.replace(" ID", f" {attachment.kernel_id}")
+        self._forget(number)
+        attachment.connection.closed()
+        attachment.lost(error)
 
     async def _open(self, number: int, attachment: Attachment) -> None:
         wire = self._wire
@@ -256,10 +290,8 @@ class Link:
                 self._take_from_others(attachment)
             answer = await self.request("open", timeout=90, **request)
         except Refusal as error:
-            error.remedy = error.remedy.replace("logs ID", f"logs {attachment.kernel_id}")
             if self._attachments.get(number) is attachment:
-                del self._attachments[number]
-                attachment.lost(error)
+                self._lose(number, error)
             return
         except AgentError as error:  # no answer: a stuck agent is as good as a dead one
             if wire is not None:
@@ -274,7 +306,6 @@ class Link:
         attachment.kernel_id = str(answer.get("kernel", attachment.kernel_id))
         self._take_from_others(attachment)
         attachment.connection.opened(number)
-        attachment.attached()
         self.pump()
 
     def _take_from_others(self, attachment: Attachment) -> None:
@@ -282,11 +313,9 @@ class Link:
         each would come back whenever the other has come."""
         for number, other in list(self._attachments.items()):
             if other is not attachment and other.kernel_id == attachment.kernel_id:
-                del self._attachments[number]
-                other.connection.closed()
                 self._write(Frame(Kind.CLOSE, number))
                 text = f"kernel {other.kernel_id} was taken over by another front end of its notebook"
-                other.lost(refusal({"code": "taken", "text": text}, self.name))
+                self._lose(number, refusal({"code": "taken", "text": text}, self.name))
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(coroutine)
@@ -320,27 +349,32 @@ class Link:
             self._wire.write(frame.encode())
 
     def _received(self, frame: Frame) -> None:
-        if frame.kind is Kind.REPLY:
-            future = self._requests.get(frame.number)
-            if future is not None and not future.done():
-                future.set_result(frame.json())
-        elif frame.attachment:
-            self._to_attachment(frame)
+        if frame.kind is Kind.REPLY and frame.number in self._requests:
+            return _fulfil(self._requests[frame.number], frame, self.name)
+        if frame.attachment in self._attachments:
+            return self._to_attachment(self._attachments[frame.attachment], frame)
+        self._unasked += 1
+        if self._unasked > _UNASKED and self._wire is not None:
+            self._wire.end("the node sends frames without end that nobody asked for")
 
-    def _to_attachment(self, frame: Frame) -> None:
-        attachment = self._attachments.get(frame.attachment)
-        if attachment is None:
-            return
+    def _to_attachment(self, attachment: Attachment, frame: Frame) -> None:
+        connection = attachment.connection
         if frame.kind is Kind.CLOSE:
-            return self._open_again(attachment)
+            return self._reopen(attachment, "it hung up")
         try:
-            for data in attachment.connection.receive(frame):
+            for data in connection.receive(frame):
                 self._deliver(attachment, data)
-        except ProtocolError as error:
+            if frame.kind is Kind.HELLO and connection.state is State.OPEN:
+                self._reopenings[frame.attachment].opened()
+                attachment.attached()
+        except OtherVersion as error:
+            text = f"the keeper of kernel {attachment.kernel_id} is another version's: {error}"
+            self._write(Frame(Kind.CLOSE, frame.attachment))
+            self._lose(frame.attachment, refusal({"code": "protocol", "text": text}, self.name))
+        except (ProtocolError, MessageError) as error:
             self._log.error("%s: kernel %s: %s", self.name, attachment.kernel_id, error)
             self._write(Frame(Kind.CLOSE, frame.attachment))
-            number = self._renumber(attachment)
-            self._loop.call_later(self._clocks.retry_most, self._open_if_closed, number)
+            self._reopen(attachment, str(error))
 
     def _open_if_closed(self, number: int) -> None:
         attachment = self._attachments.get(number)
@@ -350,27 +384,18 @@ class Link:
     def _deliver(self, attachment: Attachment, data: bytes) -> None:
         try:
             attachment.deliver(data)
+        except (ProtocolError, MessageError):
+            raise
         except Exception:  # a fault of ours costs this message, not those after it
             self._log.exception("%s: kernel %s: a message was lost", self.name, attachment.kernel_id)
 
 
-class Refusal(AgentError):
-    """The agent refused a request; `code` is its one word for why."""
-
-    code = ""
-
-
-def refusal(error: dict[str, Any], hop: str) -> Refusal:
-    """The agent's {"code", "text"} as an error with a remedy."""
-    code, text = str(error.get("code")), str(error.get("text"))
-    remedies = {
-        "taken": "Run a cell here to take it back.",
-        "gone": "Start a new kernel; “jupyter gpu-kernel logs ID” tells what happened to the old one.",
-        "unresponsive": "Try again in a minute. If that process is stopped on the node, let it go on (kill -CONT) or "
-        "kill it (kill -9): the kernel lives on either way.",
-        "keeper": "Check the node's Python with “jupyter gpu-kernel check NAME”.",
-        "cwd": "Change --cwd in the kernelspec (jupyter gpu-kernel add … --replace).",
-    }
-    refused = Refusal(text, hop=hop, remedy=str(error.get("remedy") or remedies.get(code, "")))
-    refused.code = code
-    return refused
+def _fulfil(future: asyncio.Future[dict[str, Any]], frame: Frame, hop: str) -> None:
+    if future.done():
+        return
+    try:
+        future.set_result(frame.json())
+    except FrameError as error:
+        future.set_exception(
+            AgentError(f"the node's agent gave no answer that can be read: {error}", hop=hop)
+        )

@@ -11,14 +11,19 @@ import contextlib
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from ..errors import AgentError
-from ..wire.frames import Frame, FrameError, FrameReader
+from ..wire.frames import CHUNK, Frame, FrameError, FrameReader
 
 READ = 4 * 1024 * 1024
 """More than the SSH window: paramiko is slow when a read leaves something behind."""
+READS_AHEAD = 2
+"""Reads that the loop has not worked through yet; then the stream waits, and with it the node."""
+TURN = 0.005
+"""Seconds of work on one stream's frames, after which other streams and front ends have their turn."""
 
 
 class Stream(Protocol):
@@ -55,6 +60,10 @@ class Wire:
         self._on_written = on_written
         self._name = name
         self._reader = FrameReader()
+        self._unread: deque[memoryview] = deque()
+        self._frames: deque[Frame] = deque()
+        self._working = False
+        self._room = threading.Semaphore(READS_AHEAD)
         self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         for target in (self._read, self._write):
             threading.Thread(target=target, name=f"link-{name}", daemon=True).start()
@@ -84,7 +93,7 @@ class Wire:
     def _read(self) -> None:
         reason = "the connection was closed"
         try:
-            while data := self._stream.read(READ):
+            while self._room.acquire() and (data := self._stream.read(READ)):
                 self._call(self._received, data)
         except Exception as error:  # whatever a transport raises: this stream is over
             reason = str(error) or type(error).__name__
@@ -104,17 +113,40 @@ class Wire:
 
     def _received(self, data: bytes) -> None:
         if self.ended.done():
-            return
+            return self._room.release()  # read on, until the stream is closed
         self.heard = time.monotonic()
+        self._unread.append(memoryview(data))
+        if not self._working:
+            self._work()
+
+    def _work(self) -> None:
+        """Hands out frames; what is left after one turn has to wait for the next."""
+        until = time.monotonic() + TURN
+        frame = None
         try:
-            frames = self._reader.feed(data)
-            if self._reader.greeted and not self.greeted.done():
-                self.greeted.set_result(None)
-            for frame in frames:
+            while (frame := self._next()) is not None and not self.ended.done():
                 self._on_frame(frame)
+                if time.monotonic() > until:
+                    break
         except FrameError as error:
             self.end(str(error))
+        self._working = frame is not None and not self.ended.done()
+        if self._working:
+            self.heard = time.monotonic()
+            self._loop.call_soon(self._work)
         self._on_written()  # acknowledgements are due
+
+    def _next(self) -> Frame | None:
+        while not self._frames and self._unread:
+            data = self._unread.popleft()
+            self._frames.extend(self._reader.feed(bytes(data[:CHUNK])))
+            if len(data) > CHUNK:
+                self._unread.appendleft(data[CHUNK:])
+            else:
+                self._room.release()
+            if self._reader.greeted and not self.greeted.done():
+                self.greeted.set_result(None)
+        return self._frames.popleft() if self._frames else None
 
     def _written(self, size: int) -> None:
         self.queued -= size
@@ -122,6 +154,7 @@ class Wire:
 
     def end(self, reason: str) -> None:
         """The stream is no use any more: fulfils `ended`, and fails `greeted` if that is still open."""
+        self._room.release(READS_AHEAD)  # the thread may wait for room
         if not self.ended.done():
             self.ended.set_result(reason)
         if not self.greeted.done():

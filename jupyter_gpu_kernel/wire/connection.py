@@ -15,13 +15,17 @@ from typing import Any, Dict, FrozenSet, Iterable, List, Optional
 from . import PROTOCOL
 from .fields import FieldError
 from .frames import Frame, FrameError, Kind, json_frame
-from .hello import Hello
+from .hello import Hello, VersionError
 from .journal import WINDOW, Inbox, JournalError, Outbox
 from .messages import Lane
 
 
 class ProtocolError(Exception):
     """The other end broke the rules, or speaks a protocol that we do not."""
+
+
+class OtherVersion(ProtocolError):
+    """The other end speaks another version of the protocol: trying again does not help."""
 
 
 class State(enum.Enum):
@@ -103,6 +107,8 @@ class Connection:
             hello = Hello.read(frame.json())
             if self._resumes(hello):
                 self.outbox.check(hello.received)
+        except VersionError as error:
+            raise OtherVersion(str(error)) from None
         except (FrameError, FieldError, JournalError) as error:
             raise ProtocolError(str(error)) from None
         if self.first and hello.peer != self._session:

@@ -9,6 +9,8 @@ from typing import Any, Dict, List, Mapping, Optional
 TEXT = 4096
 """Characters of a text, unless its reader allows another number."""
 NUMBER = (1 << 63) - 1
+DEPTH = 200
+"""Levels of nesting. Whoever writes a value out again, or walks through it, needs stack for each."""
 _DIGITS = 4300
 """Digits of an integer: Python's own limit, in versions that have it. Reading takes the square of it."""
 
@@ -20,11 +22,14 @@ class FieldError(ValueError):
 def load_object(data: bytes, errors: str = "strict") -> Dict[str, Any]:
     """The JSON object in these bytes; `errors` as in bytes.decode."""
     try:
-        value = json.loads(data.decode("utf-8", errors), parse_int=_PARSE_INT)
+        said = data.decode("utf-8", errors)
+        value = json.loads(said, parse_int=_PARSE_INT)
     except (ValueError, RecursionError) as error:
         raise FieldError(f"no JSON: {error}") from None
     if not isinstance(value, dict):
         raise FieldError("JSON that is no object")
+    if said.count("{") + said.count("[") > DEPTH and _is_deeper(value, DEPTH):
+        raise FieldError(f"JSON of more than {DEPTH} levels")
     return value
 
 
@@ -59,6 +64,14 @@ def items(said: Mapping[str, Any], key: str, most: int, least: int = 0) -> List[
     if not isinstance(values, list) or not least <= len(values) <= most:
         raise FieldError(f"{key!r} is no list of {least} to {most} values")
     return values
+
+
+def _is_deeper(value: Any, depth: int) -> bool:
+    level: List[Any] = [value]
+    for _ in range(depth):
+        inner = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [child for children in inner for child in children if isinstance(child, (dict, list))]
+    return bool(level)
 
 
 def _number(value: Any, key: str, least: int, most: int) -> int:

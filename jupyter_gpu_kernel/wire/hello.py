@@ -8,6 +8,11 @@ from . import PROTOCOL
 from .fields import FieldError, items, number, numbers, text
 from .messages import Lane
 
+
+class VersionError(FieldError):
+    """The other end speaks another version of the protocol: trying again does not help."""
+
+
 _NAME = 64
 _FEATURES = 64
 
@@ -25,10 +30,10 @@ class Hello(NamedTuple):
 
     @classmethod
     def read(cls, said: Dict[str, Any]) -> Hello:
-        """Out of a frame's JSON; FieldError if a value is not as it should be."""
+        """Out of a frame's JSON; FieldError if a value is not as it should be, VersionError if the protocol is not."""
         protocol = number(said, "protocol")
         if protocol != PROTOCOL:
-            raise FieldError(f"the other end speaks protocol {protocol}, we speak {PROTOCOL}")
+            raise VersionError(f"the other end speaks protocol {protocol}, we speak {PROTOCOL}")
         return cls(
             protocol=protocol,
             session=text(said, "session", most=_NAME, least=1),

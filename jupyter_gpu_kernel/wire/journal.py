@@ -15,8 +15,9 @@ from .messages import Lane
 
 WINDOW = 2 * 1024 * 1024
 """Bytes that may be on their way unacknowledged: more would only queue where nothing can overtake."""
-MAX_MESSAGE = 1 << 30
-"""Bytes of one message that is put together."""
+MAX_MESSAGE = 256 * 1024 * 1024
+"""Bytes of one message, and of all messages of an attachment that have not wholly come. Whoever passes a message on has
+it in memory up to three times for a moment, and a hub has many kernels."""
 _LAST = 0x80
 
 
@@ -184,7 +185,9 @@ class Inbox:
         except ValueError:
             raise JournalError(f"chunk {number} has unknown flags {flags:#x}") from None
         parts = self._parts[lane]
-        if len(parts) + len(payload) > MAX_MESSAGE:
+        if len(payload) > CHUNK or not (payload or flags & _LAST):
+            raise JournalError(f"chunk {number} has {len(payload)} bytes")
+        if sum(map(len, self._parts.values())) + len(payload) > MAX_MESSAGE:
             raise JournalError(f"a message of more than {MAX_MESSAGE} bytes")
         self.received = number
         parts += payload

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import threading
@@ -13,9 +14,12 @@ import pytest
 
 from jupyter_gpu_kernel.errors import AgentError, AuthError, ConnectError, GpuKernelError
 from jupyter_gpu_kernel.hub.link import Clocks, Link
+from jupyter_gpu_kernel.hub.reopening import MOST, Reopening
+from jupyter_gpu_kernel.hub.stream import Wire
 from jupyter_gpu_kernel.wire.connection import Connection
 from jupyter_gpu_kernel.wire.frames import CHUNK, MAGIC, Frame, FrameReader, Kind, json_frame
-from jupyter_gpu_kernel.wire.messages import Lane
+from jupyter_gpu_kernel.wire.journal import MAX_MESSAGE, Inbox, JournalError
+from jupyter_gpu_kernel.wire.messages import Lane, MessageError
 
 DEADLINE = 30.0
 QUICK = Clocks(ping_every=0.05, dead_after=0.4, greeting_within=0.5, retry=0.01, retry_most=0.02)
@@ -80,6 +84,8 @@ class Agent:
             self._to_keeper(frame)
 
     def _to_keeper(self, frame: Frame) -> None:
+        if self._world.instead is not None:
+            return self._world.instead(self, frame)
         keeper = self._world.keeper
         if frame.kind is Kind.HELLO:
             keeper.opened(frame.attachment)
@@ -116,6 +122,7 @@ class World:
         self.agents: list[Agent] = []
         self.errors: list[Exception] = []
         self.opened: list[int] = []
+        self.instead: Callable[[Agent, Frame], None] | None = None  # of a keeper
         self.opening: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda request: {"ok": True}
 
     def dial(self, again: bool) -> Socket:
@@ -148,6 +155,8 @@ class Attachment:
     def deliver(self, data: bytes) -> None:
         if data == b"fault":
             raise ValueError("a fault of ours")
+        if data == b"no message":
+            raise MessageError("a message whose lengths do not add up")
         self.got.append(data)
         self.told.put_nowait("got")
 
@@ -531,3 +540,163 @@ def test_requests_end_with_the_link() -> None:
             await waiting
 
     play(test, clocks=PATIENT)
+
+
+# ---------------------------------------------------------------------------------------------- peers that mean harm
+
+
+def hello(agent: Agent, frame: Frame, **other: Any) -> None:
+    """A keeper's answer to HELLO."""
+    answer = {"protocol": 1, "session": "s", "peer": frame.json()["session"], "received": 0, **other}
+    agent.say(json_frame(Kind.HELLO, answer, attachment=frame.attachment))
+
+
+def test_a_keeper_that_accepts_no_connection_is_asked_ever_more_seldom_and_then_told() -> None:
+    world = World()
+
+    def hangs_up(agent: Agent, frame: Frame) -> None:
+        agent.say(json_frame(Kind.CLOSE, {"reason": "no"}, attachment=frame.attachment))
+
+    world.instead = hangs_up
+
+    async def test(world: World, link: Link) -> None:
+        attachment = Attachment()
+        link.attach(attachment)
+        await attachment.until("lost")
+        assert attachment.error is not None
+        assert "accepts no connection" in attachment.error.cause and "stop k1" in attachment.error.remedy
+        assert await link.request("list"), "the link stays"
+        assert len(world.opened) == MOST and not link.in_use
+
+    play(test, world, clocks=PATIENT)
+
+
+def test_the_pauses_before_a_keeper_is_asked_again() -> None:
+    reopening = Reopening(lambda before: Clocks().pause(before, refused=False))
+    pauses = [reopening.pause() for _ in range(MOST)]
+    assert pauses[0] == 0 and pauses[1] > 0.1 and min(pauses[-3:]) > 3 and reopening.hopeless
+    assert len({round(pause, 6) for pause in pauses[-3:]}) > 1, "with jitter"
+    reopening.opened()
+    assert not reopening.hopeless
+    assert reopening.pause() > 3, "one that greets and hangs up is no better"
+
+
+@pytest.mark.parametrize("other", [{"protocol": 2}, {"protocol": 2**62}])
+def test_a_keeper_of_another_protocol_is_told_at_once(other: dict[str, Any]) -> None:
+    world = World()
+    world.instead = lambda agent, frame: hello(agent, frame, **other)
+
+    async def test(world: World, link: Link) -> None:
+        attachment = Attachment()
+        link.attach(attachment)
+        await attachment.until("lost")
+        assert attachment.error is not None
+        assert "another version's" in attachment.error.cause and "\x1b" not in attachment.error.cause
+        assert "stop k1" in attachment.error.remedy
+        assert len(world.opened) == 1
+
+    play(test, world)
+
+
+def test_an_answer_that_cannot_be_read_costs_its_request_only() -> None:
+    async def test(world: World, link: Link) -> None:
+        waiting = asyncio.ensure_future(link.request("sleep", timeout=DEADLINE))
+        await link.up()
+        deep = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
+        for number in range(1, 9):
+            await asyncio.to_thread(world.agents[0].say, Frame(Kind.REPLY, number=number, payload=deep))
+        with pytest.raises(AgentError, match="no answer that can be read"):
+            await waiting
+        assert await link.request("list")
+        assert len(world.agents) == 1
+
+    play(test, clocks=PATIENT)
+
+
+def test_a_message_without_end_ends_the_attachment() -> None:
+    inbox = Inbox()
+    chunk = bytes(CHUNK)
+    for number in range(1, MAX_MESSAGE // CHUNK + 1):
+        assert inbox.accept(number, int(Lane.ORDERED), chunk) is None
+    with pytest.raises(JournalError, match="a message of more than"):
+        inbox.accept(number + 1, int(Lane.URGENT), b"x")
+    with pytest.raises(JournalError, match="has 65537 bytes"):
+        Inbox().accept(1, 0x82, bytes(CHUNK + 1))
+    with pytest.raises(JournalError, match="has 0 bytes"):
+        Inbox().accept(1, 2, b"")
+
+
+def test_a_message_that_is_none_costs_the_attachment_a_reopening() -> None:
+    async def test(world: World, link: Link) -> None:
+        attachment = Attachment()
+        link.attach(attachment)
+        await attachment.until("attached")
+        world.keeper.send(Lane.ORDERED, b"no message")
+        world.agents[0].say(next(iter(world.keeper.outgoing()))._replace(attachment=world.opened[0]))
+        await attachment.until("attached")
+        assert len(world.opened) == 2
+
+    play(test, clocks=PATIENT)
+
+
+FLOODS = {
+    "pongs": Frame(Kind.PONG).encode(),
+    "frames of unknown kernels": Frame(Kind.DATA, 4_000_000, 1, 0x82, b"x").encode(),
+    "answers": json_frame(Kind.REPLY, {}, number=4_000_000).encode(),
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)
+def test_a_node_that_floods_the_link_loses_it_and_holds_up_no_other(flood: bytes) -> None:
+    other = World()
+
+    async def test(world: World, link: Link) -> None:
+        neighbour = Link("gpu3", other.dial, log, PATIENT)
+        await asyncio.gather(link.up(), neighbour.up())
+        turns = 0
+
+        def pour() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    world.agents[0]._sock.sendall(flood * 10_000)
+
+        poured = asyncio.ensure_future(asyncio.to_thread(pour))
+        while link.state == "up":
+            assert await neighbour.request("list")
+            turns += 1
+        assert turns > 2, "the loop stood still"
+        await poured
+        await neighbour.close()
+
+    play(test, clocks=PATIENT._replace(ping_every=DEADLINE))
+    for agent in other.agents:
+        agent.close()
+
+
+def test_the_loop_works_at_what_comes_bit_by_bit() -> None:
+    """What comes at once is handed out in turns, and only so much is read ahead."""
+    frames = 200_000
+    ours, theirs = socket.socketpair()
+
+    async def main() -> tuple[int, int]:
+        loop = asyncio.get_running_loop()
+        got = turns = 0
+
+        def on_frame(frame: Frame) -> None:
+            nonlocal got
+            got += 1
+
+        wire = Wire(Socket(theirs), loop, on_frame, lambda: None, "gpu2")
+        data = MAGIC + Frame(Kind.PONG).encode() * frames
+        sent = asyncio.ensure_future(asyncio.to_thread(ours.sendall, data))
+        while got < frames:
+            await asyncio.sleep(0)
+            turns += 1
+        await sent
+        wire.close()
+        return got, turns
+
+    got, turns = asyncio.run(main())
+    assert got == frames and turns > 5
+    ours.close()
+    theirs.close()
