@@ -27,11 +27,25 @@ from jupyter_core.paths import jupyter_data_dir, jupyter_path, prefer_environmen
 from .errors import SettingsError
 from .settings import Settings, read_env_file
 
-__all__ = ["Settings", "Spec", "all", "check_name", "find", "read", "remove", "settings_of", "write"]
+__all__ = [
+    "HOW_TO_ADD",
+    "Settings",
+    "Spec",
+    "all",
+    "check_name",
+    "find",
+    "read",
+    "remove",
+    "settings_of",
+    "write",
+]
 
 _KEY = "jupyter_gpu_kernel"
 _STANZA = {"provisioner_name": "remote-gpu", "config": {}}
 _NAME = re.compile(r"[a-z0-9._-]+")  # jupyter_client's rule for names
+_RESERVED = re.compile(r"(con|prn|aux|nul|(com|lpt)\d)(\..*)?")  # devices of Windows, with any ending
+HOW_TO_ADD = "Add one, for example: jupyter gpu-kernel add alice@gpu2 -J alice@login"
+_LONGEST_NAME = 100  # a name is a folder's name, and is shown in front ends
 
 
 @dataclass(frozen=True)
@@ -123,23 +137,40 @@ def remove(name: str) -> list[Path]:
 
 def check_name(name: str, *, replace: bool = False) -> None:
     """SettingsError if no kernelspec may be written under that name."""
-    if not _NAME.fullmatch(name.lower()):
+    if problem := _problem(name.lower()):
         raise SettingsError(
-            f"{name!r} cannot be a kernelspec's name",
-            remedy="Names have letters, digits, hyphens, dots and underscores: choose one with --name.",
+            f"{_shown(name)} cannot be a kernelspec's name: {problem}",
+            remedy="Choose a name of letters, digits, hyphens, dots and underscores with --name.",
         )
     for known, path in _files():
         if known != name.lower():
             continue
         if not _is_ours(path):
-            raise SettingsError(
-                f"{name} is another program's kernelspec: {path}", remedy="Choose another name with --name."
-            )
+            raise _foreign(name, path)
         if not replace:
             raise SettingsError(
                 f"there is a kernelspec {name} already: {path}",
-                remedy="Give --replace to write it anew, or another --name.",
+                remedy="Overwrite it with --replace, or choose another name with --name.",
             )
+
+
+def _problem(name: str) -> str:
+    """Why this cannot be the name of a folder that jupyter_client reads as a kernelspec, on any system."""
+    if not name:
+        return "it is empty"
+    if not _NAME.fullmatch(name):
+        return "it has other characters than letters, digits, hyphens, dots and underscores"
+    if name[0] in ".-" or name[-1] == ".":
+        return "it begins with a dot or a hyphen, or ends with a dot"
+    if _RESERVED.fullmatch(name):
+        return "Windows reserves it for a device"
+    return f"it is longer than {_LONGEST_NAME} characters" if len(name) > _LONGEST_NAME else ""
+
+
+def _shown(name: str) -> str:
+    """A name that a user gave, in a message: whole if it is one, else in quotes and cut."""
+    text = ascii(name)
+    return name if not _problem(name.lower()) else text if len(text) <= 60 else f"{text[:57]}…'"
 
 
 # --- reading
@@ -150,8 +181,8 @@ def _read(path: Path, pointed: bool = False) -> Spec:
     ours = content.get("metadata", {}).get(_KEY)
     if not isinstance(ours, dict):
         raise SettingsError(
-            f"{path} is not one of our kernelspecs: there is no “metadata”: {{“{_KEY}”: …}}",
-            remedy="Write one with “jupyter gpu-kernel add”.",
+            f"{path} is no remote GPU kernelspec: it has no “metadata”: {{“{_KEY}”: …}}",
+            remedy=HOW_TO_ADD,
         )
     if "settings" in ours and not pointed:
         return _read(Path(str(ours["settings"])), pointed=True)
@@ -161,16 +192,22 @@ def _read(path: Path, pointed: bool = False) -> Spec:
 
 
 def _load(path: Path) -> dict[str, Any]:
-    remedy = f"Write it with “jupyter gpu-kernel add … --name {path.parent.name}”."
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise SettingsError(f"{path} cannot be read: {error.strerror}", remedy=remedy) from error
-    except ValueError as error:
-        raise SettingsError(f"{path} is not JSON: {error}", remedy=remedy) from error
+        raise SettingsError(f"{path} cannot be read: {error.strerror}", remedy=_rewrite(path)) from error
+    except (ValueError, RecursionError) as error:
+        raise SettingsError(f"{path} is not JSON: {error}", remedy=_rewrite(path)) from error
     if not isinstance(content, dict) or not isinstance(content.get("metadata", {}), dict):
-        raise SettingsError(f"{path} is not a kernelspec", remedy=remedy)
+        raise SettingsError(f"{path} is not a kernelspec", remedy=_rewrite(path))
     return content
+
+
+def _rewrite(path: Path) -> str:
+    name = path.absolute().parent.name
+    if path.name != "kernel.json" or _problem(name.lower()):
+        return "Give the path of a kernel.json that “jupyter gpu-kernel add” has written."
+    return f"Write it again with “jupyter gpu-kernel add … --name {name} --replace”."
 
 
 def _files() -> Iterator[tuple[str, Path]]:
@@ -195,6 +232,10 @@ def _is_ours(path: Path) -> bool:
 
 
 def _unknown(name: str) -> SettingsError:
+    """Why there is no kernelspec of ours with that name, and which was perhaps meant."""
+    for known, path in _files():
+        if known == name.lower():
+            return _foreign(name, path)
     names = sorted({known for known, _ in _ours()})
     near = difflib.get_close_matches(name.lower(), names, 1)
     if near:
@@ -202,8 +243,21 @@ def _unknown(name: str) -> SettingsError:
     elif names:
         remedy = "There are: " + ", ".join(names) + "."
     else:
-        remedy = "There is none yet. Add one: jupyter gpu-kernel add alice@gpu2 -J alice@login"
-    return SettingsError(f"there is no remote kernel {name}", remedy=remedy)
+        remedy = f"There is none yet. {HOW_TO_ADD}"
+    return SettingsError(f"there is no remote GPU kernelspec {_shown(name)}", remedy=remedy)
+
+
+def _foreign(name: str, path: Path) -> SettingsError:
+    """A kernelspec that we did not write, or cannot tell."""
+    try:
+        _load(path)
+    except SettingsError as error:
+        remedy = f"Remove the folder {path.parent} by hand, or choose another name with --name."
+        return SettingsError(f"the kernelspec {name} is broken: {error.cause}", remedy=remedy)
+    return SettingsError(
+        f"{name} is another program's kernelspec: {path}",
+        remedy="“jupyter gpu-kernel list” shows ours. To add one, choose another name with --name.",
+    )
 
 
 # --- writing
@@ -264,7 +318,10 @@ def _remove_folder(folder: Path) -> None:
     try:
         folder.unlink() if folder.is_symlink() else shutil.rmtree(folder)
     except OSError as error:
-        raise SettingsError(f"{folder} cannot be removed: {error.strerror}") from error
+        raise SettingsError(
+            f"{folder} cannot be removed: {error.strerror}",
+            remedy="Allow writing there, or remove it by hand.",
+        ) from error
 
 
 def _write_file(path: Path, content: dict[str, Any]) -> None:
@@ -282,5 +339,6 @@ def _write_file(path: Path, content: dict[str, Any]) -> None:
             raise
     except OSError as error:
         raise SettingsError(
-            f"{path} cannot be written: {error.strerror}", remedy="Make room or rights, or give --prefix DIR."
+            f"{path} cannot be written: {error.strerror}",
+            remedy="Make room on the disk or allow writing there, or choose another folder with --prefix DIR.",
         ) from error

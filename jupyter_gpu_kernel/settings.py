@@ -7,7 +7,9 @@ in snake_case. Where they are kept, and what is done with them, is not known her
 from __future__ import annotations
 
 import difflib
+import math
 import re
+import shlex
 import stat
 import sys
 from collections.abc import Mapping
@@ -15,6 +17,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from . import secret_filter
 from .errors import SettingsError
 
 # Designed, but nobody would heed them yet.
@@ -22,14 +25,8 @@ _LATER = (
     *("hosts", "via", "slurm", "partition", "time", "cpus", "mem", "sbatch", "debugger"),
     "take_gpu",
 )
+_MOST_GPUS = 64  # more than any machine has
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SECRET_NAME = re.compile(
-    r"(TOKEN|SECRETS?|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|APIKEY)(_|$)|(^|_)KEYS?(_|$)", re.IGNORECASE
-)
-_SECRET_VALUE = re.compile(
-    r"gh[pousr]_\w{16}|hf_\w{16}|glpat-|sk-\w{16}|AKIA\w{12}|xox[abp]-|-----BEGIN|://[^/\s:@]+:[^/\s@]+@"
-)
-_ASSIGNMENT = re.compile(r"(?:^|[\s;&])([A-Za-z_]\w*)=(\"[^\"]*\"|'[^']*'|[^\s;&]*)")
 
 
 @dataclass(frozen=True)
@@ -59,13 +56,22 @@ class Settings:
         """SettingsError for values that cannot be."""
         if not self.route:
             raise SettingsError("“route” is empty", remedy='Write at least one hop: "route": ["alice@gpu2"].')
-        if self.gpus < 0:
-            raise SettingsError(f"“gpus” is {self.gpus}", remedy="0 is none, 1 the default.")
+        if not 0 <= self.gpus <= _MOST_GPUS:
+            remedy = f"It is a number from 0 (none) to {_MOST_GPUS}; 1 is the default."
+            raise SettingsError(f"“gpus” is {self.gpus}", remedy=remedy)
+        for key, value in vars(self).items():
+            if _has_nul(value):
+                raise SettingsError(f"the setting “{key}” has a NUL character", remedy="Write it without.")
         if self.sigterm not in ("survive", "default"):
-            raise SettingsError(f"“sigterm” is {self.sigterm!r}", remedy="It is “survive” or “default”.")
+            raise SettingsError(
+                f"“sigterm” is {_shown('sigterm', self.sigterm)}", remedy="It is “survive” or “default”."
+            )
         for name in self.env:
             if not _VARIABLE.fullmatch(name):
-                raise SettingsError(f"{name!r} in “env” is no variable's name", remedy="Write NAME=VALUE.")
+                raise SettingsError(
+                    f"{_shown('', name)} in “env” is no variable's name",
+                    remedy="A name has letters, digits and underscores, and begins with no digit: NAME=VALUE.",
+                )
         _refuse_secrets(self)
 
     @classmethod
@@ -77,7 +83,7 @@ class Settings:
                 raise SettingsError(f"the setting “{key}”{place} {_stranger(key)}", remedy=_nearest(key))
             if not _fits(value, _KINDS[key]):
                 raise SettingsError(
-                    f"the setting “{key}”{place} is {value!r}", remedy=f"It must be {_KINDS[key]}."
+                    f"the setting “{key}”{place} is {_shown(key, value)}", remedy=f"It must be {_KINDS[key]}."
                 )
         if "route" not in data:
             raise SettingsError(
@@ -118,12 +124,26 @@ def _fits(value: Any, kind: str) -> bool:
     if kind == "a whole number":
         return isinstance(value, int) and not isinstance(value, bool)
     if kind.startswith("a number"):
-        return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+        return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
     if kind == "a list of texts":
         return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
     if kind == "an object of texts":
         return isinstance(value, Mapping) and all(isinstance(one, str) for one in value.values())
     return isinstance(value, str)
+
+
+def _has_nul(value: Any) -> bool:
+    """What no argument of a program, no variable and no path can have."""
+    if isinstance(value, Mapping):
+        return any(map(_has_nul, value.values()))
+    return any(map(_has_nul, value)) if isinstance(value, tuple) else isinstance(value, str) and "\0" in value
+
+
+def _shown(key: str, value: Any) -> str:
+    """A wrong value in a message; not those that may hold secrets."""
+    if key in ("env", "setup"):
+        return "of another type"
+    return text if len(text := repr(value)) <= 60 else f"{text[:60]}…"
 
 
 def _stranger(key: str) -> str:
@@ -137,22 +157,20 @@ def _nearest(key: str) -> str:
 
 def _refuse_secrets(settings: Settings) -> None:
     """What a kernelspec says is read by backups, other programs and helpful colleagues."""
-    named = list(settings.env.items())
-    for line in settings.setup:
-        named += [(name, value.strip("\"'")) for name, value in _ASSIGNMENT.findall(line)]
-    for name, value in named:
-        if looks_secret(name, value):
+    for name, value in settings.env.items():
+        if kind := secret_filter.in_variable(name, value):
             raise SettingsError(
-                f"{name} looks like a secret, which must not stand in a kernelspec",
+                f"{name} looks like a secret, which must not stand in a kernelspec"
+                if kind == "a secret"
+                else f"{name} has what looks like {kind}, which must not stand in a kernelspec",
                 remedy=f"Put the line {name}=… into a file that only you can read, and give --env-file FILE.",
             )
-
-
-def looks_secret(name: str, value: str) -> bool:
-    """By its name or its value; what refers to another place (`$(cat …)`, a path) does not."""
-    if not value or value.startswith(("$", "/", "~")):
-        return False
-    return bool(_SECRET_NAME.search(name) or _SECRET_VALUE.search(value))
+    for number, line in enumerate(settings.setup, 1):
+        if kind := secret_filter.in_line(line):
+            raise SettingsError(
+                f"line {number} of “setup” has what looks like {kind}; a secret must not stand in a kernelspec",
+                remedy="Put NAME=… into a file that only you can read, give --env-file FILE, and write $NAME here.",
+            )
 
 
 def read_env_file(path: str) -> dict[str, str]:
@@ -161,13 +179,20 @@ def read_env_file(path: str) -> dict[str, str]:
     try:
         text = file.read_text(encoding="utf-8")
         mode = file.stat().st_mode
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"the env file {path} cannot be read: {error}") from error
+    except OSError as error:
+        remedy = "Check the path given with --env-file, and that you may read it."
+        raise SettingsError(f"the env file {path} cannot be read: {error.strerror}", remedy=remedy) from error
+    except UnicodeDecodeError:
+        raise SettingsError(f"the env file {path} is not UTF-8 text", remedy=_ENV_LINES) from None
     if sys.platform != "win32" and mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise SettingsError(f"others can read the env file {path}", remedy=f"Run: chmod 600 {path}")
+        remedy = f"Run: chmod 600 {shlex.quote(path)}"
+        raise SettingsError(f"others can read or change the env file {path}", remedy=remedy)
     return dict(
         _env_line(line, path, number) for number, line in enumerate(text.splitlines(), 1) if _says(line)
     )
+
+
+_ENV_LINES = "It has one NAME=VALUE on each line; lines that begin with # are comments."
 
 
 def _says(line: str) -> bool:
@@ -177,7 +202,7 @@ def _says(line: str) -> bool:
 def _env_line(line: str, path: str, number: int) -> tuple[str, str]:
     name, found, value = line.strip().removeprefix("export ").partition("=")
     if not found or not _VARIABLE.fullmatch(name.strip()):
-        raise SettingsError(f"line {number} of the env file {path} is not NAME=VALUE")
+        raise SettingsError(f"line {number} of the env file {path} is not NAME=VALUE", remedy=_ENV_LINES)
     value = value.strip()
     if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
         value = value[1:-1]

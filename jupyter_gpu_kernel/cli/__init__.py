@@ -77,8 +77,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _run(argv)
         finally:
             sys.stdout.flush()
-    except BrokenPipeError:  # who reads it has enough (`| head`); nor must the flush at exit complain
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # whoever reads it has enough (`| head`)
+        _forget_output()
+        return 1
+    except OSError as error:
+        _forget_output()
+        what = error.filename or "reading or writing failed"
+        complain(
+            GpuKernelError(f"{what}: {error.strerror or error}", remedy="Make room on the disk, or allow it.")
+        )
         return 1
     except GpuKernelError as error:
         complain(error)
@@ -86,6 +93,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("\n")
         return 130
+
+
+def _forget_output() -> None:
+    """So that the flush at this process's exit does not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(argv: Sequence[str] | None) -> int:

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from .. import kernelspecs
-from ..errors import AuthError, HostKeyError, SettingsError
+from ..errors import AuthError, HostKeyError, RouteError, SettingsError
 from ..settings import Settings, read_env_file
 from . import show
 from .verb import Verb, print_json, with_json
@@ -116,8 +116,8 @@ class Add(Verb):
         probe = None
         if words.no_probe and words.python[:1] not in ("", "/"):
             raise SettingsError(
-                f"{words.python} is no absolute path",
-                remedy="Only a probe could find it: leave --no-probe out.",
+                f"{words.python} is not an absolute path",
+                remedy="Write the whole path, or leave --no-probe out, so that it can be looked for.",
             )
         if not words.no_probe:
             probe = self._probe(settings)
@@ -151,6 +151,8 @@ class Add(Verb):
 
         words = self.words
         config, identity = _file(words.config), [_file(key) for key in words.identity]
+        if config and not os.path.isfile(config):
+            raise RouteError(f"there is no file {config}", remedy="Check the path given with -F.")
         hops = parse_route(
             words.destination, words.jumps, identity=identity, config=config or None, port=words.port
         )
@@ -186,7 +188,7 @@ def _default_name(word: str) -> str:
     """The host of a route's last word, in the letters that names may have."""
     host = word.split()[-1].rpartition("@")[2]
     host = re.sub(r":\d+$", "", host) if host.count(":") == 1 or "]" in host else host
-    return re.sub(r"[^a-z0-9._-]+", "-", host.lower()).strip("-") or "gpu"
+    return re.sub(r"[^a-z0-9._-]+", "-", host.lower()).strip("-.") or "gpu"
 
 
 def _what_was_found(probe: dict[str, Any], settings: dict[str, Any]) -> list[str]:
@@ -196,13 +198,13 @@ def _what_was_found(probe: dict[str, Any], settings: dict[str, Any]) -> list[str
     lines += [f"  not taken: {other['path']} {other['why_not']}" for other in probe["others"]]
     lines += [f"  not looked at: {place}" for place in probe.get("unseen", [])]
     if node.get("home_problem"):
-        lines.append(f"Mind: nothing can be written into {node.get('home')} there: {node['home_problem']}")
+        lines.append(f"Note: nothing can be written into {node.get('home')} there: {node['home_problem']}")
     if probe["gpus"]:
         lines.append(show.gpus(probe["gpus"]))
     elif probe.get("gpus_error"):
-        lines.append(f"Mind: the GPUs cannot be read: {probe['gpus_error']}")
+        lines.append(f"Note: the GPUs cannot be read: {probe['gpus_error']}")
     elif settings["gpus"]:
-        lines.append("Mind: this machine has no GPU; with --gpus 0 the kernel does not wait for one.")
+        lines.append("Note: this machine has no GPU. With --gpus 0 the kernel does not wait for one.")
     return [show.plain(line) for line in lines]
 
 

@@ -12,12 +12,18 @@ from typing import Any
 from jupyter_core.application import JupyterApp
 
 from .. import __version__, kernelspecs
-from ..errors import GpuKernelError
+from ..errors import GpuKernelError, SettingsError
+from ..kernelspecs import HOW_TO_ADD
 from . import show
 
 _TRAIT = re.compile(
     r"--(([A-Z]\w*\.)\w[\w.]*|log-level|config)=.*|--debug"
 )  # traitlets' words, not the verb's
+
+
+_KERNEL = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+NO_KERNELSPEC = f"There is no remote GPU kernelspec yet. {HOW_TO_ADD}"
 
 
 class Verb(JupyterApp):
@@ -68,15 +74,25 @@ class Verb(JupyterApp):
             finally:
                 progress.clear()
 
-    def show_list(self, rows: list[dict[str, Any]], text: Callable[[Sequence[dict[str, Any]]], str]) -> int:
-        """Print a list; what a node could not answer goes to stderr and makes the status 1."""
+    def ways_to(self, kernel: str) -> list[dict[str, Any]]:
+        """The kernelspecs, one of which should lead to where that kernel runs. SettingsError if there is none."""
+        if not kernelspecs.all(lambda error: None):
+            raise SettingsError(
+                f"there is no kernel {kernel}, as no kernelspec leads to a remote machine", remedy=HOW_TO_ADD
+            )
+        return self.specs()
+
+    def show_list(
+        self, rows: list[dict[str, Any]], text: Callable[[Sequence[dict[str, Any]]], str], nothing: str = ""
+    ) -> int:
+        """Print a list, or `nothing` where there is none; a node's error goes to stderr and makes the status 1."""
         good = [row for row in rows if "error" not in row]
         if self.words.json:
             print_json(rows)
         elif good:
             print(text(good))
-        elif not rows:
-            sys.stderr.write("There are none.\n")
+        elif not rows and nothing:
+            sys.stderr.write(f"{nothing}\n")
         bad = [GpuKernelError.from_json(row["error"]) for row in rows if "error" in row]
         for error in bad:
             complain(error)
@@ -86,7 +102,7 @@ class Verb(JupyterApp):
         """The named kernelspecs, or all, as the hub takes them."""
         found = [kernelspecs.find(name) for name in names] or kernelspecs.all(complain)
         if not found and not self.words.json:
-            sys.stderr.write("There is no remote kernel yet: add one with “jupyter gpu-kernel add”.\n")
+            sys.stderr.write(f"{NO_KERNELSPEC}\n")
         return [{"name": spec.name, "settings": spec.settings} for spec in found]
 
 
@@ -103,3 +119,10 @@ def print_json(value: Any) -> None:
 def with_json(parser: argparse.ArgumentParser) -> None:
     """The word that every showing verb has."""
     parser.add_argument("--json", action="store_true", help="for programs")
+
+
+def kernel_id(text: str) -> str:
+    """A word that says which kernel; argparse makes bad usage of anything else."""
+    if not _KERNEL.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!a} is not a kernel's ID: “jupyter gpu-kernel ps” shows them")
+    return text

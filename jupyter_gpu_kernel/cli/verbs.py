@@ -11,7 +11,7 @@ from typing import Any
 from .. import kernelspecs
 from ..errors import GpuKernelError, SettingsError
 from . import show
-from .verb import Verb, complain, print_json, with_json
+from .verb import NO_KERNELSPEC, Verb, complain, kernel_id, print_json, with_json
 
 
 class List(Verb):
@@ -40,7 +40,7 @@ class List(Verb):
             rows = [(one.name, " → ".join(one.settings["route"]), str(one.path)) for one in specs]
             print(show.table(("NAME", "ROUTE", "KERNELSPEC"), rows))
         elif not bad:
-            sys.stderr.write("There is no remote kernel yet: add one with “jupyter gpu-kernel add”.\n")
+            sys.stderr.write(f"{NO_KERNELSPEC}\n")
         for error in bad:
             complain(error)
         return 1 if bad else 0
@@ -112,7 +112,8 @@ class Gpus(Verb):
 
     def run(self) -> int:
         specs = self.specs(self.words.specs)
-        status = self.show_list(self.ask_hub("gpus", specs=specs) if specs else [], show.gpus)
+        rows = self.ask_hub("gpus", specs=specs) if specs else []
+        status = self.show_list(rows, show.gpus, "These machines have no GPU." if specs else "")
         if specs and not self.words.json and (waiting := show.waiting(self.ask_hub("ps", specs=specs))):
             print(f"\n{waiting}")
         return status
@@ -127,7 +128,8 @@ class Ps(Verb):
 
     def run(self) -> int:
         specs = self.specs()
-        return self.show_list(self.ask_hub("ps", specs=specs) if specs else [], show.kernels)
+        rows = self.ask_hub("ps", specs=specs) if specs else []
+        return self.show_list(rows, show.kernels, "No kernel is running." if specs else "")
 
 
 class Attach(Verb):
@@ -135,7 +137,7 @@ class Attach(Verb):
     summary = "Put a new local front end on a running kernel; it stays here until Ctrl-C."
 
     def declare(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("kernel", metavar="ID", help="as “ps” shows it")
+        parser.add_argument("kernel", metavar="ID", type=kernel_id, help="as “ps” shows it")
         with_json(parser)
 
     def run(self) -> int:
@@ -159,7 +161,7 @@ class Stop(Verb):
     summary = "End kernels and give their GPUs back."
 
     def declare(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("kernels", metavar="ID", nargs="*", help="as “ps” shows them")
+        parser.add_argument("kernels", metavar="ID", nargs="*", type=kernel_id, help="as “ps” shows them")
         parser.add_argument("--all", action="store_true", help="all kernels on all nodes")
         parser.add_argument(
             "--leftovers",
@@ -174,7 +176,7 @@ class Stop(Verb):
                 "Give the IDs of kernels, as “jupyter gpu-kernel ps” shows them, or --all, or --leftovers.\n"
             )
             return 2
-        specs = self.specs()
+        specs = self.ways_to(self.words.kernels[0]) if self.words.kernels else self.specs()
         if self.words.leftovers:
             return self._end_leftovers(specs)
         kernels, errors = self._which(specs)
@@ -216,7 +218,7 @@ class Stop(Verb):
     def _which(self, specs: list[dict[str, Any]]) -> tuple[list[str], list[GpuKernelError]]:
         """The kernels to stop, and of which nodes that could not be learnt."""
         if self.words.kernels or not specs:
-            return self.words.kernels, []
+            return list(dict.fromkeys(self.words.kernels)), []
         rows = self.ask_hub("ps", specs=specs)
         errors = [GpuKernelError.from_json(row["error"]) for row in rows if "error" in row]
         return [row["id"] for row in rows if "error" not in row], errors
@@ -227,11 +229,13 @@ class Logs(Verb):
     summary = "Tell the story of a kernel: start, drops, signals with their sender, waits, its end and why."
 
     def declare(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("kernel", metavar="ID", help="as “ps” shows it")
+        parser.add_argument("kernel", metavar="ID", type=kernel_id, help="as “ps” shows it")
         with_json(parser)
 
     def run(self) -> int:
-        return self.show_list(self.ask_hub("logs", kernel=self.words.kernel, specs=self.specs()), show.story)
+        kernel = self.words.kernel
+        rows = self.ask_hub("logs", kernel=kernel, specs=self.ways_to(kernel))
+        return self.show_list(rows, show.story, f"Nothing is recorded of kernel {kernel}.")
 
 
 class Launch(Verb):

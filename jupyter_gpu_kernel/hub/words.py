@@ -41,7 +41,7 @@ def read_word(text: str, port: int | None = None) -> Word:
     if _is_pasted(text):
         return _read_pasted(text, port)
     user, host, own_port = _split_address(text.strip())
-    return _checked(Word(text.strip(), host, user, port or own_port))
+    return _checked(Word(text.strip(), host, user, own_port if port is None else port))
 
 
 def _split_address(text: str) -> tuple[str | None, str, int | None]:
@@ -108,13 +108,15 @@ def _read_pasted(text: str, port: int | None) -> Word:
             f"{text!r} should name one host and no command", remedy="Write ssh [-i KEY] [-p PORT] user@host."
         )
     user, host, own_port = _split_address(hosts[0])
-    digits = options.get("p", ["0"])[-1]
+    if "p" in options and port is None:
+        digits = options["p"][-1]
+        port = int(digits) if digits.isdecimal() else -1
     return _checked(
         Word(
             text.strip(),
             host,
             options.get("l", [user])[-1],
-            port or (int(digits) if digits.isdigit() else -1) or own_port,
+            own_port if port is None else port,
             absolute(options.get("i", ())),
             next(iter(absolute(options.get("F", ()))), None),
             tuple(one for jump in options.get("J", ()) for one in split_jumps(jump)),

@@ -176,10 +176,10 @@ class Attachment:
             pass
 
 
-Test = Callable[[World, Link], Coroutine[Any, Any, None]]
+Scenario = Callable[[World, Link], Coroutine[Any, Any, None]]
 
 
-def play(test: Test, world: World | None = None, clocks: Clocks = QUICK) -> World:
+def play(test: Scenario, world: World | None = None, clocks: Clocks = QUICK) -> World:
     """Runs the test with a link to the world; then everything must be closed, and no fault have been met."""
     world = world or World()
     faults: list[dict[str, Any]] = []

@@ -132,6 +132,9 @@ def test_jupyter_finds_it_as_its_own_verb(program: Program) -> None:
         (["launch", "x"], "-f"),
         (["stop"], "--all"),
         (["stop", "--all", "abc"], "--all"),
+        (["stop", ""], "'' is not a kernel's ID: “jupyter gpu-kernel ps” shows them"),
+        (["logs", "../x"], "'../x' is not a kernel's ID"),
+        (["attach", "a\nb"], "'a\\nb' is not a kernel's ID"),
     ],
 )
 def test_bad_usage_is_2(program: Program, words: list[str], message: str) -> None:
@@ -196,8 +199,12 @@ def test_what_add_refuses(program: Program) -> None:
     )
     assert "“gpus” is -1" in program.refuses("add", "gpu3", "--no-probe", "--gpus", "-1")
     assert "cannot be a kernelspec's name" in program.refuses("add", "gpu3", "--no-probe", "--name", "a b")
-    assert "no absolute path" in program.refuses("add", "gpu3", "--no-probe", "--python", "~/bin/python")
+    assert "not an absolute path" in program.refuses("add", "gpu3", "--no-probe", "--python", "~/bin/python")
     assert "env file" in program.refuses("add", "gpu3", "--no-probe", "--env-file", "missing")
+    assert "there is no file" in program.refuses("add", "gpu3", "--no-probe", "-F", ".")
+    assert "“idle_timeout” is inf" in program.refuses("add", "gpu3", "--no-probe", "--idle-timeout", "inf")
+    assert "0 is not a port" in program.refuses("add", "gpu3", "--no-probe", "-p", "0")
+    assert "0 is not a port" in program.refuses("add", "ssh -p 0 gpu3", "--no-probe")
     assert "is not an address" in program.refuses("add", "a:b:c@", "--no-probe")
 
 
@@ -221,7 +228,43 @@ def test_list_and_remove(program: Program) -> None:
 @pytest.mark.parametrize("verb", ["remove", "check", "login", "gpus"])
 def test_an_unknown_name_is_1_with_the_nearest(program: Program, verb: str) -> None:
     program.added("gpu2")
-    assert program.refuses(verb, "gpu-2") == "there is no remote kernel gpu-2\nDid you mean gpu2?\n"
+    assert program.refuses(verb, "gpu-2") == "there is no remote GPU kernelspec gpu-2\nDid you mean gpu2?\n"
+
+
+@pytest.mark.parametrize("verb", ["remove", "check", "login", "gpus"])
+@pytest.mark.parametrize("name", ["..", "", "a\nb", "../../etc", "x" * 5000])
+def test_names_that_are_none_are_unknown_like_others(program: Program, verb: str, name: str) -> None:
+    said = program.refuses(verb, name)
+    assert said.startswith(f"there is no remote GPU kernelspec {ascii(name)[:50]}") and len(said) < 300
+    assert len(said.splitlines()) == 2
+
+
+def test_where_there_is_no_kernelspec(program: Program) -> None:
+    example = "Add one, for example: jupyter gpu-kernel add alice@gpu2 -J alice@login\n"
+    for verb in ("list", "ps", "gpus"):
+        done = program(verb)
+        assert (done.returncode, done.stdout, done.stderr) == (
+            0,
+            "",
+            f"There is no remote GPU kernelspec yet. {example}",
+        )
+        assert json.loads(program.ok(verb, "--json")) == []
+    for verb in ("logs", "stop"):
+        for json_too in ([], ["--json"]):
+            said = program.refuses(verb, "nope", *json_too)
+            assert said == f"there is no kernel nope, as no kernelspec leads to a remote machine\n{example}"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a full disk is /dev/full here")
+def test_a_full_disk_is_no_traceback(program: Program) -> None:
+    command = [sys.executable, "-m", "jupyter_gpu_kernel.cli", "--help"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, env=program.env, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert (
+        done.stderr
+        == "reading or writing failed: No space left on device\nMake room on the disk, or allow it.\n"
+    )
 
 
 def test_a_broken_kernelspec_is_told_beside_the_others(program: Program) -> None:
