@@ -8,6 +8,7 @@ import subprocess
 import sys
 import urllib.request
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,13 @@ class Page:
         self._session = uuid.uuid4().hex
         self._socket = create_connection(f"{url}?session_id={self._session}", DEADLINE, header=HEADER)
 
-    def execute(self, code: str) -> str:
+    def execute(self, code: str, **metadata: Any) -> str:
         """The request's message id."""
         asked = uuid.uuid4().hex
         header = {"msg_id": asked, "msg_type": "execute_request", "session": self._session, "version": "5.3"}
         header |= {"username": "", "date": "2026-01-01T00:00:00Z"}
         content = {"code": code, "silent": False, "store_history": True, "stop_on_error": True}
-        message = {"header": header, "parent_header": {}, "metadata": {}, "content": content}
+        message = {"header": header, "parent_header": {}, "metadata": metadata, "content": content}
         self._socket.send(json.dumps({**message, "channel": "shell", "buffers": []}))
         return asked
 
@@ -79,13 +80,18 @@ class Page:
 
 
 class Server:
-    """`root` holds its notebooks; `terminal`: it runs in a terminal of its own, where one can `type`."""
+    """`root` holds its notebooks; `terminal`: it runs in a terminal of its own, where one can `type`.
 
-    def __init__(self, remote: Remote, root: Path, terminal: bool = False) -> None:
+    `program`: what it is, with its options: jupyter_server, or jupyterlab.
+    """
+
+    def __init__(
+        self, remote: Remote, root: Path, terminal: bool = False, program: Sequence[str] = ("jupyter_server",)
+    ) -> None:
         port = free_port()
         self._pages: list[Page] = []
         self.address = f"127.0.0.1:{port}"
-        words = [sys.executable, "-m", "jupyter_server", "--no-browser", f"--port={port}", "--allow-root"]
+        words = [sys.executable, "-m", *program, "--no-browser", f"--port={port}", "--allow-root"]
         words += ["--IdentityProvider.token=secret", f"--ServerApp.root_dir={root}"]
         words = [sys.executable, "-c", TERMINAL, *words] if terminal else words
         self.log = root / f"server-{port}.log"

@@ -6,7 +6,7 @@ import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/applica
 import { INotebookTracker } from '@jupyterlab/notebook';
 import { IStatusBar } from '@jupyterlab/statusbar';
 
-import { Dismissed } from './dismissed';
+import { MessageIds } from './messageIds';
 import { fetchJournal, fetchKernels } from './request';
 import { Restorer } from './restorer';
 import { isOurs, LinkStatus } from './status';
@@ -45,7 +45,9 @@ const outputs: JupyterFrontEndPlugin<void> = {
   requires: [INotebookTracker],
   activate: (app: JupyterFrontEnd, tracker: INotebookTracker): void => {
     const { serverSettings, kernelspecs } = app.serviceManager;
-    const dismissed = new Dismissed(window.localStorage);
+    const dismissed = new MessageIds(window.localStorage, 'jupyter-gpu-kernel:dismissed');
+    // Of this browser tab alone: trust ends with it.
+    const executed = new MessageIds(window.sessionStorage, 'jupyter-gpu-kernel:executed');
     tracker.widgetAdded.connect(async (_, panel) => {
       await Promise.all([panel.context.ready, kernelspecs.ready]);
       if (!panel.isDisposed) {
@@ -53,7 +55,8 @@ const outputs: JupyterFrontEndPlugin<void> = {
           panel,
           isOurs: kernel => isOurs(kernelspecs.specs, kernel),
           fetch: (kernelId, cellId) => fetchJournal(serverSettings, kernelId, cellId),
-          dismissed
+          dismissed,
+          executed
         });
       }
     });

@@ -1,9 +1,13 @@
 /**
  * What the work node kept of its last cells, as the server answers it. Pure: it knows neither page nor network.
+ *
+ * The node may be in foreign hands. `parseJournal` passes nothing on that is not of the types declared here.
  */
 import type { PartialJSONObject } from '@lumino/coreutils';
 
-export type CellStatus = 'waiting' | 'running' | 'ok' | 'error' | 'aborted';
+const STATUSES = ['waiting', 'running', 'ok', 'error', 'aborted'] as const;
+
+export type CellStatus = (typeof STATUSES)[number];
 
 /** One output message of a cell, in the order in which the kernel sent it. */
 export interface IOutputMessage {
@@ -33,6 +37,62 @@ export interface IJournal {
   readonly kernel: string;
   /** Oldest first. */
   readonly cells: readonly IRecord[];
+}
+
+/** The journal, less what is malformed. */
+export function parseJournal(answer: unknown): IJournal {
+  const { kernel, cells } = isObject(answer) ? answer : {};
+  return { kernel: String(kernel ?? ''), cells: listOf(cells).flatMap(parseRecord) };
+}
+
+function parseRecord(cell: unknown): IRecord[] {
+  if (!isObject(cell) || !areTexts(cell.msg_id, cell.cell_id, cell.code)) {
+    return [];
+  }
+  if (!STATUSES.includes(cell.status as CellStatus) || !areNumbers(cell.execution_count, cell.started, cell.finished)) {
+    return [];
+  }
+  const outputs = listOf(cell.outputs).filter(isOutputMessage);
+  return [{ ...(cell as unknown as IRecord), dropped: cell.dropped === true, outputs }];
+}
+
+type Content = Record<string, unknown>;
+
+const hasBundle = ({ data, metadata, transient }: Content): boolean =>
+  isObject(data) && isObject(metadata) && isObject(transient ?? {});
+
+const VALID = new Map<unknown, (content: Content) => boolean>([
+  ['stream', ({ name, text }) => areTexts(name, text)],
+  ['display_data', hasBundle],
+  ['update_display_data', hasBundle],
+  ['execute_result', content => hasBundle(content) && areNumbers(content.execution_count)],
+  ['error', ({ ename, evalue, traceback }) => areTexts(ename, evalue) && isListOfTexts(traceback)],
+  ['clear_output', () => true]
+]);
+
+function isOutputMessage(message: unknown): message is IOutputMessage {
+  return isObject(message) && isObject(message.content) && VALID.get(message.msg_type)?.(message.content) === true;
+}
+
+function isObject(value: unknown): value is Content {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function listOf(value: unknown): unknown[] {
+  return Array.isArray(value) ? value : [];
+}
+
+function areTexts(...values: unknown[]): boolean {
+  return values.every(value => typeof value === 'string');
+}
+
+function isListOfTexts(value: unknown): boolean {
+  return Array.isArray(value) && value.every(each => typeof each === 'string');
+}
+
+/** Numbers, or null. */
+function areNumbers(...values: unknown[]): boolean {
+  return values.every(value => value === null || Number.isFinite(value));
 }
 
 export function hasEnded(record: IRecord): boolean {

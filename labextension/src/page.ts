@@ -41,24 +41,27 @@ export function viewOfCell(panel: NotebookPanel, cell: CodeCell): ICell {
   };
 }
 
+/** Whether the outputs that are brought may run scripts; `unchanged`: the user has decided since they began. */
+export type Trust = 'trusted' | 'untrusted' | 'unchanged';
+
 /** Brings the cell to what the record says. */
-export function bring(cell: CodeCell, record: IRecord, outputs: readonly IOutput[]): void {
+export function bring(cell: CodeCell, record: IRecord, outputs: readonly IOutput[], trust: Trust): void {
   const { model } = cell;
   const change = changeOf(model.outputs.toJSON(), outputs);
-  if (change) {
-    if (change.clear) {
-      model.outputs.clear();
-    }
-    change.set.forEach(i => model.outputs.set(i, outputs[i]!));
-    outputs.slice(change.addFrom).forEach(output => model.outputs.add(output));
+  if (change && trust === 'untrusted') {
+    model.trusted = false; // before there is anything that could run
   }
+  if (change?.clear) {
+    model.outputs.clear();
+  }
+  change?.set.forEach(i => model.outputs.set(i, outputs[i]!));
+  outputs.slice(change?.addFrom ?? outputs.length).forEach(output => model.outputs.add(output));
   const count = hasEnded(record) ? record.execution_count : null;
   if (model.executionCount !== count) {
     model.executionCount = count;
   }
-  // As JupyterLab does for what the user runs; not before all outputs are those of the run.
-  if (!model.trusted) {
-    model.trusted = true;
+  if (trust === 'trusted') {
+    model.trusted = true; // not before all outputs are those of the run
   }
   showRunning(cell, !hasEnded(record));
 }

@@ -4,6 +4,7 @@
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
+import { parseJournal } from './journal';
 import type { IJournal } from './journal';
 import { KERNELS_PATH } from './tokens';
 import type { IRemoteKernel } from './tokens';
@@ -29,7 +30,7 @@ export async function fetchJournal(
   cellId: string
 ): Promise<IJournal> {
   const path = URLExt.join(KERNELS_PATH, encodeURIComponent(kernelId), 'journal');
-  return (await get(settings, path + URLExt.objectToQueryString(cellId ? { cell: cellId } : {}))) as IJournal;
+  return parseJournal(await get(settings, path + URLExt.objectToQueryString(cellId ? { cell: cellId } : {})));
 }
 
 async function get(settings: ServerConnection.ISettings, path: string): Promise<unknown> {

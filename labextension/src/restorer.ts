@@ -13,10 +13,12 @@ import type { Kernel } from '@jupyterlab/services';
 import { Poll } from '@lumino/polling';
 import { Signal } from '@lumino/signaling';
 
-import type { Dismissed } from './dismissed';
 import { hasEnded, Records } from './journal';
 import type { IJournal, IRecord } from './journal';
+import { execution } from './messageIds';
+import type { MessageIds } from './messageIds';
 import { askedOf, bring, cellOf, codeCells, isLive, showRunning, viewOfCell } from './page';
+import type { Trust } from './page';
 import { Playback } from './playback';
 import { isBehind } from './rule';
 
@@ -56,9 +58,10 @@ export class Restorer {
   /** Asks anew, if there is a connection to one of our kernels. */
   private _begin(): void {
     this._end();
+    this._kernel?.anyMessage.connect(this._onMessage, this);
     if (this._kernel?.connectionStatus === 'connected' && this._options.isOurs(this._kernel)) {
       this._records = new Records();
-      this._playback = new Playback(() => CodeCellModel.defaultContentFactory.createOutputArea({ trusted: true }));
+      this._playback = newPlayback();
       [this._unknown, this._begun] = [0, Date.now()];
       void this._poll.refresh();
     }
@@ -75,6 +78,13 @@ export class Restorer {
     const cell = cellOf(this._options.panel, cellId);
     if (this._filling.delete(cellId) && cell && !isLive(cell)) {
       showRunning(cell, false);
+    }
+  }
+
+  /** Remembers what the user executes in this page, whose outputs are trusted when they are restored. */
+  private _onMessage(_: unknown, { msg, direction }: Kernel.IAnyMessageArgs): void {
+    if (direction === 'send' && msg.header.msg_type === 'execute_request') {
+      this._options.executed.add(execution(String(msg.metadata.cellId), msg.header.msg_id));
     }
   }
 
@@ -173,7 +183,7 @@ export class Restorer {
       this._filling.delete(record.cell_id);
       return;
     }
-    bring(cell, record, outputs);
+    bring(cell, record, outputs, this._trustOf(record));
     if (hasEnded(record)) {
       this._filling.delete(record.cell_id);
     } else {
@@ -188,16 +198,28 @@ export class Restorer {
     return !this._options.dismissed.has(record.msg_id) && isBehind();
   }
 
+  /** Trust is the user's: what a node says of a cell that was not executed here may be anything. */
+  private _trustOf(record: IRecord): Trust {
+    if (this._options.executed.has(execution(record.cell_id, record.msg_id))) {
+      return 'trusted';
+    }
+    return this._filling.get(record.cell_id) === record.msg_id ? 'unchanged' : 'untrusted';
+  }
+
   private readonly _options: Restorer.IOptions;
   private readonly _poll: Poll<void>;
   private _records = new Records();
-  private _playback = new Playback(() => CodeCellModel.defaultContentFactory.createOutputArea({}));
+  private _playback = newPlayback();
   /** Cells that are not at their end yet, oldest first: cell id → msg_id. */
   private readonly _filling = new Map<string, string>();
   /** Grows whenever what was asked before no longer counts. */
   private _turn = 0;
   private _unknown = 0;
   private _begun = 0;
+}
+
+function newPlayback(): Playback {
+  return new Playback(() => CodeCellModel.defaultContentFactory.createOutputArea({}));
 }
 
 export namespace Restorer {
@@ -207,6 +229,9 @@ export namespace Restorer {
     readonly isOurs: (kernel: Kernel.IKernelConnection) => boolean;
     /** The journal of a kernel; of one cell, or with '' of all. */
     readonly fetch: (kernelId: string, cellId: string) => Promise<IJournal>;
-    readonly dismissed: Dismissed;
+    /** Executions whose outputs the user wants no more of: cleared, or ended by a restart of the kernel. */
+    readonly dismissed: MessageIds;
+    /** What this browser tab has executed (see `execution`). */
+    readonly executed: MessageIds;
   }
 }

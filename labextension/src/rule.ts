@@ -6,7 +6,7 @@
  *
  * - The source is not the code that ran: the user has edited it since. Left alone.
  * - This page asked for the execution and still hears of it, or asked for another one since: left alone.
- * - The user cleared its outputs, or ended it by restarting the kernel (`dismissed.ts` remembers it): left alone.
+ * - The user cleared its outputs, or ended it by restarting the kernel (the page remembers it): left alone.
  * - No number: the notebook was saved in mid-execution, and whatever is shown is a part. Filled.
  * - No number, and some of the record was too much to keep: filled only if nothing is shown.
  * - A number, saved before the record ended: it is of an earlier run. Filled. Whoever saved later saw the end.

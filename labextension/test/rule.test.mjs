@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { Dismissed } from '../lib/dismissed.js';
 import { hasEnded, Records } from '../lib/journal.js';
 import { changeOf, isBehind } from '../lib/rule.js';
 
@@ -98,15 +97,4 @@ test('the last execution of a cell counts, in the order of the first look', () =
 test('waiting and running is not the end', () => {
   const ended = ['waiting', 'running', 'ok', 'error', 'aborted'].filter(status => hasEnded({ status }));
   assert.deepEqual(ended, ['ok', 'error', 'aborted']);
-});
-
-test('what was dismissed is remembered, the last of it', () => {
-  const items = new Map();
-  const storage = { getItem: key => items.get(key) ?? null, setItem: (key, value) => items.set(key, value) };
-  new Dismissed(storage).add('m0');
-  for (let i = 1; i <= 500; i++) {
-    new Dismissed(storage).add(`m${i}`);
-  }
-  assert.ok(!new Dismissed(storage).has('m0'));
-  assert.ok(new Dismissed(storage).has('m1') && new Dismissed(storage).has('m500'));
 });

@@ -1,0 +1,38 @@
+/**
+ * A set of message ids that outlives a reload of the page: the most recent ones, in a storage of the browser.
+ */
+const LIMIT = 500;
+
+export class MessageIds {
+  /** `key`: under which name the storage keeps them. */
+  constructor(storage: Pick<Storage, 'getItem' | 'setItem'>, key: string) {
+    this._storage = storage;
+    this._key = key;
+  }
+
+  add(id: string): void {
+    const others = this._all().filter(each => each !== id);
+    this._storage.setItem(this._key, JSON.stringify([...others, id].slice(-LIMIT)));
+  }
+
+  has(id: string): boolean {
+    return this._all().includes(id);
+  }
+
+  private _all(): string[] {
+    try {
+      const stored: unknown = JSON.parse(this._storage.getItem(this._key) ?? '[]');
+      return Array.isArray(stored) ? stored.map(String) : [];
+    } catch {
+      return []; // something else wrote under our name
+    }
+  }
+
+  private readonly _storage: Pick<Storage, 'getItem' | 'setItem'>;
+  private readonly _key: string;
+}
+
+/** An execution by this page: no kernel can name one of a cell that the user did not run. */
+export function execution(cellId: string, msgId: string): string {
+  return `${cellId} ${msgId}`;
+}

@@ -1,0 +1,63 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { parseJournal } from '../lib/journal.js';
+
+const cell = {
+  msg_id: 'm1',
+  cell_id: 'c1',
+  code: 'f()',
+  status: 'ok',
+  execution_count: 4,
+  started: 1000.5,
+  finished: null,
+  dropped: false,
+  outputs: []
+};
+const bundle = { data: { 'text/plain': '1' }, metadata: {} };
+const outputs = [
+  { msg_type: 'stream', content: { name: 'stdout', text: '1' } },
+  { msg_type: 'display_data', content: { ...bundle, transient: { display_id: 'd' } } },
+  { msg_type: 'update_display_data', content: bundle },
+  { msg_type: 'execute_result', content: { ...bundle, execution_count: 4 } },
+  { msg_type: 'error', content: { ename: 'E', evalue: 'v', traceback: ['1', '2'] } },
+  { msg_type: 'clear_output', content: { wait: true } }
+];
+const cellsOf = changes => parseJournal({ kernel: 'k1', cells: [{ ...cell, ...changes }] }).cells;
+
+test('a journal is passed on as it is', () => {
+  const journal = { kernel: 'k1', cells: [{ ...cell, outputs }] };
+  assert.deepEqual(parseJournal(structuredClone(journal)), journal);
+});
+
+test('what is no journal has no cells', () => {
+  for (const answer of [null, 5, 'cells', [], {}, { cells: null }, { cells: {} }, { cells: [null, 1, 'c', []] }]) {
+    assert.deepEqual(parseJournal(answer).cells, []);
+  }
+});
+
+test('a malformed record is left out', () => {
+  const wrong = { msg_id: 1, cell_id: null, code: {}, status: 'constructor', execution_count: '4', started: NaN, finished: {} };
+  for (const [key, value] of Object.entries(wrong)) {
+    assert.deepEqual(cellsOf({ [key]: value }), [], key);
+    assert.deepEqual(cellsOf({ [key]: undefined }), [], key);
+  }
+});
+
+test('a malformed output is left out, the others stay', () => {
+  const wrong = [
+    null,
+    { msg_type: 'stream' },
+    { msg_type: 'stream', content: { name: 'stdout', text: 5 } },
+    { msg_type: 'display_data', content: { data: '<b>', metadata: {} } },
+    { msg_type: 'display_data', content: { data: {}, metadata: {}, transient: 'd' } },
+    { msg_type: 'execute_result', content: { ...bundle, execution_count: 'one' } },
+    { msg_type: 'error', content: { ename: 'E', evalue: 'v', traceback: [{}] } },
+    { msg_type: 'error', content: { ename: 'E', evalue: 'v', traceback: 'text' } },
+    { msg_type: 'constructor', content: {} },
+    { msg_type: 'toString', content: {} },
+    { msg_type: 'comm_open', content: {} }
+  ];
+  assert.deepEqual(cellsOf({ outputs: [...wrong, ...outputs] })[0].outputs, outputs);
+  assert.deepEqual(cellsOf({ outputs: {}, dropped: 'yes' })[0], cell);
+});

@@ -1,0 +1,103 @@
+"""JupyterLab in a real browser: what of a journal it trusts, and what its status bar says.
+
+Needs Chromium and the built JupyterLab side (`make labextension`).
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import PROGRAM, Browser
+from nbformat.v4 import new_code_cell, new_notebook
+from remote import DEADLINE, Remote, eventually
+from servers import Page, Server
+
+BUILT = Path(sys.prefix, "share", "jupyter", "labextensions", "jupyter-gpu-kernel", "package.json")
+pytestmark = [
+    pytest.mark.usefixtures("remote"),
+    pytest.mark.skipif(PROGRAM is None, reason="no Chromium here"),
+    pytest.mark.skipif(not BUILT.exists(), reason="the JupyterLab side is not built: make labextension"),
+]
+LAB = ["jupyterlab", "--LabApp.expose_app_in_browser=True", "--ContentsManager.allow_hidden=True"]
+
+# What runs in the page notes its name in `top.ran`.
+OUTPUTS = """
+import ipywidgets
+from IPython.display import HTML, SVG, Javascript, Latex, Markdown, display
+def run(name): return f"(top.ran ??= []).push('{name}')"
+def attack(name):
+    image = f'<img src="x:" onerror="{run(name)}">'
+    display(HTML(f"<b>html of {name}</b><script>{run(name)}</script>"), HTML(image), Markdown(f"**markdown** {image}"))
+    display(Javascript(run(name)), Latex(f"$x^2$ {image}"), ipywidgets.HTML(image))
+    display(SVG(f'<svg xmlns="http://www.w3.org/2000/svg" onload="{run(name)}"><script>{run(name)}</script></svg>'))
+    shown = display(HTML("at first"), display_id=True)
+    shown.update(HTML(image))
+    print("text of", name)
+"""
+PANEL = "[...jupyterapp.shell.widgets('main')].find(widget => widget.context?.path === 'a.ipynb')"
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Browser]:
+    one = Browser(tmp_path / "profile")
+    yield one
+    one.close()
+
+
+def notebook(folder: Path, *sources: str) -> None:
+    """a.ipynb, never executed; the cells' ids are c0, c1 …"""
+    cells = [new_code_cell(source, id=f"c{i}") for i, source in enumerate(sources)]
+    (folder / "a.ipynb").write_text(json.dumps(new_notebook(cells=cells)))
+
+
+def in_kernel(page: Page, code: str, cell: str = "") -> None:
+    asked = page.execute(code, **({"cellId": cell} if cell else {}))
+    assert page.until(asked, "execute_reply")["content"]["status"] == "ok"
+
+
+def test_only_what_this_page_executed_is_trusted(remote: Remote, tmp_path: Path, browser: Browser) -> None:
+    """The journal is the node's word: also in a notebook that the user trusts nothing of it runs by being opened."""
+    notebook(tmp_path, "attack('node')", "attack('user')")
+    words = [sys.executable, "-m", "jupyter", "trust", str(tmp_path / "a.ipynb")]
+    subprocess.run(words, env=remote.program_environment(), check=True, timeout=DEADLINE)
+
+    def loaded() -> None:
+        browser.open(f"http://{server.address}/lab/tree/a.ipynb?token=secret&reset")
+        browser.until("document.querySelector('.jp-Notebook')?.innerText.includes('text of node')")
+
+    def shown(cell: int) -> Any:
+        return browser.evaluate(f"document.querySelectorAll('.jp-Notebook .jp-OutputArea')[{cell}].innerText")
+
+    def trusted() -> Any:
+        return browser.evaluate(f"[...{PANEL}.content.model.cells].map(cell => cell.trusted)")
+
+    with Server(remote, tmp_path, program=LAB) as server:
+        kernel_id = server.open("a.ipynb")
+        page = server.page(kernel_id)
+        in_kernel(page, OUTPUTS)
+        in_kernel(page, "attack('node')", "c0")
+        loaded()
+        assert trusted() == [False, True]
+        eventually(lambda: all(word in shown(0) for word in ("html of node", "markdown")), "what is harmless")
+
+        browser.evaluate(f"(jupyterapp.shell.activateById({PANEL}.id), {PANEL}.content.activeCellIndex = 1)")
+        browser.evaluate("jupyterapp.commands.execute('notebook:run-cell').then(() => 0)")
+        browser.until("top.ran?.length >= 4")
+        assert browser.evaluate("[...new Set(top.ran)]") == ["user"]
+
+        loaded()  # without having saved
+        browser.until("top.ran?.length >= 4")
+        assert "html of user" in shown(1) and trusted() == [False, True]
+        assert browser.evaluate("[...new Set(top.ran)]") == ["user"]
+
+        browser.evaluate("sessionStorage.clear()")  # as a new tab is
+        loaded()
+        eventually(lambda: "html of user" in shown(1), "restored")
+        assert trusted() == [False, False] and browser.evaluate("top.ran ?? 0") == 0
+        server.ask("DELETE", f"/api/kernels/{kernel_id}")
