@@ -39,7 +39,8 @@ class Hub:
 
     def ask(self, code: str) -> str:
         """Sends a cell; returns its id."""
-        parts = make("execute_request", {"code": code, "silent": False, "store_history": True})
+        content = {"code": code, "silent": False, "store_history": True, "stop_on_error": False}
+        parts = make("execute_request", content)
         self._connection.send(Lane.ORDERED, Message(Channel.SHELL, 1, parts).encode())
         self._flush()
         return str(json.loads(parts[0].decode())["msg_id"])
@@ -62,19 +63,23 @@ class Hub:
                 self.got += [Message.decode(data) for data in self._connection.receive(frame)]
             self._flush()
 
+    def reply(self, cell: str) -> Message:
+        """The cell's."""
+        return self.until(lambda message: message.channel is Channel.SHELL and _is_of(message, cell))
+
     def run(self, code: str) -> str:
         """What the cell printed, at its reply."""
         cell = self.ask(code)
-
-        def mine(message: Message) -> bool:
-            return message.channel is not Channel.KEEPER and message.parent().get("msg_id") == cell
-
-        self.until(lambda message: mine(message) and message.channel is Channel.SHELL)
-        return "".join(str(m.content().get("text", "")) for m in self.got if mine(m))
+        self.reply(cell)
+        return "".join(str(one.content().get("text", "")) for one in self.got if _is_of(one, cell))
 
     def _flush(self) -> None:
         for frame in self._connection.outgoing():
             self.sock.sendall(frame.encode())
+
+
+def _is_of(message: Message, cell: str) -> bool:
+    return message.channel is not Channel.KEEPER and message.parent().get("msg_id") == cell
 
 
 class Place:

@@ -92,6 +92,10 @@ class Conversation:
             self._ended = why
             self._fail_early(why)
 
+    def pauses(self) -> None:
+        """The process is gone, and it is not yet known why: what is asked from now on waits for `end`."""
+        self._up = False
+
     def restarts(self) -> None:
         """Another process is to come: what is asked from now on is for that one, what waited is not."""
         self._up = False

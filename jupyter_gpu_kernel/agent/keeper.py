@@ -86,6 +86,7 @@ class Keeper:
         self._ending = ""  # "", "restart" or "shutdown": what was asked for
         self._fresh = ""  # the msg_id of the cell after which the kernel is to be a new one
         self._start_again = False  # a restart waits for the old process to be gone
+        self._explaining = False  # the process is gone, and it is not yet known why
         self._timer: Optional[Timer] = None
         self._heritage = heritage
         self.succession = Succession(self.loop, self.kernel, talk, self.door, self.story, self.status.become)
@@ -177,20 +178,31 @@ class Keeper:
             self._stop(advice.end)
 
     def _ended(self, returncode: int) -> None:
+        """The process is gone; the look for the cause may take seconds, in which requests wait."""
         stderr = "" if self.ready.up else self.kernel.stderr_tail()
         self.kernel.end()
         self.ready.reset()
-        asked, again = self._ending, self._start_again
-        self._start_again = False
+        self.talk.pauses()
         self._ears.hear_guard()
         gpus = self.gpus.uuids
-        if asked != "restart":
-            self.gpus.give_back()  # others may have them at once: the look for the cause takes a moment
-        text = self.ending.explain(returncode, asked, self._ears.term, gpus)
-        self.talk.end(text, for_good=not again)
-        self.succession.ended()
+        if self._ending != "restart":
+            self.gpus.give_back()  # others may have them at once
         if self._timer is not None:
             self._timer.cancel()
+        self._explaining = True
+        self.ending.explain(
+            returncode,
+            self._ending,
+            self._ears.term,
+            gpus,
+            lambda text: self._explained(text, returncode, stderr),
+        )
+
+    def _explained(self, text: str, returncode: int, stderr: str) -> None:
+        asked, again = self._ending, self._start_again  # perhaps since it ended
+        self._explaining = self._start_again = False
+        self.talk.end(text, for_good=not again)
+        self.succession.ended()
         if again:
             return self._start()
         self.status.become("ended", returncode=returncode, asked=asked, stderr=stderr)
@@ -288,7 +300,7 @@ class Keeper:
             self._timer.cancel()
         self._leaving.stay()
         self.story.tell("restart", why)
-        if self.kernel.pid:
+        if self.kernel.pid or self._explaining:
             self._ending, self._start_again = "restart", True
             self.talk.restarts()
             self.ready.reset()

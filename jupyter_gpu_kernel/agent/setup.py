@@ -43,7 +43,7 @@ def set_up(root: Root, kernel_id: str, handed: Handed) -> None:
     except StartError as error:
         if not told:
             tell()
-        end_all(tagged(kernel_id, SETUP))
+        end_all(tagged(kernel_id, SETUP, str(root.path)))
         said = f"; they printed:\n{told[0]}" if told[0] else ""
         text = f"the keeper did not start after the set-up lines: {error}{said}"
         story.tell("end", text)

@@ -31,9 +31,9 @@ def until(look: Callable[[], Any], what: str) -> Any:
     return seen
 
 
-def servers(kernel_id: str) -> List[int]:
+def servers(place: Place, kernel_id: str) -> List[int]:
     """What the set-up lines of this kernel left running."""
-    return [process.pid for process in tagged(kernel_id, SETUP)]
+    return [process.pid for process in tagged(kernel_id, SETUP, str(place.path))]
 
 
 def said(place: Place, kernel_id: str) -> List[str]:
@@ -45,16 +45,16 @@ def test_a_server_in_the_background_holds_nothing_of_ours(place: Place) -> None:
     """No pipe, lock or socket; it outlives a restart of the kernel, and ends with it."""
     hub = place.start("s1", setup=[SERVER])
     assert hub.run("print(1)") == "1\n"
-    (server,) = servers("s1")
+    (server,) = servers(place, "s1")
     held = {name: os.readlink(f"/proc/{server}/fd/{name}") for name in os.listdir(f"/proc/{server}/fd")}
     log = str(place.folder("s1") / "log")
     assert held == {"0": os.devnull, "1": log, "2": log}
     hub.tell(word(do="restart"))
     until(lambda: len(place.story("s1", "start")) == 2, "a restart")
-    assert servers("s1") == [server]
+    assert servers(place, "s1") == [server]
     hub.sock.close()
     assert place.office.answer({"do": "stop", "kernel": "s1"}) == {"ok": True}
-    assert servers("s1") == []
+    assert servers(place, "s1") == []
 
 
 def test_a_server_whose_keeper_was_killed_is_a_leftover(place: Place) -> None:
@@ -65,10 +65,10 @@ def test_a_server_whose_keeper_was_killed_is_a_leftover(place: Place) -> None:
     os.kill(keeper, signal.SIGKILL)
     os.kill(kernel, signal.SIGKILL)
     found = until(lambda: place.office.answer({"do": "leftovers"})["leftovers"], "a leftover")
-    assert [one["pid"] for one in found] == servers("s2")
+    assert [one["pid"] for one in found] == servers(place, "s2")
     assert until(lambda: not place.office.answer({"do": "list"})["kernels"], "an end of its folder")
     assert place.office.answer({"do": "end_leftovers", "leftovers": found}) == {"ended": found}
-    assert servers("s2") == []
+    assert servers(place, "s2") == []
     hub.sock.close()
 
 
@@ -145,7 +145,7 @@ def test_lines_that_fail_are_told_and_leave_nothing(place: Place, line: str, wor
         assert word_ in str(refused.value)
     assert "ab" in said(place, "s6") and place.story("s6")[-1]["event"] == "end"
     assert words[-1] in place.story("s6")[-1]["text"]
-    assert not place.folder("s6").exists() and servers("s6") == []
+    assert not place.folder("s6").exists() and servers(place, "s6") == []
 
 
 def test_a_start_goes_on_when_its_attach_is_killed(place: Place) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, List, Mapping
+from typing import Any, Callable, List, Mapping
 
+from ..aside import aside
 from ..loop import Loop
 from ..story import Story
-from .deaths import Death
+from .deaths import Death, Facts, explain
 from .remains import Remains
-from .witness import Witness
+from .witness import Witness, searched
 
 
 class Ending:
@@ -17,16 +18,35 @@ class Ending:
 
     def __init__(self, loop: Loop, folder: Path, story: Story) -> None:
         self.witness = Witness(loop, folder / "stderr")
-        self.remains = Remains(loop, folder.name)
+        self.remains = Remains(loop, folder)
         self.death = Death("")
+        self._loop = loop
         self._story = story
 
-    def explain(self, returncode: int, asked: str, term: Mapping[str, Any], gpus: List[str]) -> str:
-        """The sentence for its cells. `term`: the story's last SIGTERM; `gpus`: UUIDs. Blocks for a moment."""
+    def explain(
+        self,
+        returncode: int,
+        asked: str,
+        term: Mapping[str, Any],
+        gpus: List[str],
+        done: Callable[[str], None],
+    ) -> None:
+        """`done(the sentence for its cells)`, at once or, where a look at disks and GPUs is needed, in some seconds.
+
+        `term`: the story's last SIGTERM; `gpus`: UUIDs.
+        """
         left = self.remains.end()
-        self.death = self.witness.explain(returncode, asked, term, gpus)
-        text = f"the kernel ended: {self.death}"
-        self._story.tell("end", text, returncode=returncode, asked=asked, **self.death._asdict())
-        for process in left:
-            self._story.tell("leftover", f"ending what it left: {process.command} (pid {process.pid})")
-        return text
+        facts = self.witness.facts(returncode, asked, term)
+
+        def tell(facts: Facts) -> None:
+            self.death = explain(facts)
+            text = f"the kernel ended: {self.death}"
+            self._story.tell("end", text, returncode=returncode, asked=asked, **self.death._asdict())
+            for process in left:
+                self._story.tell("leftover", f"ending what it left: {process.command} (pid {process.pid})")
+            done(text)
+
+        if asked:
+            tell(facts)
+        else:
+            aside(self._loop, lambda: searched(facts, gpus), tell)

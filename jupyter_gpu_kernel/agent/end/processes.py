@@ -55,14 +55,15 @@ class Process(NamedTuple):
             return
 
 
-def tagged(kernel: str = "", tag: str = TAG) -> List[Process]:
-    """Our own processes, but this one, that belong to this kernel; without a name: to any. `tag`: or SETUP."""
+def tagged(kernel: str = "", tag: str = TAG, root: str = "") -> List[Process]:
+    """Our own processes, but this one, that belong to this kernel (without a name: to any) of the agent in the folder
+    `root` (without: of any). `tag`: or SETUP."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         pid = int(name)
         tags = {} if pid == os.getpid() else _tags(pid)
         start = start_of(pid) if is_kernel_id(tags.get(tag, "")) else 0
-        if start and (not kernel or tags[tag] == kernel):
+        if start and kernel in ("", tags[tag]) and root in ("", tags.get(ROOT)):
             found.append(Process(pid, start, _command(pid), tags[tag], tags.get(ROOT, "")))
     return found
 

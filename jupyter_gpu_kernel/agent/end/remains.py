@@ -6,6 +6,7 @@ It knows the keeper's loop and processes; not why the kernel ended.
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 from typing import List
 
 from ..loop import Loop
@@ -15,9 +16,10 @@ from .processes import GRACE, SETUP, TAG, Process, tagged
 class Remains:
     """`end` after every end of the kernel's process; `kill` when nothing of the kernel may stay."""
 
-    def __init__(self, loop: Loop, kernel_id: str) -> None:
+    def __init__(self, loop: Loop, folder: Path) -> None:
+        """`folder`: the kernel's."""
         self._loop = loop
-        self._id = kernel_id
+        self._id, self._root = folder.name, str(folder.parent.parent)
         self._left: List[Process] = []
 
     @property
@@ -29,7 +31,7 @@ class Remains:
     def end(self, tag: str = TAG) -> List[Process]:
         """SIGTERM now, SIGKILL after a moment; what a restarted kernel starts meanwhile is not touched. `tag`: SETUP
         for what the set-up lines started, which a restarted kernel still needs."""
-        found = tagged(self._id, tag)
+        found = tagged(self._id, tag, self._root)
         _send(found, signal.SIGTERM)
         if found:
             self._left += found
@@ -39,7 +41,7 @@ class Remains:
     def kill(self) -> None:
         """SIGKILL for whatever there is."""
         for tag in (TAG, SETUP):
-            _send(tagged(self._id, tag), signal.SIGKILL)
+            _send(tagged(self._id, tag, self._root), signal.SIGKILL)
 
 
 def _send(processes: List[Process], number: int) -> None:

@@ -22,7 +22,7 @@ from ..places import Root
 from ..story import Story, read_story
 from .boot import boot_id, booted, same_boot
 from .deaths import Death, KeeperFacts, explain_keeper
-from .processes import SETUP, Process, end_all, open_gpus, serving, tagged
+from .processes import SETUP, TAG, Process, end_all, open_gpus, serving, tagged
 
 ENDS = 2.0
 """Seconds in which a keeper that did not begin is gone."""
@@ -42,7 +42,7 @@ def runs(root: Root, kernel_id: str) -> bool:
     starts = [
         entry.get("pid") for entry in read_story(root.story(kernel_id)) if entry.get("event") == "start"
     ]
-    processes = tagged(kernel_id)
+    processes = tagged(kernel_id, root=str(root.path))
     pid = starts[-1] if starts else None
     return any(process.pid == pid or not pid for process in processes)
 
@@ -85,7 +85,7 @@ def _remove(root: Root, kernel_id: str, before: Callable[[], None]) -> bool:
     if lock is None:
         return False
     try:
-        if has_keeper(folder) or kernel_id in serving():
+        if has_keeper(folder):
             return False
         before()
         shutil.rmtree(str(folder), ignore_errors=True)
@@ -95,7 +95,7 @@ def _remove(root: Root, kernel_id: str, before: Callable[[], None]) -> bool:
 
 
 def _take(folder: Path) -> Optional[int]:
-    """The lock of the folder, or of an old one without a lock a stand-in for it; None: somebody has it."""
+    """The lock of the folder, or of an old one without a lock file a stand-in for it; None: somebody has it."""
     try:
         lock = os.open(str(folder / "lock"), os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -110,7 +110,7 @@ def _take(folder: Path) -> Optional[int]:
 
 def _old(folder: Path) -> Optional[int]:
     try:
-        if time.time() - folder.stat().st_mtime < YOUNG:
+        if time.time() - folder.stat().st_mtime < YOUNG or folder.name in serving():
             return None
         return os.open(str(folder), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:  # its keeper took it away just now
@@ -167,8 +167,7 @@ def end_leftovers(root: Root, wanted: List[Dict[str, Any]]) -> List[Dict[str, An
 
 def _orphans(root: Root) -> List[Process]:
     """Only those whose keeper was one of ours: of others it cannot be known whether it lives."""
-    found = [*tagged(), *tagged(tag=SETUP)]
-    ours = [process for process in found if process.root == str(root.path)]
+    ours = [process for tag in (TAG, SETUP) for process in tagged(tag=tag, root=str(root.path))]
     names = {process.kernel for process in ours}
     lives = serving() | {name for name in names if has_keeper(root.kernel(name))}
     return [process for process in ours if process.kernel not in lives]

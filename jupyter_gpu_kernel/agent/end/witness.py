@@ -6,6 +6,7 @@ Nothing here may hang with the node: what can (a dead file server, a driver) run
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -22,7 +23,7 @@ from ..inside.signals import MEMORY_DAEMONS
 from ..loop import Loop, Timer
 from ..memory import Cgroup, node_mib, node_oom_kills
 from .boot import boot_id
-from .deaths import CRASHES, UNKNOWN, Death, Facts, explain
+from .deaths import CRASHES, UNKNOWN, Facts
 
 EVERY = 2.0
 """Seconds between two looks at the memory; the last SAMPLES of them count."""
@@ -55,7 +56,7 @@ for folder in sys.argv[1:]:
 
 
 class Witness:
-    """`began(pid)` with every kernel process, `explain(…)` once it is gone."""
+    """`began(pid)` with every kernel process, `facts(…)` once it is gone."""
 
     def __init__(self, loop: Loop, stderr: Path) -> None:
         self.sent = 0  # the last signal that its front end had us send
@@ -76,18 +77,12 @@ class Witness:
         place = {"cgroup": own_cgroup(), "job": job(os.environ), "keeper": os.getpid()}
         return dict(place, boot=boot_id())
 
-    def explain(
-        self,
-        returncode: int,
-        asked: str = "",
-        term: Optional[Mapping[str, Any]] = None,
-        gpus: List[str] = (),  # type: ignore[assignment]
-    ) -> Death:
-        """`term`: the story's last entry about a SIGTERM. `gpus`: the UUIDs it had. Blocks for a moment."""
+    def facts(self, returncode: int, asked: str = "", term: Optional[Mapping[str, Any]] = None) -> Facts:
+        """What was seen of the end, and before. `term`: the story's last entry about a SIGTERM."""
         if self._timer is not None:
             self._timer.cancel()
         kills = self._counted()
-        facts = Facts(
+        return Facts(
             returncode,
             asked,
             self.why,
@@ -100,7 +95,6 @@ class Witness:
             trace=self._last_words(),
             job=job(os.environ),
         )
-        return explain(facts if asked else _searched(facts, gpus))
 
     def _look(self) -> None:
         memory = node_mib()
@@ -120,13 +114,15 @@ class Witness:
         return "".join(one for one in text if one.isprintable() or one in "\n\t")
 
 
-def _searched(facts: Facts, gpus: List[str]) -> Facts:
-    """With what is looked for only where it may be the reason: daemons, disks, GPUs."""
+def searched(facts: Facts, gpus: List[str]) -> Facts:
+    """With what is looked for only where it may be the reason: daemons, disks, GPUs (UUIDs). Blocks for seconds."""
     if facts.returncode in (-signal.SIGKILL, UNKNOWN):
         facts = facts._replace(memory_daemon=memory_daemon())
     if facts.returncode > 0 or -facts.returncode in CRASHES:
         places = [os.path.expanduser("~"), tempfile.gettempdir(), "/dev/shm"]
-        facts = facts._replace(full=full_places(places), gpu=gpu_trouble(gpus))
+        with contextlib.suppress(OSError):  # the node starts no process any more: less is known
+            facts = facts._replace(full=full_places(places))
+            facts = facts._replace(gpu=gpu_trouble(gpus))
     return facts
 
 

@@ -1,0 +1,125 @@
+"""The look for why a kernel ended may take seconds: meanwhile its keeper answers, and does what it is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from pathlib import Path
+from typing import Callable, Dict, List
+
+import pytest
+from keepers import DEADLINE, Hub, Place
+
+from jupyter_gpu_kernel.agent.aside import aside
+from jupyter_gpu_kernel.agent.end import witness
+from jupyter_gpu_kernel.agent.end.ending import Ending
+from jupyter_gpu_kernel.agent.loop import Loop
+from jupyter_gpu_kernel.agent.story import Story, read_story
+from jupyter_gpu_kernel.wire.messages import word
+
+PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
+
+
+def eventually(look: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not look():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+def test_the_loop_goes_on_while_the_cause_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nvidia-smi answers when a later turn of the loop lets it."""
+    go, folder = tmp_path / "go", tmp_path / "k1"
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\nwhile [ ! -e {go} ]; do sleep 0.02; done\necho No devices were found\n")
+    program.chmod(0o700)
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(witness, "PATIENCE", DEADLINE)
+    loop, told = Loop(), []  # type: ignore[var-annotated]
+
+    def done(text: str) -> None:
+        told.append(text)
+        loop.stop()
+
+    ending = Ending(loop, folder, Story(tmp_path / "story"))
+    ending.witness.began(os.getpid())
+    ending.explain(-11, "", {}, ["GPU-1"], done)
+    assert not told
+    loop.later(0.05, go.touch)
+    loop.run()
+    assert "no GPU" in told[0]
+    assert [entry["event"] for entry in read_story(tmp_path / "story")] == ["end"]
+
+
+def test_a_fault_beside_the_loop_is_the_loops() -> None:
+    loop = Loop()
+    aside(loop, lambda: 1 // 0, lambda _: None)
+    with pytest.raises(ZeroDivisionError):
+        loop.run()
+
+
+class Gpu:
+    """A practice nvidia-smi with one GPU, which may hang."""
+
+    def __init__(self, folder: Path) -> None:
+        self.state, self.log = folder / "gpus.json", folder / "log"
+        self.env: Dict[str, str] = {"FAKE_NVIDIA_STATE": str(self.state)}
+        self.uuid = f"GPU-{uuid.uuid4()}"
+        self.say(mode="ok")
+
+    def say(self, **words: str) -> None:
+        new = self.state.with_suffix(".new")
+        new.write_text(json.dumps({"gpus": [{"uuid": self.uuid}], "log": str(self.log), **words}))
+        new.replace(self.state)
+
+    def calls(self) -> int:
+        return len(self.log.read_text().splitlines()) if self.log.exists() else 0
+
+
+@pytest.fixture
+def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    gpu = Gpu(tmp_path)
+    monkeypatch.setenv("PATH", f"{PROGRAMS}:{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_NVIDIA_STATE", str(gpu.state))
+    return gpu
+
+
+def crashed(hub: Hub, gpu: Gpu) -> str:
+    """The cell in which the kernel crashed; nvidia-smi is asked why, and hangs."""
+    gpu.say(mode="hang")
+    before = gpu.calls()
+    cell = hub.ask("import os; os.abort()")
+    eventually(lambda: gpu.calls() > before, "the look for the cause")
+    return cell
+
+
+def test_meanwhile_cells_wait_and_a_restart_is_one(place: Place, gpu: Gpu) -> None:
+    hub = place.start("e1", gpus=1)
+    assert hub.run("x = 1; print('GPU')").endswith("GPU\n")
+    cell = crashed(hub, gpu)
+    (row,) = place.office.answer({"do": "list"})["kernels"]
+    assert row["id"] == "e1" and row["state"] != "unresponsive"
+    behind = hub.ask("print('behind')")
+    for one in (cell, behind):
+        content = hub.reply(one).content()
+        assert content["ename"] == "DeadKernelError" and "abort" in content["evalue"]
+
+    gpu.say(mode="ok")
+    hub.tell(word(do="restart"))
+    assert hub.run("print('x' in globals())").endswith("False\n")
+    cell = crashed(hub, gpu)
+    hub.tell(word(do="restart"))
+    gpu.say(mode="ok")
+    assert hub.run("print('x' in globals(), 2)").endswith("False 2\n")
+    assert hub.reply(cell).content()["ename"] == "DeadKernelError"
+    events: List[str] = [entry["event"] for entry in place.story("e1")]
+    assert events.count("start") == 3 and events.count("end") == 2
+    crashed(hub, gpu)
+    hub.tell(word(do="stop", why="enough"))
+    eventually(lambda: not place.folder("e1").exists(), "the folder's end")
+    hub.sock.close()
