@@ -74,7 +74,7 @@ class Keeper:
         self.status = Status(settings, self.kernel, self.ending, self.door, lambda: self.gpus.uuids)
         talk.gpus = self.gpus = Allotment(
             self.loop, settings, root.path / "line", talk.say, talk.answers, talk.release, talk.questions,
-            self.story, self.status.become,
+            self.story, self.status.become, self.status.json,
         )  # fmt: skip
         talk.on_replied = self._replied
         self.door.on_attached = self._attached

@@ -76,7 +76,8 @@ def _who(row: dict[str, Any]) -> str:
     lease = row.get("lease")
     if lease:
         since = ago(lease.get("since"))
-        users.append(f"{_text(lease.get('user'))}, leased" + (f" {since}" if since else ""))
+        user = "you" if lease.get("yours") is True else _text(lease.get("user"))
+        users.append(f"{user}, leased" + (f" {since}" if since else ""))
     users += [f"left over from kernel {_text(one.get('kernel'))}" for one in row.get("leftovers") or []]
     return ", ".join(dict.fromkeys(users))
 

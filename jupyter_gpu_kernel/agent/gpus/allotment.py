@@ -5,7 +5,7 @@ told which they are, unused ones go back. Joins gate, taking and questions; know
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Mapping
 
 from ...wire.answers import Answers, Say
 from ...wire.messages import Message
@@ -13,10 +13,13 @@ from ..loop import Loop
 from ..questions import Questions
 from ..story import Story
 from .gate import Gate
+from .lease import Details
 from .taking import Taking
 
 REVEAL = 1.5
 """Seconds a cell waits before it shows so."""
+_NOTEBOOK = 100
+"""Characters at the end of a notebook's path that are shown."""
 
 
 class Allotment:
@@ -33,13 +36,15 @@ class Allotment:
         questions: Questions,
         story: Story,
         on_state: Callable[[str], None],
+        status: Details,
     ) -> None:
-        """`line`: where this user's kernels queue; `release` sends a cell on to the kernel."""
+        """`line`: where this user's kernels queue; `release` sends a cell on to the kernel; `status`: as `ps` shows
+        it."""
         self._loop = loop
         self._questions = questions
         self._story = story
         self._on_state = on_state
-        self._taking = Taking(loop, settings, line, self._taken, self._waiting)
+        self._taking = Taking(loop, settings, line, self._taken, self._waiting, lambda: _details(status()))
         self._gate = Gate(say, answers, release, is_open=self._taking.done)
 
     @property
@@ -131,3 +136,12 @@ class Allotment:
             self._story.tell("gpu", f"the kernel could not be told its GPUs: {answer.get('evalue')}")
         self._on_state("idle")
         self._gate.open()
+
+
+def _details(status: Mapping[str, Any]) -> Dict[str, Any]:
+    """What the user's other kernels, which wait for these GPUs, show of this one."""
+    return {
+        "notebook": str(status["notebook"])[-_NOTEBOOK:],
+        "state": status["state"],
+        "state_since": status["since"],
+    }

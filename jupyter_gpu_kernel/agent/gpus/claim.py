@@ -16,7 +16,7 @@ from collections import deque
 from typing import Any, Deque, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from .judge import DEFAULTS, Settings, Verdict, choose, judge, require, waiting_text
-from .lease import Holder, Lease, read_leases, release_all, take_all
+from .lease import Details, Holder, Lease, LeaseReader, release_all, take_all
 from .smi import TIMEOUT, Smi
 from .smi_csv import Gpu
 
@@ -29,22 +29,24 @@ class Sample(NamedTuple):
     leases: Dict[str, Holder]
 
 
-def take_sample(smi: Smi, timeout: float = TIMEOUT, stop: Optional[threading.Event] = None) -> Sample:
+def take_sample(
+    smi: Smi, leases: LeaseReader, timeout: float = TIMEOUT, stop: Optional[threading.Event] = None
+) -> Sample:
     """Blocks up to `timeout` seconds and a little. Raises SmiError."""
     begin = time.monotonic()
     gpus = smi.read(timeout, stop)
-    return Sample(begin, gpus, read_leases(gpu.uuid for gpu in gpus if gpu.uuid))
+    return Sample(begin, gpus, leases.read(gpu.uuid for gpu in gpus if gpu.uuid))
 
 
 def survey(
     allowed: Optional[Sequence[str]] = None, settings: Settings = DEFAULTS, timeout: float = TIMEOUT
 ) -> List[Verdict]:
     """What we would say of each GPU now, for people to look at; blocks for all samples. Raises SmiError."""
-    smi = Smi()
-    samples = [take_sample(smi, timeout)]
+    smi, leases = Smi(), LeaseReader()
+    samples = [take_sample(smi, leases, timeout)]
     while len(samples) < settings.samples:
         time.sleep(settings.interval)
-        samples.append(take_sample(smi, timeout))
+        samples.append(take_sample(smi, leases, timeout))
     gpus = [sample.gpus for sample in samples]
     return judge(gpus, leases=samples[-1].leases, allowed=allowed, settings=settings)
 
@@ -54,7 +56,7 @@ class Sampler:
 
     def __init__(self, timeout: float = TIMEOUT) -> None:
         self._timeout = timeout
-        self._smi = Smi()
+        self._smi, self._leases = Smi(), LeaseReader()
         self._stop = threading.Event()
         self._results: queue.Queue[Union[Sample, Exception]] = queue.Queue()
         self._bell, self._ringer = socket.socketpair()
@@ -96,7 +98,7 @@ class Sampler:
     def _work(self) -> None:
         outcome: Union[Sample, Exception]
         try:
-            outcome = take_sample(self._smi, self._timeout, self._stop)
+            outcome = take_sample(self._smi, self._leases, self._timeout, self._stop)
         except Exception as error:  # raised again by `result`, in the loop's thread
             outcome = error
         self._results.put(outcome)
@@ -131,13 +133,14 @@ class Claim:
         count: int,
         who: Mapping[str, Any],
         *,
+        details: Optional[Details] = None,
         allowed: Optional[Sequence[str]] = None,
         settings: Settings = DEFAULTS,
         place: str = "",
     ) -> None:
         self.count = count
         self.ahead = 0  # GPUs that the user's own kernels get first; the caller knows
-        self._who = who
+        self._who, self._details = who, details
         self._allowed = allowed
         self._settings = settings
         self._place = place
@@ -186,7 +189,7 @@ class Claim:
 
     def _try(self, verdicts: List[Verdict]) -> Waiting:
         chosen = choose(verdicts, self.count, self.ahead)
-        leases = take_all([gpu.uuid for gpu in chosen], self._who) if chosen else None
+        leases = take_all([gpu.uuid for gpu in chosen], self._who, self._details) if chosen else None
         if leases is None:  # none is free, or somebody was quicker
             return self._waiting(verdicts)
         self._leases, self._leased_at = leases, time.monotonic()

@@ -142,7 +142,7 @@ def _parse_processes(text: str, uuids: Sequence[str]) -> Dict[str, List[Process]
 
 def _process(pid: int, name: str, memory: str) -> Process:
     short = os.path.basename(_known(name) or "") or "?"
-    return Process(pid, _owner(pid), _number(memory), clean(short), _started(pid))
+    return Process(pid, _owner(pid), _number(memory), clean(short), started(pid))
 
 
 def _owner(pid: int) -> str:
@@ -162,8 +162,8 @@ def user_name(uid: int) -> str:
         return f"uid {uid}"
 
 
-def _started(pid: int) -> Optional[float]:
-    """When the process began, in seconds since the epoch; None where /proc does not tell."""
+def started(pid: int) -> Optional[float]:
+    """When this process began, in seconds since the epoch; None where /proc does not tell."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             ticks = int(stat.read().rpartition(b")")[2].split()[19])

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, Optional
 from ..loop import Loop, Timer
 from .claim import Claim, Sample, Sampler, Taken, Waiting
 from .judge import allowed_gpus, in_allocation
-from .lease import Lease, release_all
+from .lease import Details, Lease, release_all
 from .line import Line
 from .smi_csv import SmiError
 
@@ -34,7 +34,9 @@ class Taking:
         folder: Path,
         taken: Callable[[List[str], str], None],
         waiting: Callable[[str], None],
+        details: Details,
     ) -> None:
+        """`details`: what other kernels of this user are told of the one that has the GPUs."""
         self.count = int(settings.get("gpus", 1))
         self.uuids: List[str] = []
         self.done = self.count == 0
@@ -51,8 +53,10 @@ class Taking:
         allowed = allowed_gpus(os.environ)
         if self.count and allowed and in_allocation(os.environ):
             self.uuids, self.done = allowed, True
-        self._who = {"id": settings["id"]}
-        self._claim = Claim(self.count, self._who, allowed=allowed, place=socket.gethostname())
+        self._who, self._details = {"id": settings["id"]}, details
+        self._claim = Claim(
+            self.count, self._who, details=details, allowed=allowed, place=socket.gethostname()
+        )
 
     def environment(self) -> Dict[str, str]:
         """What the kernel's process is born with: its GPUs if it has them already, else none visible."""
@@ -62,7 +66,7 @@ class Taking:
         """The kernel has these GPUs from a keeper that was killed. Returns those that others leased since."""
         if self.done or not uuids:
             return []
-        taken = {uuid: Lease.take(uuid, self._who) for uuid in uuids}
+        taken = {uuid: Lease.take(uuid, self._who, self._details) for uuid in uuids}
         self._hold(uuids, [lease for lease in taken.values() if lease is not None])
         return [uuid for uuid, lease in taken.items() if lease is None]
 
