@@ -262,6 +262,14 @@ class LoopThread:
 
         return self.run(called())
 
+    def closing(self, close: Callable[[], None]) -> None:
+        """Called on the loop at the end."""
+
+        async def called() -> None:
+            close()
+
+        self._closing.append(called)
+
     def link(self, node: Node, clocks: Clocks = QUICK) -> Link:
         """A link to the node, closed at the end."""
         link = self.call(lambda: Link("node", node.dial, log, clocks))

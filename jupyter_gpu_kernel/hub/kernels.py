@@ -311,8 +311,7 @@ class RemoteKernel:
         if self.link_state == "away" and user_cell(message):
             self._notice.asked(message)
         self._unanswered.asked(message)
-        lane = Lane.URGENT if message.channel in (Channel.CONTROL, Channel.STDIN) else Lane.ORDERED
-        self._send(lane, message)
+        self._send(_lane(message), message)
 
     def _taken_over(self, front: FrontEnd) -> None:
         self._send(Lane.URGENT, word(do="tell", event="takeover", text=f"taken over by {front.label}"))
@@ -334,23 +333,26 @@ class RemoteKernel:
         self._send(Lane.ORDERED, word(do="revive"))
 
     def _create_anew(self) -> None:
-        """With what was sent to the keeper that is gone, as far as it did not get it. By another name: something of the
-        one before may still run."""
+        """By another name: something of the one before may still run."""
         self._reviving, self._request = False, {"create": self.settings}
-        before = self.connection
         self.switch(uuid.uuid4().hex[:12])
-        for data in before.outbox.withdraw():
-            self.connection.send(Lane.ORDERED, data)
         self._link_is("connecting")
 
     def switch(self, kernel_id: str) -> None:
-        """From now on its front ends have another kernel, which their notebook left; or this one anew."""
+        """From now on its front ends have another kernel, which their notebook left; or this one anew. It is asked what
+        the one before has not answered."""
         self.link.release(self)
+        self.pacer.end()  # its numbers are the old connection's
+        queued = list(map(Message.decode, self.connection.outbox.withdraw()))
+        again = self._unanswered.again(queued)
         self.kernel_id = kernel_id
         self.connection = _connection(None)
         self._unanswered = Unanswered()
         if self._delivered is not None:
             self._delivered.follow(kernel_id)
+        for message in again:
+            self._unanswered.asked(message)
+            self._send(_lane(message), message)
         self.link.attach(self)
 
     def _send(self, lane: Lane, message: Message) -> None:
@@ -376,6 +378,10 @@ def _request(how: str, settings: dict[str, Any]) -> dict[str, Any]:
     if how == "create":
         return {"create": settings}
     return {"attach": {}} if how == "attach" else {}
+
+
+def _lane(request: Message) -> Lane:
+    return Lane.URGENT if request.channel in (Channel.CONTROL, Channel.STDIN) else Lane.ORDERED
 
 
 def _connection(delivered: list[int] | None) -> Connection:

@@ -52,8 +52,11 @@ class Ownership:
     def lost(self, by: str, waiting: list[Message]) -> None:
         """Another computer has the kernel now. `waiting`: what was asked meanwhile, and not for us to ask."""
         self.taken = by
-        for message in filter(owners_only, waiting):
-            self._standin.refuses(message, by)
+        for message in waiting:
+            if owners_only(message):
+                self._standin.refuses(message, by)
+            elif type_of(message) == "kernel_info_request":
+                self._standin.answers(message)
 
     def _refuse(self, front: FrontEnd, message: Message) -> None:
         has = self.taken or f"{self._fronts.owners_label} has this kernel now"
@@ -63,6 +66,7 @@ class Ownership:
 
     def _take(self, front: FrontEnd, message: Message) -> None:
         if self.taken:
+            self.taken = ""  # the cells behind this one wait with it
             self._taken_back()
         else:
             text = f"You have this kernel now; {self._fronts.owners_label} still sees its output."

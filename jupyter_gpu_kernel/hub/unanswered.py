@@ -50,10 +50,24 @@ class Unanswered:
             if msg_id in self._cells and state in ("busy", "idle"):
                 self._said[msg_id] = state
 
+    def again(self, queued: list[Message]) -> list[Message]:
+        """What another kernel is to be asked, in this order: every cell without a reply, and what else is `queued`.
+        Words to the keeper are for the one before."""
+        queued = [message for message in queued if message.channel is not Channel.KEEPER]
+        ids = {_id(message) for message in queued}
+        return [cell for msg_id, cell in self._cells.items() if msg_id not in ids] + queued
+
     def take(self) -> list[Message]:
         """All of them; nobody is asked any more."""
         cells, self._cells, self._said = list(self._cells.values()), {}, {}
         return cells
+
+
+def _id(message: Message) -> str:
+    try:
+        return str(message.header().get("msg_id"))
+    except MessageError:
+        return ""
 
 
 def _text(part: bytes) -> str:
