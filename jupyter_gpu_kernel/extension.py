@@ -16,6 +16,8 @@ from .errors import GpuKernelError
 from .handlers import HANDLERS
 from .provisioner import RemoteGPUProvisioner
 
+START_ENDS_WITHIN = 5.0
+"""Seconds for a start that is still going on when the server exits: ours have been let go of, others finish."""
 CONTENTS = "https://events.jupyter.org/jupyter_server/contents_service/v1"
 
 
@@ -47,8 +49,21 @@ class GpuKernelExtension(ExtensionApp):
     async def stop_extension(self) -> None:
         """Called when the server exits, before it shuts its kernels down: remote ones stay, detached."""
         await RemoteGPUProvisioner.leave_all()
+        if self.serverapp is not None:
+            await forget_failed_starts(self.serverapp.kernel_manager)
         await asyncio.to_thread(_leave_launchers)
         await super().stop_extension()  # type: ignore[no-untyped-call]
+
+
+async def forget_failed_starts(manager: Any) -> None:
+    """jupyter_client keeps a start that failed among its pending kernels, of which jupyter_server's shutdown then finds
+    none, and the server does not stop: docs/upstream/pending-kernels.md."""
+    pending: dict[str, asyncio.Task[None]] = getattr(manager, "_pending_kernels", {})
+    if starting := [task for kernel_id, task in pending.items() if kernel_id not in manager]:
+        await asyncio.wait(starting, timeout=START_ENDS_WITHIN)
+    for kernel_id, task in list(pending.items()):
+        if task.done() and kernel_id not in manager:
+            del pending[kernel_id]
 
 
 def _renamed(before: str, after: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 from remote import DEADLINE, Remote, eventually
@@ -180,6 +181,21 @@ def test_a_server_ended_in_mid_cell(
         numbers = {int(word) for word in (heard + missed).split() if word.isdigit()}
         assert numbers >= set(range(first, printed()))
         assert f"end {printed()}" in missed
+
+
+@pytest.mark.usefixtures("nothing_stays")
+def test_a_server_ends_at_the_first_signal_after_a_refused_start(remote: Remote, tmp_path: Path) -> None:
+    """And the kernels that did start are left as ever."""
+    remote.write("spoilt", provisioner=True, python="/nowhere/bin/python")
+    with Server(remote, tmp_path) as server:
+        kernel_id = server.open("a.ipynb")
+        with pytest.raises(HTTPError, match="500"):
+            server.open("b.ipynb", "spoilt")
+        terminated(server)
+        server.ended()
+        assert "Traceback" not in server.log.read_text().partition("received signal")[2]
+    (left,) = remote.kernels_on_node()
+    assert kernel_id and left
 
 
 @pytest.mark.usefixtures("nothing_stays")
