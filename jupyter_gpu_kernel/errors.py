@@ -22,13 +22,17 @@ from typing import Any
 
 
 class GpuKernelError(Exception):
-    """Base of all. `hop` is the user's own name for the machine ("" if it is this one)."""
+    """Base of all. `hop` is the user's own name for the machine ("" if it is this one).
 
-    def __init__(self, cause: str, *, hop: str = "", remedy: str = "") -> None:
+    `login`: the owner has to type something, and there was nobody to ask; the `login` verb helps.
+    """
+
+    def __init__(self, cause: str, *, hop: str = "", remedy: str = "", login: bool = False) -> None:
         super().__init__(cause)
         self.cause = cause
         self.hop = hop
         self.remedy = remedy
+        self.login = login
         self.steps: list[tuple[str, str, float]] = []
         """(hop, step, seconds) of a connection that failed: the steps that were made, and the one that was not."""
 
@@ -37,12 +41,13 @@ class GpuKernelError(Exception):
         return f"{text}\n{self.remedy}" if self.remedy else text
 
     def to_json(self) -> dict[str, Any]:
-        """{"kind", "cause", "hop", "remedy"}, all strings."""
+        """{"kind", "cause", "hop", "remedy"}, all strings, and "login" (true or false). "kind" is one of the tree's."""
         return {
-            "kind": type(self).__name__,
+            "kind": next((one.__name__ for one in type(self).__mro__ if one.__name__ in _KINDS), ""),
             "cause": self.cause,
             "hop": self.hop,
             "remedy": self.remedy,
+            "login": self.login,
         }
 
     @staticmethod
@@ -53,6 +58,7 @@ class GpuKernelError(Exception):
             str(data.get("cause", "unknown error")),
             hop=str(data.get("hop", "")),
             remedy=str(data.get("remedy", "")),
+            login=data.get("login") is True,
         )
 
 

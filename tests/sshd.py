@@ -156,6 +156,11 @@ class Sshd:
         assert self._process is not None
         _kill(_sessions(self._process.pid))
 
+    def sessions(self) -> int:
+        """How many processes serve connections."""
+        assert self._process is not None
+        return len(_sessions(self._process.pid))
+
     @contextlib.contextmanager
     def stalled(self) -> Iterator[None]:
         """Nothing passes through established connections, and nobody is told."""

@@ -126,7 +126,7 @@ def check(rows: Sequence[dict[str, Any]]) -> str:
         ("", "HOP", "STEP", "TIME", ""),
         [
             (
-                "ok" if row["ok"] else "FAILED",
+                ("ok" if row.get("checked", True) else "-") if row["ok"] else "FAILED",
                 row["hop"],
                 row["step"],
                 f"{row['seconds']:.2f} s",

@@ -81,6 +81,7 @@ class _Login:
     tried: list[str] = field(default_factory=list)
     unusable: list[str] = field(default_factory=list)  # why a key file was not used
     remedies: list[str] = field(default_factory=list)
+    locked: bool = False  # whether a passphrase could not be asked for
     asked: int = 0  # questions of the server that the owner was asked
 
     def run(self) -> None:
@@ -96,6 +97,7 @@ class _Login:
                 f"asks for {what}, and there is nobody here to ask" + self._tried(),
                 hop=self.hop.label,
                 remedy=f"Sign in once where you can type: {_LOGIN}",
+                login=True,
             )
         self._with_secrets(wanted, self.ask)
 
@@ -168,6 +170,7 @@ class _Login:
 
     def _unlock(self, file: Path) -> paramiko.PKey | None:
         if self.ask is None:
+            self.locked = True
             self.unusable.append(f"{file} needs its passphrase")
             self.remedies.append(f"{shlex.join(['ssh-add', str(file)])}, or {_LOGIN}")
             return None
@@ -290,6 +293,7 @@ class _Login:
             f"does not let {self.hop.user} in{self._tried()}; it takes: {takes}",
             hop=self.hop.label,
             remedy=remedy,
+            login=self.locked,
         )
 
 

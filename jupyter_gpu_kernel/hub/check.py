@@ -1,28 +1,35 @@
-"""The `check` verb: the whole way, step by step, timed; what fails says why and what to do. Starts
-nothing that stays."""
+"""The `check` verb: the whole way, step by step, timed; what fails says why and what to do. Nothing of it stays.
+
+It goes the way by a connection of its own: the one that is open was made when host keys, key files and rules may have
+been others. Where a machine asks for a code, the owner is asked only if no connection is open; else the rest is checked
+over that one, and the rows say what was not.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from ..errors import AgentError, GpuKernelError
 from .faces import Call
-from .nodes import Node
-from .probe import find_pythons
+from .nodes import Node, Nodes
 
 T = TypeVar("T")
 
 
-async def check(node: Node, settings: dict[str, Any], call: Call) -> list[dict[str, Any]]:
-    """[{"step", "hop", "ok", "seconds", "message", "remedy"}], ending with the first step that fails."""
-    rows = _Rows(node.name, call)
+async def check(nodes: Nodes, settings: dict[str, Any], call: Call) -> list[dict[str, Any]]:
+    """[{"step", "hop", "ok", "checked", "seconds", "message", "remedy"}], ending with the first step that fails."""
+    shared = nodes.of(settings)
+    own = nodes.apart(settings, asks=not shared.alive)
+    rows = _Rows(own.name, call)
     try:
-        await _walk(rows, node, settings, call)
+        node = own if await _connect(rows, own, shared, call) else shared
+        await _look(rows, node, settings, call)
     except GpuKernelError:
         pass  # the last row tells it
+    finally:
+        await own.close()
     return rows.rows
 
 
@@ -39,11 +46,21 @@ class _Rows:
             "step": step,
             "hop": hop,
             "ok": ok,
+            "checked": True,
             "seconds": round(seconds, 3),
             "message": message,
             "remedy": remedy,
         }
         self.rows.append(row)
+
+    def leave_out(self, error: GpuKernelError) -> None:
+        """The last row, which failed, was not checked; nor was what comes behind it."""
+        self.rows[-1] |= {
+            "ok": True,
+            "checked": False,
+            "message": f"not checked, nor are the hops behind it: {error.cause}",
+            "remedy": "",
+        }
 
     async def step(self, name: str, work: Awaitable[T], message: Callable[[T], str]) -> T:
         """Runs one step; a GpuKernelError becomes its row and is raised again."""
@@ -62,22 +79,35 @@ class _Rows:
         return value
 
 
-async def _walk(rows: _Rows, node: Node, settings: dict[str, Any], call: Call) -> None:
-    fresh = not node.alive
-    connection = await rows.step(
-        "connect", node.connected(call), lambda _: "" if fresh else "already connected"
-    )
+async def _connect(rows: _Rows, own: Node, shared: Node, call: Call) -> bool:
+    """Whether `own` is connected now; otherwise the owner would have to type something, and `shared` is."""
+    try:
+        connection = await rows.step("connect", own.connected(call), lambda _: "")
+    except GpuKernelError as error:
+        if not (error.login and shared.alive):
+            raise
+        rows.leave_out(error)
+        await rows.step(
+            "connect", shared.connected(call), lambda _: "the rest is checked over the open connection"
+        )
+        return False
     for hop, step, seconds in connection.hops:
         rows.add(step, hop, seconds)
-    wanted = settings.get("python")
-    found = await rows.step(
+    return True
+
+
+async def _look(rows: _Rows, node: Node, settings: dict[str, Any], call: Call) -> None:
+    found, _ = await rows.step(
         "python",
-        asyncio.to_thread(find_pythons, connection, node.name, wanted),
-        lambda found: f"{found.python.path} ({found.python.version}, ipykernel {found.python.ipykernel})",
+        node.pythons(settings.get("python"), call),
+        lambda done: (
+            f"{done[0].python.path} ({done[0].python.version}, ipykernel {done[0].python.ipykernel})"
+        ),
     )
-    link = await rows.step("agent", node.link(found.python.path, call), lambda _: "answers")
+    python = found.python.path
+    await rows.step("agent", node.link(python, call), lambda _: "answers")
     if int(settings.get("gpus", 1)):
-        await rows.step("gpus", link.request("gpus", timeout=60), lambda answer: _gpus(answer["gpus"]))
+        await rows.step("gpus", node.request(python, call, "gpus", 60), lambda answer: _gpus(answer["gpus"]))
 
 
 def _gpus(gpus: list[dict[str, Any]]) -> str:

@@ -147,7 +147,7 @@ def verify(
     if not hop.limits.new_hosts:
         raise _strict(hop, key_type, blob)
     if confirm is None or not confirm(hop.label, fingerprint(blob), key_type):
-        raise _unknown(hop, entries, key_type, blob)
+        raise _unknown(hop, entries, key_type, blob, asked=confirm is not None)
     trust(trust_file, names(hop)[0], key_type, blob)
 
 
@@ -208,7 +208,7 @@ def _strict(hop: Hop, key_type: str, blob: bytes) -> HostKeyError:
     )
 
 
-def _unknown(hop: Hop, entries: Sequence[Entry], key_type: str, blob: bytes) -> HostKeyError:
+def _unknown(hop: Hop, entries: Sequence[Entry], key_type: str, blob: bytes, asked: bool) -> HostKeyError:
     cause = f"its host key is not known: {key_type} {fingerprint(blob)}"
     for entry in entries:
         if entry.marker == "@cert-authority":
@@ -217,4 +217,4 @@ def _unknown(hop: Hop, entries: Sequence[Entry], key_type: str, blob: bytes) -> 
         "Compare this fingerprint with the administrators', and accept it once where you can type: "
         "jupyter gpu-kernel login NAME"
     )
-    return HostKeyError(cause, hop=hop.label, remedy=remedy)
+    return HostKeyError(cause, hop=hop.label, remedy=remedy, login=not asked)

@@ -6,7 +6,6 @@ returns is the JSON answer. docs/protocol.md lists them.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from typing import Any
@@ -18,7 +17,6 @@ from .check import check
 from .faces import Call
 from .nodes import Nodes, named
 from .places import trust_file
-from .probe import find_pythons
 from .serving import Serving
 
 LOGIN_KEEPS = 12 * 3600.0
@@ -82,9 +80,7 @@ class Hub:
         """Walks to the node, finds a Python with ipykernel, looks at the GPUs."""
         settings = call.arguments["settings"]
         node = self._nodes.of(settings)
-        connection = await node.connected(call)
-        call.progress(node.name, "looking for a Python with ipykernel")
-        found = await asyncio.to_thread(find_pythons, connection, node.name, settings.get("python"))
+        found, connection = await node.pythons(settings.get("python"), call)
         answer = {
             **found.to_json(),
             "hops": [dict(zip(("hop", "step", "seconds"), step, strict=True)) for step in connection.hops],
@@ -93,18 +89,17 @@ class Hub:
             "gpus_error": None,
         }
         call.progress(node.name, "starting the agent")
-        link = await node.link(found.python.path, call)
+        await node.link(found.python.path, call)
         call.progress(node.name, "looking at the GPUs")
         try:
-            answer["gpus"] = (await link.request("gpus", timeout=60))["gpus"]
+            answer["gpus"] = (await node.request(found.python.path, call, "gpus", 60))["gpus"]
         except AgentError as error:
             answer["gpus_error"] = error.cause
         return answer
 
     async def op_check(self, call: Call) -> list[dict[str, Any]]:
         """Every step of the way, timed, with a remedy where it fails."""
-        node = self._nodes.of(call.arguments["settings"])
-        rows = await check(node, call.arguments["settings"], call)
+        rows = await check(self._nodes, call.arguments["settings"], call)
         name = str(call.arguments.get("name") or "NAME")
         return [dict(row, remedy=row["remedy"].replace(" NAME", f" {name}")) for row in rows]
 
@@ -144,8 +139,8 @@ class Hub:
         answers = await self._nodes.each(call, "list")
         for node, answer in answers:
             if any(state["id"] == kernel_id for state in answer.get("kernels", [])):
-                link = await node.link(node.python, call)
-                stopped = await link.request("stop", kernel=kernel_id, why="jupyter gpu-kernel stop")
+                why = "jupyter gpu-kernel stop"
+                stopped = await node.request(node.python, call, "stop", kernel=kernel_id, why=why)
                 if stopped["ok"]:
                     return {"ok": True}
                 cause = f"kernel {kernel_id} was told to end, but something of it still runs"

@@ -52,6 +52,10 @@ CLOCKS = Clocks()
 GO_ON = "Kernels there go on meanwhile; ask again in a moment."
 
 
+class LinkDown(ConnectError):
+    """The link went down before the agent's answer came."""
+
+
 class Attachment(Protocol):
     """What a link carries for one kernel."""
 
@@ -330,9 +334,7 @@ class Link:
             self._set("away", None)
         for future in self._requests.values():
             if not future.done():
-                future.set_exception(
-                    ConnectError(f"the link went down: {reason}", hop=self.name, remedy=GO_ON)
-                )
+                future.set_exception(LinkDown(f"the link went down: {reason}", hop=self.name, remedy=GO_ON))
         for attachment in list(self._attachments.values()):
             attachment.connection.closed()
             attachment.detached(reason)

@@ -4,50 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 from ..errors import AuthError, ConnectError, GpuKernelError, HostKeyError
-from . import deploy, route, ssh
+from . import deploy
 from .connection import Connection
 from .faces import Call
-from .link import GO_ON, Link
-from .probe import find_pythons
+from .link import GO_ON, Link, LinkDown
+from .probe import Found, find_pythons
+from .shared import SharedConnection, Way
 from .stream import Stream
 
+__all__ = ["Node", "Nodes", "Way", "named"]
+
+T = TypeVar("T")
 REDIAL = 4.0
 """Seconds that a question waits for a connection which went down and is dialled again: it often is back at once."""
-
-ANSWERS_WITHIN = 2.0
-"""Seconds that a connection whose link went down has to show that it is alive itself."""
-
-
-class Way(NamedTuple):
-    """What leads to a node; equal ways share a connection."""
-
-    words: tuple[str, ...]
-    identity: tuple[str, ...]
-    config: str | None
-
-    @classmethod
-    def of(cls, settings: dict[str, Any]) -> Way:
-        """The way in a kernelspec's settings."""
-        return cls(tuple(settings["route"]), tuple(settings.get("identity") or ()), settings.get("config"))
 
 
 class Node:
     """`await connected(call)`, `await link(python, call)`; reconnects by itself as long as a kernel is
     attached."""
 
-    def __init__(self, way: Way, trust_file: Path, log: logging.Logger) -> None:
+    def __init__(self, way: Way, trust_file: Path, log: logging.Logger, asks: bool = True) -> None:
         self.way = way
         self.python = ""
-        self._trust_file = trust_file
         self._log = log
-        self._connection: Connection | None = None
-        self._connecting = threading.Lock()
+        self._ssh = SharedConnection(way, trust_file, asks)
         self._call: Call | None = None
         self._link: Link | None = None
         self._keep_until = 0.0
@@ -72,7 +58,7 @@ class Node:
     @property
     def alive(self) -> bool:
         """Whether the SSH connection is there."""
-        return self._connection is not None and self._connection.alive()
+        return self._ssh.alive
 
     @property
     def kept(self) -> bool:
@@ -95,17 +81,24 @@ class Node:
 
     async def connected(self, call: Call | None) -> Connection:
         """The SSH connection, made now if need be; `call` hears progress and is asked for secrets."""
-        connection = await asyncio.to_thread(self._connect, call)
-        if self._link is not None:
-            self._link.retry()  # it may be waiting for just this
-        return connection
+        return await self._over(call, lambda connection: connection)
+
+    async def pythons(self, wanted: str | None, call: Call) -> tuple[Found, Connection]:
+        """The Python that can run kernels there (the one `wanted`, or the best), and the connection that told so."""
+        call.progress(self.name, "looking for a Python with ipykernel")
+        return await self._over(call, lambda way: (find_pythons(way, self.name, wanted), way))
 
     async def some_python(self, call: Call) -> str:
         """The best Python there, for a kernelspec that names none."""
-        connection = await self.connected(call)
-        call.progress(self.name, "looking for a Python with ipykernel")
-        found = await asyncio.to_thread(find_pythons, connection, self.name, None)
+        found, _ = await self.pythons(None, call)
         return str(found.python.path)
+
+    async def _over(self, call: Call | None, work: Callable[[Connection], T]) -> T:
+        proven = self._link is not None and self._link.state == "up"
+        result = await asyncio.to_thread(self._ssh.over, call, work, proven=proven)
+        if self._link is not None:
+            self._link.retry()  # it may be waiting for just this
+        return result
 
     async def link(self, python: str, call: Call | None) -> Link:
         """The link, up. Raises why it cannot be."""
@@ -128,6 +121,17 @@ class Node:
             raise ConnectError(cause, hop=self.name, remedy=GO_ON) from None
         return link
 
+    async def request(
+        self, python: str | None, call: Call, do: str, timeout: float = 30.0, **more: Any
+    ) -> dict[str, Any]:
+        """The agent's answer. Asked twice if the link went down meanwhile: it may have been dead before, unnoticed."""
+        try:
+            link = await self.link_for_question(python, call)
+            return await link.request(do, timeout=timeout, **more)
+        except LinkDown:
+            link = await self.link_for_question(python, call)
+            return await link.request(do, timeout=timeout, **more)
+
     def begin_link(self, python: str, call: Call | None) -> Link:
         """The link, perhaps still on its way up."""
         if self._link is None or self._link.state == "failed":
@@ -143,45 +147,21 @@ class Node:
         if self._link is not None:
             await self._link.close()
             self._link = None
-        if self._connection is not None:
-            await asyncio.to_thread(self._connection.close)
+        await asyncio.to_thread(self._ssh.close)
 
     def _dial(self, again: bool) -> Stream:
         """On a worker thread: a stream to the agent, over the connection there is or a new one."""
         if again:
-            self._hang_up_if_silent()
-        had_one = self.alive
-        connection = self._connect(None if again else self._call)
+            self._ssh.hang_up_if_silent()
+        return self._ssh.over(None if again else self._call, self._begin, proven=again)
+
+    def _begin(self, connection: Connection) -> Stream:
         try:
             return deploy.dial(connection, self.python, self.name)
-        except (ConnectError, OSError) as error:
-            if connection.asked and connection.alive():
-                raise  # the network may be away for long, and come back
-            connection.close()
-            if not had_one:
-                raise (
-                    error if isinstance(error, GpuKernelError) else ConnectError(str(error), hop=self.name)
-                ) from None
-        return deploy.dial(self._connect(None if again else self._call), self.python, self.name)
-
-    def _hang_up_if_silent(self) -> None:
-        """What its owner signed in for is given all the time it takes: it may come back, and cannot be made anew."""
-        connection = self._connection
-        if connection is not None and not connection.asked and not connection.answers(ANSWERS_WITHIN):
-            connection.close()
-
-    def _connect(self, call: Call | None) -> Connection:
-        with self._connecting:
-            ask = call if call is not None and call.asks else None
-            if self._connection is not None:
-                # Whoever can be asked does not wait for one that has been silent for who knows how long.
-                if self._connection.alive() and (ask is None or self._connection.answers(ANSWERS_WITHIN)):
-                    return self._connection
-                self._connection.close()
-            hops = route.resolve(self.way.words, identity=self.way.identity, config=self.way.config)
-            progress = call.progress if call is not None else (lambda hop, step: None)
-            self._connection = ssh.connect(hops, ask=ask, progress=progress, trust_file=self._trust_file)
-            return self._connection
+        except (ConnectError, OSError):
+            if not connection.asked:  # another connection may be given the session that this one is not
+                connection.close()
+            raise
 
 
 class Nodes:
@@ -205,6 +185,10 @@ class Nodes:
             node = self._nodes[way] = Node(way, self._trust_file, self._log)
         return node
 
+    def apart(self, settings: dict[str, Any], asks: bool) -> Node:
+        """The same node with a connection of its own, which its user closes."""
+        return Node(Way.of(settings), self._trust_file, self._log, asks)
+
     def describe(self) -> list[dict[str, Any]]:
         """[{node, state (of its link: connecting, up, away, failed), problem (a JSON error, or null)}]."""
         return [node.describe() for node in self._nodes.values()]
@@ -226,8 +210,7 @@ class Nodes:
         async def ask(node: Node, spec: dict[str, Any]) -> tuple[Node, dict[str, Any]]:
             call.progress(node.name, "asking")
             try:
-                link = await node.link_for_question(spec["settings"].get("python"), call)
-                return node, await link.request(do, timeout=timeout, **more)
+                return node, await node.request(spec["settings"].get("python"), call, do, timeout, **more)
             except GpuKernelError as error:
                 error = named(error, str(spec.get("name") or ""))
                 return node, {"node": node.name, "error": error.to_json()}
