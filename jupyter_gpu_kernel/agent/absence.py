@@ -9,11 +9,13 @@ from __future__ import annotations
 import time
 from typing import Any, Callable, Dict, Iterable, List, Set
 
+from ..wire.fields import load_object, text
 from ..wire.messages import Channel, Message, MessageError
 from .journal.history import History, PastCell
 
 Say = Callable[[Channel, int, str, Dict[str, Any], bytes], None]
 """say(channel, client, msg_type, content, parent header): a message in the kernel's name."""
+_HEADER = 64 * 1024
 
 
 class Absence:
@@ -61,6 +63,13 @@ class Absence:
             lines.append("%gpu missed shows what they printed.")
         content = {"data": {"text/plain": "\n".join(lines)}, "metadata": {}, "transient": {}}
         self._say(Channel.IOPUB, 0, "display_data", content, request.parts[0])
+
+    def asked(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """The kernel's user asks what was missed: {parent: the header of the cell that asks, or nothing}."""
+        parent = text(request, "parent", "", most=_HEADER).encode("utf-8", "replace")
+        if parent:
+            load_object(parent)
+        return {"cells": self.show(parent)}
 
     def show(self, parent: bytes) -> List[Dict[str, Any]]:
         """The cells that were missed; with a parent header their outputs are said again, as that cell's."""

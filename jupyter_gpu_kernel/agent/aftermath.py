@@ -12,8 +12,10 @@ from __future__ import annotations
 import ast
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set
 
+from ..wire.fields import FieldError, items, number, text
+from ..wire.journal import MAX_MESSAGE
 from ..wire.jupyter import aborted_reply, error_reply, make
-from ..wire.messages import Channel, Message
+from ..wire.messages import MOST_CLIENTS, Channel, Message
 from .conversation import Conversation
 from .loop import Loop
 
@@ -36,6 +38,25 @@ class Trace(NamedTuple):
     number: int = 0
     error: Optional[Dict[str, Any]] = None
     ended: bool = False
+
+
+class Waiting(NamedTuple):
+    """A cell that the hub has no reply for; `heard`: the last state that front ends have heard of it."""
+
+    cell: Message
+    heard: str
+
+    @classmethod
+    def read(cls, said: Any) -> Waiting:
+        """Out of the hub's word {client, parts (as text), said: "", "busy" or "idle"}."""
+        if not isinstance(said, dict):
+            raise FieldError("a cell that is no object")
+        texts = [text({"part": part}, "part", most=MAX_MESSAGE) for part in items(said, "parts", 4, least=4)]
+        parts = tuple(part.encode("utf-8", "surrogateescape") for part in texts)
+        cell = Message(Channel.SHELL, number(said, "client", most=MOST_CLIENTS), parts)
+        text(cell.header(), "msg_id")
+        cell.content()
+        return cls(cell, text(said, "said", _NOT_TOLD))
 
 
 class Aftermath:
@@ -80,17 +101,15 @@ class Aftermath:
         self._again.append(message)
         return True
 
-    def unanswered(self, cells: List[Dict[str, Any]], count: int = 0) -> None:
-        """The hub waits for these: [{client, parts (as text), said: "", "busy" or "idle"}]; [] from one that does not
-        tell. `count`: the number of the last cell that it knows."""
+    def unanswered(self, waiting: List[Waiting], count: int) -> None:
+        """The hub waits for these, or does not tell. `count`: the number of the last cell that it knows."""
         self.listed = True
         self._talk.answers.count = max(self._talk.answers.count, count)
         known = {*self._answered, *self._talk.unfinished(), *map(_id, self._again)}
-        asked = [_message(cell) for cell in cells]
-        self._cells = [cell for cell in asked if _id(cell) not in known]
-        for cell, facts in zip(asked, cells):
-            self._heard[_id(cell)] = str(facts.get("said", _NOT_TOLD))
-            if self._heard[_id(cell)] == "busy":
+        self._cells = [one.cell for one in waiting if _id(one.cell) not in known]
+        for cell, heard in waiting:
+            self._heard[_id(cell)] = heard
+            if heard == "busy":
                 self._talk.answers.was_busy(cell)
         for cell in self._cells:
             self._inherit(cell)
@@ -113,7 +132,7 @@ class Aftermath:
         if message.channel is Channel.SHELL and msg_type == "execute_reply":
             self._answered.add(parent)
         elif msg_type == "execute_input":
-            self._traces[parent] = trace._replace(number=int(message.content().get("execution_count", 0)))
+            self._traces[parent] = trace._replace(number=number(message.content(), "execution_count", 0))
         elif msg_type == "error":
             self._traces[parent] = trace._replace(error=message.content())
         elif msg_type == "status":
@@ -124,14 +143,13 @@ class Aftermath:
         """Again and again, until the kernel answers and has nothing else to say."""
 
         def answered(answer: Dict[str, Any]) -> None:
-            begun = answer.get("data", {}).get(
-                "text/plain"
-            )  # none: aborted with cells behind one that failed
+            # None: aborted with cells behind one that failed.
+            begun = answer.get("data", {}).get("text/plain")
             still = quiet + 1 if said == self._said and begun else 0
             if still < QUIET:
                 self._loop.later(PAUSE, lambda: self._ask(self._said, still))
             else:
-                self._settle(ast.literal_eval(begun))
+                self._settle(_names(begun))
 
         if self._up:
             self._talk.questions.run(_BEGUN, answered)
@@ -184,9 +202,13 @@ class Aftermath:
         self._talk.said(Channel.SHELL, cell.client, parts)
 
 
-def _message(cell: Dict[str, Any]) -> Message:
-    parts = tuple(str(part).encode("utf-8", "surrogateescape") for part in cell["parts"])
-    return Message(Channel.SHELL, int(cell["client"]), parts)
+def _names(shown: str) -> List[str]:
+    """The list that a kernel shows; none where it shows something else."""
+    try:
+        names = ast.literal_eval(shown)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return []
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def _id(cell: Message) -> str:

@@ -6,7 +6,7 @@ import errno
 import socket
 from typing import Any, Dict, Optional
 
-from ..wire.frames import FrameReader, Kind, json_frame
+from ..wire.frames import FrameError, FrameReader, Kind, json_frame
 
 ANSWER = 5.0
 NOBODY = (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR)
@@ -37,5 +37,5 @@ def ask_keeper(door: str, request: Dict[str, Any], timeout: float = ANSWER) -> O
             BlockingIOError,
         ):  # the latter: so many ask that there is no room in its queue
             raise KeeperSilent(f"the keeper did not answer within {timeout:g} s") from None
-        except OSError:
+        except (OSError, FrameError):  # the latter: what answers there is no keeper
             return None

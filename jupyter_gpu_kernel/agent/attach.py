@@ -14,7 +14,9 @@ import sys
 import threading
 from typing import Any, Dict, Optional
 
+from ..wire.fields import FieldError, number, text
 from ..wire.frames import CHUNK, MAGIC, Frame, FrameError, FrameReader, Kind, json_frame
+from ..wire.journal import WINDOW
 from .keepers import Refused
 from .office import Office
 from .places import Root
@@ -23,6 +25,11 @@ from .story import forget_old_stories
 SILENCE = 60
 """Seconds without a word from the hub (it pings every few) after which this process is a leftover of a
 dead link."""
+ROUTED = (Kind.HELLO, Kind.DATA, Kind.ACK)
+"""What hub and keeper say to each other; the rest is between hub and attach."""
+MOST_REQUESTS = 64
+MOST_ATTACHMENTS = (1 << 32) - 1
+MOST_PENDING = 4 * WINDOW
 
 
 class Attachment:
@@ -57,6 +64,7 @@ class Attach:
         self._write_lock = threading.Lock()
         self._selector = selectors.DefaultSelector()
         self._attachments: Dict[int, Attachment] = {}
+        self._at_work = threading.BoundedSemaphore(MOST_REQUESTS)
 
     def run(self) -> None:
         """Greets, then routes; returns at the end of stdin."""
@@ -73,22 +81,28 @@ class Attach:
                 if not data:
                     return
                 signal.alarm(SILENCE)
-                for frame in reader.feed(data):
+                try:
+                    frames = reader.feed(data)
+                except FrameError:
+                    return  # no hub of ours: it dials again
+                for frame in frames:
                     self._from_hub(frame)
 
     def _from_hub(self, frame: Frame) -> None:
         if frame.kind is Kind.PING:
             self._write(Frame(Kind.PONG, number=frame.number).encode())
         elif frame.kind is Kind.REQUEST:
-            threading.Thread(target=self._answer, args=(frame,), daemon=True).start()
+            self._asked(frame)
         elif frame.kind is Kind.CLOSE:
             self._drop(frame.attachment)
-        else:
+        elif frame.kind in ROUTED:
             attachment = self._attachments.get(frame.attachment)
             if attachment is None:
                 return self._closed(frame.attachment, "no such attachment")
             attachment.pending += frame.encode()
             self._ready(attachment, selectors.EVENT_WRITE)
+            if len(attachment.pending) > MOST_PENDING:
+                self._drop(frame.attachment, "more was sent than the window allows")
 
     def _ready(self, attachment: Attachment, events: int) -> None:
         if self._attachments.get(attachment.number) is not attachment:
@@ -109,22 +123,35 @@ class Attach:
         if not data:
             raise EOFError("the keeper hung up")
         frames = attachment.reader.feed(data)
+        if not all(frame.kind in ROUTED for frame in frames):
+            raise FrameError("the keeper sent what is not for the hub")
         self._write(b"".join(frame._replace(attachment=attachment.number).encode() for frame in frames))
 
+    def _asked(self, frame: Frame) -> None:
+        """Answered on a thread of its own: starting a keeper or asking nvidia-smi takes a while."""
+        if self._at_work.acquire(blocking=False):
+            threading.Thread(target=self._answer, args=(frame,), daemon=True).start()
+        else:
+            answer = {"error": {"code": "busy", "text": f"more than {MOST_REQUESTS} requests at once"}}
+            self._write(json_frame(Kind.REPLY, answer, number=frame.number).encode())
+
     def _answer(self, frame: Frame) -> None:
-        """On a thread of its own: starting a keeper or asking nvidia-smi takes a while."""
         try:
             request = frame.json()
             if request.get("do") == "open":
-                kernel_id, sock = self.office.open(str(request["kernel"]), request)
-                self._add(Attachment(int(request["attachment"]), sock))
+                attachment = number(request, "attachment", least=1, most=MOST_ATTACHMENTS)
+                kernel_id, sock = self.office.open(text(request, "kernel"), request)
+                self._add(Attachment(attachment, sock))
                 answer: Dict[str, Any] = {"ok": True, "kernel": kernel_id}
             else:
                 answer = self.office.answer(request)
         except Refused as error:
             answer = {"error": {"code": error.code, "text": str(error)}}
+        except (FieldError, FrameError) as error:
+            answer = {"error": {"code": "malformed", "text": str(error)}}
         except Exception as error:  # the hub must learn of it, and the other kernels must not
             answer = {"error": {"code": "fault", "text": f"{type(error).__name__}: {error}"}}
+        self._at_work.release()
         self._write(json_frame(Kind.REPLY, answer, number=frame.number).encode())
 
     def _add(self, attachment: Attachment) -> None:
@@ -154,8 +181,8 @@ class Attach:
 
 def main(root: Root) -> int:
     """One attach process on stdin and stdout. A stray SIGTERM does not end it: the hub hanging up does."""
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, lambda number, frame: None)
+    for caught in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(caught, lambda caught, frame: None)
     sys.stdout.flush()
     forget_old_stories(root.path / "stories")
     try:

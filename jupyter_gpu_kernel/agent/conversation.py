@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, Iterable, List, Set
 
 from ..wire.answers import Answers
+from ..wire.fields import text
 from ..wire.jupyter import Parts, make, user_cell
-from ..wire.messages import Channel, Lane, Message, MessageError, lane_of
+from ..wire.messages import MOST_PARTS, Channel, Lane, Message, MessageError, lane_of
 from .aborts import Aborts
 from .absence import Absence
 from .behind import Behind
@@ -22,6 +23,9 @@ from .questions import OURS, Questions
 
 ToKernel = Callable[[Channel, int, Parts], None]
 ToHub = Callable[[Lane, Message], None]
+_REQUESTS = (Channel.SHELL, Channel.CONTROL, Channel.STDIN)
+_ID = 256
+"""Characters of a message's id or type."""
 
 
 class Conversation:
@@ -123,12 +127,19 @@ class Conversation:
 
     # -------------------------------------------------------------------------------------- from front ends
 
+    @staticmethod
+    def type_of(message: Message) -> str:
+        """A request's type. FieldError, MessageError: it is none that a kernel could take."""
+        if message.channel not in _REQUESTS or not 4 <= len(message.parts) <= MOST_PARTS:
+            raise MessageError(f"a request of {len(message.parts)} parts for {message.channel.name}")
+        header = message.header()
+        text(header, "msg_id", most=_ID, least=1)
+        message.parent(), message.metadata(), message.content()
+        return text(header, "msg_type", most=_ID)
+
     def heard(self, message: Message) -> None:
-        """A request."""
-        try:
-            msg_type = message.header().get("msg_type")
-        except MessageError:
-            return  # a front end signed what is no message; the kernel would drop it too
+        """A request, of which `type_of` has told what it is."""
+        msg_type = message.header().get("msg_type")
         if msg_type == "interrupt_request" and (self.gpus.held or not self._up):
             return self._interrupt_here(message)
         if self._ended:
@@ -210,7 +221,7 @@ class Conversation:
         if self.questions.mine(message, msg_type, parent) or msg_type == "iopub_welcome":
             return
         self.on_said(message, msg_type, parent)
-        if msg_type == "execute_reply":
+        if msg_type == "execute_reply" and channel is Channel.SHELL:
             return self._send_all(self.cells.replied(parent, client, parts))
         if news:
             self._send(lane_of(message, msg_type), message, parent)

@@ -15,12 +15,15 @@ from typing import Any, Callable, Dict, Iterator, Optional
 import zmq
 
 from ..wire.connection import Connection, ProtocolError, State
-from ..wire.frames import CHUNK, FrameError, FrameReader, Kind, json_frame
-from ..wire.messages import Lane, Message, MessageError
+from ..wire.frames import CHUNK, MAX_PAYLOAD, Frame, FrameReader, Kind, json_frame
+from ..wire.messages import Lane, Message
 from .journal.backlog import Backlog
 from .journal.flow import Flow
 from .loop import Loop
+from .refusals import MALFORMED
 
+MOST_VISITORS = 64
+MOST_PENDING = 4 * MAX_PAYLOAD
 OnMessage = Callable[[Message], None]
 OnRequest = Callable[[Dict[str, Any]], Dict[str, Any]]
 
@@ -48,8 +51,10 @@ class Visitor:
             self.flush()
         except (BlockingIOError, InterruptedError):
             return
-        except (OSError, FrameError, ProtocolError, MessageError):
+        except OSError:
             self._door.left(self)  # the hub comes back and resumes
+        except Exception as error:  # whatever somebody sends, it ends this connection and not the kernel
+            self._door.refused(self, error)
 
     def flush(self) -> None:
         """Writes what the socket takes; what is left waits until it is writable."""
@@ -81,8 +86,15 @@ class Door:
     """`send` queues for whoever has, or will have, the attachment; `on_message` gets what comes in."""
 
     def __init__(
-        self, loop: Loop, path: Path, on_message: OnMessage, on_request: OnRequest, backlog: Backlog
+        self,
+        loop: Loop,
+        path: Path,
+        on_message: OnMessage,
+        on_request: OnRequest,
+        backlog: Backlog,
+        on_refused: Callable[[Exception], object] = lambda error: None,
     ) -> None:
+        """`on_refused(error)`: somebody's connection was closed for what it sent."""
         self.loop = loop
         self.path = path
         self.connection = Connection(first=False)
@@ -93,6 +105,7 @@ class Door:
         """Called when it is gone; set it."""
         self._on_message = on_message
         self._on_request = on_request
+        self._on_refused = on_refused
         self._attached: Optional[Visitor] = None
         self._visitors: Dict[int, Visitor] = {}
         self._flush_due = False
@@ -132,13 +145,14 @@ class Door:
 
     # -------------------------------------------------------------------------------------- visitors' calls
 
-    def frame(self, visitor: Visitor, frame: Any) -> None:
+    def frame(self, visitor: Visitor, frame: Frame) -> None:
         """A frame came in."""
         if frame.kind is Kind.REQUEST:
-            answer = self._on_request(frame.json())
-            visitor.pending += json_frame(Kind.REPLY, answer, number=frame.number).encode()
-            return
+            return self._answer(visitor, frame)
         if frame.kind is Kind.HELLO:
+            if visitor is self._attached:
+                raise ProtocolError("a second HELLO")
+            self.connection.check(frame)  # before the one who is there has to go
             self._attach(visitor)
         if visitor is not self._attached:
             raise ProtocolError("data from one that has not said hello")
@@ -162,6 +176,11 @@ class Door:
         if was_attached:
             self.on_left()
 
+    def refused(self, visitor: Visitor, error: Exception) -> None:
+        """The visitor sent what cannot be."""
+        self._on_refused(error)
+        self.left(visitor)
+
     def dismiss(self) -> None:
         """Whoever has the attachment has it no longer."""
         if self._attached is not None:
@@ -180,7 +199,25 @@ class Door:
         self._attached = visitor
         self.connection.opened()
 
+    def _answer(self, visitor: Visitor, frame: Frame) -> None:
+        try:
+            answer = self._on_request(frame.json())
+        except MALFORMED as error:
+            self._on_refused(error)
+            answer = {"error": {"code": "malformed", "text": str(error)}}
+        reply = json_frame(Kind.REPLY, answer, number=frame.number)
+        if len(reply.payload) > MAX_PAYLOAD:
+            answer = {"error": {"code": "large", "text": "the answer is too large"}}
+            reply = json_frame(Kind.REPLY, answer, number=frame.number)
+        visitor.pending += reply.encode()
+        if len(visitor.pending) > MOST_PENDING:
+            raise ProtocolError("it asks, and does not read the answers")
+
     def _accept(self, _: int) -> None:
+        while (
+            len(self._visitors) >= MOST_VISITORS
+        ):  # one that asks comes with a connection of its own, and goes
+            self.left(next(one for one in self._visitors.values() if one is not self._attached))
         try:
             sock, _address = self._listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
+import time
 from pathlib import Path
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, Optional
 
+from ..wire.fields import FieldError, load_object, number, text
 from .inside.signals import Sender
 from .loop import Loop
-from .story import Story
+from .story import Limited, Story
 
-_KEPT = ("pid", "uid", "user", "command", "kind", "in_use", "action")
+_AT_ONCE = 1000
+_WORD = 200
+_DATAGRAM = 65536
 
 
 class Ears:
@@ -22,6 +25,7 @@ class Ears:
     def __init__(self, loop: Loop, path: Path, story: Story, on_child: Callable[[], None]) -> None:
         self.term: Dict[str, Any] = {}  # what the story has of the last SIGTERM
         self._story = story
+        self._of_others = Limited(story)
         self._on_child = on_child
         self._listen_to_signals(loop)
         self._listen_to_guard(loop, path)
@@ -32,13 +36,13 @@ class Ears:
         for fd in (read_fd, write_fd):
             os.set_blocking(fd, False)
         signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            signal.signal(number, lambda number, frame: None)
+        for caught in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(caught, lambda caught, frame: None)
         loop.watch(read_fd, lambda _: self._signalled(os.read(read_fd, 512)))
 
     def _signalled(self, numbers: bytes) -> None:
-        for number in set(numbers) - {signal.SIGCHLD}:
-            self._story.tell("signal", f"the keeper got {signal.Signals(number).name} and stays")
+        for caught in set(numbers) - {signal.SIGCHLD}:
+            self._of_others.tell("signal", f"the keeper got {signal.Signals(caught).name} and stays")
         self._on_child()
 
     def not_answered(self) -> None:
@@ -58,21 +62,31 @@ class Ears:
 
     def hear_guard(self) -> None:
         """Takes all that the guard has said so far; the kernel may have ended right after."""
-        while True:
+        for _ in range(_AT_ONCE):
             try:
-                self._guard_says(self._guard.recv(65536))
+                self._guard_says(self._guard.recv(_DATAGRAM))
             except (BlockingIOError, InterruptedError):
                 return
+            except FieldError:
+                pass  # any process of this user can write here
 
     def _guard_says(self, datagram: bytes) -> None:
-        try:
-            event: Dict[str, Any] = json.loads(datagram.decode())
-            if event["event"] != "sigterm":
-                self._story.tell(str(event["event"]), str(event.get("text", "")))
-                return
-            sender = Sender(**{name: event[name] for name in Sender._fields})
-            text = f"SIGTERM from {sender}: {event['action']}"
-        except (ValueError, KeyError, TypeError):
-            return  # any process of this user can write here
-        kept = {key: event[key] for key in _KEPT if key in event}
-        self.term = self._story.tell("sigterm", text, **kept)
+        said = load_object(datagram)
+        event = text(said, "event", most=_WORD)
+        if event != "sigterm":
+            self._of_others.tell(event, text(said, "text", "", most=_DATAGRAM))
+            return
+        sender = Sender(
+            *(text(said, "kind", most=_WORD), _process(said, "pid"), _process(said, "uid")),
+            *(text(said, "user", most=_WORD), text(said, "command", most=_WORD)),
+        )
+        kept = dict(
+            sender._asdict(), in_use=bool(said.get("in_use")), action=text(said, "action", most=_WORD)
+        )
+        line = f"SIGTERM from {sender}: {kept['action']}"
+        self.term = self._of_others.tell("sigterm", line, **kept) or dict(kept, text=line, time=time.time())
+
+
+def _process(said: Dict[str, Any], key: str) -> Optional[int]:
+    """A process's id, or its user's; None where the guard does not know it."""
+    return None if said.get(key) is None else number(said, key)

@@ -12,8 +12,10 @@ import shutil
 import signal
 import sys
 from functools import partial
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, List, Optional
 
+from ..wire import PROTOCOL
+from ..wire.fields import FieldError, number, text
 from ..wire.jupyter import Parts
 from ..wire.messages import Channel, Lane, Message, MessageError
 from .aborts import FEATURE as HEARD
@@ -35,9 +37,10 @@ from .pending import Pending
 from .places import Root, archive, freshen
 from .policy import Policy, read_policy
 from .readiness import Readiness
+from .refusals import Refusals
 from .setup import trim
 from .status import Status
-from .story import Story
+from .story import Limited, Story
 from .succession import Heritage
 from .successor import Succession
 
@@ -68,7 +71,10 @@ class Keeper:
             self.story.tell("policy", str(policy))
         self.kernel = Kernel(self.loop, self.folder, self._from_kernel)
         self.backlog = Backlog(folders(self.folder), settings, partial(self.story.tell, "journal"))
-        self.door = Door(self.loop, self.folder / "keeper", self._from_hub, self._asked, self.backlog)
+        self._refusals, self._of_others = Refusals(self.story), Limited(self.story)
+        self.door = Door(
+            self.loop, self.folder / "keeper", self._from_hub, self._asked, self.backlog, self._refusals.tell
+        )
         self.talk = talk = Conversation(self.kernel.send, self.door.send)
         self.ending = Ending(self.loop, self.folder, self.story)
         self.status = Status(settings, self.kernel, self.ending, self.door, lambda: self.gpus.uuids)
@@ -230,41 +236,49 @@ class Keeper:
     def _from_hub(self, message: Message) -> None:
         if message.channel is Channel.KEEPER:
             return self._command(message.content())
-        if b'"shutdown_request"' in message.parts[0]:
-            try:
-                self._shut_down(bool(message.content().get("restart")))
-            except MessageError:
-                return
+        try:
+            self._request(message)
+        except (
+            FieldError,
+            MessageError,
+        ) as error:  # a front end signed it; the kernel would pass over it, too
+            self._refusals.tell(error)
+
+    def _request(self, message: Message) -> None:
+        """A front end's request to the kernel."""
+        if self.talk.type_of(message) == "shutdown_request":
+            self._shut_down(bool(message.content().get("restart")))
         if not self.succession.waits(message):
             self.talk.heard(message)
         self._pending.begin()
 
     def _command(self, command: Dict[str, Any]) -> None:
-        do = command.get("do")
+        do = text(command, "do")
         if do == "interrupt":
             if not self.gpus.give_up("KeyboardInterrupt", "gave up waiting for a GPU") and self.ready.up:
                 self.talk.questions.ask(Channel.CONTROL, "interrupt_request", {})
         elif do == "heard":
-            self.talk.aborts.heard(str(command["reply"]))
+            self.talk.aborts.heard(text(command, "reply"))
         elif do == "restart":
             self._restart("restarted by the user")
         elif do == "revive":
             if self.status.state == "ended":
                 self._restart("started anew by its user")
         elif do in ("kill", "signal"):
-            self.ending.witness.sent = number = int(command.get("number", signal.SIGKILL))
-            self.kernel.signal_group(number)
+            sent = number(command, "number", signal.SIGKILL, least=1, most=signal.NSIG - 1)
+            self.ending.witness.sent = sent
+            self.kernel.signal_group(sent)
         elif do == "stop":
-            self._stop(str(command.get("why", "asked to")))
+            self._stop(text(command, "why", "asked to"))
         elif do == "tell":
-            self.story.tell(str(command["event"]), str(command["text"]))
+            self._of_others.tell(text(command, "event", most=64), text(command, "text"))
         elif do == "notebook":
-            self.settings["notebook"] = notebook = str(command["notebook"])
-            self.story.tell("notebook", f"its notebook is {notebook}", notebook=notebook)
+            self.settings["notebook"] = notebook = text(command, "notebook")
+            self._of_others.tell("notebook", f"its notebook is {notebook}", notebook=notebook)
             self.succession.bequeath(self.settings)
             self.status.tell()
         elif do == "unanswered":
-            self.succession.unanswered(command["cells"], int(command.get("count", 0)))
+            self.succession.unanswered(command)
 
     def _shut_down(self, restart: bool) -> None:
         """A front end asked the kernel to end. The request itself goes on to the kernel, if that hears."""
@@ -313,12 +327,15 @@ class Keeper:
     def _from_kernel(self, channel: Channel, client: int, parts: Parts) -> None:
         if channel is Channel.IOPUB:
             self.ready.heard_iopub()
-        self.talk.said(channel, client, parts)
+        try:
+            self.talk.said(channel, client, parts)
+        except Exception as error:  # a cell can have its kernel say anything
+            self._refusals.tell(error)
         if self.ready.up and not self.gpus.held:  # the hub hears it itself
             self.status.seen("busy" if self.talk.busy else "idle")
 
     def _replied(self, msg_id: str) -> None:
-        if msg_id == self._fresh:
+        if self._fresh and msg_id == self._fresh:
             self._fresh = ""
             self.loop.later(0, lambda: self._restart("%gpu fresh: a new kernel"))
 
@@ -340,43 +357,40 @@ class Keeper:
         """A question at the door: from the agent's office, or from the kernel itself."""
         answers: Dict[Any, Callable[[Dict[str, Any]], Optional[Dict[str, Any]]]] = {
             "status": lambda _: self.status.json(),
-            "stop": lambda request: self._stop(str(request.get("why", "asked to"))),
+            "stop": lambda request: self._stop(text(request, "why", "asked to")),
             "return": self._returned,
-            "owner": lambda _: {key: self.settings.get(key, "") for key in ("owner", "by")},
-            "missed": self._missed,
+            "owner": lambda _: self._owner(),
+            "missed": self.talk.absence.asked,
             "fresh": self._renewed,
-            "journal": self._journal,
+            "journal": self.talk.history.answer,
         }
-        answer = answers.get(request.get("do"))
-        if answer is None:
-            return {"error": {"code": "unknown", "text": f"a keeper knows no {request.get('do')!r}"}}
-        return answer(request) or {"ok": True}
+        do = text(request, "do")
+        if do not in answers:
+            return {"error": {"code": "unknown", "text": f"a keeper knows no {do!r}"}}
+        return answers[do](request) or {"ok": True}
+
+    def _owner(self) -> Dict[str, Any]:
+        """Who has this kernel, and in which protocol this keeper speaks with it."""
+        has = {key: self.settings.get(key, "") for key in ("owner", "by")}
+        return dict(has, protocol=PROTOCOL)
 
     def _returned(self, request: Dict[str, Any]) -> None:
         """Another front end comes to this kernel: what the one before did not hear is kept, and if that is still
         there, it is there no longer."""
-        by = request.get("by") or "another front end"
+        known: List[str] = [key for key in ("notebook", "owner", "by") if key in request]
+        said = {key: text(request, key) for key in known}
+        by = said.get("by") or "another front end"
         if self.door.attached:
             self.story.tell("takeover", f"taken over by {by}")
             self.door.dismiss()
         else:
-            notebook = request.get("notebook") or self.settings.get("notebook", "")
-            self.story.tell("return", f"back in {request.get('notebook') or by}", notebook=notebook)
-        self.settings.update((key, request[key]) for key in ("notebook", "owner", "by") if key in request)
+            notebook = said.get("notebook") or self.settings.get("notebook", "")
+            self.story.tell("return", f"back in {said.get('notebook') or by}", notebook=notebook)
+        self.settings.update(said)
         self.succession.bequeath(self.settings)
         self.clock.used()
         self.talk.returned(self.door.withdraw(), self.status.json())
 
-    def _missed(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        return {"cells": self.talk.absence.show(str(request.get("parent") or "").encode())}
-
     def _renewed(self, request: Dict[str, Any]) -> None:
         """The kernel wants to be a new one, once the cell that says so has its answer."""
-        self._fresh = str(request["cell"])
-
-    def _journal(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """A page of the cells' summaries; with a msg_id of that cell's outputs. See History."""
-        history, first = self.talk.history, int(request.get("first", 0))
-        if request.get("msg_id"):
-            return {"cell": history.page(str(request["msg_id"]), first)}
-        return history.summaries(first, str(request.get("cell_id", "")))
+        self._fresh = text(request, "cell")

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
+from ..wire import PROTOCOL
 from .asking import ANSWER, NOBODY, KeeperSilent, ask_keeper
 from .end import stale
 from .end.processes import SETUP, TAG, runs
@@ -123,7 +124,7 @@ class Keepers:
             kernel_id = str(state["id"])
             if state["state"] == "unresponsive":
                 raise self.silent(kernel_id)
-            if state.get("attached") or state["state"] == "ended":
+            if state.get("attached") or state["state"] == "ended" or protocol_of(state) != PROTOCOL:
                 continue
             try:
                 if self.ask(kernel_id, dict(owner, do="return", notebook=notebook)):
@@ -205,6 +206,12 @@ class Keepers:
         except StartError as error:
             text = str(error) if verb == "setup" else printed(folder / "log") or str(error)
             raise Refused("keeper", text) from None
+
+
+def protocol_of(said: Dict[str, Any]) -> int:
+    """The protocol that a keeper speaks, from its answer: the first ones did not tell."""
+    protocol = said.get("protocol", 1)
+    return protocol if isinstance(protocol, int) else 0
 
 
 def _cwd(settings: Dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import signal
 import subprocess
 import uuid
@@ -19,13 +20,14 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 import zmq
 
-from ..wire.messages import Channel
+from ..wire.messages import MOST_CLIENTS, MOST_PARTS, Channel
 from .adopted import Adopted
 from .lifeline import Lifeline
 from .loop import Loop
 from .places import agent_command
 
 DELIMITER = b"<IDS|MSG>"
+_CLIENT = re.compile(rb"[0-9]{1,10}")
 _PORTS = {Channel.SHELL: 1, Channel.IOPUB: 2, Channel.STDIN: 3, Channel.CONTROL: 4}
 _HEARTBEAT_PORT = 5
 _BATCH = 200
@@ -194,16 +196,13 @@ class Kernel:
                 return
 
     def _take(self, channel: Channel, frames: List[bytes]) -> None:
-        try:
-            at = frames.index(DELIMITER)
-        except ValueError:
-            return
-        signature, parts = frames[at + 1], tuple(frames[at + 2 :])
-        if len(parts) < 4 or not hmac.compare_digest(signature, self._sign(parts[:4])):
+        at = frames.index(DELIMITER) if DELIMITER in frames else len(frames)
+        signature, parts = b"".join(frames[at + 1 : at + 2]), tuple(frames[at + 2 :])
+        if not 4 <= len(parts) <= MOST_PARTS or not hmac.compare_digest(signature, self._sign(parts[:4])):
             return  # only processes of this very user can even reach the socket
         client = 0
-        if channel is not Channel.IOPUB and at and frames[at - 1].isdigit():
-            client = int(frames[at - 1])
+        if channel is not Channel.IOPUB and at and _CLIENT.fullmatch(frames[at - 1]):
+            client = min(int(frames[at - 1]), MOST_CLIENTS)
         self._on_message(channel, client, parts)
 
     def _sign(self, parts: Tuple[bytes, ...]) -> bytes:

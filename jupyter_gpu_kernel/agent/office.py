@@ -12,13 +12,14 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
+from ..wire import PROTOCOL
 from .asking import ANSWER, KeeperSilent
 from .end import stale
 from .end.boot import booted
 from .gpus.claim import survey
 from .gpus.judge import allowed_gpus
 from .gpus.smi_csv import SmiError
-from .keepers import Keepers, Refused
+from .keepers import Keepers, Refused, protocol_of
 from .places import Root, is_kernel_id
 from .policy import PATH
 from .story import read_story
@@ -66,10 +67,11 @@ class Office:
             stale.clean(self.root, kernel_id)
         else:
             with _closed_at_error(sock):
+                has = self._owner_of(kernel_id)
                 if attach is not None:
                     self._ask(kernel_id, dict(attach, do="return", **owner))
                 else:
-                    self._refuse_others(kernel_id, owner)
+                    _refuse_others(kernel_id, has, owner)
         if sock is None and create is not None:
             create = dict(create, **owner)
             left = self._keepers.left_by(create, owner)
@@ -81,15 +83,18 @@ class Office:
             raise Refused("gone", self._last_words(kernel_id, str(request.get("boot", ""))))
         return kernel_id, sock
 
-    def _refuse_others(self, kernel_id: str, owner: Dict[str, Any]) -> None:
-        """A hub that comes back must not take the kernel from the one that took it meanwhile."""
+    def _owner_of(self, kernel_id: str) -> Dict[str, Any]:
+        """What the keeper says about who has its kernel; {} if nothing. Refused if it speaks another protocol."""
         has: Dict[str, Any] = {}
         with contextlib.suppress(KeeperSilent):  # then it is told when the keeper answers again
             has = self._keepers.ask(kernel_id, {"do": "owner"}) or {}
-        if owner.get("owner") and has.get("owner") and owner["owner"] != has["owner"]:
+        if has and protocol_of(has) != PROTOCOL:
             raise Refused(
-                "taken", f"kernel {kernel_id} was taken over by {has.get('by') or 'another computer'}"
+                "protocol",
+                f"kernel {kernel_id} was started by another version of jupyter-gpu-kernel, which speaks protocol "
+                f"{protocol_of(has)}; this version speaks {PROTOCOL}. Use that version for it, or stop the kernel",
             )
+        return has
 
     def _ask(self, kernel_id: str, request: Dict[str, Any]) -> Optional[Dict[str, Any]]:
         """What the keeper answers; None if there is none. Refused where it does not answer in time."""
@@ -160,6 +165,13 @@ class Office:
         rows = [dict(verdict.to_json(), node=socket.gethostname()) for verdict in verdicts]
         left = stale.leftovers(self.root)
         return {"gpus": [dict(row, leftovers=stale.on_gpu(row, left)) for row in rows]}
+
+
+def _refuse_others(kernel_id: str, has: Dict[str, Any], owner: Dict[str, Any]) -> None:
+    """A hub that comes back must not take the kernel from the one that took it meanwhile."""
+    if owner.get("owner") and has.get("owner") and owner["owner"] != has["owner"]:
+        by = has.get("by") or "another computer"
+        raise Refused("taken", f"kernel {kernel_id} was taken over by {by}")
 
 
 def _owner(request: Dict[str, Any]) -> Dict[str, Any]:

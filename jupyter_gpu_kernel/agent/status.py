@@ -6,6 +6,7 @@ import socket
 import time
 from typing import Any, Callable, Dict, List
 
+from ..wire import PROTOCOL
 from ..wire.messages import Lane, word
 from .door import Door
 from .end.boot import boot_id
@@ -63,4 +64,5 @@ class Status:
             "attached": self._door.attached,
             "since": self._since,
             "boot": boot_id(),
+            "protocol": PROTOCOL,
         }

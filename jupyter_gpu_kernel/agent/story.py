@@ -10,9 +10,11 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List
 
 KEEP_DAYS = 30
+BURST, PAUSE, LONGEST = 20, 30.0, 1000
+"""Lines at once, seconds to the next one, and characters of one, of those that others cause."""
 
 
 class Story:
@@ -38,6 +40,33 @@ class Story:
         except OSError:  # a full disk
             self.unwritten += 1
         return entry
+
+
+class Limited:
+    """Lines that others cause, so that nobody fills the disk: some at once, then one in a while. The next line that is
+    told counts those left out."""
+
+    def __init__(self, story: Story, clock: Callable[[], float] = time.monotonic) -> None:
+        self._story = story
+        self._clock = clock
+        self._may = float(BURST)
+        self._last = clock()
+        self._left_out = 0
+
+    def tell(self, event: str, text: str, **more: Any) -> Dict[str, Any]:
+        """Adds one line; returns it. {}: it was left out."""
+        now = self._clock()
+        self._may = min(BURST, self._may + (now - self._last) / PAUSE)
+        self._last = now
+        text = "".join(c if c.isprintable() else " " for c in text[:LONGEST])
+        if self._may < 1:
+            self._left_out += 1
+            return {}
+        self._may -= 1
+        if self._left_out:
+            text += f" (and {self._left_out} such lines before)"
+            self._left_out = 0
+        return self._story.tell(event, text, **more)
 
 
 def read_story(path: Path, last: int = 0) -> List[Dict[str, Any]]:

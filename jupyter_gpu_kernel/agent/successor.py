@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Optional
 
+from ..wire.fields import items, number
 from ..wire.messages import Lane, Message, word
-from .aftermath import FEATURE, Aftermath
+from .aftermath import FEATURE, Aftermath, Waiting
 from .conversation import Conversation
 from .door import Door
 from .kernel import Kernel
 from .loop import Loop
 from .story import Story
 from .succession import Heritage, will
+
+MOST_CELLS = 100_000
 
 
 class Succession:
@@ -73,10 +76,12 @@ class Succession:
         if FEATURE in self._door.connection.features:
             self._door.send(Lane.ORDERED, word(event="successor"))
         else:
-            self._aftermath.unanswered([])
+            self._aftermath.unanswered([], 0)
 
-    def unanswered(self, cells: List[Dict[str, Any]], count: int) -> None:
-        """The hub has no reply for these; `count`: the number of the last cell that it knows."""
+    def unanswered(self, said: Dict[str, Any]) -> None:
+        """The hub says which cells it has no reply for."""
+        cells = [Waiting.read(cell) for cell in items(said, "cells", MOST_CELLS)]
+        count = number(said, "count", 0)
         if self._aftermath is not None:
             self._aftermath.unanswered(cells, count)
 

@@ -58,9 +58,11 @@ def numbers(said: Mapping[str, Any], key: str, count: int) -> Optional[List[int]
     return [_number(value, key, 0, NUMBER) for value in items(said, key, count, least=count)]
 
 
-def items(said: Mapping[str, Any], key: str, most: int, least: int = 0) -> List[Any]:
-    """The list at `key`, of so many values; empty if there is none."""
-    values = said.get(key, [])
+def items(
+    said: Mapping[str, Any], key: str, most: int, least: int = 0, default: Optional[List[Any]] = None
+) -> List[Any]:
+    """The list at `key`, of so many values."""
+    values = said.get(key, default)
     if not isinstance(values, list) or not least <= len(values) <= most:
         raise FieldError(f"{key!r} is no list of {least} to {most} values")
     return values

@@ -42,7 +42,8 @@ class Hello(NamedTuple):
             serials=numbers(said, "serials", len(Lane)),
             delivered=numbers(said, "delivered", len(Lane)),
             features=frozenset(
-                text({"feature": one}, "feature", most=_NAME) for one in items(said, "features", _FEATURES)
+                text({"feature": one}, "feature", most=_NAME)
+                for one in items(said, "features", _FEATURES, default=[])
             ),
         )
 

@@ -16,6 +16,10 @@ from .fields import FieldError, load_object
 _HEAD = struct.Struct("!BIH")
 
 
+MOST_CLIENTS = (1 << 32) - 1
+MOST_PARTS = (1 << 16) - 1
+
+
 class MessageError(Exception):
     """Bytes that are no message."""
 

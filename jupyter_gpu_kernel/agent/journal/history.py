@@ -11,6 +11,7 @@ import time
 from collections import OrderedDict
 from typing import Any, Dict, List, Optional, Tuple
 
+from ...wire.fields import number, text
 from ...wire.jupyter import error_content, make
 from ...wire.messages import Channel, Message, MessageError
 from .backlog import in_words
@@ -126,6 +127,13 @@ class History:
         cell = self.cells.get(str(question.parent().get("msg_id")))
         if cell is not None:
             self._show(cell, Message(Channel.IOPUB, 0, make("stream", content, question.parts[1])))
+
+    def answer(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """A page of the cells' summaries, from the number `first` on; with a `msg_id` of that cell's outputs."""
+        first = number(request, "first", 0)
+        if request.get("msg_id"):
+            return {"cell": self.page(text(request, "msg_id"), first)}
+        return self.summaries(first, text(request, "cell_id", ""))
 
     def summaries(self, first: int, cell_id: str = "") -> Dict[str, Any]:
         """{"cells": [summary], "last": bool}: from the `first` on, about a PAGE; with `cell_id` only that cell's."""

@@ -1,0 +1,468 @@
+"""What no hub of ours sends, at a real keeper's socket and at attach: it ends a connection or gets an error; the keeper
+lives on, its kernel runs the next cell, and neither memory nor story grow without end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Tuple
+
+import psutil
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from keepers import DEADLINE, Hub, Place
+
+from jupyter_gpu_kernel.agent.keepers import Refused
+from jupyter_gpu_kernel.agent.story import BURST, Limited, Story, read_story
+from jupyter_gpu_kernel.wire import PROTOCOL
+from jupyter_gpu_kernel.wire.frames import MAGIC, Frame, FrameReader, Kind, json_frame
+from jupyter_gpu_kernel.wire.messages import Channel, Message, word
+
+HELLO: Dict[str, Any] = {"protocol": PROTOCOL, "session": "s", "peer": "", "received": 0}
+DEEP = b'{"do":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+MUCH = 64 * 1024 * 1024
+
+some = settings(
+    max_examples=40,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+class Victim:
+    """A keeper, and its kernel."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.id = "h1"
+        self.keeper = 0
+        hub = place.start(self.id)
+        self.keeper = int(hub.run("import os; print(os.getppid())"))
+        hub.sock.close()
+
+    def connect(self) -> socket.socket:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.connect(str(self.place.folder(self.id) / "keeper"))  # waits for room in its queue
+        sock.settimeout(DEADLINE)
+        return sock
+
+    def send(self, data: bytes) -> List[Frame]:
+        """What comes back on a connection of its own, until it is closed."""
+        with self.connect() as sock:
+            try:
+                sock.sendall(data)
+                sock.shutdown(socket.SHUT_WR)
+                reader, got = FrameReader(greeting=False), []
+                while True:
+                    said = sock.recv(1 << 16)
+                    if not said:
+                        return got
+                    got += reader.feed(said)
+            except OSError:  # closed with something unread
+                return []
+
+    def ask(self, request: bytes) -> Dict[str, Any]:
+        """The answer to a request."""
+        with self.connect() as sock:
+            sock.sendall(Frame(Kind.REQUEST, number=1, payload=request).encode())
+            reader = FrameReader(greeting=False)
+            while True:
+                for frame in reader.feed(sock.recv(1 << 16)):
+                    assert (frame.kind, frame.number) == (Kind.REPLY, 1)
+                    return frame.json()
+
+    def lives(self) -> None:
+        """Its kernel runs a cell, under the same keeper."""
+        hub = Hub(self.connect())
+        assert hub.run("print(6 * 7, os.getppid())").endswith(f"42 {self.keeper}\n")
+        hub.sock.close()
+
+
+@pytest.fixture(scope="module")
+def victim() -> Iterator[Victim]:
+    with tempfile.TemporaryDirectory(
+        prefix="jgk", dir="/tmp"
+    ) as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+        patch.setattr(sys, "argv", ["agent"])
+        patch.setenv("JUPYTER_GPU_KERNEL_ROOT", folder)
+        place = Place(Path(folder))
+        victim = Victim(place)
+        before = psutil.Process(victim.keeper).memory_info().rss
+        yield victim
+        victim.lives()
+        assert psutil.Process(victim.keeper).memory_info().rss - before < MUCH
+        told = place.story(victim.id)
+        assert len([one for one in told if one["event"] in ("refused", "fault", "x")]) < 5 * BURST
+        assert not [one["text"] for one in told if one["event"] == "fault"], "a fault of ours, and no refusal"
+        place.clear()
+
+
+frames = st.builds(
+    Frame,
+    kind=st.sampled_from(Kind),
+    attachment=st.integers(0, 2**32 - 1),
+    number=st.integers(0, 2**64 - 1) | st.integers(0, 5),
+    flags=st.integers(0, 255),
+    payload=st.binary(max_size=60) | values.map(lambda value: json.dumps(value).encode()),
+)
+
+
+@some
+@given(st.booleans(), st.lists(frames.map(Frame.encode) | st.binary(max_size=100), max_size=5))
+def test_frames(victim: Victim, greets: bool, pieces: List[bytes]) -> None:
+    hello = json_frame(Kind.HELLO, HELLO).encode() if greets else b""
+    victim.send(hello + b"".join(pieces))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"protocol": PROTOCOL + 1},
+        {"protocol": None},
+        {"features": 5},
+        {"serials": [1]},
+        {"delivered": "abc"},
+        {"session": 7},
+        {"received": "all"},
+        DEEP,
+    ],
+)
+def test_a_hello_that_is_refused_leaves_the_one_who_is_there(victim: Victim, wrong: Any) -> None:
+    hub = Hub(victim.connect())
+    hub.run("1")
+    payload = wrong if isinstance(wrong, bytes) else json.dumps({**HELLO, **wrong}).encode()
+    assert victim.send(Frame(Kind.HELLO, payload=payload).encode()) == []
+    assert hub.run("print('still here')") == "still here\n"
+    hub.sock.close()
+
+
+def test_a_second_hello_ends_the_connection(victim: Victim) -> None:
+    hello = json_frame(Kind.HELLO, HELLO).encode()
+    assert [frame.kind for frame in victim.send(hello + hello)][1:].count(Kind.HELLO) == 0
+
+
+DOINGS = ("status", "owner", "missed", "fresh", "journal", "nothing", "return", "stop")
+KEYS = ("why", "notebook", "owner", "by", "cell", "parent", "first", "msg_id", "cell_id")
+
+
+@some
+@given(st.sampled_from(DOINGS), st.dictionaries(st.sampled_from(KEYS), values, max_size=4))
+def test_requests(victim: Victim, do: str, more: Dict[str, Any]) -> None:
+    if do == "stop":
+        more["why"] = [more.get("why")]  # else it would be one
+    if do == "fresh":
+        more["cell"] = {}
+    answer = victim.ask(json.dumps(dict(more, do=do)).encode())
+    assert answer and answer.get("error", {}).get("code") in (None, "malformed", "unknown")
+
+
+@pytest.mark.parametrize(
+    "request_", [b"", b"[]", b"5", b"{}", DEEP, b"\xff", b'{"do": "journal", "first": -1}']
+)
+def test_what_is_no_request(victim: Victim, request_: bytes) -> None:
+    assert victim.ask(request_)["error"]["code"] == "malformed"
+
+
+WORDS: List[Dict[str, Any]] = [
+    {},
+    {"do": 5},
+    {"do": ["stop"]},
+    {"do": "heard"},
+    {"do": "heard", "reply": {}},
+    {"do": "kill", "number": 1000},
+    {"do": "signal", "number": "9"},
+    {"do": "signal", "number": -9},
+    {"do": "signal", "number": 0},
+    {"do": "signal", "number": True},
+    {"do": "stop", "why": {}},
+    {"do": "tell"},
+    {"do": "tell", "event": "x", "text": None},
+    {"do": "notebook"},
+    {"do": "notebook", "notebook": "n" * 100_000},
+    {"do": "unanswered"},
+    {"do": "unanswered", "cells": 5},
+    {"do": "unanswered", "cells": [5]},
+    {"do": "unanswered", "cells": [{"client": -1, "parts": ["{}"] * 4}]},
+    {"do": "unanswered", "cells": [{"client": 1, "parts": ["{}"]}]},
+    {"do": "unanswered", "cells": [{"client": 1, "parts": ["[]"] * 4}]},
+    {"do": "unanswered", "cells": [], "count": "many"},
+]
+
+
+@pytest.mark.parametrize("said", WORDS)
+def test_words(victim: Victim, said: Dict[str, Any]) -> None:
+    """They end this connection."""
+    hub = Hub(victim.connect())
+    hub.run("1")
+    hub.tell(word(**said))
+    while hub.sock.recv(1 << 16):
+        pass
+    hub.sock.close()
+
+
+def header(**wrong: Any) -> bytes:
+    return json.dumps({"msg_id": "m", "msg_type": "execute_request", **wrong}).encode()
+
+
+REQUESTS: List[Tuple[Channel, Tuple[bytes, ...]]] = [
+    (Channel.SHELL, ()),
+    (Channel.SHELL, (b"",)),
+    (Channel.SHELL, (b"{}",) * 4),
+    (Channel.SHELL, (b"[]",) * 4),
+    (Channel.SHELL, (header(), b"{}", b"{}", b"no json")),
+    (Channel.SHELL, (header(), b"{}", b"[]", b"{}")),
+    (Channel.SHELL, (header(), b"{}", b"{}", DEEP)),
+    (Channel.SHELL, (header(msg_id=["m"]), b"{}", b"{}", b"{}")),
+    (Channel.SHELL, (header(msg_id="m" * 1000), b"{}", b"{}", b"{}")),
+    (Channel.SHELL, (header(msg_type={}), b"{}", b"{}", b"{}")),
+    (Channel.CONTROL, (header(msg_type="shutdown_request"), b"{}", b"{}", b"5")),
+    (Channel.STDIN, (header(msg_type="input_reply"), b"{}", b"{}", b"5")),
+    (Channel.IOPUB, (header(), b"{}", b"{}", b"{}")),
+]
+
+
+@pytest.mark.parametrize(("channel", "parts"), REQUESTS)
+def test_a_front_ends_request_that_is_none(
+    victim: Victim, channel: Channel, parts: Tuple[bytes, ...]
+) -> None:
+    """It is passed over, as a kernel would; the front end is served."""
+    hub = Hub(victim.connect())
+    hub.tell(Message(channel, 1, parts))
+    assert hub.run("print('served')") == "served\n"
+    hub.sock.close()
+
+
+SAYS = """
+from IPython import get_ipython
+import json
+kernel = get_ipython().kernel
+session, iopub = kernel.session, kernel.iopub_socket
+def header(msg_type): return json.dumps({"msg_type": msg_type, "msg_id": "x", "session": "y"}).encode()
+def say(*parts):
+    iopub.send_multipart([b"topic", b"<IDS|MSG>", session.sign(list(parts[:4])), *parts])
+deep = b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+iopub.send_multipart([b"<IDS|MSG>"])
+iopub.send_multipart([b"topic"])
+mine = json.dumps(kernel.get_parent()["header"], default=str).encode()
+types = "status execute_input execute_reply display_data error clear_output comm_msg stream"
+for msg_type in types.split():
+    for content in (b"", b"5", b"[]", b"{}", deep, b'{"execution_state": [], "execution_count": {}, "name": 3}'):
+        for parent in (b"{}", b"[]", b'{"msg_id": {}}', mine):
+            say(header(msg_type), parent, b"{}", content)
+say(b"[]", b"{}", b"{}", b"{}")
+say(*[b"{}"] * 70_000)
+"""
+
+
+def test_a_kernel_that_publishes_anything(victim: Victim) -> None:
+    hub = Hub(victim.connect())
+    cell = hub.ask(SAYS)
+    hub.until(lambda message: message.channel is Channel.SHELL and message.parent().get("msg_id") == cell)
+    assert hub.run("print('on')") == "on\n"
+    hub.sock.close()
+    victim.lives()
+
+
+@some
+@given(values.map(lambda value: json.dumps(value).encode()) | st.binary(max_size=80))
+def test_datagrams_of_any_process(victim: Victim, datagram: bytes) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.sendto(datagram, str(victim.place.folder(victim.id) / "story"))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"pid": "1"}, {"uid": -1}, {"user": 5}, {"command": "c" * 1000}, {"action": None}, {"kind": []}]
+)
+def test_a_sigterm_that_was_none(victim: Victim, wrong: Dict[str, Any]) -> None:
+    said = {
+        "event": "sigterm",
+        "kind": "owner",
+        "pid": 1,
+        "uid": 1,
+        "user": "u",
+        "command": "c",
+        "action": "a",
+    }
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        for datagram in (json.dumps({**said, **wrong}).encode(), DEEP[:60_000]):
+            sock.sendto(datagram, str(victim.place.folder(victim.id) / "story"))
+    victim.lives()
+    assert not victim.place.story(victim.id, "sigterm")
+
+
+def test_more_connections_than_anybody_needs(victim: Victim) -> None:
+    """The oldest that says nothing has to go, and never the hub's."""
+    hub = Hub(victim.connect())
+    hub.run("1")
+    socks = [victim.connect() for _ in range(200)]
+    assert victim.ask(b'{"do": "status"}')["id"] == victim.id
+    assert hub.run("print('there')") == "there\n"
+    assert socks[0].recv(1) == b""
+    for sock in [hub.sock, *socks]:
+        sock.close()
+
+
+def test_who_asks_and_does_not_read_is_closed(victim: Victim) -> None:
+    hub = Hub(victim.connect())
+    cell = hub.ask("print('x' * 1_000_000)")
+    hub.run("1")
+    hub.sock.close()
+    with victim.connect() as sock:
+        sock.sendall(json_frame(Kind.REQUEST, {"do": "journal", "msg_id": cell}, number=1).encode() * 100)
+        poll = select.poll()
+        poll.register(sock, 0)  # the other end's closing is told all the same
+        assert poll.poll(DEADLINE * 1000)
+
+
+def test_a_story_has_room_for_so_many_lines_of_others(tmp_path: Path) -> None:
+    now = [0.0]
+    limited = Limited(Story(tmp_path / "story"), lambda: now[0])
+    for number in range(1000):
+        limited.tell("refused", f"line {number}\nand \x1b[31mmore")
+    told = read_story(tmp_path / "story")
+    assert len(told) == BURST and "\n" not in told[0]["text"] and "\x1b" not in told[0]["text"]
+    now[0] = 3600.0
+    limited.tell("refused", "after an hour")
+    assert f"{1000 - BURST} such lines" in read_story(tmp_path / "story")[-1]["text"]
+
+
+# ---------------------------------------------------------------------------------------------- attach
+
+
+@pytest.fixture
+def attach(place: Place) -> Iterator[subprocess.Popen[bytes]]:
+    process = place.attach()
+    assert process.stdin and process.stdout
+    assert process.stdout.read(len(MAGIC)) == MAGIC
+    yield process
+    process.stdin.close()
+    process.wait(DEADLINE)
+    process.stdout.close()
+
+
+def answers(process: subprocess.Popen[bytes], *frames: Frame) -> List[Frame]:
+    """What attach says until it has answered a ping after them."""
+    assert process.stdin and process.stdout
+    for frame in (*frames, Frame(Kind.PING, number=99)):
+        process.stdin.write(frame.encode())
+    reader, got = FrameReader(greeting=False), []
+    wanted = sum(frame.kind is Kind.REQUEST for frame in frames)
+    while True:
+        data = os.read(process.stdout.fileno(), 1 << 16)
+        assert data, "attach has ended"
+        got += reader.feed(data)
+        replies = [frame for frame in got if frame.kind is Kind.REPLY]
+        if len(replies) == wanted and Frame(Kind.PONG, number=99) in got:
+            return got
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"",
+        DEEP,
+        b"[]",
+        b"{}",
+        b'{"do": 5}',
+        b'{"do": "open"}',
+        b'{"do": "open", "kernel": "k", "attachment": 4294967296}',
+        b'{"do": "open", "kernel": "../..", "attachment": 1}',
+        b'{"do": "open", "kernel": {}, "attachment": 1}',
+        b'{"do": "open", "kernel": "k", "attachment": 1, "create": 7}',
+        b'{"do": "story"}',
+        b'{"do": "journal", "kernel": 3}',
+        b'{"do": "stop", "kernel": []}',
+        b'{"do": "left", "notebook": [], "name": {}}',
+        b'{"do": "end_leftovers", "leftovers": "all"}',
+    ],
+)
+def test_attach_answers_what_is_no_request(attach: subprocess.Popen[bytes], request_: bytes) -> None:
+    got = answers(attach, Frame(Kind.REQUEST, number=1, payload=request_))
+    reply = next(frame for frame in got if frame.kind is Kind.REPLY).json()
+    assert "error" in reply or reply == {"kernel": ""}
+
+
+def test_attach_passes_on_only_what_is_for_keepers(attach: subprocess.Popen[bytes]) -> None:
+    sent = [Frame(kind, 5, 1) for kind in (Kind.HELLO, Kind.DATA, Kind.REPLY, Kind.PONG, Kind.ACK)]
+    assert [frame.kind for frame in answers(attach, *sent)].count(Kind.CLOSE) == 3
+
+
+class Fake:
+    """A keeper's socket behind which somebody else answers; `heard`: the frames that came."""
+
+    def __init__(self, place: Place, kernel_id: str, answer: bytes) -> None:
+        self.heard: List[Frame] = []
+        self._answer = answer
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        place.office.root.make_kernel(kernel_id)
+        self._listener.bind(str(place.folder(kernel_id) / "keeper"))
+        self._listener.listen(16)
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                thread = threading.Thread(target=self._serve, args=self._listener.accept()[:1])
+                self._threads.append(thread)
+                thread.start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        reader = FrameReader(greeting=False)
+        with sock, contextlib.suppress(ConnectionError):
+            while True:
+                data = sock.recv(1 << 16)
+                if not data:
+                    return
+                self.heard += reader.feed(data)
+                sock.sendall(self._answer)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(DEADLINE)
+        self._listener.close()
+
+
+def test_a_keeper_of_another_protocol_is_left_alone(place: Place) -> None:
+    """Refused by a code, before anybody is thrown out; a return does not take it either."""
+    said = {"protocol": PROTOCOL + 1, "id": "k8", "state": "idle", "notebook": "/n.ipynb", "name": "gpu"}
+    fake = Fake(place, "k8", json_frame(Kind.REPLY, said, number=1).encode())
+    try:
+        for request in ({}, {"attach": {}}, {"create": {"gpus": 0}}):
+            with pytest.raises(Refused, match="another version") as refused:
+                place.office.open("k8", request)
+            assert refused.value.code == "protocol"
+        left = place.office.answer({"do": "left", "notebook": "/n.ipynb", "name": "gpu"})
+        assert left == {"kernel": ""}
+        asked = [frame.json()["do"] for frame in fake.heard if frame.kind is Kind.REQUEST]
+        assert set(asked) <= {"owner", "status"} and len(asked) == len(fake.heard)
+    finally:
+        fake.close()
+
+
+@pytest.mark.parametrize("answer", [b"\xff" * 64, Frame(Kind.REPLY, number=1, payload=b"[]").encode()])
+def test_a_keeper_that_answers_nonsense_is_none(place: Place, answer: bytes) -> None:
+    """The others are listed."""
+    fake = Fake(place, "k9", answer)
+    try:
+        assert place.office.answer({"do": "list"}) == {"kernels": []}
+    finally:
+        fake.close()
