@@ -21,6 +21,7 @@ from .kernels import RemoteKernel
 from .link import Link
 from .memory import KernelInfos
 from .nodes import Node, Nodes, Way
+from .notebooks import is_file
 from .places import data_folder, hub_folder, owner
 from .starting import until_up
 from .visits import Visit, Visits
@@ -244,8 +245,9 @@ class Serving:
 
     def _settings(self, call: Call) -> dict[str, Any]:
         settings = dict(call.arguments["settings"], name=call.arguments.get("name", ""))
-        said = {key: call.arguments.get(key, "") for key in ("notebook", "kernel_id")}
-        return {**settings, **said}
+        notebook = str(call.arguments.get("notebook") or "")
+        said = {"notebook": notebook if is_file(notebook) else ""}
+        return {**settings, **said, "kernel_id": call.arguments.get("kernel_id", "")}
 
     def _remote(
         self, kernel_id: str, settings: dict[str, Any], call: Call, link: Link, how: str, index: int = 0
