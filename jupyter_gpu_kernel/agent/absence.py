@@ -7,62 +7,80 @@ history has it.
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, Iterable, List, Set
+from typing import Any, Callable, Dict, Iterable, List, Sequence, Set, Tuple
 
 from ..wire.fields import load_object, text
 from ..wire.messages import Channel, Message, MessageError
 from .journal.history import History, PastCell
+from .places import is_kernel_id
 
+READING = 2.0
+"""Seconds for reading that somebody is back on a kernel, with all its variables."""
 Say = Callable[[Channel, int, str, Dict[str, Any], bytes], None]
 """say(channel, client, msg_type, content, parent header): a message in the kernel's name."""
 _HEADER = 64 * 1024
 
 
 class Absence:
-    """`begin` when somebody returns; `concerns` is asked for every message; `greet` at the first user cell."""
+    """`begin` when somebody returns; `concerns` is asked for every message; `greeting` is for the first user cell."""
 
     def __init__(self, history: History, say: Say) -> None:
         self._history = history
         self._say = say
         self._missed: Set[str] = set()
         self._orphaned: Set[str] = set()
-        self._greeting: List[str] = []
+        self._returned = False
+        self._others: Sequence[str] = ()
+        self._before = ""
 
     @property
     def missed(self) -> List[PastCell]:
-        """The cells that did something which the one who left did not hear, oldest first."""
-        cells = (cell for msg_id, cell in self._history.cells.items() if msg_id in self._missed)
-        return [cell for cell in cells if cell.shown or cell.ended]
+        """The cells that did something which the one who left did not hear, or are still to do so, oldest first."""
+        return [cell for msg_id, cell in self._history.cells.items() if msg_id in self._missed]
 
-    def begin(self, undelivered: Iterable[Message], unfinished: Iterable[str], facts: Dict[str, Any]) -> None:
-        """`undelivered`: what the one who left did not hear; `unfinished`: msg_ids of what it asked; `facts`: our
-        status."""
+    def begin(
+        self, undelivered: Iterable[Message], unfinished: Iterable[str], others: Sequence[str] = ()
+    ) -> None:
+        """`undelivered`: what the one who left did not hear; `unfinished`: msg_ids of what it asked; `others`: ids of
+        older kernels that the same notebook left."""
         self._missed.update(filter(None, map(_cell_of, undelivered)))
         self._orphaned.update(unfinished)
         self._missed.update(self._orphaned)
-        self._greeting = [
-            f"Back on kernel {facts['id']} on {facts['node']}; its variables are as you left them."
-        ]
+        self._returned, self._others, self._before = True, list(filter(is_kernel_id, others)), ""
+
+    def replaces(self, before: str) -> None:
+        """This is a new kernel: its notebook was restarted, and the one `before` has ended."""
+        self._before = before
 
     def concerns(self, parent: str) -> bool:
         """Whether a message with this parent is for somebody who left."""
         return parent in self._orphaned
 
-    def announce(self, line: str) -> None:
-        """The next user cell begins with this."""
-        self._greeting = [line]
+    def greeting(self, tell_facts: Callable[[], Dict[str, Any]]) -> Tuple[str, float]:
+        """The text for the first user cell, once, and how long that should be there; "" if there is none.
 
-    def greet(self, request: Message) -> None:
-        """In the first user cell: that this is the kernel of before, and what happened meanwhile."""
-        if not self._greeting:
-            return
-        lines, self._greeting = self._greeting, []
-        cells = self.missed
-        lines += [_line(cell) for cell in cells]
-        if cells:
-            lines.append("%gpu missed shows what they printed.")
-        content = {"data": {"text/plain": "\n".join(lines)}, "metadata": {}, "transient": {}}
-        self._say(Channel.IOPUB, 0, "display_data", content, request.parts[0])
+        `tell_facts()`: our status, and "program": how the user runs our commands.
+        """
+        if not self._before and not self._returned:
+            return "", 0.0
+        facts, lines, seconds = tell_facts(), [], 0.0
+        if self._before:
+            gpus = f" with {', '.join(facts['gpus'])}" if facts["gpus"] else ""
+            lines = [
+                f"This is a fresh kernel on {facts['node']}{gpus}; the one before, {self._before}, has ended."
+            ]
+        else:
+            seconds = READING
+            lines = [f"Back on kernel {facts['id']} on {facts['node']}; its variables are as you left them."]
+            for other in self._others:
+                stop = f"{facts['program']} stop {other}"
+                lines.append(f"This notebook has left another kernel, {other}. To end it: {stop}")
+            cells = self.missed
+            lines += [_line(cell) for cell in cells]
+            if cells:
+                lines.append("%gpu missed shows what they printed.")
+        self._returned, self._others, self._before = False, (), ""
+        return "\n".join(lines), seconds
 
     def asked(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """The kernel's user asks what was missed: {parent: the header of the cell that asks, or nothing}."""

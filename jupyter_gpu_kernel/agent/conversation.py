@@ -7,7 +7,7 @@ gives it ways to send.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterable, List, Set
+from typing import Any, Callable, Dict, Iterable, List, Sequence, Set
 
 from ..wire.answers import Answers
 from ..wire.fields import text
@@ -18,6 +18,7 @@ from .absence import Absence
 from .behind import Behind
 from .cells import Cells
 from .gpus.allotment import Allotment
+from .greeting import Greeting, Later
 from .journal.history import History
 from .questions import OURS, Questions
 
@@ -31,7 +32,10 @@ _ID = 256
 class Conversation:
     """`heard` from a front end, `said` by the kernel; `begin` when it is up, `end` when it is gone."""
 
-    def __init__(self, to_kernel: ToKernel, to_hub: ToHub) -> None:
+    def __init__(
+        self, to_kernel: ToKernel, to_hub: ToHub, later: Later, facts: Callable[[], Dict[str, Any]]
+    ) -> None:
+        """`facts()`: see Absence.greeting."""
         self.questions = Questions(to_kernel)
         self.history = History()
         self.answers = Answers(self.say, self._numbered)
@@ -51,6 +55,8 @@ class Conversation:
         self._behind = Behind(self.answers)
         self._to_kernel = to_kernel
         self._to_hub = to_hub
+        self._facts = facts
+        self._greeting = Greeting(to_hub, later)
         self._up = False
         self._latest = b""  # header of the latest code that a front end had run
         self._kernel_info: Dict[str, Any] = {}
@@ -83,6 +89,7 @@ class Conversation:
     def end(self, why: str, *, for_good: bool) -> None:
         """The process is gone: every cell that it left unanswered ends with an error. `for_good`: no other follows."""
         self._up = False
+        self._greeting.end()
         for reply in self.cells.end():
             self._send_all([reply])
             self.answers.end_of(reply)
@@ -110,9 +117,10 @@ class Conversation:
         for message in early:
             self.cells.refuse(message, why)
 
-    def returned(self, undelivered: Iterable[Message], facts: Dict[str, Any]) -> None:
+    def returned(self, undelivered: Iterable[Message], others: Sequence[str]) -> None:
         """Another front end comes, which knows nothing of what was asked so far. See Absence.begin."""
-        self.absence.begin(undelivered, self.unfinished(), facts)
+        held_back = [message for _, message in self._greeting.withdraw()]
+        self.absence.begin([*undelivered, *held_back], self.unfinished(), others)
         self.aborts.forget()
 
     def unfinished(self) -> List[str]:
@@ -179,7 +187,9 @@ class Conversation:
 
     def _greet(self, message: Message) -> None:
         if user_cell(message):
-            self.absence.greet(message)
+            text, seconds = self.absence.greeting(self._facts)
+            if text:
+                self._greeting.show(message, text, seconds)
 
     def _introduce(self, message: Message) -> None:
         """For a busy kernel: front ends that come give up on one that does not say for a minute who it is."""
@@ -257,7 +267,7 @@ class Conversation:
         if self._behind.concerns(parent):
             return
         self.history.take(message, parent)
-        if not self.absence.concerns(parent):
+        if not self.absence.concerns(parent) and self._greeting.passes(lane, message, parent):
             self._to_hub(lane, message)
         if message.channel is Channel.SHELL and b'"execute_reply"' in message.parts[0]:
             self.aborts.replied(parent, message)

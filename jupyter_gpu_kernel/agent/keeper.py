@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 import signal
 import sys
+import time
 from functools import partial
 from typing import Any, Callable, Dict, List, Optional
 
@@ -33,11 +34,13 @@ from .kernel import Kernel
 from .leaving import Leaving
 from .loop import Loop, Timer
 from .memory import give_back_what_is_large
+from .pause import Pause
 from .pending import Pending
-from .places import Root, archive, freshen
+from .places import Root
 from .policy import Policy, read_policy
 from .readiness import Readiness
 from .refusals import Refusals
+from .replacement import Replacement
 from .setup import trim
 from .status import Status
 from .story import Limited, Story
@@ -46,9 +49,6 @@ from .successor import Succession
 
 RESTART_WAIT = 60.0
 """Seconds an ended kernel's GPUs are kept for a restart."""
-SHUTDOWN_GRACE = 5.0
-FRESH = 12 * 3600.0
-"""Seconds between two moments in which our files count as used."""
 
 
 class Keeper:
@@ -64,6 +64,7 @@ class Keeper:
         """`heritage`: of a keeper that was killed, whose kernel runs."""
         policy = policy or read_policy()
         self.settings = settings = policy.apply(settings)
+        settings.setdefault("started", time.time())  # a successor keeps it
         self.loop = Loop()
         self.folder = root.make_kernel(str(settings["id"]))
         self.story = Story(root.story(str(settings["id"])))
@@ -75,7 +76,9 @@ class Keeper:
         self.door = Door(
             self.loop, self.folder / "keeper", self._from_hub, self._asked, self.backlog, self._refusals.tell
         )
-        self.talk = talk = Conversation(self.kernel.send, self.door.send)
+        self.talk = talk = Conversation(
+            self.kernel.send, self.door.send, self.loop.later, lambda: self.status.facts()
+        )
         self.ending = Ending(self.loop, self.folder, self.story)
         self.status = Status(settings, self.kernel, self.ending, self.door, lambda: self.gpus.uuids)
         talk.gpus = self.gpus = Allotment(
@@ -95,6 +98,8 @@ class Keeper:
         self._explaining = False  # the process is gone, and it is not yet known why
         self._timer: Optional[Timer] = None
         self._heritage = heritage
+        self.replacement = Replacement(root, settings, self.loop, self.gpus, talk.absence, self.story)
+        self.pause = Pause(self.loop, self.kernel, self.story)
         self.succession = Succession(self.loop, self.kernel, talk, self.door, self.story, self.status.become)
 
     def run(self) -> None:
@@ -102,7 +107,7 @@ class Keeper:
         self._ears = Ears(self.loop, self.folder / "story", self.story, self._reap)
         self._pending = Pending(self.loop, self.kernel, self.talk.cells, self._ears.not_answered)
         self.loop.later(self.clock.tick, self._tick)
-        self._freshen()
+        self.succession.keep_fresh(self.folder, self.story.path)
         give_back_what_is_large()
         try:
             self._begin()
@@ -151,16 +156,12 @@ class Keeper:
         if not self.succession.is_up():
             self.status.become("idle")
         self.talk.begin(self.ready.kernel_info)
+        self.replacement.is_up()
 
     def _reap(self) -> None:
         returncode = self.kernel.reap()
         if returncode is not None:
             self._ended(returncode)
-
-    def _freshen(self) -> None:
-        """A successor would need what lies there, weeks after the start as well."""
-        freshen(self.folder, self.story.path, *archive())
-        self.loop.later(FRESH, self._freshen)
 
     def _tick(self) -> None:
         """Now and then: is it idle for too long, does its GPU lie unused?"""
@@ -192,17 +193,12 @@ class Keeper:
         self._ears.hear_guard()
         gpus = self.gpus.uuids
         if self._ending != "restart":
-            self.gpus.give_back()  # others may have them at once
+            self.replacement.part_with_gpus()  # at once: the look for the cause takes a moment
         if self._timer is not None:
             self._timer.cancel()
         self._explaining = True
-        self.ending.explain(
-            returncode,
-            self._ending,
-            self._ears.term,
-            gpus,
-            lambda text: self._explained(text, returncode, stderr),
-        )
+        explained = partial(self._explained, returncode=returncode, stderr=stderr)
+        self.ending.explain(returncode, self._ending, self._ears.term, gpus, explained)
 
     def _explained(self, text: str, returncode: int, stderr: str) -> None:
         asked, again = self._ending, self._start_again  # perhaps since it ended
@@ -238,10 +234,7 @@ class Keeper:
             return self._command(message.content())
         try:
             self._request(message)
-        except (
-            FieldError,
-            MessageError,
-        ) as error:  # a front end signed it; the kernel would pass over it, too
+        except (FieldError, MessageError) as error:  # the kernel would pass over it, too
             self._refusals.tell(error)
 
     def _request(self, message: Message) -> None:
@@ -289,23 +282,26 @@ class Keeper:
             if not restart:
                 self._leave()
         elif self.ready.up:
-            self._kill_later()
+            self._kill_later(self.replacement.grace)
         else:
             self.kernel.signal_group(signal.SIGKILL)
 
-    def _kill_later(self) -> None:
+    def _kill_later(self, grace: float) -> None:
         pid = self.kernel.pid
 
         def kill() -> None:
             if pid and self.kernel.pid == pid:
                 self.kernel.signal_group(signal.SIGKILL)
 
-        self._timer = self.loop.later(SHUTDOWN_GRACE, kill)
+        self._timer = self.loop.later(grace, kill)
 
     def _stop(self, why: str) -> None:
         self.story.tell("stop", f"stopped: {why}")
         self.ending.witness.why = why
+        self.pause.end()
         if self.status.state != "ended" and self.ready.up:
+            if self.replacement.by:
+                self.talk.questions.ask(Channel.CONTROL, "interrupt_request", {})
             self.talk.questions.ask(Channel.CONTROL, "shutdown_request", {"restart": False})
         self._shut_down(restart=False)
 
@@ -340,6 +336,7 @@ class Keeper:
             self.loop.later(0, lambda: self._restart("%gpu fresh: a new kernel"))
 
     def _attached(self) -> None:
+        self.pause.end()
         self.story.tell("attach", "a front end is there")
         if HEARD not in self.door.connection.features:
             self.talk.aborts.forget()
@@ -357,7 +354,9 @@ class Keeper:
         """A question at the door: from the agent's office, or from the kernel itself."""
         answers: Dict[Any, Callable[[Dict[str, Any]], Optional[Dict[str, Any]]]] = {
             "status": lambda _: self.status.json(),
-            "stop": lambda request: self._stop(text(request, "why", "asked to")),
+            "stop": self._asked_to_stop,
+            "pause": lambda _: self.pause.begin() if self.talk.busy and not self.door.attached else None,
+            "resume": lambda _: self.pause.end(),
             "return": self._returned,
             "owner": lambda _: self._owner(),
             "missed": self.talk.absence.asked,
@@ -374,6 +373,11 @@ class Keeper:
         has = {key: self.settings.get(key, "") for key in ("owner", "by")}
         return dict(has, protocol=PROTOCOL)
 
+    def _asked_to_stop(self, request: Dict[str, Any]) -> None:
+        """`replaced_by`: the kernel that its notebook has instead, and that gets the GPUs."""
+        self.replacement.by = text(request, "replaced_by", "")
+        self._stop(text(request, "why", "asked to"))
+
     def _returned(self, request: Dict[str, Any]) -> None:
         """Another front end comes to this kernel: what the one before did not hear is kept, and if that is still
         there, it is there no longer."""
@@ -389,7 +393,8 @@ class Keeper:
         self.settings.update(said)
         self.succession.bequeath(self.settings)
         self.clock.used()
-        self.talk.returned(self.door.withdraw(), self.status.json())
+        self.pause.end()
+        self.talk.returned(self.door.withdraw(), list(map(str, request.get("others", []))))
 
     def _renewed(self, request: Dict[str, Any]) -> None:
         """The kernel wants to be a new one, once the cell that says so has its answer."""

@@ -56,6 +56,13 @@ class Keepers:
         """What the keeper answers; None if there is none. KeeperSilent."""
         return ask_keeper(self._door(kernel_id), request, self._patience)
 
+    def answer(self, kernel_id: str, request: Dict[str, Any]) -> Optional[Dict[str, Any]]:
+        """`ask`; Refused where the keeper does not answer."""
+        try:
+            return self.ask(kernel_id, request)
+        except KeeperSilent:
+            raise self.silent(kernel_id) from None
+
     def states(self) -> List[Dict[str, Any]]:
         """The status of each kernel that has a keeper; of one whose keeper does not answer what its story says."""
         kernels = [kernel_id for kernel_id in self.root.kernels() if not stale.clean(self.root, kernel_id)]
@@ -110,28 +117,43 @@ class Keepers:
             time.sleep(0.05)
         return None
 
-    def left_by(self, create: Dict[str, Any], owner: Dict[str, Any]) -> str:
-        """The id of a kernel that this notebook left, with the same kernelspec; told that somebody returns.
+    def left_by(self, create: Dict[str, Any], owner: Dict[str, Any], here: Optional[List[str]]) -> str:
+        """The id of the newest kernel that this notebook left, with the same kernelspec. It is told that somebody
+        returns, and which other kernels the notebook has left. `here`: the kernels that this owner's hub has attached,
+        None if that is not known.
 
-        Refused where that kernel's keeper does not answer: a second kernel would not have the variables.
+        Refused where the keeper of such a kernel does not answer: a second kernel would not have the variables.
         """
         notebook, name = create.get("notebook"), create.get("name")
         if not notebook or not name or create.get("fresh"):
             return ""
-        for state in self.states():
-            if (state.get("notebook"), state.get("name")) != (notebook, name):
-                continue
-            kernel_id = str(state["id"])
+        same = [one for one in self.states() if (one.get("notebook"), one.get("name")) == (notebook, name)]
+        for state in same:
             if state["state"] == "unresponsive":
-                raise self.silent(kernel_id)
-            if state.get("attached") or state["state"] == "ended" or protocol_of(state) != PROTOCOL:
-                continue
-            try:
-                if self.ask(kernel_id, dict(owner, do="return", notebook=notebook)):
-                    return kernel_id
-            except KeeperSilent:
-                raise self.silent(kernel_id) from None
+                raise self.silent(str(state["id"]))
+        left = [one for one in same if self._is_left(one, owner, here)]
+        left.sort(key=lambda one: float(one.get("started", 0)), reverse=True)
+        ids = [str(one["id"]) for one in left]
+        for kernel_id in ids:
+            others = [other for other in ids if other != kernel_id]
+            if self.answer(kernel_id, dict(owner, do="return", notebook=notebook, others=others)):
+                return kernel_id
         return ""
+
+    def _is_left(self, state: Dict[str, Any], owner: Dict[str, Any], here: Optional[List[str]]) -> bool:
+        """Whether this kernel can be had, and no front end has it.
+
+        A dead connection counts as one for a minute. That it is dead is known if it belongs to the hub that asks, and
+        this hub does not have the kernel any more.
+        """
+        if state["state"] == "ended" or protocol_of(state) != PROTOCOL:
+            return False
+        if not state.get("attached"):
+            return True
+        if not owner.get("owner") or here is None or state["id"] in here:
+            return False
+        has = self.answer(str(state["id"]), {"do": "owner"}) or {}
+        return bool(has.get("owner") == owner["owner"])
 
     def silent(self, kernel_id: str) -> Refused:
         """The refusal where a keeper does not answer."""

@@ -10,7 +10,7 @@ import os
 import socket
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ..wire import PROTOCOL
 from .asking import ANSWER, KeeperSilent
@@ -38,9 +38,13 @@ class Office:
             "list": self._list,
             "story": self._story,
             "stop": self._stop,
+            "pause": self._passed_on,
+            "resume": self._passed_on,
             "gpus": self._gpus,
             "journal": self._journal,
-            "left": lambda request: {"kernel": self._keepers.left_by(request, _owner(request))},
+            "left": lambda request: {
+                "kernel": self._keepers.left_by(request, _owner(request), _here(request))
+            },
             "leftovers": lambda _: {"leftovers": stale.leftovers(self.root)},
             "end_leftovers": lambda request: {"ended": stale.end_leftovers(self.root, request["leftovers"])},
         }
@@ -74,7 +78,7 @@ class Office:
                     _refuse_others(kernel_id, has, owner)
         if sock is None and create is not None:
             create = dict(create, **owner)
-            left = self._keepers.left_by(create, owner)
+            left = self._keepers.left_by(create, owner, _here(request))
             if left:
                 kernel_id, sock = left, self._keepers.connect(left)
             else:
@@ -98,10 +102,7 @@ class Office:
 
     def _ask(self, kernel_id: str, request: Dict[str, Any]) -> Optional[Dict[str, Any]]:
         """What the keeper answers; None if there is none. Refused where it does not answer in time."""
-        try:
-            return self._keepers.ask(kernel_id, request)
-        except KeeperSilent:
-            raise self._keepers.silent(kernel_id) from None
+        return self._keepers.answer(kernel_id, request)
 
     def _last_words(self, kernel_id: str, boot: str = "") -> str:
         """What became of a kernel without a keeper. `boot`: the boot id of its time, as far as who asks knows it."""
@@ -134,7 +135,8 @@ class Office:
     def _stop(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """Stops, and waits until its folder is gone: then no process, socket or lease of it is left."""
         kernel_id = _checked(request["kernel"])
-        stop = {"do": "stop", "why": request.get("why", "asked to")}
+        more = {key: request[key] for key in ["replaced_by"] if key in request}
+        stop = {"do": "stop", "why": request.get("why", "asked to"), **more}
         answer = self._ask(kernel_id, stop)
         if answer is None:
             sock = self._keepers.successor(kernel_id)
@@ -148,13 +150,17 @@ class Office:
             time.sleep(0.05)
         return {"ok": not self.root.kernel(kernel_id).exists()}
 
-    def _journal(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """What the kernel's last cells showed; see the keeper's own."""
+    def _passed_on(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """The keeper's own answer."""
         kernel_id = _checked(request["kernel"])
-        answer = self._ask(kernel_id, dict(request, do="journal"))
+        answer = self._ask(kernel_id, request)
         if answer is None:
             raise Refused("gone", self._last_words(kernel_id))
         return answer
+
+    def _journal(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """What the kernel's last cells showed; see the keeper's own."""
+        return self._passed_on(dict(request, do="journal"))
 
     def _gpus(self, _: Dict[str, Any]) -> Dict[str, Any]:
         """{"gpus": [as the `gpus` verb shows them]}, or Refused. Blocks for some samples."""
@@ -176,6 +182,12 @@ def _refuse_others(kernel_id: str, has: Dict[str, Any], owner: Dict[str, Any]) -
 
 def _owner(request: Dict[str, Any]) -> Dict[str, Any]:
     return {key: request[key] for key in ["owner", "by"] if key in request}
+
+
+def _here(request: Dict[str, Any]) -> Optional[List[str]]:
+    """The kernels that the hub which asks has attached, if it says so."""
+    here = request.get("here")
+    return list(map(str, here)) if isinstance(here, list) else None
 
 
 def _checked(kernel_id: Any) -> str:

@@ -49,8 +49,13 @@ class Status:
         """To the hub that is there, or to come."""
         self._door.send(lane, word(event="state", **dict(self.json(), **self._more)))
 
+    def facts(self) -> Dict[str, Any]:
+        """What a front end's first cell says of this kernel: {…json, program: how the user runs our commands}."""
+        return dict(self.json(), program=self._settings.get("program") or "jupyter gpu-kernel")
+
     def json(self) -> Dict[str, Any]:
-        """What `ps` shows: {id, name, node, state, gpus, pid, notebook, attached, since}, at the end its why."""
+        """What `ps` shows: {id, name, node, state, gpus, pid, notebook, attached, since, started},
+        at the end its why."""
         why = self._ending.death._asdict() if self.state == "ended" else {}
         return {
             **why,
@@ -63,6 +68,7 @@ class Status:
             "notebook": self._settings.get("notebook", ""),
             "attached": self._door.attached,
             "since": self._since,
+            "started": self._settings.get("started", 0),
             "boot": boot_id(),
             "protocol": PROTOCOL,
         }

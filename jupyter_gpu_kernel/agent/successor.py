@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 from typing import Any, Callable, Dict, Optional
 
 from ..wire.fields import items, number
@@ -16,10 +17,13 @@ from .conversation import Conversation
 from .door import Door
 from .kernel import Kernel
 from .loop import Loop
+from .places import archive, freshen
 from .story import Story
 from .succession import Heritage, will
 
 MOST_CELLS = 100_000
+FRESH = 12 * 3600.0
+"""Seconds between two moments in which our files count as used."""
 
 
 class Succession:
@@ -46,6 +50,11 @@ class Succession:
         """To the kernel, if there is one."""
         if self._kernel.pid and not self._kernel.lifeline.say(will(settings)):
             self._story.tell("fault", "the kernel does not read its keeper's will: none could take its place")
+
+    def keep_fresh(self, *paths: Path) -> None:
+        """These files count as used, now and later: a successor needs them, weeks after the start as well."""
+        freshen(*paths, *archive())
+        self._loop.later(FRESH, lambda: self.keep_fresh(*paths))
 
     def take_over(self, heritage: Heritage, on_end: Callable[[], None], place: Dict[str, Any]) -> None:
         """Its kernel runs already. `on_end()` when that is gone; `place`: what the story should know of us."""

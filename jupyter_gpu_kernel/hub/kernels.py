@@ -10,7 +10,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import AgentError, GpuKernelError, KernelStartError
 from ..wire.connection import Connection, State
@@ -24,15 +24,18 @@ from .memory import KernelInfos
 from .notice import Notice
 from .ownership import Ownership
 from .pacing import Pacer
+from .passing import Passing
 from .requests import failed_cell, restarts, type_of
 from .standin import StandIn
 from .unanswered import Unanswered
-from .visits import Visit
 
 SUBSCRIBE_WITHIN = 15.0
 """Seconds a front end of a killed hub has to subscribe again; it may be one that never does."""
 SUBSCRIBE_TOGETHER = 0.3
 """Seconds after the first of several clients of a front end until the others are there too."""
+
+if TYPE_CHECKING:
+    from .visits import Visit
 
 Watcher = Callable[[dict[str, Any]], None]
 
@@ -45,7 +48,8 @@ class RemoteKernel:
     visit: Visit | None = None
     link_state = "connecting"
     _held: list[Message] | None = None
-    _closed = _stopping = _reviving = _attached_to_link = False
+    closed = False  # nobody has it here any more
+    _stopping = _reviving = _attached_to_link = False
 
     def __init__(
         self,
@@ -77,6 +81,7 @@ class RemoteKernel:
         self._unanswered = Unanswered()
         self._standin = self._make_standin(infos)
         self._notice = Notice(self._to_front, link.name)
+        self._passing = Passing(self._to_front)
         self.pacer = Pacer(self._pass_on, self._passed, log)
         self.fronts = Fronts(self._from_front, self._subscribed, delivered)
         self.fronts.add(connection, label, index)
@@ -168,12 +173,15 @@ class RemoteKernel:
     def close(self) -> None:
         """Lets go of the kernel: ports and attachment. The keeper is not told anything."""
         self._notice.back()
-        self._closed = True
+        self._passing.withdraw()
+        self.closed = True
         self.pacer.close()
         self.link.release(self)
         self.fronts.close()
         if self._delivered is not None:
             self._delivered.forget()
+        for watcher in list(self.watchers):
+            watcher(self._event())
 
     # -------------------------------------------------------------------------------------- the link's calls
 
@@ -233,6 +241,7 @@ class RemoteKernel:
             return self._keeper_says(message.content())
         self._unanswered.answered(message)
         self._standin.saw(message)
+        self._passing.saw(message)
         self.fronts.send(message)
         failed = failed_cell(message)
         if failed:  # said at once: what the front end sends from now on comes behind it
@@ -261,7 +270,7 @@ class RemoteKernel:
             self._tell()
 
     def _close_if_lost(self) -> None:
-        if (self.link_state == "lost" or self.link.state == "failed") and not self._closed:
+        if (self.link_state == "lost" or self.link.state == "failed") and not self.closed:
             self.close()
 
     def _link_is(self, state: str) -> None:
@@ -365,7 +374,7 @@ class RemoteKernel:
             asyncio.get_running_loop().call_later(SUBSCRIBE_TOGETHER, self._attach)
 
     def _attach(self) -> None:
-        if not self._attached_to_link and not self._closed:
+        if not self._attached_to_link and not self.closed:
             self._attached_to_link = True
             self.link.attach(self)
 

@@ -13,12 +13,13 @@ import logging
 import random
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ..errors import AgentError, AuthError, ConnectError, GpuKernelError, HostKeyError
-from ..wire.connection import Connection, OtherVersion, ProtocolError, State
+from ..wire.connection import OtherVersion, ProtocolError, State
 from ..wire.frames import CHUNK, Frame, FrameError, Kind, json_frame
 from ..wire.messages import MessageError
+from .attachment import Attachment
 from .refusals import Refusal, refusal
 from .reopening import Reopening
 from .stream import Stream, Wire
@@ -54,28 +55,6 @@ GO_ON = "Kernels there go on meanwhile; ask again in a moment."
 
 class LinkDown(ConnectError):
     """The link went down before the agent's answer came."""
-
-
-class Attachment(Protocol):
-    """What a link carries for one kernel."""
-
-    connection: Connection
-    kernel_id: str
-
-    def open_request(self) -> dict[str, Any]:
-        """More words for the agent's `open`: {"create": settings} where the keeper may have to be started."""
-
-    def deliver(self, data: bytes) -> None:
-        """A message from the keeper. MessageError or ProtocolError if it is not one that a keeper may send."""
-
-    def attached(self) -> None:
-        """The stream to the keeper is there (again)."""
-
-    def detached(self, reason: str) -> None:
-        """The link is down; it will come back by itself."""
-
-    def lost(self, error: GpuKernelError) -> None:
-        """There is no keeper to come back to."""
 
 
 class Link:
@@ -115,6 +94,11 @@ class Link:
     def in_use(self) -> bool:
         """Whether a kernel is attached."""
         return bool(self._attachments)
+
+    @property
+    def kernel_ids(self) -> list[str]:
+        """The kernels that are attached, or about to be."""
+        return [attachment.kernel_id for attachment in self._attachments.values()]
 
     async def up(self) -> None:
         """Returns once the link is up; raises why it cannot be."""
@@ -289,7 +273,8 @@ class Link:
     async def _open(self, number: int, attachment: Attachment) -> None:
         wire = self._wire
         try:
-            request = dict(attachment.open_request(), kernel=attachment.kernel_id, attachment=number)
+            more = {"kernel": attachment.kernel_id, "attachment": number, "here": self.kernel_ids}
+            request = dict(attachment.open_request(), **more)
             if "attach" in request:  # before the keeper dismisses the other, which might be back before us
                 self._take_from_others(attachment)
             answer = await self.request("open", timeout=90, **request)

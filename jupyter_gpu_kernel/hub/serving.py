@@ -68,7 +68,7 @@ class Serving:
         link = node.begin_link(settings["python"], call)
         remote = self._remote(kernel_id, settings, call, link, "create")
         if "parent" in call.arguments and not settings["notebook"]:
-            remote.visit = Visit(self._visits, int(call.arguments["parent"]), str(settings["name"]))
+            self._visit(remote, call)
         return await self._serve(remote, call)
 
     async def op_attach(self, call: Call) -> dict[str, Any]:
@@ -104,9 +104,18 @@ class Serving:
             link = node.begin_link(settings["python"], None)
             link.was_up = True  # with the hub before: the kernel is there, whatever keeps us from it now
             remote = self._remote(kernel_id, settings, call, link, "adopt", index)
+            if "parent" in call.arguments:
+                self._visit(remote, call)
             self._take(remote, call)
         self._follow(remote, call)
         return _answer(remote, call.face)
+
+    def _visit(self, remote: RemoteKernel, call: Call) -> None:
+        """The front end that this launcher serves may be one that tells its notebook later."""
+        parent, name = int(call.arguments["parent"]), str(remote.settings["name"])
+        notebook = str(remote.settings["notebook"])
+        visit = remote.visit = Visit(self._visits, parent, name, notebook, used=call.op == "adopt")
+        call.face.on_closed.append(lambda: self._visits.left(visit, remote))
 
     async def _serve(self, remote: RemoteKernel, call: Call) -> dict[str, Any]:
         self._take(remote, call)
@@ -268,8 +277,6 @@ class Serving:
         front = remote.fronts.of(face)
         if remote not in self._kernels or front is None:
             return  # released before
-        if remote.visit is not None:
-            self._visits.left(remote.visit, remote)
         restarts = remote.to_restart and front is remote.fronts.owner
         if (face.said_bye and not restarts) or (len(remote.fronts) > 1 and not restarts):
             return self._part(remote, front)

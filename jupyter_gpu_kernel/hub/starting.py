@@ -42,6 +42,23 @@ async def until_up(remote: RemoteKernel) -> None:
             remote.watchers.remove(watcher)
 
 
+async def until_attached(remote: RemoteKernel) -> None:
+    """Returns when the link carries the kernel (again), or never will."""
+    changed = asyncio.Event()
+
+    def watcher(_: dict[str, Any]) -> None:
+        changed.set()
+
+    remote.watchers.append(watcher)
+    try:
+        while remote.link_state not in ("up", "lost", "taken") and not remote.closed:
+            changed.clear()
+            await changed.wait()
+    finally:
+        with contextlib.suppress(ValueError):  # it was ended meanwhile
+            remote.watchers.remove(watcher)
+
+
 def _late(remote: RemoteKernel) -> GpuKernelError:
     if remote.link_state != "up":
         cause = f"the connection has been down for {WITHIN:.0f} s"

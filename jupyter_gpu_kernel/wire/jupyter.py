@@ -15,6 +15,9 @@ from .messages import Message, MessageError
 
 Parts = Tuple[bytes, ...]
 KERNEL_PROTOCOL = "5.3"
+PASSING = "jupyter-gpu-kernel-passing-"
+"""The ids of displays which tell of a moment begin with this: they are removed when it is over, or when the front end
+leaves. They are not for saved notebooks."""
 
 
 def make(

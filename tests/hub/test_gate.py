@@ -18,9 +18,11 @@ from streams import LoopThread, Node, until, wait_for
 from jupyter_gpu_kernel.agent.gpus.lease import read_leases
 from jupyter_gpu_kernel.hub.kernels import RemoteKernel
 from jupyter_gpu_kernel.hub.link import Link
+from jupyter_gpu_kernel.hub.visits import Visit, Visits
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
 PROGRAMS = Path(__file__).parent.parent / "programs"
+NAMED = "__vsc_ipynb_file__ = '/home/me/of-vs-code.ipynb'"
 VISIBLE = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
 
 
@@ -364,7 +366,44 @@ def test_who_returns_is_greeted_also_where_the_cell_waits(
         if "Waiting for" in str(message["content"]):
             break
     gpus.say(2)
-    assert "Back on kernel" in str(front.finish(cell).shown)
+    assert "Back on kernel" in str(front.finish(cell).outputs)
+
+
+def test_a_restart_with_a_new_kernel_hands_the_gpu_over(
+    loop: LoopThread, link: Link, gpus: Gpus, node: Node, stack: contextlib.ExitStack
+) -> None:
+    """As in VS Code. The only GPU is in use by the kernel itself, and somebody else waits for it."""
+    gpus.say(1)
+    stack.callback(gpus.say, 4)
+    visits = Visits()
+    old = loop.kernel(link, gpus=1, name="one")
+    front = stack.enter_context(Front(old.edge.connection))
+    visit = old.visit = loop.call(Visit, visits, 1, "one")
+    front.run(NAMED, store_history=False)
+    pid = front.run(VISIBLE + "; print(os.getpid())").text.split()[1]
+    gpus.say(1, gpus=[{"uuid": gpus.uuids[0], "processes": [{"pid": int(pid), "memory": 900}]}])
+    other = open_front(loop, loop.kernel(link, gpus=1, name="other"), stack)
+    waits = other.client.execute(VISIBLE)
+    wait_for(
+        lambda: "Waiting" in str(other.client.get_iopub_msg(timeout=60)["content"]),
+        "the other's place in line",
+    )
+    busy = front.client.execute("import time\ntime.sleep(600)")
+    wait_for(lambda: old.describe()["state"] == "busy", "the cell")
+
+    new = loop.kernel(link, gpus=1, name="one")
+    new.visit = loop.call(Visit, visits, 1, "one")
+    loop.call(visits.left, visit, old)
+    loop.call(old.close)
+    front = open_front(loop, new, stack)
+    front.run(NAMED, store_history=False)
+    cell = front.run(VISIBLE)
+    assert cell.text.strip() == gpus.uuids[0] and "Waiting" not in str(cell.outputs)
+    assert f"with {gpus.uuids[0]}; the one before, {old.kernel_id}, has ended" in str(cell.outputs)
+    assert not (node.root / "k" / old.kernel_id).exists() and busy
+    assert read_leases(gpus.uuids[:1])[gpus.uuids[0]].id == new.kernel_id
+    gpus.say(2)
+    assert other.finish(waits).text.strip() == gpus.uuids[1]
 
 
 def test_what_a_thread_prints_while_its_gpu_goes_back_is_its_cells(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import uuid
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from streams import DEADLINE, LoopThread, Node, log, until, wait_for
 from jupyter_gpu_kernel.hub.delivered import Delivered
 from jupyter_gpu_kernel.hub.journal import read_journal
 from jupyter_gpu_kernel.hub.kernels import RemoteKernel
-from jupyter_gpu_kernel.hub.link import Link
+from jupyter_gpu_kernel.hub.link import Clocks, Link
 
 STATUSES = "[cell['status'] for cell in gpu_kernel.missed()]"
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
@@ -203,6 +205,38 @@ def test_a_kernel_that_somebody_has_is_not_taken_over(loop: LoopThread, link: Li
     first = start(loop, link, "/home/me/c.ipynb")
     second = start(loop, link, "/home/me/c.ipynb")
     assert second.kernel_id != first.kernel_id
+
+
+def owned(loop: LoopThread, link: Link, notebook: str, owner: str) -> RemoteKernel:
+    """A kernel that the hub of this owner asks for."""
+    settings = {"gpus": 0, "python": sys.executable, "notebook": notebook, "name": "gpu2"}
+    connection = {"transport": "tcp", "ip": "127.0.0.1", "key": "key"}
+    kernel_id = uuid.uuid4().hex[:12]
+    made = lambda: RemoteKernel(kernel_id, settings, connection, link, log, owner={"owner": owner})  # noqa: E731
+    remote = loop.call(made)
+    until(remote, "idle")
+    return remote
+
+
+@pytest.mark.parametrize("owner", ["me", "another computer"])
+def test_a_notebook_returns_while_the_node_still_counts_its_dead_connection(
+    loop: LoopThread, node: Node, owner: str
+) -> None:
+    """The attach process of a dead connection stays for a minute. What another computer has is not taken from it."""
+    notebook = f"/home/me/{owner}.ipynb"
+    dead, alive = (loop.link(node, Clocks(retry=0.02)) for _ in range(2))
+    first = owned(loop, dead, notebook, "me")
+    stream = node.streams[-1]
+    loop.run(alive.up())
+    with contextlib.ExitStack() as stack:
+        stack.callback(stream.cut)
+        stream.stall()
+        states = loop.run(alive.request("list"))["kernels"]
+        assert [state["attached"] for state in states if state["id"] == first.kernel_id] == [True]
+        second = owned(loop, alive, notebook, owner)
+        stack.callback(loop.call, second.close)
+        assert (second.kernel_id == first.kernel_id) == (owner == "me")
+    loop.call(first.close)
 
 
 def test_an_idle_kernel_that_nobody_is_attached_to_ends_and_says_why(

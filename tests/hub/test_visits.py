@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from fronts import Front
 from streams import LoopThread, Node, until, wait_for
 
+from jupyter_gpu_kernel.hub.kernels import RemoteKernel
 from jupyter_gpu_kernel.hub.link import Link
 from jupyter_gpu_kernel.hub.notebooks import notebook_of
 from jupyter_gpu_kernel.hub.visits import Visit, Visits
@@ -43,7 +46,10 @@ def test_the_notebook_is_known_from_what_vs_code_sends(message: Message, noteboo
     assert notebook_of(message) == notebook
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
+posix = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
+
+
+@posix
 def test_a_window_that_closes_while_its_notebooks_kernel_is_looked_for(
     loop: LoopThread, link: Link, node: Node
 ) -> None:
@@ -53,7 +59,7 @@ def test_a_window_that_closes_while_its_notebooks_kernel_is_looked_for(
     loop.call(left.close)
     remote = loop.kernel(link, name="cpu")
     until(remote, "idle")
-    visit = remote.visit = Visit(Visits(), 1, "cpu")
+    visit = remote.visit = loop.call(Visit, Visits(), 1, "cpu")
     with Front(remote.edge.connection) as front:
         node.streams[-1].stall()
         front.client.execute("__vsc_ipynb_file__ = '/a.ipynb'", store_history=False)
@@ -62,3 +68,167 @@ def test_a_window_that_closes_while_its_notebooks_kernel_is_looked_for(
         node.streams[-1].resume()
         wait_for(lambda: not visit._tasks, "its answer")
     assert not link.in_use
+
+
+class Window:
+    """A window of VS Code, whose clock is the test's: notebooks are opened and closed there."""
+
+    def __init__(self, loop: LoopThread, link: Link, process: int = 1) -> None:
+        self.time = 0.0
+        self.visits = Visits(now=lambda: self.time)
+        self._loop = loop
+        self._link = link
+        self._process = process
+
+    def start(self) -> RemoteKernel:
+        """A launcher, which does not say its notebook."""
+        remote = self._loop.kernel(self._link, name="cpu")
+        remote.visit = self._loop.call(Visit, self.visits, self._process, "cpu")
+        return remote
+
+    def close(self, remote: RemoteKernel) -> None:
+        """The launcher gets SIGTERM."""
+        assert remote.visit is not None
+        self._loop.call(self.visits.left, remote.visit, remote)
+        self._loop.call(remote.close)
+
+
+@pytest.fixture
+def window(loop: LoopThread, link: Link) -> Window:
+    return Window(loop, link)
+
+
+def name(front: Front, notebook: str) -> None:
+    """VS Code's start-up code."""
+    assert front.run(f"__vsc_ipynb_file__ = {notebook!r}", store_history=False).reply["status"] == "ok"
+
+
+@posix
+def test_a_restart_counts_from_the_launchers_start(window: Window, node: Node) -> None:
+    """Python may need half a minute on a slow file system before it can be told the notebook."""
+    old = window.start()
+    with Front(old.edge.connection) as front:
+        name(front, "/slow.ipynb")
+        front.run("treasure = 42")
+    window.close(old)
+    window.time = 4.0
+    new = window.start()
+    window.time = 30.0
+    with Front(new.edge.connection) as front:
+        name(front, "/slow.ipynb")
+        assert not (node.root / "k" / old.kernel_id).exists(), (
+            "the old kernel ends as soon as this is a restart"
+        )
+        cell = front.run("'treasure' in dir()")
+        assert "False" in str(cell.outputs) and f"the one before, {old.kernel_id}, has ended" in str(
+            cell.outputs
+        )
+        assert "has ended" not in str(cell.shown), "what is said of the kernel stays in the notebook"
+        assert "fresh" not in str(front.run("1").outputs), "said once"
+
+
+@posix
+def test_who_comes_later_returns(window: Window) -> None:
+    old = window.start()
+    with Front(old.edge.connection) as front:
+        name(front, "/later.ipynb")
+        front.run("treasure = 42")
+    window.close(old)
+    window.time = 5.5
+    new = window.start()
+    with Front(new.edge.connection) as front:
+        name(front, "/later.ipynb")
+        cell = front.run("treasure")
+        assert "42" in str(cell.outputs) and f"Back on kernel {old.kernel_id}" in str(cell.outputs)
+        assert "Back on kernel" not in str(cell.shown)
+
+
+COUNTING = (
+    "import itertools, time\nfor i in itertools.count(): open({path!r}, 'w').write(str(i)); time.sleep(0.01)"
+)
+
+
+@posix
+@pytest.mark.parametrize("notebook", ["/paused.ipynb", "/another.ipynb"])
+def test_a_running_cell_stands_still_until_it_is_known_what_its_window_wants(
+    window: Window, node: Node, tmp_path: Path, notebook: str
+) -> None:
+    """If it is a restart, the cell does not go on. If the window has opened another notebook, it does."""
+    path = tmp_path / "count"
+    old = window.start()
+    with Front(old.edge.connection) as front:
+        name(front, "/paused.ipynb")
+        front.client.execute(COUNTING.format(path=str(path)))
+        wait_for(path.exists, "the cell")
+        process = psutil.Process(old.state["pid"])
+        new = window.start()
+        window.close(old)
+    wait_for(lambda: process.status() == psutil.STATUS_STOPPED, "the pause")
+    with Front(new.edge.connection) as front:
+        assert process.status() == psutil.STATUS_STOPPED
+        name(front, notebook)
+    if notebook == "/paused.ipynb":
+        wait_for(lambda: not process.is_running(), "the old kernel's end")
+        return
+    before = path.read_text()
+    wait_for(lambda: path.read_text() not in ("", before), "the cell to go on")
+    window.close(new)
+
+
+@posix
+def test_a_restart_at_the_moment_the_link_is_down(window: Window, node: Node, link: Link) -> None:
+    """The kernel before does not come back later."""
+    old = window.start()
+    with Front(old.edge.connection) as front:
+        name(front, "/down.ipynb")
+        front.run("treasure = 42")
+    window.close(old)
+    new = window.start()
+    until(new, "idle")
+    with Front(new.edge.connection) as front:
+        node.pull()
+        wait_for(lambda: new.link_state == "away", "the drop")
+        named = front.client.execute("__vsc_ipynb_file__ = '/down.ipynb'", store_history=False)
+        cell = front.client.execute("'treasure' in dir()")
+        wait_for(lambda: new.visit is not None and new.visit.notebook, "its notebook")
+        node.plugged = True
+        assert front.finish(named).reply["status"] == "ok"
+        assert "False" in str(front.finish(cell).outputs)
+        assert not (node.root / "k" / old.kernel_id).exists()
+
+
+@posix
+def test_a_notebook_that_is_saved_later_keeps_its_kernel(window: Window) -> None:
+    """Its first cells were run while it was unsaved; a kernel that a file of that name left is not its own."""
+    old = window.start()
+    with Front(old.edge.connection) as front:
+        name(front, "/saved.ipynb")
+    window.close(old)
+    window.time = 60.0
+    new = window.start()
+    until(new, "idle")
+    with Front(new.edge.connection) as front:
+        name(front, "Untitled-1.ipynb")
+        front.run("treasure = 42")
+        name(front, "/saved.ipynb")
+        assert "42" in str(front.run("treasure").outputs)
+    wait_for(lambda: new.state["notebook"] == "/saved.ipynb", "the name")
+
+
+@posix
+def test_the_newest_of_several_kernels_comes_back_and_names_the_others(loop: LoopThread, link: Link) -> None:
+    both: list[RemoteKernel] = []
+    for _ in range(2):
+        both.append(loop.kernel(link, notebook="/several.ipynb", name="cpu"))
+        until(both[-1], "idle")
+    for remote in both:
+        loop.call(remote.close)
+    ids = [remote.kernel_id for remote in both]
+    listed = lambda: loop.run(link.request("list"))["kernels"]  # noqa: E731
+    wait_for(lambda: not any(one["attached"] for one in listed() if one["id"] in ids), "their leaving")
+    again = loop.kernel(link, notebook="/several.ipynb", name="cpu")
+    until(again, "idle")
+    assert again.kernel_id == ids[1]
+    with Front(again.edge.connection) as front:
+        said = str(front.run("1").outputs)
+    assert f"Back on kernel {ids[1]}" in said and f"jupyter gpu-kernel stop {ids[0]}" in said

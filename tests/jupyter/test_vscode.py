@@ -6,6 +6,7 @@ Whether that means restart or return the hub has to tell; a window is known by t
 from __future__ import annotations
 
 import contextlib
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -90,7 +91,7 @@ def known(new: Launcher) -> None:
 
 @pytest.mark.parametrize("until", [at_once, bound, answered, known])
 def test_a_restart_overlaps_the_old_one(remote: Remote, until: Callable[[Launcher], None]) -> None:
-    """The new launcher starts first. Its kernel is a fresh one, and the old one ends with its first cell."""
+    """The new launcher starts first. Its kernel is a fresh one, and the old one ends before its first cell."""
     with launched(remote) as old:
         run(visit(old), "x = 1")
         (before,) = remote.kernels_on_node()
@@ -99,9 +100,12 @@ def test_a_restart_overlaps_the_old_one(remote: Remote, until: Callable[[Launche
             old.dispose()
             assert old.end() == (0, "")
             client = visit(new)
-            assert before in remote.kernels_on_node()
-            assert run(client, "print('x' in globals())").text == "False\n"
             eventually(lambda: before not in remote.kernels_on_node(), "the old one has gone")
+            cell = run(client, "print('x' in globals())")
+            assert cell.text == "False\n"
+            assert f"fresh kernel on {socket.gethostname()}; the one before, {before}, has ended" in str(
+                cell.messages
+            )
             assert run(client, "print(6 * 7)").text == "42\n"
             assert len(remote.kernels_on_node()) == 1
 

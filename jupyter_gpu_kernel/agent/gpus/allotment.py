@@ -4,8 +4,9 @@ told which they are, unused ones go back. Joins gate, taking and questions; know
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping
+from typing import Any, Callable, Dict, List, Mapping, Sequence
 
 from ...wire.answers import Answers, Say
 from ...wire.messages import Message
@@ -74,6 +75,15 @@ class Allotment:
             )
         if self._taking.done:
             self._gate.open()
+
+    def receive(self, leases: Sequence[socket.socket]) -> None:
+        """The leases of the kernel that this one replaces, by their sockets; once the kernel is up."""
+        if self._taking.receive(leases):
+            self._taken(self.uuids, "")
+
+    def hand_over(self, folder: Path, kernel_id: str) -> bool:
+        """Everything taken goes to the keeper with this folder, which replaces the kernel `kernel_id`."""
+        return self._taking.hand_over(folder, kernel_id)
 
     def begin(self) -> None:
         """The kernel starts: looks at the GPUs meanwhile. With GPUs that it is born with no cell need wait."""

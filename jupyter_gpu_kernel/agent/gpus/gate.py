@@ -10,7 +10,7 @@ from collections import deque
 from typing import Callable, Deque, List
 
 from ...wire.answers import Answers, Say
-from ...wire.jupyter import is_user_cell
+from ...wire.jupyter import PASSING, is_user_cell
 from ...wire.messages import Channel, Message
 
 
@@ -93,7 +93,7 @@ class Gate:
         if not self._text:
             return
         kind = "update_display_data" if self._display else "display_data"
-        self._display = self._display or uuid.uuid4().hex
+        self._display = self._display or PASSING + uuid.uuid4().hex
         content = {
             "data": {"text/plain": self._text},
             "metadata": {},

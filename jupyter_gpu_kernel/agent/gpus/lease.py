@@ -93,6 +93,19 @@ class Lease:
             raise
         return cls(uuid, listener, {"since": round(time.time(), 1), **who}, details)
 
+    @classmethod
+    def of_socket(
+        cls, listener: socket.socket, who: Mapping[str, Any], details: Optional[Details] = None
+    ) -> Lease:
+        """The lease that another process of ours held, by its socket. ValueError for any other socket."""
+        name = listener.getsockname()
+        prefix = _PREFIX.encode()
+        if not isinstance(name, bytes) or not name.startswith(prefix):
+            raise ValueError("the socket is no lease")
+        listener.setblocking(False)
+        listener.listen(_MOST_ANSWERS)  # from now on the system names this process to whoever asks
+        return cls(name[len(prefix) :].decode(), listener, {"since": round(time.time(), 1), **who}, details)
+
     def fileno(self) -> int:
         """Readable when somebody asks: call `answer`."""
         return self._listener.fileno()

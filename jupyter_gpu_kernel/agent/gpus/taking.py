@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from ..loop import Loop, Timer
 from .claim import Claim, Sample, Sampler, Taken, Waiting
@@ -17,6 +17,7 @@ from .judge import allowed_gpus, in_allocation
 from .lease import Details, Lease, release_all
 from .line import Line
 from .smi_csv import SmiError
+from .transfer import transfer
 
 RETRIES = 2
 """How often a driver that does not answer is asked again before the cell fails."""
@@ -69,6 +70,30 @@ class Taking:
         taken = {uuid: Lease.take(uuid, self._who, self._details) for uuid in uuids}
         self._hold(uuids, [lease for lease in taken.values() if lease is not None])
         return [uuid for uuid, lease in taken.items() if lease is None]
+
+    def receive(self, sockets: Sequence[socket.socket]) -> bool:
+        """Whether the leases of the kernel that this one replaces, by their sockets, are what it needs. Those that it
+        does not need are released."""
+        leases: List[Lease] = []
+        for sock in sockets:
+            try:
+                leases.append(Lease.of_socket(sock, self._who, self._details))
+            except (ValueError, OSError):  # something else was passed
+                sock.close()
+        if self.done or len(leases) < self.count:
+            release_all(leases)
+            return False
+        self.give_up()
+        self._stop_sampling()
+        release_all(leases[self.count :])
+        self._hold([lease.uuid for lease in leases[: self.count]], leases[: self.count])
+        return True
+
+    def hand_over(self, folder: Path, kernel_id: str) -> bool:
+        """`give_back`, but what was taken here goes to the keeper with this folder. Whether that is there."""
+        taken = transfer(folder, kernel_id, self._leases)
+        self.give_back()  # of the leases: our copies of their sockets
+        return taken
 
     def begin(self) -> None:
         """The kernel starts: looks at the GPUs meanwhile, so that the first cell does not wait for that."""

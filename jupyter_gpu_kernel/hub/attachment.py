@@ -1,0 +1,30 @@
+"""What a link carries: one kernel, as the link knows it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from ..errors import GpuKernelError
+from ..wire.connection import Connection
+
+
+class Attachment(Protocol):
+    """What a link carries for one kernel."""
+
+    connection: Connection
+    kernel_id: str
+
+    def open_request(self) -> dict[str, Any]:
+        """More words for the agent's `open`: {"create": settings} where the keeper may have to be started."""
+
+    def deliver(self, data: bytes) -> None:
+        """A message from the keeper. MessageError or ProtocolError if it is not one that a keeper may send."""
+
+    def attached(self) -> None:
+        """The stream to the keeper is there (again)."""
+
+    def detached(self, reason: str) -> None:
+        """The link is down; it will come back by itself."""
+
+    def lost(self, error: GpuKernelError) -> None:
+        """There is no keeper to come back to."""
