@@ -12,7 +12,7 @@ from .absence import Absence
 from .gpus.allotment import Allotment
 from .gpus.transfer import Receiver
 from .loop import Loop
-from .places import Root
+from .places import Root, is_kernel_id
 from .story import Story
 
 SHUTDOWN_GRACE = 5.0
@@ -57,7 +57,7 @@ class Replacement:
 
     def part_with_gpus(self) -> None:
         """The kernel has ended. Whoever replaces it gets its GPUs; if nobody does, they are free."""
-        if not self.by or not self._gpus.hand_over(self._root.kernel(self.by), self._id):
+        if not is_kernel_id(self.by) or not self._gpus.hand_over(self._root.kernel(self.by), self._id):
             self._gpus.give_back()
 
     def _replaces(self, before: str, leases: List[socket.socket]) -> None:

@@ -224,9 +224,8 @@ def test_a_notebook_returns_while_the_node_still_counts_its_dead_connection(
 ) -> None:
     """The attach process of a dead connection stays for a minute. What another computer has is not taken from it."""
     notebook = f"/home/me/{owner}.ipynb"
-    dead, alive = (loop.link(node, Clocks(retry=0.02)) for _ in range(2))
-    first = owned(loop, dead, notebook, "me")
-    stream = node.streams[-1]
+    first = owned(loop, loop.link(node, Clocks(retry=0.02)), notebook, "me")
+    stream, alive = node.streams[-1], loop.link(node, Clocks(retry=0.02))
     loop.run(alive.up())
     with contextlib.ExitStack() as stack:
         stack.callback(stream.cut)
