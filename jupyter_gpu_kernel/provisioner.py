@@ -50,6 +50,13 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
         10.0, help="Seconds a kernel is given to shut down by itself before it is ended.", min=1.0
     ).tag(config=True)
 
+    login_wait = Float(
+        0.0,
+        help="Seconds that a start waits where a host asks for a code: until “jupyter gpu-kernel login NAME” has "
+        "signed in. By default it fails at once, and its text says so.",
+        min=0.0,
+    ).tag(config=True)
+
     _all: ClassVar[weakref.WeakSet[RemoteGPUProvisioner]] = weakref.WeakSet()
     _served: ServedKernel | None = None
     _state: dict[str, Any] | None = None
@@ -179,6 +186,7 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
             "kernel_id": self.kernel_id or "",
             "connection": _wanted(self.parent),
             "face": "server" if self._is_server else "other",
+            "login_wait": self.login_wait,
         }
         self._state = None
         self._all.add(self)

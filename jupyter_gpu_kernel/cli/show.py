@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+_TRIES = 3  # to type the end of a fingerprint
 _TRANSIENT = 76  # columns of the line that comes and goes
 
 
@@ -31,6 +32,11 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def plain(text: str) -> str:
     """Without what would move a terminal's cursor, or worse; line ends stay."""
     return "".join(one if one.isprintable() or one == "\n" else "?" for one in text)
+
+
+def line(text: str) -> str:
+    """`plain`, on one line."""
+    return plain(" ".join(text.split()))
 
 
 def gpus(rows: Sequence[dict[str, Any]]) -> str:
@@ -176,12 +182,12 @@ class Progress:
 
     def __call__(self, event: dict[str, Any]) -> None:
         hop = event.get("hop")
-        line = plain(f"{hop}: {event.get('step', '')}" if hop else str(event.get("step", "")))
+        text = line(f"{hop}: {event.get('step', '')}" if hop else str(event.get("step", "")))
         if sys.stderr.isatty():
-            sys.stderr.write(f"\r{line[:_TRANSIENT]:{_TRANSIENT}}")
+            sys.stderr.write(f"\r{text[:_TRANSIENT]:{_TRANSIENT}}")
             sys.stderr.flush()
         elif self.lines:
-            sys.stderr.write(f"  {line}\n")
+            sys.stderr.write(f"  {text}\n")
             sys.stderr.flush()
 
     def clear(self) -> None:
@@ -201,7 +207,7 @@ class TerminalAsker:
         """A password, passphrase or code, not shown."""
         self._progress.clear()
         try:
-            return getpass.getpass(plain(f"{hop}: {prompt.rstrip()} "))
+            return getpass.getpass(line(f"{hop}: {prompt}") + " ")
         except EOFError:
             raise SystemExit(1) from None
 
@@ -209,18 +215,32 @@ class TerminalAsker:
         """Whether the owner typed the end of the fingerprint (4 characters or more), or all of it."""
         self._progress.clear()
         sys.stderr.write(
-            plain(
-                f"{hop} is not known here yet. Its {key_type} key has the fingerprint\n\n  {fingerprint}\n\n"
-            )
-            + "Compare it with what the machine's administrators or its own console say. If it is right,\n"
-            "type its last 4 characters or more (anything else refuses): "
+            f"{line(hop)} is not known here yet. Its {line(key_type)} key has the fingerprint\n\n"
+            f"  {line(fingerprint)}\n\n"
+            "Compare it with what the machine's administrators or its own console say. If it is right, type its last\n"
+            "4 characters or more; if not, “no”: "
         )
+        for left in reversed(range(_TRIES)):
+            typed = self._typed()
+            if agrees(typed, fingerprint):
+                return True
+            if not left or typed.lower() in ("", "n", "no"):
+                break
+            sys.stderr.write(_hint(typed))
+        return False
+
+    def _typed(self) -> str:
         sys.stderr.flush()
         try:
-            typed = input().strip()
+            return input().strip()
         except EOFError:
             raise SystemExit(1) from None
-        return agrees(typed, fingerprint)
+
+
+def _hint(typed: str) -> str:
+    if typed.lower() in ("y", "yes"):
+        return "“yes” does not show that you compared it. Type the last 4 characters of the fingerprint, or “no”: "
+    return "That is not how the fingerprint ends. Type its last 4 characters, as they are, or “no”: "
 
 
 def agrees(typed: str, fingerprint: str) -> bool:

@@ -213,8 +213,10 @@ def _unknown(hop: Hop, entries: Sequence[Entry], key_type: str, blob: bytes, ask
     for entry in entries:
         if entry.marker == "@cert-authority":
             cause += f" ({entry.file}, line {entry.line} trusts an authority; certificates are not read here)"
-    remedy = (
-        "Compare this fingerprint with the administrators', and accept it once where you can type: "
-        "jupyter gpu-kernel login NAME"
+    remedy = "Compare this fingerprint with the administrators', and accept it "
+    remedy += (
+        "by typing its end when asked again."
+        if asked
+        else "once where you can type: jupyter gpu-kernel login NAME"
     )
     return HostKeyError(cause, hop=hop.label, remedy=remedy, login=not asked)

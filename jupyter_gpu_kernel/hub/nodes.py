@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -37,6 +38,7 @@ class Node:
         self._call: Call | None = None
         self._link: Link | None = None
         self._keep_until = 0.0
+        self._connected = asyncio.Event()  # by whoever asked
 
     @property
     def name(self) -> str:
@@ -66,13 +68,14 @@ class Node:
         return time.monotonic() < self._keep_until and self.alive
 
     def describe(self) -> dict[str, Any]:
-        """{node, state, problem}: JSON."""
+        """{node, state, connected, problem}: JSON."""
         link = self._link
-        problem = link.problem.to_json() if link is not None and link.problem is not None else None
+        problem = (link.problem if link is not None else None) or self._ssh.problem
         return {
             "node": self.name,
             "state": link.state if link is not None else "connecting",
-            "problem": problem,
+            "connected": self.alive,
+            "problem": None if problem is None else problem.to_json(),
         }
 
     def keep(self, seconds: float) -> None:
@@ -82,6 +85,22 @@ class Node:
     async def connected(self, call: Call | None) -> Connection:
         """The SSH connection, made now if need be; `call` hears progress and is asked for secrets."""
         return await self._over(call, lambda connection: connection)
+
+    async def signed_in(self, call: Call, within: float) -> None:
+        """`connected`; but what only the owner can do is waited for: that they `login` somewhere else meanwhile."""
+        deadline = time.monotonic() + within
+        while True:
+            self._connected.clear()
+            try:
+                await self.connected(call)
+                return
+            except GpuKernelError as error:
+                if not error.login or time.monotonic() >= deadline:
+                    raise
+            name = str(call.arguments.get("name") or "NAME")
+            call.progress(self.name, f"waiting for you to sign in: jupyter gpu-kernel login {name}")
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._connected.wait(), deadline - time.monotonic())
 
     async def pythons(self, wanted: str | None, call: Call) -> tuple[Found, Connection]:
         """The Python that can run kernels there (the one `wanted`, or the best), and the connection that told so."""
@@ -96,6 +115,7 @@ class Node:
     async def _over(self, call: Call | None, work: Callable[[Connection], T]) -> T:
         proven = self._link is not None and self._link.state == "up"
         result = await asyncio.to_thread(self._ssh.over, call, work, proven=proven)
+        self._connected.set()
         if self._link is not None:
             self._link.retry()  # it may be waiting for just this
         return result

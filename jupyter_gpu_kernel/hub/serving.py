@@ -64,6 +64,8 @@ class Serving:
         self._comebacks.give_way(settings["name"], settings["notebook"])
         kernel_id = str(call.arguments.get("kernel") or uuid.uuid4().hex[:12])
         node = self._nodes.of(settings)
+        if login_wait := float(call.arguments.get("login_wait") or 0):
+            await node.signed_in(call, login_wait)
         settings["python"] = settings.get("python") or await node.some_python(call)
         link = node.begin_link(settings["python"], call)
         remote = self._remote(kernel_id, settings, call, link, "create")

@@ -40,6 +40,8 @@ class SharedConnection:
         self._way = way
         self._trust_file = trust_file
         self._asks = asks
+        self.problem: GpuKernelError | None = None
+        """Why the last attempt to connect failed, if it did."""
         self._connection: Connection | None = None
         self._lock = threading.Lock()
 
@@ -84,10 +86,18 @@ class SharedConnection:
                 if self._is_usable(there, ask is not None, proven):
                     return there, False
                 there.close()
-            hops = route.resolve(self._way.words, identity=self._way.identity, config=self._way.config)
-            progress = call.progress if call is not None else (lambda hop, step: None)
-            self._connection = ssh.connect(hops, ask=ask, progress=progress, trust_file=self._trust_file)
+            try:
+                self._connection = self._connect(ask, call)
+            except GpuKernelError as error:
+                self.problem = error
+                raise
+            self.problem = None
             return self._connection, True
+
+    def _connect(self, ask: Call | None, call: Call | None) -> Connection:
+        hops = route.resolve(self._way.words, identity=self._way.identity, config=self._way.config)
+        progress = call.progress if call is not None else (lambda hop, step: None)
+        return ssh.connect(hops, ask=ask, progress=progress, trust_file=self._trust_file)
 
     @staticmethod
     def _is_usable(connection: Connection, can_ask: bool, proven: bool) -> bool:

@@ -32,6 +32,8 @@ async def until_up(remote: RemoteKernel) -> None:
                 raise remote.error or _early_end(remote)
             if remote.taken:
                 raise KernelStartError(remote.taken, hop=remote.link.name, remedy="Use it there.")
+            if remote.link.problem is not None and remote.link.problem.login:
+                raise remote.link.problem  # the link went down, and its owner alone can bring it back
             changed.clear()
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(changed.wait(), max(0.1, deadline - time.monotonic()))

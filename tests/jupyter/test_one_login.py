@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -34,13 +37,13 @@ class Owner:
 
 
 @pytest.fixture
-def settings(remote: Remote) -> Iterator[dict[str, Any]]:
+def settings(remote: Remote, tmp_path: Path) -> Iterator[dict[str, Any]]:
     """The way to the work node with a key for the login node that its owner must open."""
     hops = remote.hops
-    key = make_key(remote.folder / "locked", passphrase="sesame")
+    key = make_key(tmp_path / "locked", passphrase="sesame")
     before = hops.login.authorized.read_text()
     hops.login.authorized.write_text(before + key.with_suffix(".pub").read_text())
-    config = remote.folder / "locked_config"
+    config = tmp_path / "locked_config"
     opened = hops.ssh_config.read_text()
     config.write_text(
         opened.replace("Host login\n", f"Host login\n  IdentitiesOnly yes\n  IdentityFile {key}\n")
@@ -97,3 +100,41 @@ def test_three_kernels_share_one_sign_in(remote: Remote, settings: dict[str, Any
             client.shutdown()
         assert [window.end()[0] for window in windows] == [0, 0]
     remote.nothing_left()
+
+
+def test_a_start_that_waits_goes_on_when_its_owner_has_signed_in(
+    remote: Remote, settings: dict[str, Any]
+) -> None:
+    told: SimpleQueue[str] = SimpleQueue()
+    arguments = {
+        "settings": settings,
+        "name": "locked",
+        "notebook": "",
+        "connection": {"transport": "tcp", "ip": "127.0.0.1", "key": "k", "signature_scheme": "hmac-sha256"},
+        "login_wait": DEADLINE,
+    }
+    with remote.in_use(), HubClient() as hub, ThreadPoolExecutor(1) as pool:
+        hub.call("hang_up", timeout=DEADLINE)
+        started = pool.submit(
+            hub.call, "start", timeout=DEADLINE, progress=lambda one: told.put(one["step"]), **arguments
+        )
+        while told.get(timeout=DEADLINE) != "waiting for you to sign in: jupyter gpu-kernel login locked":
+            assert not started.done()
+        (node,) = [one for one in remote.ask("nodes") if one["problem"] is not None]
+        assert node["problem"]["login"] and not node["connected"]
+        log_in(remote, settings, Owner())
+        kernel = started.result(DEADLINE)
+        assert [one["problem"] for one in remote.ask("nodes") if one["connected"]] == [None]
+        hub.call("end", kernel=kernel["id"], why="the test is over", timeout=DEADLINE)
+        hub.call("release", kernel=kernel["id"], timeout=DEADLINE)
+    remote.nothing_left()
+
+
+def test_a_start_whose_owner_does_not_sign_in_says_why(remote: Remote, settings: dict[str, Any]) -> None:
+    remote.write("locked", provisioner=True, **settings)
+    with remote.in_use(), HubClient() as hub:
+        hub.call("hang_up", timeout=DEADLINE)
+    manager = KernelManager(kernel_name="locked")
+    manager.kernel_spec.metadata["kernel_provisioner"]["config"] = {"login_wait": 0.2}
+    with pytest.raises(RuntimeError, match="needs its passphrase"):
+        manager.start_kernel(env=remote.program_environment())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -341,3 +342,31 @@ def test_what_other_machines_say_cannot_steer_the_terminal() -> None:
 )
 def test_a_host_is_confirmed_by_its_fingerprint_only(typed: str, agreed: bool) -> None:
     assert show.agrees(typed, "SHA256:abcdwXyZ") is agreed
+
+
+@pytest.mark.parametrize(
+    ("typed", "knows"),
+    [
+        ("wXyZ", True),
+        ("SHA256:abcdwXyZ", True),
+        ("yes\nwXyZ", True),
+        ("wxyz\nyes\nwXyZ", True),
+        ("yes\nyes\nyes\nwXyZ", False),
+        ("no\nwXyZ", False),
+        ("\nwXyZ", False),
+    ],
+)
+def test_a_fingerprint_is_asked_for_three_times(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, knows: bool
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(typed + "\n"))
+    asker = show.TerminalAsker(show.Progress(False))
+    assert asker.confirm_host("gpu2\nlogin", "SHA256:abcdwXyZ", "ssh-ed25519\x1b[2J") is knows
+    said = capsys.readouterr().err
+    assert "gpu2 login is not known here yet. Its ssh-ed25519?[2J key" in said
+    assert ("does not show that you compared it" in said) == ("yes" in typed)
+
+
+def test_progress_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    show.Progress(True)({"hop": "gpu2", "step": "waits\nlogin: Password:\x1b[2J"})
+    assert capsys.readouterr().err == "  gpu2: waits login: Password:?[2J\n"
