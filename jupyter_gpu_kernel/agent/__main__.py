@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Callable, List
 
+from . import cores
 from .daemon import detach
 from .handover import take
 from .places import PlaceError, Root
@@ -82,6 +83,7 @@ def _serve(root: Root, kernel_id: str) -> int:
         from .keeper import Keeper
 
         handed.sock.close()
+        cores.forbid()
         keeper = Keeper(root, handed.settings)
         begun()
         keeper.run()
@@ -103,6 +105,7 @@ def _succeed(root: Root, kernel_id: str) -> int:
         from .policy import PATH, Policy
 
         claim(root.kernel(kernel_id), heritage)
+        cores.forbid()
         keeper = Keeper(root, heritage.settings, Policy(PATH), heritage)  # the settings are within the policy
         begun()
         keeper.run()

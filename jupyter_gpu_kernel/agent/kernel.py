@@ -21,6 +21,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 import zmq
 
 from ..wire.messages import MOST_CLIENTS, MOST_PARTS, Channel
+from . import cores
 from .adopted import Adopted
 from .lifeline import Lifeline
 from .loop import Loop
@@ -78,10 +79,11 @@ class Kernel:
         command.append("--HistoryManager.hist_file=:memory:")
         log = os.open(str(self.folder / "stderr"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         try:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=cwd, env=env,
-                pass_fds=[write_fd, keeper_fd], start_new_session=True,
-            )  # fmt: skip
+            with cores.as_before():
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=cwd, env=env,
+                    pass_fds=[write_fd, keeper_fd], start_new_session=True,
+                )  # fmt: skip
         except BaseException:
             os.close(read_fd)
             self.lifeline.close()

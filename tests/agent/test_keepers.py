@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import socket
 from pathlib import Path
-from typing import Any, Dict, Iterator
+from typing import Any, Dict, Iterator, Tuple
 
 import pytest
 from keepers import Place
@@ -52,6 +53,25 @@ def test_a_keeper_that_does_not_answer_is_there(place: Place) -> None:
     kernel_id, sock = place.office.open("k4", {"create": dict(NOTEBOOK, gpus=0)})
     assert kernel_id == "k1"
     sock.close()
+
+
+@pytest.fixture
+def core_limit() -> Iterator[Tuple[int, int]]:
+    """What processes that a test starts may write, if the system lets us."""
+    before = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (before[1], before[1]))
+    yield (before[1], before[1])
+    resource.setrlimit(resource.RLIMIT_CORE, before)
+
+
+def test_a_keeper_leaves_no_core_file_and_its_kernel_may(core_limit: Tuple[int, int], place: Place) -> None:
+    """A keeper holds the kernel's key and environment."""
+    hub = place.start("k1")
+    limits = hub.run("import os, resource; print(*resource.getrlimit(resource.RLIMIT_CORE), os.getppid())")
+    *kernels, keeper = map(int, limits.split())
+    assert tuple(kernels) == core_limit
+    assert resource.prlimit(keeper, resource.RLIMIT_CORE)[0] == 0
+    hub.sock.close()
 
 
 def test_a_keeper_whose_queue_is_full_is_there(tmp_path: Path) -> None:
