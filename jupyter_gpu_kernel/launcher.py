@@ -14,6 +14,7 @@ import queue
 import signal
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,8 @@ from .served import ServedKernel
 
 _PARENT_EVERY = 1.0
 _ANSWER_WITHIN = 10.0
+_EXITS_WITHIN = 1.0
+"""Seconds in which a front end that gets SIGTERM together with us, as at a logout, is gone."""
 
 
 def launch(kernel_json: str, connection_file: str) -> int:
@@ -68,7 +71,9 @@ def attach(kernel_id: str, specs: list[dict[str, Any]], say: Callable[[Path, str
         say(path, str(answer["node"]))
 
     try:
-        return _Launch("attach", arguments, {**_SIGNALS, signal.SIGINT: "leave"}, started).run()
+        return _Launch(
+            "attach", arguments, {**_SIGNALS, signal.SIGINT: "leave", signal.SIGTERM: "leave"}, started
+        ).run()
     finally:
         path.unlink(missing_ok=True)
 
@@ -117,6 +122,8 @@ class _Launch:
             self._ask("command", do="interrupt", more={})
         elif event["event"] == "leave":
             return 0
+        elif event["event"] == "terminate":
+            return self._terminated()
         elif event["event"] == "failed":
             return _fail(event["why"])
         elif event["event"] == "gone":
@@ -131,6 +138,20 @@ class _Launch:
                 return self._events.get(timeout=_PARENT_EVERY)
         return {"event": "leave"}
 
+    def _terminated(self) -> int:
+        """Most front ends end a kernel so, and a server's exit or VS Code may mean that it is to stay.
+
+        Where no notebook can come back to it, and the front end lives on, its user has ended the kernel.
+        """
+        answer = self._ask("returns") or {"returns": True}
+        deadline = time.monotonic() + _EXITS_WITHIN
+        while not answer["returns"] and os.getppid() == self._parent:
+            if time.monotonic() > deadline:
+                self._ask("end", why="ended by its front end")
+                break
+            time.sleep(0.05)
+        return 0
+
     def _ended(self, event: dict[str, Any]) -> int:
         asked = event.get("asked")
         if asked == "restart":
@@ -139,14 +160,15 @@ class _Launch:
         told = f"the kernel ended: {event.get('cause', '?')}\n{event.get('remedy') or ''}"
         return 0 if asked else _fail(told.strip())
 
-    def _ask(self, op: str, **arguments: Any) -> None:
+    def _ask(self, op: str, **arguments: Any) -> dict[str, Any] | None:
         if not self._kernel.id or (client := self._kernel.client) is None:
-            return  # not started yet
+            return None  # not started yet
         with contextlib.suppress(GpuKernelError):  # it is gone already
-            client.call(op, kernel=self._kernel.id, timeout=_ANSWER_WITHIN, **arguments)
+            return dict(client.call(op, kernel=self._kernel.id, timeout=_ANSWER_WITHIN, **arguments))
+        return None
 
 
-_SIGNALS = {signal.SIGINT: "interrupt", signal.SIGTERM: "leave"}
+_SIGNALS = {signal.SIGINT: "interrupt", signal.SIGTERM: "terminate"}
 if hasattr(signal, "SIGHUP"):
     _SIGNALS[signal.SIGHUP] = "leave"
 

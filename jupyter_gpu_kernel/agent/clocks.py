@@ -14,6 +14,8 @@ from typing import Any, Callable, Dict, NamedTuple, Optional
 DETACHED = 2 * 3600.0
 ATTACHED = 12 * 3600.0
 UNUSED_GPU = 30 * 60.0
+UNNAMED = 5 * 60.0
+"""Seconds that replace DETACHED for a kernel without a notebook, to which no front end comes back by itself."""
 WORKING = 0.02
 """Share of a processor above which a process tree works: polling loops and heartbeats stay below."""
 
@@ -52,14 +54,18 @@ class IdleClock:
         """Whether a kernel that ended unseen is still kept for its front end, as long as an idle one would be."""
         return not self._detached or self._now() - self._last < self._detached
 
-    def advise(self, *, busy: bool, attached: bool, cpu: float, has_gpu: bool, cuda_open: bool) -> Advice:
-        """`cpu`: seconds of processor time that the kernel's process tree has used so far."""
+    def advise(
+        self, *, busy: bool, attached: bool, cpu: float, has_gpu: bool, cuda_open: bool, named: bool = True
+    ) -> Advice:
+        """`cpu`: seconds of processor time that the kernel's process tree has used so far; `named`: whether a notebook
+        can come back to it."""
         if busy or self._working(cpu):
             self.used()
             return Advice()
         if attached:
             self._seen = self._now()
-        limit = self._attached if attached else self._detached
+        detached = self._detached if named else min(self._detached, UNNAMED)
+        limit = self._attached if attached else detached
         idle = self._now() - (self._last if attached else max(self._last, self._seen))
         if limit and idle >= limit:
             return Advice(end=f"idle for {_hours(idle)} {'with' if attached else 'without'} a front end")

@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Optional
 
 from ..wire import PROTOCOL
 from ..wire.fields import FieldError, number, text
@@ -47,6 +47,7 @@ from .story import Limited, Story
 from .succession import Heritage
 from .successor import Succession
 
+_OF_WHOM = ("notebook", "owner", "by")
 RESTART_WAIT = 60.0
 """Seconds an ended kernel's GPUs are kept for a restart."""
 
@@ -76,9 +77,7 @@ class Keeper:
         self.door = Door(
             self.loop, self.folder / "keeper", self._from_hub, self._asked, self.backlog, self._refusals.tell
         )
-        self.talk = talk = Conversation(
-            self.kernel.send, self.door.send, self.loop.later, lambda: self.status.facts()
-        )
+        self.talk = talk = Conversation(self.kernel.send, self.door.send, self.loop.later, self._facts)
         self.ending = Ending(self.loop, self.folder, self.story)
         self.status = Status(settings, self.kernel, self.ending, self.door, lambda: self.gpus.uuids)
         talk.gpus = self.gpus = Allotment(
@@ -176,6 +175,7 @@ class Keeper:
             cpu=tree_cpu(pid),
             has_gpu=self.gpus.returnable,
             cuda_open=cuda_is_open(pid),
+            named=bool(self.settings.get("notebook")),
         )
         if advice.warn:
             self.story.tell("idle", advice.warn)
@@ -370,8 +370,10 @@ class Keeper:
 
     def _owner(self) -> Dict[str, Any]:
         """Who has this kernel, and in which protocol this keeper speaks with it."""
-        has = {key: self.settings.get(key, "") for key in ("owner", "by")}
-        return dict(has, protocol=PROTOCOL)
+        return {"protocol": PROTOCOL, **{key: self.settings.get(key, "") for key in _OF_WHOM[1:]}}
+
+    def _facts(self) -> Dict[str, Any]:
+        return self.status.facts()
 
     def _asked_to_stop(self, request: Dict[str, Any]) -> None:
         """`replaced_by`: the kernel that its notebook has instead, and that gets the GPUs."""
@@ -381,8 +383,7 @@ class Keeper:
     def _returned(self, request: Dict[str, Any]) -> None:
         """Another front end comes to this kernel: what the one before did not hear is kept, and if that is still
         there, it is there no longer."""
-        known: List[str] = [key for key in ("notebook", "owner", "by") if key in request]
-        said = {key: text(request, key) for key in known}
+        said: Dict[str, Any] = {key: text(request, key) for key in _OF_WHOM if key in request}
         by = said.get("by") or "another front end"
         if self.door.attached:
             self.story.tell("takeover", f"taken over by {by}")

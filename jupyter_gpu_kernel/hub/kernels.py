@@ -44,6 +44,7 @@ class RemoteKernel:
     """`state` is the keeper's last word (see `ps`), `link_state` ours: connecting, up, away, taken, lost."""
 
     to_restart = False  # the front end asked for the kernel's end, and will start it anew
+    to_end = False  # the front end asked for the kernel's end
     error: GpuKernelError | None = None
     visit: Visit | None = None
     link_state = "connecting"
@@ -317,6 +318,7 @@ class RemoteKernel:
         if message.channel is Channel.CONTROL and type_of(message) == "shutdown_request":
             self.pacer.end()
             self.to_restart = restarts(message)
+            self.to_end = not self.to_restart
         if self.link_state == "away" and user_cell(message):
             self._notice.asked(message)
         self._unanswered.asked(message)

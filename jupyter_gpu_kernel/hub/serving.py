@@ -161,6 +161,17 @@ class Serving:
             self._part(*self._kernel(call))
         return {"ok": True}
 
+    async def op_returns(self, call: Call) -> dict[str, Any]:
+        """{"returns"}: whether the front end that this face is for can come back to its kernel by itself.
+
+        VS Code names its notebooks, but may not have done so yet, or the notebook is not saved yet.
+        """
+        with contextlib.suppress(HubError):  # it is no longer here
+            remote, _ = self._kernel(call)
+            from_vs_code = remote.visit is not None and remote.visit.from_vs_code
+            return {"returns": bool(remote.settings["notebook"]) or from_vs_code}
+        return {"returns": True}
+
     async def op_leave(self, call: Call) -> dict[str, Any]:
         """`release`, for all kernels whose launchers the process `parent` started: it exits."""
         for remote in list(self._kernels):
@@ -294,7 +305,10 @@ class Serving:
 
     def _let_go(self, remote: RemoteKernel) -> None:
         self._forget(remote)
-        remote.close()
+        if remote.to_end and not remote.ended:  # the node has not heard of it yet, as the link is down
+            remote.stop("shut down by its front end")
+        else:
+            remote.close()
 
     def _find(self, kernel_id: str) -> RemoteKernel | None:
         """By the id it has now: a notebook that returns gets the kernel it left, and so that one's id."""

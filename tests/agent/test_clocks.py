@@ -39,6 +39,25 @@ def test_a_detached_kernel_ends_after_its_time_and_is_told_so_before() -> None:
     assert clock.advise(**QUIET).end == "idle for 100 s without a front end"
 
 
+def test_a_detached_kernel_without_a_notebook_has_five_minutes() -> None:
+    """Nobody comes back to it."""
+    clock, time = make()
+    unnamed = dict(QUIET, named=False)
+    time.now += 299
+    assert not clock.advise(**unnamed).end
+    assert not clock.advise(**dict(unnamed, attached=True)).end
+    time.now += 299
+    assert not clock.advise(**unnamed).end
+    time.now += 1
+    assert clock.advise(**unnamed).end == "idle for 5 min without a front end"
+    shorter, time = make(idle_timeout=60)
+    time.now += 60
+    assert shorter.advise(**unnamed).end
+    never, time = make(idle_timeout=0)
+    time.now += 1e6
+    assert not never.advise(**unnamed).end
+
+
 def test_an_attached_one_has_more_time() -> None:
     clock, time = make(idle_timeout=100, idle_timeout_attached=1000)
     time.now += 500

@@ -176,6 +176,8 @@ def test_whoever_leaves_in_mid_cell_leaves_the_kernel_at_work(
     end = remote.folder / "end-of-cell"
     with launched(remote) as launcher:
         client = launcher.client()
+        for code in START_UP:
+            run(client, code, store_history=False)
         wait = f"while not os.path.exists({str(end)!r}): time.sleep(0.01)"
         client.execute(f"import os, time\nprint('begun')\n{wait}")
         wait_for(client, "stream", text="begun\n")
@@ -188,6 +190,34 @@ def test_whoever_leaves_in_mid_cell_leaves_the_kernel_at_work(
         eventually(lambda: kernel()["state"] == "detached", "its cell ends")
     assert kernel()["pid"] == pid
     end.unlink()
+
+
+def test_a_front_end_without_notebooks_ends_its_kernel_by_sigterm(remote: Remote) -> None:
+    """As jupyverse does when its user deletes or restarts a kernel; nobody could come back to it."""
+    with launched(remote) as launcher:
+        client = launcher.client()
+        client.execute("import time\nprint('begun')\ntime.sleep(600)")
+        wait_for(client, "stream", text="begun\n")
+        launcher.process.terminate()
+        assert launcher.end() == (0, "")
+    remote.nothing_left()
+
+
+def test_a_shutdown_during_an_outage_is_not_forgotten_when_the_launcher_leaves(remote: Remote) -> None:
+    """As when a server deletes the kernel: five seconds after its message it ends the launcher."""
+    with launched(remote) as launcher:
+        client = launcher.client()
+        for code in START_UP:
+            run(client, code, store_history=False)
+        with remote.hops.login.silent():
+            remote.hops.login.drop()
+            eventually(lambda: remote.ask("kernels")[0]["link"] == "away", "the outage")
+            client.shutdown()
+            client.control_channel.send(client.session.msg("kernel_info_request", {}))
+            client.get_control_msg(timeout=DEADLINE)  # so the hub has the message before it, too
+            launcher.process.terminate()
+            assert launcher.end() == (0, "")
+    remote.nothing_left()
 
 
 def test_its_pipes_may_be_broken(remote: Remote) -> None:
