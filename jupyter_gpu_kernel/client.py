@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import logging
 import subprocess
 import sys
 import threading
@@ -25,6 +26,7 @@ from typing import Any, Protocol
 from .errors import GpuKernelError, HubError
 from .hub.places import hub_address, hub_folder, hub_key
 
+_log = logging.getLogger(__name__)
 START_WITHIN = 30.0
 SPAWN_EVERY = 3.0
 """Seconds until a hub is started once more: the first found one there that was just ending."""
@@ -134,29 +136,41 @@ class HubClient:
             self._connection.send_bytes(json.dumps(message).encode())
 
     def _read(self) -> None:
-        with contextlib.suppress(OSError, EOFError, ValueError, TypeError):  # closed, by either side
+        why: GpuKernelError = _gone()
+        with contextlib.suppress(
+            OSError, EOFError, ValueError, TypeError, KeyError
+        ):  # closed, by either side
             while True:
-                self._heard(json.loads(self._connection.recv_bytes()))
+                message = json.loads(self._connection.recv_bytes())
+                if "id" in message or "event" in message:
+                    self._heard(message)
+                else:  # the last one: we broke the rules
+                    why = GpuKernelError.from_json(message["error"])
         unasked, self._closed = not self._closed, True
         with contextlib.suppress(OSError), self._lock:  # here, where nobody reads: its number is used again
             self._connection.close()
         for pending in list(self._calls.values()):
-            pending.fail(_gone())
-        if self._on_event is not None and unasked:
-            self._on_event({"event": "gone"})
+            pending.fail(why)
+        if unasked:
+            self._tell({"event": "gone"})
+
+    def _tell(self, event: dict[str, Any]) -> None:
+        if self._on_event is None:
+            return
+        try:
+            self._on_event(event)
+        except Exception:  # theirs: the connection is as good as before
+            _log.exception("an event of the hub was not taken")
 
     def _heard(self, message: dict[str, Any]) -> None:
         if "event" in message:
-            if self._on_event is not None:
-                self._on_event(message)
-            return
-        number = int(message["id"])
+            return self._tell(message)
+        number = message["id"]
         pending = self._calls.get(number)
         if pending is None:
             return
         if "progress" in message:
-            if pending.progress is not None:
-                pending.progress(message["progress"])
+            pending.tell(message["progress"])
         elif "ask" in message:
             threading.Thread(target=self._answer, args=(pending, message), daemon=True).start()
         else:
@@ -167,6 +181,8 @@ class HubClient:
         value = None
         try:
             value = pending.answer(message["ask"])
+        except Exception as error:  # the asker's own: the caller gets it
+            pending.fail(error)
         finally:  # also when the owner gave up: the hub waits
             with contextlib.suppress(OSError, ValueError):
                 self._send({"answer": message["question"], "value": value})
@@ -177,8 +193,17 @@ class _Pending:
 
     def __init__(self, progress: Progress | None, ask: Asker | None) -> None:
         self.future: Future[Any] = Future()
-        self.progress = progress
+        self._progress = progress
         self._ask = ask
+
+    def tell(self, progress: dict[str, Any]) -> None:
+        if self._progress is None:
+            return
+        try:
+            self._progress(progress)
+        except Exception as error:  # the caller's own: the caller gets it
+            self._progress = None
+            self.fail(error)
 
     def finish(self, message: dict[str, Any]) -> None:
         if "error" in message:
@@ -186,7 +211,7 @@ class _Pending:
         with contextlib.suppress(InvalidStateError):  # given up, perhaps just now, by another thread
             self.future.set_result(message.get("result"))
 
-    def fail(self, error: GpuKernelError) -> None:
+    def fail(self, error: Exception) -> None:
         with contextlib.suppress(InvalidStateError):  # the same
             self.future.set_exception(error)
 

@@ -157,7 +157,7 @@ class _Launch:
         if asked == "restart":
             return 0  # the front end starts us again with the same file; the hub waits for that
         self._ask("end", why="its front end cannot restart it")
-        told = f"the kernel ended: {event.get('cause', '?')}\n{event.get('remedy') or ''}"
+        told = f"the kernel ended: {event.get('cause') or '?'}\n{event.get('remedy') or ''}"
         return 0 if asked else _fail(told.strip())
 
     def _ask(self, op: str, **arguments: Any) -> dict[str, Any] | None:

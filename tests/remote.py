@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -102,6 +103,12 @@ class Remote:
     def program_environment(self, **more: str) -> dict[str, str]:
         """For a new process."""
         return {**os.environ, **self.environment, **more}
+
+    def program(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Runs `jupyter gpu-kernel` to its end."""
+        command = [sys.executable, "-m", "jupyter_gpu_kernel.cli", *words]
+        environment = self.program_environment()
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=DEADLINE)
 
     def ask(self, op: str, **arguments: Any) -> Any:
         """The hub's answer to an operation."""

@@ -167,7 +167,7 @@ class Office:
         try:
             verdicts = survey(allowed_gpus(os.environ))
         except SmiError as error:
-            raise Refused(error.code, str(error)) from None
+            raise Refused(error.code, error.cause) from None
         rows = [dict(verdict.to_json(), node=socket.gethostname()) for verdict in verdicts]
         left = stale.leftovers(self.root)
         return {"gpus": [dict(row, leftovers=stale.on_gpu(row, left)) for row in rows]}

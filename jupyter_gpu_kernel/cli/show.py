@@ -1,6 +1,7 @@
 """The terminal side of the commands: tables, progress, questions. Knows the shapes of answers, and no hub.
 
-What comes from other machines is shown without control characters: it could be anything.
+What comes from other machines could be anything: it is shown without control characters, each cell of a table on one
+line and cut where it is too long, and what has not the shape it should have as “?”.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from typing import Any
 
 _TRIES = 3  # to type the end of a fingerprint
 _TRANSIENT = 76  # columns of the line that comes and goes
+_CELL, _LAST = 60, 2000  # characters of a table's cell; of those in the last column
+_YEAR_9999 = 253_402_300_799
+_LARGEST = 10**15
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as needed; the last one is left as it is."""
-    rows = [[plain(cell) for cell in row] for row in rows]
+    """Columns as wide as needed."""
+    rows = [[*(_cell(cell, _CELL) for cell in row[:-1]), _cell(row[-1], _LAST)] for row in rows]
     widths = [max(len(row[i]) for row in (heads, *rows)) for i in range(len(heads) - 1)]
     return "\n".join(
         "  ".join(
@@ -39,6 +43,11 @@ def line(text: str) -> str:
     return plain(" ".join(text.split()))
 
 
+def _cell(text: str, most: int) -> str:
+    line = plain(text).replace("\n", " ")
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
 def gpus(rows: Sequence[dict[str, Any]]) -> str:
     """The `gpus` verb's list, and what a probe says of GPUs."""
     heads = ("NODE", "GPU", "NAME", "MEMORY MiB", "USE", "WHO", "FREE")
@@ -52,9 +61,9 @@ def waiting(rows: Sequence[dict[str, Any]]) -> str:
     lines = [
         (
             _text(row.get("id")),
-            _text(row.get("node")),
+            _node(row),
             ago(row.get("since")) or "?",
-            row.get("notebook") or "-",
+            _text(row.get("notebook") or "-"),
         )
         for row in held
     ]
@@ -64,27 +73,27 @@ def waiting(rows: Sequence[dict[str, Any]]) -> str:
 def _gpu(row: dict[str, Any]) -> tuple[str, ...]:
     use = row.get("utilization")
     return (
-        _text(row.get("node")),
+        _node(row),
         _text(row.get("index")),
         _text(row.get("name")),
         f"{_text(row.get('memory_used_mib'))}/{_text(row.get('memory_total_mib'))}",
-        "?" if use is None else f"{use} %",
+        "?" if use is None else f"{_text(use)} %",
         _who(row) or "-",
-        "yes" if row.get("free") else f"no: {row.get('reason') or '?'}",
+        "yes" if row.get("free") else f"no: {_text(row.get('reason'))}",
     )
 
 
 def _who(row: dict[str, Any]) -> str:
     """The users on it, and who leased it since when."""
     users = [
-        f"{_text(one.get('user'))} ({_text(one.get('memory_mib'))} MiB)" for one in row.get("processes") or []
+        f"{_text(one.get('user'))} ({_text(one.get('memory_mib'))} MiB)"
+        for one in _objects(row.get("processes"))
     ]
-    lease = row.get("lease")
-    if lease:
+    for lease in _objects([row.get("lease")]):
         since = ago(lease.get("since"))
         user = "you" if lease.get("yours") is True else _text(lease.get("user"))
         users.append(f"{user}, leased" + (f" {since}" if since else ""))
-    users += [f"left over from kernel {_text(one.get('kernel'))}" for one in row.get("leftovers") or []]
+    users += [f"left over from kernel {_text(one.get('kernel'))}" for one in _objects(row.get("leftovers"))]
     return ", ".join(dict.fromkeys(users))
 
 
@@ -95,7 +104,7 @@ def leftovers(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _leftover(row: dict[str, Any]) -> tuple[str, ...]:
-    gpus = ", ".join(map(str, row.get("gpus") or [])) or "-"
+    gpus = ", ".join(map(_text, _list(row.get("gpus")))) or "-"
     known = (_text(row.get(name)) for name in ("node", "pid", "kernel"))
     return (*known, gpus, _text(row.get("command")))
 
@@ -110,10 +119,10 @@ def _kernel(row: dict[str, Any]) -> tuple[str, ...]:
     return (
         _text(row.get("id")),
         _text(row.get("name")),
-        _text(row.get("node")),
+        _node(row),
         _text(row.get("state")),
         ago(row.get("since")) or "?",
-        str(len(row.get("gpus") or [])) if row.get("pid") else "?",  # nobody has heard of its process
+        str(len(_list(row.get("gpus")))) if row.get("pid") else "?",  # nobody has heard of its process
         _text(row.get("pid") or None),
         "yes" if row.get("attached") else "no",
         _last_column(row),
@@ -122,8 +131,16 @@ def _kernel(row: dict[str, Any]) -> tuple[str, ...]:
 
 def _last_column(row: dict[str, Any]) -> str:
     """The notebook; of a kernel that ended the reason, too."""
-    notebook = row.get("notebook") or "-"
-    return f"{notebook}  (ended: {row['cause']})" if row.get("cause") else notebook
+    notebook = _text(row.get("notebook") or "-")
+    return f"{notebook}  (ended: {_text(row['cause'])})" if row.get("cause") else notebook
+
+
+def _node(row: dict[str, Any]) -> str:
+    """The node by its own name; and by the user's, which it cannot choose, where the two differ."""
+    says, ours = _text(row.get("node")), _text(row.get("hop"))
+    name = ours.rpartition("@")[2]
+    same = says == ours or says.partition(".")[0] == name.partition(":")[0].partition(".")[0]
+    return says if same or not row.get("hop") else f"{name} ({says})"
 
 
 def check(rows: Sequence[dict[str, Any]]) -> str:
@@ -136,7 +153,7 @@ def check(rows: Sequence[dict[str, Any]]) -> str:
                 row["hop"],
                 row["step"],
                 f"{row['seconds']:.2f} s",
-                row.get("message") or "",
+                str(row.get("message") or "").partition("\n")[0],
             )
             for row in rows
         ],
@@ -144,15 +161,20 @@ def check(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def story(rows: Sequence[dict[str, Any]]) -> str:
-    """The `logs` verb's list."""
+    """The `logs` verb's list; with the nodes, where several say that they have the kernel."""
+    several = len({str(row.get("hop")) for row in rows}) > 1
+    lines = [(_moment(row.get("time")), _text(row.get("event")), _text(row.get("text"))) for row in rows]
+    if not several:
+        return table(("TIME", "EVENT", ""), lines)
+    nodes = [_text(row.get("hop")) for row in rows]
     return table(
-        ("TIME", "EVENT", ""), [(_moment(row.get("time")), row["event"], row["text"]) for row in rows]
+        ("NODE", "TIME", "EVENT", ""), [(node, *line) for node, line in zip(nodes, lines, strict=True)]
     )
 
 
 def ago(moment: Any) -> str:
     """A time (seconds since the epoch) in words, or ""."""
-    if not isinstance(moment, int | float):
+    if not _is_moment(moment):
         return ""
     seconds = max(0, int(time.time() - moment))
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
@@ -162,13 +184,29 @@ def ago(moment: Any) -> str:
 
 
 def _moment(moment: Any) -> str:
-    if not isinstance(moment, int | float):
-        return _text(moment)
+    if not _is_moment(moment):
+        return "?"
     return datetime.fromtimestamp(moment).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def _is_moment(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _YEAR_9999
+
+
 def _text(value: Any) -> str:
-    return "?" if value is None or value == "" else str(value)
+    if isinstance(value, str):
+        return value[:_LAST] or "?"
+    if isinstance(value, int | float) and abs(value) < _LARGEST:  # neither NaN nor hundreds of digits
+        return str(value)
+    return "?"
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [one for one in _list(value) if isinstance(one, dict)]
 
 
 # --- progress and questions

@@ -17,7 +17,6 @@ import sys
 import time
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from logging.handlers import RotatingFileHandler
 from typing import Any
 
 from filelock import FileLock, Timeout
@@ -28,6 +27,7 @@ from .. import __version__
 from .faces import Call, Faces
 from .hardening import keep_memory_private
 from .hub import Hub
+from .log import write_to
 from .places import hub_address, hub_folder, make_hub_key
 
 
@@ -52,10 +52,7 @@ class HubApp(JupyterApp):
         super().start()
         keep_memory_private()
         folder = hub_folder()
-        handler = RotatingFileHandler(folder / "log", maxBytes=1_000_000, backupCount=1, delay=True)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-        self.log.handlers[:] = [handler]
-        self.log.propagate = False
+        write_to(folder / "log", self.log)
         try:
             with FileLock(folder / "lock", timeout=0):
                 _run_on_selector_loop(self._run())

@@ -6,6 +6,7 @@ Made by `ssh.connect`, which adds one transport per hop. Knows no route, no keys
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import threading
 import time
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from .packets import WINDOW
 from .transport import Transport
 
 _TAIL = 64 * 1024  # bytes of stderr that are kept
+_OUTPUT = 4 * 1024 * 1024  # bytes of a short command's output
 _SESSIONS = 4  # helper commands at a time; a server allows 10 sessions per connection (MaxSessions)
 _OPEN_TIMEOUT = 20.0  # seconds for the server to open a session
 _PATIENCE = 2.0  # seconds to wait for a session that is just being given back
@@ -112,6 +114,8 @@ class Connection:
         self.hops: list[tuple[str, str, float]] = []
         self.asked = False
         """Whether its owner typed something for it: it cannot be made anew without them."""
+        self.machine = ""
+        """The host key of the last hop, hashed: ways that end at the same one lead to one machine, or to its twins."""
         self.labels: list[str] = []
         self._transports: list[Transport] = []
         # None may be collected while it is open: it would send from there.
@@ -129,6 +133,7 @@ class Connection:
         """The next hop is there."""
         self.labels.append(label)
         self._transports.append(transport)
+        self.machine = hashlib.sha256(transport.get_remote_server_key().asbytes()).hexdigest()
 
     def nudge(self) -> None:
         """Run `true` on the last hop so far, unwaited: OpenSSH sends small packets at once (TCP_NODELAY) only
@@ -161,11 +166,22 @@ class Connection:
                     target=self._feed, args=(stream, stdin), name="ssh stdin", daemon=True
                 )
                 feeder.start()
-                stdout = b"".join(iter(stream.read, b""))
+                stdout = self._all_of(stream)
                 returncode = stream._channel.recv_exit_status()
         if returncode < 0 and not self.alive():
             raise self._lost()
         return Completed(returncode, stdout, stream.stderr_tail().encode())
+
+    def _all_of(self, stream: Stream) -> bytes:
+        said = bytearray()
+        while data := stream.read():
+            said += data
+            if len(said) > _OUTPUT:
+                cause = f"a command there printed more than {_OUTPUT >> 20} MiB"
+                raise ConnectError(
+                    cause, hop=self.labels[-1], remedy="Look at what its shell's start-up files print."
+                )
+        return bytes(said)
 
     def alive(self) -> bool:
         """Whether every hop still looks connected; a silent death shows only by asking the far end."""

@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 
 from ..errors import AgentError, ConnectError, GpuKernelError
 from ..wire.frames import MAGIC, MAX_NOISE
+from . import inert
 from .stream import READ, Stream
 
 DIAL_WITHIN = 60.0
@@ -41,12 +42,11 @@ _ADVICE = {
 
 
 class Package(NamedTuple):
-    """The agent as one file, and the shell lines that install it. `sum`: the SHA-256 of its data."""
+    """The agent as one file, and the shell lines that install it."""
 
     name: str
     data: bytes
     install: bytes
-    sum: str
 
 
 class Way(Protocol):
@@ -69,8 +69,7 @@ def pack() -> Package:
             archive.writestr(zipfile.ZipInfo(name), files[name], zipfile.ZIP_DEFLATED)
     data = buffer.getvalue()
     install = (_FOLDER / "agent" / "install.sh").read_bytes()
-    digest = hashlib.sha256(data).hexdigest()
-    return Package(f"agent-{digest[:16]}.pyz", data, install, digest)
+    return Package(f"agent-{hashlib.sha256(data).hexdigest()[:16]}.pyz", data, install)
 
 
 def dial(way: Way, python: str, hop: str) -> Stream:
@@ -101,7 +100,7 @@ def dial(way: Way, python: str, hop: str) -> Stream:
 def script(package: Package, python: str) -> bytes:
     """What the node's /bin/sh reads. The command itself is only “/bin/sh”, so login shells of any kind
     will do."""
-    given = {"name": package.name, "size": str(len(package.data)), "sum": package.sum, "python": python}
+    given = {"name": package.name, "size": str(len(package.data)), "python": python}
     head = "".join(f"{name}={shlex.quote(value)}\n" for name, value in given.items())
     return head.encode() + package.install
 
@@ -142,8 +141,8 @@ def _refused(stream: Stream, heard: bytes, hop: str) -> GpuKernelError:
         cause = f"the node's shell ended (status {status}) before the agent started"
         remedy = "Check what the login shell's start-up files do there; “ssh HOST /bin/sh” must work."
     noise = heard.decode("utf-8", "replace").strip()
-    text = "\n".join(part[-800:] for part in (said, noise) if part)
-    return AgentError(cause + (f":\n{text}" if text else ""), hop=hop, remedy=remedy)
+    text = "\n".join(inert.block(part[-800:]) for part in (said, noise) if part)
+    return AgentError(cause + (f"; it says:\n{text}" if text else ""), hop=hop, remedy=remedy)
 
 
 class _Begun:

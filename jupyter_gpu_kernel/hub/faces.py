@@ -3,8 +3,8 @@ go back.
 
 A message is one JSON object. From a face: {"id", "op", …} asks, {"answer": question, "value"} answers a
 question. To a face: {"id", "result"}, {"id", "error"}, {"id", "progress"}, {"id", "ask", "question"},
-{"event", …}. Blocking sockets live on threads; everything else on the hub's loop. This file knows no
-operation.
+{"event", …}; {"error"} without an id is the last one on a connection whose face broke the rules. Blocking sockets
+live on threads; everything else on the hub's loop. This file knows no operation.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ import contextlib
 import itertools
 import json
 import logging
+import os
 import queue
+import re
+import socket
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
 from typing import Any
 
@@ -26,7 +29,23 @@ from ..errors import GpuKernelError, HubError
 
 ANSWER_WITHIN = 300.0
 """Seconds a question stays: who asks holds a node's connection, and everybody else waits for that."""
+PROVE_WITHIN = 20.0
+"""Seconds for whoever connects to prove the key."""
+GRACE = 5.0
+"""Seconds that a face which is hung up on has to read what it is still owed."""
+MESSAGE = 4 * 1024 * 1024
+"""Bytes of a message from a face."""
+UNREAD = 64 * 1024 * 1024
+"""Bytes that wait for a face which does not read; a message that is larger waits alone."""
+CALLS = 64
+"""Calls of one face at a time."""
+FACES = 500
+"""Connections at a time."""
+FAULT = "The hub's log has more; please report it."
+
 Operation = Callable[["Call"], Awaitable[Any]]
+_NUMBERS = 2**53
+_WORD = re.compile(r"[a-z_]{1,40}")
 
 
 class GaveUp(GpuKernelError):
@@ -63,9 +82,14 @@ class Call:
             value = answers.get(timeout=ANSWER_WITHIN)
         except queue.Empty:
             value = None
+            self.face.give_up(number)
         if value is None:
             raise GaveUp("the question was not answered", hop=str(question["hop"]))
         return value
+
+
+class BadMessage(Exception):
+    """A face sent what is no message."""
 
 
 class Face:
@@ -76,17 +100,37 @@ class Face:
 
     def __init__(self, connection: Connection[Any, Any]) -> None:
         self.on_closed: list[Callable[[], None]] = []
-        self.calls: set[asyncio.Task[None]] = set()
+        self.calls: dict[int, asyncio.Task[None]] = {}
         self.said_bye = False
         self._connection = connection
         self._out: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._unread = 0
+        self._lock = threading.Lock()
         self._questions: dict[int, queue.SimpleQueue[Any]] = {}
         self._numbers = itertools.count(1)
         self._closed = False
 
     def send(self, message: dict[str, Any]) -> None:
-        """Queues a message; from any thread, never blocks."""
-        self._out.put(json.dumps(message).encode())
+        """Queues a message; from any thread, never blocks. A face that does not read is hung up on."""
+        data = json.dumps(message).encode()
+        with self._lock:
+            full = self._unread > 0 and self._unread + len(data) > UNREAD
+            if not full and not self._closed:
+                self._unread += len(data)
+                self._out.put(data)
+        if full:
+            cut(self._connection)  # its reader ends, and hangs up
+
+    def receive(self) -> dict[str, Any]:
+        """The next message, on the reader's thread. BadMessage; OSError or EOFError when the face hung up."""
+        try:
+            return _checked(json.loads(self._connection.recv_bytes(MESSAGE)))
+        except (ValueError, RecursionError) as error:
+            raise BadMessage(f"it is not JSON: {error}") from None
+        except OSError:
+            if not self._connection.closed and not self._connection.readable:
+                raise BadMessage(f"it is larger than {MESSAGE} bytes") from None
+            raise
 
     def expect_answer(self) -> tuple[int, queue.SimpleQueue[Any]]:
         """A question's number, and where its answer comes (None: there will be none)."""
@@ -96,9 +140,13 @@ class Face:
             answers.put(None)
         return number, answers
 
+    def give_up(self, question: int) -> None:
+        """Nobody waits for that answer any more."""
+        self._questions.pop(question, None)
+
     def answered(self, message: dict[str, Any]) -> None:
         """An answer came in."""
-        answers = self._questions.pop(int(message["answer"]), None)
+        answers = self._questions.pop(message["answer"], None)
         if answers is not None:
             answers.put(message.get("value"))
 
@@ -107,13 +155,14 @@ class Face:
         while (data := self._out.get()) is not None:
             with contextlib.suppress(OSError, ValueError):  # it hung up: the reader notices
                 self._connection.send_bytes(data)
-        with contextlib.suppress(OSError):  # only now, as nobody reads any more: its number is used again
-            self._connection.close()
+            with self._lock:
+                self._unread -= len(data)
 
     def close(self) -> None:
         """Ends the writer and whoever waits for an answer."""
-        self._closed = True
-        self._out.put(None)
+        with self._lock:
+            self._closed = True
+            self._out.put(None)
         for answers in list(self._questions.values()):
             answers.put(None)
 
@@ -150,32 +199,60 @@ class Faces:
                 continue
             if not self._let_in():
                 connection.close()
-                return
-            # Proving the key takes a talk: a silent client must not keep others out.
-            threading.Thread(target=self._serve, args=(connection,), name="face", daemon=True).start()
+                continue
+            try:  # Proving the key takes a talk: a silent client must not keep others out.
+                threading.Thread(target=self._serve, args=(connection,), name="face", daemon=True).start()
+            except RuntimeError as error:  # no more threads, for now
+                self._log.warning("a face could not be let in: %s", error)
+                connection.close()
+                self._let_out()
 
     def _serve(self, connection: Connection[Any, Any]) -> None:
+        """A connection's reader thread, from its first byte to its last."""
+        try:
+            if self._proves_key(connection):
+                self._talk(connection)
+        finally:
+            connection.close()  # only now, as nobody reads any more: its number is used again
+            self._let_out()
+
+    def _proves_key(self, connection: Connection[Any, Any]) -> bool:
+        too_late = threading.Timer(PROVE_WITHIN, cut, [connection])
+        too_late.daemon = True
+        too_late.start()
         try:
             deliver_challenge(connection, self._key)
             answer_challenge(connection, self._key)
-        except (AuthenticationError, OSError, EOFError) as error:
+        except Exception as error:  # a stranger may send anything, and the standard library asserts
             self._log.warning("a face did not prove the key: %s", error)
-            connection.close()
-            return self._let_out()
+            return False
+        finally:
+            too_late.cancel()
+            too_late.join()
+        return True
+
+    def _talk(self, connection: Connection[Any, Any]) -> None:
         face = Face(connection)
-        threading.Thread(target=face.write_all, name="face-writer", daemon=True).start()
+        writer = threading.Thread(target=face.write_all, name="face-writer", daemon=True)
+        writer.start()
         try:
-            while self._receive(face, connection):
+            while self._receive(face):
                 pass
             face.said_bye = True
-        except (OSError, EOFError, ValueError):
+        except (OSError, EOFError):
             pass  # it hung up
-        face.close()
-        self._on_loop(self._left, face)
+        except BadMessage as error:
+            face.send({"error": _refused(str(error))})
+        finally:
+            face.close()
+            self._on_loop(self._left, face)
+            writer.join(GRACE)
+            cut(connection)  # where it does not read, the writer would never end
+            writer.join(GRACE)
 
-    def _receive(self, face: Face, connection: Connection[Any, Any]) -> bool:
+    def _receive(self, face: Face) -> bool:
         """One message; False for the last. A function, as it may hold a secret, which must not stay in a variable."""
-        message = json.loads(connection.recv_bytes())
+        message = face.receive()
         if "bye" in message:
             return False
         self._on_loop(self._heard, face, message)
@@ -187,29 +264,32 @@ class Faces:
 
     def _let_in(self) -> bool:
         with self._lock:
-            self.count += self._open
-            return self._open
+            let_in = self._open and self.count < FACES
+            self.count += let_in
+            return let_in
 
     def _let_out(self) -> None:
         with self._lock:
             self.count -= 1
 
     def _left(self, face: Face) -> None:
-        self._let_out()
         for callback in face.on_closed:
             callback()
-        for task in face.calls:
+        for task in face.calls.values():
             task.cancel()
 
     def _heard(self, face: Face, message: dict[str, Any]) -> None:
         if "answer" in message:
             return face.answered(message)
         arguments = {key: value for key, value in message.items() if key not in ("id", "op", "asks")}
-        call = Call(face, int(message["id"]), str(message["op"]), arguments)
+        number = message["id"]
+        if number in face.calls or len(face.calls) >= CALLS:
+            why = "that number is in use" if number in face.calls else f"{CALLS} calls at a time are the most"
+            return face.send({"id": number, "error": _refused(why)})
+        call = Call(face, number, message["op"], arguments)
         call.asks = message.get("asks") is True
-        task = self._loop.create_task(self._run(call, message["id"]))
-        face.calls.add(task)
-        task.add_done_callback(face.calls.discard)
+        task = face.calls[number] = self._loop.create_task(self._run(call, number))
+        task.add_done_callback(lambda _: face.calls.pop(number))
 
     async def _run(self, call: Call, number: int) -> None:
         try:
@@ -218,7 +298,30 @@ class Faces:
             call.face.send({"id": number, "error": error.to_json()})
         except Exception as error:  # a fault of ours: the face must hear of it, the hub must go on
             self._log.exception("operation %s failed", call.op)
-            fault = HubError(
-                f"{type(error).__name__}: {error}", remedy="The hub's log has more; please report it."
-            )
+            fault = HubError(f"{type(error).__name__}: {error}", remedy=FAULT)
             call.face.send({"id": number, "error": fault.to_json()})
+
+
+def cut(connection: Connection[Any, Any]) -> None:
+    """Ends a connection under whoever reads or writes it; its descriptor stays theirs to close."""
+    if sys.platform == "win32":  # a pipe, whose end cancels what waits for it
+        return connection.close()
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as sock:
+        sock.shutdown(socket.SHUT_RDWR)
+
+
+def _checked(message: Any) -> dict[str, Any]:
+    if not isinstance(message, dict):
+        raise BadMessage("it is no JSON object")
+    if "bye" in message:
+        return message
+    number = message.get("answer", message.get("id"))
+    if isinstance(number, bool) or not isinstance(number, int) or abs(number) > _NUMBERS:
+        raise BadMessage("it has no number")
+    if "answer" not in message and not _WORD.fullmatch(str(message.get("op"))):
+        raise BadMessage("it names no operation")
+    return message
+
+
+def _refused(why: str) -> dict[str, str]:
+    return HubError(f"the hub does not take this message: {why}").to_json()

@@ -6,16 +6,19 @@ returns is the JSON answer. docs/protocol.md lists them.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from .. import __version__
 from ..errors import AgentError, GpuKernelError, HubError
 from ..wire import PROTOCOL
 from .check import check
+from .claims import Claims, Seen, disputed, distinct, has_kernel, is_gone, nowhere
 from .faces import Call
-from .nodes import Nodes, named
+from .nodes import Answered, Node, Nodes, named
 from .places import trust_file
 from .serving import Serving
 
@@ -104,96 +107,97 @@ class Hub:
         return [dict(row, remedy=row["remedy"].replace(" NAME", f" {name}")) for row in rows]
 
     async def op_gpus(self, call: Call) -> list[dict[str, Any]]:
-        """Every GPU of every node."""
+        """Every GPU of every node, once."""
         answers = await self._nodes.each(call, "gpus", timeout=60)
-        rows: list[dict[str, Any]] = []
-        for _, answer in answers:
-            rows += answer.get("gpus", [answer])
-        return rows
+        return _rows(answers, "gpus", lambda row: row.get("uuid") or row.get("index"))
 
     async def op_ps(self, call: Call) -> list[dict[str, Any]]:
         """Our kernels on all nodes; of one that cannot be asked, those that front ends have here: away."""
         rows: list[dict[str, Any]] = []
-        for node, answer in await self._nodes.each(call, "list"):
-            if "kernels" in answer:
-                rows += [self._seen_here(state) for state in answer["kernels"]]
-            else:
-                rows += [one for one in await self._away(call) if one["hop"] == node.name] + [answer]
-        return list({row.get("id") or row["node"]: row for row in rows}.values())  # two ways to one node
+        claims = Claims(self._nodes.home)
+        for answered in await self._nodes.each(call, "list"):
+            node = answered.node
+            if answered.error is not None:
+                rows += [*self._serving.away(node), answered.row]
+            kernels = answered.said.get("kernels", [])
+            rows += [self._seen_here(node, state) for state in kernels if claims.shows(node, state["id"])]
+        return rows + claims.errors
 
     async def op_logs(self, call: Call) -> list[dict[str, Any]]:
-        """A kernel's story, from whichever node has it."""
+        """A kernel's story, from the node that has it; from each that says so, where this hub does not know."""
         kernel_id = str(call.arguments["kernel"])
-        answers = await self._nodes.each(call, "story", kernel=kernel_id)
-        for _, answer in answers:
-            if "story" in answer:
-                return list(answer["story"])
-        raise _unasked(answers) or AgentError(
-            f"no node knows a kernel {kernel_id}", remedy="“jupyter gpu-kernel ps” lists the kernels."
-        )
+        ways = self._nodes.ways_to(kernel_id, call)
+        answers = await self._nodes.each(call, "story", specs=ways, more=lambda node: {"kernel": kernel_id})
+        told = distinct(answered for answered in answers if answered.error is None)
+        if not told:
+            raise nowhere(kernel_id, answers)
+        rows = [dict(entry, hop=one.node.name) for one in told for entry in one.said["story"]]
+        if len(told) > 1:
+            nodes = [one.node for one in told]
+            rows.append({"node": nodes[0].name, "error": disputed(nodes, [kernel_id]).to_json()})
+        return rows
 
     async def op_stop(self, call: Call) -> dict[str, Any]:
-        """Ends a kernel for good, wherever it is; returns once nothing of it is left."""
+        """Ends a kernel for good, on every node that says it has it; returns once nothing of it is left."""
         kernel_id = str(call.arguments["kernel"])
         call.progress("", f"stopping {kernel_id}")
-        answers = await self._nodes.each(call, "list")
-        for node, answer in answers:
-            if any(state["id"] == kernel_id for state in answer.get("kernels", [])):
-                why = "jupyter gpu-kernel stop"
-                stopped = await node.request(node.python, call, "stop", kernel=kernel_id, why=why)
-                if stopped["ok"]:
-                    return {"ok": True}
-                cause = f"kernel {kernel_id} was told to end, but something of it still runs"
-                remedy = (
-                    f"It may hang in the driver or a file system: see “jupyter gpu-kernel logs {kernel_id}”."
-                )
-                raise AgentError(cause, hop=node.name, remedy=remedy)
-        raise _unasked(answers) or AgentError(
-            f"no node has a kernel {kernel_id}", remedy="“jupyter gpu-kernel ps” lists the kernels."
-        )
+        answers = await self._nodes.each(call, "list", specs=self._nodes.ways_to(kernel_id, call))
+        having = [one for one in answers if has_kernel(one, kernel_id)]
+        if not having:
+            raise nowhere(kernel_id, answers)
+        done = await asyncio.gather(*(self._stop(one.node, kernel_id, call) for one in distinct(having)))
+        failed = [error for error in done if error is not None]
+        if failed and not (None in done and all(is_gone(error) for error in failed)):
+            raise failed[0]
+        return {"ok": True}
 
     async def op_leftovers(self, call: Call) -> list[dict[str, Any]]:
         """The owner's processes of kernels that no longer exist, on all nodes."""
-        return _rows(await self._nodes.each(call, "leftovers"), "leftovers")
+        return _processes(await self._nodes.each(call, "leftovers"), "leftovers")
 
     async def op_end_leftovers(self, call: Call) -> list[dict[str, Any]]:
         """Ends those of `leftovers`, as op_leftovers told them, that are still there; returns them."""
         wanted = call.arguments["leftovers"]
-        return _rows(await self._nodes.each(call, "end_leftovers", leftovers=wanted), "ended")
+
+        def of(node: Node) -> dict[str, Any]:
+            return {"leftovers": [row for row in wanted if row["node"] == node.name]}
+
+        return _processes(await self._nodes.each(call, "end_leftovers", more=of), "ended")
 
     # -------------------------------------------------------------------------------------- helpers
 
-    async def _away(self, call: Call) -> list[dict[str, Any]]:
-        """The kernels that front ends have here and we cannot reach; why not is told once, of their node."""
-        rows = [row for row in await self._serving.op_kernels(call) if row["link"] not in ("up", "lost")]
-        return [
-            dict({key: row[key] for key in row if key != "error"}, state="away", attached=True)
-            for row in rows
-        ]
+    async def _stop(self, node: Node, kernel_id: str, call: Call) -> GpuKernelError | None:
+        """Why it could not be ended there; None if it has."""
+        try:
+            why = "jupyter gpu-kernel stop"
+            stopped = await node.request(node.python, call, "stop", kernel=kernel_id, why=why)
+        except GpuKernelError as error:
+            return error
+        if stopped["ok"]:
+            return None
+        cause = f"kernel {kernel_id} was told to end, but something of it still runs"
+        remedy = f"It may hang in the driver or a file system: see “jupyter gpu-kernel logs {kernel_id}”."
+        return AgentError(cause, hop=node.name, remedy=remedy)
 
-    def _seen_here(self, state: dict[str, Any]) -> dict[str, Any]:
-        attached = self._serving.attached(state["id"])
-        return dict(state, attached=attached, state=_shown(state["state"], attached))
-
-
-def _rows(answers: list[Any], key: str) -> list[dict[str, Any]]:
-    """The lists under `key`, each row with its node; a node's error as a row."""
-    return [
-        dict(row, node=node.name) if key in answer else row
-        for node, answer in answers
-        for row in answer.get(key, [answer])
-    ]
+    def _seen_here(self, node: Node, state: dict[str, Any]) -> dict[str, Any]:
+        attached = self._serving.attached(node, state["id"])
+        shown = "detached" if state["state"] == "idle" and not attached else state["state"]
+        return dict(state, attached=attached, state=shown, hop=node.name)
 
 
-def _unasked(answers: list[Any]) -> GpuKernelError | None:
-    """Why a node could not be asked: then what is nowhere may be there."""
-    errors = [
-        GpuKernelError.from_json(answer["error"])
-        for _, answer in answers
-        if "kind" in answer.get("error", ())
-    ]
-    return next((error for error in errors if not isinstance(error, AgentError)), None)
+def _rows(
+    answers: list[Answered], key: str, name: Callable[[dict[str, Any]], Hashable]
+) -> list[dict[str, Any]]:
+    """The lists under `key`, each row with its node as `hop` and once (by `name`); a node's error as a row."""
+    seen, rows = Seen(), list[dict[str, Any]]()
+    for answered in answers:
+        said = answered.said.get(key, [])
+        rows += [dict(row, hop=answered.node.name) for row in said if seen.first(answered.node, name(row))]
+        rows += [answered.row] if answered.error is not None else []
+    return rows
 
 
-def _shown(state: str, attached: bool) -> str:
-    return "detached" if state == "idle" and not attached else state
+def _processes(answers: list[Answered], key: str) -> list[dict[str, Any]]:
+    """The same for processes; their node is the one that was asked, and is asked again."""
+    rows = _rows(answers, key, lambda row: (row["pid"], row.get("start")))
+    return [dict(row, node=row["hop"]) if "hop" in row else row for row in rows]

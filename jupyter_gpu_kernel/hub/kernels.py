@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import AgentError, GpuKernelError, KernelStartError
 from ..wire.connection import Connection, State
 from ..wire.jupyter import user_cell
-from ..wire.messages import Channel, Lane, Message, word
+from ..wire.messages import Channel, Lane, Message, MessageError, word
+from . import validate
 from .delivered import Delivered
 from .edge import Edge
 from .fronts import FrontEnd, Fronts
@@ -120,9 +121,10 @@ class RemoteKernel:
         state = dict(self.state)
         if state["state"] in ("idle", "busy"):
             state["state"] = self._standin.state
-        known = {key: self.settings.get(key, "") for key in ("name", "kernel_id")}
-        link = {"link": self.link_state, "hop": self.link.name, "error": error}
-        return {"node": self.link.name, **known, **state, **link}
+        known = {"name": self.settings.get("name", "")}
+        ours = {"link": self.link_state, "hop": self.link.name, "error": error}
+        ours["kernel_id"] = self.settings.get("kernel_id", "")
+        return {"node": self.link.name, **known, **state, **ours}
 
     def command(self, do: str, **more: Any) -> None:
         """A word to the keeper: interrupt, restart, kill, signal, stop."""
@@ -239,7 +241,7 @@ class RemoteKernel:
 
     def _pass_on(self, message: Message) -> None:
         if message.channel is Channel.KEEPER:
-            return self._keeper_says(message.content())
+            return self._keeper_says(message)
         self._unanswered.answered(message)
         self._standin.saw(message)
         self._passing.saw(message)
@@ -252,7 +254,13 @@ class RemoteKernel:
             counts[Lane.ORDERED] -= self.pacer.waiting
             self._delivered.save(counts)
 
-    def _keeper_says(self, said: dict[str, Any]) -> None:
+    def _keeper_says(self, message: Message) -> None:
+        try:
+            said = validate.word(message.content())
+        except (validate.Malformed, MessageError) as error:
+            return self._log.warning(
+                "%s: kernel %s: a word is passed over: %s", self.link.name, self.kernel_id, error
+            )
         event = said.pop("event", None)
         if event == "replay":
             (self.pacer.begin if said["state"] == "begin" else self.pacer.end)()
@@ -263,8 +271,10 @@ class RemoteKernel:
             self._send(
                 Lane.ORDERED, word(do="unanswered", cells=self._unanswered.cells, count=self._standin.count)
             )
-        if event == "state":
-            self.state = said
+        if event == "state" and said["state"]:
+            if said.get("cause"):
+                said["cause"] = f"the node says: {said['cause']}"
+            self.state = dict(said, id=self.kernel_id)  # by the id that it has here, whatever it says
             self._reviving = self._reviving and said["state"] == "ended"
             if said["state"] in ("starting", "idle", "busy"):
                 self._standin.became(said["state"])

@@ -20,7 +20,7 @@ from ..wire.connection import OtherVersion, ProtocolError, State
 from ..wire.frames import CHUNK, Frame, FrameError, Kind, json_frame
 from ..wire.messages import MessageError
 from .attachment import Attachment
-from .refusals import Refusal, refusal
+from .refusals import Refusal, checked, refusal
 from .reopening import Reopening
 from .stream import Stream, Wire
 
@@ -124,9 +124,7 @@ class Link:
             ) from None
         finally:
             self._requests.pop(number, None)
-        if "error" in answer:
-            raise refusal(answer["error"], self.name)
-        return answer
+        return checked(do, answer, self.name)
 
     def attach(self, attachment: Attachment) -> None:
         """From now on this link carries the kernel, over every reconnect, until `release`."""
@@ -292,7 +290,7 @@ class Link:
             return
         if number not in self._attachments:  # released, or opened again, meanwhile
             return self._write(Frame(Kind.CLOSE, number))
-        attachment.kernel_id = str(answer.get("kernel", attachment.kernel_id))
+        attachment.kernel_id = answer.get("kernel", attachment.kernel_id)
         self._take_from_others(attachment)
         attachment.connection.opened(number)
         self.pump()

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from ..errors import AuthError, ConnectError, GpuKernelError, HostKeyError
+from ..errors import AuthError, ConnectError, GpuKernelError, HostKeyError, HubError
 from . import deploy
 from .connection import Connection
-from .faces import Call
+from .faces import FAULT, Call
 from .link import GO_ON, Link, LinkDown
 from .probe import Found, find_pythons
 from .shared import SharedConnection, Way
 from .stream import Stream
 
-__all__ = ["Node", "Nodes", "Way", "named"]
+__all__ = ["Answered", "Node", "Nodes", "Way", "named"]
 
 T = TypeVar("T")
 REDIAL = 4.0
 """Seconds that a question waits for a connection which went down and is dialled again: it often is back at once."""
+
+HOMES = 10_000
+"""Kernels of which it is remembered where they were started."""
 
 
 class Node:
@@ -77,6 +81,15 @@ class Node:
             "connected": self.alive,
             "problem": None if problem is None else problem.to_json(),
         }
+
+    @property
+    def mark(self) -> str:
+        """A name for files: of this way, and no other."""
+        return hashlib.sha256(repr(self.way).encode()).hexdigest()[:16]
+
+    def same_as(self, other: Node) -> bool:
+        """Whether this is the other one, or another way to the same machine, which its host key proves."""
+        return self.way == other.way or (self._ssh.machine != "" and self._ssh.machine == other._ssh.machine)
 
     def keep(self, seconds: float) -> None:
         """The connection outlives its last use."""
@@ -184,13 +197,27 @@ class Node:
             raise
 
 
+class Answered(NamedTuple):
+    """What a node said, or why it could not be asked: then `said` is {}."""
+
+    node: Node
+    said: dict[str, Any]
+    error: GpuKernelError | None = None
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The error in a list of rows: {"node", "error"}."""
+        return {"node": self.node.name, "error": self.error.to_json() if self.error is not None else None}
+
+
 class Nodes:
-    """All nodes that faces have asked for; one per way."""
+    """All nodes that faces have asked for; one per way. And where the kernels are that this hub started."""
 
     def __init__(self, trust_file: Path, log: logging.Logger) -> None:
         self._trust_file = trust_file
         self._log = log
         self._nodes: dict[Way, Node] = {}
+        self._homes: dict[str, Way] = {}
 
     @property
     def in_use(self) -> bool:
@@ -220,20 +247,50 @@ class Nodes:
                 del self._nodes[way]
                 await node.close()
 
-    async def each(self, call: Call, do: str, timeout: float = 30, **more: Any) -> list[Any]:
-        """(node, answer) for each node of the call's `specs`; {"node", "error"} where one cannot be asked."""
+    def settle(self, kernel_id: str, node: Node) -> None:
+        """This hub has just chosen that id for a kernel on that node: no other node can have it."""
+        self._homes[kernel_id] = node.way
+        if len(self._homes) > HOMES:
+            del self._homes[next(iter(self._homes))]
+
+    def home(self, kernel_id: str) -> Node | None:
+        """The node on which this hub started the kernel, if it did."""
+        way = self._homes.get(kernel_id)
+        return self.of(way.settings) if way is not None else None
+
+    def ways_to(self, kernel_id: str, call: Call) -> list[dict[str, Any]]:
+        """Specs of where a kernel may be: the node on which this hub started it, else all of the call's."""
+        specs: list[dict[str, Any]] = call.arguments["specs"]
+        way = self._homes.get(kernel_id)
+        if way is None:
+            return specs
+        return [spec for spec in specs if Way.of(spec["settings"]) == way] or [{"settings": way.settings}]
+
+    async def each(
+        self,
+        call: Call,
+        do: str,
+        timeout: float = 30,
+        specs: list[dict[str, Any]] | None = None,
+        more: Callable[[Node], dict[str, Any]] = lambda node: {},
+    ) -> list[Answered]:
+        """What each node of the call's `specs`, or of these, answers; `more` goes into the request to a node."""
         nodes: dict[Way, tuple[Node, dict[str, Any]]] = {}
-        for spec in call.arguments["specs"]:
+        for spec in call.arguments["specs"] if specs is None else specs:
             node = self.of(spec["settings"])
             nodes.setdefault(node.way, (node, spec))
 
-        async def ask(node: Node, spec: dict[str, Any]) -> tuple[Node, dict[str, Any]]:
+        async def ask(node: Node, spec: dict[str, Any]) -> Answered:
             call.progress(node.name, "asking")
             try:
-                return node, await node.request(spec["settings"].get("python"), call, do, timeout, **more)
+                python = spec["settings"].get("python")
+                return Answered(node, await node.request(python, call, do, timeout, **more(node)))
             except GpuKernelError as error:
-                error = named(error, str(spec.get("name") or ""))
-                return node, {"node": node.name, "error": error.to_json()}
+                return Answered(node, {}, named(error, str(spec.get("name") or "")))
+            except Exception as error:  # a fault of ours, perhaps caused by this node: the others are shown
+                self._log.exception("%s: “%s” failed", node.name, do)
+                fault = HubError(f"{type(error).__name__}: {error}", hop=node.name, remedy=FAULT)
+                return Answered(node, {}, fault)
 
         return list(await asyncio.gather(*(ask(*pair) for pair in nodes.values())))
 

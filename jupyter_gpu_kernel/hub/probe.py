@@ -17,6 +17,7 @@ from importlib import resources
 from typing import Any, Protocol
 
 from ..errors import AgentError
+from . import inert
 
 OLDEST_PYTHON = (3, 8)
 OLDEST_IPYKERNEL = (6, 20)
@@ -27,6 +28,9 @@ _START = 10  # seconds for one Python to start: a first start over NFS takes its
 _START_WANTED = 25  # for one that the user named
 _BUDGET = 20.0  # seconds after which no further ones are started
 _SURVEY = 30.0  # the script has limits of its own, which are shorter
+_LINES, _FIELD, _MOST = 2000, 8192, 200  # of the node's answer: lines, characters of a field, Pythons
+_VERSION = 40  # characters
+_VERSIONS = ("version", "ipykernel", "pyzmq")
 _MARK = "=== jupyter-gpu-kernel probe"
 
 
@@ -161,14 +165,14 @@ class _Search:
     def survey(self, search: str, *names: str) -> list[Python]:
         pythons: list[Python] = []
         facts: dict[str, str] = {}
-        for line in self.ask(["survey", search, *names], _SURVEY):
-            if line[0] == "python":
-                source, path, prefix, kind, *versions = (line[1:] + [""] * 7)[:7]
-                pythons.append(Python(path, source, prefix, kind, *versions))
-            elif line[0] == "fact":
-                facts[line[1]] = line[2] if len(line) > 2 else ""
-            elif line[0] == "unseen":
-                self.unseen.append(line[1])
+        for kind, *said in self.ask(["survey", search, *names], _SURVEY):
+            first, second, *more = (said + [""] * 7)[:7]
+            if kind == "python" and first in _RANKS and second.startswith("/") and len(pythons) < _MOST:
+                pythons.append(Python(second, first, *more))
+            elif kind == "fact":
+                facts[first] = second
+            elif kind == "unseen" and len(self.unseen) < _MOST:
+                self.unseen.append(first)
         if facts.get("scratch") == "none":
             raise AgentError(
                 "no folder there can be written: neither /tmp nor /dev/shm, /var/tmp or the home",
@@ -182,6 +186,9 @@ class _Search:
         """Each with what it said of itself, or why it is none."""
         lines = self.ask(["try", str(seconds), *(python.path for python in pythons)], seconds + 15.0)
         answers = [[*line, "", ""][2:4] for line in lines if line[0] == "tried"]
+        if len(answers) != len(pythons):
+            cause = f"of {len(pythons)} Pythons that were tried there, {len(answers)} were told of"
+            raise AgentError(cause, hop=self.hop, remedy="Try again.")
         return [
             _judged(python, end, words, seconds)
             for python, (end, words) in zip(pythons, answers, strict=True)
@@ -198,14 +205,16 @@ class _Search:
         answer, ended, _ = rest.partition(f"{_MARK} end\n")
         if not begun or not ended:
             raise self.no_shell(done)
-        return [line.split("\t") for line in answer.splitlines() if line]
+        lines = [line for line in answer.splitlines() if line][:_LINES]
+        return [[_inert(field) for field in line.split("\t")] for line in lines]
 
     # --- what to tell the user ---
 
     def no_shell(self, done: Completed) -> AgentError:
         last = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()[-1:]
+        said = inert.quoted("it", "".join(last)) if last else "no output"
         return AgentError(
-            f"/bin/sh did not work there (exit status {done.returncode}): {''.join(last) or 'no output'}",
+            f"/bin/sh did not work there (exit status {done.returncode}): {said}",
             hop=self.hop,
             remedy="See whether the account may run commands there: try ssh with the command /bin/sh -c id",
         )
@@ -272,16 +281,23 @@ def _judged(python: Python, end: str, words: str, seconds: int) -> Python:
         return replace(python, why_not=f"did not start within {seconds} s (a slow file system?)")
     if end != "0":
         return replace(python, why_not=_not_a_python(python.path, end, words))
-    facts: dict[str, Any] = json.loads(words)
-    judged = replace(
-        python,
-        path=str(facts["executable"] or python.path),
-        prefix=str(facts["prefix"]),
-        version=str(facts["version"]),
-        ipykernel=str(facts.get("ipykernel") or ""),
-        pyzmq=str(facts.get("pyzmq") or ""),
-    )
+    try:
+        facts: dict[str, Any] = json.loads(words)
+        told = {name: _inert(str(facts.get(name) or "")) for name in ("executable", "prefix", *_VERSIONS)}
+    except (ValueError, RecursionError, AttributeError):
+        return replace(
+            python, why_not=_not_a_python(python.path, end, "what it says of itself is no such thing")
+        )
+    versions = {name: told[name][:_VERSION] for name in _VERSIONS}
+    path = told["executable"] if told["executable"].startswith("/") else python.path
+    judged = replace(python, path=path, prefix=told["prefix"], **versions)
     return replace(judged, why_not=_lacks(judged))
+
+
+def _inert(field: str) -> str:
+    """Without control characters; bytes that are no UTF-8 stay, as a path may have them."""
+    shown = (one if one.isprintable() or "\udc80" <= one <= "\udcff" else "?" for one in field[:_FIELD])
+    return "".join(shown)
 
 
 def _not_a_python(path: str, end: str, words: str) -> str:

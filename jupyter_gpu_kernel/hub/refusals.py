@@ -1,10 +1,13 @@
-"""What the agent of a node refuses, as errors with our own remedies."""
+"""What the agent of a node refuses, or answers in a way that cannot be right: errors with our own remedies."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ..errors import AgentError
+from . import validate
+
+NO_DRIVER = "Ask the node's administrator to look at the NVIDIA driver, or use --gpus 0 to run without a GPU."
 
 
 class Refusal(AgentError):
@@ -13,9 +16,8 @@ class Refusal(AgentError):
     code = ""
 
 
-def refusal(error: dict[str, Any], hop: str) -> Refusal:
-    """The agent's {"code", "text"} as an error with a remedy."""
-    code, text = str(error.get("code")), str(error.get("text"))
+def refusal(error: dict[str, str], hop: str) -> Refusal:
+    """{"code", "text"} as an error with our own remedy: none comes from a node."""
     remedies = {
         "taken": "Run a cell here to take it back.",
         "gone": "Start a new kernel; “jupyter gpu-kernel logs ID” tells what happened to the old one.",
@@ -25,8 +27,25 @@ def refusal(error: dict[str, Any], hop: str) -> Refusal:
         "unresponsive": "Try again in a minute. If that process is stopped on the node, let it go on (kill -CONT) or "
         "kill it (kill -9): the kernel lives on either way.",
         "keeper": "Check the node's Python with “jupyter gpu-kernel check NAME”.",
+        "policy": "The site's rules are in /etc/jupyter-gpu-kernel/policy.json on the node.",
+        "absent": "If no GPU is wanted, use --gpus 0. Else put the folder of nvidia-smi on PATH (--setup).",
+        "none": "In a job, ask the scheduler for GPUs. Else use another node, or --gpus 0 to run without a GPU.",
+        "hang": NO_DRIVER,
+        "driver": NO_DRIVER,
+        "malformed": "Its agent may be broken, or somebody else's: ask the node's administrator.",
         "cwd": "Change --cwd in the kernelspec (jupyter gpu-kernel add … --replace).",
     }
-    refused = Refusal(text, hop=hop, remedy=str(error.get("remedy") or remedies.get(code, "")))
-    refused.code = code
+    refused = Refusal(error["text"], hop=hop, remedy=remedies.get(error["code"], ""))
+    refused.code = error["code"]
     return refused
+
+
+def checked(do: str, answer: dict[str, Any], hop: str) -> dict[str, Any]:
+    """The answer to the request `do`, as plain data. Refusal where the agent refused it, or the answer is malformed."""
+    if "error" in answer:
+        raise refusal(validate.refusal(answer["error"]), hop)
+    try:
+        return validate.answer(do, answer)
+    except validate.Malformed as error:
+        text = f"the node's answer to “{do}” is not what it should be: {error}"
+        raise refusal({"code": "malformed", "text": text}, hop) from None

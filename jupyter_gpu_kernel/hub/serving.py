@@ -12,6 +12,8 @@ import uuid
 from typing import Any
 
 from ..errors import AgentError, HubError, KernelStartError
+from . import validate
+from .claims import disputed, distinct, has_kernel, nowhere
 from .comebacks import Comebacks, ports_of
 from .delivered import Delivered
 from .faces import Call, Face
@@ -44,10 +46,18 @@ class Serving:
         """Whether a front end has a kernel here, or is to come back to one."""
         return bool(self._kernels or self._comebacks)
 
-    def attached(self, kernel_id: str) -> bool:
-        """Whether a front end has this kernel, and the link to it is up."""
-        remote = self._find(kernel_id)
+    def attached(self, node: Node, kernel_id: str) -> bool:
+        """Whether a front end has this kernel of that node, and the link to it is up."""
+        remote = self._find(kernel_id, node)
         return remote is not None and remote.link_state == "up"
+
+    def away(self, node: Node) -> list[dict[str, Any]]:
+        """The kernels that front ends have here on a node which cannot be reached; its error tells why not."""
+        away = [one for one in self._kernels if one.link_state not in ("up", "lost")]
+        rows = [one.describe() for one in away if self._node(one).way == node.way]
+        for row in rows:
+            del row["error"]
+        return [{**row, "state": "away", "attached": True} for row in rows]
 
     def close(self) -> None:
         """Lets go of all; keepers live on."""
@@ -62,8 +72,9 @@ class Serving:
             before.restart()
             return await self._serve(before, call)
         self._comebacks.give_way(settings["name"], settings["notebook"])
-        kernel_id = str(call.arguments.get("kernel") or uuid.uuid4().hex[:12])
+        kernel_id = _kernel_id(call.arguments.get("kernel") or uuid.uuid4().hex[:12])
         node = self._nodes.of(settings)
+        self._nodes.settle(kernel_id, node)
         if login_wait := float(call.arguments.get("login_wait") or 0):
             await node.signed_in(call, login_wait)
         settings["python"] = settings.get("python") or await node.some_python(call)
@@ -75,8 +86,8 @@ class Serving:
 
     async def op_attach(self, call: Call) -> dict[str, Any]:
         """One more front end on a kernel that runs, here or on any node of `specs`; answers as `start`."""
-        kernel_id = str(call.arguments["kernel"])
-        remote = self._find(kernel_id)
+        kernel_id = _kernel_id(call.arguments["kernel"])
+        remote = self._here(kernel_id)
         if remote is not None:
             self._join(remote, call, None)
         else:
@@ -95,13 +106,13 @@ class Serving:
 
     async def op_adopt(self, call: Call) -> dict[str, Any]:
         """A kernel whose hub was killed: the same ports and key again. Answered at once; events tell the rest."""
-        kernel_id, index = str(call.arguments["kernel"]), int(call.arguments.get("front", 0))
-        remote = self._find(kernel_id)
+        kernel_id, index = _kernel_id(call.arguments["kernel"]), int(call.arguments.get("front", 0))
+        settings = self._settings(call)
+        node = self._nodes.of(settings)
+        remote = self._find(kernel_id, node)
         if remote is not None:
             self._join(remote, call, index)
         else:
-            settings = self._settings(call)
-            node = self._nodes.of(settings)
             settings["python"] = settings.get("python") or node.python
             link = node.begin_link(settings["python"], None)
             link.was_up = True  # with the hub before: the kernel is there, whatever keeps us from it now
@@ -210,9 +221,8 @@ class Serving:
     async def op_journal(self, call: Call) -> dict[str, Any]:
         """{"kernel", "cells"}: what the last cells of a kernel that is here showed. `kernel` may be Jupyter's id."""
         wanted = str(call.arguments["kernel"])
-        remote = self._find(wanted) or next(
-            (one for one in self._kernels if one.settings["kernel_id"] == wanted), None
-        )
+        by_jupyters = (one for one in self._kernels if one.settings["kernel_id"] == wanted)
+        remote = next(by_jupyters, None) or self._here(wanted)
         if remote is None:
             raise AgentError(
                 f"no front end here has a kernel {wanted}",
@@ -233,14 +243,17 @@ class Serving:
 
     async def _where(self, kernel_id: str, call: Call) -> tuple[Node, dict[str, Any], dict[str, Any]]:
         """The node that has it, what the keeper says of it, and the settings of a kernelspec that leads there."""
-        for node, answer in await self._nodes.each(call, "list"):
-            for state in answer.get("kernels", []):
-                if state["id"] == kernel_id:
-                    ways = [spec["settings"] for spec in call.arguments["specs"]]
-                    return node, state, next(one for one in ways if Way.of(one) == node.way)
-        raise AgentError(
-            f"no node has a kernel {kernel_id}", remedy="“jupyter gpu-kernel ps” lists the kernels."
-        )
+        specs = self._nodes.ways_to(kernel_id, call)
+        asked = await self._nodes.each(call, "list", specs=specs)
+        having = distinct(one for one in asked if has_kernel(one, kernel_id))
+        if not having:
+            raise nowhere(kernel_id, asked)
+        if len(having) > 1:
+            raise disputed([one.node for one in having], [kernel_id])
+        node, said = having[0].node, having[0].said
+        state = next(state for state in said["kernels"] if state["id"] == kernel_id)
+        settings = next(spec["settings"] for spec in specs if Way.of(spec["settings"]) == node.way)
+        return node, state, settings
 
     def _take(self, remote: RemoteKernel, call: Call) -> None:
         """The call's face is for the kernel's first front end, which comes, or comes again."""
@@ -274,7 +287,8 @@ class Serving:
     def _remote(
         self, kernel_id: str, settings: dict[str, Any], call: Call, link: Link, how: str, index: int = 0
     ) -> RemoteKernel:
-        delivered = Delivered(hub_folder() / "delivered" / kernel_id)
+        node = self._nodes.of(settings)
+        delivered = Delivered(hub_folder() / "delivered" / node.mark / kernel_id)
         connection = call.arguments["connection"]
         try:
             return RemoteKernel(
@@ -310,13 +324,36 @@ class Serving:
         else:
             remote.close()
 
-    def _find(self, kernel_id: str) -> RemoteKernel | None:
+    def _find(self, kernel_id: str, node: Node) -> RemoteKernel | None:
         """By the id it has now: a notebook that returns gets the kernel it left, and so that one's id."""
-        return next((remote for remote in self._kernels if remote.kernel_id == kernel_id), None)
+        here = (remote for remote in self._kernels if remote.kernel_id == kernel_id)
+        return next((remote for remote in here if self._node(remote).same_as(node)), None)
+
+    def _here(self, kernel_id: str) -> RemoteKernel | None:
+        """A kernel that front ends have here, on the node where this hub started it, if it did; AgentError where two
+        nodes say that they have it."""
+        home = self._nodes.home(kernel_id)
+        if home is not None:
+            return self._find(kernel_id, home)
+        here = [remote for remote in self._kernels if remote.kernel_id == kernel_id]
+        nodes = [self._node(remote) for remote in here]
+        if not all(node.same_as(nodes[0]) for node in nodes):
+            raise disputed(nodes, [kernel_id])
+        return here[0] if here else None
+
+    def _node(self, remote: RemoteKernel) -> Node:
+        return self._nodes.of(remote.settings)
 
     def _forget(self, remote: RemoteKernel) -> None:
         if remote in self._kernels:
             self._kernels.remove(remote)
+
+
+def _kernel_id(said: Any) -> str:
+    """An id that a front end chose: it names files, here and on the node."""
+    if not validate.is_id(said):
+        raise HubError("a kernel's id has 1 to 64 letters, digits, “-” and “_”")
+    return str(said)
 
 
 def _label(call: Call) -> str:

@@ -32,6 +32,11 @@ class Way(NamedTuple):
         """The way in a kernelspec's settings."""
         return cls(tuple(settings["route"]), tuple(settings.get("identity") or ()), settings.get("config"))
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings that lead this way."""
+        return {"route": list(self.words), "identity": list(self.identity), "config": self.config}
+
 
 class SharedConnection:
     """`over(call, work)`. With `asks` False nobody is asked, whoever calls."""
@@ -49,6 +54,11 @@ class SharedConnection:
     def alive(self) -> bool:
         """Whether it is there, as far as can be told without asking its far end."""
         return self._connection is not None and self._connection.alive()
+
+    @property
+    def machine(self) -> str:
+        """What the last machine's host key tells of it, "" before the first connection; see Connection."""
+        return self._connection.machine if self._connection is not None else ""
 
     def over(self, call: Call | None, work: Callable[[Connection], T], *, proven: bool = False) -> T:
         """`work(connection)`. If the connection that there was is found dead by that, once more over a new one.

@@ -14,6 +14,9 @@ from ..wire.answers import Answers
 from ..wire.jupyter import make
 from ..wire.messages import Channel, Message
 
+_INFO = 64 * 1024
+"""Bytes of a kernel_info_reply that is remembered."""
+
 
 class StandIn:
     """`answers(request)` says whether it did; `saw` learns from what the kernel says; `welcome` greets."""
@@ -39,7 +42,8 @@ class StandIn:
         header = message.parts[0]
         if message.channel is Channel.IOPUB and b'"status"' in header:
             self.state = str(message.content().get("execution_state", self.state))
-        elif b'"kernel_info_reply"' in header:
+        elif b'"kernel_info_reply"' in header and len(message.parts[3]) <= _INFO:
+            message.content()  # MessageError: what is remembered is JSON
             self._kernel_info = message.parts[3]
             self._learn(message.parts[3])
             self._session = str(message.header().get("session", ""))

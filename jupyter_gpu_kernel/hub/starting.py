@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from ..errors import ConnectError, GpuKernelError, KernelStartError
+from . import inert
 from .kernels import RemoteKernel
 
 WITHIN = 120.0
@@ -69,10 +70,12 @@ def _late(remote: RemoteKernel) -> GpuKernelError:
 
 
 def _early_end(remote: RemoteKernel) -> GpuKernelError:
-    said = _gist(str(remote.state.get("stderr") or ""))
-    cause = f"the kernel ended while it started: {remote.state.get('cause', '?')}"
+    said = inert.block(_gist(str(remote.state.get("stderr") or "")))
+    cause = f"the kernel ended while it started: {remote.state.get('cause') or '?'}"
     remedy = "Try its Python by hand on the node: PYTHON -m ipykernel_launcher --version"
-    return KernelStartError(f"{cause}\n{said}" if said else cause, hop=remote.link.name, remedy=remedy)
+    return KernelStartError(
+        f"{cause}; it says:\n{said}" if said else cause, hop=remote.link.name, remedy=remedy
+    )
 
 
 def _gist(said: str) -> str:

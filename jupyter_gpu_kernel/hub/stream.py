@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from ..errors import AgentError
 from ..wire.frames import CHUNK, Frame, FrameError, FrameReader
+from . import inert
 
 READ = 4 * 1024 * 1024
 """More than the SSH window: paramiko is slow when a read leaves something behind."""
@@ -83,7 +84,7 @@ class Wire:
         """Why there was no greeting, with what came instead."""
         said = self._reader.noise.decode("utf-8", "replace").strip()[-500:]
         tail = getattr(self._stream, "stderr_tail", lambda: "")().strip()[-1000:]
-        heard = "\n".join(text for text in (said, tail) if text)
+        heard = "\n".join(inert.block(text) for text in (said, tail) if text)
         return AgentError(
             "the node's agent did not greet" + (f"; it said:\n{heard}" if heard else ""),
             hop=self._name,

@@ -50,11 +50,12 @@ def started(loop: LoopThread, link: Link, **settings: Any) -> Iterator[tuple[Rem
 
 
 def told(remote: RemoteKernel, node: Node) -> str:
-    """The end, as state and story tell it: the same."""
+    """The end, as state and story tell it: the same, but that the state's cause is attributed."""
     until(remote, "ended")
     ends = [entry for entry in story(remote, node) if entry["event"] == "end"]
     names = ("cause", "evidence", "remedy")
-    assert [remote.state.get(name) for name in names] == [ends[-1][name] for name in names]
+    attributed = {**ends[-1], "cause": f"the node says: {ends[-1]['cause']}"}
+    assert [remote.state.get(name) for name in names] == [attributed[name] for name in names]
     return str(ends[-1]["text"])
 
 
@@ -209,7 +210,7 @@ def test_after_a_reboot_running_and_next_cell_say_so(loop: LoopThread, link: Lin
         nothing = [entry for entry in cell.messages if entry["msg_type"] == "display_data"]
         assert not nothing, "no word of a new kernel yet"
         following = front.run("print(os.getpid() if 'os' in globals() else 'new')")
-        assert following.text == "new\n" and "had ended: kernel" in str(following.outputs)
+        assert following.text == "new\n" and "had ended: the node says: kernel" in str(following.outputs)
         assert "the node was rebooted at" in str(following.outputs)
         os.kill(child, signal.SIGKILL)
         stop(loop, remote, node)

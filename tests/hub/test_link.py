@@ -135,7 +135,7 @@ class World:
         if request["do"] == "open":
             self.opened.append(request["attachment"])
             return self.opening(request)
-        return {"asked": request["do"]} if request["do"] == "list" else None
+        return {"kernels": []} if request["do"] == "list" else None
 
 
 class Attachment:
@@ -212,7 +212,7 @@ async def reconnected(world: World, link: Link, count: int) -> None:
 
 def test_requests() -> None:
     async def test(world: World, link: Link) -> None:
-        assert await link.request("list") == {"asked": "list"}
+        assert await link.request("list") == {"kernels": []}
         with pytest.raises(AgentError, match="did not answer “sleep” in 0 s") as error:
             await link.request("sleep", timeout=0.1)
         assert error.value.hop == "gpu2"
@@ -225,7 +225,7 @@ def test_noise_before_the_greeting() -> None:
     world.greeting = b"Welcome!\n" + MAGIC
 
     async def test(world: World, link: Link) -> None:
-        assert await link.request("list") == {"asked": "list"}
+        assert await link.request("list") == {"kernels": []}
 
     play(test, world)
 
@@ -471,7 +471,7 @@ def test_a_refusal_loses_the_attachment_and_no_other() -> None:
         link.attach(attachment)
         await attachment.until("lost")
         assert attachment.error is not None
-        assert attachment.error.cause == "it ended at noon"
+        assert attachment.error.cause == "the node says: it ended at noon"
         assert "logs" in attachment.error.remedy
         assert not link.in_use
         assert await link.request("list")

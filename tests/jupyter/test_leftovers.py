@@ -16,7 +16,7 @@ from remote import DEADLINE, Remote
 @pytest.fixture()
 def leftover(remote: Remote) -> Iterator[subprocess.Popen[bytes]]:
     """What a killed keeper and kernel left; the practice nvidia-smi shows it on a GPU."""
-    program(remote, "ps")  # installs the agent
+    remote.program("ps")  # installs the agent
     (root,) = remote.base.glob("jupyter-gpu-kernel-*")
     env = dict(os.environ, JUPYTER_GPU_KERNEL_ID="past", JUPYTER_GPU_KERNEL_ROOT=str(root))
     state = remote.folder / "gpus.json"
@@ -32,26 +32,19 @@ def leftover(remote: Remote) -> Iterator[subprocess.Popen[bytes]]:
     state.with_suffix(".new").replace(state)
 
 
-def program(remote: Remote, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "jupyter_gpu_kernel.cli", *words]
-    return subprocess.run(
-        command, env=remote.program_environment(), capture_output=True, text=True, timeout=DEADLINE
-    )
-
-
 def rows(ran: subprocess.CompletedProcess[str]) -> Any:
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout)
 
 
 def test_shown_by_gpus_and_ended_by_stop(remote: Remote, leftover: subprocess.Popen[bytes]) -> None:
-    shown = [row for row in rows(program(remote, "gpus", "cpu", "--json")) if row["leftovers"]]
+    shown = [row for row in rows(remote.program("gpus", "cpu", "--json")) if row["leftovers"]]
     assert [row["uuid"] for row in shown] == remote.free[:1]
     assert [(one["pid"], one["kernel"]) for one in shown[0]["leftovers"]] == [(leftover.pid, "past")]
-    assert "left over from kernel past" in program(remote, "gpus", "cpu").stdout
+    assert "left over from kernel past" in remote.program("gpus", "cpu").stdout
 
-    ended = program(remote, "stop", "--leftovers")
+    ended = remote.program("stop", "--leftovers")
     assert ended.returncode == 0, ended.stderr
     assert str(leftover.pid) in ended.stdout.splitlines()[1] and f"Ended: {leftover.pid}" in ended.stdout
     assert leftover.wait(DEADLINE) < 0
-    assert rows(program(remote, "stop", "--leftovers", "--json")) == {"ended": [], "errors": []}
+    assert rows(remote.program("stop", "--leftovers", "--json")) == {"ended": [], "errors": []}

@@ -10,6 +10,8 @@ import re
 import signal
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
 
+from ...wire import remedies
+from ...wire.remedies import LESS_MEMORY, NEW_KERNEL
 from ..inside.signals import ENDED, REPEAT_ENDS, Sender
 from .boot import same_boot
 
@@ -17,8 +19,6 @@ SHORT = 0.10
 """Share of a node's memory below which earlyoom starts to end processes."""
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 _FAULTS = {"Aborted": signal.SIGABRT, "Bus error": signal.SIGBUS, "Illegal instruction": signal.SIGILL}
-LESS_MEMORY = "Use less: smaller batches, fewer DataLoader workers, fewer copies of large data."
-NEW_KERNEL = "Its variables are gone: restart, and go on from your last checkpoint."
 FRAMES = 4
 UNKNOWN = -255
 """The return code of a process whose end nobody was told."""
@@ -76,7 +76,7 @@ def explain(facts: Facts) -> Death:
         return Death(
             "it exited by itself: exit() or quit() in a cell, or a library's",
             "status 0, and nobody had asked",
-            "Restart to go on; leave exit() out of cells.",
+            remedies.NO_EXIT,
         )
     return _with_troubles(facts, _exited(facts))
 
@@ -90,7 +90,7 @@ def _killed(facts: Facts) -> Death:
     return Death(
         "it was killed (SIGKILL) by somebody unknown: a person, a reaper of the site, or a service",
         "no sign of the OOM killer, and memory was not short",
-        "The administrators may know. " + NEW_KERNEL,
+        _both(remedies.ASK_ADMINISTRATORS, NEW_KERNEL),
     )
 
 
@@ -108,7 +108,7 @@ def _unwitnessed(facts: Facts) -> Death:
     return Death(
         "it ended, and how is not known",
         "its first keeper was killed, and the system tells nobody else; memory was not short",
-        "exit() in a cell, a kill or a crash look alike here. " + NEW_KERNEL,
+        _both(remedies.EXIT_KILL_OR_CRASH, NEW_KERNEL),
     )
 
 
@@ -117,7 +117,7 @@ def _oom(facts: Facts) -> Optional[Death]:
         return Death(
             f"out of memory: it reached the limit of {_size(facts.limit_mib)}, and the system killed it",
             "the oom_kill counter of its cgroup rose",
-            "Ask for more memory (in a job: --mem). " + LESS_MEMORY,
+            _both(remedies.MORE_MEMORY, LESS_MEMORY),
         )
     if facts.cgroup_kills or facts.node_kills:
         sure = "" if facts.cgroup_kills else "probably "
@@ -154,7 +154,7 @@ def _after_sigterm(facts: Facts) -> Optional[Death]:
     return Death(
         f"it was killed (SIGKILL), probably by {who}: {end}",
         f"SIGTERM from {_sender(facts.term)} came before, {_clock(facts)}",
-        "Ask for more time, or save from a function given to gpu_kernel.on_sigterm. " + NEW_KERNEL,
+        _both(remedies.MORE_TIME, NEW_KERNEL),
     )
 
 
@@ -170,7 +170,7 @@ def _job(facts: Facts) -> Optional[Death]:
     return Death(
         f"it was killed (SIGKILL), probably with {facts.job}: cancelled, or its time or memory was used up",
         "it ran in that job",
-        "The scheduler's own records say more (Slurm: sacct -j, scontrol show job). " + NEW_KERNEL,
+        _both(remedies.SCHEDULER, NEW_KERNEL),
     )
 
 
@@ -190,7 +190,7 @@ def _terminated(facts: Facts) -> Death:
     return Death(
         f"SIGTERM from {sender} ended it while it was not in use",
         when,
-        "A running cell, or “with gpu_kernel.hold():”, keeps a kernel in use. " + NEW_KERNEL,
+        _both(remedies.IN_USE, NEW_KERNEL),
     )
 
 
@@ -201,12 +201,8 @@ def _crashed(facts: Facts) -> Death:
         int(signal.SIGABRT): "a library ended it (abort)",
         int(signal.SIGBUS): "it crashed at a memory access that could not be served (bus error)",
     }.get(number, f"it crashed ({_name(number)})")
-    remedies = {
-        int(signal.SIGBUS): "A full /dev/shm or disk, or a file that shrank, does this.",
-        int(signal.SIGABRT): "The library's message is on the last lines of its output.",
-    }
-    default = "The innermost line shows which library: another version of it, or of its CUDA build, may help."
-    return Death(what, crash_site(facts.trace), remedies.get(number, default) + " " + NEW_KERNEL)
+    first = {int(signal.SIGBUS): remedies.BUS_ERROR, int(signal.SIGABRT): remedies.ABORT}
+    return Death(what, crash_site(facts.trace), _both(first.get(number, remedies.CRASH), NEW_KERNEL))
 
 
 def _exited(facts: Facts) -> Death:
@@ -217,7 +213,7 @@ def _exited(facts: Facts) -> Death:
     return Death(
         f"it exited with status {facts.returncode}",
         last,
-        "Code in a cell, or a library, called os._exit or failed while ending.",
+        remedies.EXIT,
     )
 
 
@@ -227,8 +223,8 @@ def _with_troubles(facts: Facts, death: Death) -> Death:
     if not troubles:
         return death
     evidence = "; ".join([part for part in [death.evidence, *troubles] if part])
-    remedy = "Make room there first. " if facts.full else "Tell the administrators about the GPU. "
-    return death._replace(evidence=evidence, remedy=remedy + death.remedy)
+    first = remedies.MAKE_ROOM if facts.full else remedies.BROKEN_GPU
+    return death._replace(evidence=evidence, remedy=_both(first, death.remedy))
 
 
 def crash_site(trace: str) -> str:
@@ -277,7 +273,7 @@ def explain_keeper(facts: KeeperFacts) -> Death:
         return Death(
             "the end of the SSH session it was started from killed it, probably",
             f"it ran in {session[0]}, and this node ends what a logout leaves (KillUserProcesses)",
-            "Run once on the node: loginctl enable-linger. Or ask the administrators, or start it in a job.",
+            remedies.LINGER,
         )
     told = "SIGTERM from the scheduler came before" if facts.last.get("kind") == "scheduler" else ""
     job = facts.start.get("job") or (
@@ -287,18 +283,22 @@ def explain_keeper(facts: KeeperFacts) -> Death:
         return Death(
             f"its keeper was killed with {job}: cancelled, or its time or memory was used up",
             told or "it left no word",
-            "The scheduler's own records say more (Slurm: sacct -j, scontrol show job). " + NEW_KERNEL,
+            _both(remedies.SCHEDULER, NEW_KERNEL),
         )
     if facts.last.get("event") == "drop":
         return Death(
             "its keeper was killed",
             "no word came after the link went down: the node may end what a logout leaves",
-            "If that happens again, run once on the node: loginctl enable-linger. Or ask the administrators.",
+            remedies.LINGER_IF_AGAIN,
         )
     return Death("its keeper was killed", "it left no word", NEW_KERNEL)
 
 
 # ------------------------------------------------------------------------------------------ words
+
+
+def _both(first: str, then: str) -> str:
+    return f"{first} {then}".strip()
 
 
 def _sender(term: Mapping[str, Any]) -> Sender:

