@@ -16,7 +16,7 @@ import socket
 import subprocess
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, NamedTuple
+from typing import Any, Callable, Dict, NamedTuple, Optional
 
 _NAME = "start"
 _BEGUN = b"begun"
@@ -27,7 +27,11 @@ _PRINTED = 2000
 
 
 class StartError(Exception):
-    """The keeper did not start; the text says why."""
+    """The keeper did not start; the text says why. `status`: with which the launched process ended by itself."""
+
+    def __init__(self, text: str, status: Optional[int] = None) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 class Handed(NamedTuple):
@@ -126,7 +130,7 @@ def _accepted(listener: socket.socket, process: subprocess.Popen[bytes], deadlin
             if select.select([listener], [], [], 0 if ended is not None else _LOOK)[0]:
                 return listener.accept()[0]
             if ended is not None:
-                raise StartError(f"the process that starts the keeper ended with status {ended}")
+                raise StartError(f"the keeper ended with status {ended}", ended)
             if time.monotonic() > deadline:
                 raise StartError("the keeper did not start in time")
     except BaseException:

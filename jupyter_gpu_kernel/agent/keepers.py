@@ -226,8 +226,9 @@ class Keepers:
         try:
             hand_over(folder, launch, settings, lock, KEEPER_START)
         except StartError as error:
-            text = str(error) if verb == "setup" else printed(folder / "log") or str(error)
-            raise Refused("keeper", text) from None
+            if verb == "setup":
+                raise Refused("setup", str(error)) from None
+            raise Refused("keeper", printed(folder / "log") or str(error)) from None
 
 
 def protocol_of(said: Dict[str, Any]) -> int:

@@ -137,18 +137,25 @@ class Office:
         kernel_id = _checked(request["kernel"])
         more = {key: request[key] for key in ["replaced_by"] if key in request}
         stop = {"do": "stop", "why": request.get("why", "asked to"), **more}
-        answer = self._ask(kernel_id, stop)
+        answer = self._told_to_stop(kernel_id, stop)
         if answer is None:
             sock = self._keepers.successor(kernel_id)
             if sock is not None:
                 sock.close()
-                answer = self._ask(kernel_id, stop)
+                answer = self._told_to_stop(kernel_id, stop)
         if answer is None:
             raise Refused("gone", self._last_words(kernel_id))
         deadline = time.monotonic() + 20
         while self.root.kernel(kernel_id).exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         return {"ok": not self.root.kernel(kernel_id).exists()}
+
+    def _told_to_stop(self, kernel_id: str, stop: Dict[str, Any]) -> Optional[Dict[str, Any]]:
+        try:
+            return self._keepers.ask(kernel_id, stop)
+        except KeeperSilent:  # but it has the request
+            refused = self._keepers.silent(kernel_id)
+            raise Refused(refused.code, f"{refused}; it will stop when it answers again") from None
 
     def _passed_on(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """The keeper's own answer."""

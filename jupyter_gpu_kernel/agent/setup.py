@@ -32,11 +32,12 @@ def set_up(root: Root, kernel_id: str, handed: Handed) -> None:
     python = str(handed.settings["python"])
     script = folder / "setup.sh"
     _write(script, _lines(handed.settings), [*agent_command(python), "serve", kernel_id])
-    told: List[str] = []
+    told = False
 
     def tell() -> None:
-        told.append(printed(folder / "log"))
-        _tell(story, told[0])
+        nonlocal told
+        told = True
+        _tell(story, printed(folder / "log"))
 
     try:
         hand_over(folder, lambda: _launch(root, script), handed.settings, handed.lock, WITHIN, tell)
@@ -44,8 +45,7 @@ def set_up(root: Root, kernel_id: str, handed: Handed) -> None:
         if not told:
             tell()
         end_all(tagged(kernel_id, SETUP, str(root.path)))
-        said = f"; they printed:\n{told[0]}" if told[0] else ""
-        text = f"the keeper did not start after the set-up lines: {error}{said}"
+        text = _problem(error, printed(folder / "log"))
         story.tell("end", text)
         handed.failed(text)
     else:
@@ -60,6 +60,14 @@ def trim(log: Path) -> None:
     with contextlib.suppress(OSError):
         if log.stat().st_size > _LOG:
             os.truncate(str(log), 0)  # it is written to with O_APPEND
+
+
+def _problem(error: StartError, said: str) -> str:
+    """The error for the user."""
+    text = f"the keeper did not start behind the set-up lines: {error}"
+    if error.status is not None:
+        text = f"the set-up lines, or the keeper behind them, ended with status {error.status}"
+    return f"{text}; they printed:\n{said}" if said else text
 
 
 def _lines(settings: Dict[str, Any]) -> List[str]:

@@ -57,7 +57,7 @@ def test_what_lies_in_its_folder(place: Place) -> None:
     [
         ({"cwd": "/no/such/folder"}, "cwd"),
         ({"python": "/no/python"}, "keeper"),
-        ({"setup": ["exit 7"]}, "keeper"),
+        ({"setup": ["exit 7"]}, "setup"),
     ],
 )
 def test_a_start_that_is_refused_leaves_nothing(place: Place, settings: Dict[str, Any], code: str) -> None:

@@ -140,7 +140,7 @@ def test_what_the_lines_print_is_bounded_and_inert(place: Place) -> None:
 def test_lines_that_fail_are_told_and_leave_nothing(place: Place, line: str, words: List[str]) -> None:
     with pytest.raises(Refused) as refused:
         place.start("s6", setup=[SERVER, r"printf 'a\033b\n'", line])
-    assert refused.value.code == "keeper"
+    assert refused.value.code == "setup"
     for word_ in [*words, "ab"]:
         assert word_ in str(refused.value)
     assert "ab" in said(place, "s6") and place.story("s6")[-1]["event"] == "end"
