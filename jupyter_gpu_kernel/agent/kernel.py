@@ -14,6 +14,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 import uuid
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple, Union
@@ -35,8 +36,9 @@ _BATCH = 200
 """Messages taken in one turn of the loop: what an interrupt may have to wait for. Large ones count for more."""
 _SMALL = 4096
 STDERR_TAIL = 4000
+LAST_WORDS = 1.0
+"""Seconds to hear a dead process out, where another process holds its socket open."""
 LAST_WORDS_MS = 20
-"""A dead process's output may still be in its socket, where zmq's own thread has to fetch it first."""
 
 OnMessage = Callable[[Channel, int, Tuple[bytes, ...]], None]
 
@@ -146,11 +148,10 @@ class Kernel:
 
     def end(self) -> None:
         """After the process has ended: takes what it still said, ends its children, closes the sockets."""
-        while Channel.IOPUB in self._sockets and self._sockets[Channel.IOPUB].poll(LAST_WORDS_MS):
-            self._receive(Channel.IOPUB)
+        self.signal_group(signal.SIGKILL)  # what a forked child holds open is not at its end
+        self._hear_last_words()
         for channel in list(self._sockets):
             self._receive(channel, drain=True)
-        self.signal_group(signal.SIGKILL)
         for channel, socket in self._sockets.items():
             self._loop.forget(socket)
             socket.close(linger=0)
@@ -161,6 +162,21 @@ class Kernel:
         self.lifeline.close()
         self._process = None
         self.pid = 0
+
+    def _hear_last_words(self) -> None:
+        """A dead process's output may still be in its socket: until zmq's own thread has fetched all of it, and found
+        the socket closed."""
+        iopub = self._sockets.get(Channel.IOPUB)
+        if iopub is None:
+            return
+        closed, deadline = iopub.get_monitor_socket(zmq.EVENT_DISCONNECTED), time.monotonic() + LAST_WORDS
+        while time.monotonic() < deadline:
+            if iopub.poll(LAST_WORDS_MS):
+                self._receive(Channel.IOPUB)
+            elif closed.poll(0):
+                break
+        iopub.disable_monitor()
+        closed.close(linger=0)
 
     # -------------------------------------------------------------------------------------- messages
 
@@ -177,6 +193,7 @@ class Kernel:
             socket.linger = 0
             socket.rcvhwm = socket.sndhwm = 0
             if channel is Channel.IOPUB:
+                socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)  # for the process's end: `_hear_last_words`
                 socket.subscribe(b"")
             else:
                 socket.identity = identity
