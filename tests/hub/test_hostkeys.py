@@ -187,7 +187,23 @@ def test_a_revoked_key_is_refused_even_if_known(desk: Desk, key: Key, other: Key
 
 def test_an_authority_is_named_not_followed(desk: Desk, key: Key, other: Key) -> None:
     desk.known.write_text(f"@cert-authority *.example {other.line}\n")
-    with pytest.raises(HostKeyError, match="authority"):
-        desk.judge(key)
+    for shown in (key, other):  # also where a machine shows the authority's own key
+        with pytest.raises(HostKeyError, match=r"not known.* trusts an authority"):
+            desk.judge(shown)
     desk.known.write_text(f"@cert-authority *.example {other.line}\n[login.example]:7092 {key.line}\n")
     desk.judge(key)
+
+
+def test_a_revoked_key_is_refused_under_each_name(desk: Desk, key: Key) -> None:
+    desk.known.write_text(f"[login.example]:7092 {key.line}\n@revoked login.example {key.line}\n")
+    with pytest.raises(HostKeyError, match="revoked"):
+        desk.judge(key)
+
+
+def test_a_key_that_was_accepted_for_one_port_does_not_count_for_another(desk: Desk, key: Key) -> None:
+    desk.answer = True
+    desk.judge(key)
+    desk.answer = None
+    for port in (22, 7093):
+        with pytest.raises(HostKeyError, match="not known"):
+            desk.judge(key, port=port)

@@ -147,6 +147,22 @@ def test_known_hosts_files_with_spaces_are_found(config: Path, tmp_path: Path) -
     assert hop.known_hosts[:2] == (file, tmp_path / "other")
 
 
+def test_the_files_of_the_whole_system_are_known_hosts_too(config: Path, tmp_path: Path) -> None:
+    config.write_text(f"UserKnownHostsFile {tmp_path}/mine\nGlobalKnownHostsFile {tmp_path}/ours\n")
+    (hop,) = parse_route("gpu2", config=str(config))
+    assert hop.known_hosts == (tmp_path / "mine", tmp_path / "ours")
+
+
+def test_a_key_of_the_word_wins_over_that_of_the_command(config: Path, tmp_path: Path) -> None:
+    for name in ("own", "given"):
+        (tmp_path / name).write_text("")
+    jump = shlex.join(["ssh", "-i", str(tmp_path / "own"), "alice@login"])
+    login, work = parse_route("gpu2", [jump], identity=[str(tmp_path / "given")], config=str(config))
+    assert login.identity_files[0] == tmp_path / "own"
+    assert work.identity_files[0] == tmp_path / "given"
+    assert tmp_path / "given" not in login.identity_files
+
+
 def test_jumps_in_a_circle_are_refused(config: Path) -> None:
     config.write_text("Host a\n  ProxyJump b\nHost b\n  ProxyJump a\n")
     with pytest.raises(RouteError, match="circles"):

@@ -85,6 +85,14 @@ def test_each_step_of_each_hop_is_timed_and_told(two_hops: TwoHops) -> None:
     assert [(hop, step) for hop, step, _ in connection.hops] == steps
 
 
+def test_no_agent_is_forwarded(dial: Dial, tmp_path: Path) -> None:
+    """Whoever rules a hop could sign in everywhere else with it."""
+    connection = dial()
+    stream = connection.open('echo "agent:$SSH_AUTH_SOCK"')
+    assert stream.read() == b"agent:\n"
+    assert connection.run('echo "agent:$SSH_AUTH_SOCK"').stdout == b"agent:\n"
+
+
 def test_a_stream_echoes(dial: Dial) -> None:
     stream = dial().open("cat")
     for text in (b"a", b"bc" * 100):
@@ -314,9 +322,10 @@ def test_an_unknown_user_is_refused_by_name(dial: Dial, two_hops: TwoHops) -> No
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX file modes")
-def test_a_key_others_can_read_is_not_used(dial: Dial, two_hops: TwoHops) -> None:
-    two_hops.key.chmod(0o644)
-    with pytest.raises(AuthError, match="0644") as caught:
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o601])
+def test_a_key_others_can_read_is_not_used(dial: Dial, two_hops: TwoHops, mode: int) -> None:
+    two_hops.key.chmod(mode)
+    with pytest.raises(AuthError, match=f"{mode:04o}") as caught:
         dial()
     assert f"chmod 600 {two_hops.key}" in caught.value.remedy
     assert caught.value.hop == "login"
