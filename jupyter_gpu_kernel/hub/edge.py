@@ -6,8 +6,11 @@ Front ends come and go with identities of their own; on the wire they are number
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
+import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +19,11 @@ import zmq
 from zmq.eventloop.zmqstream import ZMQStream
 
 from ..errors import HubError, SettingsError
+from ..wire.journal import MAX_MESSAGE
+from ..wire.jupyter import make
 from ..wire.messages import Channel, Message
 from .delivered import Clients
+from .unread import Unread
 
 DELIMITER = b"<IDS|MSG>"
 _TYPES = {
@@ -27,6 +33,19 @@ _TYPES = {
     "control": zmq.ROUTER,
     "hb": zmq.ROUTER,
 }
+
+_ROOMS = ("shell", "iopub", "stdin", "control")
+_SIGNED = 64 * 1024 * 1024
+"""Bytes of a request besides its buffers: they are hashed before it is known who sent them."""
+_PARTS = 1000
+_CLIENTS = (1 << 16) - 1
+_SUBSCRIPTIONS = 1000
+_TOGETHER = 0.02
+"""Seconds in which subscribers are told of as one."""
+_COME_BACK = 3.0
+"""Seconds that iopub waits for those who were hung up on: whoever is alive is back by then."""
+_AGAIN = 0.02
+"""Seconds until a port that we have just let go of is asked for again."""
 
 _IPC_REMEDY = "Choose a shorter path, in a folder that you can write to, for the front end's setting “ip”."
 
@@ -52,6 +71,16 @@ class Edge:
         self._identities = list(clients.known) if clients is not None else []
         self._numbers = {identity: number for number, identity in enumerate(self._identities, 1)}
         self._streams: dict[str, ZMQStream] = {}
+        self._unread = {name: Unread() for name in _ROOMS}
+        self._left_out = 0
+        self._about = b"{}"
+        self._subscriptions = 0
+        self._told = True
+        self._awaited = 0.0  # until when those who were hung up on may come back to iopub before it goes on
+        self._before = 0  # how many they were
+        self._closed = False
+        self.heard = 0.0
+        """When a client proved that it knows the key, the last time: time.monotonic()."""
         try:
             for name in _TYPES:
                 self._bind(name)
@@ -59,19 +88,44 @@ class Edge:
             self.close()
             raise
 
+    def room(self, message: Message) -> bool:
+        """Whether those whom it is for take more."""
+        if message.channel is Channel.IOPUB and time.monotonic() < self._awaited:
+            return False
+        return self._unread[message.channel.name.lower()].room
+
+    def stalled(self, message: Message) -> float:
+        """Since when those whom it is for have taken nothing: time.monotonic()."""
+        return self._unread[message.channel.name.lower()].stalled
+
     def send(self, message: Message) -> None:
-        """To the front end it is for; on iopub to all."""
+        """To the client it is for; on iopub to all."""
         name = message.channel.name.lower()
         parts = message.parts
         if message.channel is Channel.IOPUB:
-            prefix = [b"kernel"]
+            prefix, self._about = [b"kernel"], parts[1]
+            if self._left_out:
+                self._left_out += sum(map(len, parts))
         else:
             if not 0 < message.client <= len(self._identities):
                 return  # asked by a front end that has left
             prefix = [self._identities[message.client - 1]]
         if name not in self._streams:
             return  # closed
-        self._streams[name].send_multipart([*prefix, DELIMITER, self._sign(parts[:4]), *parts])
+        watched = self._unread[name].watched(parts, message.client)
+        signed = [*prefix, DELIMITER, self._sign(parts[:4]), *watched]
+        self._streams[name].send_multipart(signed, copy=len(watched) == 0 or watched[-1] is parts[-1])
+
+    def hang_up(self, message: Message) -> None:
+        """On those who do not take what this message is one of; who is alive comes back by itself. What they have not
+        taken is gone, and they are told so on iopub."""
+        name = message.channel.name.lower()
+        size = self._unread[name].size
+        self._expel(name)
+        if name == "iopub":
+            self._left_out += max(1, size)
+        else:
+            self._tell_left_out(size)
 
     def restore_paths(self) -> None:
         """Before a restart: jupyter_client removes the files of ipc sockets then, and reuses their names.
@@ -85,6 +139,7 @@ class Edge:
 
     def close(self) -> None:
         """Unbinds, after what was sent had a moment to leave."""
+        self._closed = True
         for stream in self._streams.values():
             stream.close(linger=1000)
         self._streams.clear()
@@ -93,11 +148,17 @@ class Edge:
 
     def _bind(self, name: str) -> None:
         socket: zmq.Socket[bytes] = zmq.Context.instance().socket(_TYPES[name])
-        socket.sndhwm = socket.rcvhwm = 0
         socket.linger = 1000
-        if name == "iopub":
-            socket.setsockopt(zmq.XPUB_VERBOSE, 1)
+        if name == "hb":
+            socket.maxmsgsize = 1024
+        elif name == "iopub":
+            socket.maxmsgsize = 1024  # what comes in is subscriptions
+            socket.sndhwm = 0  # messages are not counted, but their bytes: see `room`
+            socket.setsockopt(zmq.XPUB_VERBOSER, 1)
         else:
+            socket.maxmsgsize = MAX_MESSAGE
+            socket.sndhwm = 0
+        if name != "iopub":
             socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
         if self.connection.get("curve_secretkey"):
             socket.curve_server = True
@@ -110,6 +171,22 @@ class Edge:
             raise
         stream = self._streams[name] = ZMQStream(socket)
         stream.on_recv({"hb": self._echo, "iopub": self._subscription}.get(name) or self._receiver(name))
+
+    def _expel(self, name: str) -> None:
+        self._streams.pop(name).close(linger=0)
+        self._unread[name] = Unread()
+        if name == "iopub":
+            self._before, self._subscriptions, self._awaited = self._subscriptions, 0, math.inf
+        self._bind_again(name)
+
+    def _bind_again(self, name: str) -> None:
+        """libzmq lets go of a port a moment after its socket was closed."""
+        if not self._closed:
+            try:
+                self._bind(name)
+                self._awaited = min(self._awaited, time.monotonic() + _COME_BACK)
+            except HubError:
+                asyncio.get_running_loop().call_later(_AGAIN, self._bind_again, name)
 
     def _bind_address(self, socket: zmq.Socket[bytes], name: str) -> None:
         port = int(self.connection.get(f"{name}_port") or 0)
@@ -150,15 +227,21 @@ class Edge:
             except ValueError:
                 return
             parts = tuple(frames[at + 2 :])
-            if len(parts) < 4 or not hmac.compare_digest(frames[at + 1], self._sign(parts[:4])):
+            if not 4 <= len(parts) <= _PARTS or sum(map(len, parts[:4])) > _SIGNED:
+                return
+            if not hmac.compare_digest(frames[at + 1], self._sign(parts[:4])):
                 return  # not from anybody who knows the key
-            self._on_message(Message(channel, self._number(frames[0]), parts))
+            self.heard = time.monotonic()
+            number = self._number(frames[0])
+            if number:
+                self._on_message(Message(channel, number, parts))
 
         return receive
 
     def _number(self, identity: bytes) -> int:
-        number = self._numbers.get(identity)
-        if number is None:
+        """The client's number; 0 if there are too many."""
+        number = self._numbers.get(identity, 0)
+        if not number and len(self._numbers) < _CLIENTS:
             number = self._numbers[identity] = len(self._numbers) + 1
             self._identities.append(identity)
             if self._clients is not None:
@@ -169,8 +252,29 @@ class Edge:
         self._streams["hb"].send_multipart(frames)
 
     def _subscription(self, frames: list[bytes]) -> None:
-        if frames[0][:1] == b"\x01":
-            self._on_subscribe()
+        """Of a topic by one client, or its end. Clients subscribe to one: a thousand is a flood."""
+        self._subscriptions += {b"\x01": 1, b"\x00": -1}.get(frames[0][:1], 0)
+        if self._subscriptions > _SUBSCRIPTIONS:
+            return self._expel("iopub")
+        if frames[0][:1] == b"\x01" and self._told:
+            self._told = False
+            asyncio.get_running_loop().call_later(_TOGETHER, self._tell_of_subscribers)
+
+    def _tell_of_subscribers(self) -> None:
+        self._told = True
+        if self._closed:
+            return
+        if self._subscriptions >= self._before:
+            self._awaited = 0.0
+        left_out, self._left_out = self._left_out, 0
+        if left_out:
+            self._tell_left_out(left_out)
+        self._on_subscribe()
+
+    def _tell_left_out(self, size: int) -> None:
+        text = f"\n[… {size / 1e6:.1f} MB left out here: this front end had not read for a while …]\n"
+        notice = make("stream", {"name": "stderr", "text": text}, self._about)
+        self.send(Message(Channel.IOPUB, 0, notice))
 
     def _sign(self, parts: tuple[bytes, ...]) -> bytes:
         if not self._key:

@@ -6,6 +6,7 @@ what it prints. This file knows neither link nor keeper.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -13,6 +14,8 @@ from ..wire.messages import Channel, Message
 from .delivered import Delivered
 from .edge import Edge
 
+PATIENCE = 10.0
+"""Seconds without progress after which a front end that does not read is hung up on, if somebody waits for that."""
 _CLIENTS = 1 << 16
 """Clients of one front end: a number on the wire says which front end, and which of its clients."""
 
@@ -105,6 +108,25 @@ class Fronts:
         index, client = divmod(message.client, _CLIENTS)
         if index in self._fronts:
             self._fronts[index].edge.send(message._replace(client=client))
+
+    def room(self, message: Message) -> bool:
+        """Whether all whom it is for take more. One that has taken nothing for long does not hold up others, nor itself
+        if it is alive and asks for more."""
+        full = [front for front in self._for(message) if not front.edge.room(message)]
+        for front in full:
+            since = front.edge.stalled(message)
+            others = len(self._fronts) > len(full)
+            if time.monotonic() - since > PATIENCE and (others or front.edge.heard > since):
+                front.edge.hang_up(message)
+        return not full
+
+    def _for(self, message: Message) -> list[FrontEnd]:
+        if message.channel is Channel.KEEPER:
+            return []
+        if message.channel is Channel.IOPUB:
+            return list(self._fronts.values())
+        front = self._fronts.get(message.client // _CLIENTS)
+        return [] if front is None else [front]
 
     def tell(self, event: dict[str, Any]) -> None:
         """To every face."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import AgentError, GpuKernelError, KernelStartError
 from ..wire.connection import Connection, State
+from ..wire.journal import MAX_MESSAGE
 from ..wire.jupyter import user_cell
 from ..wire.messages import Channel, Lane, Message, MessageError, word
 from . import validate
@@ -26,7 +27,7 @@ from .notice import Notice
 from .ownership import Ownership
 from .pacing import Pacer
 from .passing import Passing
-from .requests import failed_cell, restarts, type_of
+from .requests import failed_cell, lane_of_request, restarts, too_much, type_of
 from .standin import StandIn
 from .unanswered import Unanswered
 
@@ -84,8 +85,8 @@ class RemoteKernel:
         self._standin = self._make_standin(infos)
         self._notice = Notice(self._to_front, link.name)
         self._passing = Passing(self._to_front)
-        self.pacer = Pacer(self._pass_on, self._passed, log)
         self.fronts = Fronts(self._from_front, self._subscribed, delivered)
+        self.pacer = Pacer(self._pass_on, self._passed, log, self.fronts.room)
         self.fronts.add(connection, label, index)
         self._ownership = Ownership(
             self.fronts, self._standin, self._event, self._taken_over, self._taken_back
@@ -231,11 +232,14 @@ class RemoteKernel:
 
     def deliver(self, data: bytes) -> None:
         """A message from the keeper."""
-        self.pacer.take(Message.decode(data), self.connection.received)
+        message = Message.decode(data)
+        if len(message.parts) < (1 if message.channel is Channel.KEEPER else 4):
+            raise MessageError(f"a message of {len(message.parts)} parts")
+        self.pacer.take(message, self.connection.received)
         self.connection.held = self.pacer.held
 
     def _passed(self) -> None:
-        """There is room for more of a replay: the keeper sends what is acknowledged no longer."""
+        """What was passed on is acknowledged, and the keeper sends more."""
         self.connection.held = self.pacer.held
         self.link.pump()
 
@@ -250,9 +254,8 @@ class RemoteKernel:
         if failed:  # said at once: what the front end sends from now on comes behind it
             self._send(Lane.ORDERED, word(do="heard", reply=failed))
         if self._delivered is not None:
-            counts = self.connection.delivered
-            counts[Lane.ORDERED] -= self.pacer.waiting
-            self._delivered.save(counts)
+            came = zip(self.connection.delivered, self.pacer.owed, strict=True)
+            self._delivered.save([max(0, count - owed) for count, owed in came])
 
     def _keeper_says(self, message: Message) -> None:
         try:
@@ -312,6 +315,9 @@ class RemoteKernel:
     def _from_front(self, front: FrontEnd, message: Message) -> None:
         if not self._ownership.may_ask(front, message):
             return
+        if too_much(message, self._held or [], max(self.connection.outbox.size, self._unanswered.size)):
+            why = f"what waits for {self.link.name} would be more than {MAX_MESSAGE // 2**20} MiB; try again later"
+            return self._standin.rejects(message, why)
         if self._held is not None:
             return self._held.append(message)
         if front.revives and self.ended and not self.to_restart and user_cell(message):
@@ -332,7 +338,7 @@ class RemoteKernel:
         if self.link_state == "away" and user_cell(message):
             self._notice.asked(message)
         self._unanswered.asked(message)
-        self._send(_lane(message), message)
+        self._send(lane_of_request(message), message)
 
     def _taken_over(self, front: FrontEnd) -> None:
         self._send(Lane.URGENT, word(do="tell", event="takeover", text=f"taken over by {front.label}"))
@@ -363,7 +369,7 @@ class RemoteKernel:
         """From now on its front ends have another kernel, which their notebook left; or this one anew. It is asked what
         the one before has not answered."""
         self.link.release(self)
-        self.pacer.end()  # its numbers are the old connection's
+        self.pacer.flush()
         queued = list(map(Message.decode, self.connection.outbox.withdraw()))
         again = self._unanswered.again(queued)
         self.kernel_id = kernel_id
@@ -373,7 +379,7 @@ class RemoteKernel:
             self._delivered.follow(kernel_id)
         for message in again:
             self._unanswered.asked(message)
-            self._send(_lane(message), message)
+            self._send(lane_of_request(message), message)
         self.link.attach(self)
 
     def _send(self, lane: Lane, message: Message) -> None:
@@ -399,10 +405,6 @@ def _request(how: str, settings: dict[str, Any]) -> dict[str, Any]:
     if how == "create":
         return {"create": settings}
     return {"attach": {}} if how == "attach" else {}
-
-
-def _lane(request: Message) -> Lane:
-    return Lane.URGENT if request.channel in (Channel.CONTROL, Channel.STDIN) else Lane.ORDERED
 
 
 def _connection(delivered: list[int] | None) -> Connection:

@@ -5,7 +5,8 @@ A front end may sign what is no message: then each of these says no.
 
 from __future__ import annotations
 
-from ..wire.messages import Channel, Message, MessageError
+from ..wire.journal import MAX_MESSAGE, WINDOW
+from ..wire.messages import Channel, Lane, Message, MessageError
 
 
 def type_of(message: Message) -> str:
@@ -41,3 +42,15 @@ def failed_cell(message: Message) -> str:
         return str(message.parent().get("msg_id", "")) if failed else ""
     except MessageError:
         return ""
+
+
+def lane_of_request(request: Message) -> Lane:
+    """What a front end's request may overtake."""
+    return Lane.URGENT if request.channel in (Channel.CONTROL, Channel.STDIN) else Lane.ORDERED
+
+
+def too_much(request: Message, held: list[Message], waiting: int) -> bool:
+    """Whether this is larger than a message may be, or more than may wait behind `held` and `waiting` bytes."""
+    size, *before = (sum(map(len, one.parts)) for one in (request, *held))
+    waiting += sum(before)
+    return size > MAX_MESSAGE - WINDOW or (waiting > 0 and waiting + size > MAX_MESSAGE)

@@ -13,6 +13,7 @@ from typing import Any
 from ..wire.answers import Answers
 from ..wire.jupyter import make
 from ..wire.messages import Channel, Message
+from .requests import type_of
 
 _INFO = 64 * 1024
 """Bytes of a kernel_info_reply that is remembered."""
@@ -74,6 +75,15 @@ class StandIn:
         else:
             self._answers.fail(request, "NotOwner", why)
         self._still_busy()
+
+    def rejects(self, request: Message, why: str) -> None:
+        """There is no room for a request; messages that have no answer are dropped, with a word to the user."""
+        if type_of(request).endswith("_request"):
+            self._answers.fail(request, "QueueFull", why)
+            self._still_busy()
+        else:
+            content = {"name": "stderr", "text": f"{type_of(request)} was dropped: {why}\n"}
+            self._make(Channel.IOPUB, 0, "stream", content, request.parts[0])
 
     def announces(self, request: Message, text: str) -> None:
         """In the cell that is asked for."""

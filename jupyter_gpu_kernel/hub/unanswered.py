@@ -31,6 +31,11 @@ class Unanswered:
             for msg_id, cell in self._cells.items()
         ]
 
+    @property
+    def size(self) -> int:
+        """Bytes of all of them."""
+        return sum(len(part) for cell in self._cells.values() for part in cell.parts)
+
     def asked(self, message: Message) -> None:
         """A request goes on its way."""
         if message.channel is not Channel.SHELL or b'"execute_request"' not in message.parts[0]:
