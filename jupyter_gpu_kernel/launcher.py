@@ -22,6 +22,7 @@ from typing import Any
 
 from jupyter_core.paths import jupyter_runtime_dir
 
+from . import server_parent
 from .errors import GpuKernelError, SettingsError
 from .kernelspecs import read
 from .served import ServedKernel
@@ -36,13 +37,15 @@ def launch(kernel_json: str, connection_file: str) -> int:
     """Serves the file until the kernel ends (0, or 1 with one message) or the front end leaves (0)."""
     try:
         spec = read(Path(kernel_json))
-        arguments = {
+        arguments: dict[str, Any] = {
             "settings": spec.settings,
             "name": spec.name,
-            "notebook": os.environ.get("JPY_SESSION_NAME", ""),
+            "notebook": server_parent.notebook(),
             "connection": _read_connection(Path(connection_file)),
             "parent": os.getppid(),
         }
+        if kernel_id := server_parent.kernel_id(Path(connection_file)):
+            arguments.update(kernel_id=kernel_id, face="server")
         return _Launch("start", arguments, _SIGNALS).run()
     except GpuKernelError as error:
         return _fail(str(error))
@@ -94,6 +97,10 @@ class _Launch:
         self._events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._kernel = ServedKernel(arguments, self._events.put)
         self._parent = os.getppid()
+        self._revives = (
+            arguments.get("face") == "server"
+        )  # a kernel that ended starts anew with its user's next cell
+        self._shut_down = self._over = False
 
     def run(self) -> int:
         for number, word in self._signals.items():
@@ -128,8 +135,12 @@ class _Launch:
             return _fail(event["why"])
         elif event["event"] == "gone":
             return _fail(f"{event['why']}\nThe kernel lives on: jupyter gpu-kernel ps")
-        elif self._kernel.id and (event.get("state") == "ended" or event.get("link") == "lost"):
-            return self._ended(event)
+        elif event["event"] == "shutdown":
+            self._shut_down = True
+            return 0 if self._over else None
+        elif self._kernel.id:
+            self._over = event.get("state") == "ended" or event.get("link") == "lost"
+            return self._ended(event) if self._over else None
         return None
 
     def _next(self) -> dict[str, Any]:
@@ -152,10 +163,12 @@ class _Launch:
             time.sleep(0.05)
         return 0
 
-    def _ended(self, event: dict[str, Any]) -> int:
+    def _ended(self, event: dict[str, Any]) -> int | None:
         asked = event.get("asked")
         if asked == "restart":
             return 0  # the front end starts us again with the same file; the hub waits for that
+        if self._revives and not self._shut_down:
+            return None  # a server would start a new kernel unasked if we ended
         self._ask("end", why="its front end cannot restart it")
         told = f"the kernel ended: {event.get('cause') or '?'}\n{event.get('remedy') or ''}"
         return 0 if asked else _fail(told.strip())

@@ -21,13 +21,13 @@ PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
 class Launcher:
     """One start as VS Code does it: five free ports, a new key, a plain child with pipes."""
 
-    def __init__(self, remote: Remote, name: str = "cpu-argv", **more: Any) -> None:
+    def __init__(self, remote: Remote, name: str = "cpu-argv", file_name: str = "", **more: Any) -> None:
         self.remote = remote
         self.spec = remote.data / "kernels" / name / "kernel.json"
         self.key = uuid.uuid4().hex
         self.connection: dict[str, Any] = {port: free_port() for port in PORTS}
         self.connection.update(ip="127.0.0.1", transport="tcp", key=self.key, signature_scheme="hmac-sha256")
-        self.file = remote.runtime / f"kernel-v3{uuid.uuid4().hex}.json"
+        self.file = remote.runtime / (file_name or f"kernel-v3{uuid.uuid4().hex}.json")
         self.file.write_text(json.dumps(self.connection))
         self.clients: list[BlockingKernelClient] = []
         self.process = subprocess.Popen(self.argv(), **self.surroundings(), **more)

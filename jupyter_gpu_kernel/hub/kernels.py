@@ -161,9 +161,19 @@ class RemoteKernel:
         self.to_restart = False
         for front in self.fronts:
             front.edge.restore_paths()
-        self._attach()
-        self.command("restart")
+        if self.link_state == "lost":
+            self._replace_lost()
+        else:
+            self._attach()
+            self.command("restart")
         self.go_on()
+
+    def _replace_lost(self) -> None:
+        """Nothing of the kernel is left that could start anew. What it was asked, its shutdown at last, is over."""
+        self._unanswered.take()
+        self.connection.outbox.withdraw()
+        self.state, self.error = dict(self.state, state="starting"), None
+        self._create_anew()
 
     def stop(self, why: str) -> None:
         """Ends a kernel without a front end: its ports are free at once, the rest when the keeper has gone."""
@@ -318,6 +328,8 @@ class RemoteKernel:
         if too_much(message, self._held or [], max(self.connection.outbox.size, self._unanswered.size)):
             why = f"what waits for {self.link.name} would be more than {MAX_MESSAGE // 2**20} MiB; try again later"
             return self._standin.rejects(message, why)
+        if message.channel is Channel.CONTROL and type_of(message) == "shutdown_request":
+            front.tell({"event": "shutdown", "kernel": self.kernel_id})
         if self._held is not None:
             return self._held.append(message)
         if front.revives and self.ended and not self.to_restart and user_cell(message):
