@@ -70,6 +70,7 @@ def test_a_kernel_that_ends_is_started_anew_by_the_next_cell_and_not_before(
 def test_an_ended_kernel_is_restarted_and_shut_down(server: Server, remote: Remote) -> None:
     kernel_id = server.open("c.ipynb", "cpu-argv")
     page = server.page(kernel_id)
+    page.run("treasure = 1")
     is_stopped_in_a_terminal(server, remote)
     eventually(lambda: the_kernel(server)["link"] == "lost", "it has ended, and its keeper has")
     server.ask("POST", f"/api/kernels/{kernel_id}/restart")
