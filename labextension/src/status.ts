@@ -4,17 +4,19 @@
 import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 import { ServerConnection } from '@jupyterlab/services';
 import type { Kernel, KernelSpec } from '@jupyterlab/services';
-import { Poll } from '@lumino/polling';
+import { Debouncer, Poll } from '@lumino/polling';
 import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
 
 import { METADATA_KEY } from './tokens';
 import type { IRemoteKernel } from './tokens';
-import { viewOf } from './view';
+import { outdated, viewOf } from './view';
 import type { IView } from './view';
 
 const INTERVAL = 5000;
 const LONGEST_INTERVAL = 60000;
+/** After the kernel's last change of state, of which a run of many cells has many. */
+const SETTLES_IN = 200;
 
 /** Whether a kernel is of one of our kernelspecs; false also while these are not known. */
 export function isOurs(specs: KernelSpec.ISpecModels | null, kernel: Kernel.IKernelConnection): boolean {
@@ -45,6 +47,7 @@ export class LinkStatus extends Widget {
   }
 
   override dispose(): void {
+    this._refresh.dispose();
     this._poll.dispose();
     Signal.clearData(this);
     super.dispose();
@@ -53,9 +56,13 @@ export class LinkStatus extends Widget {
   private _follow(_: INotebookTracker, panel: NotebookPanel | null): void {
     if (this._panel && !this._panel.isDisposed) {
       this._panel.sessionContext.kernelChanged.disconnect(this._ask, this);
+      this._panel.sessionContext.statusChanged.disconnect(this._askSoon, this);
+      this._panel.sessionContext.connectionStatusChanged.disconnect(this._askSoon, this);
     }
     this._panel = panel;
     panel?.sessionContext.kernelChanged.connect(this._ask, this);
+    panel?.sessionContext.statusChanged.connect(this._askSoon, this);
+    panel?.sessionContext.connectionStatusChanged.connect(this._askSoon, this);
     this._ask();
   }
 
@@ -63,6 +70,11 @@ export class LinkStatus extends Widget {
   private _ask(): void {
     this._show(null);
     void this._poll.refresh();
+  }
+
+  /** What is shown may have changed: the kernel says so. */
+  private _askSoon(): void {
+    void this._refresh.invoke();
   }
 
   private _kernel(): Kernel.IKernelConnection | null {
@@ -82,11 +94,14 @@ export class LinkStatus extends Widget {
     try {
       const kernels = await this._options.fetch();
       if (asked && asked === this._kernel()) {
+        this._known = kernels.find(each => each.kernel_id === asked.id);
         this._show(viewOf(kernels, asked.id));
         this._note(asked.id);
       }
     } catch (error) {
-      this._show(null);
+      const known = asked && this._known?.kernel_id === asked.id ? this._known : undefined;
+      const view = known && viewOf([known], asked!.id);
+      this._show(view && error instanceof ServerConnection.NetworkError ? outdated(view, known!.node) : null);
       // Without our server extension there is nothing to ask, until the page is loaded anew.
       this._unavailable = error instanceof ServerConnection.ResponseError && error.response.status === 404;
       throw error; // the poll slows down
@@ -117,10 +132,13 @@ export class LinkStatus extends Widget {
 
   private readonly _options: LinkStatus.IOptions;
   private readonly _poll: Poll<void>;
+  private readonly _refresh = new Debouncer(() => (this._worthAsking() ? this._poll.refresh() : undefined), SETTLES_IN);
   private readonly _text = document.createElement('span');
   private readonly _strangers = new Set<string>();
   private _panel: NotebookPanel | null = null;
   private _view: IView | null = null;
+  /** What the server said last of the kernel that is shown. */
+  private _known: IRemoteKernel | undefined;
   private _unavailable = false;
 }
 

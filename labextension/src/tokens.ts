@@ -37,6 +37,9 @@ export interface IRemoteKernel {
   readonly link: LinkState;
   /** Why it cannot be reached, or why it never came up. */
   readonly error?: IProblem | null;
+  /** Of a kernel that has ended: why, and what would help. */
+  readonly cause?: string;
+  readonly remedy?: string;
   /** UUIDs of the GPUs it holds. */
   readonly gpus: readonly string[];
 }

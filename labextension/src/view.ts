@@ -14,10 +14,24 @@ export function viewOf(kernels: readonly IRemoteKernel[], kernelId: string): IVi
   return kernel ? { text: textOf(kernel), tooltip: tooltipOf(kernel) } : null;
 }
 
+/** The view of a kernel of which nothing new can be heard: the browser does not reach the Jupyter server. */
+export function outdated(view: IView, node: string): IView {
+  return {
+    text: `${node}: Jupyter server out of reach`,
+    tooltip: `The browser cannot reach the Jupyter server. The kernel goes on. Last known:\n${view.tooltip}`
+  };
+}
+
 function textOf(kernel: IRemoteKernel): string {
   const trouble = troubleOf(kernel);
   return trouble ? `${kernel.node}: ${trouble}` : `${kernel.node} ${gpuCount(kernel)}`;
 }
+
+/** By the kind of error: what does not end by itself. */
+const AWAY: Partial<Record<string, string>> = {
+  AuthError: 'out of reach until you sign in',
+  HostKeyError: 'out of reach, its host key is not accepted'
+};
 
 /** In a few words what the user must know first; '' when all is well. */
 function troubleOf(kernel: IRemoteKernel): string {
@@ -28,7 +42,7 @@ function troubleOf(kernel: IRemoteKernel): string {
     return 'connecting…';
   }
   if (kernel.link === 'away') {
-    return kernel.error?.kind === 'AuthError' ? 'out of reach until you sign in' : 'out of reach, reconnecting…';
+    return AWAY[kernel.error?.kind ?? ''] ?? 'out of reach, reconnecting…';
   }
   if (kernel.link === 'taken') {
     return 'taken over by another computer';
@@ -47,7 +61,13 @@ function tooltipOf(kernel: IRemoteKernel): string {
     `Node: ${kernel.node}`,
     `State: ${kernel.state}`,
     `Link: ${kernel.link}`,
-    `GPUs: ${kernel.gpus.length > 0 ? kernel.gpus.join(', ') : 'none; taken when the first cell runs'}`,
+    ...(kernel.state === 'ended' ? endOf(kernel) : [`GPUs: ${kernel.gpus.join(', ') || NO_GPUS}`]),
     ...(kernel.error ? [`${kernel.error.hop}: ${kernel.error.cause}`, kernel.error.remedy] : [])
   ].join('\n');
+}
+
+const NO_GPUS = 'none; taken when the first cell runs';
+
+function endOf(kernel: IRemoteKernel): string[] {
+  return [kernel.cause ?? '', kernel.remedy ?? '', 'The next cell that you run starts a new kernel.'].filter(Boolean);
 }

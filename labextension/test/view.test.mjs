@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { viewOf } from '../lib/view.js';
+import { outdated, viewOf } from '../lib/view.js';
 
 const kernel = {
   id: 'k1',
@@ -47,4 +47,25 @@ test('what keeps a kernel out of reach, and what would help', () => {
   assert.match(text, /until you sign in/);
   assert.ok(tooltip.includes('login: it wants a code\nRun “jupyter gpu-kernel login gpu2”.'), tooltip);
   assert.match(viewOf([{ ...kernel, link: 'taken' }], 'jupyter-1').text, /another computer/);
+});
+
+test('a host key that is not accepted is no matter of waiting', () => {
+  const error = { kind: 'HostKeyError', hop: 'gpu2', cause: 'its host key has changed', remedy: 'Ask the administrator.' };
+  const { text, tooltip } = viewOf([{ ...kernel, link: 'away', error }], 'jupyter-1');
+  assert.match(text, /host key/);
+  assert.doesNotMatch(text, /reconnecting/);
+  assert.ok(tooltip.includes('gpu2: its host key has changed\nAsk the administrator.'));
+});
+
+test('an ended kernel says why, and what starts a new one', () => {
+  const { tooltip } = viewOf([{ ...kernel, state: 'ended', gpus: [], cause: 'out of memory', remedy: 'Use less.' }], 'jupyter-1');
+  assert.ok(tooltip.includes('out of memory\nUse less.\nThe next cell'), tooltip);
+  assert.doesNotMatch(tooltip, /GPUs/);
+  assert.match(viewOf([{ ...kernel, gpus: [] }], 'jupyter-1').tooltip, /GPUs: none; taken when the first cell runs/);
+});
+
+test('what is known stays to be seen while the browser is offline', () => {
+  const { text, tooltip } = outdated(viewOf([kernel], 'jupyter-1'), kernel.node);
+  assert.equal(text, 'gpu2: Jupyter server out of reach');
+  assert.ok(tooltip.endsWith(viewOf([kernel], 'jupyter-1').tooltip));
 });
