@@ -2,4 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+
+# A shell that starts the tests in the background has SIGINT ignored, and so have all processes that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 pytest_plugins = ["sshd", "house", "remote"]

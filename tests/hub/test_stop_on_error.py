@@ -13,7 +13,10 @@ from streams import Faults, LoopThread, Node, wait_for
 from jupyter_gpu_kernel.hub.kernels import RemoteKernel
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
-FAILS = "import time; print('begun', flush=True); time.sleep(1); 1 / 0"
+FAILS = """import os, time
+print('begun', flush=True)
+while not os.path.exists({go!r}): time.sleep(0.01)
+1 / 0"""
 BROKEN = Faults(random.Random(0), read_limit=0, write_limit=0, stalls=False)
 
 
@@ -37,12 +40,15 @@ def front(remote: RemoteKernel) -> Iterator[Front]:
 
 def sent_while_away(node: Node, remote: RemoteKernel, front: Front, **how: bool) -> list[str]:
     """The states of two cells' replies: sent during a drop, in which the cell before them fails."""
-    failing = front.client.execute(FAILS, **how)
+    go = node.root / "go-on"
+    go.unlink(missing_ok=True)
+    failing = front.client.execute(FAILS.format(go=str(go)), **how)
     front.until_text(failing, "begun\n")
     node.faults = lambda: BROKEN
     node.streams[-1].cut()
     wait_for(lambda: remote.link_state == "away", "the link's end")
     later = [front.client.execute(f"ran_{n} = True", **how) for n in range(2)]
+    go.touch()
     wait_for(lambda: "ZeroDivisionError" in _shown(node, remote), "the cell's failure")
     node.faults = lambda: None
     assert front.finish(failing).reply["ename"] == "ZeroDivisionError"
