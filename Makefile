@@ -3,12 +3,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 BIN38 := .venv-py38check/bin
+BINLOW := .venv-lowest/bin
 JOBS ?= 4
 
-.PHONY: help venv sshd test check labextension demo wheel clean
+.PHONY: help venv sshd test test-lowest check labextension demo wheel clean
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 venv: .venv/installed  ## the virtual environment .venv, with everything that tests and checks need
 
@@ -21,6 +22,13 @@ venv: .venv/installed  ## the virtual environment .venv, with everything that te
 .venv-py38check/installed: Makefile
 	test -x $(BIN38)/python || $(PYTHON) -m venv .venv-py38check
 	$(BIN38)/python -m pip install --quiet --disable-pip-version-check mypy==1.14.1
+	@touch $@
+
+# uv chooses the lowest versions; what they need themselves is the newest that fits. Made anew after each change.
+.venv-lowest/installed: pyproject.toml
+	$(PYTHON) -m venv --clear .venv-lowest
+	$(BINLOW)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BINLOW)/uv pip install --quiet --python $(BINLOW)/python --resolution lowest-direct --editable '.[test]'
 	@touch $@
 
 sshd:  # the tests start their own sshd, as the user who runs them, on loopback
@@ -37,6 +45,10 @@ sshd:  # the tests start their own sshd, as the user who runs them, on loopback
 
 test: .venv/installed sshd  ## all tests, JOBS files at a time (ARGS="tests/wire -k cut" for some)
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(ARGS)
+
+# Old libraries warn about themselves, which is not our business here.
+test-lowest: .venv-lowest/installed sshd  ## the same with the lowest versions that pyproject.toml allows
+	$(BINLOW)/python -m pytest --numprocesses $(JOBS) --dist loadfile -W default::DeprecationWarning $(ARGS)
 
 check: .venv/installed .venv-py38check/installed  ## style, types (also as Python 3.8), import contracts
 	$(BIN)/ruff check .

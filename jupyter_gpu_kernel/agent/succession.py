@@ -43,11 +43,8 @@ def will(settings: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def read_heritage(stream: Any) -> Heritage:
-    """The heritage that the kernel wrote, in one line: a process that a cell forked may hold the stream open.
-
-    Its lifeline is not for processes that we start.
-    """
-    heritage = Heritage(**json.loads(stream.readline()))
+    """The one that the kernel wrote; its lifeline is not for processes that we start."""
+    heritage = Heritage(**json.load(stream))
     os.set_inheritable(heritage.lifeline, False)
     return heritage
 
