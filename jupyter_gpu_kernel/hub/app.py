@@ -21,7 +21,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 from jupyter_core.application import JupyterApp
-from traitlets import Float
+from traitlets import Bool, Float
 
 from .. import __version__
 from .faces import Call, Faces
@@ -44,13 +44,20 @@ class HubApp(JupyterApp):
         help="Seconds until the hub ends by itself, after the last front end has gone.",
     ).tag(config=True)
 
+    private_memory = Bool(
+        True,
+        help="Write no core file, and on Linux let no other process of this user look into the hub. Switch it off to "
+        "use a debugger or profiler on it.",
+    ).tag(config=True)
+
     def _log_level_default(self) -> int:
         return logging.INFO
 
     def start(self) -> None:
         """Runs until idle. A second hub finds the lock taken and ends."""
         super().start()
-        keep_memory_private()
+        if self.private_memory:
+            keep_memory_private()
         folder = hub_folder()
         write_to(folder / "log", self.log)
         try:

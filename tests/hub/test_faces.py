@@ -54,6 +54,7 @@ def separate_folders(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         for name in ("JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "XDG_RUNTIME_DIR"):
             (Path(folder) / name).mkdir()
             monkeypatch.setenv(name, str(Path(folder) / name))
+        configure(Path(folder))
         yield Path(folder)
         for process in hub_processes():
             process.kill()
@@ -73,9 +74,9 @@ def _is_hub(process: psutil.Process) -> bool:
         return False
 
 
-def ends_when_idle(folder: Path, seconds: float) -> None:
-    """Configures the hubs to come."""
-    config = {"HubApp": {"idle_exit": seconds}}
+def configure(folder: Path, **more: float) -> None:
+    """The hubs to come: tests know them by their environment, which others must not see."""
+    config = {"HubApp": {"private_memory": False, **more}}
     (folder / "JUPYTER_CONFIG_DIR" / "jupyter_gpu_kernel_config.json").write_text(json.dumps(config))
 
 
@@ -124,6 +125,20 @@ def test_a_question_to_a_face_that_has_left() -> None:
         face.close()
         _, answers = face.expect_answer()
         assert answers.get(timeout=DEADLINE) is None
+
+
+def test_each_question_gets_its_own_answer() -> None:
+    """What is typed for one hop must not go to another, in whatever order answers come."""
+    here, there = Pipe()
+    with here, there:
+        face = Face(here)
+        (login, of_login), (gpu2, of_gpu2) = face.expect_answer(), face.expect_answer()
+        face.answered({"answer": login, "value": "for login"})
+        assert of_login.get(timeout=DEADLINE) == "for login"
+        face.answered({"answer": login, "value": "once more"})
+        assert of_gpu2.empty()
+        face.answered({"answer": gpu2, "value": "for gpu2"})
+        assert of_gpu2.get(timeout=DEADLINE) == "for gpu2"
 
 
 def test_a_question_that_nobody_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +202,7 @@ def test_after_a_killed_hub_the_next_face_starts_another(hubs: Path) -> None:
 
 
 def test_ends_when_nobody_uses_it(hubs: Path) -> None:
-    ends_when_idle(hubs, 0.2)
+    configure(hubs, idle_exit=0.2)
     with HubClient() as client:
         hub = psutil.Process(client.call("hello", timeout=DEADLINE)["pid"])
     hub.wait(DEADLINE)
@@ -205,7 +220,7 @@ def unreachable(**more: Any) -> dict[str, Any]:
 
 def test_a_kernel_that_cannot_start_leaves_nothing(hubs: Path) -> None:
     """Also where its ports are taken; and the hub is in use no longer."""
-    ends_when_idle(hubs, 0.2)
+    configure(hubs, idle_exit=0.2)
     with HubClient() as client, socket.create_server(("127.0.0.1", 0)) as taken:
         hub = psutil.Process(client.call("hello", timeout=DEADLINE)["pid"])
         with pytest.raises(ConnectError, match="refuses"):

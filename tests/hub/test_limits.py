@@ -15,7 +15,7 @@ from queue import SimpleQueue
 
 import paramiko
 import pytest
-from house import House
+from house import Door, House
 from sshd import DEADLINE, TwoHops, make_key
 
 from jupyter_gpu_kernel.errors import AuthError, GpuKernelError, HostKeyError, RouteError
@@ -233,6 +233,26 @@ def test_a_way_to_sign_in_that_is_forbidden_is_not_taken(house: Callable[..., Ho
     with pytest.raises(AuthError, match="it takes"):
         here.visit(owner, limits=Limits(methods=others))
     assert owner.asked == []
+
+
+class Switching(Door):
+    """Takes passwords, until one comes; then questions and answers alone."""
+
+    def get_allowed_auths(self, username: str) -> str:
+        return ",".join(self.methods)
+
+    def check_auth_password(self, username: str, password: str) -> int:
+        self.methods = ["keyboard-interactive"]
+        return paramiko.AUTH_FAILED
+
+
+def test_a_password_does_not_go_another_way_than_its_owner_was_told(house: Callable[..., House]) -> None:
+    """paramiko can answer a server's question with the password, unseen."""
+    here = house("password", "keyboard-interactive")
+    here.door.__class__ = Switching
+    with pytest.raises(AuthError):
+        here.visit(Typing(), limits=Limits(methods=("password",)))
+    assert here.door.tries == []
 
 
 def test_so_many_tries_as_the_config_allows(house: Callable[..., House]) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from jupyter_gpu_kernel.errors import GpuKernelError, RouteError
 from jupyter_gpu_kernel.hub.route import Hop, parse_route, resolve
+from jupyter_gpu_kernel.hub.shared import Way
 
 
 @pytest.fixture(params=["ssh -G", "no ssh program"])
@@ -213,3 +214,12 @@ def test_localhost_behind_a_jump_is_that_machine(config: Path) -> None:
 def test_an_empty_route_is_refused() -> None:
     with pytest.raises(RouteError):
         resolve([])
+
+
+def test_ways_that_differ_in_anything_share_no_connection() -> None:
+    """Else a kernelspec would be served with the key, or by the config, of another one."""
+    settings = {"route": ["login", "gpu2"], "identity": ["/a"], "config": "/c"}
+    others = [{"route": ["gpu2"]}, {"identity": ["/b"]}, {"identity": []}, {"config": "/d"}, {"config": None}]
+    ways = {Way.of({**settings, **other}) for other in ({}, *others)}
+    assert len(ways) == 1 + len(others)
+    assert Way.of({**settings, "gpus": 2, "python": "/p"}) in ways

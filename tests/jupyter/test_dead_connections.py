@@ -57,10 +57,13 @@ def test_after_a_reset_the_first_question_is_answered(
     assert problems(remote.ask(op, **questions(settings)[op])) == []
 
 
-@pytest.mark.parametrize("op", ["probe", "gpus"])
-def test_a_silent_connection_is_not_waited_for(remote: Remote, settings: dict[str, Any], op: str) -> None:
+@pytest.mark.parametrize("op", ["probe", "login"])
+def test_a_silent_connection_is_replaced(remote: Remote, settings: dict[str, Any], op: str) -> None:
+    before = remote.logins()
     with remote.hops.login.stalled():
         assert problems(remote.ask(op, **questions(settings)[op])) == []
+        remote.hops.login.wait_for_log("Accepted publickey")
+        assert remote.logins() == before + 1
 
 
 def test_a_link_that_died_unnoticed_is_dialled_again(remote: Remote, settings: dict[str, Any]) -> None:
