@@ -165,9 +165,9 @@ class Link:
     async def close(self) -> None:
         """Ends the link; keepers live on."""
         self._closed = True
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        while not self._task.done():  # before Python 3.12 wait_for may swallow one cancellation
+            self._task.cancel()
+            await asyncio.wait([self._task], timeout=0.1)
         self._drop("closed")
         self._set("failed", ConnectError("the link was closed", hop=self.name))
 

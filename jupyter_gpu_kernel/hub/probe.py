@@ -168,7 +168,8 @@ class _Search:
         for kind, *said in self.ask(["survey", search, *names], _SURVEY):
             first, second, *more = (said + [""] * 7)[:7]
             if kind == "python" and first in _RANKS and second.startswith("/") and len(pythons) < _MOST:
-                pythons.append(Python(second, first, *more))
+                versions = (field[:_VERSION] for field in more[2:])
+                pythons.append(Python(second, first, *more[:2], *versions))
             elif kind == "fact":
                 facts[first] = second
             elif kind == "unseen" and len(self.unseen) < _MOST:

