@@ -111,6 +111,15 @@ def test_the_alias_is_the_name_where_there_is_one(desk: Desk, key: Key) -> None:
         desk.judge(key)
 
 
+def test_the_alias_is_the_only_name(desk: Desk, key: Key) -> None:
+    desk.known.write_text(f"login.example,[login.example]:7092 {key.line}\n")
+    with pytest.raises(HostKeyError, match="not known"):
+        desk.judge(key, host_key_alias="nodes")
+    desk.answer = True
+    desk.judge(key, host_key_alias="nodes")
+    assert desk.trust_file.read_text() == f"nodes {key.line}\n"
+
+
 def test_bad_lines_do_not_spoil_the_file(desk: Desk, key: Key) -> None:
     desk.known.write_bytes(b"broken\n* ssh-rsa !!!\n|1|x|y ssh-rsa AAAA\n\xff\xfe a b\n@revoked\n")
     with desk.known.open("a") as file:
