@@ -7,7 +7,7 @@ of a failed cell on to the front end: what comes before that word was sent befor
 
 from __future__ import annotations
 
-from typing import Dict, Optional
+from typing import Dict, Iterable, Optional, Set
 
 from ..wire.messages import Message, MessageError, word
 
@@ -20,6 +20,7 @@ class Aborts:
 
     def __init__(self) -> None:
         self._stop_on_error: Dict[str, int] = {}  # msg_id: client, of cells not answered yet
+        self._interrupted: Set[str] = set()  # msg_ids of cells that must not run if they come
         self._failed: Dict[int, str] = {}  # client: msg_id of its last cell that failed, not heard of yet
 
     def asked(self, request: Message) -> None:
@@ -38,9 +39,14 @@ class Aborts:
         """The front end has the reply of this cell."""
         self._failed = {client: failed for client, failed in self._failed.items() if failed != msg_id}
 
+    def interrupted(self, cells: Iterable[str]) -> None:
+        """An interrupt came for these cells, some of which may still be on their way."""
+        self._interrupted = set(cells)
+
     def aborts(self, request: Message) -> bool:
-        """Whether this execute_request was sent by somebody who did not know yet that an earlier one failed."""
-        return request.client in self._failed
+        """Whether this execute_request was sent by somebody who did not know yet that an earlier one failed, or before
+        an interrupt that overtook it."""
+        return request.client in self._failed or request.header().get("msg_id") in self._interrupted
 
     def mark(self) -> Optional[Message]:
         """For a hub that comes: behind all that it lacks, it has passed these replies on, or one before it did."""

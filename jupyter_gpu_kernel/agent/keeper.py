@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Callable, Dict, Optional
 
 from ..wire import PROTOCOL
-from ..wire.fields import FieldError, number, text
+from ..wire.fields import FieldError, items, number, text
 from ..wire.jupyter import Parts
 from ..wire.messages import Channel, Lane, Message, MessageError
 from .aborts import FEATURE as HEARD
@@ -45,7 +45,7 @@ from .setup import trim
 from .status import Status
 from .story import Limited, Story
 from .succession import Heritage
-from .successor import Succession
+from .successor import MOST_CELLS, Succession
 
 _OF_WHOM = ("notebook", "owner", "by")
 RESTART_WAIT = 60.0
@@ -77,9 +77,9 @@ class Keeper:
         self.door = Door(
             self.loop, self.folder / "keeper", self._from_hub, self._asked, self.backlog, self._refusals.tell
         )
-        self.talk = talk = Conversation(self.kernel.send, self.door.send, self.loop.later, self._facts)
         self.ending = Ending(self.loop, self.folder, self.story)
         self.status = Status(settings, self.kernel, self.ending, self.door, lambda: self.gpus.uuids)
+        self.talk = talk = Conversation(self.kernel.send, self.door.send, self.loop.later, self.status.facts)
         talk.gpus = self.gpus = Allotment(
             self.loop, settings, root.path / "line", talk.say, talk.answers, talk.release, talk.questions,
             self.story, self.status.become, self.status.json,
@@ -248,6 +248,7 @@ class Keeper:
     def _command(self, command: Dict[str, Any]) -> None:
         do = text(command, "do")
         if do == "interrupt":
+            self.talk.aborts.interrupted(map(str, items(command, "cells", MOST_CELLS, default=[])))
             if not self.gpus.give_up("KeyboardInterrupt", "gave up waiting for a GPU") and self.ready.up:
                 self.talk.questions.ask(Channel.CONTROL, "interrupt_request", {})
         elif do == "heard":
@@ -371,9 +372,6 @@ class Keeper:
     def _owner(self) -> Dict[str, Any]:
         """Who has this kernel, and in which protocol this keeper speaks with it."""
         return {"protocol": PROTOCOL, **{key: self.settings.get(key, "") for key in _OF_WHOM[1:]}}
-
-    def _facts(self) -> Dict[str, Any]:
-        return self.status.facts()
 
     def _asked_to_stop(self, request: Dict[str, Any]) -> None:
         """`replaced_by`: the kernel that its notebook has instead, and that gets the GPUs."""

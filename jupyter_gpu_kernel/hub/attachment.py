@@ -28,3 +28,15 @@ class Attachment(Protocol):
 
     def lost(self, error: GpuKernelError) -> None:
         """There is no keeper to come back to."""
+
+
+def open_words(how: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """What the agent is to do before it opens the way to the keeper."""
+    if how == "create":
+        return {"create": settings}
+    return {"attach": {}} if how == "attach" else {}
+
+
+def new_connection(delivered: list[int] | None) -> Connection:
+    """For a kernel of which a hub before us had passed on so many messages per lane."""
+    return Connection(first=True, delivered=delivered, features=["heard", "unanswered"])

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AgentError, GpuKernelError, KernelStartError
-from ..wire.connection import Connection, State
+from ..wire.connection import State
 from ..wire.journal import MAX_MESSAGE
 from ..wire.jupyter import user_cell
 from ..wire.messages import Channel, Lane, Message, MessageError, word
 from . import validate
+from .attachment import new_connection, open_words
 from .delivered import Delivered
 from .edge import Edge
 from .fronts import FrontEnd, Fronts
@@ -30,6 +32,7 @@ from .passing import Passing
 from .requests import failed_cell, lane_of_request, restarts, too_much, type_of
 from .standin import StandIn
 from .unanswered import Unanswered
+from .waiting import Waiting
 
 SUBSCRIBE_WITHIN = 15.0
 """Seconds a front end of a killed hub has to subscribe again; it may be one that never does."""
@@ -50,7 +53,6 @@ class RemoteKernel:
     error: GpuKernelError | None = None
     visit: Visit | None = None
     link_state = "connecting"
-    _held: list[Message] | None = None
     closed = False  # nobody has it here any more
     _stopping = _reviving = _attached_to_link = False
 
@@ -76,14 +78,15 @@ class RemoteKernel:
         self.owner = owner or {}
         self.link = link
         self.state: dict[str, Any] = {"id": kernel_id, "state": "starting", "gpus": [], "pid": 0}
-        self.connection = _connection(delivered.counts if delivered else None)
+        self.connection = new_connection(delivered.counts if delivered else None)
         self.watchers: list[Watcher] = []
         self._log = log
-        self._request = _request(how, settings)
+        self._request = open_words(how, settings)
         self._delivered = delivered
         self._unanswered = Unanswered()
         self._standin = self._make_standin(infos)
         self._notice = Notice(self._to_front, link.name)
+        self._waiting = Waiting(self._standin, self._notice)
         self._passing = Passing(self._to_front)
         self.fronts = Fronts(self._from_front, self._subscribed, delivered)
         self.pacer = Pacer(self._pass_on, self._passed, log, self.fronts.room)
@@ -131,7 +134,10 @@ class RemoteKernel:
         """A word to the keeper: interrupt, restart, kill, signal, stop."""
         if do == "restart":
             self.state = dict(self.state, state="starting")
-        if do != "interrupt":
+        if do == "interrupt":
+            self._waiting.cancel()
+            more = {"cells": self._unanswered.ids, **more}
+        else:
             self.pacer.end()  # the kernel's end is what one waits for now, not what it said
         self._send(Lane.URGENT, word(do=do, **more))
 
@@ -142,12 +148,11 @@ class RemoteKernel:
 
     def hold(self) -> None:
         """What clients ask from now on waits for `go_on`: it is for a kernel that is still to come, or to be found."""
-        self._held = [] if self._held is None else self._held
+        self._waiting.hold()
 
     def go_on(self) -> None:
         """Requests go to the kernel, those that waited first."""
-        held, self._held = self._held or [], None
-        for message in held:
+        for message in self._waiting.go_on():
             self._forward(message)
 
     def pause(self) -> None:
@@ -212,11 +217,15 @@ class RemoteKernel:
         self._notice.back()
         self.pacer.begin()
         self._link_is("up")
+        for message in self._waiting.back():
+            self._forward(message)
 
     def detached(self, reason: str) -> None:
         """The link is down for a while."""
         if not self._request:
-            self._notice.away(self.link.problem)
+            silence, running = time.monotonic() - self.link.heard, self._unanswered.running_silently
+            self._notice.away(self.link.problem, silence, running)
+            self._waiting.away()
         self._link_is("connecting" if self._request else "away")
 
     def lost(self, error: GpuKernelError) -> None:
@@ -231,13 +240,14 @@ class RemoteKernel:
             self.error = kind(error.cause, hop=error.hop, remedy=error.remedy)
             self.state = dict(self.state, state="ended", cause=error.cause, remedy=error.remedy)
             self.pacer.end()
-            self._standin.fails(self._unanswered.take(), f"{error.cause}. {error.remedy}")
+            cells = self._unanswered.take() + self._waiting.take()
+            self._standin.fails(cells, f"{error.cause}. {error.remedy}")
         self._link_is("lost")
 
     def _was_taken(self, by: str, remedy: str) -> None:
         """What our front ends still wait for they will not hear."""
         self._ownership.lost(by, list(map(Message.decode, self.connection.outbox.withdraw())))
-        self._standin.fails(self._unanswered.take(), f"{by}. {remedy}")
+        self._standin.fails(self._unanswered.take() + self._waiting.take(), f"{by}. {remedy}")
         self._link_is("taken")
 
     def deliver(self, data: bytes) -> None:
@@ -256,6 +266,8 @@ class RemoteKernel:
     def _pass_on(self, message: Message) -> None:
         if message.channel is Channel.KEEPER:
             return self._keeper_says(message)
+        if not self._waiting.passes(message):
+            return
         self._unanswered.answered(message)
         self._standin.saw(message)
         self._passing.saw(message)
@@ -325,30 +337,31 @@ class RemoteKernel:
     def _from_front(self, front: FrontEnd, message: Message) -> None:
         if not self._ownership.may_ask(front, message):
             return
-        if too_much(message, self._held or [], max(self.connection.outbox.size, self._unanswered.size)):
+        if too_much(message, self._waiting.messages, max(self.connection.outbox.size, self._unanswered.size)):
             why = f"what waits for {self.link.name} would be more than {MAX_MESSAGE // 2**20} MiB; try again later"
             return self._standin.rejects(message, why)
         if message.channel is Channel.CONTROL and type_of(message) == "shutdown_request":
             front.tell({"event": "shutdown", "kernel": self.kernel_id})
-        if self._held is not None:
-            return self._held.append(message)
+        if self._waiting.active and type_of(message) == "interrupt_request":
+            self.command("interrupt")
+            return self._standin.agrees(message)
+        if self._waiting.held and self._waiting.keeps(message):
+            return
         if front.revives and self.ended and not self.to_restart and user_cell(message):
             self._revive(message)
         if self._may_stand_in() and self._standin.answers(message):
             return
         if self.visit is not None and message.channel is Channel.SHELL:
             self.visit.saw(self, message)
-            if self._held is not None:  # just now
-                return self._held.append(message)
-        self._forward(message)
+        if not self._waiting.keeps(message):
+            self._forward(message)
 
     def _forward(self, message: Message) -> None:
         if message.channel is Channel.CONTROL and type_of(message) == "shutdown_request":
             self.pacer.end()
             self.to_restart = restarts(message)
             self.to_end = not self.to_restart
-        if self.link_state == "away" and user_cell(message):
-            self._notice.asked(message)
+        self._waiting.asked(message)
         self._unanswered.asked(message)
         self._send(lane_of_request(message), message)
 
@@ -385,7 +398,7 @@ class RemoteKernel:
         queued = list(map(Message.decode, self.connection.outbox.withdraw()))
         again = self._unanswered.again(queued)
         self.kernel_id = kernel_id
-        self.connection = _connection(None)
+        self.connection = new_connection(None)
         self._unanswered = Unanswered()
         if self._delivered is not None:
             self._delivered.follow(kernel_id)
@@ -410,14 +423,3 @@ class RemoteKernel:
 
     def _to_front(self, message: Message) -> None:
         self.fronts.send(message)
-
-
-def _request(how: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """What the agent is to do before it opens the way to the keeper."""
-    if how == "create":
-        return {"create": settings}
-    return {"attach": {}} if how == "attach" else {}
-
-
-def _connection(delivered: list[int] | None) -> Connection:
-    return Connection(first=True, delivered=delivered, features=["heard", "unanswered"])

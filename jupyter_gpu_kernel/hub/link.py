@@ -84,6 +84,7 @@ class Link:
         self._changed = asyncio.Event()
         self._retry_now = asyncio.Event()
         self.was_up = False
+        self.heard = time.monotonic()  # for the last time, before the link went down
         self._closed = False
         self._task = self._loop.create_task(self._run())
 
@@ -311,6 +312,7 @@ class Link:
 
     def _drop(self, reason: str) -> None:
         if self._wire is not None:
+            self.heard = self._wire.heard
             self._wire.close()
             self._wire = None
         if self.state == "up":

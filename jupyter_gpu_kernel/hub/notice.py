@@ -1,4 +1,5 @@
-"""What a cell shows that was asked for while the node is out of reach: since when, why, and what would help.
+"""What a cell shows while the node is out of reach: since when, why, and what would help. It is the cell that runs, if
+it has shown nothing so far, since the text could not be removed from other output; or the first one that waits.
 
 The text is gone when the node is back: the notebook is then as if nothing had happened. This file knows no link.
 """
@@ -28,29 +29,49 @@ class Notice:
         self._since = 0.0
         self._problem: GpuKernelError | None = None
         self._cell: bytes | None = None  # the header of the first cell that waits
+        self._runs = False  # whether that cell runs
         self._display = ""
         self._timer: asyncio.TimerHandle | None = None
 
-    def away(self, problem: GpuKernelError | None) -> None:
-        """The link is down (still); `problem`: why it does not come back, once that is known."""
-        self._since = self._since or time.time()
+    def away(
+        self, problem: GpuKernelError | None, silence: float = 0.0, running: Message | None = None
+    ) -> None:
+        """The link is down (still), and nothing has been heard for `silence` seconds. `problem`: why it does not come
+        back, once that is known; `running`: the cell that runs, if it has shown nothing."""
         self._problem = problem
-        if self._display:
+        if not self._since:
+            self._since = time.time() - silence
+            if running is not None:
+                self._is_for(running, max(0.0, AFTER - silence))
+                self._runs = True
+        elif self._display:
             self._show()
 
     def asked(self, request: Message) -> None:
         """A user asks for a cell, which may have to wait."""
         if self._since and self._cell is None:
-            self._cell = request.parts[0]
-            self._timer = asyncio.get_running_loop().call_later(AFTER, self._show)
+            self._is_for(request, AFTER)
+
+    def cancelled(self, cells: list[Message]) -> None:
+        """These cells do not wait any more."""
+        if any(cell.parts[0] == self._cell for cell in cells):
+            self._remove()
+
+    def _is_for(self, cell: Message, after: float) -> None:
+        self._cell = cell.parts[0]
+        self._timer = asyncio.get_running_loop().call_later(after, self._show)
 
     def back(self) -> None:
         """What was asked goes on."""
+        self._remove()
+        self._since = 0.0
+
+    def _remove(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         if self._display:
             self._tell("clear_output", {"wait": False})
-        self._since, self._cell, self._display, self._timer = 0.0, None, "", None
+        self._cell, self._display, self._timer, self._runs = None, "", None, False
 
     def _show(self) -> None:
         msg_type = "update_display_data" if self._display else "display_data"
@@ -64,7 +85,8 @@ class Notice:
 
     def _text(self) -> str:
         since = time.strftime("%H:%M:%S", time.localtime(self._since))
-        text = f"{self._node} is out of reach since {since}; the kernel goes on there. This cell runs when it is back."
+        then = "This cell goes on there." if self._runs else "This cell runs when it is back."
+        text = f"{self._node} is out of reach since {since}; the kernel goes on there. {then}"
         return f"{text}\n{self._problem}" if self._problem is not None else text
 
     def _tell(self, msg_type: str, content: dict[str, Any]) -> None:

@@ -17,6 +17,14 @@ def type_of(message: Message) -> str:
         return ""
 
 
+def msg_id_of(message: Message, parent: bool = False) -> str:
+    """Its msg_id, or that of the message which it answers; "" if there is none."""
+    try:
+        return str((message.parent() if parent else message.header()).get("msg_id") or "")
+    except MessageError:
+        return ""
+
+
 def owners_only(message: Message) -> bool:
     """Whether only the front end that owns the kernel may ask this."""
     return message.channel is Channel.CONTROL and type_of(message) in (

@@ -85,6 +85,19 @@ class StandIn:
             content = {"name": "stderr", "text": f"{type_of(request)} was dropped: {why}\n"}
             self._make(Channel.IOPUB, 0, "stream", content, request.parts[0])
 
+    def agrees(self, request: Message) -> None:
+        """To an interrupt of what waits here, or of what is interrupted when the link is back."""
+        self._answers.reply(request, {"status": "ok"})
+        self._still_busy()
+
+    def cancels(self, cells: list[Message]) -> None:
+        """An interrupt reached them before they were sent. The first one takes the others along if it asks for that."""
+        for cell in cells:
+            if cell is not cells[0] and cells[0].content().get("stop_on_error", True):
+                self._answers.abort(cell)
+            else:
+                self._answers.fail(cell, "KeyboardInterrupt", "it had not been sent to the node yet")
+
     def announces(self, request: Message, text: str) -> None:
         """In the cell that is asked for."""
         content: dict[str, Any] = {"data": {"text/plain": text}, "metadata": {}, "transient": {}}

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from fronts import Front
-from streams import QUICK, Breakable, LoopThread, Node, log, until, wait_for
+from streams import DEADLINE, QUICK, Breakable, LoopThread, Node, log, until, wait_for
 
 from jupyter_gpu_kernel.errors import AuthError
+from jupyter_gpu_kernel.hub.kernels import RemoteKernel
 from jupyter_gpu_kernel.hub.link import Link
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
@@ -64,7 +67,7 @@ def test_it_is_gone_when_the_kernel_is(loop: LoopThread, node: Node, shown: bool
         asked = front.client.execute("print('here')")
         if shown:
             assert "out of reach" in str(next(front.iopub(asked)))
-        wait_for(lambda: remote._unanswered.cells, "the cell")
+        wait_for(lambda: remote._waiting._messages, "the cell")
         keeper.kill()
         kernel.kill()
         node.plugged = True
@@ -72,3 +75,112 @@ def test_it_is_gone_when_the_kernel_is(loop: LoopThread, node: Node, shown: bool
         answered = ["status", "execute_input", "error", "status"]  # busy first, as of every cell
         assert [kind for kind, _ in cell.outputs] == ["clear_output"] * shown + answered
         assert remote._notice._timer is None
+
+
+def away(loop: LoopThread, node: Node) -> RemoteKernel:
+    """A kernel whose link can be pulled."""
+    remote = loop.kernel(loop.link(node))
+    until(remote, "idle")
+    return remote
+
+
+def test_a_cell_that_runs_and_has_shown_nothing_says_it_and_is_then_as_ever(
+    loop: LoopThread, node: Node, tmp_path: Path
+) -> None:
+    end = tmp_path / "end"
+    remote = away(loop, node)
+    with Front(remote.edge.connection) as front:
+        asked = front.client.execute(
+            f"import os, time\nwhile not os.path.exists({str(end)!r}): time.sleep(0.01)\nprint('here')"
+        )
+        wait_for(lambda: remote.describe()["state"] == "busy", "the cell")
+        node.pull()
+        text = ""
+        while "out of reach" not in text:
+            text = str(front.client.get_iopub_msg(timeout=DEADLINE)["content"])
+        assert "This cell goes on there" in text
+        node.plugged = True
+        wait_for(lambda: remote.link_state == "up", "the link")
+        end.touch()
+        cell = front.finish(asked)
+        assert cell.messages[0]["msg_type"] == "clear_output" and cell.text == "here\n"
+
+
+def test_a_cell_that_has_shown_something_is_left_alone(loop: LoopThread, node: Node) -> None:
+    """The text could not be removed without its output."""
+    remote = away(loop, node)
+    with Front(remote.edge.connection) as front:
+        asked = front.client.execute("import time; print('begun', flush=True); time.sleep(600)")
+        front.until_text(asked, "begun\n")
+        assert remote._unanswered.running_silently is None
+        node.pull()
+        wait_for(lambda: remote.link_state == "away", "the drop")
+        node.plugged = True
+        front.control("interrupt_request")
+        assert [kind for kind, _ in front.finish(asked).outputs] == ["error", "status"]
+
+
+@pytest.mark.parametrize("stop_on_error", [False, True])
+def test_an_interrupt_cancels_what_waits_for_the_link(
+    loop: LoopThread, node: Node, tmp_path: Path, stop_on_error: bool
+) -> None:
+    """Each request has one busy, one reply and one idle, all of them during the outage; and no cell ever runs."""
+    ran = tmp_path / "ran"
+    remote = away(loop, node)
+    with Front(remote.edge.connection) as front:
+        front.run("1")
+        node.pull()
+        wait_for(lambda: remote.link_state == "away", "the drop")
+        how = {"stop_on_error": stop_on_error}
+        cells = [front.client.execute(f"open({str(ran)!r}, 'w')", **how) for _ in range(2)]
+        assert "out of reach" in str(next(front.iopub(cells[0]))["content"])
+        interrupt = front.ask("control", "interrupt_request")
+        assert front.control_reply(interrupt)["status"] == "ok"
+        first, second = map(front.finish, cells)
+        assert remote.link_state == "away"
+        assert first.reply["ename"] == "KeyboardInterrupt"
+        assert second.reply["status"] == ("aborted" if stop_on_error else "error")
+        states = [said for kind, said in first.outputs if kind == "status"]
+        assert states == ["busy", "idle"] and first.messages[0]["msg_type"] == "clear_output"
+        node.plugged = True
+        after = front.run("print('after')")
+        assert after.text == "after\n" and not ran.exists()
+
+
+def test_an_interrupt_that_the_link_swallows_is_answered_once_and_still_comes(
+    loop: LoopThread, node: Node
+) -> None:
+    """It was on its way when the link went down."""
+    remote = away(loop, node)
+    replies: list[str] = []
+
+    def heard(message: dict[str, Any]) -> None:
+        if message["msg_type"] == "interrupt_reply":
+            replies.append(message["parent_header"]["msg_id"])
+
+    with Front(remote.edge.connection, heard) as front:
+        asked = front.client.execute("import time; print('begun', flush=True); time.sleep(600)")
+        front.until_text(asked, "begun\n")
+        node.streams[-1].stall()
+        interrupt = front.ask("control", "interrupt_request")
+        assert remote.link_state == "up"
+        node.pull()
+        assert front.control_reply(interrupt)["status"] == "ok"
+        node.plugged = True
+        assert front.finish(asked).reply["ename"] == "KeyboardInterrupt"
+        assert front.control("kernel_info_request")["status"] == "ok"
+        assert replies == [interrupt]
+
+
+def test_an_interrupt_is_answered_while_a_notebooks_kernel_is_looked_for(
+    loop: LoopThread, node: Node
+) -> None:
+    remote = away(loop, node)
+    with Front(remote.edge.connection) as front:
+        front.run("1")
+        loop.call(remote.hold)
+        cell = front.client.execute("1 / 0")
+        assert front.control("interrupt_request")["status"] == "ok"
+        assert front.finish(cell).reply["ename"] == "KeyboardInterrupt"
+        loop.call(remote.go_on)
+        assert "2" in str(front.run("1 + 1").outputs)
