@@ -188,6 +188,12 @@ def test_a_folder_in_use_is_removed_by_nobody_else(place: Place, monkeypatch: py
     hub.sock.close()
 
 
+def test_a_keeper_looks_after_its_log(place: Place) -> None:
+    place.start("s9", setup=["head -c 3000000 /dev/zero | tr '\\0' x"], gpu_timeout=5).sock.close()
+    log = place.folder("s9") / "log"
+    until(lambda: log.stat().st_size < 1 << 20, "a smaller log")
+
+
 def test_a_log_that_grows_for_ever_is_emptied(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with open(log, "ab") as file:
