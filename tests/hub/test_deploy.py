@@ -8,6 +8,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -254,3 +255,21 @@ def test_a_full_disk(machine: Machine) -> None:
         assert machine.files() == []
     finally:
         subprocess.run(["umount", str(machine.base)], check=True)
+
+
+def test_the_folder_that_was_found_first_is_remembered(machine: Machine) -> None:
+    """Kernels lie there, also when another one would do now. In a mount namespace with folders of its own."""
+    own = "for folder in /tmp /var/tmp; do mount -t tmpfs -o mode=1777 tmpfs $folder || exit; done; "
+    if subprocess.run(["unshare", "--mount", "sh", "-c", own], capture_output=True).returncode != 0:
+        pytest.skip("only root can have a /tmp of its own")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as home:
+        machine.env = {"PATH": machine.env["PATH"], "HOME": home}
+        pointer = Path(home, ".local/share/jupyter-gpu-kernel", os.uname().nodename)
+        machine.shell = ["unshare", "--mount", "sh", "-c", own + "exec sh"]
+        assert ask(machine.dial(), "list") == {"kernels": []}
+        assert pointer.read_text() == f"/tmp/jupyter-gpu-kernel-{os.getuid()}\n"
+        known = Path(home, "known")
+        known.mkdir(mode=0o700)
+        pointer.write_text(f"{known}\n")
+        assert ask(machine.dial(), "list") == {"kernels": []}
+        assert (known / deploy.pack().name).exists() and pointer.read_text() == f"{known}\n"
