@@ -1,8 +1,33 @@
 # Makes the agent's folder on this node, asks for the agent if it is not there yet, and becomes `attach`.
 # Read whole before it runs (braces), so that what follows on stdin is not taken for a line of it.
-# Given before it: name (of the agent's file), size (of it, bytes), python.
+# Given before it: name (of the agent's file), size (of it, bytes), sum (of it, SHA-256), python.
 {
 say() { printf '%s\n' "$1" >&2; }
+
+# others_write FOLDER: whether others can rename what lies in this folder, or in one above it: they write there, and the
+# sticky bit does not keep them from it. A group of the user's own name has no other members.
+others_write() {
+    above=$(cd -P "$1" 2>/dev/null && pwd -P) || return 0
+    set -- "$above"
+    while [ "$above" != / ]; do
+        above=${above%/*}
+        above=${above:-/}
+        set -- "$@" "$above"
+    done
+    group=
+    if [ "$(id -gn 2>/dev/null)" = "$(id -un 2>/dev/null)" ]; then group="! -group $(id -g)"; fi
+    # shellcheck disable=SC2086 # words of find
+    [ -n "$(find "$@" -prune \( -perm -0002 -o -perm -0020 $group \) ! -perm -1000 2>/dev/null)" ]
+}
+
+hash='import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())'
+
+# is_agent FILE: whether it is a file of ours, and the agent's bytes are in it.
+is_agent() {
+    if [ ! -f "$1" ] || [ -L "$1" ] || [ ! -O "$1" ]; then return 1; fi
+    found=$({ sha256sum || shasum -a 256 || "$python" -I -c "$hash"; } < "$1" 2>/dev/null)
+    [ "${found%% *}" = "$sum" ]
+}
 
 uid=$(id -u)
 node=$(uname -n)
@@ -11,7 +36,7 @@ if [ -n "${JUPYTER_GPU_KERNEL_BASE:-}" ]; then
     set -- "$JUPYTER_GPU_KERNEL_BASE/jupyter-gpu-kernel-$uid"
 else
     set -- "/tmp/jupyter-gpu-kernel-$uid" "/var/tmp/jupyter-gpu-kernel-$uid" "$HOME/.cache/jupyter-gpu-kernel-$node"
-    if [ -r "$pointer" ] && read -r known < "$pointer" && [ -d "$known" ]; then set -- "$known" "$@"; fi
+    if [ -r "$pointer" ] && read -r known < "$pointer" && [ -d "$known" ] && [ "${known#/}" != "$known" ]; then set -- "$known" "$@"; fi
 fi
 
 place=
@@ -19,13 +44,15 @@ new=
 trap 'rm -f "$new"' EXIT
 for root; do
     mkdir -p "${root%/*}" 2>/dev/null
-    mkdir -m 700 "$root" 2>/dev/null
     # A folder that is a link or somebody else's may be a trap: /tmp is everybody's.
+    if others_write "${root%/*}"; then say "others can write to ${root%/*}, or above it"; continue; fi
+    mkdir -m 700 "$root" 2>/dev/null
     if [ ! -d "$root" ] || [ -L "$root" ] || [ ! -O "$root" ]; then continue; fi
     chmod 700 "$root" || continue
-    if [ -s "$root/$name" ]; then place=$root; break; fi
+    if is_agent "$root/$name"; then place=$root; break; fi
     new=$root/.new-$$
-    if dd if=/dev/zero of="$new" bs="$size" count=1 2>/dev/null; then place=$root; break; fi
+    rm -f "$new"
+    if (umask 077; exec dd if=/dev/zero of="$new" bs="$size" count=1) 2>/dev/null; then place=$root; break; fi
     rm -f "$new"
     new=
 done
@@ -37,12 +64,12 @@ if [ ! -x "$python" ]; then
     say "$python is not there, or not a program"
     exit 95
 fi
-if [ ! -s "$place/$name" ]; then
+if [ -n "$new" ]; then
     printf '\n%s\n' 'jupyter-gpu-kernel: send'
     head -c "$size" > "$new"
     # Where the connection breaks, or the disk is full by now, there is less.
-    if [ $(wc -c < "$new") -ne "$size" ] || ! mv "$new" "$place/$name"; then
-        say "the agent did not arrive whole in $place"
+    if ! is_agent "$new" || ! mv -f "$new" "$place/$name" || ! is_agent "$place/$name"; then
+        say "the agent did not arrive whole in $place (or nothing here computes its SHA-256)"
         exit 94
     fi
 fi

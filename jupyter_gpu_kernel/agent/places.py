@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 from typing import List
 
+_FOLDERS = ("k", "stories", "line")
 _KERNEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 
 
@@ -47,20 +48,32 @@ def freshen(*paths: Path) -> None:
 
 
 def check_private(folder: Path) -> Path:
-    """`folder`, if it is a real folder of ours with mode 0700; PlaceError otherwise."""
+    """`folder`, if it is a real folder of ours; then its mode is 0700. PlaceError otherwise."""
     info = os.lstat(str(folder))
     if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
-        raise PlaceError(f"{folder} belongs to somebody else")
+        raise PlaceError(f"{folder} belongs to somebody else, or is no folder")
     if info.st_mode & 0o077:
         os.chmod(str(folder), 0o700)
     return folder
 
 
+def check_above(folder: Path) -> None:
+    """PlaceError where others can put another folder in the place of this one, or of one above it."""
+    for parent in Path(os.path.realpath(str(folder))).parents:
+        mode = os.stat(str(parent)).st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise PlaceError(f"others can write to {parent}, and so replace {folder}")
+
+
 class Root:
-    """The agent's folder."""
+    """The agent's folder. PlaceError where it, or one in it, is not the user's alone."""
 
     def __init__(self, path: Path) -> None:
         self.path = check_private(path)
+        check_above(path)
+        for name in _FOLDERS:
+            if os.path.lexists(str(path / name)):
+                check_private(path / name)
 
     def kernel(self, kernel_id: str) -> Path:
         """The folder of one kernel (may not exist)."""
@@ -79,9 +92,10 @@ class Root:
     def make_kernel(self, kernel_id: str) -> Path:
         """Makes the folder of one kernel, 0700."""
         folder = self.kernel(kernel_id)
-        for parent in (self.path / "k", self.path / "stories"):
-            parent.mkdir(mode=0o700, exist_ok=True)
-        folder.mkdir(mode=0o700, exist_ok=True)
+        for path in (*(self.path / name for name in _FOLDERS), folder):
+            with contextlib.suppress(FileExistsError):
+                path.mkdir(mode=0o700)
+            check_private(path)
         return folder
 
 

@@ -42,11 +42,12 @@ _ADVICE = {
 
 
 class Package(NamedTuple):
-    """The agent as one file, and the shell lines that install it."""
+    """The agent as one file, and the shell lines that install it. `sum`: the SHA-256 of its data."""
 
     name: str
     data: bytes
     install: bytes
+    sum: str
 
 
 class Way(Protocol):
@@ -69,7 +70,8 @@ def pack() -> Package:
             archive.writestr(zipfile.ZipInfo(name), files[name], zipfile.ZIP_DEFLATED)
     data = buffer.getvalue()
     install = (_FOLDER / "agent" / "install.sh").read_bytes()
-    return Package(f"agent-{hashlib.sha256(data).hexdigest()[:16]}.pyz", data, install)
+    digest = hashlib.sha256(data).hexdigest()
+    return Package(f"agent-{digest[:16]}.pyz", data, install, digest)
 
 
 def dial(way: Way, python: str, hop: str) -> Stream:
@@ -100,7 +102,7 @@ def dial(way: Way, python: str, hop: str) -> Stream:
 def script(package: Package, python: str) -> bytes:
     """What the node's /bin/sh reads. The command itself is only “/bin/sh”, so login shells of any kind
     will do."""
-    given = {"name": package.name, "size": str(len(package.data)), "python": python}
+    given = {"name": package.name, "size": str(len(package.data)), "sum": package.sum, "python": python}
     head = "".join(f"{name}={shlex.quote(value)}\n" for name, value in given.items())
     return head.encode() + package.install
 

@@ -47,6 +47,38 @@ def test_somebody_elses_folder(tmp_path: Path) -> None:
         Root(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["k", "stories", "line"])
+def test_a_folder_in_it_that_is_not_ours(tmp_path: Path, name: str) -> None:
+    """As others could have put there while it was open to them."""
+    (tmp_path / "there").mkdir()
+    (tmp_path / name).symlink_to(tmp_path / "there")
+    with pytest.raises(PlaceError, match="somebody else"):
+        Root(tmp_path)
+    (tmp_path / name).unlink()
+    root = Root(tmp_path)
+    (tmp_path / name).mkdir(mode=0o755)
+    root.make_kernel("abc-1")
+    assert mode(tmp_path / name) == 0o700
+    if os.getuid() == 0:
+        os.chown(str(tmp_path / name), 12345, 12345)
+        for look in (lambda: Root(tmp_path), lambda: root.make_kernel("abc-2")):
+            with pytest.raises(PlaceError, match="somebody else"):
+                look()
+
+
+def test_others_cannot_replace_it(tmp_path: Path) -> None:
+    folder = tmp_path / "open" / "root"
+    folder.mkdir(parents=True, mode=0o700)
+    (tmp_path / "link").symlink_to(folder.parent)
+    for parent_mode in (0o700, 0o755, 0o1777):
+        folder.parent.chmod(parent_mode)
+        Root(folder)
+    folder.parent.chmod(0o777)
+    for path in (folder, tmp_path / "link" / "root"):
+        with pytest.raises(PlaceError, match="others can write"):
+            Root(path)
+
+
 @pytest.mark.parametrize("kernel_id", ["", "..", "../x", "a/b", "a b", ".x", "x\0"])
 def test_an_id_is_no_path(tmp_path: Path, kernel_id: str) -> None:
     root = Root(tmp_path)

@@ -273,3 +273,94 @@ def test_the_folder_that_was_found_first_is_remembered(machine: Machine) -> None
         pointer.write_text(f"{known}\n")
         assert ask(machine.dial(), "list") == {"kernels": []}
         assert (known / deploy.pack().name).exists() and pointer.read_text() == f"{known}\n"
+
+
+# ---------------------------------------------------------------------------------------------- what lies there already
+
+
+def another_file(machine: Machine, path: Path) -> None:
+    path.write_bytes(b"x" * len(deploy.pack().data))
+
+
+def cut_off(machine: Machine, path: Path) -> None:
+    path.write_bytes(deploy.pack().data[:-1])
+
+
+def a_link(machine: Machine, path: Path) -> None:
+    """What it points to may be changed after a look at it."""
+    other = machine.base / "other"
+    other.write_bytes(deploy.pack().data)
+    path.symlink_to(other)
+
+
+def somebody_elses_file(machine: Machine, path: Path) -> None:
+    path.write_bytes(deploy.pack().data)
+    try:
+        os.chown(path, 12345, 12345)
+    except PermissionError:
+        pytest.skip("only root can make a file that belongs to somebody else")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("trap", [another_file, cut_off, a_link, somebody_elses_file])
+def test_what_is_not_the_agent_is_replaced_before_it_runs(
+    machine: Machine, trap: Callable[[Machine, Path], None], shell: str
+) -> None:
+    if shutil.which(SHELLS[shell][0]) is None:
+        pytest.skip(f"no {SHELLS[shell][0]} here")
+    machine.shell = SHELLS[shell]
+    package = deploy.pack()
+    machine.root.mkdir(mode=0o700)
+    path = machine.root / package.name
+    trap(machine, path)
+    assert ask(machine.dial(), "list") == {"kernels": []}
+    assert path.read_bytes() == package.data and not path.is_symlink()
+    assert (path.stat().st_uid, stat.S_IMODE(path.stat().st_mode)) == (os.getuid(), 0o600)
+    assert machine.files() == [package.name]
+    assert ask(machine.dial(), "list") == {"kernels": []}
+    assert machine.streams[1].written < 10_000, "uploaded again"
+
+
+def test_a_folder_in_the_agents_place_is_not_run(machine: Machine, tmp_path: Path) -> None:
+    """Python runs the __main__.py of a folder."""
+    trap = machine.root / deploy.pack().name
+    trap.mkdir(mode=0o700, parents=True)
+    (trap / "__main__.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    with pytest.raises(AgentError, match="did not arrive whole"):
+        machine.dial()
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_node_without_sha256sum(machine: Machine, tmp_path: Path) -> None:
+    """Python computes it there."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ["sh", "id", "uname", "mkdir", "rm", "chmod", "dd", "head", "wc", "mv", "touch", "find"]:
+        (programs / name).symlink_to(str(shutil.which(name)))
+    machine.env["PATH"] = str(programs)
+    machine.root.mkdir(mode=0o700)
+    another_file(machine, machine.root / deploy.pack().name)
+    assert ask(machine.dial(), "list") == {"kernels": []}
+    assert (machine.root / deploy.pack().name).read_bytes() == deploy.pack().data
+
+
+def test_below_a_folder_that_others_can_write_to_nothing_is_installed(machine: Machine) -> None:
+    """They could put a folder of their own in its place. With the sticky bit, as in /tmp, they cannot."""
+    for mode, fits in ((0o777, False), (0o770, True), (0o1777, True)):
+        machine.base.chmod(mode)
+        if fits:
+            assert ask(machine.dial(), "list") == {"kernels": []}
+            shutil.rmtree(machine.root)
+        else:
+            with pytest.raises(AgentError, match="others can write"):
+                machine.dial()
+            assert not machine.root.exists()
+
+
+def test_a_group_of_others_may_not_write_above_it(machine: Machine) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can give a folder to any group")
+    os.chown(machine.base, -1, 12345)
+    machine.base.chmod(0o770)
+    with pytest.raises(AgentError, match="others can write"):
+        machine.dial()
