@@ -5,6 +5,7 @@ another one is started and adopts the kernel, with the same ports and key. It kn
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,10 @@ from .client import HubClient
 from .errors import GpuKernelError
 
 ADOPT_WITHIN = 30.0
+"""Seconds for one hub's answer."""
+ADOPT_FOR = 60.0
+"""Seconds of attempts: the ports may not be free at once, and another hub may be killed, too."""
+ADOPT_EVERY = 0.5
 
 
 class ServedKernel:
@@ -27,6 +32,8 @@ class ServedKernel:
         self._on_event = on_event
         self._client: HubClient | None = None
         self._adopting: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._adopts = False  # a thread does, which sees for itself when its hub is gone
         self._closed = False
 
     @property
@@ -70,13 +77,32 @@ class ServedKernel:
             return self._on_event(event)
         if not self.id:
             return  # the call that asks for it fails
-        self._adopting = threading.Thread(target=self._adopt, name="another hub", daemon=True)
-        self._adopting.start()
+        with self._lock:
+            if not self._adopts:
+                self._adopts = True
+                self._adopting = threading.Thread(target=self._adopt, name="another hub", daemon=True)
+                self._adopting.start()
 
     def _adopt(self) -> None:
-        try:
-            client = self.connect()
-            answer = client.call("adopt", kernel=self.id, timeout=ADOPT_WITHIN, **self.arguments)
-        except GpuKernelError as error:
-            return self._on_event({"event": "gone", "why": str(error)})
-        self._on_event({**answer, "event": "kernel", "kernel": self.id})
+        until = time.monotonic() + ADOPT_FOR
+        while True:
+            try:
+                client = self.connect()
+                answer = client.call("adopt", kernel=self.id, timeout=ADOPT_WITHIN, **self.arguments)
+            except GpuKernelError as error:
+                if self._closed or time.monotonic() > until:
+                    return self._gives_up(str(error))
+                if self._client is not None:
+                    self._client.close()
+                time.sleep(ADOPT_EVERY)
+                continue
+            self._on_event({**answer, "event": "kernel", "kernel": self.id})
+            with self._lock:
+                self._adopts = client.closed and not self._closed
+                if not self._adopts:
+                    return
+
+    def _gives_up(self, why: str) -> None:
+        with self._lock:
+            self._adopts = False
+        self._on_event({"event": "gone", "why": why})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import ipaddress
 import math
 import time
 from collections.abc import Callable
@@ -65,7 +66,8 @@ class Edge:
         self.connection = dict(connection)
         self._on_message = on_message
         self._on_subscribe = on_subscribe
-        self._key = str(connection.get("key", "")).encode()
+        self._key = str(connection.get("key") or "").encode()
+        self._refuse_open_doors()
         self._digest = _digest(str(connection.get("signature_scheme", "hmac-sha256")))
         self._clients = clients
         self._identities = list(clients.known) if clients is not None else []
@@ -87,6 +89,19 @@ class Edge:
         except BaseException:
             self.close()
             raise
+
+    def _refuse_open_doors(self) -> None:
+        """Without a key anybody who connects could run code; on other addresses than loopback anybody could listen."""
+        if not self._key:
+            raise SettingsError(
+                "the connection file has no key: anybody who can connect could run code",
+                remedy="Remove the setting that empties it (Session.key), and start the kernel again.",
+            )
+        if not (self._is_ipc or self.connection.get("curve_secretkey") or _is_loopback(self._ip)):
+            raise SettingsError(
+                f"the connection file has the address {self._ip}: others could read what the kernel prints",
+                remedy="Use 127.0.0.1, or encrypt what is sent (KernelManager.transport_encryption).",
+            )
 
     def room(self, message: Message) -> bool:
         """Whether those whom it is for take more."""
@@ -277,12 +292,17 @@ class Edge:
         self.send(Message(Channel.IOPUB, 0, notice))
 
     def _sign(self, parts: tuple[bytes, ...]) -> bytes:
-        if not self._key:
-            return b""
         mac = hmac.new(self._key, digestmod=self._digest)
         for part in parts:
             mac.update(part)
         return mac.hexdigest().encode()
+
+
+def _is_loopback(ip: str) -> bool:
+    try:
+        return ipaddress.ip_address(ip).is_loopback
+    except ValueError:
+        return ip == "localhost"
 
 
 def _digest(scheme: str) -> Any:

@@ -88,19 +88,20 @@ class Serving:
         """One more front end on a kernel that runs, here or on any node of `specs`; answers as `start`."""
         kernel_id = _kernel_id(call.arguments["kernel"])
         remote = self._here(kernel_id)
-        if remote is not None:
-            self._join(remote, call, None)
-        else:
+        if remote is None:
             node, state, settings = await self._where(kernel_id, call)
             known = {key: state.get(key, "") for key in ("name", "notebook")}
             settings = {**settings, **known, "kernel_id": "", "python": node.python}
-            remote = self._remote(kernel_id, settings, call, await node.link(node.python, call), "attach")
-            self._take(remote, call)
-            try:
-                await until_up(remote)
-            except BaseException:
-                self._let_go(remote)
-                raise
+            link = await node.link(node.python, call)
+            remote = self._find(kernel_id, node)  # another front end may have come to it meanwhile
+            if remote is None:
+                remote = self._remote(kernel_id, settings, call, link, "attach")
+        front = self._take(remote, call) if remote not in self._kernels else self._join(remote, call, None)
+        try:
+            await until_up(remote)
+        except BaseException:
+            self._part(remote, front)
+            raise
         self._follow(remote, call)
         return {**_answer(remote, call.face), "settings": remote.settings}
 
@@ -255,7 +256,7 @@ class Serving:
         settings = next(spec["settings"] for spec in specs if Way.of(spec["settings"]) == node.way)
         return node, state, settings
 
-    def _take(self, remote: RemoteKernel, call: Call) -> None:
+    def _take(self, remote: RemoteKernel, call: Call) -> FrontEnd:
         """The call's face is for the kernel's first front end, which comes, or comes again."""
         if remote not in self._kernels:
             self._kernels.append(remote)
@@ -263,11 +264,13 @@ class Serving:
         fronts = list(remote.fronts)
         front = next((one for one in fronts if ports_of(one.edge.connection) == ports), fronts[0])
         self._is_for(front, remote, call)
+        return front
 
-    def _join(self, remote: RemoteKernel, call: Call, index: int | None) -> None:
+    def _join(self, remote: RemoteKernel, call: Call, index: int | None) -> FrontEnd:
         """One more front end on a kernel that is here."""
         front = remote.fronts.add(call.arguments["connection"], _label(call), index)
         self._is_for(front, remote, call)
+        return front
 
     def _is_for(self, front: FrontEnd, remote: RemoteKernel, call: Call) -> None:
         front.listener, front.parent = call.face, int(call.arguments.get("parent") or 0)
@@ -295,8 +298,8 @@ class Serving:
                 kernel_id, settings, connection, link, self._log, self._infos, delivered,
                 how, _label(call), index, self._owner,
             )  # fmt: skip
-        except BaseException:  # its ports are taken
-            delivered.forget()
+        except BaseException:  # its ports are taken; whoever adopts it tries again, and needs the counts
+            delivered.close() if how == "adopt" else delivered.forget()
             raise
 
     def _face_left(self, remote: RemoteKernel, face: Face) -> None:

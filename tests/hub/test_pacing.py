@@ -16,7 +16,7 @@ from tornado.platform.asyncio import BaseAsyncIOLoop
 from traitlets.config import LoggingConfigurable
 
 from jupyter_gpu_kernel.hub.pacing import Pacer
-from jupyter_gpu_kernel.wire.connection import Connection
+from jupyter_gpu_kernel.wire.connection import Connection, ProtocolError
 from jupyter_gpu_kernel.wire.jupyter import make
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, word
 from jupyter_gpu_kernel.wire.streams import PIECE
@@ -221,3 +221,50 @@ def test_what_waits_is_not_acknowledged() -> None:
     hub.held = 0
     rest = exchange() + exchange() + exchange()
     assert rest[-1] == bytes([99]) * PIECE and keeper.outbox.size == 0
+
+
+def test_what_is_held_is_the_oldest_that_waits_whatever_numbering_follows() -> None:
+    """Of one message that was cut into pieces, too: it is acknowledged with its last piece."""
+
+    def play(replay: Replay) -> None:
+        replay.take(BEGIN, *[stream("x" * PIECE)] * 30)
+        assert replay.pacer.held == replay.number - replay.pacer.waiting + 1
+        replay.take(stream("x" * PIECE * 20))
+        assert replay.pacer.held == replay.number - replay.pacer.waiting + 1
+        replay.pacer.take(stream("from a successor"), 1)
+        assert replay.pacer.held == 1, (
+            "nothing of the new numbering is acknowledged before the old was passed on"
+        )
+
+    replay, _ = on_a_loop(play)
+    assert replay.text.endswith("from a successor")
+
+
+def test_what_is_not_read_waits_in_order_and_is_bounded() -> None:
+    reply = Message(Channel.CONTROL, 1, make("interrupt_reply", {}))
+
+    async def main() -> None:
+        passed: list[Message] = []
+        reads: set[Channel] = {Channel.CONTROL}
+        done = asyncio.Event()
+        pacer = Pacer(passed.append, done.set, logging.getLogger(), lambda message: message.channel in reads)
+        waits = [stream(str(number)) for number in range(100)]
+        for number, message in enumerate(waits, 1):
+            pacer.take(message, number)
+        pacer.take(reply, 101)
+        assert passed == [reply] and pacer.held == 1 and pacer.owed == [0, 0, 100]
+        pacer.end()
+        assert passed == [reply], "what is not read does not go, hurried or not"
+        reads.add(Channel.IOPUB)
+        while pacer.waiting:
+            done.clear()
+            await done.wait()
+        assert passed == [reply, *waits] and pacer.held == 0
+        reads.clear()
+        large = output("display_data", data={"text/plain": "x" * 30_000_000})
+        with pytest.raises(ProtocolError, match="more than was acknowledged"):
+            for number in range(102, 120):
+                pacer.take(large, number)
+        pacer.close()
+
+    asyncio.run(main())

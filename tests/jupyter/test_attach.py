@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -232,3 +233,24 @@ def test_an_unknown_kernel_is_refused(remote: Remote) -> None:
     assert (
         ran.returncode == 1 and "no node has a kernel nobody" in ran.stderr and "Traceback" not in ran.stderr
     )
+
+
+def test_two_front_ends_may_come_to_one_kernel_at_once(remote: Remote, spec: list[dict[str, Any]]) -> None:
+    """Neither takes it from the other."""
+    connection = {"transport": "tcp", "ip": "127.0.0.1", "key": "key"}
+    arguments = {"settings": {**spec[0]["settings"], "gpus": 0}, "name": "cpu", "connection": connection}
+    with HubClient() as hub:
+        kernel = hub.call("start", timeout=DEADLINE, **arguments)["id"]
+        hub.call("release", kernel=kernel, timeout=DEADLINE)
+
+    def come(hub: HubClient) -> str:
+        came = {"kernel": kernel, "specs": spec, "connection": connection}
+        return str(hub.call("attach", timeout=DEADLINE, **came)["id"])
+
+    with HubClient() as one, HubClient() as two, ThreadPoolExecutor() as pool:
+        assert list(pool.map(come, (one, two))) == [kernel, kernel]
+        (row,) = remote.ask("kernels")
+        assert row["link"] == "up"
+        for hub in (one, two):
+            hub.call("release", kernel=kernel, timeout=DEADLINE)
+    stop(remote, kernel)

@@ -1,0 +1,185 @@
+"""The sockets of a front end, met by somebody who does not know its key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import zmq
+from jupyter_client.session import Session
+
+from jupyter_gpu_kernel.errors import SettingsError
+from jupyter_gpu_kernel.hub import edge as edge_module
+from jupyter_gpu_kernel.hub.edge import Edge
+from jupyter_gpu_kernel.wire.messages import Channel, Message
+
+DEADLINE = 30.0
+KEY = {"key": "key"}
+
+
+class Meeting:
+    """An edge, and raw clients of it."""
+
+    def __init__(self) -> None:
+        self.heard: list[Message] = []
+        self.subscribed = 0
+        self.edge = Edge(dict(KEY), self.heard.append, self._subscribed)
+        self.context = zmq.Context()
+        self.clients: list[zmq.Socket[bytes]] = []
+
+    def _subscribed(self) -> None:
+        self.subscribed += 1
+
+    def client(self, channel: str, kind: int = zmq.DEALER, identity: bytes = b"") -> zmq.Socket[bytes]:
+        socket: zmq.Socket[bytes] = self.context.socket(kind)
+        socket.linger = 0
+        if identity:
+            socket.identity = identity
+        socket.connect(f"tcp://127.0.0.1:{self.edge.connection[f'{channel}_port']}")
+        self.clients.append(socket)
+        return socket
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        async def look() -> None:
+            while not condition():
+                await asyncio.sleep(0.005)
+
+        await asyncio.wait_for(look(), DEADLINE)
+
+
+def meet(test: Callable[[Meeting], Awaitable[None]]) -> None:
+    async def main() -> None:
+        meeting = Meeting()
+        try:
+            await test(meeting)
+        finally:
+            meeting.edge.close()
+            for client in meeting.clients:
+                client.close()
+            meeting.context.term()
+
+    asyncio.run(main())
+
+
+def request(key: bytes, msg_type: str = "kernel_info_request", **content: Any) -> list[bytes]:
+    session = Session(key=key)
+    return list(session.serialize(session.msg(msg_type, content)))
+
+
+@pytest.mark.parametrize("channel", ["shell", "control", "stdin"])
+def test_what_is_not_signed_is_not_heard(channel: str) -> None:
+    """On any channel; what is signed, and comes behind it, is."""
+
+    async def test(meeting: Meeting) -> None:
+        client = meeting.client(channel)
+        good = request(b"key", "shutdown_request")
+        for bad in (
+            request(b"another key"),
+            [b"<IDS|MSG>", b"", *good[2:]],
+            [b"<IDS|MSG>", good[1][:-1], *good[2:]],
+            [*good[:5], b'{"restart": true}'],
+            [b"<IDS|MSG>"],
+            [b"nothing"],
+            good[:5],
+            good + [b"buffer"] * 1000,
+        ):
+            client.send_multipart(bad)
+        client.send_multipart([*good, b"buffer"])
+        await meeting.until(lambda: meeting.heard)
+        (message,) = meeting.heard
+        assert message.channel is Channel[channel.upper()] and message.parts == (*good[2:], b"buffer")
+
+    meet(test)
+
+
+def test_what_is_signed_twice_comes_from_the_same_client() -> None:
+    async def test(meeting: Meeting) -> None:
+        for identity in (b"one", b"two", b"one"):
+            client = meeting.client("control", identity=identity)
+            before = len(meeting.heard)
+            client.send_multipart(request(b"key"))
+            await meeting.until(lambda before=before: len(meeting.heard) > before)
+            client.close()
+        assert [message.client for message in meeting.heard] == [1, 2, 1]
+
+    meet(test)
+
+
+def test_clients_without_end_are_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number on the wire says which front end it is, and which of its clients."""
+    monkeypatch.setattr(edge_module, "_CLIENTS", 3)
+
+    async def test(meeting: Meeting) -> None:
+        for number in range(6):
+            meeting.client("shell", identity=b"client %d" % number).send_multipart(request(b"key"))
+        again = meeting.client("control", identity=b"client 0")
+        await meeting.until(lambda: len(meeting.heard) >= 3)
+        again.send_multipart(request(b"key"))
+        await meeting.until(lambda: any(one.channel is Channel.CONTROL for one in meeting.heard))
+        assert {message.client for message in meeting.heard} <= {1, 2, 3}
+
+    meet(test)
+
+
+def test_a_flood_of_subscriptions_ends_it_and_others_come_back() -> None:
+    async def test(meeting: Meeting) -> None:
+        good = meeting.client("iopub", zmq.SUB)
+        good.subscribe(b"")
+        await meeting.until(lambda: meeting.subscribed)
+        flood = meeting.client("iopub", zmq.SUB)
+        before = meeting.edge._streams.get("iopub")
+        for number in range(3000):
+            flood.subscribe(b"%d" % number)
+        await meeting.until(lambda: meeting.edge._streams.get("iopub") is not before)
+        flood.close()
+        message = Message(Channel.IOPUB, 0, tuple(request(b"key", "status")[2:]))
+
+        def hears() -> bool:  # a client subscribes again when it looks at its socket
+            meeting.edge.send(message)
+            return bool(good.poll(1))
+
+        await meeting.until(hears)
+        assert good.recv_multipart()[-4:] == list(message.parts)
+
+    meet(test)
+
+
+def test_a_heartbeat_is_answered_and_a_large_one_is_not() -> None:
+    async def test(meeting: Meeting) -> None:
+        large, small = meeting.client("hb"), meeting.client("hb")
+        large.send(bytes(10_000))
+        small.send(b"ping")
+        assert await asyncio.to_thread(small.poll, DEADLINE * 1000) and small.recv() == b"ping"
+        assert not large.poll(0)
+
+    meet(test)
+
+
+@pytest.mark.parametrize("connection", [{}, {"key": ""}, {"key": None}])
+def test_a_connection_file_without_a_key_is_refused(connection: dict[str, Any]) -> None:
+    async def main() -> None:
+        with pytest.raises(SettingsError, match="no key") as error:
+            Edge(connection, lambda message: None, lambda: None)
+        assert "Session.key" in error.value.remedy
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("ip", ["0.0.0.0", "192.0.2.1", "::", "*", "example.org"])
+def test_an_address_that_others_can_reach_is_refused(ip: str) -> None:
+    async def main() -> None:
+        with pytest.raises(SettingsError, match="address"):
+            Edge({**KEY, "ip": ip}, lambda message: None, lambda: None)
+
+    asyncio.run(main())
+
+
+def test_an_address_that_others_can_reach_is_allowed_where_all_is_encrypted() -> None:
+    async def main() -> None:
+        public, secret = (key.decode() for key in zmq.curve_keypair())
+        keys = {"curve_publickey": public, "curve_secretkey": secret}
+        Edge({**KEY, **keys, "ip": "0.0.0.0"}, lambda message: None, lambda: None).close()
+
+    asyncio.run(main())
