@@ -246,8 +246,10 @@ def test_restart_by_a_manager_keeps_the_gpu(remote: Remote) -> None:
         gpu = run(client, GPU).text
         for now in (False, True):
             assert run(client, "x = 1").reply["status"] == "ok"
+            launcher = manager.provisioner.process
             manager.restart_kernel(now=now)
             client.wait_for_ready(timeout=DEADLINE)
+            assert launcher.returncode == (-signal.SIGKILL if now else 0)
             assert run(client, "print('x' in globals())").text == "False\n"
             assert run(client, GPU).text == gpu
             assert len(remote.kernels_on_node()) == 1
