@@ -176,6 +176,16 @@ def test_nothing_holds_what_was_typed(house: Callable[..., House], method: str, 
             one.close()
 
 
+@pytest.mark.parametrize(("method", "asked"), [("password", True), ("publickey", False)])
+def test_whether_a_connection_could_be_made_anew_without_its_owner(
+    house: Callable[..., House], method: str, asked: bool
+) -> None:
+    here = house(method)
+    connection = here.connect(Owner("sesame"), here.key)
+    assert connection.asked is asked
+    connection.close()
+
+
 def test_three_wrong_passwords_are_enough(house: Callable[..., House]) -> None:
     owner = Owner("a", "b", "c", "sesame")
     with pytest.raises(AuthError, match="what was typed"):
