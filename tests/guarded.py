@@ -5,6 +5,7 @@ As root, kernels run as another user, so that root and owner are two senders.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -92,7 +93,8 @@ class Kernel:
             assert file.read(1) == b"1", (self.folder / "log").read_text()
 
     def stop(self):
-        self.process.kill()
+        with contextlib.suppress(ProcessLookupError):  # what a failed test started would go on for ever
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(WAIT)
         if self.unshare and psutil.pid_exists(self.pid):  # setpriv undoes `--kill-child`
             os.kill(self.pid, signal.SIGKILL)

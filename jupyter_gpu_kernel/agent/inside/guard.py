@@ -30,12 +30,13 @@ import sys
 import threading
 import time
 import traceback
-from typing import Any, Callable, Dict, Iterator, List, Optional, Set
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from .children import TERM, Children
 from .countdown import Countdown
 from .signals import ENDED, Sender, classify, decide, sentence
 
+_LOOKS = 8  # at the processes' states, to learn whether one of them computes
 LINGER = 600.0  # seconds a kernel counts as in use after its user was last active
 HOOK_SECONDS = 10.0  # how long the functions of a kernel that ends may take
 Hook = Callable[[], object]
@@ -101,16 +102,24 @@ class Use:
 
 
 def working(seconds: float = 0.5) -> bool:
-    """Whether this process, or another of the process group it leads, computes: measured over `seconds`."""
-    before = _cpu_seconds()
-    time.sleep(seconds)
-    return _cpu_seconds() - before > seconds / 10
+    """Whether this process, or another of the process group it leads, computes: measured over `seconds`.
+
+    On a crowded node a process that computes gets little of a CPU, but it is runnable whenever one looks.
+    """
+    before, _ = _activity()
+    runnable = 0
+    for _ in range(_LOOKS):
+        time.sleep(seconds / _LOOKS)
+        used, runs = _activity()
+        runnable += runs
+    return used - before > seconds / 10 or runnable >= _LOOKS - 1
 
 
-def _cpu_seconds() -> float:
+def _activity() -> Tuple[float, bool]:
+    """Seconds of CPU time that the group has used, and whether the main thread of one of its processes is runnable."""
     if os.getpgrp() != os.getpid():  # somebody else's group: what the others do there says nothing about us
-        return time.process_time()
-    ticks = 0
+        return time.process_time(), False
+    ticks, runs = 0, False
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{name}/stat", errors="replace") as file:
@@ -119,7 +128,8 @@ def _cpu_seconds() -> float:
             continue
         if int(fields[2]) == os.getpid():
             ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+            runs = runs or fields[0] == "R"
+    return ticks / os.sysconf("SC_CLK_TCK"), runs
 
 
 class Guard:
