@@ -101,7 +101,7 @@ class Absence:
     def _show(self, cell: PastCell, parent: bytes) -> None:
         head = {"name": "stdout", "text": _line(cell) + "\n"}
         self._say(Channel.IOPUB, 0, "stream", head, parent)
-        for message in cell.outputs:
+        for message in cell.shown.messages():
             msg_type = str(message.header().get("msg_type"))
             if msg_type != "clear_output":  # it would clear the cells shown before it, too
                 self._say(Channel.IOPUB, 0, msg_type, message.content(), parent)

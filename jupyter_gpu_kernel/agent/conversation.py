@@ -58,6 +58,7 @@ class Conversation:
         self._facts = facts
         self._greeting = Greeting(to_hub, later)
         self._up = False
+        self._used = 0  # the number of the last cell that was answered here, until the kernel knows
         self._latest = b""  # header of the latest code that a front end had run
         self._kernel_info: Dict[str, Any] = {}
         self._ended = ""  # why no kernel will hear anything more
@@ -76,12 +77,11 @@ class Conversation:
         self._at_work.clear()
         self.questions.forget()
         self.answers.forget()
+        self._used = 0
 
     def begin(self, kernel_info: Dict[str, Any]) -> None:
         """The kernel is up, and said this of itself: what waited goes to it."""
         self._up, self._kernel_info = True, kernel_info
-        if self.answers.count:  # cells were answered before it was up
-            self._numbered(self.answers.count)
         early, self._early = self._early, []
         for message in early:
             self.heard(message)
@@ -180,6 +180,8 @@ class Conversation:
 
     def release(self, message: Message) -> None:
         """An execute_request that need not wait any longer."""
+        if self._used and user_cell(message):
+            self._skip()
         self._greet(message)  # not while it waits for GPUs: what it shows meanwhile is cleared
         self._latest = message.parts[0]
         self.cells.sent(message)
@@ -197,11 +199,20 @@ class Conversation:
         self.say(Channel.IOPUB, 0, "status", {"execution_state": "busy"}, b"{}")
 
     def _numbered(self, number: int) -> None:
-        """A cell was answered here: the kernel gives this number to none of its own."""
-        if self._up:
-            skip = "__import__('gpu_kernel').skip(%d)" % number
-            # Without an answer it was aborted, with what else was behind a cell that failed.
-            self.questions.run(skip, lambda answer: None if answer else self._numbered(number))
+        """A cell was answered here: the kernel has to give this number to none of its own."""
+        self._used = number
+
+    def _skip(self) -> None:
+        """The next cell gets another number."""
+        used = self._used
+
+        def skipped(answer: Dict[str, Any]) -> None:
+            if (
+                answer and self._used == used
+            ):  # else it was aborted, with what else was behind a cell that failed
+                self._used = 0
+
+        self.questions.run("__import__('gpu_kernel').skip(%d)" % used, skipped)
 
     def _interrupt_here(self, message: Message) -> None:
         """A cell waits at the gate, or the kernel is still starting: nothing in it could be interrupted."""

@@ -181,7 +181,10 @@ class Kernel:
     # -------------------------------------------------------------------------------------- messages
 
     def send(self, channel: Channel, client: int, parts: Tuple[bytes, ...]) -> None:
-        """One message to the kernel. The client number travels as identity: the kernel gives it back."""
+        """One message to the kernel. The client number travels as identity: the kernel gives it back. Where the process
+        has ended nothing is sent."""
+        if channel not in self._sockets:
+            return
         frames = [b"%d" % client, DELIMITER, self._sign(parts[:4]), *parts]
         self._sockets[channel].send_multipart(frames, copy=len(parts) == 4)
 

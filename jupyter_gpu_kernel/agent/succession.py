@@ -43,8 +43,11 @@ def will(settings: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def read_heritage(stream: Any) -> Heritage:
-    """The one that the kernel wrote; its lifeline is not for processes that we start."""
-    heritage = Heritage(**json.load(stream))
+    """The heritage that the kernel wrote, in one line: a process that a cell forked may hold the stream open.
+
+    Its lifeline is not for processes that we start.
+    """
+    heritage = Heritage(**json.loads(stream.readline()))
     os.set_inheritable(heritage.lifeline, False)
     return heritage
 

@@ -322,16 +322,17 @@ def test_many_cells_fit(backlog: Backlog) -> None:
         assert printed(texts, str(number)).startswith("%d\n" % number)
 
 
-def test_large_displays_become_their_text_widgets_go_last(backlog: Backlog) -> None:
+@pytest.mark.parametrize("kind", ["display_data", "execute_result", "update_display_data"])
+def test_large_displays_become_their_text_widgets_go_last(backlog: Backlog, kind: str) -> None:
     for number in range(20):
         data = {"text/plain": "<Figure %d>" % number, "image/png": "x" * MIB}
-        backlog.put(message("display_data", data=data, metadata={}, transient={}))
+        backlog.put(message(kind, data=data, metadata={}, transient={"display_id": str(number)}))
     for _ in range(20):
         backlog.put(message("comm_msg", "b", comm_id="w", data={"method": "custom", "content": "x" * MIB}))
         backlog.put(message("status", "b", execution_state="busy"))
     assert backlog.size <= 4 * MIB
     taken = drain(backlog)
-    texts = [m.content()["data"]["text/plain"] for m in taken if kind_of(m) == "display_data"]
+    texts = [m.content()["data"]["text/plain"] for m in taken if kind_of(m) == kind]
     assert len(texts) == 20
     assert texts[0] == "<Figure 0>\n[… 1 MB of image/png left out here: the journal's cap …]"
     assert [kind_of(m) for m in taken].count("status") == 20

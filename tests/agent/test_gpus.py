@@ -54,6 +54,13 @@ def test_an_idle_gpu_is_free() -> None:
         ({"memory_used_mib": 8000}, "7.8 GiB are used by no visible process (a ghost or a container)"),
         ({"memory_used_mib": 400}, None),
         ({"memory_used_mib": 401}, "401 MiB are used by no visible process (a ghost or a container)"),
+        *(
+            (
+                {"memory_used_mib": 8000, "utilization": percent},
+                "7.8 GiB are used by no visible process (a ghost or a container)",
+            )
+            for percent in (1, 9, 10, 100)
+        ),
         ({"memory_used_mib": None}, "memory use is unknown ([N/A])"),
         ({"utilization": 97}, "busy: 97 % over 3 samples, though nothing is on it"),
         ({"utilization": 97, "memory_used_mib": 300}, "busy: 97 % over 3 samples"),

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List
+import json
+import sys
+from typing import Any, Dict, List, Tuple
+
+import pytest
 
 from jupyter_gpu_kernel.agent.journal import history
 from jupyter_gpu_kernel.agent.journal.history import History, PastCell
+from jupyter_gpu_kernel.wire.frames import MAX_PAYLOAD
 from jupyter_gpu_kernel.wire.jupyter import make
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
@@ -108,3 +113,58 @@ def test_messages_without_a_users_cell_are_passed_over() -> None:
     past = History()
     prints(past, request("nobody asked"), "x")
     assert not past.cells and past.page("unknown", 0) == {}
+
+
+class Calls:
+    """How many Python functions are called: what something costs, on any machine."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __enter__(self) -> Calls:
+        sys.setprofile(self._seen)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        sys.setprofile(None)
+
+    def _seen(self, frame: object, event: str, argument: object) -> None:
+        self.count += event == "call"
+
+
+def reading(count: int, size: int) -> Tuple[int, int]:
+    """Calls that it takes to read a cell with so many outputs: for the dearest page, and in all."""
+    past, cell = History(), request("much()")
+    past.asked(cell)
+    for n in range(count):
+        take(past, cell, "display_data", data={"text/plain": "x" * size}, metadata={"n": n})
+    had, dearest, total, last = 0, 0, 0, False
+    while not last:
+        with Calls() as calls:
+            page = past.page(str(cell.header()["msg_id"]), had)
+        had, last = had + len(page["outputs"]), page["last"]
+        dearest, total = max(dearest, calls.count), total + calls.count
+    assert had == count
+    return dearest, total
+
+
+@pytest.mark.parametrize("size", [10, 40_000])
+def test_reading_costs_as_much_as_there_is_to_read(size: int) -> None:
+    """Not its square, and no page holds up the kernel for longer because of those before it."""
+    few = reading(2 * history.OUTPUTS if size == 10 else 50, size)
+    many = reading(8 * history.OUTPUTS if size == 10 else 200, size)
+    assert many[1] < 4.2 * few[1]
+    assert many[0] < 1.2 * few[0]
+
+
+def test_a_page_is_a_frame_at_most_whatever_is_in_it() -> None:
+    """What is not ASCII takes six bytes a character in JSON."""
+    past = History()
+    for n in range(20):
+        past.asked(request("\N{SNOWMAN}" * history.CODE, f"c{n}"))
+    had, last = 0, False
+    while not last:
+        page = past.summaries(had)
+        assert len(json.dumps(page)) < MAX_PAYLOAD
+        had, last = had + len(page["cells"]), page["last"]
+    assert had == 20

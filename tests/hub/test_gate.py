@@ -320,11 +320,11 @@ def test_a_line_that_cannot_be_written_holds_up_nobody(
     log = gpus.path.with_suffix(".log")
     log.unlink(missing_ok=True)
     gpus.say(4, log=str(log))
+    front = open_front(loop, loop.kernel(link, gpus=1), stack)
     line = node.root / "line"
     shutil.rmtree(line, ignore_errors=True)
     line.touch()
     stack.callback(line.unlink)
-    front = open_front(loop, loop.kernel(link, gpus=1), stack)
     wait_for(lambda: log.exists() and len(log.read_text().splitlines()) == 6, "three samples")
     front.run("import time; time.sleep(0.5)", silent=True)
     assert front.run(VISIBLE).text.strip() in gpus.uuids

@@ -6,17 +6,19 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from ...wire.answers import Answers, Say
 from ...wire.messages import Message
-from ..loop import Loop
+from ..loop import Loop, Timer
 from ..questions import Questions
 from ..story import Story
 from .gate import Gate
 from .lease import Details
 from .taking import Taking
 
+AGAIN = 0.1
+"""Seconds until the kernel is told its GPUs again."""
 REVEAL = 1.5
 """Seconds a cell waits before it shows so."""
 _NOTEBOOK = 100
@@ -45,6 +47,7 @@ class Allotment:
         self._questions = questions
         self._story = story
         self._on_state = on_state
+        self._again: Optional[Timer] = None
         self._taking = Taking(loop, settings, line, self._taken, self._waiting, lambda: _details(status()))
         self._gate = Gate(say, answers, release, is_open=self._taking.done)
 
@@ -87,6 +90,7 @@ class Allotment:
 
     def begin(self) -> None:
         """The kernel starts: looks at the GPUs meanwhile. With GPUs that it is born with no cell need wait."""
+        self._say_no_more()
         self._taking.begin()
         if self._taking.done:
             self._gate.open()
@@ -119,6 +123,7 @@ class Allotment:
 
     def give_back(self) -> None:
         """Everything taken is free again; the next cell waits for GPUs anew."""
+        self._say_no_more()
         self._taking.give_back()
         if not self._taking.done:
             self._gate.close()
@@ -139,9 +144,15 @@ class Allotment:
     def _say_which(self) -> None:
         self._questions.run("__import__('gpu_kernel').take_gpus(%r)" % (self.uuids,), self._told)
 
+    def _say_no_more(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+
     def _told(self, answer: Dict[str, Any]) -> None:
         if not answer:  # aborted, with whatever else was behind a front end's own code that failed
-            return self._say_which()
+            self._again = self._loop.later(AGAIN, self._say_which)
+            return
         if answer.get("status") != "ok":
             self._story.tell("gpu", f"the kernel could not be told its GPUs: {answer.get('evalue')}")
         self._on_state("idle")

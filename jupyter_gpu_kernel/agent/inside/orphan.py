@@ -51,6 +51,11 @@ class Orphan:
         self._will: Dict[str, Any] = {}
         self._died = 0.0
         self._starts: List[float] = []
+        self._theirs = -1  # the successor's end of the new lifeline, as long as it is open here, too
+        self._pipes = threading.Lock()
+        os.register_at_fork(
+            before=self._pipes.acquire, after_in_parent=self._pipes.release, after_in_child=self._forked
+        )
 
     def watch(self, lifeline: int) -> None:
         """Until no keeper is to be had any more; then the kernel's end."""
@@ -102,7 +107,9 @@ class Orphan:
     def _start(self) -> Tuple[int, str]:
         """(lifeline, "") once it has begun, or (-1, why it did not)."""
         will = self._will
-        lifeline, theirs = os.pipe()
+        with self._pipes:
+            lifeline, self._theirs = os.pipe()
+        theirs = self._theirs
         try:
             with subprocess.Popen(
                 will["command"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
@@ -117,16 +124,28 @@ class Orphan:
             os.close(lifeline)
             return -1, str(error)
         finally:
-            os.close(theirs)
+            self._close_theirs()
         if process.returncode == 0:
             return lifeline, ""
         os.close(lifeline)
         return -1, said.decode("utf-8", "replace").strip()[-500:]
 
+    def _close_theirs(self) -> None:
+        with self._pipes:
+            os.close(self._theirs)
+            self._theirs = -1
+
+    def _forked(self) -> None:
+        """In a process that a cell forked: it must not hold the pipe open when the successor has died."""
+        if self._theirs >= 0:
+            os.close(self._theirs)
+            self._theirs = -1
+        self._pipes.release()
+
     def _heritage(self, lifeline: int) -> bytes:
         """See `succession.Heritage`."""
         heritage = {"kernel": os.getpid(), "lifeline": lifeline, "gpus": self._gpus()}
-        return json.dumps(dict(heritage, settings=self._will["settings"])).encode()
+        return json.dumps(dict(heritage, settings=self._will["settings"])).encode() + b"\n"
 
     # -------------------------------------------------------------------------------------- no successor
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections import OrderedDict
+from itertools import islice
 from typing import Any, Dict, List, Optional, Tuple
 
 from ...wire.fields import number, text
@@ -20,13 +21,16 @@ from .waiting import Waiting
 CAP = 16 * 1024 * 1024
 CELLS = 1000
 SHOWN = ("stream", "display_data", "update_display_data", "execute_result", "error", "clear_output")
-PAGE = 1024 * 1024
-"""Bytes in one answer, about; at least one output or cell."""
-LARGEST = 3 * PAGE
+PAGE = 256 * 1024
+"""Bytes in one answer, about; at least one output or cell. The keeper does nothing else while it makes one."""
+OUTPUTS = 250
+"""Outputs in one answer."""
+LARGEST = 3 * 1024 * 1024
 """Bytes of one output in an answer: the wire's frames take 4 MiB."""
 CODE = 128 * 1024
 """Characters of a cell's code."""
-_SUMMARY = 300
+_ID = 200
+_SUMMARY = 800
 """Bytes of a summary besides the code."""
 
 
@@ -48,11 +52,6 @@ class PastCell:
         """Whether it was answered."""
         return self.status not in ("waiting", "running")
 
-    @property
-    def outputs(self) -> List[Message]:
-        """What it shows, in order."""
-        return [Message.decode(data) for data in self.shown.encoded()]
-
     def summary(self) -> Dict[str, Any]:
         """{msg_id, code, cell_id, status, execution_count, started, finished, outputs (how many), dropped}: JSON."""
         return {
@@ -71,13 +70,14 @@ class PastCell:
         """Outputs {msg_type, content} from the `first` on, a PAGE or one, and whether these are the last."""
         outputs: List[Dict[str, Any]] = []
         size = 0
-        for message in self.outputs[first:]:
+        for message in islice(self.shown.messages(first), OUTPUTS):
             content = message.content()
-            length = len(json.dumps(content))
-            if outputs and size + length > PAGE:
-                break
+            length = max(len(message.parts[3]), len(json.dumps(content)))
             if length > LARGEST:
                 content, self.dropped = _less(content, length), True
+                length = PAGE
+            if outputs and size + length > PAGE:
+                break
             outputs.append({"msg_type": message.header().get("msg_type"), "content": content})
             size += length
         return outputs, first + len(outputs) >= len(self.shown)
@@ -141,7 +141,7 @@ class History:
         page, size = [], 0
         for cell in cells:
             page.append(cell.summary())
-            size += len(cell.code) + _SUMMARY
+            size += len(json.dumps(cell.code)) + _SUMMARY
             if size > PAGE:
                 break
         return {"cells": page, "last": len(page) == len(cells)}
@@ -176,7 +176,7 @@ class History:
 def _less(content: Dict[str, Any], size: int) -> Dict[str, Any]:
     """In place of what no answer can hold."""
     try:
-        return in_words(content, PAGE // 100, size, "too much to show it again")
+        return in_words(content, 10_000, size, "too much to show it again")
     except (KeyError, TypeError, ValueError):  # no display: the traceback of an error
         return error_content(str(content.get("ename")), "too much to show it again")
 
@@ -184,6 +184,6 @@ def _less(content: Dict[str, Any], size: int) -> Dict[str, Any]:
 def _cell_id(request: Message) -> str:
     """The cell's id, where the front end sends it along, as JupyterLab and VS Code do."""
     try:
-        return str(request.metadata().get("cellId", ""))
+        return str(request.metadata().get("cellId", ""))[:_ID]
     except MessageError:
         return ""

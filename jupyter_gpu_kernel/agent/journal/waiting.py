@@ -8,7 +8,8 @@ from __future__ import annotations
 import enum
 import json
 from collections import OrderedDict, deque
-from typing import Any, Deque, Dict, List, Optional, Tuple
+from itertools import islice
+from typing import Any, Deque, Dict, Iterator, List, Optional, Tuple
 
 from ...wire.messages import Channel, Message, MessageError
 from ...wire.streams import PIECE, Said, said, say
@@ -72,15 +73,16 @@ class Entry:
         self.counter = 0
         self.key: Optional[Tuple[Any, Any]] = None
 
+    def whole(self) -> Message:
+        """The message, with all its text."""
+        if self.text is None:
+            return self.message
+        return say(self.message, self.counter, Said(self.name, str(self.text)))
+
     def record(self) -> Record:
         """As it goes to the disk, or out."""
-        message = self.message
-        end = self.position
-        if self.text is not None:
-            text = str(self.text)
-            end += len(text)
-            message = say(message, self.counter, Said(self.name, text))
-        return Record(self.kind, self.cell.number, self.position, end, message.encode())
+        end = self.position + (0 if self.text is None else len(str(self.text)))
+        return Record(self.kind, self.cell.number, self.position, end, self.whole().encode())
 
 
 class Waiting:
@@ -137,9 +139,9 @@ class Waiting:
         """The oldest goes, unheard."""
         self.gone(self.cells[self.pop().cell])
 
-    def encoded(self) -> List[bytes]:
-        """All messages, oldest first; they stay."""
-        return [entry.record().data for entry in self._entries.values()]
+    def messages(self, first: int = 0) -> Iterator[Message]:
+        """The messages from the `first` on, oldest first; they stay. None is put together before it is asked for."""
+        return (entry.whole() for entry in islice(self._entries.values(), first, None))
 
     def pop_all(self) -> List[Record]:
         """All of it, oldest first."""

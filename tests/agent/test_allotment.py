@@ -1,0 +1,44 @@
+"""GPUs for a kernel's cells: the kernel is told which, again after a while where it does not hear."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import List
+
+from jupyter_gpu_kernel.agent.gpus.allotment import Allotment
+from jupyter_gpu_kernel.agent.loop import Loop
+from jupyter_gpu_kernel.agent.questions import Questions
+from jupyter_gpu_kernel.agent.story import Story
+from jupyter_gpu_kernel.wire.answers import Answers
+from jupyter_gpu_kernel.wire.jupyter import Parts, make
+from jupyter_gpu_kernel.wire.messages import Channel, Message
+
+
+def test_a_kernel_that_aborts_what_it_is_asked_is_asked_again_after_a_pause(tmp_path: Path) -> None:
+    loop = Loop()
+    asked: List[Parts] = []
+
+    def aborts(channel: Channel, client: int, parts: Parts) -> None:
+        asked.append(parts)
+        reply = Message(channel, client, make("execute_reply", {"status": "aborted"}, parts[0]))
+        questions.mine(reply, "execute_reply", json.loads(parts[0].decode())["msg_id"])
+
+    def look() -> None:
+        loop.stop() if len(asked) == 3 else loop.later(0.01, look)
+
+    questions = Questions(aborts)
+    states: List[str] = []
+    allotment = Allotment(
+        loop, {"id": "k", "gpus": 0}, tmp_path, lambda *said: None, Answers(lambda *said: None),
+        lambda cell: None, questions, Story(tmp_path / "story"), states.append, dict,
+    )  # fmt: skip
+    allotment._say_which()
+    assert len(asked) == 1, "asked again at once"
+    look()
+    loop.run()
+    assert not states
+    allotment.begin()  # another process, which is born with its GPUs
+    loop.later(0.3, loop.stop)
+    loop.run()
+    assert len(asked) == 3

@@ -1,0 +1,43 @@
+"""The kernel's side of the pipe to its keeper: its end is noticed, whatever the user's code has forked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+import os, select, sys, threading
+from jupyter_gpu_kernel.agent.inside.orphan import Orphan
+from jupyter_gpu_kernel.agent.inside.guard import Guard, Use
+from jupyter_gpu_kernel.agent.story import Story
+
+begun, go = sys.argv[1:]
+successor = f"open({begun!r}, 'w').close(); open({go!r}).read(); input()"  # what it has to know is one line
+orphan = Orphan(Guard(Use()), Story(begun + '.story'), lambda: [], 0.0)
+orphan._will = {"command": [sys.executable, "-c", successor], "cwd": "/", "environ": dict(os.environ), "settings": {}}
+started = []
+thread = threading.Thread(target=lambda: started.append(orphan._start()))
+thread.start()
+open(begun).close()  # the successor runs, and has its end of the new pipe
+child = os.fork()
+if not child:
+    select.select([], [], [])
+open(go, "w").close()  # it is ready; and as it has ended then, the pipe must end
+thread.join()
+lifeline, problem = started[0]
+ended = select.select([lifeline], [], [], 20.0)[0] and os.read(lifeline, 1) == b""
+os.kill(child, 9)
+os.waitpid(child, 0)
+sys.exit(0 if ended and not problem else problem or "the pipe did not end")
+"""
+
+
+def test_a_process_that_a_cell_forks_does_not_hold_a_dead_keepers_pipe_open(tmp_path: Path) -> None:
+    fifos = [str(tmp_path / name) for name in ("begun", "go")]
+    for fifo in fifos:
+        os.mkfifo(fifo)
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", PROGRAM, *fifos]
+    done = subprocess.run(command, stderr=subprocess.PIPE, timeout=60)
+    assert done.returncode == 0, done.stderr.decode()
