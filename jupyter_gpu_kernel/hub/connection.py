@@ -22,6 +22,7 @@ from .transport import Transport
 _TAIL = 64 * 1024  # bytes of stderr that are kept
 _OUTPUT = 4 * 1024 * 1024  # bytes of a short command's output
 _SESSIONS = 4  # helper commands at a time; a server allows 10 sessions per connection (MaxSessions)
+_LATE = 1.0  # seconds without output after which a command that has ended has said all
 _OPEN_TIMEOUT = 20.0  # seconds for the server to open a session
 _PATIENCE = 2.0  # seconds to wait for a session that is just being given back
 
@@ -40,6 +41,7 @@ class Stream:
 
     def __init__(self, channel: paramiko.Channel) -> None:
         self._channel = channel
+        self._count = 0
         self._tail = bytearray()
         self._drain = threading.Thread(target=self._drain_stderr, name="ssh stderr", daemon=True)
         self._drain.start()
@@ -47,9 +49,11 @@ class Stream:
     def read(self, size: int = WINDOW) -> bytes:
         """Block for 1 to `size` bytes; b"" once the command ended, we closed, or the way broke."""
         try:
-            return self._channel.recv(max(size, 1))
+            data = self._channel.recv(max(size, 1))
         except (OSError, EOFError, paramiko.SSHException):
             return b""
+        self._count += len(data)
+        return data
 
     def write(self, data: bytes) -> None:
         """Block until all of `data` is on its way. OSError when the stream has ended."""
@@ -83,6 +87,16 @@ class Stream:
         """The exit status, waiting up to `timeout` (s) for it: it comes a moment after the end of stdout."""
         self._channel.status_event.wait(timeout)
         return self.exit_status
+
+    def end_with_command(self) -> None:
+        """Block until the command has ended, and end the stream: what the shell's start-up files, or the command, left
+        running may hold its other end open for ever."""
+        self._channel.status_event.wait()
+        before = -1
+        while self._count != before:  # what it wrote may still be on its way
+            before = self._count
+            time.sleep(_LATE)
+        self.close()
 
     def close(self) -> None:
         """Free a blocked reader. On a dead link the farewell may wait: it does so on a thread of its own."""
@@ -166,6 +180,7 @@ class Connection:
                     target=self._feed, args=(stream, stdin), name="ssh stdin", daemon=True
                 )
                 feeder.start()
+                threading.Thread(target=stream.end_with_command, name="ssh end", daemon=True).start()
                 stdout = self._all_of(stream)
                 returncode = stream._channel.recv_exit_status()
         if returncode < 0 and not self.alive():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import socket
 import stat
 import sys
@@ -162,6 +163,13 @@ def test_a_command_that_does_not_end_is_given_up(dial: Dial) -> None:
     with pytest.raises(ConnectError, match=r"did not end .* sleep 600"):
         connection.run("sleep 600", timeout=0.5)
     assert connection.run("echo on").stdout == b"on\n"
+
+
+def test_what_a_command_leaves_running_is_not_waited_for(dial: Dial) -> None:
+    """As a daemon that a start-up file of the shell begins: it holds the command's output open."""
+    done = dial().run("sleep 600 & echo $!; echo said >&2; exit 3", timeout=120)
+    os.kill(int(done.stdout), signal.SIGKILL)
+    assert (done.returncode, done.stderr) == (3, b"said\n")
 
 
 # --- ends
