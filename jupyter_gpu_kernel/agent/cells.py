@@ -69,14 +69,14 @@ class Cells:
             self.fail(message, reason)
         self._idle.clear()
 
-    def refuse(self, message: Message, reason: str) -> None:
+    def refuse(self, message: Message, reason: str, name: str = "DeadKernelError") -> None:
         """An answer for a request that no kernel will hear; to what needs none there is none."""
         msg_type = str(message.header().get("msg_type"))
         if msg_type == "shutdown_request":
             restart = bool(message.content().get("restart"))
             self._answers.reply(message, {"status": "ok", "restart": restart})
         elif msg_type.endswith("_request") and msg_type != "kernel_info_request":  # who is there is not known
-            self.fail(message, reason)
+            self.fail(message, reason, name)
 
     def fail(self, message: Message, reason: str, name: str = "DeadKernelError") -> None:
         """This request ends with an error, whether the kernel ever saw it or not."""

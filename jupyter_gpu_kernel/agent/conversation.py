@@ -21,6 +21,7 @@ from .gpus.allotment import Allotment
 from .greeting import Greeting, Later
 from .journal.history import History
 from .questions import OURS, Questions
+from .queue_limit import QueueLimit
 
 ToKernel = Callable[[Channel, int, Parts], None]
 ToHub = Callable[[Lane, Message], None]
@@ -36,6 +37,7 @@ class Conversation:
         self, to_kernel: ToKernel, to_hub: ToHub, later: Later, facts: Callable[[], Dict[str, Any]]
     ) -> None:
         """`facts()`: see Absence.greeting."""
+        self._limit = QueueLimit()
         self.questions = Questions(to_kernel)
         self.history = History()
         self.answers = Answers(self.say, self._numbered)
@@ -78,6 +80,9 @@ class Conversation:
         self.questions.forget()
         self.answers.forget()
         self._used = 0
+        self._limit.forget()
+        for message in self._early:
+            self._limit.admits(message, _id(message))
 
     def begin(self, kernel_info: Dict[str, Any]) -> None:
         """The kernel is up, and said this of itself: what waited goes to it."""
@@ -144,6 +149,13 @@ class Conversation:
         text(header, "msg_id", most=_ID, least=1)
         message.parent(), message.metadata(), message.content()
         return text(header, "msg_type", most=_ID)
+
+    def admits(self, message: Message) -> bool:
+        """Whether there is room for this request; if not, it is refused."""
+        if self._limit.admits(message, _id(message)):
+            return True
+        self.cells.refuse(message, "more requests wait for this kernel than there is room for", "QueueFull")
+        return False
 
     def heard(self, message: Message) -> None:
         """A request, of which `type_of` has told what it is."""
@@ -248,6 +260,7 @@ class Conversation:
             self._send(lane_of(message, msg_type), message, parent)
         if channel is Channel.IOPUB and msg_type == "status":
             state = message.content().get("execution_state")
+            self._limit.began(parent)
             (self._at_work.add if state == "busy" else self._at_work.discard)(parent)
             if state == "idle":
                 self._send_all(self.cells.went_idle(parent))
@@ -267,6 +280,8 @@ class Conversation:
         """A message in the kernel's name."""
         message = Message(channel, client, make(msg_type, content, parent, self.questions.session))
         answered = str(message.parent().get("msg_id", ""))
+        if content.get("execution_state") == "idle":
+            self._limit.began(answered)
         self.on_said(message, msg_type, answered)
         self._send(lane_of(message, msg_type), message, answered)
 
@@ -286,3 +301,7 @@ class Conversation:
             if self._up and not any(map(self.absence.concerns, self.cells.open_ids())):
                 for waiting in self._behind.take():
                     self._admit(waiting)
+
+
+def _id(message: Message) -> str:
+    return str(message.header().get("msg_id"))

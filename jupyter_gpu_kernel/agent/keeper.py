@@ -241,7 +241,7 @@ class Keeper:
         """A front end's request to the kernel."""
         if self.talk.type_of(message) == "shutdown_request":
             self._shut_down(bool(message.content().get("restart")))
-        if not self.succession.waits(message):
+        if self.talk.admits(message) and not self.succession.waits(message):
             self.talk.heard(message)
         self._pending.begin()
 

@@ -404,6 +404,32 @@ def test_attach_passes_on_only_what_is_for_keepers(attach: subprocess.Popen[byte
     assert [frame.kind for frame in answers(attach, *sent)].count(Kind.CLOSE) == 3
 
 
+def test_requests_that_are_more_than_may_wait_are_answered(place: Place) -> None:
+    """The others run."""
+    small = "from jupyter_gpu_kernel.agent import queue_limit; queue_limit.MOST = 20_000"
+    (place.path / "sitecustomize.py").write_text(small)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", f"{place.path}:{os.environ['PYTHONPATH']}")
+        hub = place.start("k10")
+    stop = place.path / "stop"
+    hub.ask(f"import os, time\nwhile not os.path.exists({str(stop)!r}): time.sleep(0.01)")
+    cells = [hub.ask(f"print({number})  # " + "x" * 6000) for number in range(6)]
+    for cell in cells[3:]:
+        hub.until(lambda one, cell=cell: of(one, cell) == "execute_reply" and b"QueueFull" in one.parts[3])  # type: ignore[misc]
+    stop.touch()
+    assert hub.run("print('all')").endswith("all\n")
+    for number, cell in enumerate(cells[:3]):
+        assert [one.content()["text"] for one in hub.got if of(one, cell) == "stream"] == [f"{number}\n"]
+    hub.sock.close()
+
+
+def of(message: Message, cell: str) -> str:
+    """The type of a message that belongs to this cell."""
+    if message.channel is Channel.KEEPER or message.parent().get("msg_id") != cell:
+        return ""
+    return str(message.header()["msg_type"])
+
+
 class Fake:
     """A keeper's socket behind which somebody else answers; `heard`: the frames that came."""
 
