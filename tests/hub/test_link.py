@@ -11,11 +11,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from jupyter_gpu_kernel.errors import AgentError, AuthError, ConnectError, GpuKernelError
 from jupyter_gpu_kernel.hub.link import Clocks, Link
 from jupyter_gpu_kernel.hub.reopening import MOST, Reopening
-from jupyter_gpu_kernel.hub.stream import Wire
+from jupyter_gpu_kernel.hub.stream import READS_AHEAD, Wire
 from jupyter_gpu_kernel.wire.connection import Connection
 from jupyter_gpu_kernel.wire.frames import CHUNK, MAGIC, Frame, FrameReader, Kind, json_frame
 from jupyter_gpu_kernel.wire.journal import MAX_MESSAGE, Inbox, JournalError
@@ -700,3 +702,92 @@ def test_the_loop_works_at_what_comes_bit_by_bit() -> None:
     assert got == frames and turns > 5
     ours.close()
     theirs.close()
+
+
+def test_so_much_is_read_ahead_and_no_more() -> None:
+    """While the loop is busy elsewhere: what it has not worked through waits in the stream, and so at the node."""
+
+    class Endless(Socket):
+        reads = 0
+
+        def read(self, size: int, /) -> bytes:
+            if self.closed.is_set():
+                return b""
+            self.reads += 1
+            return MAGIC if self.reads == 1 else Frame(Kind.PONG).encode()
+
+    ours, theirs = socket.socketpair()
+    stream = Endless(theirs)
+
+    async def main() -> int:
+        wire = Wire(stream, asyncio.get_running_loop(), lambda frame: None, lambda: None, "gpu2")
+        done = threading.Event()
+        done.wait(0.3)  # the loop stands still
+        reads = stream.reads
+        wire.close()
+        return reads
+
+    assert asyncio.run(main()) <= READS_AHEAD
+    ours.close()
+    theirs.close()
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+    max_leaves=9,
+)
+JSON = st.dictionaries(
+    st.sampled_from(["protocol", "session", "peer", "received", "serials", "features", "error", "kernel"]),
+    VALUES,
+)
+NUMBERS = st.integers(0, 9) | st.integers(0, 2**64 - 1)
+PLAIN = st.builds(
+    Frame,
+    st.sampled_from(list(Kind)),
+    st.just(0) | st.integers(1, 9),
+    NUMBERS,
+    st.integers(0, 255),
+    st.binary(max_size=99),
+)
+WITH_JSON = st.builds(
+    json_frame, st.sampled_from([Kind.HELLO, Kind.REPLY, Kind.CLOSE]), JSON, st.integers(0, 9), NUMBERS
+)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(PLAIN | WITH_JSON, max_size=30), st.booleans())
+def test_whatever_a_node_says_others_are_served(frames: list[Frame], greets: bool) -> None:
+    bad, good = World(), World()
+
+    def says(agent: Agent, frame: Frame) -> None:
+        if greets and frame.kind is Kind.HELLO:
+            hello(agent, frame)
+        for one in frames:
+            agent.say(one._replace(attachment=one.attachment and frame.attachment))
+
+    bad.instead = says
+
+    async def test(world: World, link: Link) -> None:
+        neighbour = Link("gpu3", good.dial, log, PATIENT)
+        victim, other = Attachment(), Attachment()
+        link.attach(victim)
+        neighbour.attach(other)
+        await other.until("attached")
+        while not bad.opened:
+            await asyncio.sleep(0.001)
+        for _ in range(5):
+            assert await neighbour.request("list") == {"kernels": []}
+        answer: Any = None
+        with contextlib.suppress(Exception):  # which may be any that a user can meet
+            answer = await link.request("list", timeout=0.2)
+        assert answer is None or isinstance(answer, dict)
+        assert sum(map(len, victim.connection._inbox._parts.values())) <= MAX_MESSAGE
+        assert len(link._attachments) <= 1 and len(link._tasks) <= 3
+        await neighbour.close()
+
+    try:
+        play(test, bad, clocks=PATIENT)
+    finally:
+        for agent in good.agents:
+            agent.close()
