@@ -111,6 +111,14 @@ def test_a_pointer_is_followed_and_a_lost_one_says_so(data: Path, tmp_path: Path
         kernelspecs.read(pointer)
 
 
+def test_a_pointer_points_no_further(data: Path, tmp_path: Path) -> None:
+    """Else two could lead in a circle."""
+    circle = tmp_path / "env" / "kernels" / "gpu2" / "kernel.json"
+    spec_file(tmp_path / "env", "gpu2", {"metadata": {KEY: {"settings": str(circle)}}})
+    with pytest.raises(SettingsError, match=r"the setting “settings” in .* is unknown"):
+        kernelspecs.read(circle)
+
+
 def test_a_name_is_taken_once(data: Path) -> None:
     kernelspecs.write("gpu2", ROUTE)
     with pytest.raises(SettingsError, match=r"there is a kernelspec gpu2 already(.|\n)*--replace"):
@@ -282,9 +290,10 @@ def test_env_files_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="line 2 of the env file"):
         read_env_file(str(file))
     if sys.platform != "win32":
-        file.chmod(0o640)
-        with pytest.raises(SettingsError, match="chmod 600"):
-            read_env_file(str(file))
+        for mode in (0o640, 0o620, 0o604, 0o602):
+            file.chmod(mode)
+            with pytest.raises(SettingsError, match="chmod 600"):
+                read_env_file(str(file))
 
 
 def test_settings_come_back_as_they_were() -> None:
