@@ -29,7 +29,7 @@ class Absence:
         self._say = say
         self._missed: Set[str] = set()
         self._orphaned: Set[str] = set()
-        self._returned = False
+        self._returned = self._page_fills = False
         self._others: Sequence[str] = ()
         self._before = ""
 
@@ -47,10 +47,16 @@ class Absence:
         self._orphaned.update(unfinished)
         self._missed.update(self._orphaned)
         self._returned, self._others, self._before = True, list(filter(is_kernel_id, others)), ""
+        self._page_fills = False
 
     def replaces(self, before: str) -> None:
         """This is a new kernel: its notebook was restarted, and the one `before` has ended."""
         self._before = before
+
+    def journal(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """The history, for a page that fills those cells that are still there, which it knows by their ids."""
+        self._page_fills = True
+        return self._history.answer(request)
 
     def concerns(self, parent: str) -> bool:
         """Whether a message with this parent is for somebody who left."""
@@ -77,7 +83,7 @@ class Absence:
                 lines.append(f"This notebook has left another kernel, {other}. To end it: {stop}")
             cells = self.missed
             lines += [_line(cell) for cell in cells]
-            if cells:
+            if any(not (self._page_fills and cell.cell_id) for cell in cells):
                 lines.append("%gpu missed shows what they printed.")
         self._returned, self._others, self._before = False, (), ""
         return "\n".join(lines), seconds

@@ -362,7 +362,7 @@ class Keeper:
             "owner": lambda _: self._owner(),
             "missed": self.talk.absence.asked,
             "fresh": self._renewed,
-            "journal": self.talk.history.answer,
+            "journal": self.talk.absence.journal,
         }
         do = text(request, "do")
         if do not in answers:

@@ -32,6 +32,9 @@ class StandIn:
         self._session = ""
         self._answers = Answers(self._make)
         self.state = "starting"
+        self._busy_with: set[str] = (
+            set()
+        )  # msg_ids: a request on the control channel comes and goes while a cell runs
 
     @property
     def count(self) -> int:
@@ -42,7 +45,9 @@ class StandIn:
         """A message of the real kernel on its way to a front end."""
         header = message.parts[0]
         if message.channel is Channel.IOPUB and b'"status"' in header:
-            self.state = str(message.content().get("execution_state", self.state))
+            self._heard_state(
+                str(message.content().get("execution_state")), str(message.parent().get("msg_id"))
+            )
         elif b'"kernel_info_reply"' in header and len(message.parts[3]) <= _INFO:
             message.content()  # MessageError: what is remembered is JSON
             self._kernel_info = message.parts[3]
@@ -62,6 +67,7 @@ class StandIn:
 
     def fails(self, cells: list[Message], why: str) -> None:
         """Nobody is left who could answer these: they end with an error."""
+        self._busy_with.clear()
         for request in cells:
             self._answers.fail(request, "DeadKernelError", why)
 
@@ -103,8 +109,19 @@ class StandIn:
         content: dict[str, Any] = {"data": {"text/plain": text}, "metadata": {}, "transient": {}}
         self._make(Channel.IOPUB, 0, "display_data", content, request.parts[0])
 
+    def _heard_state(self, state: str, parent: str) -> None:
+        if state == "busy":
+            self._busy_with.add(parent)
+        elif state == "idle":
+            self._busy_with.discard(parent)
+        else:
+            self._busy_with.clear()  # another process
+        self.state = "busy" if self._busy_with else state
+
     def became(self, state: str) -> None:
         """The keeper says so: of a kernel that has just come up front ends have heard nothing yet."""
+        if state in ("starting", "idle"):  # what ended while the front ends were away they may not have heard
+            self._busy_with.clear()
         if state != self.state and (state == "starting" or self.state == "starting"):
             self.state = state
             self._status(state)

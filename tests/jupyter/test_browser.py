@@ -72,7 +72,9 @@ def test_only_what_this_page_executed_is_trusted(remote: Remote, tmp_path: Path,
         browser.until("document.querySelector('.jp-Notebook')?.innerText.includes('text of node')")
 
     def shown(cell: int) -> Any:
-        return browser.evaluate(f"document.querySelectorAll('.jp-Notebook .jp-OutputArea')[{cell}].innerText")
+        return browser.evaluate(
+            f"document.querySelectorAll('.jp-Notebook .jp-OutputArea')[{cell}].textContent"
+        )
 
     def trusted() -> Any:
         return browser.evaluate(f"[...{PANEL}.content.model.cells].map(cell => cell.trusted)")
@@ -93,7 +95,8 @@ def test_only_what_this_page_executed_is_trusted(remote: Remote, tmp_path: Path,
 
         loaded()  # without having saved
         browser.until("top.ran?.length >= 4")
-        assert "html of user" in shown(1) and trusted() == [False, True]
+        eventually(lambda: "html of user" in shown(1), "restored")
+        assert trusted() == [False, True]
         assert browser.evaluate("[...new Set(top.ran)]") == ["user"]
 
         browser.evaluate("sessionStorage.clear()")  # as a new tab is

@@ -1,0 +1,46 @@
+"""Who comes back to a kernel is told what was missed, and how to see it where nothing else shows it."""
+
+from __future__ import annotations
+
+from typing import Any, Dict
+
+import pytest
+
+from jupyter_gpu_kernel.agent.absence import Absence
+from jupyter_gpu_kernel.agent.journal.history import History
+from jupyter_gpu_kernel.wire.jupyter import make
+from jupyter_gpu_kernel.wire.messages import Channel, Message
+
+FACTS: Dict[str, Any] = {"id": "k1", "node": "gpu2", "gpus": [], "program": "jupyter gpu-kernel"}
+HINT = "%gpu missed"
+
+
+def greeting(cell_id: str, reads_journal: bool) -> str:
+    """For somebody whose cell, with this id, prints while nobody is there."""
+    history = History()
+    absence = Absence(history, lambda *message: None)
+    cell = Message(Channel.SHELL, 1, make("execute_request", {"code": "f()"}, metadata={"cellId": cell_id}))
+    history.asked(cell)
+    absence.begin([], [str(cell.header()["msg_id"])])
+    if reads_journal:
+        assert [one["cell_id"] for one in absence.journal({"do": "journal"})["cells"]] == [cell_id]
+    return absence.greeting(lambda: FACTS)[0]
+
+
+@pytest.mark.parametrize(
+    "cell_id, reads_journal, helps", [("c1", True, False), ("c1", False, True), ("", True, True)]
+)
+def test_the_magic_is_named_where_the_page_does_not_fill_the_cells(
+    cell_id: str, reads_journal: bool, helps: bool
+) -> None:
+    assert (HINT in greeting(cell_id, reads_journal)) == helps
+
+
+def test_what_was_read_before_the_return_fills_nothing() -> None:
+    history = History()
+    absence = Absence(history, lambda *message: None)
+    cell = Message(Channel.SHELL, 1, make("execute_request", {"code": "f()"}, metadata={"cellId": "c1"}))
+    history.asked(cell)
+    absence.journal({"do": "journal"})
+    absence.begin([], [str(cell.header()["msg_id"])])
+    assert HINT in absence.greeting(lambda: FACTS)[0]

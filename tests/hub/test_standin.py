@@ -1,0 +1,55 @@
+"""Which state the stand-in tells to those that come while a cell runs."""
+
+from __future__ import annotations
+
+from jupyter_gpu_kernel.hub.standin import StandIn
+from jupyter_gpu_kernel.wire.jupyter import make
+from jupyter_gpu_kernel.wire.messages import Channel, Message
+
+
+class Kernel:
+    """A kernel as a stand-in sees it. `said`: what that told front ends of its state."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.standin = StandIn(self._say, None, lambda info: None)
+        self.standin.became("idle")
+
+    def _say(self, message: Message) -> None:
+        if message.header()["msg_type"] == "status":
+            self.said.append(str(message.content()["execution_state"]))
+
+    def request(self, msg_type: str) -> bytes:
+        return make(msg_type, {})[0]
+
+    def is_(self, state: str, request: bytes) -> None:
+        parts = make("status", {"execution_state": state}, request)
+        self.standin.saw(Message(Channel.IOPUB, 0, parts))
+
+    def welcome(self) -> str:
+        """What a page that is loaded now hears."""
+        self.standin.welcome()
+        return self.said[-1]
+
+
+def test_a_request_on_the_control_channel_does_not_end_a_cell() -> None:
+    kernel = Kernel()
+    cell, info = kernel.request("execute_request"), kernel.request("kernel_info_request")
+    assert kernel.welcome() == "idle"
+    kernel.is_("busy", cell)
+    kernel.is_("busy", info)
+    kernel.is_("idle", info)
+    assert (kernel.welcome(), kernel.standin.state) == ("busy", "busy")
+    kernel.is_("idle", cell)
+    assert (kernel.welcome(), kernel.standin.state) == ("idle", "idle")
+
+
+def test_a_new_process_and_the_keepers_word_end_what_was_busy() -> None:
+    kernel = Kernel()
+    for begins_anew in ("starting", "idle"):
+        kernel.is_("busy", kernel.request("execute_request"))
+        kernel.standin.became(begins_anew)
+        later = kernel.request("execute_request")
+        kernel.is_("busy", later)
+        kernel.is_("idle", later)
+        assert kernel.welcome() == "idle"
