@@ -201,6 +201,16 @@ def test_an_answer_larger_than_what_may_wait_comes(server: Server, monkeypatch: 
         assert len(heard(connection)["result"]) == 5_000_000
 
 
+def test_a_face_that_reads_may_be_told_as_much_as_there_is(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(faces, "UNREAD", 10_000)
+    with connected(server) as connection:
+        for number in range(50):
+            connection.send_bytes(json.dumps({"id": number, "op": "big", "size": 1000}).encode())
+            assert len(heard(connection)["result"]) == 1000
+
+
 def test_a_bad_face_that_does_not_read_either(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faces, "GRACE", 0.05)
     with connected(server) as connection:

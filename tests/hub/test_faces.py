@@ -145,8 +145,11 @@ def test_a_question_that_nobody_answers_is_given_up(monkeypatch: pytest.MonkeyPa
     """A terminal that is left alone must not keep the node's other front ends waiting."""
     monkeypatch.setattr(faces, "ANSWER_WITHIN", 0.01)
     ours, theirs = Pipe()
-    with ours, theirs, pytest.raises(faces.GaveUp):
-        Call(Face(ours), 1, "login", {}).secret("login", "Password: ")
+    with ours, theirs:
+        face = Face(ours)
+        with pytest.raises(faces.GaveUp):
+            Call(face, 1, "login", {}).secret("login", "Password: ")
+        assert not face._questions, "nobody waits for it any more"
 
 
 def test_errors_cross_with_their_kind(hub: int) -> None:

