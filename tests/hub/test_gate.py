@@ -226,6 +226,7 @@ def test_restart_keeps_the_gpu(loop: LoopThread, link: Link, gpus: Gpus, stack: 
     assert len(before.split(",")) == 2
     loop.call(remote.command, "restart")
     until(remote, "idle")
+    assert remote.state["gpus"] == before.strip().split(","), "also before a cell asks for them"
     assert front.run(VISIBLE + "\nprint('x' in globals())").text == before + "False\n"
     assert front.run("import gpu_kernel; print(len(gpu_kernel.status()['gpus']))").text == "2\n"
     memory = "memory = gpu_kernel.status()['memory']; print(memory['gpu_used_mib'], memory['gpu_total_mib'])"
