@@ -3,6 +3,7 @@ where you like."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpu_kernel.wire.connection import Connection, ProtocolError, State
+from jupyter_gpu_kernel.wire.fields import DEPTH
 from jupyter_gpu_kernel.wire.frames import CHUNK, MAGIC, MAX_NOISE, Frame, FrameError, FrameReader, Kind
 from jupyter_gpu_kernel.wire.journal import Inbox, JournalError, Outbox
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, MessageError, lane_of, word
@@ -66,6 +68,14 @@ def test_what_is_nested_too_deep_is_an_error_as_any() -> None:
     """User code may raise Python's own limit in its kernel; ours stays."""
     with pytest.raises(MessageError):
         Message(Channel.KEEPER, 0, (b'{"a":' + b"[" * 200_000 + b"]" * 200_000 + b"}",)).content()
+
+
+def test_json_has_so_many_levels_and_no_more() -> None:
+    """Fewer than Python's own limit: whoever writes it out again needs stack, too."""
+    for levels, deep in ((DEPTH, False), (DEPTH + 1, True)):
+        nested = b'{"a":' * (levels - 1) + b"[]" + b"}" * (levels - 1)
+        with pytest.raises(MessageError) if deep else contextlib.nullcontext():
+            Message(Channel.KEEPER, 0, (nested,)).content()
 
 
 def test_a_cells_reply_stays_behind_its_output_and_a_completion_does_not() -> None:
