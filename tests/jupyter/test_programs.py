@@ -42,7 +42,7 @@ def values(cell: Any) -> list[str]:
 @pytest.mark.parametrize("spec", ["gpu", "gpu-argv"])
 def test_nbclient(remote: Remote, spec: str) -> None:
     book = notebook(*CELLS)
-    NotebookClient(book, kernel_name=spec, timeout=DEADLINE, allow_errors=True).execute()
+    NotebookClient(book, kernel_name=spec, timeout=int(DEADLINE), allow_errors=True).execute()
     first, gpu, updated, lines, error, last = book.cells
     assert texts(first) == "first\n"
     assert values(gpu)[0].strip("'") in remote.free
@@ -56,13 +56,13 @@ def test_nbclient(remote: Remote, spec: str) -> None:
 
 def test_nbclient_says_which_cell_failed_and_leaves_nothing(remote: Remote) -> None:
     with pytest.raises(CellExecutionError, match="ZeroDivisionError"):
-        NotebookClient(notebook("1 / 0"), kernel_name="cpu", timeout=DEADLINE).execute()
+        NotebookClient(notebook("1 / 0"), kernel_name="cpu", timeout=int(DEADLINE)).execute()
     remote.nothing_left()
 
 
 def test_nbclient_says_that_the_kernel_died(remote: Remote) -> None:
     with pytest.raises((DeadKernelError, CellExecutionError), match=r"Kernel died|the kernel ended"):
-        NotebookClient(notebook("import os; os._exit(3)"), kernel_name="cpu", timeout=DEADLINE).execute()
+        NotebookClient(notebook("import os; os._exit(3)"), kernel_name="cpu", timeout=int(DEADLINE)).execute()
     remote.nothing_left()
 
 
