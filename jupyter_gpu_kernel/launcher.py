@@ -11,7 +11,9 @@ import contextlib
 import json
 import os
 import queue
+import shlex
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -26,6 +28,7 @@ from . import server_parent
 from .errors import GpuKernelError, SettingsError
 from .kernelspecs import read
 from .served import ServedKernel
+from .wire.texts import with_program
 
 _PARENT_EVERY = 1.0
 _ANSWER_WITHIN = 10.0
@@ -38,7 +41,7 @@ def launch(kernel_json: str, connection_file: str) -> int:
     try:
         spec = read(Path(kernel_json))
         arguments: dict[str, Any] = {
-            "settings": spec.settings,
+            "settings": {**spec.settings, "program": _program()},
             "name": spec.name,
             "notebook": server_parent.notebook(),
             "connection": _read_connection(Path(connection_file)),
@@ -186,7 +189,15 @@ if hasattr(signal, "SIGHUP"):
     _SIGNALS[signal.SIGHUP] = "leave"
 
 
+def _program() -> str:
+    """This program as its user would type it: whoever uses VS Code may have no `jupyter` on PATH."""
+    path = os.path.abspath(sys.argv[0])
+    words = [sys.executable, "-m", "jupyter_gpu_kernel.cli"] if path.endswith(".py") else [path]
+    return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)
+
+
 def _fail(text: str) -> int:
+    text = with_program(text, _program())
     with contextlib.suppress(OSError, AttributeError):  # a front end may have closed it, or given none
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()

@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, List
 
 from ..wire import PROTOCOL
 from ..wire.messages import Lane, word
+from ..wire.texts import COMMAND
 from .door import Door
 from .end.boot import boot_id
 from .end.ending import Ending
@@ -51,7 +52,7 @@ class Status:
 
     def facts(self) -> Dict[str, Any]:
         """What a front end's first cell says of this kernel: {…json, program: how the user runs our commands}."""
-        return dict(self.json(), program=self._settings.get("program") or "jupyter gpu-kernel")
+        return dict(self.json(), program=self._settings.get("program") or COMMAND)
 
     def json(self) -> Dict[str, Any]:
         """What `ps` shows: {id, name, node, state, gpus, pid, notebook, attached, since, started},

@@ -18,6 +18,7 @@ from ..wire.connection import State
 from ..wire.journal import MAX_MESSAGE
 from ..wire.jupyter import user_cell
 from ..wire.messages import Channel, Lane, Message, MessageError, word
+from ..wire.texts import with_program
 from . import validate
 from .attachment import new_connection, open_words
 from .delivered import Delivered
@@ -85,7 +86,8 @@ class RemoteKernel:
         self._delivered = delivered
         self._unanswered = Unanswered()
         self._standin = self._make_standin(infos)
-        self._notice = Notice(self._to_front, link.name)
+        self._program = str(settings.get("program") or "")
+        self._notice = Notice(self._to_front, link.name, self._program)
         self._waiting = Waiting(self._standin, self._notice)
         self._passing = Passing(self._to_front)
         self.fronts = Fronts(self._from_front, self._subscribed, delivered)
@@ -241,7 +243,7 @@ class RemoteKernel:
             self.state = dict(self.state, state="ended", cause=error.cause, remedy=error.remedy)
             self.pacer.end()
             cells = self._unanswered.take() + self._waiting.take()
-            self._standin.fails(cells, f"{error.cause}. {error.remedy}")
+            self._standin.fails(cells, with_program(f"{error.cause}. {error.remedy}", self._program))
         self._link_is("lost")
 
     def _was_taken(self, by: str, remedy: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from ..errors import GpuKernelError
 from ..wire.jupyter import make
 from ..wire.messages import Channel, Message
+from ..wire.texts import with_program
 
 AFTER = 3.0
 """Seconds a cell waits before it says so: most drops are shorter."""
@@ -23,7 +24,9 @@ AFTER = 3.0
 class Notice:
     """`away` and `back` tell of the link, `asked` of a user's cell; `say` passes a message to the front ends."""
 
-    def __init__(self, say: Callable[[Message], None], node: str) -> None:
+    def __init__(self, say: Callable[[Message], None], node: str, program: str = "") -> None:
+        """`program`: how the user runs our commands, if that is known."""
+        self._program = program
         self._say = say
         self._node = node
         self._since = 0.0
@@ -87,7 +90,7 @@ class Notice:
         since = time.strftime("%H:%M:%S", time.localtime(self._since))
         then = "This cell goes on there." if self._runs else "This cell runs when it is back."
         text = f"{self._node} is out of reach since {since}; the kernel goes on there. {then}"
-        return f"{text}\n{self._problem}" if self._problem is not None else text
+        return with_program(f"{text}\n{self._problem}", self._program) if self._problem is not None else text
 
     def _tell(self, msg_type: str, content: dict[str, Any]) -> None:
         self._say(Message(Channel.IOPUB, 0, make(msg_type, content, self._cell or b"{}")))

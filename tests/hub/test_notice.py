@@ -23,11 +23,11 @@ def test_the_cell_says_what_it_waits_for_and_then_is_as_ever(loop: LoopThread, n
 
     def dial(again: bool) -> Breakable:
         if shut:
-            raise AuthError("it wants a code", hop="login", remedy="Run “jupyter gpu-kernel login”.")
+            raise AuthError("it wants a code", hop="login", remedy="Run “jupyter gpu-kernel login gpu2”.")
         return node.dial(again)
 
     link = loop.call(lambda: Link("gpu2", dial, log, QUICK))
-    remote = loop.kernel(link)
+    remote = loop.kernel(link, program="'/a b/jupyter-gpu-kernel'")
     until(remote, "idle")
     with Front(remote.edge.connection) as front:
         shut = True
@@ -39,7 +39,7 @@ def test_the_cell_says_what_it_waits_for_and_then_is_as_ever(loop: LoopThread, n
         assert (
             "gpu2 is out of reach since" in text
             and "login: it wants a code" in text
-            and "gpu-kernel login" in text
+            and "“'/a b/jupyter-gpu-kernel' login gpu2”" in text
         )
         assert remote.describe()["link"] == "away" and not remote.ended
         shut = False

@@ -263,6 +263,8 @@ def test_one_message_says_why_it_cannot_start(remote: Remote) -> None:
         assert code == 1
         assert said.startswith("work: ") and "/nowhere/bin/python" in said and "Traceback" not in said
         assert 2 <= len(said.splitlines()) <= 3
+        program = json.loads(launcher.spec.read_text())["argv"][0]
+        assert program in said and "jupyter gpu-kernel" not in said
     path = remote.data / "kernels" / "spoilt" / "kernel.json"
     spec = json.loads(path.read_text())
     spec["metadata"]["jupyter_gpu_kernel"]["gpu"] = 2

@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from ...wire.answers import Answers, Say
 from ...wire.messages import Message
+from ...wire.texts import with_program
 from ..loop import Loop, Timer
 from ..questions import Questions
 from ..story import Story
@@ -44,6 +45,7 @@ class Allotment:
         """`line`: where this user's kernels queue; `release` sends a cell on to the kernel; `status`: as `ps` shows
         it."""
         self._loop = loop
+        self._program = str(settings.get("program") or "")
         self._questions = questions
         self._story = story
         self._on_state = on_state
@@ -129,7 +131,7 @@ class Allotment:
             self._gate.close()
 
     def _waiting(self, text: str) -> None:
-        self._gate.show(text)
+        self._gate.show(with_program(text, self._program))
 
     def _taken(self, uuids: List[str], problem: str) -> None:
         """The GPUs are ours, or (`problem`) will never be: tells the kernel, then opens the gate."""
