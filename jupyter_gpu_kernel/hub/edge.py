@@ -156,6 +156,7 @@ class Edge:
         """Unbinds, after what was sent had a moment to leave."""
         self._closed = True
         for stream in self._streams.values():
+            stream.flush(zmq.POLLOUT)  # what waits for the next turn of the loop would be lost
             stream.close(linger=1000)
         self._streams.clear()
 

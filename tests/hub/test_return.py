@@ -207,6 +207,40 @@ def test_a_kernel_that_somebody_has_is_not_taken_over(loop: LoopThread, link: Li
     assert second.kernel_id != first.kernel_id
 
 
+def test_a_cell_that_runs_and_has_shown_nothing_is_announced(loop: LoopThread, link: Link) -> None:
+    """The cell of the front end that returns waits behind it."""
+    first = start(loop, link, "/home/me/silent.ipynb")
+    with Front(first.edge.connection) as front:
+        front.client.execute("import time; time.sleep(600)")
+        wait_for(lambda: first.describe()["state"] == "busy", "the cell")
+    loop.call(first.close)
+    detached(loop, link, first.kernel_id)
+    again = start(loop, link, "/home/me/silent.ipynb", key="another key")
+    with Front(again.edge.connection) as front:
+        cell = front.client.execute("1 + 1")
+        greeting = next(message for message in front.iopub(cell) if message["msg_type"] == "display_data")
+        assert "still running: import time; time.sleep(600)" in str(greeting["content"])
+        front.control("interrupt_request")
+        assert "2" in str(front.finish(cell).outputs)
+
+
+def test_what_tells_of_a_moment_is_removed_before_the_front_end_leaves(loop: LoopThread, link: Link) -> None:
+    """Else it would be saved with the notebook."""
+    first = start(loop, link, "/home/me/moment.ipynb")
+    with Front(first.edge.connection) as front:
+        front.client.execute("import time; time.sleep(600)")
+        wait_for(lambda: first.describe()["state"] == "busy", "the cell")
+    loop.call(first.close)
+    detached(loop, link, first.kernel_id)
+    again = start(loop, link, "/home/me/moment.ipynb", key="another key")
+    with Front(again.edge.connection) as front:
+        cell = front.client.execute("1 + 1")
+        messages = front.iopub(cell)
+        assert any("Back on kernel" in str(message["content"]) for message in messages)
+        loop.call(again.close)
+        assert next(messages)["msg_type"] == "clear_output"
+
+
 def owned(loop: LoopThread, link: Link, notebook: str, owner: str) -> RemoteKernel:
     """A kernel that the hub of this owner asks for."""
     settings = {"gpus": 0, "python": sys.executable, "notebook": notebook, "name": "gpu2"}
