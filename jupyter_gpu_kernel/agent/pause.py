@@ -13,7 +13,7 @@ from .kernel import Kernel
 from .loop import Loop, Timer
 from .story import Story
 
-MOST = 60.0
+MOST = 120.0
 """Seconds: a new kernel whose Python comes from a slow file system has said by then for which notebook it is."""
 
 
