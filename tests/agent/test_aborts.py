@@ -55,3 +55,10 @@ def test_another_front_end_begins_anew() -> None:
     fails(aborts, request())
     aborts.forget()
     assert not aborts.aborts(request()) and aborts.mark() is None
+
+
+def test_a_cell_that_an_interrupt_overtook_does_not_run() -> None:
+    aborts = Aborts()
+    before, after = request(), request()
+    aborts.interrupted([str(before.header()["msg_id"])])
+    assert aborts.aborts(before) and not aborts.aborts(after)
