@@ -25,6 +25,7 @@ from ..wire.jupyter import make
 from ..wire.messages import Channel, Message
 from .delivered import Clients
 from .unread import Unread
+from .validate import HEADER
 
 DELIMITER = b"<IDS|MSG>"
 _TYPES = {
@@ -243,7 +244,7 @@ class Edge:
             except ValueError:
                 return
             parts = tuple(frames[at + 2 :])
-            if not 4 <= len(parts) <= _PARTS or sum(map(len, parts[:4])) > _SIGNED:
+            if not 4 <= len(parts) <= _PARTS or sum(map(len, parts[:4])) > _SIGNED or len(parts[0]) > HEADER:
                 return
             if not hmac.compare_digest(frames[at + 1], self._sign(parts[:4])):
                 return  # not from anybody who knows the key

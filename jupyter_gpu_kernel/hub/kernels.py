@@ -6,7 +6,6 @@ meanwhile the stand-in says. This file knows no SSH.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 import uuid
@@ -15,35 +14,27 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import AgentError, GpuKernelError, KernelStartError
 from ..wire.connection import State
-from ..wire.journal import MAX_MESSAGE
 from ..wire.jupyter import user_cell
 from ..wire.messages import Channel, Lane, Message, MessageError, word
-from ..wire.texts import with_program
-from . import validate
+from . import keeper_words, validate
 from .attachment import new_connection, open_words
 from .delivered import Delivered
 from .edge import Edge
 from .fronts import FrontEnd, Fronts
+from .joining import Joining
 from .link import Link
-from .memory import KernelInfos
+from .memory import KernelInfos, recall
 from .notice import Notice
 from .ownership import Ownership
 from .pacing import Pacer
 from .passing import Passing
-from .requests import failed_cell, lane_of_request, restarts, too_much, type_of
+from .requests import TOO_MUCH, failed_cell, lane_of_request, restarts, too_much, type_of
 from .standin import StandIn
 from .unanswered import Unanswered
 from .waiting import Waiting
 
-SUBSCRIBE_WITHIN = 15.0
-"""Seconds a front end of a killed hub has to subscribe again; it may be one that never does."""
-SUBSCRIBE_TOGETHER = 0.3
-"""Seconds after the first of several clients of a front end until the others are there too."""
-
 if TYPE_CHECKING:
     from .visits import Visit
-
-Watcher = Callable[[dict[str, Any]], None]
 
 
 class RemoteKernel:
@@ -55,7 +46,7 @@ class RemoteKernel:
     visit: Visit | None = None
     link_state = "connecting"
     closed = False  # nobody has it here any more
-    _stopping = _reviving = _attached_to_link = False
+    _stopping = _reviving = False
 
     def __init__(
         self,
@@ -71,23 +62,21 @@ class RemoteKernel:
         index: int | None = None,
         owner: dict[str, str] | None = None,
     ) -> None:
-        """`how` the kernel comes: create; attach, to a running one; adopt, where a hub before us had it and its front
-        end still knows the ports. `connection`, `label`, `index`: of its first front end, see Fronts. `owner`: who we
-        are, see places.owner."""
+        """`how` it comes: create; attach, to a running one; adopt, from a killed hub whose front end still knows the
+        ports. `connection`, `label`, `index`: of its first front end, see Fronts. `owner`: see places.owner."""
         self.kernel_id = kernel_id
         self.settings = settings
         self.owner = owner or {}
         self.link = link
         self.state: dict[str, Any] = {"id": kernel_id, "state": "starting", "gpus": [], "pid": 0}
         self.connection = new_connection(delivered.counts if delivered else None)
-        self.watchers: list[Watcher] = []
+        self.watchers: list[Callable[[dict[str, Any]], None]] = []
         self._log = log
         self._request = open_words(how, settings)
         self._delivered = delivered
         self._unanswered = Unanswered()
-        self._standin = self._make_standin(infos)
-        self._program = str(settings.get("program") or "")
-        self._notice = Notice(self._to_front, link.name, self._program)
+        self._standin = StandIn(self._to_front, *recall(infos, link.name, str(settings.get("python"))))
+        self._notice = Notice(self._to_front, link.name, str(settings.get("program") or ""))
         self._waiting = Waiting(self._standin, self._notice)
         self._passing = Passing(self._to_front)
         self.fronts = Fronts(self._from_front, self._subscribed, delivered)
@@ -96,10 +85,8 @@ class RemoteKernel:
         self._ownership = Ownership(
             self.fronts, self._standin, self._event, self._taken_over, self._taken_back
         )
-        if how != "adopt":
-            self._attach()
-        else:  # what we pass on before the front end has subscribed again would be lost
-            asyncio.get_running_loop().call_later(SUBSCRIBE_WITHIN, self._attach)
+        self._joining = Joining(link, self)
+        self._joining.begin(at_once=how != "adopt")
 
     def __repr__(self) -> str:
         state = self.state["state"]
@@ -123,14 +110,16 @@ class RemoteKernel:
     def describe(self) -> dict[str, Any]:
         """{…the keeper's status, "kernel_id" (Jupyter's), "link", "hop", "error"}: JSON for faces."""
         problem = self.error or (self.link.problem if self.link_state == "away" else None)
-        error = problem.to_json() if problem else None
-        state = dict(self.state)
-        if state["state"] in ("idle", "busy"):
-            state["state"] = self._standin.state
-        known = {"name": self.settings.get("name", "")}
-        ours = {"link": self.link_state, "hop": self.link.name, "error": error}
-        ours["kernel_id"] = self.settings.get("kernel_id", "")
-        return {"node": self.link.name, **known, **state, **ours}
+        return {
+            "node": self.link.name,
+            "name": self.settings.get("name", ""),
+            **self.state,
+            "state": self._standin.now(self.state["state"]),
+            "link": self.link_state,
+            "hop": self.link.name,
+            "error": problem.to_json() if problem else None,
+            "kernel_id": self.settings.get("kernel_id", ""),
+        }
 
     def command(self, do: str, **more: Any) -> None:
         """A word to the keeper: interrupt, restart, kill, signal, stop."""
@@ -160,8 +149,7 @@ class RemoteKernel:
     def pause(self) -> None:
         """Its front end is gone, perhaps to come back: ports stay; what the kernel says stays with its keeper."""
         self.hold()
-        self.link.release(self)
-        self._attached_to_link = False
+        self._joining.release()
 
     def restart(self) -> None:
         """A fresh kernel process behind the same ports, with the same GPUs."""
@@ -171,7 +159,7 @@ class RemoteKernel:
         if self.link_state == "lost":
             self._replace_lost()
         else:
-            self._attach()
+            self._joining.attach()
             self.command("restart")
         self.go_on()
 
@@ -188,7 +176,7 @@ class RemoteKernel:
         self._stopping = True
         self.watchers[:] = [lambda _: self._close_if_lost()]
         self.command("stop", why=why)
-        self._attach()
+        self._joining.attach()
         self._close_if_lost()
 
     def close(self) -> None:
@@ -197,7 +185,7 @@ class RemoteKernel:
         self._passing.withdraw()
         self.closed = True
         self.pacer.close()
-        self.link.release(self)
+        self._joining.close()
         self.fronts.close()
         if self._delivered is not None:
             self._delivered.forget()
@@ -243,7 +231,7 @@ class RemoteKernel:
             self.state = dict(self.state, state="ended", cause=error.cause, remedy=error.remedy)
             self.pacer.end()
             cells = self._unanswered.take() + self._waiting.take()
-            self._standin.fails(cells, with_program(f"{error.cause}. {error.remedy}", self._program))
+            self._standin.fails(cells, self._notice.for_user(f"{error.cause}. {error.remedy}"))
         self._link_is("lost")
 
     def _was_taken(self, by: str, remedy: str) -> None:
@@ -254,10 +242,7 @@ class RemoteKernel:
 
     def deliver(self, data: bytes) -> None:
         """A message from the keeper."""
-        message = Message.decode(data)
-        if len(message.parts) < (1 if message.channel is Channel.KEEPER else 4):
-            raise MessageError(f"a message of {len(message.parts)} parts")
-        self.pacer.take(message, self.connection.received)
+        self.pacer.take(validate.message(data), self.connection.received)
         self.connection.held = self.pacer.held
 
     def _passed(self) -> None:
@@ -283,24 +268,17 @@ class RemoteKernel:
 
     def _keeper_says(self, message: Message) -> None:
         try:
-            said = validate.word(message.content())
+            said = keeper_words.read(message)
         except (validate.Malformed, MessageError) as error:
             return self._log.warning(
                 "%s: kernel %s: a word is passed over: %s", self.link.name, self.kernel_id, error
             )
-        event = said.pop("event", None)
+        for answer in keeper_words.answers(said, self._unanswered, self._standin.count):
+            self._send(Lane.ORDERED, answer)
+        event = said.pop("event")
         if event == "replay":
             (self.pacer.begin if said["state"] == "begin" else self.pacer.end)()
-        if event == "mark":  # these came before it, to us or to a hub that was killed
-            for reply in said["replies"]:
-                self._send(Lane.ORDERED, word(do="heard", reply=reply))
-        if event == "successor":  # which knows nothing of what its killed predecessor was asked
-            self._send(
-                Lane.ORDERED, word(do="unanswered", cells=self._unanswered.cells, count=self._standin.count)
-            )
         if event == "state" and said["state"]:
-            if said.get("cause"):
-                said["cause"] = f"the node says: {said['cause']}"
             self.state = dict(said, id=self.kernel_id)  # by the id that it has here, whatever it says
             self._reviving = self._reviving and said["state"] == "ended"
             if said["state"] in ("starting", "idle", "busy"):
@@ -326,12 +304,6 @@ class RemoteKernel:
 
     # -------------------------------------------------------------------------------------- front ends' calls
 
-    def _make_standin(self, infos: KernelInfos | None) -> StandIn:
-        if infos is None:
-            return StandIn(self._to_front, None, lambda info: None)
-        where = self.link.name, str(self.settings.get("python"))
-        return StandIn(self._to_front, infos.get(*where), lambda info: infos.put(*where, info))
-
     def _may_stand_in(self) -> bool:
         """Not before the way is known to work: a front end must hear of a refused key, not of a kernel."""
         return self.connection.state is not State.OPEN and (not self._request or self.link.state == "up")
@@ -339,9 +311,9 @@ class RemoteKernel:
     def _from_front(self, front: FrontEnd, message: Message) -> None:
         if not self._ownership.may_ask(front, message):
             return
-        if too_much(message, self._waiting.messages, max(self.connection.outbox.size, self._unanswered.size)):
-            why = f"what waits for {self.link.name} would be more than {MAX_MESSAGE // 2**20} MiB; try again later"
-            return self._standin.rejects(message, why)
+        sent = max(self.connection.outbox.size, self._unanswered.size)
+        if too_much(message, self._waiting.messages, sent):
+            return self._standin.rejects(message, TOO_MUCH.format(self.link.name))
         if message.channel is Channel.CONTROL and type_of(message) == "shutdown_request":
             front.tell({"event": "shutdown", "kernel": self.kernel_id})
         if self._waiting.active and type_of(message) == "interrupt_request":
@@ -395,7 +367,7 @@ class RemoteKernel:
     def switch(self, kernel_id: str) -> None:
         """From now on its front ends have another kernel, which their notebook left; or this one anew. It is asked what
         the one before has not answered."""
-        self.link.release(self)
+        self._joining.release()
         self.pacer.flush()
         queued = list(map(Message.decode, self.connection.outbox.withdraw()))
         again = self._unanswered.again(queued)
@@ -407,7 +379,7 @@ class RemoteKernel:
         for message in again:
             self._unanswered.asked(message)
             self._send(lane_of_request(message), message)
-        self.link.attach(self)
+        self._joining.attach()
 
     def _send(self, lane: Lane, message: Message) -> None:
         self.connection.send(lane, message.encode())
@@ -415,13 +387,7 @@ class RemoteKernel:
 
     def _subscribed(self) -> None:
         self._standin.welcome()
-        if not self._attached_to_link:
-            asyncio.get_running_loop().call_later(SUBSCRIBE_TOGETHER, self._attach)
-
-    def _attach(self) -> None:
-        if not self._attached_to_link and not self.closed:
-            self._attached_to_link = True
-            self.link.attach(self)
+        self._joining.subscribed()
 
     def _to_front(self, message: Message) -> None:
         self.fronts.send(message)

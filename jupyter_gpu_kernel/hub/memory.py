@@ -5,9 +5,11 @@ ready before it is there. A cache: lost or broken, it costs a second of waiting 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -39,6 +41,13 @@ class KernelInfos:
             new = self._folder / (name + ".new")
             new.write_bytes(content)
             os.replace(new, self._folder / name)
+
+
+def recall(infos: KernelInfos | None, way: str, python: str) -> tuple[bytes | None, Callable[[bytes], None]]:
+    """What is known of kernels of this Python on this way, and what is to be called with news of them."""
+    if infos is None:
+        return None, lambda content: None
+    return infos.get(way, python), functools.partial(infos.put, way, python)
 
 
 def _name(way: str, python: str) -> str:

@@ -60,6 +60,10 @@ class Notice:
         if any(cell.parts[0] == self._cell for cell in cells):
             self._remove()
 
+    def for_user(self, text: str) -> str:
+        """The text, which names our commands as this user can run them."""
+        return with_program(text, self._program)
+
     def _is_for(self, cell: Message, after: float) -> None:
         self._cell = cell.parts[0]
         self._timer = asyncio.get_running_loop().call_later(after, self._show)
@@ -90,7 +94,7 @@ class Notice:
         since = time.strftime("%H:%M:%S", time.localtime(self._since))
         then = "This cell goes on there." if self._runs else "This cell runs when it is back."
         text = f"{self._node} is out of reach since {since}; the kernel goes on there. {then}"
-        return with_program(f"{text}\n{self._problem}", self._program) if self._problem is not None else text
+        return self.for_user(f"{text}\n{self._problem}") if self._problem is not None else text
 
     def _tell(self, msg_type: str, content: dict[str, Any]) -> None:
         self._say(Message(Channel.IOPUB, 0, make(msg_type, content, self._cell or b"{}")))

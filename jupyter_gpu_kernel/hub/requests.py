@@ -8,6 +8,9 @@ from __future__ import annotations
 from ..wire.journal import MAX_MESSAGE, WINDOW
 from ..wire.messages import Channel, Lane, Message, MessageError
 
+TOO_MUCH = f"what waits for {{}} would be more than {MAX_MESSAGE // 2**20} MiB; try again later"
+"""Said of a request for which `too_much` holds; to be formatted with the node's name."""
+
 
 def type_of(message: Message) -> str:
     """Its msg_type, or ""."""

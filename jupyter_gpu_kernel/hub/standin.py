@@ -17,6 +17,9 @@ from .requests import type_of
 
 _INFO = 64 * 1024
 """Bytes of a kernel_info_reply that is remembered."""
+_STATES = ("starting", "restarting", "idle", "busy")
+_MOST = 1000
+"""Requests at work that are remembered; of more the oldest are forgotten."""
 
 
 class StandIn:
@@ -32,14 +35,16 @@ class StandIn:
         self._session = ""
         self._answers = Answers(self._make)
         self.state = "starting"
-        self._busy_with: set[str] = (
-            set()
-        )  # msg_ids: a request on the control channel comes and goes while a cell runs
+        self._busy_with: dict[str, None] = {}  # msg_ids: while a cell runs, requests on control come and go
 
     @property
     def count(self) -> int:
         """The number of the last cell that front ends have heard of."""
         return self._answers.count
+
+    def now(self, state: str) -> str:
+        """The state of a kernel of which the keeper has told this one: what it says itself is newer."""
+        return self.state if state in ("idle", "busy") else state
 
     def saw(self, message: Message) -> None:
         """A message of the real kernel on its way to a front end."""
@@ -110,10 +115,14 @@ class StandIn:
         self._make(Channel.IOPUB, 0, "display_data", content, request.parts[0])
 
     def _heard_state(self, state: str, parent: str) -> None:
+        if state not in _STATES:
+            return
         if state == "busy":
-            self._busy_with.add(parent)
+            self._busy_with[parent] = None
+            if len(self._busy_with) > _MOST:
+                del self._busy_with[next(iter(self._busy_with))]
         elif state == "idle":
-            self._busy_with.discard(parent)
+            self._busy_with.pop(parent, None)
         else:
             self._busy_with.clear()  # another process
         self.state = "busy" if self._busy_with else state

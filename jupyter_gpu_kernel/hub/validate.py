@@ -15,6 +15,7 @@ from collections.abc import Callable, Container
 from typing import Any
 
 from ..wire import remedies
+from ..wire.messages import Channel, Message, MessageError
 from . import inert
 
 Shape = Callable[[Any], Any]
@@ -26,13 +27,19 @@ GPUS = 256
 PROCESSES = 1000
 STORY = 20_000
 OUTPUTS = 100_000
+HEADER = 64 * 1024
+"""Bytes of a message's header: a few of them are kept, and copied, for every message that is being answered."""
+VALUES = 1_000_000
+"""Values in JSON that this hub reads, each of which takes up to a hundred bytes of memory."""
+_READ = ("status", "stream", "execute_input", "execute_reply")
+"""Messages of which the hub reads the content; all others it only passes on."""
 _OURS = ("error", "hop", "link", "kernel_id", "remedy")
 """Keys by which the hub itself says something."""
 _EXACT = 2**53
 """Integers beyond it are not the same number in every program that reads JSON."""
 _YEAR_9999 = 253_402_300_799
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_NAME = re.compile(r"[!-~]{1,200}")
+_NAME = re.compile(r"[ -~]{1,256}")
 _WORD = re.compile(r"[a-z_]{1,32}")
 _SHOWN = ("stream", "display_data", "update_display_data", "execute_result", "error", "clear_output")
 
@@ -54,6 +61,20 @@ def word(said: dict[str, Any]) -> dict[str, Any]:
         return {}
     checked: dict[str, Any] = dict(shape(said), event=said["event"])
     return checked
+
+
+def message(data: bytes) -> Message:
+    """The message of a kernel, or of its keeper, in these bytes. MessageError: it is none, or one that would take more
+    memory to read than it should."""
+    said = Message.decode(data)
+    ours = said.channel is Channel.KEEPER
+    if len(said.parts) < (1 if ours else 4):
+        raise MessageError(f"a message of {len(said.parts)} parts")
+    if not ours and max(map(len, said.parts[:2])) > HEADER:
+        raise MessageError(f"a message with a header of more than {HEADER} bytes")
+    if _values(said.parts[0 if ours else 3]) > VALUES and (ours or _is_read(said)):
+        raise MessageError(f"a message of more than {VALUES} values")
+    return said
 
 
 def refusal(said: Any) -> dict[str, str]:
@@ -143,6 +164,24 @@ def _number(least: float = -_EXACT, most: float = _EXACT) -> Shape:
 
 def _flag(value: Any) -> bool:
     return value is True
+
+
+def _is_read(said: Message) -> bool:
+    """Whether this hub may read its content: whoever looks for a status looks at the header's bytes."""
+    return b'"status"' in said.parts[0] or said.header().get("msg_type") in _READ
+
+
+def _values(content: bytes) -> int:
+    """About how many values this JSON has; 0 where they cannot be too many."""
+    if len(content) <= 2 * VALUES:
+        return 0
+    bare = content.replace(b"\\\\", b"").replace(
+        b'\\"', b""
+    )  # now each quotation mark begins or ends a string
+    strings = bare.count(b'"') // 2
+    if strings > VALUES:
+        return strings
+    return sum(between.count(mark) for between in bare.split(b'"')[::2] for mark in (b",", b"[", b"{"))
 
 
 def _id(value: Any) -> str:

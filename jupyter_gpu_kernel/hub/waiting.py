@@ -57,6 +57,8 @@ class Waiting:
         interrupts, self._interrupts = self._interrupts, {}
         for msg_id, request in interrupts.items():
             self._answered[msg_id] = None
+            if len(self._answered) > _MOST:
+                del self._answered[next(iter(self._answered))]
             self._standin.agrees(request)
 
     def back(self) -> list[Message]:

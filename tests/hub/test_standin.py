@@ -53,3 +53,16 @@ def test_a_new_process_and_the_keepers_word_end_what_was_busy() -> None:
         kernel.is_("busy", later)
         kernel.is_("idle", later)
         assert kernel.welcome() == "idle"
+
+
+def test_of_requests_at_work_and_of_states_no_more_is_remembered_than_a_kernel_has() -> None:
+    kernel = Kernel()
+    cells = [kernel.request("execute_request") for _ in range(1005)]
+    for cell in cells:
+        kernel.is_("busy", cell)
+    kernel.is_("\x1b]0;a title of its own\x07", cells[0])
+    assert kernel.standin.state == "busy"
+    for cell in cells[-1000:]:
+        assert kernel.standin.state == "busy"
+        kernel.is_("idle", cell)
+    assert kernel.standin.state == "idle"

@@ -14,6 +14,8 @@ from jupyter_gpu_kernel.agent.end import deaths
 from jupyter_gpu_kernel.hub import inert, validate
 from jupyter_gpu_kernel.hub.validate import Malformed
 from jupyter_gpu_kernel.wire import remedies
+from jupyter_gpu_kernel.wire.jupyter import make
+from jupyter_gpu_kernel.wire.messages import Channel, Message, MessageError
 
 STATUS: dict[str, Any] = {
     "id": "k1",
@@ -265,3 +267,58 @@ def test_text_of_one_line_and_of_several() -> None:
     assert inert.line(5) == inert.line(None) == ""
     assert inert.block("\none\r\ntwo\x1b[A\n\n") == "| one\n| two?[A"
     assert len(inert.block("x\n" * 10**6)) < 300
+
+
+def content_of(message: Message) -> bytes:
+    return validate.message(message.encode()).parts[0 if message.channel is Channel.KEEPER else 3]
+
+
+def iopub(msg_type: str, content: bytes, header: bytes = b"{}") -> Message:
+    return Message(Channel.IOPUB, 0, (*make(msg_type, {}, header)[:3], content))
+
+
+MANY = validate.VALUES + 10
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        *(iopub(kind, b'{"a":[%s[]]}' % (b"[]," * MANY)) for kind in ("status", "stream", "execute_input")),
+        Message(
+            Channel.IOPUB,
+            0,
+            (b'{"msg_type":"a","b":"status"}', b"{}", b"{}", b'{"a":[%s1]}' % (b"1," * MANY)),
+        ),
+        iopub("status", b'{"a":[%s""]}' % (b'"",' * MANY)),
+        Message(Channel.SHELL, 1, (*make("execute_reply", {})[:3], b'{"\\\\":[%s1]}' % (b"1," * MANY))),
+        Message(Channel.KEEPER, 0, (b'{"event":[%s{}]}' % (b"{}," * MANY),)),
+        iopub("stream", b"{}", b'{"a":"%s"}' % (b"x" * validate.HEADER)),
+        iopub("stream", b"{}")._replace(parts=(b" " * (validate.HEADER + 1), b"{}", b"{}", b"{}")),
+        Message(Channel.SHELL, 1, (b"{}", b"{}", b"{}")),
+        Message(Channel.KEEPER, 0, ()),
+    ],
+    ids=[
+        "status",
+        "stream",
+        "input",
+        "seen",
+        "strings",
+        "reply",
+        "word",
+        "parent",
+        "header",
+        "few parts",
+        "no part",
+    ],
+)
+def test_a_message_that_would_cost_much_memory_is_refused(message: Message) -> None:
+    with pytest.raises(MessageError):
+        content_of(message)
+
+
+def test_a_large_message_is_none_that_costs_much() -> None:
+    """What is printed may hold any number of brackets; what is only passed on may be anything."""
+    printed = json.dumps({"name": "stdout", "text": '[1, {"a": "\\\\"}]' * (MANY // 4)}).encode()
+    assert content_of(iopub("stream", printed)) == printed
+    figure = b'{"data":{"x":[%s1]}}' % (b"1," * MANY)
+    assert content_of(iopub("display_data", figure)) == figure
