@@ -153,7 +153,8 @@ def test_what_waits_for_the_node_is_bounded_and_refused_beyond(
         loop.call(remote._from_front, front, request("execute_request", 2 * WINDOW))
         (reply,) = [content for channel, content in said if channel is Channel.SHELL]
         assert b"QueueFull" in reply
-        assert len(remote._held or ()) == 1
+        assert len(remote._waiting.messages) == 1
     finally:
         front.edge.send = send  # type: ignore[method-assign]
-        remote._held = None
+        loop.call(remote._waiting.messages.clear)
+        loop.call(remote.go_on)
