@@ -23,6 +23,7 @@ from ..errors import HubError, SettingsError
 from ..wire.journal import MAX_MESSAGE
 from ..wire.jupyter import make
 from ..wire.messages import Channel, Message
+from . import local_peers
 from .delivered import Clients
 from .unread import Unread
 from .validate import HEADER
@@ -181,6 +182,8 @@ class Edge:
             socket.curve_server = True
             socket.curve_secretkey = str(self.connection["curve_secretkey"]).encode()
             socket.curve_publickey = str(self.connection["curve_publickey"]).encode()
+        elif not self._is_ipc:
+            local_peers.guard(socket)
         try:
             self._bind_address(socket, name)
         except HubError:

@@ -3,69 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 import zmq
-from jupyter_client.session import Session
+from edges import DEADLINE, KEY, Meeting, meet, request
 
 from jupyter_gpu_kernel.errors import SettingsError
 from jupyter_gpu_kernel.hub import edge as edge_module
 from jupyter_gpu_kernel.hub.edge import Edge
 from jupyter_gpu_kernel.wire.messages import Channel, Message
-
-DEADLINE = 30.0
-KEY = {"key": "key"}
-
-
-class Meeting:
-    """An edge, and raw clients of it."""
-
-    def __init__(self) -> None:
-        self.heard: list[Message] = []
-        self.subscribed = 0
-        self.edge = Edge(dict(KEY), self.heard.append, self._subscribed)
-        self.context = zmq.Context()
-        self.clients: list[zmq.Socket[bytes]] = []
-
-    def _subscribed(self) -> None:
-        self.subscribed += 1
-
-    def client(self, channel: str, kind: int = zmq.DEALER, identity: bytes = b"") -> zmq.Socket[bytes]:
-        socket: zmq.Socket[bytes] = self.context.socket(kind)
-        socket.linger = 0
-        if identity:
-            socket.identity = identity
-        socket.connect(f"tcp://127.0.0.1:{self.edge.connection[f'{channel}_port']}")
-        self.clients.append(socket)
-        return socket
-
-    async def until(self, condition: Callable[[], object]) -> None:
-        async def look() -> None:
-            while not condition():
-                await asyncio.sleep(0.005)
-
-        await asyncio.wait_for(look(), DEADLINE)
-
-
-def meet(test: Callable[[Meeting], Awaitable[None]]) -> None:
-    async def main() -> None:
-        meeting = Meeting()
-        try:
-            await test(meeting)
-        finally:
-            meeting.edge.close()
-            for client in meeting.clients:
-                client.close()
-            meeting.context.term()
-
-    asyncio.run(main())
-
-
-def request(key: bytes, msg_type: str = "kernel_info_request", **content: Any) -> list[bytes]:
-    session = Session(key=key)
-    return list(session.serialize(session.msg(msg_type, content)))
 
 
 @pytest.mark.parametrize("channel", ["shell", "control", "stdin"])

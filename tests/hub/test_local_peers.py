@@ -1,0 +1,175 @@
+"""Other users of this machine connect to a kernel's ports."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Callable
+
+import pytest
+import zmq
+from edges import DEADLINE, Meeting, meet, request
+
+from jupyter_gpu_kernel.hub import peer_uid
+from jupyter_gpu_kernel.wire.messages import Channel, Message
+
+STRANGER = 61234
+PROGRAM = """
+import os, socket, sys
+uid, port, count, data = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), bytes.fromhex(sys.argv[4])
+if uid != os.getuid():
+    os.setgroups([]); os.setgid(uid); os.setuid(uid)
+for _ in range(count):
+    said = b""
+    with socket.socket() as connection:  # nothing is imported any more
+        try:
+            connection.connect(("127.0.0.1", port))
+            connection.sendall(data)
+            while b"READY" not in said:
+                more = connection.recv(4096)
+                if not more:
+                    break
+                said += more
+        except ConnectionError:
+            pass
+    print("welcome" if b"READY" in said else "refused", flush=True)
+"""
+"""A user who connects again and again, and says at once all that a client of libzmq says in its handshake."""
+
+tells_users_apart = pytest.mark.skipif(
+    not peer_uid.available(), reason="only Linux tells whose a connection is"
+)
+as_root = pytest.mark.skipif(
+    not (peer_uid.available() and os.geteuid() == 0), reason="only root can act as another user"
+)
+
+TABLE = b"""\
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1 0 100 0 0 10 0
+   1: 0100007F:1F90 0100007F:D3E2 01 00000000:00000000 00:00000000 00000000  1000        0 2 1 0 20 4 30 10 -1
+   2: 0100007F:D3E2 0100007F:1F90 01 00000000:00000000 00:00000000 00000000  1001        0 3 1 0 20 4 30 10 -1
+   3: 0100007F:D3E3 0100007F:1F90 04 00000000:00000000 00:00000000 00000000     0        0 0 1 0 20 4 30 10 -1
+"""
+TABLE6 = b"""\
+  sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when\
+ retrnsmt   uid  timeout inode
+   0: 0000000000000000FFFF00000100007F:D3E4 0000000000000000FFFF00000100007F:1F90 01 00000000:00000000 00:00000000\
+ 00000000  1002        0 4 1 0 20 4 30 10 -1
+   1: 00000000000000000000000001000000:D3E5 00000000000000000000000001000000:1F90 01 00000000:00000000 00:00000000\
+ 00000000  1003        0 5 1 0 20 4 30 10 -1
+"""
+
+
+@pytest.mark.skipif(sys.byteorder != "little", reason="the tables were recorded on such a machine")
+@pytest.mark.parametrize(
+    ("table", "ip", "port", "uid"),
+    [
+        (TABLE, "127.0.0.1", 0xD3E2, 1001),
+        (TABLE, "127.0.0.1", 0xD3E3, None),  # closed: the table has uid 0
+        (TABLE, "127.0.0.1", 0xD3E4, None),
+        (TABLE, "127.0.0.2", 0xD3E2, None),
+        (TABLE6, "127.0.0.1", 0xD3E4, 1002),
+        (TABLE6, "::ffff:127.0.0.1", 0xD3E4, 1002),
+        (TABLE6, "::1", 0xD3E5, 1003),
+        (b"", "127.0.0.1", 0xD3E2, None),
+    ],
+)
+def test_the_owner_of_a_peer_is_found(table: bytes, ip: str, port: int, uid: int | None) -> None:
+    """Of the peer's own socket, not of ours; and none where there is no such socket any more."""
+    here = "::1" if ip == "::1" else "127.0.0.1"
+    assert peer_uid.find(table, (ip, port), (here, 8080)) == uid
+
+
+@tells_users_apart
+@pytest.mark.parametrize("how", [peer_uid.by_netlink, peer_uid.by_tables])
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_a_peer_is_found_until_it_closes(how: Callable[..., int | None], family: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(family) as client:
+        port = server.getsockname()[1]
+        try:
+            client.connect(("127.0.0.1" if family == socket.AF_INET else "::ffff:127.0.0.1", port))
+        except OSError:
+            pytest.skip("this machine has no IPv6")
+        accepted, peer = server.accept()
+        with accepted:
+            assert how(peer, server.getsockname()) == os.geteuid()
+            assert how(server.getsockname(), ("127.0.0.1", 1)) is None  # it listens
+            client.close()
+            assert how(peer, server.getsockname()) is None
+
+
+async def visit(meeting: Meeting, uid: int, channel: str, count: int, identity: bytes = b"") -> list[str]:
+    """How a user's connections end."""
+    port = str(meeting.edge.connection[f"{channel}_port"])
+    data = handshake(b"SUB" if channel == "iopub" else b"DEALER", identity)
+    user = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PROGRAM, str(uid), port, str(count), data.hex(), stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await asyncio.wait_for(user.communicate(), DEADLINE)
+    return said.decode().split()
+
+
+def handshake(kind: bytes, identity: bytes) -> bytes:
+    """ZMTP 3.0, without a mechanism that authenticates."""
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+    ready = b"\x05READY"
+    for name, value in ((b"Socket-Type", kind), (b"Identity", identity)):
+        ready += bytes([len(name)]) + name + len(value).to_bytes(4, "big") + value
+    return greeting + b"\x04" + bytes([len(ready)]) + ready
+
+
+@as_root
+@pytest.mark.parametrize("channel", ["shell", "stdin", "control", "hb", "iopub"])
+def test_other_users_are_refused(channel: str) -> None:
+    async def test(meeting: Meeting) -> None:
+        assert await visit(meeting, STRANGER, channel, 3) == ["refused"] * 3
+
+    meet(test)
+
+
+@tells_users_apart
+@pytest.mark.parametrize("channel", ["shell", "iopub"])
+def test_the_same_user_is_not_refused(channel: str) -> None:
+    async def test(meeting: Meeting) -> None:
+        assert await visit(meeting, os.geteuid(), channel, 3) == ["welcome"] * 3
+
+    meet(test)
+
+
+@as_root
+def test_another_user_takes_nobodys_replies_and_holds_nobody_up() -> None:
+    """With the identity of a client. Meanwhile clients of this user come, of which the newest gets the replies."""
+
+    async def test(meeting: Meeting) -> None:
+        async def served(client: zmq.Socket[bytes]) -> None:
+            before = len(meeting.heard)
+            client.send_multipart(asked := request(b"key"))
+            await meeting.until(lambda: len(meeting.heard) > before)
+            meeting.edge.send(Message(Channel.SHELL, 1, tuple(asked[2:])))
+            await meeting.until(lambda: client.poll(0))
+            assert client.recv_multipart()[2:] == asked[2:]
+
+        clients = [meeting.client("shell", identity=b"mine")]
+        await served(clients[0])
+        strangers = asyncio.create_task(visit(meeting, STRANGER, "shell", 200, b"mine"))
+        while not strangers.done():
+            await served(clients[-1])
+            if len(clients) < 10:
+                clients.append(meeting.client("shell", identity=b"mine"))
+        assert strangers.result() == ["refused"] * 200
+        await served(clients[-1])
+        assert not any(client.poll(0) for client in clients)
+        assert {message.client for message in meeting.heard} == {1}
+
+    meet(test)
+
+
+@as_root
+def test_a_refusal_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(meeting: Meeting) -> None:
+        await visit(meeting, STRANGER, "iopub", 1)
+
+    meet(test)
+    assert f"uid {STRANGER}" in caplog.text
