@@ -205,7 +205,9 @@ class Kernel:
             self._loop.watch(socket, lambda _, channel=channel: self._receive(channel))  # type: ignore[misc]
 
     def _receive(self, channel: Channel, drain: bool = False) -> None:
-        socket = self._sockets[channel]
+        socket = self._sockets.get(channel)
+        if socket is None:  # the event is older than the process's end, which was noticed in the same turn
+            return
         left = _BATCH
         while left > 0 or drain:
             try:
