@@ -33,7 +33,9 @@ def door(loop: Loop) -> Iterator[Door]:
 
 
 def leaving(loop: Loop, door: Door) -> Leaving:
-    return Leaving(loop, door, IdleClock({"idle_timeout": 1e-9}), Remains(loop, Path("no folder", "k", "no kernel")))
+    return Leaving(
+        loop, door, IdleClock({"idle_timeout": 1e-9}), Remains(loop, Path("no folder", "k", "no kernel"))
+    )
 
 
 def test_with_nothing_to_say_it_is_over_at_once(loop: Loop, door: Door) -> None:

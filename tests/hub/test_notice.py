@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,16 @@ from jupyter_gpu_kernel.hub.link import Link
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
 
 
-def first_but_updates(cell: Cell) -> str:
-    """What came first after the notice; that may have been updated, with each attempt to connect."""
-    kinds = (str(message["msg_type"]) for message in cell.messages)
-    return next(kind for kind in kinds if kind != "update_display_data")
+@pytest.fixture(autouse=True)
+def plugged(node: Node) -> Iterator[None]:
+    """A test that fails in an outage must not leave the others without a link."""
+    yield
+    node.plugged = True
+
+
+def kinds(cell: Cell) -> list[str]:
+    """What the cell's messages were; the text that it waits may have changed any number of times."""
+    return [one["msg_type"] for one in cell.messages if one["msg_type"] != "update_display_data"]
 
 
 def test_the_cell_says_what_it_waits_for_and_then_is_as_ever(loop: LoopThread, node: Node) -> None:
@@ -52,7 +59,7 @@ def test_the_cell_says_what_it_waits_for_and_then_is_as_ever(loop: LoopThread, n
         loop.call(link.retry)
         loop.run(link.up())  # which does not tell the refusal of before
         cell = front.finish(asked)
-        assert first_but_updates(cell) == "clear_output"
+        assert kinds(cell)[0] == "clear_output"
         assert [said for said in cell.shown if said[0] == "stdout"] == [("stdout", "here\n")]
         assert "display_data" not in str(front.run("1").outputs)
     loop.run(link.close())
@@ -79,7 +86,7 @@ def test_it_is_gone_when_the_kernel_is(loop: LoopThread, node: Node, shown: bool
         node.plugged = True
         cell = front.finish(asked)
         answered = ["status", "execute_input", "error", "status"]  # busy first, as of every cell
-        assert [kind for kind, _ in cell.outputs] == ["clear_output"] * shown + answered
+        assert kinds(cell) == ["clear_output"] * shown + answered
         assert remote._notice._timer is None
 
 
@@ -109,7 +116,7 @@ def test_a_cell_that_runs_and_has_shown_nothing_says_it_and_is_then_as_ever(
         wait_for(lambda: remote.link_state == "up", "the link")
         end.touch()
         cell = front.finish(asked)
-        assert first_but_updates(cell) == "clear_output" and cell.text == "here\n"
+        assert kinds(cell)[0] == "clear_output" and cell.text == "here\n"
 
 
 def test_a_cell_that_has_shown_something_is_left_alone(loop: LoopThread, node: Node) -> None:
@@ -147,7 +154,7 @@ def test_an_interrupt_cancels_what_waits_for_the_link(
         assert first.reply["ename"] == "KeyboardInterrupt"
         assert second.reply["status"] == ("aborted" if stop_on_error else "error")
         states = [said for kind, said in first.outputs if kind == "status"]
-        assert states == ["busy", "idle"] and first_but_updates(first) == "clear_output"
+        assert states == ["busy", "idle"] and kinds(first)[0] == "clear_output"
         node.plugged = True
         after = front.run("print('after')")
         assert after.text == "after\n" and not ran.exists()
