@@ -25,6 +25,8 @@ from .reopening import Reopening
 from .stream import Stream, Wire
 
 _WRITE_AHEAD = 2 * CHUNK
+_FINAL = ("gone", "taken", "protocol")
+"""Refusals after which a kernel that was there cannot be come back to. All others may pass."""
 _UNASKED = 50_000
 """Frames that belong to nothing, between two pings: more than may still be on their way for a released kernel."""
 
@@ -270,17 +272,19 @@ class Link:
         attachment.lost(error)
 
     async def _open(self, number: int, attachment: Attachment) -> None:
-        wire = self._wire
+        wire, request = self._wire, attachment.open_request()
         try:
             more = {"kernel": attachment.kernel_id, "attachment": number, "here": self.kernel_ids}
-            request = dict(attachment.open_request(), **more)
             if "attach" in request:  # before the keeper dismisses the other, which might be back before us
                 self._take_from_others(attachment)
-            answer = await self.request("open", timeout=90, **request)
+            answer = await self.request("open", timeout=90, **request, **more)
         except Refusal as error:
-            if self._attachments.get(number) is attachment:
-                self._lose(number, error)
-            return
+            comes_back = "create" not in request and "attach" not in request
+            if self._attachments.get(number) is not attachment:
+                return
+            if error.code == "busy" or (comes_back and error.code not in _FINAL):
+                return self._reopen(attachment, error.cause)
+            return self._lose(number, error)
         except AgentError as error:  # no answer: a stuck agent is as good as a dead one
             if wire is not None:
                 wire.end(error.cause)

@@ -481,6 +481,41 @@ def test_a_refusal_loses_the_attachment_and_no_other() -> None:
     play(test, world)
 
 
+@pytest.mark.parametrize("code", ["busy", "unresponsive", "fault"])
+def test_a_kernel_that_cannot_be_come_back_to_for_a_moment_is_not_lost(code: str) -> None:
+    """As where many come back at once, or the node has no memory or disk to spare."""
+    world = World()
+    refusals = [{"error": {"code": code, "text": "not now"}}] * (MOST - 2)
+    world.opening = lambda request: refusals.pop() if refusals else {"ok": True}
+
+    async def test(world: World, link: Link) -> None:
+        attachment = Attachment()
+        link.attach(attachment)
+        await attachment.until("attached")
+        assert attachment.error is None and len(world.opened) == MOST - 1
+
+    play(test, world, clocks=PATIENT)
+
+
+@pytest.mark.parametrize("code", ["busy", "unresponsive", "setup"])
+@pytest.mark.parametrize("wanted", ["create", "attach"])
+def test_a_start_that_is_refused_is_told_at_once_unless_it_is_only_too_early(code: str, wanted: str) -> None:
+    world = World()
+    refusals = [{"error": {"code": code, "text": "not now"}}]
+    world.opening = lambda request: refusals.pop() if refusals else {"ok": True}
+
+    class Wanted(Attachment):
+        def open_request(self) -> dict[str, Any]:
+            return {wanted: {}}
+
+    async def test(world: World, link: Link) -> None:
+        attachment = Wanted()
+        link.attach(attachment)
+        await attachment.until("attached" if code == "busy" else "lost")
+
+    play(test, world, clocks=PATIENT)
+
+
 def test_release_before_it_is_open() -> None:
     """The agent's answer comes too late: nothing is opened here, and the agent is told to let go."""
     world = World()

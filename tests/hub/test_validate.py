@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpu_kernel.agent.end import deaths
 from jupyter_gpu_kernel.hub import inert, validate
+from jupyter_gpu_kernel.hub.refusals import refusal
 from jupyter_gpu_kernel.hub.validate import Malformed
 from jupyter_gpu_kernel.wire import remedies
 from jupyter_gpu_kernel.wire.jupyter import make
@@ -226,6 +229,15 @@ def test_every_remedy_of_a_keeper_is_known() -> None:
             said.add(deaths.explain_keeper(deaths.KeeperFacts(start, last, "b")).remedy)
     assert len(said) > 12
     assert [one for one in said if remedies.known(one) != one] == []
+
+
+def test_every_refusal_of_an_agent_has_a_remedy() -> None:
+    files = Path(deaths.__file__).parents[1].rglob("*.py")
+    said = r'(?:Refused\(|SmiError\(|"error": {"code":)\s*"(\w+)"'
+    codes = {code for file in files for code in re.findall(said, file.read_text())}
+    assert len(codes) > 10
+    without = {code for code in codes if not refusal({"code": code, "text": "no"}, "gpu2").remedy}
+    assert without == {"stopped"}, "which only the keeper itself hears"
 
 
 def test_a_refusal_is_attributed_and_cannot_look_like_ours() -> None:
