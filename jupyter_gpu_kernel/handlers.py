@@ -15,6 +15,7 @@ from jupyter_server.base.handlers import APIHandler
 
 from .client import HubClient
 from .errors import GpuKernelError
+from .kernelspecs import command
 
 
 class KernelsHandler(APIHandler):
@@ -30,7 +31,10 @@ class KernelsHandler(APIHandler):
 
 
 class NodesHandler(APIHandler):
-    """The work nodes of this user's front ends: [{node, state, problem}]."""
+    """The work nodes of this user's front ends: [{node, names, state, connected, problem, program}].
+
+    `names`: of the kernelspecs that led there; `program`: how one types our command in a terminal of this server.
+    """
 
     auth_resource = "kernels"
 
@@ -38,7 +42,7 @@ class NodesHandler(APIHandler):
     @authorized
     async def get(self) -> None:
         """Asks the hub, if there is one; never the network."""
-        await self.finish(json.dumps(await asyncio.to_thread(_list_of, "nodes")))
+        await self.finish(json.dumps(await asyncio.to_thread(_nodes)))
 
 
 class JournalHandler(APIHandler):
@@ -70,6 +74,10 @@ def _list_of(op: str) -> list[dict[str, Any]]:
             return list(hub.call(op, timeout=5))
     except GpuKernelError:
         return []  # no hub: no kernels, no nodes
+
+
+def _nodes() -> list[dict[str, Any]]:
+    return [dict(node, program=command()) for node in _list_of("nodes")]
 
 
 def _journal(kernel: str, cell: str) -> dict[str, Any]:

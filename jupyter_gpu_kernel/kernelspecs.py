@@ -26,6 +26,7 @@ from jupyter_core.paths import jupyter_data_dir, jupyter_path, prefer_environmen
 
 from .errors import SettingsError
 from .settings import Settings, read_env_file
+from .wire.texts import COMMAND, as_typed
 
 __all__ = [
     "HOW_TO_ADD",
@@ -33,6 +34,7 @@ __all__ = [
     "Spec",
     "all",
     "check_name",
+    "command",
     "find",
     "read",
     "remove",
@@ -123,6 +125,14 @@ def write(
         if file.resolve() not in here:
             _remove_folder(file.parent)
     return Spec(name, str(written[path]["display_name"]), checked.to_json(), path)
+
+
+def command() -> str:
+    """How one types our command on this computer: with its full path, as PATH may lack it."""
+    try:
+        return as_typed([str(_program())])
+    except SettingsError:  # it was installed in another way
+        return COMMAND
 
 
 def remove(name: str) -> list[Path]:

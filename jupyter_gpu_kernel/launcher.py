@@ -11,9 +11,7 @@ import contextlib
 import json
 import os
 import queue
-import shlex
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -28,7 +26,7 @@ from . import server_parent
 from .errors import GpuKernelError, SettingsError
 from .kernelspecs import read
 from .served import ServedKernel
-from .wire.texts import with_program
+from .wire.texts import as_typed, with_program
 
 _PARENT_EVERY = 1.0
 _ANSWER_WITHIN = 10.0
@@ -192,8 +190,7 @@ if hasattr(signal, "SIGHUP"):
 def _program() -> str:
     """This program as its user would type it: whoever uses VS Code may have no `jupyter` on PATH."""
     path = os.path.abspath(sys.argv[0])
-    words = [sys.executable, "-m", "jupyter_gpu_kernel.cli"] if path.endswith(".py") else [path]
-    return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)
+    return as_typed([sys.executable, "-m", "jupyter_gpu_kernel.cli"] if path.endswith(".py") else [path])
 
 
 def _fail(text: str) -> int:

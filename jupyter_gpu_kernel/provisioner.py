@@ -22,18 +22,26 @@ from traitlets import Float, Unicode
 
 from .client import HubClient
 from .errors import GpuKernelError
-from .kernelspecs import settings_of
+from .kernelspecs import command, settings_of
 from .served import ServedKernel
+from .wire.texts import with_program
 
 _PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
+
+
+_TERMINAL = """
+JupyterLab has a terminal: File → New → Terminal. There the kernel starts by itself when you have signed in; elsewhere,
+start it again."""
 
 
 class NotStarted(HTTPError, RuntimeError):
     """Its text is shown by front ends; jupyter_server's kernels API shows none but that of an HTTPError."""
 
-    def __init__(self, error: GpuKernelError) -> None:
-        super().__init__(500, str(error))
-        self.text = str(error)
+    def __init__(self, error: GpuKernelError, at_server: bool = False) -> None:
+        self.text = with_program(str(error), command())
+        if error.login and at_server:
+            self.text += _TERMINAL
+        super().__init__(500, self.text)
 
     def __str__(self) -> str:
         return self.text
@@ -82,7 +90,7 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
             answer = await self._restart() or await self._start()
         except GpuKernelError as error:
             await self._hang_up()
-            raise NotStarted(error) from None
+            raise NotStarted(error, self._is_server) from None
         except asyncio.CancelledError:
             await asyncio.shield(self._hang_up())  # which tells the hub that nobody wants the kernel
             raise
@@ -180,7 +188,7 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
     async def _start(self) -> dict[str, Any]:
         spec = settings_of(self.kernel_spec, self.settings_path)
         arguments: dict[str, Any] = {
-            "settings": spec.settings,
+            "settings": {**spec.settings, "program": command()},
             "name": spec.name,
             "notebook": self._notebook,
             "kernel_id": self.kernel_id or "",

@@ -66,12 +66,13 @@ class Hub:
     async def op_login(self, call: Call) -> dict[str, Any]:
         """Opens the connection, asking the owner for what it must; it stays for kernels to come."""
         node = self._nodes.of(call.arguments["settings"])
+        node.known_as(str(call.arguments.get("name") or ""))
         await node.connected(call)
         node.keep(LOGIN_KEEPS)
         return {"node": node.name}
 
     async def op_nodes(self, call: Call) -> list[dict[str, Any]]:
-        """The nodes that there are connections to, without asking any: [{node, state, problem}]."""
+        """The nodes that there are connections to, without asking any: [{node, names, state, connected, problem}]."""
         return self._nodes.describe()
 
     async def op_hang_up(self, call: Call) -> dict[str, Any]:

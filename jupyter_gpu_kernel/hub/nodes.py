@@ -26,6 +26,9 @@ T = TypeVar("T")
 REDIAL = 4.0
 """Seconds that a question waits for a connection which went down and is dialled again: it often is back at once."""
 
+NAMES = 100
+"""Kernelspecs of which it is remembered that they lead to a node."""
+
 HOMES = 10_000
 """Kernels of which it is remembered where they were started."""
 
@@ -42,6 +45,7 @@ class Node:
         self._call: Call | None = None
         self._link: Link | None = None
         self._keep_until = 0.0
+        self._names: list[str] = []
         self._connected = asyncio.Event()  # by whoever asked
 
     @property
@@ -72,11 +76,12 @@ class Node:
         return time.monotonic() < self._keep_until and self.alive
 
     def describe(self) -> dict[str, Any]:
-        """{node, state, connected, problem}: JSON."""
+        """{node, names (of kernelspecs that led to it), state, connected, problem}: JSON."""
         link = self._link
         problem = (link.problem if link is not None else None) or self._ssh.problem
         return {
             "node": self.name,
+            "names": self._names,
             "state": link.state if link is not None else "connecting",
             "connected": self.alive,
             "problem": None if problem is None else problem.to_json(),
@@ -90,6 +95,11 @@ class Node:
     def same_as(self, other: Node) -> bool:
         """Whether this is the other one, or another way to the same machine, which its host key proves."""
         return self.way == other.way or (self._ssh.machine != "" and self._ssh.machine == other._ssh.machine)
+
+    def known_as(self, name: str) -> None:
+        """A kernelspec of this name leads here."""
+        if name:
+            self._names = [*(one for one in self._names if one != name), name][-NAMES:]
 
     def keep(self, seconds: float) -> None:
         """The connection outlives its last use."""
@@ -129,7 +139,9 @@ class Node:
         proven = self._link is not None and self._link.state == "up"
         result = await asyncio.to_thread(self._ssh.over, call, work, proven=proven)
         self._connected.set()
-        if self._link is not None:
+        if self._link is not None and self._link.state == "failed":
+            self._link = None  # why it failed does not hold any more
+        elif self._link is not None:
             self._link.retry()  # it may be waiting for just this
         return result
 

@@ -75,6 +75,7 @@ class Serving:
         kernel_id = _kernel_id(call.arguments.get("kernel") or uuid.uuid4().hex[:12])
         node = self._nodes.of(settings)
         self._nodes.settle(kernel_id, node)
+        node.known_as(settings["name"])
         if login_wait := float(call.arguments.get("login_wait") or 0):
             await node.signed_in(call, login_wait)
         settings["python"] = settings.get("python") or await node.some_python(call)

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+import sys
+from typing import Sequence
+
 COMMAND = "jupyter gpu-kernel"
 """How texts name our program where nothing else is known."""
+
+
+def as_typed(words: Sequence[str]) -> str:
+    """A command as its user would type it in a shell on this computer."""
+    return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)
 
 
 def with_program(text: str, program: str) -> str:

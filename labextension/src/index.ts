@@ -1,16 +1,19 @@
 /**
- * The plugins: the link state of the current notebook's remote kernel in the status bar, and the outputs that a
- * notebook's page has missed.
+ * The plugins: the link state of the current notebook's remote kernel in the status bar, the outputs that a
+ * notebook's page has missed, and the start that goes on when its user has signed in.
  */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { INotebookTracker } from '@jupyterlab/notebook';
 import { IStatusBar } from '@jupyterlab/statusbar';
 
 import { MessageIds } from './messageIds';
-import { fetchJournal, fetchKernels } from './request';
+import { askToSignIn } from './notification';
+import { fetchJournal, fetchKernels, fetchNodes } from './request';
 import { Restorer } from './restorer';
-import { isOurs, LinkStatus } from './status';
-import { OUTPUTS_PLUGIN_ID, PLUGIN_ID } from './tokens';
+import { SignIn } from './signIn';
+import { isOurs } from './specs';
+import { LinkStatus } from './status';
+import { OUTPUTS_PLUGIN_ID, PLUGIN_ID, SIGN_IN_PLUGIN_ID } from './tokens';
 
 const status: JupyterFrontEndPlugin<void> = {
   id: PLUGIN_ID,
@@ -63,4 +66,22 @@ const outputs: JupyterFrontEndPlugin<void> = {
   }
 };
 
-export default [status, outputs];
+const signIn: JupyterFrontEndPlugin<void> = {
+  id: SIGN_IN_PLUGIN_ID,
+  description: 'Starts a remote GPU kernel again when its user has signed in to the node that refused it.',
+  autoStart: true,
+  requires: [INotebookTracker],
+  activate: (app: JupyterFrontEnd, tracker: INotebookTracker): void => {
+    const { serverSettings, kernelspecs } = app.serviceManager;
+    tracker.widgetAdded.connect((_, { sessionContext }) => {
+      new SignIn({
+        sessionContext,
+        specs: () => kernelspecs.specs,
+        fetch: () => fetchNodes(serverSettings),
+        tell: (node, name) => askToSignIn(app.commands, node, name)
+      });
+    });
+  }
+};
+
+export default [status, outputs, signIn];

@@ -6,8 +6,8 @@ import { ServerConnection } from '@jupyterlab/services';
 
 import { parseJournal } from './journal';
 import type { IJournal } from './journal';
-import { KERNELS_PATH } from './tokens';
-import type { IRemoteKernel } from './tokens';
+import { KERNELS_PATH, NODES_PATH } from './tokens';
+import type { INode, IRemoteKernel } from './tokens';
 
 /**
  * All remote kernels that the server knows.
@@ -17,6 +17,11 @@ import type { IRemoteKernel } from './tokens';
  */
 export async function fetchKernels(settings: ServerConnection.ISettings): Promise<IRemoteKernel[]> {
   return (await get(settings, KERNELS_PATH)) as IRemoteKernel[];
+}
+
+/** The work nodes that kernels were started on, or were refused by. Rejects as `fetchKernels` does. */
+export async function fetchNodes(settings: ServerConnection.ISettings): Promise<INode[]> {
+  return (await get(settings, NODES_PATH)) as INode[];
 }
 
 /**

@@ -8,7 +8,7 @@ import { Debouncer, Poll } from '@lumino/polling';
 import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
 
-import { METADATA_KEY } from './tokens';
+import { isOurs } from './specs';
 import type { IRemoteKernel } from './tokens';
 import { outdated, viewOf } from './view';
 import type { IView } from './view';
@@ -17,11 +17,6 @@ const INTERVAL = 5000;
 const LONGEST_INTERVAL = 60000;
 /** After the kernel's last change of state, of which a run of many cells has many. */
 const SETTLES_IN = 200;
-
-/** Whether a kernel is of one of our kernelspecs; false also while these are not known. */
-export function isOurs(specs: KernelSpec.ISpecModels | null, kernel: Kernel.IKernelConnection): boolean {
-  return specs?.kernelspecs[kernel.name]?.metadata?.[METADATA_KEY] !== undefined;
-}
 
 export class LinkStatus extends Widget {
   constructor(options: LinkStatus.IOptions) {
@@ -35,6 +30,7 @@ export class LinkStatus extends Widget {
       frequency: { interval: INTERVAL, backoff: true, max: LONGEST_INTERVAL },
       standby: () => (this._worthAsking() ? 'when-hidden' : true)
     });
+    document.addEventListener('visibilitychange', this._onVisibility);
     options.tracker.currentChanged.connect(this._follow, this);
     this._follow(options.tracker, options.tracker.currentWidget);
   }
@@ -47,6 +43,7 @@ export class LinkStatus extends Widget {
   }
 
   override dispose(): void {
+    document.removeEventListener('visibilitychange', this._onVisibility);
     this._refresh.dispose();
     this._poll.dispose();
     Signal.clearData(this);
@@ -78,7 +75,7 @@ export class LinkStatus extends Widget {
   }
 
   private _kernel(): Kernel.IKernelConnection | null {
-    return this._panel?.isVisible ? (this._panel.sessionContext.session?.kernel ?? null) : null;
+    return this._panel?.sessionContext.session?.kernel ?? null;
   }
 
   private _worthAsking(): boolean {
@@ -129,6 +126,13 @@ export class LinkStatus extends Widget {
       this.activeChanged.emit();
     }
   }
+
+  /** The user is back, perhaps from a terminal where they have signed in. */
+  private readonly _onVisibility = (): void => {
+    if (!document.hidden) {
+      this._askSoon();
+    }
+  };
 
   private readonly _options: LinkStatus.IOptions;
   private readonly _poll: Poll<void>;

@@ -4,10 +4,15 @@
 
 export const PLUGIN_ID = 'jupyter-gpu-kernel:status';
 
+export const SIGN_IN_PLUGIN_ID = 'jupyter-gpu-kernel:sign-in';
+
 export const OUTPUTS_PLUGIN_ID = 'jupyter-gpu-kernel:outputs';
 
 /** Below the server's base URL. */
 export const KERNELS_PATH = 'jupyter-gpu-kernel/api/kernels';
+
+/** Below the server's base URL. */
+export const NODES_PATH = 'jupyter-gpu-kernel/api/nodes';
 
 /** A kernelspec whose metadata has this key is ours. */
 export const METADATA_KEY = 'jupyter_gpu_kernel';
@@ -22,6 +27,19 @@ export interface IProblem {
   readonly hop: string;
   readonly cause: string;
   readonly remedy: string;
+  /** Whether our command `login` would help. */
+  readonly login?: boolean;
+}
+
+/** One element of the answer to GET `NODES_PATH`. */
+export interface INode {
+  readonly node: string;
+  /** Of the kernelspecs that led there. */
+  readonly names?: readonly string[];
+  readonly connected: boolean;
+  readonly problem: IProblem | null;
+  /** How one types our command in a terminal of the Jupyter server. */
+  readonly program: string;
 }
 
 /** One element of the answer to GET `KERNELS_PATH`. */

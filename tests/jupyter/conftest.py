@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from locked import locked
 from pytest_jupyter.jupyter_core import pytest_pycollect_makeitem, pytest_pyfunc_call
 from remote import Remote
 
-__all__ = ["pytest_pycollect_makeitem", "pytest_pyfunc_call"]
+__all__ = ["locked", "pytest_pycollect_makeitem", "pytest_pyfunc_call"]
 
 
 @pytest.fixture

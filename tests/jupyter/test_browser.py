@@ -14,9 +14,12 @@ from typing import Any
 
 import pytest
 from browser import PROGRAM, Browser
+from locked import Owner, log_in
 from nbformat.v4 import new_code_cell, new_notebook
 from remote import DEADLINE, Remote, eventually
 from servers import Page, Server
+
+from jupyter_gpu_kernel.client import HubClient
 
 BUILT = Path(sys.prefix, "share", "jupyter", "labextensions", "jupyter-gpu-kernel", "package.json")
 pytestmark = [
@@ -50,10 +53,12 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
     one.close()
 
 
-def notebook(folder: Path, *sources: str) -> None:
+def notebook(folder: Path, *sources: str, kernel: str = "") -> None:
     """a.ipynb, never executed; the cells' ids are c0, c1 …"""
     cells = [new_code_cell(source, id=f"c{i}") for i, source in enumerate(sources)]
-    (folder / "a.ipynb").write_text(json.dumps(new_notebook(cells=cells)))
+    spec = {"name": kernel, "display_name": f"Remote GPU ({kernel})", "language": "python"}
+    metadata = {"kernelspec": spec} if kernel else {}
+    (folder / "a.ipynb").write_text(json.dumps(new_notebook(cells=cells, metadata=metadata)))
 
 
 def in_kernel(page: Page, code: str, cell: str = "") -> None:
@@ -104,3 +109,33 @@ def test_only_what_this_page_executed_is_trusted(remote: Remote, tmp_path: Path,
         eventually(lambda: "html of user" in shown(1), "restored")
         assert trusted() == [False, False] and browser.evaluate("top.ran ?? 0") == 0
         server.ask("DELETE", f"/api/kernels/{kernel_id}")
+
+
+def test_a_refused_start_goes_on_when_its_user_has_signed_in(
+    remote: Remote, tmp_path: Path, browser: Browser, locked: dict[str, Any]
+) -> None:
+    """The page says where to type what; the kernel then starts by itself, and so it is after a drop."""
+    remote.write("locked", provisioner=True, **locked)
+    with remote.in_use(), HubClient() as hub:
+        hub.call("hang_up", timeout=DEADLINE)
+    notebook(tmp_path, "print(6 * 7)", kernel="locked")
+    shown = "document.querySelector('.Toastify')?.innerText"
+    status = "[...document.querySelectorAll('.jp-StatusBar-TextItem')].map(one => one.textContent).join('; ')"
+
+    with Server(remote, tmp_path, program=LAB) as server, remote.in_use():
+        browser.open(f"http://{server.address}/lab/tree/a.ipynb?token=secret&reset")
+        browser.until("document.querySelector('.jp-Dialog')?.innerText.includes('File → New → Terminal')")
+        browser.until(f"{shown}?.includes('/jupyter-gpu-kernel login locked')")
+        browser.evaluate("[...document.querySelectorAll('.jp-Dialog')].forEach(one => one.remove())")
+        log_in(remote, locked, Owner())
+        browser.until(f"{PANEL}.sessionContext.session?.kernel?.status === 'idle'")
+        browser.until(f"!{shown}?.includes('login locked')")
+        browser.until(f"{status}.includes('no GPU yet')")
+
+        browser.evaluate("jupyterapp.commands.execute('terminal:create-new').then(() => 0)")
+        remote.hops.login.drop()
+        browser.until(f"{status}.includes('until you sign in')")
+        log_in(remote, locked, Owner())
+        browser.until(f"{status}.includes('no GPU yet')")
+        (kernel,) = server.ask("GET", "/api/kernels")
+        server.ask("DELETE", f"/api/kernels/{kernel['id']}")

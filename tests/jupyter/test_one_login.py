@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
@@ -13,49 +12,15 @@ from typing import Any
 import pytest
 from cells import all_it_printed, connect, printing
 from jupyter_client.manager import KernelManager
+from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
 from launchers import launched
+from locked import Owner, log_in
 from remote import DEADLINE, Remote, eventually
-from sshd import make_key
+from tornado.web import HTTPError
 
 from jupyter_gpu_kernel.client import HubClient
 
 pytestmark = pytest.mark.usefixtures("remote")
-
-
-class Owner:
-    """Types the passphrase, and counts how often."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-
-    def secret(self, hop: str, prompt: str) -> str:
-        self.asked += 1
-        return "sesame"
-
-    def confirm_host(self, hop: str, fingerprint: str, key_type: str) -> bool:
-        raise AssertionError("the host is known")
-
-
-@pytest.fixture
-def settings(remote: Remote, tmp_path: Path) -> Iterator[dict[str, Any]]:
-    """The way to the work node with a key for the login node that its owner must open."""
-    hops = remote.hops
-    key = make_key(tmp_path / "locked", passphrase="sesame")
-    before = hops.login.authorized.read_text()
-    hops.login.authorized.write_text(before + key.with_suffix(".pub").read_text())
-    config = tmp_path / "locked_config"
-    opened = hops.ssh_config.read_text()
-    config.write_text(
-        opened.replace("Host login\n", f"Host login\n  IdentitiesOnly yes\n  IdentityFile {key}\n")
-    )
-    hops.login.authorized.write_text(key.with_suffix(".pub").read_text())
-    yield {"route": list(hops.route), "config": str(config), "python": sys.executable}
-    hops.login.authorized.write_text(before)
-
-
-def log_in(remote: Remote, settings: dict[str, Any], owner: Owner) -> None:
-    with remote.in_use(), HubClient() as hub:
-        hub.call("login", timeout=DEADLINE, ask=owner, settings=settings)
 
 
 def stop_what_is_left(remote: Remote, spec: list[dict[str, Any]]) -> None:
@@ -64,12 +29,12 @@ def stop_what_is_left(remote: Remote, spec: list[dict[str, Any]]) -> None:
             remote.ask("stop", kernel=kernel["id"], specs=spec)
 
 
-def test_three_kernels_share_one_sign_in(remote: Remote, settings: dict[str, Any]) -> None:
-    remote.write("locked-argv", **settings)
-    remote.write("locked", provisioner=True, **settings)
-    spec = [{"name": "locked", "settings": settings}]
+def test_three_kernels_share_one_sign_in(remote: Remote, locked: dict[str, Any]) -> None:
+    remote.write("locked-argv", **locked)
+    remote.write("locked", provisioner=True, **locked)
+    spec = [{"name": "locked", "settings": locked}]
     owner, logins = Owner(), remote.logins()
-    log_in(remote, settings, owner)
+    log_in(remote, locked, owner)
     manager = KernelManager(kernel_name="locked")
     with contextlib.ExitStack() as stack:
         stack.callback(stop_what_is_left, remote, spec)
@@ -89,7 +54,7 @@ def test_three_kernels_share_one_sign_in(remote: Remote, settings: dict[str, Any
         assert "jupyter gpu-kernel login locked" in node["error"]["remedy"]
         assert manager.is_alive() and not any(window.ended() for window in windows)
 
-        log_in(remote, settings, owner)
+        log_in(remote, locked, owner)
         eventually(lambda: {row["link"] for row in remote.ask("kernels")} == {"up"}, "all are back")
         (remote.folder / "stop").touch()
         for client, cell in zip(clients, asked, strict=True):
@@ -103,11 +68,11 @@ def test_three_kernels_share_one_sign_in(remote: Remote, settings: dict[str, Any
 
 
 def test_a_start_that_waits_goes_on_when_its_owner_has_signed_in(
-    remote: Remote, settings: dict[str, Any]
+    remote: Remote, locked: dict[str, Any]
 ) -> None:
     told: SimpleQueue[str] = SimpleQueue()
     arguments = {
-        "settings": settings,
+        "settings": locked,
         "name": "locked",
         "notebook": "",
         "connection": {"transport": "tcp", "ip": "127.0.0.1", "key": "k", "signature_scheme": "hmac-sha256"},
@@ -122,7 +87,7 @@ def test_a_start_that_waits_goes_on_when_its_owner_has_signed_in(
             assert not started.done()
         (node,) = [one for one in remote.ask("nodes") if one["problem"] is not None]
         assert node["problem"]["login"] and not node["connected"]
-        log_in(remote, settings, Owner())
+        log_in(remote, locked, Owner())
         kernel = started.result(DEADLINE)
         assert [one["problem"] for one in remote.ask("nodes") if one["connected"]] == [None]
         hub.call("end", kernel=kernel["id"], why="the test is over", timeout=DEADLINE)
@@ -130,11 +95,33 @@ def test_a_start_that_waits_goes_on_when_its_owner_has_signed_in(
     remote.nothing_left()
 
 
-def test_a_start_whose_owner_does_not_sign_in_says_why(remote: Remote, settings: dict[str, Any]) -> None:
-    remote.write("locked", provisioner=True, **settings)
+def test_a_start_whose_owner_does_not_sign_in_says_why(remote: Remote, locked: dict[str, Any]) -> None:
+    remote.write("locked", provisioner=True, **locked)
     with remote.in_use(), HubClient() as hub:
         hub.call("hang_up", timeout=DEADLINE)
     manager = KernelManager(kernel_name="locked")
     manager.kernel_spec.metadata["kernel_provisioner"]["config"] = {"login_wait": 0.2}
     with pytest.raises(RuntimeError, match="needs its passphrase"):
         manager.start_kernel(env=remote.program_environment())
+    assert refused_nodes(remote) == [["locked"]]
+    log_in(remote, locked, Owner())
+    assert refused_nodes(remote) == []
+
+
+def refused_nodes(remote: Remote) -> list[list[str]]:
+    """The kernelspecs' names of each node that is said to want a login."""
+    return [one["names"] for one in remote.ask("nodes") if one["problem"] and one["problem"]["login"]]
+
+
+async def test_a_server_says_where_to_type_what_and_what_follows(
+    remote: Remote, locked: dict[str, Any]
+) -> None:
+    remote.write("locked", provisioner=True, **locked)
+    with remote.in_use(), HubClient() as hub:
+        hub.call("hang_up", timeout=DEADLINE)
+    manager = AsyncMappingKernelManager()
+    with pytest.raises(HTTPError) as caught:
+        await manager.start_kernel(kernel_name="locked")
+    assert str(caught.value) == caught.value.log_message
+    assert f"{Path(sys.executable).parent}/jupyter-gpu-kernel login locked\n" in str(caught.value)
+    assert "File → New → Terminal" in str(caught.value) and "jupyter gpu-kernel" not in str(caught.value)

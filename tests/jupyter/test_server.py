@@ -186,7 +186,9 @@ async def test_the_journal_and_the_nodes_of_our_api(jp_fetch: Fetch, jp_ws_fetch
         assert cell["outputs"] == [{"msg_type": "stream", "content": {"name": "stdout", "text": "42\n"}}]
     assert (await jp_fetch(*api, "kernels", kernel_id, "journal", params={"cell": "other"})).code == 200
     nodes = await get(jp_fetch, *api, "nodes")
-    assert nodes and all(set(node) == {"node", "state", "connected", "problem"} for node in nodes)
+    assert nodes and all(
+        {"node", "names", "state", "connected", "problem", "program"} == set(node) for node in nodes
+    )
     await delete(jp_fetch, kernel_id)
     with pytest.raises(HTTPClientError) as refused:
         await get(jp_fetch, *api, "kernels", kernel_id, "journal")

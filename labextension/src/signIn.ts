@@ -1,0 +1,106 @@
+/**
+ * Starts a notebook's kernel again when its user has signed in to the node that refused the first start.
+ *
+ * Nothing secret is asked for here: the user signs in with our command, in a terminal.
+ */
+import type { ISessionContext } from '@jupyterlab/apputils';
+import type { Kernel, KernelSpec } from '@jupyterlab/services';
+import { Poll } from '@lumino/polling';
+import { Signal } from '@lumino/signaling';
+
+import { isOurs, ourSpec } from './specs.js'; // as Node itself, which runs the tests, wants it
+import type { INode } from './tokens';
+
+const INTERVAL = 2000;
+const LONGEST_INTERVAL = 30000;
+
+/** The node that this kernelspec leads to and that lets nobody in before its owner has signed in, if it is so. */
+export function refusing(nodes: readonly INode[], name: string): INode | undefined {
+  return nodes.find(node => node.names?.includes(name) && !node.connected && node.problem?.login === true);
+}
+
+/** Whether there is a connection to the node that this kernelspec leads to. */
+export function isConnected(nodes: readonly INode[], name: string): boolean {
+  return nodes.some(node => node.names?.includes(name) && node.connected);
+}
+
+export class SignIn {
+  constructor(options: SignIn.IOptions) {
+    this._options = options;
+    this._poll = new Poll<void>({
+      auto: false,
+      name: 'jupyter-gpu-kernel:sign-in',
+      factory: () => this._ask(),
+      frequency: { interval: options.interval ?? INTERVAL, backoff: true, max: LONGEST_INTERVAL },
+      standby: 'never' // the user may sign in in another window
+    });
+    options.sessionContext.statusChanged.connect(this._onStatus, this);
+    options.sessionContext.disposed.connect(this.dispose, this);
+  }
+
+  dispose(): void {
+    this._end();
+    this._poll.dispose();
+    Signal.clearData(this);
+  }
+
+  private _onStatus(context: ISessionContext, status: Kernel.Status): void {
+    const [kernel, specs] = [context.session?.kernel, this._options.specs()];
+    if (kernel || status === 'starting') {
+      this._end(); // the user has one, whichever it is, or is about to
+    }
+    if (!kernel && status === 'starting') {
+      this._name = ourSpec(specs, context.kernelDisplayName);
+    } else if (kernel && status === 'dead' && isOurs(specs, kernel)) {
+      this._name = kernel.name; // started by its argv: its launcher was refused
+    }
+    if (this._name !== undefined && (status === 'unknown' || status === 'dead')) {
+      void this._poll.refresh();
+    }
+  }
+
+  /** Nothing is waited for any more. */
+  private _end(): void {
+    this._name = undefined;
+    void this._poll.stop();
+    this._withdraw?.();
+    this._withdraw = undefined;
+  }
+
+  private async _ask(): Promise<void> {
+    const name = this._name;
+    const nodes = await this._options.fetch();
+    if (name === undefined || name !== this._name) {
+      return; // the user has chosen another kernel meanwhile
+    }
+    const node = refusing(nodes, name);
+    if (this._withdraw && isConnected(nodes, name)) {
+      this._end();
+      await this._options.sessionContext.changeKernel({ name }).catch(() => undefined); // JupyterLab shows why
+    } else if (!this._withdraw && node) {
+      this._withdraw = this._options.tell(node, name);
+    } else if (!this._withdraw) {
+      this._end(); // it was refused for another reason
+    }
+  }
+
+  private readonly _options: SignIn.IOptions;
+  private readonly _poll: Poll<void>;
+  /** The kernelspec of the start that goes on, or was refused. */
+  private _name: string | undefined;
+  /** Takes back what the user was told; set while the sign-in is waited for. */
+  private _withdraw: (() => void) | undefined;
+}
+
+export namespace SignIn {
+  export interface IOptions {
+    readonly sessionContext: ISessionContext;
+    /** The kernelspecs, null while they are not known. */
+    readonly specs: () => KernelSpec.ISpecModels | null;
+    readonly fetch: () => Promise<INode[]>;
+    /** Tells the user what to do; returns what takes that back. */
+    readonly tell: (node: INode, name: string) => () => void;
+    /** Milliseconds between two questions. */
+    readonly interval?: number;
+  }
+}
