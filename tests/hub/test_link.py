@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpu_kernel.errors import AgentError, AuthError, ConnectError, GpuKernelError
+from jupyter_gpu_kernel.hub import stream as stream_module
 from jupyter_gpu_kernel.hub.link import Clocks, Link
 from jupyter_gpu_kernel.hub.reopening import MOST, Reopening
 from jupyter_gpu_kernel.hub.stream import READS_AHEAD, Wire
@@ -735,6 +736,39 @@ def test_the_loop_works_at_what_comes_bit_by_bit() -> None:
 
     got, turns = asyncio.run(main())
     assert got == frames and turns > 5
+    ours.close()
+    theirs.close()
+
+
+def test_others_have_their_turn_while_one_read_is_worked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All frames come in a single read, and a turn is over after each of them."""
+    monkeypatch.setattr(stream_module, "TURN", -1.0)
+    frames = 50
+    ours, theirs = socket.socketpair()
+
+    class OneRead(Socket):
+        first = True
+
+        def read(self, size: int, /) -> bytes:
+            if not self.first:
+                return super().read(size)
+            self.first = False
+            return MAGIC + Frame(Kind.PONG).encode() * frames
+
+    async def main() -> list[int]:
+        turns = 0
+        at: list[int] = []
+        wire = Wire(
+            OneRead(theirs), asyncio.get_running_loop(), lambda frame: at.append(turns), lambda: None, "gpu2"
+        )
+        while len(at) < frames:
+            await asyncio.sleep(0)
+            turns += 1
+        wire.close()
+        return at
+
+    at = asyncio.run(main())
+    assert len(set(at)) == frames, "frames were worked through without a turn for others between them"
     ours.close()
     theirs.close()
 
