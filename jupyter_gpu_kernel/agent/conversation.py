@@ -7,12 +7,13 @@ gives it ways to send.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterable, List, Sequence, Set
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Sequence, Set
 
 from ..wire.answers import Answers
 from ..wire.fields import text
 from ..wire.jupyter import Parts, make, user_cell
 from ..wire.messages import MOST_PARTS, Channel, Lane, Message, MessageError, lane_of
+from . import message_limit
 from .aborts import Aborts
 from .absence import Absence
 from .behind import Behind
@@ -34,9 +35,15 @@ class Conversation:
     """`heard` from a front end, `said` by the kernel; `begin` when it is up, `end` when it is gone."""
 
     def __init__(
-        self, to_kernel: ToKernel, to_hub: ToHub, later: Later, facts: Callable[[], Dict[str, Any]]
+        self,
+        to_kernel: ToKernel,
+        to_hub: ToHub,
+        later: Later,
+        facts: Callable[[], Dict[str, Any]],
+        most: Mapping[Lane, int] = message_limit.MOST,
     ) -> None:
-        """`facts()`: see Absence.greeting."""
+        """`facts()`: see Absence.greeting. `most`: bytes of what the kernel says in one message."""
+        self._most = most
         self._limit = QueueLimit()
         self.questions = Questions(to_kernel)
         self.history = History()
@@ -240,7 +247,15 @@ class Conversation:
 
     def said(self, channel: Channel, client: int, parts: Parts) -> None:
         """A message of the kernel."""
-        message = Message(channel, client, parts)
+        try:
+            messages = message_limit.within(Message(channel, client, parts), self._most)
+        except MessageError:
+            return
+        for message in messages:
+            self._said(message)
+
+    def _said(self, message: Message) -> None:
+        channel, client, parts = message
         try:
             msg_type = str(message.header().get("msg_type"))
             about = message.parent()

@@ -49,6 +49,11 @@ class Message(NamedTuple):
     client: int
     parts: Tuple[bytes, ...]
 
+    @property
+    def size(self) -> int:
+        """How many bytes `encode` makes of it."""
+        return _HEAD.size + 4 * len(self.parts) + sum(map(len, self.parts))
+
     def encode(self) -> bytes:
         """The message's bytes: channel, client, count, lengths, parts."""
         lengths = struct.pack("!%dI" % len(self.parts), *map(len, self.parts))
