@@ -193,6 +193,7 @@ def test_an_interrupt_is_answered_while_a_notebooks_kernel_is_looked_for(
         front.run("1")
         loop.call(remote.hold)
         cell = front.client.execute("1 / 0")
+        wait_for(lambda: remote._waiting.messages, "the cell")  # the interrupt has a channel of its own
         assert front.control("interrupt_request")["status"] == "ok"
         assert front.finish(cell).reply["ename"] == "KeyboardInterrupt"
         loop.call(remote.go_on)
