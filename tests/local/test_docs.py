@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "jupyter_gpu_kernel"
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
 FILE = re.compile(r"`([\w./-]+\.(?:py|sh|ts))(?:: (\w+)[^`]*)?`")
@@ -24,14 +24,12 @@ def rows() -> Counter[str]:
     folder, named = PACKAGE, Counter[str]()
     for line in section.splitlines():
         begins = FOLDER.match(line)
-        here = (ROOT if begins and begins[1].startswith("labextension") else PACKAGE) / (
-            begins[1] if begins else ""
-        )
         if begins and not line.startswith("|"):
-            folder = here
-        cells = line if begins else line.split("|")[1] if line.startswith("|") else ""
-        for name, _ in FILE.findall(cells):
-            named[str(((here if begins else folder) / name).relative_to(ROOT))] += 1
+            folder = (ROOT if begins[1].startswith("labextension") else PACKAGE) / begins[1]
+        elif line.startswith("|"):
+            cells = line if begins else line.split("|")[1]
+            here = PACKAGE / begins[1] if begins else folder
+            named.update(str((here / name).relative_to(ROOT)) for name, _ in FILE.findall(cells))
     return named
 
 
