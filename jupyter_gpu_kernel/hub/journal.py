@@ -12,7 +12,7 @@ from .link import Link
 SIZE = 64 * 1024 * 1024
 """Bytes of JSON in one journal; a keeper keeps 16 MiB of messages."""
 PAGES = 5000
-"""A keeper keeps 1000 cells, and gives their outputs by the megabyte."""
+"""A keeper keeps 1000 cells, and gives their outputs in pages of a quarter of a megabyte."""
 
 
 async def read_journal(link: Link, kernel_id: str, cell_id: str = "") -> list[dict[str, Any]]:
