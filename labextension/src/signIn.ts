@@ -8,7 +8,8 @@ import type { Kernel, KernelSpec } from '@jupyterlab/services';
 import { Poll } from '@lumino/polling';
 import { Signal } from '@lumino/signaling';
 
-import { isOurs, ourSpec } from './specs.js'; // as Node itself, which runs the tests, wants it
+// With the ending, for Node's test runner.
+import { isOurs, ourSpec } from './specs.js';
 import type { INode } from './tokens';
 
 const INTERVAL = 2000;

@@ -3,7 +3,8 @@
  */
 import type { Kernel, KernelSpec } from '@jupyterlab/services';
 
-import { METADATA_KEY } from './tokens.js'; // as Node itself, which runs the tests, wants it
+// With the ending, for Node's test runner.
+import { METADATA_KEY } from './tokens.js';
 
 type Specs = KernelSpec.ISpecModels | null;
 

@@ -98,3 +98,9 @@ test('waiting and running is not the end', () => {
   const ended = ['waiting', 'running', 'ok', 'error', 'aborted'].filter(status => hasEnded({ status }));
   assert.deepEqual(ended, ['ok', 'error', 'aborted']);
 });
+
+test('a notebook that was saved when its cell ended is not older than that', () => {
+  const rerun = { executionCount: 3, outputs: [text('old\n')] };
+  assert.ok(behind({ ...rerun, saved: record.finished - 0.001 }));
+  assert.ok(!behind({ ...rerun, saved: record.finished }));
+});
