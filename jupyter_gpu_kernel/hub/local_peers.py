@@ -25,6 +25,10 @@ from zmq.utils.monitor import parse_monitor_message
 from . import peer_uid
 
 _EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_MONITOR_STOPPED
+_ADDRESS = "inproc://zeromq.zap.01"
+"""Where libzmq asks."""
+_WAKE = 2
+"""Frames of a message that only wakes the thread."""
 _log = logging.getLogger(__name__)
 
 
@@ -57,7 +61,7 @@ class _Guards:
         self._guards: dict[bytes, _Guard] = {}
         self._requests = context.socket(zmq.ROUTER)
         self._requests.linger = 0
-        self._requests.bind("inproc://zeromq.zap.01")
+        self._requests.bind(_ADDRESS)
         threading.Thread(target=self._run, name="local peers", daemon=True).start()
 
     def add(self, bound: zmq.Socket[Any]) -> None:
@@ -68,7 +72,10 @@ class _Guards:
         monitor.linger = monitor.rcvhwm = 0  # libzmq's own thread would wait for room
         monitor.connect(f"inproc://{name}")
         bound.zap_domain = name.encode()
-        self._new.put(_Guard(name.encode(), monitor))  # taken with the first request at the latest
+        self._new.put(_Guard(name.encode(), monitor))
+        with self._context.socket(zmq.DEALER) as wake:
+            wake.connect(_ADDRESS)
+            wake.send(b"")
 
     def _run(self) -> None:
         poller = zmq.Poller()
@@ -85,7 +92,8 @@ class _Guards:
             ):  # after the requests were received: accepted before them
                 guard.follow()
             for request in requests:
-                self._ask(request)
+                if len(request) > _WAKE:
+                    self._ask(request)
             for guard in list(self._guards.values()):
                 for envelope in guard.answerable():
                     self._allow(envelope)

@@ -33,22 +33,28 @@ def available() -> bool:
     """Whether this system tells it: a connection to ourselves is ours."""
     if sys.platform != "linux":
         return False
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
-        accepted, _ = server.accept()
-        with accepted:
-            return uid_of(accepted) == os.geteuid()
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            address = server.getsockname()
+            with socket.create_connection(address) as client:
+                return _owner(client.getsockname(), address) == os.geteuid()
+    except OSError:
+        return False
 
 
 def uid_of(connection: socket.socket) -> int | None:
     """The user who owns the peer's socket; None if that is closed, or cannot be found."""
     try:
-        client, server = connection.getpeername()[:2], connection.getsockname()[:2]
-        try:
-            return by_netlink(client, server)
-        except OSError:
-            return by_tables(client, server)
+        return _owner(connection.getpeername()[:2], connection.getsockname()[:2])
     except OSError:
         return None
+
+
+def _owner(client: Address, server: Address) -> int | None:
+    try:
+        return by_netlink(client, server)
+    except OSError:
+        return by_tables(client, server)
 
 
 def by_netlink(client: Address, server: Address) -> int | None:

@@ -10,9 +10,10 @@ from collections.abc import Callable
 
 import pytest
 import zmq
-from edges import DEADLINE, Meeting, meet, request
+from edges import DEADLINE, KEY, Meeting, meet, request
 
 from jupyter_gpu_kernel.hub import peer_uid
+from jupyter_gpu_kernel.hub.edge import Edge
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 STRANGER = 61234
@@ -162,6 +163,22 @@ def test_another_user_takes_nobodys_replies_and_holds_nobody_up() -> None:
         await served(clients[-1])
         assert not any(client.poll(0) for client in clients)
         assert {message.client for message in meeting.heard} == {1}
+
+    meet(test)
+
+
+@tells_users_apart
+def test_sockets_that_are_closed_leave_nothing_behind() -> None:
+    """Also those that nobody ever connected to."""
+
+    def descriptors() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    async def test(meeting: Meeting) -> None:
+        before = descriptors()
+        for _ in range(20):
+            Edge(dict(KEY), lambda message: None, lambda: None).close()
+        await meeting.until(lambda: descriptors() <= before)
 
     meet(test)
 
