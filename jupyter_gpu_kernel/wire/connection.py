@@ -176,6 +176,8 @@ class Connection:
         self.features = hello.features
         if self._resumes(hello):
             self.outbox.resume(hello.received)
+            if self.first:  # a keeper says all that it has; a hub leaves out what it holds
+                self.outbox.put_back()
         else:
             self._restart(hello.delivered)
         if hello.session != self._peer:

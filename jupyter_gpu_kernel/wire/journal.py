@@ -102,6 +102,18 @@ class Outbox:
         self.acknowledge(received)
         self._unsent = len(self._sent)
 
+    def put_back(self) -> None:
+        """After `resume`, if the peer has told exactly what it has: what it lacks is numbered anew when it is sent, and
+        urgent messages overtake it."""
+        while self._unsent:
+            chunk, entry = self._sent.pop()
+            if chunk.flags & _LAST:  # else it is still the first of its lane
+                self._lanes[entry.lane].appendleft(entry)
+            entry.offset -= len(chunk.payload)
+            self._in_flight -= len(chunk.payload)
+            self._number -= 1
+            self._unsent -= 1
+
     def check(self, received: int) -> None:
         """JournalError if a peer that has everything up to `received` cannot be sent the rest."""
         if received > self._number:

@@ -185,6 +185,25 @@ def test_an_interrupt_that_the_link_swallows_is_answered_once_and_still_comes(
         assert replies == [interrupt]
 
 
+def test_an_interrupt_overtakes_a_cell_that_the_link_has_swallowed(
+    loop: LoopThread, node: Node, tmp_path: Path
+) -> None:
+    """The cell was on its way when the link went down, and it has not come: it never runs."""
+    ran = tmp_path / "ran"
+    remote = away(loop, node)
+    with Front(remote.edge.connection) as front:
+        front.run("1")
+        node.streams[-1].stall()
+        asked = front.client.execute(f"open({str(ran)!r}, 'w')")
+        wait_for(lambda: remote._unanswered.ids, "the cell on its way")
+        node.pull()
+        wait_for(lambda: remote.link_state == "away", "the drop")
+        assert front.control("interrupt_request")["status"] == "ok"
+        node.plugged = True
+        assert front.finish(asked).reply["status"] in ("error", "aborted")
+        assert not ran.exists()
+
+
 def test_an_interrupt_is_answered_while_a_notebooks_kernel_is_looked_for(
     loop: LoopThread, node: Node
 ) -> None:

@@ -161,7 +161,10 @@ def test_messages(data: bytes) -> None:
 
 @some
 @given(
-    st.lists(st.tuples(st.sampled_from(["put", "take", "ack", "resume", "restart"]), numbers), max_size=30)
+    st.lists(
+        st.tuples(st.sampled_from(["put", "take", "ack", "resume", "put_back", "restart"]), numbers),
+        max_size=30,
+    )
 )
 def test_an_outbox(steps: list[tuple[str, int]]) -> None:
     """Whatever a peer says that it has: sizes stay right, and the rest can still be sent to another."""
@@ -176,6 +179,8 @@ def test_an_outbox(steps: list[tuple[str, int]]) -> None:
                 outbox.acknowledge(number)
             elif what == "resume":
                 outbox.resume(number)
+            elif what == "put_back":
+                outbox.put_back()
             else:
                 outbox.restart([number, number, number] if number % 2 else None)
         except JournalError:

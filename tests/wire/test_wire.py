@@ -100,6 +100,23 @@ def test_urgent_overtakes_bulk_that_is_not_yet_sent() -> None:
     assert next(iter(outbox.take())).payload == b"interrupt"
 
 
+def test_urgent_overtakes_what_was_sent_and_has_not_come() -> None:
+    """Of the first message the peer has a part."""
+    outbox, inbox = Outbox(), Inbox()
+    first, second = b"1" * (CHUNK + 1), b"2"
+    for message in (first, second):
+        outbox.put(Lane.ORDERED, message)
+    sent = list(outbox.take())
+    inbox.accept(*sent[0])
+    outbox.put(Lane.URGENT, b"!")
+    outbox.resume(inbox.received)
+    outbox.put_back()
+    came = [inbox.accept(*chunk) for chunk in outbox.take()]
+    assert came == [b"!", first, second]
+    outbox.acknowledge(inbox.received)
+    assert outbox.size == 0
+
+
 def test_numbers_that_cannot_be_right() -> None:
     outbox, inbox = Outbox(), Inbox()
     outbox.put(Lane.ORDERED, b"1")
