@@ -73,7 +73,8 @@ class _Rows:
             for hop, step, seconds in made:
                 self.add(step, hop, seconds)
             hop, step, seconds = failed
-            self.add(step, hop, seconds, error.cause, error.remedy, ok=False)
+            who = "" if error.hop in ("", hop) else f"{error.hop}: "  # the jump host that refuses
+            self.add(step, hop, seconds, f"{who}{error.cause}", error.remedy, ok=False)
             raise
         self.add(name, self._hop, time.monotonic() - began, message(value))
         return value
@@ -91,8 +92,10 @@ async def _connect(rows: _Rows, own: Node, shared: Node, call: Call) -> bool:
             "connect", shared.connected(call), lambda _: "the rest is checked over the open connection"
         )
         return False
+    connect = rows.rows.pop()  # the sum of what was made for it
     for hop, step, seconds in connection.hops:
         rows.add(step, hop, seconds)
+    rows.rows.append(connect)
     return True
 
 

@@ -51,8 +51,8 @@ def test_the_whole_way_is_walked_and_nothing_stays(
     before, sessions = remote.logins(), remote.hops.work.sessions()
     rows = check(opened, settings)
     assert all(row["ok"] and row["checked"] for row in rows)
-    assert [(row["hop"], row["step"]) for row in rows if row["step"] not in ("connect", *LOOKS)] == STEPS
-    assert [row["step"] for row in rows if row["step"] in LOOKS] == LOOKS
+    looks = [("work", step) for step in ("connect", *LOOKS)]
+    assert [(row["hop"], row["step"]) for row in rows] == STEPS + looks
     assert remote.logins() == before + 1
     eventually(lambda: remote.hops.work.sessions() == sessions, "the connection is closed")
 
@@ -77,6 +77,18 @@ def test_a_key_file_that_others_can_read_meanwhile(
     *_, last = check(opened, settings)
     assert (last["hop"], last["step"], last["ok"]) == ("login", "sign in", False)
     assert "0644" in last["message"] and "chmod 600" in last["remedy"]
+
+
+def test_a_jump_host_that_does_not_connect_on(
+    remote: Remote, settings: dict[str, Any], opened: HubClient
+) -> None:
+    remote.hops.login.restart(AllowTcpForwarding="no")
+    try:
+        *_, last = check(opened, settings)
+    finally:
+        remote.hops.login.restart()
+    assert (last["hop"], last["step"], last["ok"]) == ("work", "reach", False)
+    assert last["message"].startswith("login: does not allow")
 
 
 class Owner:
