@@ -1,4 +1,5 @@
-"""One kernel's keeper: starts it, is its only client, holds what it says until a hub has it, frees what it took.
+"""One kernel's keeper: starts it, is its only client, holds what it says until a hub has it, frees what
+it took.
 
 It outlives links, hubs and laptops, and ends with its kernel. The parts: kernel (process and sockets),
 door (the hub's way in), conversation (what goes between them), allotment (user cells wait for GPUs), status
@@ -54,12 +55,6 @@ RESTART_WAIT = 60.0
 class Keeper:
     """`run()` until the kernel is gone for good."""
 
-    _ending = ""  # "", "restart" or "shutdown": what was asked for
-    _fresh = ""  # the msg_id of the cell after which the kernel is to be a new one
-    _start_again = False  # a restart waits for the old process to be gone
-    _explaining = False  # the process is gone, and it is not yet known why
-    _timer: Optional[Timer] = None
-
     def __init__(
         self,
         root: Root,
@@ -96,6 +91,11 @@ class Keeper:
         talk.on_user = self.clock.used
         self._leaving = Leaving(self.loop, self.door, self.clock, self.ending.remains)
         self.ready = Readiness(self.loop, talk.questions, self._is_up)
+        self._ending = ""  # "", "restart" or "shutdown": what was asked for
+        self._fresh = ""  # the msg_id of the cell after which the kernel is to be a new one
+        self._start_again = False  # a restart waits for the old process to be gone
+        self._explaining = False  # the process is gone, and it is not yet known why
+        self._timer: Optional[Timer] = None
         self._heritage = heritage
         self.replacement = Replacement(root, settings, self.loop, self.gpus, talk.absence, self.story)
         self.pause = Pause(self.loop, self.kernel, self.story)

@@ -193,7 +193,7 @@ def _changed(hop: Hop, known: Sequence[Entry], key_type: str, blob: bytes) -> Ho
     files = dict.fromkeys(str(entry.file) for entry in known)
     forget = [shlex.join(["ssh-keygen", "-R", names(hop)[0], "-f", file]) for file in files]
     return HostKeyError(
-        f"its host key has changed: it shows {key_type} {fingerprint(blob)}, known is another one ({places})",
+        f"its host key has changed: it shows {key_type} {fingerprint(blob)}, but another one is known ({places})",
         hop=hop.label,
         remedy="Somebody may be listening in, or the machine was installed anew. Only if its administrators "
         f"confirm the new fingerprint, forget the old key: {'; '.join(forget)}",
