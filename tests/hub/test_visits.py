@@ -88,9 +88,16 @@ class Window:
 
     def close(self, remote: RemoteKernel) -> None:
         """The launcher gets SIGTERM."""
-        assert remote.visit is not None
-        self._loop.call(self.visits.left, remote.visit, remote)
-        self._loop.call(remote.close)
+        visit = remote.visit
+        assert visit is not None
+
+        def left() -> (
+            None
+        ):  # in one turn of the loop, as the hub does: what is asked of the node comes after the close
+            self.visits.left(visit, remote)
+            remote.close()
+
+        self._loop.call(left)
 
 
 @pytest.fixture
