@@ -212,6 +212,13 @@ def _read_connection(path: Path) -> dict[str, Any]:
         raise SettingsError(
             f"{path} is no connection file", remedy="It is what a front end passes as -f FILE."
         )
+    ports = {name: connection.get(name, 0) for name in connection if name.endswith("_port")}
+    wrong = [name for name, port in ports.items() if type(port) is not int or not 0 <= port < 65536]
+    if wrong:
+        raise SettingsError(
+            f"the connection file {path} has no port number under {wrong[0]}",
+            remedy="A port is a number from 1 to 65535; 0 is for any that is free.",
+        )
     if connection.get("transport") == "ipc":  # a path, for the hub's process as well
         connection["ip"] = os.path.abspath(str(connection.get("ip", "")))
     return connection

@@ -15,7 +15,7 @@ import threading
 from typing import Any, Dict, Optional
 
 from ..wire.fields import FieldError, number, text
-from ..wire.frames import CHUNK, MAGIC, Frame, FrameError, FrameReader, Kind, json_frame
+from ..wire.frames import CHUNK, MAGIC, Frame, FrameError, FrameReader, Kind, json_frame, reply_frame
 from ..wire.journal import WINDOW
 from .keepers import Refused
 from .office import Office
@@ -133,7 +133,7 @@ class Attach:
             threading.Thread(target=self._answer, args=(frame,), daemon=True).start()
         else:
             answer = {"error": {"code": "busy", "text": f"more than {MOST_REQUESTS} requests at once"}}
-            self._write(json_frame(Kind.REPLY, answer, number=frame.number).encode())
+            self._write(reply_frame(answer, frame.number).encode())
 
     def _answer(self, frame: Frame) -> None:
         try:
@@ -152,7 +152,7 @@ class Attach:
         except Exception as error:  # the hub must learn of it, and the other kernels must not
             answer = {"error": {"code": "fault", "text": f"{type(error).__name__}: {error}"}}
         self._at_work.release()
-        self._write(json_frame(Kind.REPLY, answer, number=frame.number).encode())
+        self._write(reply_frame(answer, frame.number).encode())
 
     def _add(self, attachment: Attachment) -> None:
         """The hub speaks on it only after our reply, so nothing can come before this."""

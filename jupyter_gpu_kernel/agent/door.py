@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Iterator, Optional
 import zmq
 
 from ..wire.connection import Connection, ProtocolError, State
-from ..wire.frames import CHUNK, MAX_PAYLOAD, Frame, FrameReader, Kind, json_frame
+from ..wire.frames import CHUNK, MAX_PAYLOAD, Frame, FrameReader, Kind, reply_frame
 from ..wire.messages import Lane, Message
 from .journal.backlog import Backlog
 from .journal.flow import Flow
@@ -205,11 +205,7 @@ class Door:
         except MALFORMED as error:
             self._on_refused(error)
             answer = {"error": {"code": "malformed", "text": str(error)}}
-        reply = json_frame(Kind.REPLY, answer, number=frame.number)
-        if len(reply.payload) > MAX_PAYLOAD:
-            answer = {"error": {"code": "large", "text": "the answer is too large"}}
-            reply = json_frame(Kind.REPLY, answer, number=frame.number)
-        visitor.pending += reply.encode()
+        visitor.pending += reply_frame(answer, frame.number).encode()
         if len(visitor.pending) > MOST_PENDING:
             raise ProtocolError("it asks, and does not read the answers")
 

@@ -78,9 +78,11 @@ def read_story(path: Path, last: int = 0) -> List[Dict[str, Any]]:
         return entries
     for line in lines:
         try:
-            entries.append(json.loads(line.decode()))
-        except ValueError:
+            entry = json.loads(line.decode())
+        except (ValueError, RecursionError):
             continue  # torn by a full disk, a kill, or `last`
+        if isinstance(entry, dict):
+            entries.append(entry)
     return entries
 
 

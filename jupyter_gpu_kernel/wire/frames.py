@@ -66,6 +66,16 @@ def json_frame(kind: Kind, value: Dict[str, Any], attachment: int = 0, number: i
     return Frame(kind, attachment, number, 0, json.dumps(value, separators=(",", ":")).encode())
 
 
+def reply_frame(answer: Dict[str, Any], number: int) -> Frame:
+    """The answer to a REQUEST of that number; an error in its place where it is larger than a frame."""
+    reply = json_frame(Kind.REPLY, answer, number=number)
+    if len(reply.payload) <= MAX_PAYLOAD:
+        return reply
+    return json_frame(
+        Kind.REPLY, {"error": {"code": "large", "text": "the answer is too large"}}, number=number
+    )
+
+
 class FrameReader:
     """Bytes in, frames out. With `greeting` everything before MAGIC is noise, kept for error messages."""
 

@@ -114,6 +114,9 @@ def test_a_story(tmp_path: Path) -> None:
     assert told[0]["pid"] == 1
     assert mode(story.path) == 0o600
     assert read_story(tmp_path / "none.jsonl") == []
+    with story.path.open("a") as file:
+        file.write("[" * 100_000 + "\n7\n[]\n")
+    assert read_story(story.path) == told
 
 
 def test_of_a_long_story_the_end_is_told(tmp_path: Path) -> None:

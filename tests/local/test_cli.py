@@ -15,6 +15,8 @@ import pytest
 
 import jupyter_gpu_kernel
 from jupyter_gpu_kernel.cli import show
+from jupyter_gpu_kernel.errors import SettingsError
+from jupyter_gpu_kernel.launcher import _read_connection
 
 
 class Program:
@@ -370,3 +372,11 @@ def test_a_fingerprint_is_asked_for_three_times(
 def test_progress_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     show.Progress(True)({"hop": "gpu2", "step": "waits\nlogin: Password:\x1b[2J"})
     assert capsys.readouterr().err == "  gpu2: waits login: Password:?[2J\n"
+
+
+@pytest.mark.parametrize("port", ["x", "80", 65536, -1, 1.5, True, None])
+def test_a_connection_file_without_port_numbers(tmp_path: Path, port: object) -> None:
+    file = tmp_path / "kernel-1.json"
+    file.write_text(json.dumps({"key": "k", "ip": "127.0.0.1", "shell_port": port, "hb_port": 0}))
+    with pytest.raises(SettingsError, match="no port number under shell_port"):
+        _read_connection(file)

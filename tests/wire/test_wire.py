@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 
 from jupyter_gpu_kernel.wire.connection import Connection, ProtocolError, State
 from jupyter_gpu_kernel.wire.fields import DEPTH
-from jupyter_gpu_kernel.wire.frames import CHUNK, MAGIC, MAX_NOISE, Frame, FrameError, FrameReader, Kind
+from jupyter_gpu_kernel.wire.frames import (
+    CHUNK,
+    MAGIC,
+    MAX_NOISE,
+    MAX_PAYLOAD,
+    Frame,
+    FrameError,
+    FrameReader,
+    Kind,
+    reply_frame,
+)
 from jupyter_gpu_kernel.wire.journal import Inbox, JournalError, Outbox
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, MessageError, lane_of, word
 
@@ -36,6 +46,12 @@ def test_frames_survive_any_cutting_of_the_stream(payloads: list[bytes], step: i
 def test_bytes_that_are_no_frames_are_an_error(data: bytes) -> None:
     with pytest.raises(FrameError):
         FrameReader(greeting=False).feed(data)
+
+
+def test_an_answer_that_no_frame_can_hold_is_an_error() -> None:
+    assert reply_frame({"ok": True}, 7).json() == {"ok": True}
+    large = reply_frame({"text": "x" * MAX_PAYLOAD}, 7)
+    assert (large.kind, large.number, large.json()["error"]["code"]) == (Kind.REPLY, 7, "large")
 
 
 def test_endless_noise_is_an_error_and_kept() -> None:
