@@ -169,6 +169,9 @@ def test_both_come_back_after_the_hub_was_killed(remote: Remote, launcher: Launc
         os.kill(remote.hub_pid(), signal.SIGKILL)
         for one in (client, front.client):
             eventually(lambda one=one: answers(one), "another hub has the ports")  # type: ignore[misc]
+            one.wait_for_ready(
+                timeout=DEADLINE
+            )  # iopub has a connection of its own, which comes back by itself
         assert run(client, "print(treasure)").text == "42\n"
         assert run(front.client, "print(treasure + 1)").text == "43\n"
 

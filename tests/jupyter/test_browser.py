@@ -153,7 +153,7 @@ def test_a_page_that_is_loaded_in_mid_cell_says_busy(
         page.until(page.execute(cell, cellId="c0"), "stream")
         browser.open(f"http://{server.address}/lab/tree/a.ipynb?token=secret&reset")
         browser.until("document.querySelector('.jp-OutputArea-output')?.innerText.includes('it runs')")
-        assert browser.evaluate(status) == "busy"
+        browser.until(f"{status} === 'busy'")
         assert browser.evaluate("document.querySelector('.jp-InputPrompt').innerText") == "[*]:"
         go_on.touch()
         browser.until(f"{status} === 'idle'")
