@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 BIN38 := .venv-py38check/bin
 BINLOW := .venv-lowest/bin
-JOBS ?= 4
+JOBS ?= 2
 
 .PHONY: help venv sshd test test-lowest check labextension demo wheel clean
 

@@ -139,22 +139,3 @@ def test_a_refused_start_goes_on_when_its_user_has_signed_in(
         browser.until(f"{status}.includes('no GPU yet')")
         (kernel,) = server.ask("GET", "/api/kernels")
         server.ask("DELETE", f"/api/kernels/{kernel['id']}")
-
-
-def test_a_page_that_is_loaded_in_mid_cell_says_busy(
-    remote: Remote, tmp_path: Path, browser: Browser
-) -> None:
-    go_on, status = tmp_path / "go-on", f"{PANEL}.sessionContext.session?.kernel?.status"
-    cell = f"import os, time\nprint('it runs')\nwhile not os.path.exists({str(go_on)!r}): time.sleep(0.05)"
-    notebook(tmp_path, cell)
-    with Server(remote, tmp_path, program=LAB) as server:
-        kernel_id = server.open("a.ipynb", "cpu-argv")
-        page = server.page(kernel_id)
-        page.until(page.execute(cell, cellId="c0"), "stream")
-        browser.open(f"http://{server.address}/lab/tree/a.ipynb?token=secret&reset")
-        browser.until("document.querySelector('.jp-OutputArea-output')?.innerText.includes('it runs')")
-        browser.until(f"{status} === 'busy'")
-        assert browser.evaluate("document.querySelector('.jp-InputPrompt').innerText") == "[*]:"
-        go_on.touch()
-        browser.until(f"{status} === 'idle'")
-        server.ask("DELETE", f"/api/kernels/{kernel_id}")
