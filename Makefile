@@ -5,6 +5,7 @@ BIN := .venv/bin
 BIN38 := .venv-py38check/bin
 BINLOW := .venv-lowest/bin
 JOBS ?= 2
+LABEXTENSION := jupyter_gpu_kernel/labextension/package.json
 
 .PHONY: help venv sshd test test-lowest check labextension demo wheel clean
 
@@ -65,7 +66,12 @@ labextension: .venv/installed  ## build and test the JupyterLab side (needs Node
 	rm -rf .venv/share/jupyter/labextensions/jupyter-gpu-kernel
 	ln -s $(CURDIR)/jupyter_gpu_kernel/labextension .venv/share/jupyter/labextensions/jupyter-gpu-kernel
 
-demo: .venv/installed  ## a practice cluster on this machine, and a kernel on it (LAB=1: in JupyterLab)
+# Without Node, or where this fails, the demo opens JupyterLab all the same, and says what is missing.
+$(LABEXTENSION): $(wildcard labextension/*.json labextension/src/*)
+	-@if command -v npm >/dev/null; then cd labextension && npm ci --no-audit --no-fund && npm run build; \
+	else echo "no npm here to build the JupyterLab extension (Node.js 20.19 or newer brings npm)" >&2; fi
+
+demo: .venv/installed $(if $(LAB),$(LABEXTENSION))  ## a practice cluster on this machine, and a kernel on it (LAB=1: in JupyterLab)
 	$(BIN)/jupyter gpu-kernel demo $(if $(LAB),--lab)
 
 wheel: .venv/installed  ## dist/*.whl, with the JupyterLab side built in (needs Node)

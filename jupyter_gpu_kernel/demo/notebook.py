@@ -16,9 +16,9 @@ from nbformat import NotebookNode
 
 NUMBERS = 60  # printed by the long cell, ten a second
 
-_WHERE = """import os, platform
+WHERE = """import os, platform
 print(f"process {os.getpid()} on {os.environ['HOSTNAME']} ({platform.node()})")"""
-_GPU = """import subprocess
+GPU = """import subprocess
 mine = os.environ["CUDA_VISIBLE_DEVICES"]
 listed = subprocess.check_output(["nvidia-smi", "-L"], text=True).splitlines()
 print(*(line for line in listed if any(uuid in line for uuid in mine.split(","))), sep="\\n")"""
@@ -32,7 +32,7 @@ _ALIVE = """print(f"process {os.getpid()}: {len(numbers)} numbers, their sum is 
 _GUARD = """import gpu_kernel
 status = gpu_kernel.status()
 print(f"kernel {status['id']}: {status['sigterms']} SIGTERM, guard {status['guard']}")"""
-CELLS = (_WHERE, _GPU, _LONG, _ALIVE, _GUARD)
+CELLS = (WHERE, GPU, _LONG, _ALIVE, _GUARD)
 
 
 def make(kernel: str) -> NotebookNode:
@@ -79,7 +79,7 @@ def numbers_in(text: str) -> list[int]:
 
 
 def kernel_in(text: str) -> str:
-    """The JUPYTER_GPU_KERNEL_ID that the last cell printed; "" if it did not."""
+    """The JUPYTERGPU_KERNEL_ID that the last cell printed; "" if it did not."""
     found = re.search(r"kernel (\S+):", text)
     return found[1] if found else ""
 

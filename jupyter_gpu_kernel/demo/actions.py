@@ -1,0 +1,88 @@
+"""What can be done to the demo in JupyterLab by request: cut the link, send SIGTERM, restart the server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+
+from ..errors import GpuKernelError
+from .cluster import processes
+from .control import Say
+from .stage import Stage
+
+_LONGEST = 60.0  # seconds
+
+
+class Actions:
+    """`handle` carries out one request and tells `say` what it does; so does the terminal."""
+
+    def __init__(self, at: Stage, restart: Callable[[float], None]) -> None:
+        self._at = at
+        self._restart_server = restart
+        self._link = threading.Lock()  # held while it is cut
+        self._over = threading.Event()
+
+    def handle(self, request: str, say: Say) -> None:
+        """`cut SECONDS`, `sigterm` or `restart SECONDS`. May be called on several threads."""
+
+        def tell(text: str) -> None:
+            self._at.terminal.say("!", text)
+            say(text)
+
+        match request.split():
+            case ["sigterm"]:
+                self._sigterm(tell)
+            case ["cut", text] if seconds := _seconds(text):
+                self._cut(seconds, tell)
+            case ["restart", text] if seconds := _seconds(text):
+                self._restart(seconds, tell)
+            case _:
+                tell(f"{request!r} is not possible: between 0 and {_LONGEST:.0f} seconds are.")
+
+    def end(self) -> None:
+        """A link that is cut comes back now, and stays."""
+        self._over.set()
+        with self._link:
+            pass
+
+    def _cut(self, seconds: float, tell: Say) -> None:
+        with self._link:
+            if self._over.is_set():
+                return
+            self._at.cluster.cut()
+            try:
+                tell(f"The link is cut for {seconds:g} s. The kernel goes on on the work node.")
+                self._over.wait(seconds)
+            finally:
+                self._at.cluster.start()
+            tell("The link is there again.")
+
+    def _sigterm(self, tell: Say) -> None:
+        try:
+            rows = self._at.hub.call("ps", specs=self._at.specs, timeout=30)
+        except GpuKernelError as error:
+            return tell(str(error))
+        ours = processes(self._at.cluster.folder)
+        pids = [row["pid"] for row in rows if row.get("state") != "ended" and row.get("pid") in ours]
+        for pid in pids:
+            tell(f"kill -TERM {pid}")
+            os.kill(pid, signal.SIGTERM)
+        if not pids:
+            tell(
+                "No kernel answers on the work node. Run a cell of demo.ipynb first, while the link is there."
+            )
+
+    def _restart(self, seconds: float, tell: Say) -> None:
+        tell(f"JupyterLab's server ends now, and starts again {seconds:g} s later.")
+        self._restart_server(seconds)
+
+
+def _seconds(text: str) -> float:
+    """A duration; 0.0 if it is none, or too long."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        return 0.0
+    return seconds if 0 < seconds <= _LONGEST else 0.0
