@@ -52,6 +52,8 @@ def _prepared(at: Stage) -> list[str]:
     page.parent.mkdir()
     page.write_text(json.dumps({"disabledExtensions": _QUESTIONS}))
     command = [sys.executable, "-m", "jupyterlab", "-y", f"--ServerApp.root_dir={folder}"]
+    # Looking for language servers runs npm, which writes into the home folder.
+    command += ["--LanguageServerManager.autodetect=False"]
     command += ["--allow-root"] if os.geteuid() == 0 else []
     return [*command, str(folder / tour.STORY)]
 

@@ -4,6 +4,7 @@ disturbs it. Text and cells only; knows nothing of how they are run.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping, Sequence
 from typing import cast
 
@@ -39,9 +40,10 @@ demo is started there.
 
 ## 1. The first cell takes a GPU
 
-Opening a notebook takes none. Look at the status bar at the bottom left: it says `{work} (no GPU yet)`. Run this cell.
-It waits about a second while the GPUs are looked at, and gets one that nobody uses. (Somebody is on GPU 0 of the
-simulated ones, so that one is not taken.) Then the status bar says `{work} (1 GPU)`. Point at it for details.""",
+Opening a notebook takes none. Look at the status bar at the bottom left: it says `{host} (no GPU yet)`, with the name
+that the work node gives itself. Run this cell. It waits about a second while the GPUs are looked at, and gets one that
+nobody uses. (Somebody is on GPU 0 of the simulated ones, so that one is not taken.) Then the status bar says
+`{host} (1 GPU)`. Point at it for details.""",
     f"{WHERE}\n\n{GPU}",
     """## 2. A long cell
 
@@ -56,7 +58,7 @@ for number in range({NUMBERS}):
     time.sleep(1)""",
     """## 3. Cut the link
 
-Run `cut(10)` in {trouble}. The status bar says `{work}: out of reach, reconnecting…`, and no numbers come. The kernel
+Run `cut(10)` in {trouble}. The status bar says `{host}: out of reach, reconnecting…`, and no numbers come. The kernel
 goes on. When the link is back, the numbers it printed meanwhile arrive at once, and no number is missing.
 
 When the long cell has ended, cut the link once more and run the cell below at once. After 3 seconds it says that
@@ -64,8 +66,9 @@ the node is out of reach and that the cell waits. It runs when the link is back,
     """print("This ran after", numbers[-1])""",
     """## 4. SIGTERM
 
-Run the long cell again, and `sigterm()` in {trouble}: this is what a scheduler or an administrator does. The long cell
-shows who sent the signal, and goes on. (A second SIGTERM from the same user within 5 seconds does end the kernel.)
+Start the long cell again if it has ended, and run `sigterm()` in {trouble}: this is what a scheduler or an
+administrator does. The long cell shows who sent the signal, and goes on. (A second SIGTERM of your own within 5 seconds
+does end the kernel.)
 
 ## 5. Reload the page
 
@@ -75,8 +78,8 @@ cell, and further ones follow.
 ## 6. Quit the server and come back
 
 Save this notebook (Ctrl+S) while the long cell runs, and run `restart_server(5)` in {trouble}. JupyterLab's server
-ends. Its local kernels end with it; this kernel does not. Reload the page when it is there again: the notebook finds
-its kernel, and the cell shows what it printed meanwhile.
+ends. Its local kernels end with it; this kernel does not. JupyterLab says that it has lost the server. Reload the page
+when the server is there again: the notebook finds its kernel, and the cell shows what it printed meanwhile.
 
 ## 7. What the kernel knows
 
@@ -122,7 +125,7 @@ for cell in json.load(open("{STORY}"))["cells"]:
     text = "".join("".join(output.get("text", "")) for output in cell.get("outputs", []))
     if shown := numbers_in(text):
         complete = shown == list(range(len(shown)))
-        print(len(shown), "numbers,", "each once and in order" if complete else "NOT complete:", shown)""",
+        print(len(shown), "numbers,", "each once and in order" if complete else f"NOT complete: {{shown}}")""",
     """## Quit the server
 
 It starts again after so many seconds. The kernel of this notebook ends with the server, so this cell does not
@@ -137,6 +140,7 @@ def notebooks(kernel: str, *, simulated: bool, extension: bool) -> dict[str, Not
     """Both by file name, not run yet. `extension`: JupyterLab has ours."""
     words = {
         "work": WORK,
+        "host": socket.gethostname(),
         "login": LOGIN,
         "story": STORY,
         "trouble": TROUBLE,
