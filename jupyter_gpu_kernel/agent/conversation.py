@@ -233,6 +233,15 @@ class Conversation:
 
         self.questions.run("__import__('gpu_kernel').skip(%d)" % used, skipped)
 
+    def interrupt(self, cells: Iterable[str], *, late: bool) -> None:
+        """The hub's word. These cells do not run if they come later. `late`: asked for during an outage, so the kernel
+        is left alone if it has nothing to interrupt any more."""
+        self.aborts.interrupted(cells)
+        if self.gpus.give_up("KeyboardInterrupt", "gave up waiting for a GPU"):
+            return
+        if self._up and (self.busy or not late):
+            self.questions.ask(Channel.CONTROL, "interrupt_request", {})
+
     def _interrupt_here(self, message: Message) -> None:
         """A cell waits at the gate, or the kernel is still starting: nothing in it could be interrupted."""
         self.answers.begin(message)

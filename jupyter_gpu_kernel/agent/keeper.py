@@ -248,9 +248,8 @@ class Keeper:
     def _command(self, command: Dict[str, Any]) -> None:
         do = text(command, "do")
         if do == "interrupt":
-            self.talk.aborts.interrupted(map(str, items(command, "cells", MOST_CELLS, default=[])))
-            if not self.gpus.give_up("KeyboardInterrupt", "gave up waiting for a GPU") and self.ready.up:
-                self.talk.questions.ask(Channel.CONTROL, "interrupt_request", {})
+            cells = map(str, items(command, "cells", MOST_CELLS, default=[]))
+            self.talk.interrupt(cells, late=command.get("late") is True)
         elif do == "heard":
             self.talk.aborts.heard(text(command, "reply"))
         elif do == "restart":

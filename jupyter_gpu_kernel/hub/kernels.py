@@ -126,8 +126,9 @@ class RemoteKernel:
         if do == "restart":
             self.state = dict(self.state, state="starting")
         if do == "interrupt":
+            late = self._waiting.active  # by the time it arrives the kernel may have nothing to interrupt
             self._waiting.cancel()
-            more = {"cells": self._unanswered.ids, **more}
+            more = {"cells": self._unanswered.ids, "late": late, **more}
         else:
             self.pacer.end()  # the kernel's end is what one waits for now, not what it said
         self._send(Lane.URGENT, word(do=do, **more))

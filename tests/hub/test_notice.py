@@ -137,11 +137,14 @@ def test_a_cell_that_has_shown_something_is_left_alone(loop: LoopThread, node: N
 def test_an_interrupt_cancels_what_waits_for_the_link(
     loop: LoopThread, node: Node, tmp_path: Path, stop_on_error: bool
 ) -> None:
-    """Each request has one busy, one reply and one idle, all of them during the outage; and no cell ever runs."""
+    """Each request has one busy, one reply and one idle, all of them during the outage; and no cell ever runs.
+
+    The kernel had nothing to interrupt: neither what is asked next nor its child processes get a SIGINT.
+    """
     ran = tmp_path / "ran"
     remote = away(loop, node)
     with Front(remote.edge.connection) as front:
-        front.run("1")
+        front.run("import subprocess; child = subprocess.Popen(['sleep', '600'])")
         node.pull()
         wait_for(lambda: remote.link_state == "away", "the drop")
         how = {"stop_on_error": stop_on_error}
@@ -156,8 +159,8 @@ def test_an_interrupt_cancels_what_waits_for_the_link(
         states = [said for kind, said in first.outputs if kind == "status"]
         assert states == ["busy", "idle"] and kinds(first)[0] == "clear_output"
         node.plugged = True
-        after = front.run("print('after')")
-        assert after.text == "after\n" and not ran.exists()
+        after = front.run("import time; time.sleep(0.2); print(child.poll()); child.kill()")
+        assert after.text == "None\n" and not ran.exists()
 
 
 def test_an_interrupt_that_the_link_swallows_is_answered_once_and_still_comes(
