@@ -6,6 +6,7 @@ BIN38 := .venv-py38check/bin
 BINLOW := .venv-lowest/bin
 JOBS ?= 2
 LABEXTENSION := jupyter_gpu_kernel/labextension/package.json
+LINKED := .venv/share/jupyter/labextensions/jupyter-gpu-kernel
 
 .PHONY: help venv sshd test test-lowest check labextension demo wheel clean
 
@@ -16,6 +17,7 @@ venv: .venv/installed  ## the virtual environment .venv, with everything that te
 
 .venv/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	rm -rf $(LINKED)  # pip would write into the checkout through the link
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,dev]'
 	@touch $@
 
@@ -63,8 +65,8 @@ check: .venv/installed .venv-py38check/installed  ## style, types (also as Pytho
 labextension: .venv/installed  ## build and test the JupyterLab side (needs Node), and link it into .venv
 	cd labextension && npm ci --no-audit --no-fund && npm run build && npm test
 	mkdir -p .venv/share/jupyter/labextensions
-	rm -rf .venv/share/jupyter/labextensions/jupyter-gpu-kernel
-	ln -s $(CURDIR)/jupyter_gpu_kernel/labextension .venv/share/jupyter/labextensions/jupyter-gpu-kernel
+	rm -rf $(LINKED)
+	ln -s $(CURDIR)/jupyter_gpu_kernel/labextension $(LINKED)
 
 # Without Node, or where this fails, the demo opens JupyterLab all the same, and says what is missing.
 $(LABEXTENSION): $(wildcard labextension/*.json labextension/src/*)
