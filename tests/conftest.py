@@ -8,4 +8,4 @@ import signal
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-pytest_plugins = ["sshd", "house", "remote"]
+pytest_plugins = ["environments", "sshd", "house", "remote"]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from environments import Environment
 from jupyter_client.kernelspec import KernelSpecManager
 
 from jupyter_gpu_kernel import kernelspecs
@@ -21,7 +22,7 @@ KEY = "jupyter_gpu_kernel"
 
 
 @pytest.fixture(autouse=True)
-def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_environment: None) -> Path:
     """The user's Jupyter folder."""
     monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.delenv("JUPYTER_PATH", raising=False)
@@ -64,20 +65,15 @@ def test_a_prefix_gets_one_spec_with_the_provisioner(tmp_path: Path, monkeypatch
     assert [one.path for one in kernelspecs.all()] == [spec.path]
 
 
-def test_an_environment_of_ones_own_gets_a_second_spec_that_points_to_the_first(tmp_path: Path) -> None:
-    """In a process whose sys.prefix is a virtual environment made for this."""
+def test_an_environment_of_ones_own_gets_a_second_spec_that_points_to_the_first(
+    tmp_path: Path, environment: Environment
+) -> None:
+    """In a process of that environment."""
     if sys.platform == "win32":
         pytest.skip("the environment is made of symbolic links")
-    venv, home = tmp_path / "venv", tmp_path / "home"
-    (venv / "bin").mkdir(parents=True)
+    home = tmp_path / "home"
     home.mkdir()
-    version = f"python3.{sys.version_info.minor}"
-    (venv / "bin" / "python").symlink_to(Path(sys.base_prefix, "bin", version))
-    (venv / "bin" / "jupyter-gpu-kernel").write_text("")
-    (venv / "pyvenv.cfg").write_text(f"home = {sys.base_prefix}/bin\n")
-    sites = [path for path in sys.path if path.endswith("site-packages")]
-    root = str(Path(kernelspecs.__file__).parents[1])
-    env = {"HOME": str(home), "PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join([root, *sites])}
+    env = {"HOME": str(home), "PATH": os.environ["PATH"], **environment.variables}
     code = (
         "from jupyter_gpu_kernel import kernelspecs as k\n"
         "from jupyter_client.kernelspec import KernelSpecManager as M\n"
@@ -87,11 +83,11 @@ def test_an_environment_of_ones_own_gets_a_second_spec_that_points_to_the_first(
         "print(len(k.remove('gpu2')), k.all())\n"
     )
     done = subprocess.run(
-        [venv / "bin" / "python", "-c", code], env=env, capture_output=True, text=True, timeout=60
+        [environment.python, "-c", code], env=env, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
     first = home / ".local" / "share" / "jupyter" / "kernels" / "gpu2"
-    second = venv / "share" / "jupyter" / "kernels" / "gpu2"
+    second = environment.prefix / "share" / "jupyter" / "kernels" / "gpu2"
     if sys.platform == "darwin":
         first = home / "Library" / "Jupyter" / "kernels" / "gpu2"
     assert done.stdout.splitlines() == [
