@@ -257,15 +257,30 @@ def test_a_full_disk(machine: Machine) -> None:
         subprocess.run(["umount", str(machine.base)], check=True)
 
 
+EMPTY = """
+for folder in /tmp /var/tmp; do
+    mkdir -p "$HOME/before$folder" && mount --bind $folder "$HOME/before$folder" || exit
+    mount -t tmpfs -o mode=1777 tmpfs $folder || exit
+done
+for needed; do
+    case $needed in /tmp/* | /var/tmp/*)
+        if [ ! -d "$HOME/before$needed" ]; then continue; fi
+        mkdir -p "$needed" && mount --bind "$HOME/before$needed" "$needed" || exit
+    esac
+done
+exec sh
+"""
+"""Mounts an empty /tmp and an empty /var/tmp; of what was there only the folders given as arguments stay."""
+
+
 def test_the_folder_that_was_found_first_is_remembered(machine: Machine) -> None:
     """Kernels lie there, also when another one would do now. In a mount namespace with folders of its own."""
-    own = "for folder in /tmp /var/tmp; do mount -t tmpfs -o mode=1777 tmpfs $folder || exit; done; "
-    if subprocess.run(["unshare", "--mount", "sh", "-c", own], capture_output=True).returncode != 0:
-        pytest.skip("only root can have a /tmp of its own")
     with tempfile.TemporaryDirectory(dir="/dev/shm") as home:
         machine.env = {"PATH": machine.env["PATH"], "HOME": home}
+        machine.shell = ["unshare", "--mount", "sh", "-c", EMPTY, "sh", sys.base_prefix, sys.prefix]
+        if subprocess.run(machine.shell, env=machine.env, input=b"", capture_output=True).returncode != 0:
+            pytest.skip("only root can have a /tmp of its own")
         pointer = Path(home, ".local/share/jupyter-gpu-kernel", os.uname().nodename)
-        machine.shell = ["unshare", "--mount", "sh", "-c", own + "exec sh"]
         assert ask(machine.dial(), "list") == {"kernels": []}
         assert pointer.read_text() == f"/tmp/jupyter-gpu-kernel-{os.getuid()}\n"
         known = Path(home, "known")
