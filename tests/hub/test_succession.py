@@ -211,6 +211,41 @@ def test_input_is_still_answered(kernel: Kernel) -> None:
     assert kernel.front.finish(request).text.endswith("Ada\n")
 
 
+def test_a_paused_kernel_goes_on(kernel: Kernel) -> None:
+    """While it is stopped it can start no successor by itself."""
+    code, stop = loops(kernel.node)
+    request = kernel.front.client.execute(code)
+    kernel.front.until_text(request, "3\n")
+    kernel.node.pull()
+    pause = {"do": "pause", "kernel": kernel.remote.kernel_id}
+    process = psutil.Process(kernel.pid)
+    wait_for(lambda: kernel.node.office.answer(pause) and process.status() == psutil.STATUS_STOPPED)
+    os.kill(kernel.keeper, signal.SIGKILL)
+    wait_for(lambda: kernel.story("succession"), "another keeper")
+    kernel.node.plugged = True
+    kernel.front.until_text(request, "keeper was killed")
+    stop.touch()
+    assert kernel.front.finish(request).reply["status"] == "ok"
+
+
+def test_a_pause_leaves_no_process_behind(kernel: Kernel) -> None:
+    code, stop = loops(kernel.node)
+    request = kernel.front.client.execute(code)
+    kernel.front.until_text(request, "3\n")
+    keeper = psutil.Process(kernel.keeper)
+    before = {child.pid for child in keeper.children()}
+    kernel.node.pull()
+    pause = {"do": "pause", "kernel": kernel.remote.kernel_id}
+    wait_for(lambda: kernel.node.office.answer(pause) and kernel.story("pause"), "the pause")
+    (child,) = [child for child in keeper.children() if child.pid not in before]
+    child.terminate()  # as a scheduler does, which ends everything
+    kernel.node.office.answer(dict(pause, do="resume"))
+    assert not child.is_running() and {child.pid for child in keeper.children()} == before
+    kernel.node.plugged = True
+    stop.touch()
+    assert kernel.front.finish(request).reply["status"] == "ok"
+
+
 def test_interrupt_and_restart(kernel: Kernel) -> None:
     request = kernel.front.client.execute(loops(kernel.node)[0])
     kernel.front.until_text(request, "3\n")
