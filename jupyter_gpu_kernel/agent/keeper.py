@@ -353,7 +353,7 @@ class Keeper:
     def _asked(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """A question at the door: from the agent's office, or from the kernel itself."""
         answers: Dict[Any, Callable[[Dict[str, Any]], Optional[Dict[str, Any]]]] = {
-            "status": lambda _: self.status.json(),
+            "status": lambda _: {**self.status.json(), **self._owner()},
             "stop": self._asked_to_stop,
             "pause": lambda _: self.pause.begin() if self.talk.busy and not self.door.attached else None,
             "resume": lambda _: self.pause.end(),

@@ -124,9 +124,16 @@ def _kernel(row: dict[str, Any]) -> tuple[str, ...]:
         ago(row.get("since")) or "?",
         str(len(_list(row.get("gpus")))) if row.get("pid") else "?",  # nobody has heard of its process
         _text(row.get("pid") or None),
-        "yes" if row.get("attached") else "no",
+        _attached(row),
         _last_column(row),
     )
+
+
+def _attached(row: dict[str, Any]) -> str:
+    """Whether a front end has it: one of this computer, or one of another."""
+    if row.get("attached"):
+        return "yes"
+    return f"from {_text(row['attached_from'])}" if row.get("attached_from") else "no"
 
 
 def _last_column(row: dict[str, Any]) -> str:

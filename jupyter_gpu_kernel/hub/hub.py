@@ -181,9 +181,11 @@ class Hub:
         return AgentError(cause, hop=node.name, remedy=remedy)
 
     def _seen_here(self, node: Node, state: dict[str, Any]) -> dict[str, Any]:
+        known = {key: value for key, value in state.items() if key not in ("owner", "by")}
         attached = self._serving.attached(node, state["id"])
-        shown = "detached" if state["state"] == "idle" and not attached else state["state"]
-        return dict(state, attached=attached, state=shown, hop=node.name)
+        elsewhere = self._serving.attached_from(state)
+        shown = "detached" if state["state"] == "idle" and not attached and not elsewhere else state["state"]
+        return dict(known, attached=attached, attached_from=elsewhere, state=shown, hop=node.name)
 
 
 def _rows(

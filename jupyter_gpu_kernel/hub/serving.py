@@ -51,6 +51,13 @@ class Serving:
         remote = self._find(kernel_id, node)
         return remote is not None and remote.link_state == "up"
 
+    def attached_from(self, state: dict[str, Any]) -> str:
+        """Which other computer has this kernel attached, as its keeper says: "alice@desk"; "" if none has. A connection
+        of this hub that the keeper still counts is a dead one."""
+        if not state.get("attached") or state.get("owner", "") in ("", self._owner["owner"]):
+            return ""
+        return str(state.get("by") or "another computer")
+
     def away(self, node: Node) -> list[dict[str, Any]]:
         """The kernels that front ends have here on a node which cannot be reached; its error tells why not."""
         away = [one for one in self._kernels if one.link_state not in ("up", "lost")]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import json
 import os
 import queue
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -220,8 +222,16 @@ def test_a_kernel_that_another_computer_has_is_not_restarted(
         kernel = hub.call("start", timeout=DEADLINE, **arguments)["id"]
         with attached(remote, kernel, XDG_RUNTIME_DIR=str(other)):
             eventually(lambda: remote.ask("kernels")[0]["link"] == "taken", "this hub knows")
+            (row,) = remote.ask("ps", specs=spec)
+            assert (row["state"], row["attached"]) == ("idle", False)
+            assert row["attached_from"] == f"{getpass.getuser()}@{socket.gethostname()}"
+            assert not row.keys() & {"owner", "by"}
             with pytest.raises(KernelStartError, match="taken over by"):
                 hub.call("restart", kernel=kernel, timeout=DEADLINE)
+        row = eventually(
+            lambda: (now := remote.ask("ps", specs=spec)[0])["state"] == "detached" and now, "it left"
+        )
+        assert row["attached_from"] == ""
     stop(remote, kernel)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(other))
     with HubClient(start=False) as hub, contextlib.suppress(HubError):  # it may hang up before it answers

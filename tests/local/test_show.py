@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ KEYS = [
         "gpus",
         "pid",
         "attached",
+        "attached_from",
         "notebook",
         "cause",
         "time",
@@ -76,6 +78,21 @@ def test_an_age_that_is_none(moment: Any) -> None:
         show.ago(moment) == "" and "?" in show.waiting([row]) and show.story([row]).splitlines()[1][0] == "?"
     )
     assert max(map(len, show.kernels([row]).splitlines())) < 100
+
+
+@pytest.mark.parametrize(
+    ("row", "shown"),
+    [
+        ({"attached": True, "attached_from": "alice@desk"}, "yes"),
+        ({"attached": False, "attached_from": "alice@desk"}, "from alice@desk"),
+        ({"attached": False, "attached_from": ""}, "no"),
+        ({"attached": False, "attached_from": 7}, "from 7"),
+        ({}, "no"),
+    ],
+)
+def test_who_is_attached(row: dict[str, Any], shown: str) -> None:
+    cells = re.split(r"  +", show.kernels([row]).splitlines()[1])
+    assert cells[-2:] == [shown, "-"]
 
 
 def test_a_row_cannot_forge_another() -> None:
