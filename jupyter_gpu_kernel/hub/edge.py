@@ -50,6 +50,10 @@ _COME_BACK = 3.0
 _AGAIN = 0.02
 """Seconds until a port that we have just let go of is asked for again."""
 
+_ADDRESS_REMEDY = (
+    "Use an address of this computer, such as 127.0.0.1 (KernelManager.ip), and ports from 1024 on."
+)
+_PORT_REMEDY = "Another program has the port; start the kernel again for new ones."
 _IPC_REMEDY = "Choose a shorter path, in a folder that you can write to, for the front end's setting “ip”."
 
 
@@ -98,6 +102,11 @@ class Edge:
             raise SettingsError(
                 "the connection file has no key: anybody who can connect could run code",
                 remedy="Remove the setting that empties it (Session.key), and start the kernel again.",
+            )
+        if not self._is_ipc and ":" in self._ip:
+            raise SettingsError(
+                f"the connection file has the IPv6 address {self._ip}: Jupyter's clients use IPv4 only",
+                remedy="Use 127.0.0.1 (KernelManager.ip).",
             )
         if not (self._is_ipc or self.connection.get("curve_secretkey") or _is_loopback(self._ip)):
             raise SettingsError(
@@ -219,10 +228,13 @@ class Edge:
         except zmq.ZMQError as error:
             raise HubError(
                 f"cannot listen on the {name} port {self._address(name)}: {error.strerror}",
-                remedy=_IPC_REMEDY
-                if self._is_ipc
-                else "Another program has the port; start the kernel again for new ones.",
+                remedy=self._bind_remedy(error),
             ) from None
+
+    def _bind_remedy(self, error: zmq.ZMQError) -> str:
+        if self._is_ipc:
+            return _IPC_REMEDY
+        return _PORT_REMEDY if error.errno == zmq.EADDRINUSE else _ADDRESS_REMEDY
 
     @property
     def _ip(self) -> str:

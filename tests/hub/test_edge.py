@@ -9,7 +9,7 @@ import pytest
 import zmq
 from edges import DEADLINE, KEY, Meeting, meet, request
 
-from jupyter_gpu_kernel.errors import SettingsError
+from jupyter_gpu_kernel.errors import HubError, SettingsError
 from jupyter_gpu_kernel.hub import edge as edge_module
 from jupyter_gpu_kernel.hub.edge import Edge
 from jupyter_gpu_kernel.wire.messages import Channel, Message
@@ -123,10 +123,35 @@ def test_an_address_that_others_can_reach_is_refused(ip: str) -> None:
     asyncio.run(main())
 
 
+def encrypted() -> dict[str, Any]:
+    public, secret = (key.decode() for key in zmq.curve_keypair())
+    return {**KEY, "curve_publickey": public, "curve_secretkey": secret}
+
+
 def test_an_address_that_others_can_reach_is_allowed_where_all_is_encrypted() -> None:
     async def main() -> None:
-        public, secret = (key.decode() for key in zmq.curve_keypair())
-        keys = {"curve_publickey": public, "curve_secretkey": secret}
-        Edge({**KEY, **keys, "ip": "0.0.0.0"}, lambda message: None, lambda: None).close()
+        Edge({**encrypted(), "ip": "0.0.0.0"}, lambda message: None, lambda: None).close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("connection", [KEY, encrypted()])
+@pytest.mark.parametrize("ip", ["::1", "fd00::1"])
+def test_an_address_that_jupyters_clients_cannot_use_is_refused(connection: dict[str, Any], ip: str) -> None:
+    async def main() -> None:
+        with pytest.raises(SettingsError, match="IPv6") as error:
+            Edge({**connection, "ip": ip}, lambda message: None, lambda: None)
+        assert "127.0.0.1" in error.value.remedy
+
+    asyncio.run(main())
+
+
+def test_an_address_of_another_computer_has_a_remedy_of_its_own() -> None:
+    """It is not the port that is wrong."""
+
+    async def main() -> None:
+        with pytest.raises(HubError, match=r"192\.0\.2\.1") as error:
+            Edge({**encrypted(), "ip": "192.0.2.1"}, lambda message: None, lambda: None)
+        assert "address of this computer" in error.value.remedy
 
     asyncio.run(main())
