@@ -36,6 +36,7 @@ __all__ = [
     "check_name",
     "command",
     "find",
+    "found_before",
     "read",
     "remove",
     "settings_of",
@@ -76,7 +77,7 @@ def settings_of(kernel_spec: Any, settings_path: str = "") -> Spec:
 
 def find(name: str) -> Spec:
     """Our kernelspec of that name. SettingsError, with the nearest name, if there is none."""
-    path = dict(_ours()).get(name.lower())
+    path = next((path for known, path in _ours() if known == name.lower()), None)
     if path is None:
         raise _unknown(name)
     return _read(path)
@@ -104,11 +105,12 @@ def write(
     prefix: Path | str | None = None,
     replace: bool = False,
 ) -> Spec:
-    """Write the spec; with `prefix`, a single one under its share/jupyter. SettingsError for a taken name."""
+    """Write the spec; with `prefix`, a single one under its share/jupyter, and no other is touched. SettingsError for a
+    taken name."""
     name = name.lower()
-    check_name(name, replace=replace)
+    check_name(name, prefix=prefix, replace=replace)
     checked = settings if isinstance(settings, Settings) else Settings.from_json(settings)
-    before = [path for known, path in _ours() if known == name]
+    before = [path for path in _named(name, prefix) if _is_ours(path)]
     if prefix is not None:
         path = _below(Path(prefix), name)
         written = {path: _kernel_json(name, path, checked.to_json(), provisioner=True)}
@@ -120,9 +122,11 @@ def write(
             written[_below(Path(sys.prefix), name)] = _kernel_json(name, path, pointer, provisioner=True)
     for file, content in written.items():
         _write_file(file, content)
-    here = {file.resolve() for file in written}
+    kept = {file.resolve() for file in written}
+    if not _own_environment():
+        kept.add(_below(Path(sys.prefix), name).resolve())
     for file in before:
-        if file.resolve() not in here:
+        if file.resolve() not in kept:
             _remove_folder(file.parent)
     return Spec(name, str(written[path]["display_name"]), checked.to_json(), path)
 
@@ -145,16 +149,23 @@ def remove(name: str) -> list[Path]:
     return folders
 
 
-def check_name(name: str, *, replace: bool = False) -> None:
-    """SettingsError if no kernelspec may be written under that name."""
+def found_before(spec: Spec) -> Path | None:
+    """The kernelspec of the same name that front ends of this environment find in place of this one, if they do."""
+    first = next((path for known, path in _files() if known == spec.name), None)
+    with contextlib.suppress(SettingsError):  # it is another program's, or broken
+        if first is not None and _read(first).path.resolve() == spec.path.resolve():
+            return None
+    return first
+
+
+def check_name(name: str, *, prefix: Path | str | None = None, replace: bool = False) -> None:
+    """SettingsError if no kernelspec may be written under that name; with `prefix`, there."""
     if problem := _problem(name.lower()):
         raise SettingsError(
             f"{_shown(name)} cannot be a kernelspec's name: {problem}",
             remedy="Choose a name of letters, digits, hyphens, dots and underscores with --name.",
         )
-    for known, path in _files():
-        if known != name.lower():
-            continue
+    for path in _named(name.lower(), prefix):
         if not _is_ours(path):
             raise _foreign(name, path)
         if not replace:
@@ -227,6 +238,14 @@ def _files() -> Iterator[tuple[str, Path]]:
             for entry in sorted(Path(folder).iterdir()):
                 if (entry / "kernel.json").is_file():
                     yield entry.name.lower(), entry / "kernel.json"
+
+
+def _named(name: str, prefix: Path | str | None) -> list[Path]:
+    """The kernelspecs of that name; with `prefix`, the one below it."""
+    if prefix is None:
+        return [path for known, path in _files() if known == name]
+    path = _below(Path(prefix), name)
+    return [path] if path.is_file() else []
 
 
 def _ours() -> Iterator[tuple[str, Path]]:

@@ -25,7 +25,11 @@ class Add(Verb):
         add = parser.add_argument
         add("--no-probe", action="store_true", help="write the kernelspec only; connect to nothing")
         add("--replace", action="store_true", help="write anew what has the same name")
-        add("--prefix", metavar="DIR", help="write one kernelspec under DIR/share/jupyter")
+        add(
+            "--prefix",
+            metavar="DIR",
+            help="write one kernelspec under DIR/share/jupyter, and leave others as they are",
+        )
         with_json(parser)
 
     def _declare_way(self, parser: argparse.ArgumentParser) -> None:
@@ -112,7 +116,7 @@ class Add(Verb):
         words = self.words
         settings = self._settings()
         name = words.name if words.name is not None else _default_name(settings["route"][-1])
-        kernelspecs.check_name(name, replace=words.replace)
+        kernelspecs.check_name(name, prefix=words.prefix, replace=words.replace)
         probe = None
         if words.no_probe and words.python[:1] not in ("", "/"):
             raise SettingsError(
@@ -209,7 +213,14 @@ def _what_was_found(probe: dict[str, Any], settings: dict[str, Any]) -> list[str
 
 
 def _what_is_next(spec: kernelspecs.Spec) -> list[str]:
+    other = kernelspecs.found_before(spec)
+    note = (
+        [f"Note: front ends of this environment find another kernelspec of this name: {other}"]
+        if other
+        else []
+    )
     return [
         f"Written: {spec.path}",
+        *note,
         f"Pick “{spec.display_name}” in JupyterLab, or in VS Code: Select Kernel → Jupyter Kernel…",
     ]

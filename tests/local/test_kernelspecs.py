@@ -73,7 +73,6 @@ def test_an_environment_of_ones_own_gets_a_second_spec_that_points_to_the_first(
         pytest.skip("the environment is made of symbolic links")
     home = tmp_path / "home"
     home.mkdir()
-    env = {"HOME": str(home), "PATH": os.environ["PATH"], **environment.variables}
     code = (
         "from jupyter_gpu_kernel import kernelspecs as k\n"
         "from jupyter_client.kernelspec import KernelSpecManager as M\n"
@@ -82,20 +81,63 @@ def test_an_environment_of_ones_own_gets_a_second_spec_that_points_to_the_first(
         "print(k.find('gpu2').path, len(k.all()))\n"
         "print(len(k.remove('gpu2')), k.all())\n"
     )
-    done = subprocess.run(
-        [environment.python, "-c", code], env=env, capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
+    told = in_environment(environment, code, HOME=str(home))
     first = home / ".local" / "share" / "jupyter" / "kernels" / "gpu2"
     second = environment.prefix / "share" / "jupyter" / "kernels" / "gpu2"
     if sys.platform == "darwin":
         first = home / "Library" / "Jupyter" / "kernels" / "gpu2"
-    assert done.stdout.splitlines() == [
+    assert told == [
         f"{{'route': ['gpu2'], 'gpus': 1}} {second}",
         f"{first / 'kernel.json'} 1",
         "2 []",
     ]
     assert not first.exists() and not second.exists()
+
+
+def in_environment(environment: Environment, code: str, **variables: str) -> list[str]:
+    """What this code prints there."""
+    env = {"PATH": os.environ["PATH"], **environment.variables, **variables}
+    done = subprocess.run(
+        [environment.python, "-c", code], env=env, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("elsewhere", ["prefix", "JUPYTER_DATA_DIR"])
+def test_a_replacement_elsewhere_leaves_the_environments_own(
+    tmp_path: Path, environment: Environment, elsewhere: str
+) -> None:
+    """It belongs to the home in which it was added. That it is found first is told."""
+    if sys.platform == "win32":
+        pytest.skip("the environment is made of symbolic links")
+    other = tmp_path / "other"
+    write = "from jupyter_gpu_kernel import kernelspecs as k; spec = k.write('gpu2', {'route': ['%s']}, replace=True%s)"
+    in_environment(environment, write % ("first", ""), HOME=str(tmp_path / "home"))
+    own = environment.prefix / "share" / "jupyter" / "kernels" / "gpu2" / "kernel.json"
+    before = own.read_text()
+    prefix = f", prefix={str(other)!r}" if elsewhere == "prefix" else ""
+    variables = {"HOME": str(other)} if prefix else {"HOME": str(other), elsewhere: str(other / "data")}
+    code = (
+        write % ("second", prefix)
+        + "; print(spec.path, k.find('gpu2').settings['route'], k.found_before(spec))"
+    )
+    (told,) = in_environment(environment, code, **variables)
+    assert told.startswith(str(other)) and told.endswith(f"['first'] {own}")
+    assert own.read_text() == before
+
+
+def test_with_a_prefix_names_are_taken_there_alone(data: Path, tmp_path: Path) -> None:
+    kernelspecs.write("gpu2", ROUTE)
+    spec = kernelspecs.write("gpu2", ROUTE, prefix=tmp_path / "env")
+    with pytest.raises(SettingsError, match=r"there is a kernelspec gpu2 already: .*env(.|\n)*--replace"):
+        kernelspecs.write("gpu2", ROUTE, prefix=tmp_path / "env")
+    theirs = spec_file(
+        tmp_path / "env" / "share" / "jupyter", "julia", {"argv": ["julia"], "display_name": "Julia"}
+    )
+    with pytest.raises(SettingsError, match="another program's"):
+        kernelspecs.write("julia", ROUTE, prefix=tmp_path / "env", replace=True)
+    assert "Julia" in theirs.read_text() and spec.path.exists()
 
 
 def test_a_pointer_is_followed_and_a_lost_one_says_so(data: Path, tmp_path: Path) -> None:
