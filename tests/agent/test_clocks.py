@@ -39,6 +39,14 @@ def test_a_detached_kernel_ends_after_its_time_and_is_told_so_before() -> None:
     assert clock.advise(**QUIET).end == "idle for 100 s without a front end"
 
 
+def test_a_kernel_that_was_used_after_the_warning_is_warned_again() -> None:
+    clock, time = make(idle_timeout=100)
+    for _ in range(2):
+        time.now += 95
+        assert clock.advise(**QUIET).warn
+        clock.used()
+
+
 def test_a_detached_kernel_without_a_notebook_has_five_minutes() -> None:
     """Nobody comes back to it."""
     clock, time = make()
@@ -82,6 +90,13 @@ def test_a_cell_a_user_and_a_working_tree_set_it_back() -> None:
     assert clock.advise(**dict(QUIET, cpu=30.2)).end, "a heartbeat is not work"
 
 
+def test_what_a_tree_did_before_the_clock_began_is_not_work() -> None:
+    """A successor's clock begins with a kernel that has run for days."""
+    clock, time = make(idle_timeout=100)
+    time.now += 100
+    assert clock.advise(**dict(QUIET, cpu=1e6)).end
+
+
 def test_a_lid_that_is_closed_ends_no_kernel_at_once() -> None:
     """However long its user had been reading."""
     clock, time = make(idle_timeout=100, idle_timeout_attached=1000)
@@ -95,9 +110,19 @@ def test_a_lid_that_is_closed_ends_no_kernel_at_once() -> None:
 
 
 def test_never_is_possible() -> None:
-    clock, time = make(idle_timeout=0)
+    clock, time = make(idle_timeout=0, idle_timeout_attached=0, gpu_timeout=0)
     time.now += 1e9
-    assert clock.advise(**QUIET) == Advice()
+    for attached in (False, True):
+        assert clock.advise(**dict(QUIET, attached=attached, has_gpu=True)) == Advice()
+    assert clock.waits_for_somebody()
+
+
+def test_a_kernel_that_ended_unseen_is_kept_as_long_as_an_idle_one() -> None:
+    clock, time = make(idle_timeout=100)
+    time.now += 99
+    assert clock.waits_for_somebody()
+    time.now += 1
+    assert not clock.waits_for_somebody()
 
 
 def test_a_gpu_goes_back_only_if_cuda_was_never_opened() -> None:
@@ -106,6 +131,13 @@ def test_a_gpu_goes_back_only_if_cuda_was_never_opened() -> None:
     assert clock.advise(**dict(QUIET, has_gpu=True)).give_back
     assert not clock.advise(**dict(QUIET, has_gpu=True, cuda_open=True)).give_back
     assert not clock.advise(**QUIET).give_back
+
+
+def test_a_gpu_goes_back_together_with_the_warning() -> None:
+    clock, time = make(idle_timeout=100, gpu_timeout=92)
+    time.now += 95
+    advice = clock.advise(**dict(QUIET, has_gpu=True))
+    assert advice.warn and advice.give_back
 
 
 def test_the_cpu_of_a_tree_counts_children_and_nobody_else() -> None:

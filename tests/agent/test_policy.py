@@ -55,6 +55,8 @@ def test_idle_is_the_least_of_both(policy):
     assert [rules.apply({})[name] for name in both] == [600, 600]
     assert rules.apply({"idle_timeout": 60})["idle_timeout"] == 60
     assert rules.apply({"idle_timeout": 0})["idle_timeout"] == 600, "0 is never"
+    own = rules.apply({"idle_timeout": 60, "idle_timeout_attached": 500})
+    assert [own[name] for name in both] == [60, 500], "each by itself"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "7", "\x00", '{"guard": false', "[" * 100_000])
@@ -75,6 +77,9 @@ def test_a_broken_file_is_read_strictly(policy, text):
         ({"max_gpus": -1}, {"max_gpus": STRICT_GPUS}),
         ({"max_idle": 0}, {"max_idle": STRICT_IDLE}),
         ({"max_idle": "1h"}, {"max_idle": STRICT_IDLE, "guard": True}),
+        ({"max_idle": True}, {"max_idle": STRICT_IDLE}),
+        ({"max_idle": float("inf")}, {"max_idle": STRICT_IDLE}),
+        ({"max_idle": float("nan")}, {"max_idle": STRICT_IDLE}),
     ],
 )
 def test_one_broken_key(policy, rules, strict):
@@ -86,6 +91,12 @@ def test_one_broken_key(policy, rules, strict):
 def test_an_unreadable_file_is_strict(tmp_path):
     (tmp_path / "policy.json").mkdir()  # root reads everything else
     assert read_policy(tmp_path / "policy.json").guard is False
+
+
+def test_a_file_that_is_no_text_is_strict(tmp_path):
+    (tmp_path / "policy.json").write_bytes(b'{"guard": true, "\xff": 1}')
+    rules = read_policy(tmp_path / "policy.json")
+    assert rules.guard is False and "cannot be read" in rules.problem
 
 
 def test_the_office_refuses_before_anything_starts(policy, tmp_path):

@@ -15,7 +15,7 @@ from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebso
 from tornado.platform.asyncio import BaseAsyncIOLoop
 from traitlets.config import LoggingConfigurable
 
-from jupyter_gpu_kernel.hub.pacing import Pacer
+from jupyter_gpu_kernel.hub.pacing import STALLED, Pacer
 from jupyter_gpu_kernel.wire.connection import Connection, ProtocolError
 from jupyter_gpu_kernel.wire.jupyter import make
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, word
@@ -74,7 +74,13 @@ class Replay:
         self.passed: list[Message] = []
         self.held: list[int] = []
         self.number = 0
-        self.pacer = Pacer(self._pass_on, lambda: self.held.append(self.pacer.held), logging.getLogger())
+        self.reads = True
+        self.pacer = Pacer(
+            self._pass_on,
+            lambda: self.held.append(self.pacer.held),
+            logging.getLogger(),
+            lambda message: self.reads,
+        )
 
     def _pass_on(self, message: Message) -> None:
         if message.channel is Channel.KEEPER:
@@ -86,6 +92,11 @@ class Replay:
         for message in messages:
             self.number += 1
             self.pacer.take(message, self.number)
+
+    def pauses(self, seconds: float) -> None:
+        """The front end reads nothing for a while."""
+        self.reads = False
+        asyncio.get_running_loop().call_later(seconds, setattr, self, "reads", True)
 
     @property
     def text(self) -> str:
@@ -101,16 +112,17 @@ def stream(text: str) -> Message:
     return output("stream", name="stdout", text=text)
 
 
-def on_a_loop(play: Callable[[Replay], None]) -> tuple[Replay, float]:
-    """What became of it, and how many seconds that would have taken."""
+def on_a_loop(*plays: Callable[[Replay], None]) -> tuple[Replay, float]:
+    """What became of it, and how many seconds that would have taken. Each waits until all before has passed."""
     loop = Loop()
     tornado = TornadoLoop(asyncio_loop=loop, make_current=False)
     replay = Replay()
 
     async def run() -> None:
-        play(replay)
-        while replay.pacer.held:
-            await asyncio.sleep(0.01)
+        for play in plays:
+            play(replay)
+            while replay.pacer.held:
+                await asyncio.sleep(0.01)
 
     try:
         loop.run_until_complete(run())
@@ -186,6 +198,7 @@ def test_what_waits_can_be_hurried_or_dropped() -> None:
         assert len(replay.passed) == 501
         replay.take(BEGIN, *[output("display_data", data={})] * 500)
         replay.pacer.close()
+        assert replay.pacer.waiting == 0
 
     replay, seconds = on_a_loop(play)
     assert len(replay.passed) < 600 and seconds < 0.1
@@ -238,10 +251,73 @@ def test_what_is_held_is_the_oldest_that_waits_whatever_numbering_follows() -> N
 
     replay, _ = on_a_loop(play)
     assert replay.text.endswith("from a successor")
+    assert replay.pacer.owed == [0, 0, 0], "a message in pieces counts once"
+
+
+def test_what_a_front_end_did_not_read_for_long_is_a_replay_until_all_of_it_was_read() -> None:
+    def unread(replay: Replay) -> None:
+        replay.take(*MANY[:1])
+        replay.pauses(STALLED + 1)
+        replay.take(*MANY[1:])
+
+    live = [output("display_data", data={})] * 200
+
+    def then(replay: Replay) -> None:
+        before = len(replay.passed)
+        replay.take(*live)
+        assert len(replay.passed) == before + len(live)
+
+    replay, seconds = on_a_loop(unread, then)
+    assert replay.text == "".join(message.content()["text"] for message in MANY)
+    assert seconds > len(MANY) / 1000
+
+
+def test_what_a_front_end_did_not_read_for_a_moment_passes_at_once_again_and_again() -> None:
+    def unread(replay: Replay) -> None:
+        asyncio.get_running_loop().selector.now += 60  # type: ignore[attr-defined]
+        replay.pauses(STALLED / 2)
+        replay.take(*MANY[:500])
+
+    replay, _ = on_a_loop(unread, unread, unread)
+    assert len(replay.passed) == 1500
+    assert {number for number in replay.held if number} == {1, 501, 1001}, "all of it, or nothing"
+
+
+def test_another_keepers_messages_come_behind_all_that_waits_read_or_not() -> None:
+    def play(replay: Replay) -> None:
+        replay.reads = False
+        replay.take(BEGIN, *MANY[:100])
+        replay.pacer.flush()
+        assert replay.passed == [BEGIN, *MANY[:100]] and replay.pacer.owed == [0, 0, 0]
+
+    on_a_loop(play)
+
+
+def test_a_fault_costs_one_message_and_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    first, bad, last = MANY[:3]
+    passed: list[Message] = []
+
+    def pass_on(message: Message) -> None:
+        if message == bad:
+            raise ValueError("a fault of ours")
+        passed.append(message)
+
+    async def main() -> None:
+        reads = False
+        pacer = Pacer(pass_on, lambda: None, logging.getLogger(), lambda message: reads)
+        for number, message in enumerate((first, bad, last), 1):
+            pacer.take(message, number)
+        reads = True
+        pacer.end()
+        assert passed == [first, last] and pacer.owed == [0, 0, 0]
+
+    asyncio.run(main())
+    assert "a fault of ours" in caplog.text
 
 
 def test_what_is_not_read_waits_in_order_and_is_bounded() -> None:
     reply = Message(Channel.CONTROL, 1, make("interrupt_reply", {}))
+    question = Message(Channel.STDIN, 1, make("input_request", {}))
 
     async def main() -> None:
         passed: list[Message] = []
@@ -252,18 +328,25 @@ def test_what_is_not_read_waits_in_order_and_is_bounded() -> None:
         for number, message in enumerate(waits, 1):
             pacer.take(message, number)
         pacer.take(reply, 101)
-        assert passed == [reply] and pacer.held == 1 and pacer.owed == [0, 0, 100]
+        pacer.take(question, 102)
+        assert passed == [reply] and pacer.held == 1 and pacer.owed == [1, 0, 100]
         pacer.end()
         assert passed == [reply], "what is not read does not go, hurried or not"
-        reads.add(Channel.IOPUB)
+        reads.update((Channel.IOPUB, Channel.STDIN))
         while pacer.waiting:
             done.clear()
             await done.wait()
-        assert passed == [reply, *waits] and pacer.held == 0
-        reads.clear()
+        assert passed == [reply, *waits, question] and pacer.held == 0
         large = output("display_data", data={"text/plain": "x" * 30_000_000})
+        for number in range(103, 113):  # what was read makes room
+            reads.clear()
+            pacer.take(large, number)
+            reads.add(Channel.IOPUB)
+            pacer.end()
+        assert passed[-10:] == [large] * 10
+        reads.clear()
         with pytest.raises(ProtocolError, match="more than was acknowledged"):
-            for number in range(102, 120):
+            for number in range(113, 133):
                 pacer.take(large, number)
         pacer.close()
 

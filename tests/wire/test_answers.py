@@ -11,6 +11,9 @@ from jupyter_gpu_kernel.wire.jupyter import make
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
+CLIENT = 7
+
+
 class Front:
     """What a front end hears, from the kernel and in its place."""
 
@@ -23,18 +26,20 @@ class Front:
         self, channel: Channel, client: int, msg_type: str, content: Dict[str, Any], parent: bytes
     ) -> None:
         assert (channel is Channel.IOPUB) == (not msg_type.endswith("_reply"))
+        assert client == (0 if channel is Channel.IOPUB else CLIENT), "all hear iopub, one gets the reply"
         detail = content.get("execution_state", content.get("execution_count", content.get("status")))
         self.heard.append((msg_type, detail))
 
     def kernel(self, request: Message, msg_type: str, **content: Any) -> None:
         channel = Channel.SHELL if msg_type.endswith("_reply") else Channel.IOPUB
-        message = Message(channel, 1, make(msg_type, content, request.parts[0]))
+        client = 0 if channel is Channel.IOPUB else CLIENT
+        message = Message(channel, client, make(msg_type, content, request.parts[0]))
         if self.answers.saw(message, msg_type, str(request.header()["msg_id"])):
             self._say(*message[:2], msg_type, content, request.parts[0])
 
 
 def request(msg_type: str = "execute_request", **content: Any) -> Message:
-    return Message(Channel.SHELL, 1, make(msg_type, dict({"code": "c", "silent": False}, **content)))
+    return Message(Channel.SHELL, CLIENT, make(msg_type, dict({"code": "c", "silent": False}, **content)))
 
 
 @pytest.fixture
@@ -64,6 +69,30 @@ def test_a_cell_that_fails_here_has_an_input_and_the_next_number(front: Front) -
     assert front.numbered == [7]
 
 
+def test_a_reply_without_a_number_of_its_own_does_not_set_the_count_back(front: Front) -> None:
+    """The kernel answers code of a front end's own with the number of the cell before."""
+    for count in (6, 5):
+        front.kernel(request(), "execute_reply", status="ok", execution_count=count)
+    front.answers.fail(request(), "E", "why")
+    assert front.numbered == [7]
+
+
+def test_another_kernel_begins_to_count_anew_and_is_busy_with_nothing(front: Front) -> None:
+    cell = request()
+    front.kernel(cell, "status", execution_state="busy")
+    front.kernel(cell, "execute_reply", status="ok", execution_count=6)
+    front.answers.forget()
+    assert not front.answers.is_busy(cell)
+    front.answers.fail(request(), "E", "why")
+    assert front.numbered == [1]
+
+
+def test_a_status_without_a_request_is_always_news(front: Front) -> None:
+    """A thread of the user's may make the kernel say so."""
+    busy = Message(Channel.IOPUB, 0, make("status", {"execution_state": "busy"}))
+    assert [front.answers.saw(busy, "status", "") for _ in range(2)] == [True, True]
+
+
 def test_what_is_no_users_cell_takes_no_number(front: Front) -> None:
     front.answers.fail(request(silent=True), "E", "why")
     assert front.heard == [BUSY, ERROR, ("execute_reply", 0), IDLE]
@@ -87,7 +116,7 @@ def test_a_cell_that_the_kernel_left_keeps_its_number_and_is_not_busy_again(fron
 def test_a_reply_of_the_kernel_whose_idle_does_not_come(front: Front) -> None:
     cell = request()
     front.kernel(cell, "status", execution_state="busy")
-    reply = Message(Channel.SHELL, 1, make("execute_reply", {"status": "ok"}, cell.parts[0]))
+    reply = Message(Channel.SHELL, CLIENT, make("execute_reply", {"status": "ok"}, cell.parts[0]))
     for _ in range(2):
         front.answers.end_of(reply)
     assert front.heard == [BUSY, IDLE]
