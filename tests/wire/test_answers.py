@@ -10,7 +10,6 @@ from jupyter_gpu_kernel.wire.answers import MOST, Answers
 from jupyter_gpu_kernel.wire.jupyter import make
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
-
 CLIENT = 7
 
 

@@ -1,0 +1,96 @@
+"""Cells without a reply: what a killed keeper's successor is told of them, and what another kernel is asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jupyter_gpu_kernel.hub.unanswered import Unanswered
+from jupyter_gpu_kernel.wire.jupyter import make
+from jupyter_gpu_kernel.wire.messages import Channel, Message, word
+
+
+def cell(**content: Any) -> Message:
+    return Message(Channel.SHELL, 3, make("execute_request", {"code": "1", **content}))
+
+
+def said(asked: Message, msg_type: str, **content: Any) -> Message:
+    channel = Channel.SHELL if msg_type.endswith("_reply") else Channel.IOPUB
+    return Message(channel, 0, make(msg_type, content, asked.parts[0]))
+
+
+def known(*cells: Message) -> Unanswered:
+    unanswered = Unanswered()
+    for one in cells:
+        unanswered.asked(one)
+    return unanswered
+
+
+def test_a_cell_is_unanswered_until_its_reply() -> None:
+    first, second = cell(), cell()
+    unanswered = known(first, second)
+    unanswered.asked(Message(Channel.SHELL, 3, make("complete_request", {})))
+    unanswered.answered(said(first, "complete_reply"))
+    assert unanswered.ids == [first.header()["msg_id"], second.header()["msg_id"]]
+    assert unanswered.size == sum(len(part) for one in (first, second) for part in one.parts)
+    unanswered.answered(said(first, "execute_reply", status="ok"))
+    assert unanswered.ids == [second.header()["msg_id"]]
+
+
+def test_a_successor_is_told_their_very_text_and_what_front_ends_have_heard() -> None:
+    """Also text that is not UTF-8; without buffers, which no kernel reads of a cell."""
+    asked = cell()._replace(
+        parts=(*cell().parts[:3], b'{"code": "\xff"}', b"a buffer" * 1000),
+    )
+    unanswered = known(asked)
+    states = []
+    for state in ("busy", "idle", "starting"):
+        states.append(unanswered.cells[0]["said"])
+        unanswered.answered(said(asked, "status", execution_state=state))
+    (one,) = unanswered.cells
+    assert states == ["", "busy", "idle"] and one["said"] == "idle", "a start is said of no cell"
+    assert one["client"] == 3
+    assert [part.encode("utf-8", "surrogateescape") for part in one["parts"]] == list(asked.parts[:4])
+
+
+def test_what_was_said_of_a_cell_goes_with_it() -> None:
+    """A front end may use its msg_id again."""
+    asked = cell()
+    unanswered = known(asked)
+    unanswered.answered(said(asked, "status", execution_state="busy"))
+    unanswered.answered(said(asked, "execute_reply", status="ok"))
+    unanswered.asked(asked)
+    assert unanswered.cells[0]["said"] == ""
+    unanswered.answered(said(asked, "status", execution_state="busy"))
+    assert unanswered.take() == [asked] and unanswered.cells == []
+    unanswered.asked(asked)
+    assert unanswered.cells[0]["said"] == ""
+
+
+def test_of_very_many_the_newest_are_named() -> None:
+    """Those that an interrupt is for: an older one may run, but none waits that long."""
+    cells = [cell() for _ in range(1001)]
+    assert known(*cells).ids == [one.header()["msg_id"] for one in cells[1:]]
+
+
+def test_a_cell_is_silent_until_it_shows_something() -> None:
+    """Its input is shown by the front end that asked for it."""
+    asked, behind = cell(), cell()
+    unanswered = known(asked, behind)
+    unanswered.answered(said(asked, "status", execution_state="busy"))
+    unanswered.answered(said(asked, "execute_input", code="1"))
+    assert unanswered.running_silently == asked
+    unanswered.answered(said(asked, "stream", name="stdout", text="1"))
+    assert unanswered.running_silently is None
+    unanswered.answered(said(asked, "execute_reply", status="ok"))
+    assert unanswered.running_silently == behind
+    assert known(cell(store_history=False), behind).running_silently is None, (
+        "users do not see the one that runs"
+    )
+    assert known().running_silently is None
+
+
+def test_another_kernel_is_asked_each_cell_once_and_no_words() -> None:
+    sent, queued = cell(), cell()
+    other = Message(Channel.SHELL, 3, make("complete_request", {}))
+    again = known(sent, queued).again([word(do="interrupt"), queued, other])
+    assert again == [sent, queued, other]

@@ -1,0 +1,143 @@
+"""Requests that wait at the hub: which of them, until when, and what an interrupt makes of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from jupyter_gpu_kernel.hub.notice import Notice
+from jupyter_gpu_kernel.hub.standin import StandIn
+from jupyter_gpu_kernel.hub.waiting import _MOST, Waiting
+from jupyter_gpu_kernel.wire.jupyter import make
+from jupyter_gpu_kernel.wire.messages import Channel, Message
+
+
+def request(msg_type: str, channel: Channel = Channel.SHELL, **content: object) -> Message:
+    return Message(channel, 1, make(msg_type, content))
+
+
+def cell(code: str = "1", **content: object) -> Message:
+    return request("execute_request", code=code, **content)
+
+
+def interrupt() -> Message:
+    return request("interrupt_request", Channel.CONTROL)
+
+
+class Hub:
+    """`heard`: what front ends are told, as (message type, the request's header)."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, bytes]] = []
+        self.notice = Notice(self._say, "node")
+        self.waiting = Waiting(StandIn(self._say, None, lambda info: None), self.notice)
+
+    def _say(self, message: Message) -> None:
+        self.heard.append((message.header()["msg_type"], message.parts[1]))
+
+    def replies(self, asked: Message) -> list[str]:
+        return [said for said, parent in self.heard if parent == asked.parts[0] and said.endswith("_reply")]
+
+
+@pytest.fixture
+def hub() -> Hub:
+    return Hub()
+
+
+def test_while_the_link_is_down_all_but_urgent_requests_wait(hub: Hub) -> None:
+    waiting = hub.waiting
+    waits, urgent = [cell(), request("complete_request"), cell()], request("input_reply", Channel.STDIN)
+    assert not any(map(waiting.keeps, waits)) and not waiting.active
+    waiting.away()
+    assert all(map(waiting.keeps, waits)) and not waiting.keeps(urgent) and waiting.active
+    assert waiting.back() == waits and waiting.messages == [] and not waiting.active
+
+
+def test_for_a_kernel_that_is_not_known_all_requests_wait(hub: Hub) -> None:
+    """An answer on stdin would reach the wrong kernel."""
+    waiting = hub.waiting
+    asked = [cell(), request("input_reply", Channel.STDIN)]
+    waiting.hold()
+    waiting.away()
+    assert all(map(waiting.keeps, asked))
+    assert waiting.back() == [], "the link alone is not enough"
+    assert waiting.held and waiting.go_on() == asked
+
+
+def test_when_the_kernel_is_known_and_the_link_is_down_only_urgent_requests_go(hub: Hub) -> None:
+    waiting = hub.waiting
+    bulk, urgent = cell(), request("input_reply", Channel.STDIN)
+    waiting.away()
+    waiting.hold()
+    assert waiting.keeps(bulk) and waiting.keeps(urgent)
+    assert waiting.go_on() == [urgent] and waiting.messages == [bulk]
+    assert waiting.back() == [bulk]
+
+
+def test_an_interrupt_cancels_users_cells_and_nothing_else(hub: Hub) -> None:
+    """Code that a front end runs for itself is no cell that a user would see end."""
+    waiting = hub.waiting
+    waiting.hold()
+    users, internal = cell(), cell(silent=True)
+    others = [internal, cell(store_history=False), request("complete_request")]
+    for message in (users, *others):
+        waiting.keeps(message)
+    waiting.cancel()
+    assert hub.replies(users) == ["execute_reply"] and hub.replies(internal) == []
+    assert waiting.go_on() == others
+
+
+def test_of_a_kernel_that_is_gone_the_cells_are_answered(hub: Hub) -> None:
+    waiting = hub.waiting
+    waiting.hold()
+    cells, other = [cell(), cell(silent=True)], request("complete_request")
+    for message in (*cells, other):
+        waiting.keeps(message)
+    assert waiting.take() == cells and waiting.messages == []
+
+
+def test_only_a_users_cell_shows_that_it_waits(hub: Hub) -> None:
+    async def main() -> None:
+        hub.notice.away(None)
+        hub.waiting.away()
+        hub.waiting.keeps(request("complete_request"))
+        hub.waiting.keeps(cell(silent=True))
+        assert hub.notice._timer is None
+        hub.waiting.keeps(cell())
+        assert hub.notice._timer is not None
+        hub.notice.back()
+
+    asyncio.run(main())
+
+
+def test_an_interrupt_that_was_answered_is_not_answered_again(hub: Hub) -> None:
+    """Of two the kernel answered one before the link went down."""
+    waiting = hub.waiting
+    first, second = interrupt(), interrupt()
+
+    def reply(asked: Message) -> Message:
+        return Message(Channel.CONTROL, 1, make("interrupt_reply", {"status": "ok"}, asked.parts[0]))
+
+    for message in (first, second):
+        waiting.asked(message)
+    assert waiting.passes(reply(first))
+    waiting.away()
+    assert hub.replies(first) == [] and hub.replies(second) == ["interrupt_reply"]
+    assert waiting.passes(reply(first)) and not waiting.passes(reply(second))
+    waiting.back()
+    waiting.away()
+    assert hub.replies(second) == ["interrupt_reply"], "once"
+
+
+def test_interrupts_without_end_fill_no_memory(hub: Hub) -> None:
+    waiting = hub.waiting
+    for _ in range(2):
+        for _ in range(_MOST + 1):
+            waiting.asked(interrupt())
+        assert len(waiting._interrupts) == _MOST
+        waiting.away()
+    assert len(waiting._answered) == _MOST
+    last = json.loads(hub.heard[-1][1])["msg_id"]
+    assert last in waiting._answered
