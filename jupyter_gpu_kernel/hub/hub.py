@@ -157,13 +157,19 @@ class Hub:
         return _processes(await self._nodes.each(call, "leftovers"), "leftovers")
 
     async def op_end_leftovers(self, call: Call) -> list[dict[str, Any]]:
-        """Ends those of `leftovers`, as op_leftovers told them, that are still there; returns them."""
+        """Ends those of `leftovers`, as op_leftovers told them, that are still there; returns them, and an error for
+        each that runs all the same: the nodes are asked again."""
         wanted = call.arguments["leftovers"]
 
         def of(node: Node) -> dict[str, Any]:
             return {"leftovers": [row for row in wanted if row["node"] == node.name]}
 
-        return _processes(await self._nodes.each(call, "end_leftovers", more=of), "ended")
+        ended = _processes(await self._nodes.each(call, "end_leftovers", more=of), "ended")
+        names = {_process(row) for row in wanted}
+        left = [row for row in await self.op_leftovers(call) if "error" in row or _process(row) in names]
+        still = {_process(row) for row in left}
+        gone = [row for row in ended if "error" in row or _process(row) not in still]
+        return gone + [row if "error" in row else _still_runs(row) for row in left]
 
     # -------------------------------------------------------------------------------------- helpers
 
@@ -204,3 +210,15 @@ def _processes(answers: list[Answered], key: str) -> list[dict[str, Any]]:
     """The same for processes; their node is the one that was asked, and is asked again."""
     rows = _rows(answers, key, lambda row: (row["pid"], row.get("start")))
     return [dict(row, node=row["hop"]) if "hop" in row else row for row in rows]
+
+
+def _process(row: dict[str, Any]) -> tuple[Any, ...]:
+    """Which process a row is about, over all nodes."""
+    return tuple(row.get(key) for key in ("node", "pid", "start"))
+
+
+def _still_runs(row: dict[str, Any]) -> dict[str, Any]:
+    """The error for a process that was told to end."""
+    cause = f"process {row['pid']} was told to end, but still runs"
+    remedy = "It may hang in the driver or a file system; then it ends when that answers, or when the node restarts."
+    return {"node": row["node"], "error": AgentError(cause, hop=row["node"], remedy=remedy).to_json()}

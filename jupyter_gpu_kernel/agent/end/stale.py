@@ -156,13 +156,14 @@ def leftovers(root: Root) -> List[Dict[str, Any]]:
 
 
 def end_leftovers(root: Root, wanted: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    """Ends those of `wanted` (also of other nodes) that still are leftovers here; returns them. Blocks a moment."""
+    """Ends those of `wanted` (also of other nodes) that still are leftovers here; returns those that are gone then.
+    Blocks a moment."""
     boot = boot_id()
     names = {(one.get("pid"), one.get("start")) for one in wanted if one.get("boot") == boot}
     found = [process for process in _orphans(root) if (process.pid, process.start) in names]
     shown = [_shown(process) for process in found]
     end_all(found)
-    return shown
+    return [one for one, process in zip(shown, found) if not process.alive]
 
 
 def _orphans(root: Root) -> List[Process]:
