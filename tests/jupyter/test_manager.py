@@ -100,6 +100,27 @@ def test_two_kernels_have_different_gpus_and_shutdown_leaves_nothing(remote: Rem
     eventually(lambda: set(remote.kernels_on_node()) <= before, "the kernels' folders are gone")
 
 
+def test_a_kernel_that_takes_its_time_to_shut_down_is_not_killed(remote: Remote, tmp_path: Path) -> None:
+    """jupyter_client would wait for half a second, then have it killed."""
+    began, ended = tmp_path / "began", tmp_path / "ended"
+    with started(remote, "cpu", shutdown_wait_time=0.5) as (manager, client):
+        assert manager.provisioner.get_shutdown_wait_time(0.5) == manager.provisioner.shutdown_wait == 10
+        assert manager.provisioner.get_shutdown_wait_time(99) == 99, "who asks for more gets it"
+        manager.provisioner.shutdown_wait = DEADLINE
+        run(
+            client,
+            f"""
+            import atexit, pathlib, time
+            def slow():
+                pathlib.Path({str(began)!r}).touch()
+                time.sleep(2)  # as a user's own clean-up may take
+                pathlib.Path({str(ended)!r}).touch()
+            atexit.register(slow)
+            """,
+        )
+    assert began.exists() and ended.exists()
+
+
 @pytest.mark.parametrize("how", ["message", "signal"])
 def test_interrupt_ends_the_running_cell(pair: Pair, how: str) -> None:
     manager, client = pair
