@@ -16,10 +16,14 @@ from jupyter_server.base.handlers import APIHandler
 from .client import HubClient
 from .errors import GpuKernelError
 from .kernelspecs import command
+from .wire.texts import with_program
 
 
 class KernelsHandler(APIHandler):
-    """The remote kernels of this user's front ends: [{id, kernel_id, name, node, state, link, gpus}]."""
+    """The remote kernels of this user's front ends: [{id, kernel_id, name, node, state, link, gpus, error, remedy}].
+
+    The remedies name our command as one types it in a terminal of this server.
+    """
 
     auth_resource = "kernels"
 
@@ -27,7 +31,7 @@ class KernelsHandler(APIHandler):
     @authorized
     async def get(self) -> None:
         """Asks the hub, if there is one; never the network."""
-        await self.finish(json.dumps(await asyncio.to_thread(_list_of, "kernels")))
+        await self.finish(json.dumps(await asyncio.to_thread(_kernels)))
 
 
 class NodesHandler(APIHandler):
@@ -74,6 +78,20 @@ def _list_of(op: str) -> list[dict[str, Any]]:
             return list(hub.call(op, timeout=5))
     except GpuKernelError:
         return []  # no hub: no kernels, no nodes
+
+
+def _kernels() -> list[dict[str, Any]]:
+    return [_with_program(kernel, command()) for kernel in _list_of("kernels")]
+
+
+def _with_program(told: dict[str, Any], program: str) -> dict[str, Any]:
+    """The kernel, or its error, with `program` in its remedies."""
+    told = dict(told)
+    if told.get("remedy"):
+        told["remedy"] = with_program(told["remedy"], program)
+    if told.get("error"):
+        told["error"] = _with_program(told["error"], program)
+    return told
 
 
 def _nodes() -> list[dict[str, Any]]:

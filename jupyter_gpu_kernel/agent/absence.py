@@ -71,7 +71,7 @@ class Absence:
             return "", 0.0
         facts, lines, seconds = tell_facts(), [], 0.0
         if self._before:
-            gpus = f" with {', '.join(facts['gpus'])}" if facts["gpus"] else ""
+            gpus = f" with {', '.join(facts['gpu_names'])}" if facts["gpu_names"] else ""
             lines = [
                 f"This is a fresh kernel on {facts['node']}{gpus}; the one before, {self._before}, has ended."
             ]

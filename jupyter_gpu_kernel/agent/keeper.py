@@ -78,7 +78,7 @@ class Keeper:
             self.loop, self.folder / "keeper", self._from_hub, self._asked, self.backlog, self._refusals.tell
         )
         self.ending = Ending(self.loop, self.folder, self.story)
-        self.status = Status(settings, self.kernel, self.ending, self.door, lambda: self.gpus.uuids)
+        self.status = Status(settings, self.kernel, self.ending, self.door, lambda: self.gpus)
         self.talk = talk = Conversation(self.kernel.send, self.door.send, self.loop.later, self.status.facts)
         talk.gpus = self.gpus = Allotment(
             self.loop, settings, root.path / "line", talk.say, talk.answers, talk.release, talk.questions,

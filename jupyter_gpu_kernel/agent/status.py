@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict
 
 from ..wire import PROTOCOL
 from ..wire.messages import Lane, word
@@ -12,6 +12,7 @@ from ..wire.texts import COMMAND
 from .door import Door
 from .end.boot import boot_id
 from .end.ending import Ending
+from .gpus.allotment import Allotment
 from .kernel import Kernel
 
 
@@ -24,9 +25,8 @@ class Status:
         kernel: Kernel,
         ending: Ending,
         door: Door,
-        gpus: Callable[[], List[str]],
+        gpus: Callable[[], Allotment],
     ) -> None:
-        """`gpus`: the UUIDs of those it has."""
         self.state = "starting"
         self._since = time.time()
         self._more: Dict[str, Any] = {}
@@ -55,7 +55,8 @@ class Status:
         return dict(self.json(), program=self._settings.get("program") or COMMAND)
 
     def json(self) -> Dict[str, Any]:
-        """What `ps` shows: {id, name, node, state, gpus, pid, notebook, attached, since, started},
+        """What `ps` shows: {id, name, node, state, gpus, gpu_names, pid, notebook, attached, since,
+        started},
         at the end its why."""
         why = self._ending.death._asdict() if self.state == "ended" else {}
         return {
@@ -64,7 +65,8 @@ class Status:
             "name": self._settings.get("name", ""),
             "node": socket.gethostname(),
             "state": self.state,
-            "gpus": self._gpus(),
+            "gpus": self._gpus().uuids,
+            "gpu_names": self._gpus().names,
             "pid": self._kernel.pid,
             "notebook": self._settings.get("notebook", ""),
             "attached": self._door.attached,

@@ -247,6 +247,7 @@ _STATUS = _fields(
     node=_text(255),
     state=_word,
     gpus=_rows(_text(100), GPUS),
+    gpu_names=_rows(_text(200), GPUS),
     pid=_pid,
     notebook=_text(4096),
     attached=_flag,

@@ -60,4 +60,6 @@ export interface IRemoteKernel {
   readonly remedy?: string;
   /** UUIDs of the GPUs it holds. */
   readonly gpus: readonly string[];
+  /** What users call them: “GPU 0 (NVIDIA A100)”. Keepers of older versions do not tell. */
+  readonly gpu_names?: readonly string[];
 }

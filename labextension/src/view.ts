@@ -61,7 +61,7 @@ function tooltipOf(kernel: IRemoteKernel): string {
     `Node: ${kernel.node}`,
     `State: ${kernel.state}`,
     `Link: ${kernel.link}`,
-    ...(kernel.state === 'ended' ? endOf(kernel) : [`GPUs: ${kernel.gpus.join(', ') || NO_GPUS}`]),
+    ...(kernel.state === 'ended' ? endOf(kernel) : [`GPUs: ${(kernel.gpu_names ?? kernel.gpus).join(', ') || NO_GPUS}`]),
     ...(kernel.error ? [`${kernel.error.hop}: ${kernel.error.cause}`, kernel.error.remedy] : [])
   ].join('\n');
 }

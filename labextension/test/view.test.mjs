@@ -64,6 +64,12 @@ test('an ended kernel says why, and what starts a new one', () => {
   assert.match(viewOf([{ ...kernel, gpus: [] }], 'jupyter-1').tooltip, /GPUs: none; taken when the first cell runs/);
 });
 
+test('GPUs have the names that users know', () => {
+  assert.match(viewOf([kernel], 'jupyter-1').tooltip, /GPUs: GPU-aaaa$/);
+  const named = { ...kernel, gpu_names: ['GPU 0 (NVIDIA A100)'] };
+  assert.match(viewOf([named], 'jupyter-1').tooltip, /GPUs: GPU 0 \(NVIDIA A100\)$/);
+});
+
 test('what is known stays to be seen while the browser is offline', () => {
   const { text, tooltip } = outdated(viewOf([kernel], 'jupyter-1'), kernel.node);
   assert.equal(text, 'gpu2: Jupyter server out of reach');

@@ -11,7 +11,7 @@ from jupyter_gpu_kernel.agent.journal.history import History
 from jupyter_gpu_kernel.wire.jupyter import make
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
-FACTS: Dict[str, Any] = {"id": "k1", "node": "gpu2", "gpus": [], "program": "jupyter gpu-kernel"}
+FACTS: Dict[str, Any] = {"id": "k1", "node": "gpu2", "gpu_names": [], "program": "jupyter gpu-kernel"}
 HINT = "%gpu missed"
 
 
@@ -44,3 +44,11 @@ def test_what_was_read_before_the_return_fills_nothing() -> None:
     absence.journal({"do": "journal"})
     absence.begin([], [str(cell.header()["msg_id"])])
     assert HINT in absence.greeting(lambda: FACTS)[0]
+
+
+def test_a_fresh_kernels_gpus_have_the_names_that_users_know() -> None:
+    absence = Absence(History(), lambda *message: None)
+    absence.replaces("k0")
+    names = ["GPU 0 (NVIDIA A100)", "GPU 3 (NVIDIA A100)"]
+    text, _ = absence.greeting(lambda: {**FACTS, "gpu_names": names})
+    assert f"on gpu2 with {', '.join(names)}; the one before, k0, has ended" in text

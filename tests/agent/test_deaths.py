@@ -231,7 +231,7 @@ def test_a_gpu_that_fell_off_is_found(tmp_path, monkeypatch):
     monkeypatch.setenv("FAKE_NVIDIA_STATE", str(state))
     state.write_text(json.dumps({"gpus": [{"uuid": "GPU-1"}, {"uuid": "GPU-2", "lost": True}]}))
     assert gpu_trouble([]) == "" and gpu_trouble(["GPU-1"]) == ""
-    assert gpu_trouble(["GPU-1", "GPU-2"]) == "GPU GPU-2 has fallen off: nvidia-smi does not list it any more"
+    assert gpu_trouble(["GPU-1", "GPU-2"]) == "GPU-2 has fallen off: nvidia-smi does not list it any more"
     state.write_text(json.dumps({"mode": "mismatch"}))
     assert gpu_trouble(["GPU-1"]).startswith("the GPUs: ")
     state.write_text(json.dumps({"gpus": []}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -218,7 +219,9 @@ def test_a_cell_that_gave_up_waiting_has_a_number_of_its_own(
     assert last.reply["execution_count"] == 3
 
 
-def test_restart_keeps_the_gpu(loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack) -> None:
+def test_restart_keeps_the_gpu(
+    loop: LoopThread, link: Link, gpus: Gpus, node: Node, stack: contextlib.ExitStack
+) -> None:
     gpus.say(4)
     remote = loop.kernel(link, gpus=2)
     front = open_front(loop, remote, stack)
@@ -227,6 +230,8 @@ def test_restart_keeps_the_gpu(loop: LoopThread, link: Link, gpus: Gpus, stack: 
     loop.call(remote.command, "restart")
     until(remote, "idle")
     assert remote.state["gpus"] == before.strip().split(","), "also before a cell asks for them"
+    assert remote.state["gpu_names"] == [f"GPU {n} (NVIDIA A100-SXM4-80GB)" for n in range(2)]
+    assert "took GPU 0 (NVIDIA A100-SXM4-80GB), GPU 1 (" in node.story(remote.kernel_id)
     assert front.run(VISIBLE + "\nprint('x' in globals())").text == before + "False\n"
     assert front.run("import gpu_kernel; print(len(gpu_kernel.status()['gpus']))").text == "2\n"
     memory = "memory = gpu_kernel.status()['memory']; print(memory['gpu_used_mib'], memory['gpu_total_mib'])"
@@ -400,7 +405,8 @@ def test_a_restart_with_a_new_kernel_hands_the_gpu_over(
     front.run(NAMED, store_history=False)
     cell = front.run(VISIBLE)
     assert cell.text.strip() == gpus.uuids[0] and "Waiting" not in str(cell.outputs)
-    assert f"with {gpus.uuids[0]}; the one before, {old.kernel_id}, has ended" in str(cell.outputs)
+    gpu = rf"(GPU 0 \(.+\)|{gpus.uuids[0]})"  # the name, if the new keeper has looked at the GPUs by then
+    assert re.search(f"with {gpu}; the one before, {old.kernel_id}, has ended", str(cell.outputs))
     assert not (node.root / "k" / old.kernel_id).exists() and busy
     assert read_leases(gpus.uuids[:1])[gpus.uuids[0]].id == new.kernel_id
     gpus.say(2)

@@ -161,7 +161,7 @@ def gpu_trouble(uuids: List[str]) -> str:
         return f"the GPUs: {error.cause}" if error.code in ("driver", "hang", "none") else ""
     lost = [uuid for uuid in uuids if uuid not in known]
     if lost:
-        return f"GPU {lost[0]} has fallen off: nvidia-smi does not list it any more"
+        return f"{lost[0]} has fallen off: nvidia-smi does not list it any more"
     ill = [f"GPU {known[uuid].index}: {known[uuid].problem}" for uuid in uuids if known[uuid].problem]
     return ill[0] if ill else ""
 

@@ -59,6 +59,11 @@ class Allotment:
         return self._taking.uuids
 
     @property
+    def names(self) -> List[str]:
+        """The same as users know them: "GPU 0 (NVIDIA A100)"."""
+        return self._taking.names
+
+    @property
     def held(self) -> List[Message]:
         """The cells that wait."""
         return self._gate.held
@@ -118,7 +123,7 @@ class Allotment:
 
     def lend_back(self) -> None:
         """CUDA was never opened: others may have the GPUs until the next cell."""
-        self._story.tell("gpu", "gave back " + ", ".join(self.uuids) + ": not used for a while")
+        self._story.tell("gpu", "gave back " + ", ".join(self.names) + ": not used for a while")
         self.give_back()
         self._questions.run("__import__('gpu_kernel').take_gpus([])", lambda _: None)
         self._on_state("idle")
@@ -140,7 +145,7 @@ class Allotment:
             while self.give_up("GpuError", problem):
                 pass  # the next cell in line, where a failed one does not stop those behind it
             return
-        self._story.tell("gpu", "took " + ", ".join(uuids), gpus=uuids)
+        self._story.tell("gpu", "took " + ", ".join(self.names), gpus=uuids)
         self._say_which()
 
     def _say_which(self) -> None:

@@ -153,6 +153,11 @@ class Claim:
         """Whether there are samples enough, and new enough, to decide on."""
         return len(self._recent()) >= self._settings.samples
 
+    def name(self, uuid: str) -> str:
+        """ "GPU 0 (NVIDIA A100)"; the UUID where no sample had that GPU."""
+        known = (gpu for sample in reversed(self._samples) for gpu in sample.gpus if gpu.uuid == uuid)
+        return str(next(known, uuid))
+
     def pause(self) -> float:
         """Seconds until the next sample should be started, as long as it is not `watched`."""
         last = self._samples[-1].time if self._samples else 0.0
@@ -194,12 +199,12 @@ class Claim:
             return self._waiting(verdicts)
         self._leases, self._leased_at = leases, time.monotonic()
         return Waiting(
-            "Measuring the GPU again." if self.count == 1 else "Measuring the GPUs again.", 0.0, verdicts
+            f"Checking once more that nobody else uses {' and '.join(map(str, chosen or ()))}.", 0.0, verdicts
         )
 
     def _confirm(self, sample: Sample, verdicts: List[Verdict]) -> Union[Waiting, Taken]:
         if sample.time < self._leased_at:
-            return Waiting("Measuring again.", 0.0, verdicts)
+            return Waiting("Checking once more that nobody else uses the GPUs.", 0.0, verdicts)
         held = self._uuids()
         free = [verdict.gpu for verdict in verdicts if verdict.free and verdict.gpu.uuid in held]
         if len(free) < self.count:

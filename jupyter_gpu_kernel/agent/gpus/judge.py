@@ -200,7 +200,7 @@ def _people(processes: Sequence[Process]) -> str:
 
 
 def _line(verdict: Verdict) -> str:
-    return f"  GPU {verdict.gpu.index} ({verdict.gpu.name}): {verdict.reason or 'free'}"
+    return f"  {verdict.gpu}: {verdict.reason or 'free'}"
 
 
 def _gpus(count: int) -> str:

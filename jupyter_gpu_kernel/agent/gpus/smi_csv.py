@@ -55,6 +55,9 @@ class Gpu:
     processes: Tuple[Process, ...] = ()
     problem: str = ""  # why it cannot even be asked (a lost GPU)
 
+    def __str__(self) -> str:
+        return f"GPU {self.index} ({self.name})"
+
 
 class SmiError(Exception):
     """No GPUs to speak of. `code`: absent, hang, driver, none, few (fewer than asked), stopped."""

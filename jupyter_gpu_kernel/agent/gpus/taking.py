@@ -59,6 +59,11 @@ class Taking:
             self.count, self._who, details=details, allowed=allowed, place=socket.gethostname()
         )
 
+    @property
+    def names(self) -> List[str]:
+        """Its GPUs as users know them: "GPU 0 (NVIDIA A100)"."""
+        return [self._claim.name(uuid) for uuid in self.uuids]
+
     def environment(self) -> Dict[str, str]:
         """What the kernel's process is born with: its GPUs if it has them already, else none visible."""
         return {"CUDA_VISIBLE_DEVICES": ",".join(self.uuids)}
