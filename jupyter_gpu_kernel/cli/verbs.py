@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
 from .. import kernelspecs
 from ..errors import GpuKernelError, SettingsError
+from ..wire.texts import as_typed
 from . import show
 from .verb import NO_KERNELSPEC, Verb, complain, kernel_id, print_json, with_json
 
@@ -151,7 +151,7 @@ class Attach(Verb):
             print_json({"id": self.words.kernel, "node": node, "connection_file": str(path)})
         else:
             print(f"Kernel {self.words.kernel} on {show.plain(node)}: {path}")
-            print(f"  jupyter console --existing {shlex.quote(str(path))}")
+            print("  " + as_typed(["jupyter", "console", "--existing", str(path)]))
             print("Ctrl-C leaves the kernel, which stays as it is.")
         sys.stdout.flush()
 

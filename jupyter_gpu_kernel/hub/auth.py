@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import sys
 import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -21,6 +20,7 @@ from typing import Protocol
 import paramiko
 
 from ..errors import AuthError, ConnectError
+from ..wire.texts import as_typed
 from .inert import one_line
 from .keys import LockedKey, UnusableKey, load, open_agent, public_blob
 from .route import Hop
@@ -88,6 +88,8 @@ class _Login:
         """All of it, in ssh's order: keys first, the owner last."""
         if self._with_keys() or self._with_none():
             return
+        if not self._takes_keys:  # then no other key, and no passphrase, would help
+            self.remedies, self.unusable, self.locked = [], [], False
         wanted = self._typed(self.methods or ())
         if not wanted or (self.remedies and not self.partial):
             raise self._refused()
@@ -104,6 +106,11 @@ class _Login:
     def _typed(self, methods: Collection[str]) -> list[str]:
         """Those by which the owner types something, as far as server and ssh config allow them."""
         return [one for one in self.hop.limits.methods if one in methods and one != "publickey"]
+
+    @property
+    def _takes_keys(self) -> bool:
+        """Whether the server takes keys, as far as it has said which methods it takes."""
+        return self.partial or self.methods is None or "publickey" in self.methods
 
     # --- keys
 
@@ -165,14 +172,14 @@ class _Login:
         self.unusable.append(
             f"{file} can be read by others (mode {status.st_mode & 0o777:04o}), so it was not used"
         )
-        self.remedies.append(shlex.join(["chmod", "600", str(file)]))
+        self.remedies.append(as_typed(["chmod", "600", str(file)]))
         return False
 
     def _unlock(self, file: Path) -> paramiko.PKey | None:
         if self.ask is None:
             self.locked = True
             self.unusable.append(f"{file} needs its passphrase")
-            self.remedies.append(f"{shlex.join(['ssh-add', str(file)])}, or {_LOGIN}")
+            self.remedies.append(f"{as_typed(['ssh-add', str(file)])}, or {_LOGIN}")
             return None
         wrong = ""
         for _ in range(self.hop.limits.tries):
@@ -284,11 +291,18 @@ class _Login:
             remedy = f"Run: {'; '.join(self.remedies)}"
         elif _TYPED in self.tried:
             remedy = "Check the user name, and what was typed."
+        elif not self._takes_keys:
+            remedy = (
+                "This server takes no keys (PubkeyAuthentication no). Ask its administrators how to sign in; Kerberos "
+                "(gssapi) is not supported here."
+            )
+        elif "publickey" not in self.hop.limits.methods:
+            remedy = "Your ssh config forbids keys for this host: see PubkeyAuthentication, PreferredAuthentications."
         elif self.tried:
             remedy = "Check the user name, and that the key's public half is in ~/.ssh/authorized_keys there."
         else:
             remedy = "Give a key with -i, or load one into the ssh agent (ssh-add)."
-        takes = one_line(", ".join(sorted(self.methods))) if self.methods else "nothing we have"
+        takes = one_line(", ".join(sorted(filter(None, self.methods or ())))) or "nothing we have"
         return AuthError(
             f"does not let {self.hop.user} in{self._tried()}; it takes: {takes}",
             hop=self.hop.label,

@@ -81,8 +81,10 @@ def is_gone(error: GpuKernelError | None) -> bool:
     return isinstance(error, Refusal) and error.code == "gone"
 
 
-def nowhere(kernel_id: str, answers: Iterable[Answered]) -> GpuKernelError:
-    """No node has it; or one could not be asked, and it may be there."""
+def nowhere(kernel_id: str, answers: Iterable[Answered], remedy: str = "") -> GpuKernelError:
+    """No node has it; or one could not be asked, and it may be there. `remedy`: a further sentence."""
     unasked = (answered.error for answered in answers if answered.error and not is_gone(answered.error))
     cause = f"no node has a kernel {kernel_id}"
-    return next(unasked, AgentError(cause, remedy="“jupyter gpu-kernel ps” lists the kernels."))
+    return next(
+        unasked, AgentError(cause, remedy=f"“jupyter gpu-kernel ps” lists the kernels. {remedy}".strip())
+    )

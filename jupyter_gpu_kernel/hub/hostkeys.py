@@ -14,13 +14,13 @@ import hmac
 import logging
 import os
 import re
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import translate
 from pathlib import Path
 
 from ..errors import HostKeyError
+from ..wire.texts import as_typed
 from . import keyrules
 from .route import Hop
 
@@ -191,7 +191,7 @@ def _revoked(hop: Hop, entry: Entry, blob: bytes) -> HostKeyError:
 def _changed(hop: Hop, known: Sequence[Entry], key_type: str, blob: bytes) -> HostKeyError:
     places = ", ".join(f"{entry.file} line {entry.line}" for entry in known)
     files = dict.fromkeys(str(entry.file) for entry in known)
-    forget = [shlex.join(["ssh-keygen", "-R", names(hop)[0], "-f", file]) for file in files]
+    forget = [as_typed(["ssh-keygen", "-R", names(hop)[0], "-f", file]) for file in files]
     return HostKeyError(
         f"its host key has changed: it shows {key_type} {fingerprint(blob)}, but another one is known ({places})",
         hop=hop.label,

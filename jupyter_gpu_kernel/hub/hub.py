@@ -131,7 +131,9 @@ class Hub:
         answers = await self._nodes.each(call, "story", specs=ways, more=lambda node: {"kernel": kernel_id})
         told = distinct(answered for answered in answers if answered.error is None)
         if not told:
-            raise nowhere(kernel_id, answers)
+            raise nowhere(
+                kernel_id, answers, "What a node has recorded of one is lost when the node is rebooted."
+            )
         rows = [dict(entry, hop=one.node.name) for one in told for entry in one.said["story"]]
         if len(told) > 1:
             nodes = [one.node for one in told]

@@ -33,6 +33,7 @@ class Notice:
         self._problem: GpuKernelError | None = None
         self._cell: bytes | None = None  # the header of the first cell that waits
         self._runs = False  # whether that cell runs
+        self._interrupted = False  # whether an interrupt of that cell is on its way
         self._display = ""
         self._timer: asyncio.TimerHandle | None = None
 
@@ -55,10 +56,15 @@ class Notice:
         if self._since and self._cell is None:
             self._is_for(request, AFTER)
 
-    def cancelled(self, cells: list[Message]) -> None:
-        """These cells do not wait any more."""
+    def interrupted(self, cells: list[Message]) -> None:
+        """The user has asked for an interrupt: these cells, which waited, wait no longer. One that runs on the node is
+        interrupted when the link is back."""
         if any(cell.parts[0] == self._cell for cell in cells):
             self._remove()
+        elif self._runs:
+            self._interrupted = True
+            if self._display:
+                self._show()
 
     def for_user(self, text: str) -> str:
         """The text, which names our commands as this user can run them."""
@@ -78,7 +84,8 @@ class Notice:
             self._timer.cancel()
         if self._display:
             self._tell("clear_output", {"wait": False})
-        self._cell, self._display, self._timer, self._runs = None, "", None, False
+        self._cell, self._display, self._timer = None, "", None
+        self._runs = self._interrupted = False
 
     def _show(self) -> None:
         msg_type = "update_display_data" if self._display else "display_data"
@@ -93,6 +100,8 @@ class Notice:
     def _text(self) -> str:
         since = time.strftime("%H:%M:%S", time.localtime(self._since))
         then = "This cell goes on there." if self._runs else "This cell runs when it is back."
+        if self._interrupted:
+            then = "This cell is interrupted when it is back."
         text = f"{self._node} is out of reach since {since}; the kernel goes on there. {then}"
         return self.for_user(f"{text}\n{self._problem}") if self._problem is not None else text
 

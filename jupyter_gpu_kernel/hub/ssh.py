@@ -25,6 +25,7 @@ from .inert import one_line
 from .packets import WINDOW
 from .route import Hop
 from .transport import JumpSocket, Transport
+from .words import read_word
 
 __all__ = ["Asker", "Completed", "Connection", "Stream", "connect"]
 
@@ -256,24 +257,29 @@ def _reason(error: OSError) -> str:
 
 
 def _unreachable(hop: Hop, reason: str, jump: str) -> ConnectError:
-    """`reason` is the system's, here or on the jump host."""
-    place, where = f"{hop.host} port {hop.port}", f" from {jump}" if jump else ""
+    """`reason` is the system's, here or on the jump host. The host is named where the hop's name is another one."""
+    alias = hop.host != read_word(hop.label).host
+    port, where = (
+        f"{hop.host} port {hop.port}" if alias else f"port {hop.port}",
+        f" from {jump}" if jump else "",
+    )
     low = reason.lower()
     if any(word in low for word in ("name", "nodename", "getaddrinfo", "resolution")):
-        cause = f"the name {hop.host} cannot be resolved{where}"
+        cause = f"{f'the name {hop.host}' if alias else 'its name'} cannot be resolved{where}"
         remedy = "Check the spelling" + (
             ", or give its jump host with -J." if not jump else f"; {jump} must know it."
         )
     elif "refused" in low:
         cause, remedy = (
-            f"{place} refuses the connection{where}",
+            f"{port} refuses the connection{where}",
             "Is the port right, and its SSH server running?",
         )
     elif "timed out" in low or "timeout" in low:
-        cause = f"{place} does not answer{where} (timed out)"
+        cause = f"{port} does not answer{where} (timed out)"
         remedy = "The machine may be down, or a firewall or missing VPN in the way."
     elif "route" in low or "unreachable" in low:
-        cause, remedy = f"there is no route to {place}{where}", "Check the network, a VPN, or the jump hosts."
+        cause = f"there is no route to {hop.host if alias else 'it'}{where}"
+        remedy = "Check the network, a VPN, or the jump hosts."
     else:
-        cause, remedy = f"{place} cannot be reached{where}: {reason}", "Check the address and the network."
+        cause, remedy = f"{port} cannot be reached{where}: {reason}", "Check the address and the network."
     return ConnectError(cause, hop=hop.label, remedy=remedy)

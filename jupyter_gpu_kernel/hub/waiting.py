@@ -60,6 +60,8 @@ class Waiting:
             if len(self._answered) > _MOST:
                 del self._answered[next(iter(self._answered))]
             self._standin.agrees(request)
+        if interrupts:
+            self._notice.interrupted([])
 
     def back(self) -> list[Message]:
         """The link carries messages."""
@@ -84,7 +86,7 @@ class Waiting:
         """An interrupt: users' cells that wait never run."""
         cells = [message for message in self._messages if user_cell(message)]
         self._messages = [message for message in self._messages if message not in cells]
-        self._notice.cancelled(cells)
+        self._notice.interrupted(cells)
         self._standin.cancels(cells)
 
     def asked(self, message: Message) -> None:

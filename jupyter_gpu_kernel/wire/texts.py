@@ -11,9 +11,13 @@ COMMAND = "jupyter gpu-kernel"
 """How texts name our program where nothing else is known."""
 
 
-def as_typed(words: Sequence[str]) -> str:
-    """A command as its user would type it in a shell on this computer."""
-    return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)
+def as_typed(words: Sequence[str], windows: bool = sys.platform == "win32") -> str:
+    """A command as its user would type it in a shell on this computer; on Windows in PowerShell, which runs a program
+    in quotes only behind “&”."""
+    if not windows:
+        return shlex.join(words)
+    typed = subprocess.list2cmdline(words)
+    return f"& {typed}" if typed.startswith('"') else typed
 
 
 def with_program(text: str, program: str) -> str:

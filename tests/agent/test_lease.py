@@ -197,9 +197,9 @@ def test_another_user_is_believed_nothing_but_a_sound_id_and_time(
 ) -> None:
     with squatter(gpus[0], {**FORGED, "id": kernel, "since": since}) as pid:
         holder = read_leases(gpus, timeout=30)[gpus[0]]
-    name = "ab12" if kernel == "ab12" else "?"
+    name, facts = ("ab12", f"kernel ab12, pid {pid}") if kernel == "ab12" else ("?", f"pid {pid}")
     assert holder == Holder("uid 61235", pid, name, None, 61235)
-    assert str(holder) == f"leased by uid 61235 (kernel {name}, pid {pid})"
+    assert str(holder) == f"leased by uid 61235 ({facts})"
 
 
 def test_what_is_told_to_ones_own_kernels_is_told_to_nobody_else(gpus: List[str]) -> None:

@@ -17,6 +17,7 @@ from house import Door, House
 from sshd import DEADLINE, TwoHops, make_key
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError
+from jupyter_gpu_kernel.hub.limits import NO_LIMITS
 from jupyter_gpu_kernel.hub.ssh import Connection, connect
 
 ASKED = "The server asks: “Two factors · Look at your telephone · Code:” "
@@ -110,6 +111,33 @@ def test_without_anybody_to_ask_the_remedy_is_login(
         here.visit(None, here.key)
     assert "jupyter gpu-kernel login" in caught.value.remedy
     assert set(here.door.tries) <= {"publickey"}
+
+
+@pytest.mark.parametrize("methods", ["gssapi-with-mic", ""])
+def test_a_server_that_takes_no_keys_is_not_offered_another_one(
+    house: Callable[..., House], methods: str
+) -> None:
+    here = house(methods)
+    with pytest.raises(AuthError, match=f"it takes: {methods or 'nothing we have'}\n") as caught:
+        here.visit(None, here.key)
+    assert "takes no keys" in caught.value.remedy and "-i" not in caught.value.remedy
+
+
+def test_a_key_that_would_not_be_taken_is_no_reason_to_refuse_a_password(
+    house: Callable[..., House], tmp_path: Path
+) -> None:
+    here = house("password")
+    here.key.chmod(0o644)
+    owner = Owner("sesame")
+    here.visit(owner, here.key)
+    assert [prompt for _, prompt in owner.prompts] == ["Password of alice: "]
+
+
+def test_that_the_ssh_config_forbids_keys_is_said(house: Callable[..., House]) -> None:
+    here = house("publickey")
+    with pytest.raises(AuthError) as caught:
+        here.visit(None, here.key, limits=replace(NO_LIMITS, methods=("password",)))
+    assert "Your ssh config forbids keys" in caught.value.remedy
 
 
 class Forgetful:

@@ -119,6 +119,22 @@ def test_a_cell_that_runs_and_has_shown_nothing_says_it_and_is_then_as_ever(
         assert kinds(cell)[0] == "clear_output" and cell.text == "here\n"
 
 
+def test_a_cell_that_runs_and_is_to_be_interrupted_does_not_go_on(loop: LoopThread, node: Node) -> None:
+    remote = away(loop, node)
+    with Front(remote.edge.connection) as front:
+        asked = front.client.execute("import time; time.sleep(600)")
+        wait_for(lambda: remote.describe()["state"] == "busy", "the cell")
+        node.pull()
+        wait_for(lambda: remote._notice._display, "the text")
+        assert front.control("interrupt_request")["status"] == "ok"
+        text = ""
+        while "is interrupted when it is back" not in text:
+            text = str(front.client.get_iopub_msg(timeout=DEADLINE)["content"])
+        assert "goes on there. This cell is" in text
+        node.plugged = True
+        assert front.finish(asked).reply["ename"] == "KeyboardInterrupt"
+
+
 def test_a_cell_that_has_shown_something_is_left_alone(loop: LoopThread, node: Node) -> None:
     """The text could not be removed without its output."""
     remote = away(loop, node)

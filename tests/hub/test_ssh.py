@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import signal
 import socket
 import stat
@@ -401,6 +402,26 @@ def test_an_unreachable_hop_is_named_with_cause_and_remedy(
         dial(route if where == "through the jump" else route[1:], timeout=3)
     assert caught.value.hop == "work"
     assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("label", "host", "said"),
+    [
+        ("alice@127.0.0.1", "127.0.0.1", r"alice@127\.0\.0\.1: port \d+ refuses"),
+        ("gpu2", "127.0.0.1", r"gpu2: 127\.0\.0\.1 port \d+ refuses"),
+        (
+            "no-such-host.invalid",
+            "no-such-host.invalid",
+            r"no-such-host\.invalid: its name cannot be resolved",
+        ),
+        ("gpu2", "no-such-host.invalid", r"gpu2: the name no-such-host\.invalid cannot be resolved"),
+    ],
+)
+def test_a_host_is_named_once(dial: Dial, two_hops: TwoHops, label: str, host: str, said: str) -> None:
+    hop = replace(two_hops.hops[-1], label=label, host=host, port=free_port())
+    with pytest.raises(ConnectError) as caught:
+        dial([hop], timeout=3)
+    assert re.match(said, str(caught.value)), str(caught.value)
 
 
 def test_a_jump_host_that_forbids_forwarding_is_named(dial: Dial, two_hops: TwoHops) -> None:

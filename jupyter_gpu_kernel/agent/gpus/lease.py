@@ -54,8 +54,9 @@ class Holder(NamedTuple):
         since = f"since {_moment(self.since)}" if self.since else ""
         if not self.yours:
             user = "a process that cannot be asked" if self.uid < 0 else self.user
-            facts = [f"kernel {self.id}", f"pid {self.pid or '?'}", *([since] if since else [])]
-            return f"leased by {user} ({', '.join(facts)})"
+            kernel, pid = self.id != "?" and f"kernel {self.id}", self.pid and f"pid {self.pid}"
+            facts = ", ".join(fact for fact in (kernel, pid, since) if fact)
+            return f"leased by {user}" + (f" ({facts})" if facts else "")
         if self.id == "?":
             return f"yours: process {self.pid or '?'} has it, and does not answer"
         of = f" of {self.notebook}" if self.notebook else ""
