@@ -31,7 +31,7 @@ venv: .venv/installed  ## the virtual environment .venv, with everything that te
 .venv-lowest/installed: pyproject.toml
 	$(PYTHON) -m venv --clear .venv-lowest
 	$(BINLOW)/python -m pip install --quiet --disable-pip-version-check uv
-	$(BINLOW)/uv pip install --quiet --python $(BINLOW)/python --resolution lowest-direct --editable '.[test]'
+	$(BINLOW)/uv pip install --quiet --python $(BINLOW)/python --resolution lowest-direct --editable '.[test,demo]'
 	@touch $@
 
 sshd:  # the tests start their own sshd, as the user who runs them, on loopback

@@ -9,3 +9,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = ["environments", "sshd", "house", "remote"]
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """A test's name is in the environment of each process that it starts: what does not fit there gets a short one."""
+    return f"{argname}-{len(val)}" if isinstance(val, (str, bytes)) and len(val) > 1000 else None

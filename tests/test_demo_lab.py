@@ -11,6 +11,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,10 @@ from jupyter_gpu_kernel.demo import tour
 from jupyter_gpu_kernel.demo.cluster import processes
 from jupyter_gpu_kernel.demo.notebook import numbers_in, process_in
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the practice cluster needs Linux")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="the practice cluster needs Linux"),
+    pytest.mark.skipif(find_spec("jupyterlab") is None, reason="no JupyterLab: pip install '.[demo]'"),
+]
 PROGRAM = "from jupyter_gpu_kernel.demo import run_demo; raise SystemExit(run_demo(lab=True))"
 # As in a terminal: what runs this test in the background may have it ignore Ctrl-C.
 PROGRAM = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler); {PROGRAM}"

@@ -84,6 +84,9 @@ def test_faults_elsewhere_come_here_and_not_to_stderr(
         await asyncio.sleep(0)
 
     asyncio.run(main())
+    for handler in log.handlers:
+        handler.close()
+    write_to(tmp_path / "log", log)  # once more: older pytests set a hook of their own when a test begins
     thread = threading.Thread(target=fails, name="face-7")
     thread.start()
     thread.join()
