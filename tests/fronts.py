@@ -85,7 +85,11 @@ class Front:
         self.client.load_connection_info(connection)
         self.client.session.digest_history_size = 0  # nothing is passed over because it was seen before
         self.client.start_channels()
-        self.client.wait_for_ready(timeout=DEADLINE)
+        try:
+            self.client.wait_for_ready(timeout=DEADLINE)
+        except BaseException:
+            self.__exit__()
+            raise
 
     def __enter__(self) -> Front:
         return self

@@ -99,6 +99,7 @@ class Kernel:
         if self.unshare and psutil.pid_exists(self.pid):  # setpriv undoes `--kill-child`
             os.kill(self.pid, signal.SIGKILL)
         self.client.stop_channels()
+        self.client.context.destroy(linger=0)  # which garbage collection may complain about
         self.socket.close()
 
     def start(self, code, **options):

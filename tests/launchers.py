@@ -74,6 +74,7 @@ class Launcher:
     def close(self) -> None:
         for client in self.clients:
             client.stop_channels()
+            client.context.destroy(linger=0)
         if self.process.poll() is None:
             self.process.kill()
         self.process.communicate(timeout=DEADLINE)

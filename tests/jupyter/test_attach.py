@@ -68,6 +68,7 @@ def attached(remote: Remote, kernel: str, **environment: str) -> Iterator[Attach
         yield front
     finally:
         front.client.stop_channels()
+        front.client.context.destroy(linger=0)
         if front.process.poll() is None:
             front.process.kill()
         front.process.communicate()

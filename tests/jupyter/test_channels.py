@@ -47,6 +47,7 @@ def test_two_clients_see_the_same_and_get_their_own_replies(pair: Pair) -> None:
     second.input("only the second was asked")
     assert wait_for(second, "stream", text="only the second was asked\n")
     second.stop_channels()
+    second.context.destroy(linger=0)
 
 
 def test_comms_go_both_ways_with_buffers(pair: Pair) -> None:
