@@ -24,6 +24,7 @@ class Clients:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.known = self._read()
+        self._write([])  # the file says that there is this front end
 
     def add(self, identity: bytes) -> None:
         """One more; its number is its place in the list."""
@@ -68,6 +69,17 @@ class Delivered:
         """Those of the front end with this number."""
         return self._clients.setdefault(index, Clients(self._clients_path(index)))
 
+    @property
+    def front_ends(self) -> list[int]:
+        """The numbers of those that the kernel has, or had when the hub was killed."""
+        names = [path.name.split(".")[-2] for path in self._clients_paths()]
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def left(self, index: int) -> None:
+        """The kernel no longer has this front end."""
+        self._clients.pop(index, None)
+        self._clients_path(index).unlink(missing_ok=True)
+
     def follow(self, kernel_id: str) -> None:
         """The front ends have another kernel now, of which nothing was passed on yet; their clients stay."""
         self.forget()
@@ -84,7 +96,7 @@ class Delivered:
     def forget(self) -> None:
         """Nobody will come after us."""
         self.close()
-        for path in (self._path, *self._path.parent.glob(f"{self._path.name}.*.clients")):
+        for path in (self._path, *self._clients_paths()):
             path.unlink(missing_ok=True)
 
     def _open(self, path: Path) -> None:
@@ -93,6 +105,9 @@ class Delivered:
             self._map = _mapped(path)
         except OSError:  # a full disk: then the next hub does not know
             self._map = mmap.mmap(-1, _LAYOUT.size)
+
+    def _clients_paths(self) -> list[Path]:
+        return list(self._path.parent.glob(f"{self._path.name}.*.clients"))
 
     def _clients_path(self, index: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{index}.clients")

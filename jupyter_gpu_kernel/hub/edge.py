@@ -25,6 +25,7 @@ from ..wire.jupyter import make
 from ..wire.messages import Channel, Message
 from . import local_peers
 from .delivered import Clients
+from .early import Early
 from .unread import Unread
 from .validate import HEADER
 
@@ -45,6 +46,8 @@ _CLIENTS = (1 << 16) - 1
 _SUBSCRIPTIONS = 1000
 _TOGETHER = 0.02
 """Seconds in which subscribers are told of as one."""
+_OTHERS = 0.3
+"""Seconds after the first of several clients of a killed hub has subscribed until the others have, too."""
 _COME_BACK = 3.0
 """Seconds that iopub waits for those who were hung up on: whoever is alive is back by then."""
 _AGAIN = 0.02
@@ -67,8 +70,9 @@ class Edge:
         on_message: Callable[[Message], None],
         on_subscribe: Callable[[], None],
         clients: Clients | None = None,
+        known: bool = False,
     ) -> None:
-        """`clients`: those a killed hub knew; new ones are added there."""
+        """`clients`: those a killed hub knew; new ones are added there. `known`: they have these ports already."""
         self.connection = dict(connection)
         self._on_message = on_message
         self._on_subscribe = on_subscribe
@@ -80,6 +84,7 @@ class Edge:
         self._numbers = {identity: number for number, identity in enumerate(self._identities, 1)}
         self._streams: dict[str, ZMQStream] = {}
         self._unread = {name: Unread() for name in _ROOMS}
+        self._early = Early(awaited=known)
         self._left_out = 0
         self._about = b"{}"
         self._subscriptions = 0
@@ -116,7 +121,7 @@ class Edge:
 
     def room(self, message: Message) -> bool:
         """Whether those whom it is for take more."""
-        if message.channel is Channel.IOPUB and time.monotonic() < self._awaited:
+        if message.channel is Channel.IOPUB and (time.monotonic() < self._awaited or not self._early.room):
             return False
         return self._unread[message.channel.name.lower()].room
 
@@ -125,7 +130,9 @@ class Edge:
         return self._unread[message.channel.name.lower()].stalled
 
     def send(self, message: Message) -> None:
-        """To the client it is for; on iopub to all."""
+        """To the client it is for; on iopub to all, once there is somebody who may have to hear it."""
+        if message.channel is Channel.IOPUB and self._waits(message):
+            return
         name = message.channel.name.lower()
         parts = message.parts
         if message.channel is Channel.IOPUB:
@@ -141,6 +148,11 @@ class Edge:
         watched = self._unread[name].watched(parts, message.client)
         signed = [*prefix, DELIMITER, self._sign(parts[:4]), *watched]
         self._streams[name].send_multipart(signed, copy=len(watched) == 0 or watched[-1] is parts[-1])
+
+    def _waits(self, message: Message) -> bool:
+        if self._early.hopeless:
+            self._left_out += sum(len(part) for one in self._early.take() for part in one.parts)
+        return self._early.keeps(message)
 
     def hang_up(self, message: Message) -> None:
         """On those who do not take what this message is one of; who is alive comes back by itself. What they have not
@@ -302,6 +314,11 @@ class Edge:
         if left_out:
             self._tell_left_out(left_out)
         self._on_subscribe()
+        asyncio.get_running_loop().call_later(_OTHERS, self._send_early)
+
+    def _send_early(self) -> None:
+        for message in self._early.take():
+            self.send(message)
 
     def _tell_left_out(self, size: int) -> None:
         text = f"\n[… {size / 1e6:.1f} MB left out here: this front end had not read for a while …]\n"

@@ -53,15 +53,20 @@ class Fronts:
         self,
         on_message: Callable[[FrontEnd, Message], None],
         on_subscribe: Callable[[], None],
+        on_complete: Callable[[], None],
         delivered: Delivered | None,
     ) -> None:
-        """`on_message` gets messages whose client number says where the answer has to go."""
+        """`on_message` gets messages whose client number says where the answer has to go. `on_complete()`: all that a
+        killed hub had are here."""
         self.owner: FrontEnd | None = None
         self._on_message = on_message
         self._on_subscribe = on_subscribe
+        self._on_complete = on_complete
         self._delivered = delivered
         self._fronts: dict[int, FrontEnd] = {}
-        self._next = 0  # an answer for one that has left must not go to the next one
+        self._missing = set(delivered.front_ends) if delivered is not None else set()
+        # Never a number twice: an answer for one that has left must not go to another.
+        self._next = max(self._missing, default=-1) + 1
 
     def __len__(self) -> int:
         return len(self._fronts)
@@ -82,10 +87,14 @@ class Fronts:
             self._on_message(front, message._replace(client=number * _CLIENTS + message.client))
 
         clients = self._delivered.clients(number) if self._delivered is not None else None
-        front = FrontEnd(number, Edge(connection, heard, self._on_subscribe, clients), label)
+        edge = Edge(connection, heard, self._on_subscribe, clients, known=index is not None)
+        front = FrontEnd(number, edge, label)
         self._fronts[number] = front
         self._next = max(self._next, number + 1)
         self.owner = self.owner or front
+        self._missing.discard(number)
+        if not self._missing:
+            self._on_complete()
         return front
 
     def remove(self, front: FrontEnd) -> None:
@@ -94,6 +103,8 @@ class Fronts:
         front.edge.close()
         if self.owner is front:
             self.owner = next(iter(self._fronts.values()), None)
+        if self._delivered is not None:
+            self._delivered.left(front.index)
 
     def of(self, listener: object) -> FrontEnd | None:
         """The one that this face asked for."""

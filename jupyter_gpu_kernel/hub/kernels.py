@@ -79,13 +79,13 @@ class RemoteKernel:
         self._notice = Notice(self._to_front, link.name, str(settings.get("program") or ""))
         self._waiting = Waiting(self._standin, self._notice)
         self._passing = Passing(self._to_front)
-        self.fronts = Fronts(self._from_front, self._subscribed, delivered)
+        self._joining = Joining(link, self)
+        self.fronts = Fronts(self._from_front, self._subscribed, self._joining.complete, delivered)
         self.pacer = Pacer(self._pass_on, self._passed, log, self.fronts.room)
         self.fronts.add(connection, label, index)
         self._ownership = Ownership(
             self.fronts, self._standin, self._event, self._taken_over, self._taken_back
         )
-        self._joining = Joining(link, self)
         self._joining.begin(at_once=how != "adopt")
 
     def __repr__(self) -> str:

@@ -87,7 +87,7 @@ class Serving:
             await node.signed_in(call, login_wait)
         settings["python"] = settings.get("python") or await node.some_python(call)
         link = node.begin_link(settings["python"], call)
-        remote = self._remote(kernel_id, settings, call, link, "create")
+        remote = self._remote(kernel_id, settings, call, link, "create", None)
         if "parent" in call.arguments and not settings["notebook"]:
             self._visit(remote, call)
         return await self._serve(remote, call)
@@ -103,7 +103,7 @@ class Serving:
             link = await node.link(node.python, call)
             remote = self._find(kernel_id, node)  # another front end may have come to it meanwhile
             if remote is None:
-                remote = self._remote(kernel_id, settings, call, link, "attach")
+                remote = self._remote(kernel_id, settings, call, link, "attach", None)
         front = self._take(remote, call) if remote not in self._kernels else self._join(remote, call, None)
         try:
             await until_up(remote)
@@ -296,7 +296,7 @@ class Serving:
         return {**settings, **said, "kernel_id": call.arguments.get("kernel_id", "")}
 
     def _remote(
-        self, kernel_id: str, settings: dict[str, Any], call: Call, link: Link, how: str, index: int = 0
+        self, kernel_id: str, settings: dict[str, Any], call: Call, link: Link, how: str, index: int | None
     ) -> RemoteKernel:
         node = self._nodes.of(settings)
         delivered = Delivered(hub_folder() / "delivered" / node.mark / kernel_id)

@@ -19,7 +19,7 @@ def test_a_successor_finds_counts_and_clients(tmp_path: Path) -> None:
     before.clients(1).add(b"of another front end")
     before.close()
     after = Delivered(tmp_path / "one")
-    assert after.counts == [1, 2, 3]
+    assert (after.counts, after.front_ends) == ([1, 2, 3], [0, 1])
     assert (after.clients(0).known, after.clients(1).known) == ([b"first"], [b"of another front end"])
     after.forget()
     assert list(tmp_path.iterdir()) == []
@@ -39,6 +39,17 @@ def test_another_kernel_has_the_same_clients_and_nothing_was_passed_on(tmp_path:
     before.close()
     after = Delivered(tmp_path / "two")
     assert (after.counts, after.clients(0).known) == ([0, 0, 7], [b"first", b"second"])
+    after.close()
+
+
+def test_a_front_end_that_has_left_is_not_expected_back(tmp_path: Path) -> None:
+    before = Delivered(tmp_path / "one")
+    before.clients(0)
+    before.clients(1).add(b"of one that leaves")
+    before.left(1)
+    before.close()
+    after = Delivered(tmp_path / "one")
+    assert (after.front_ends, after.clients(1).known) == ([0], [])
     after.close()
 
 

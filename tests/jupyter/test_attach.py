@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cells import run, wait_for
+from cells import all_it_printed, run, wait_for
 from jupyter_client.blocking.client import BlockingKernelClient
 from launchers import Launcher, launched
 from remote import DEADLINE, Remote, eventually
@@ -172,11 +172,24 @@ def test_both_come_back_after_the_hub_was_killed(remote: Remote, launcher: Launc
         os.kill(remote.hub_pid(), signal.SIGKILL)
         for one in (client, front.client):
             eventually(lambda one=one: answers(one), "another hub has the ports")  # type: ignore[misc]
-            one.wait_for_ready(
-                timeout=DEADLINE
-            )  # iopub has a connection of its own, which comes back by itself
         assert run(client, "print(treasure)").text == "42\n"
         assert run(front.client, "print(treasure + 1)").text == "43\n"
+
+
+def test_one_that_comes_back_later_misses_nothing(remote: Remote, launcher: Launcher) -> None:
+    """A cell of its own runs when the hub is killed, and the other front end asks for one before it is back."""
+    client = launcher.client()
+    (kernel,) = remote.kernels_on_node()
+    with attached(remote, kernel) as front:
+        own = front.client.execute("import time\nfor i in range(100): print(i, flush=True); time.sleep(0.01)")
+        wait_for(front.client, "stream", text="0\n")
+        front.process.send_signal(signal.SIGSTOP)
+        os.kill(remote.hub_pid(), signal.SIGKILL)
+        eventually(lambda: answers(client), "another hub has the ports")
+        asked = client.execute("print('the end')")
+        front.process.send_signal(signal.SIGCONT)
+        assert all_it_printed(front.client, own).split() == [str(number) for number in range(1, 100)]
+        assert all_it_printed(front.client, asked) == "the end\n"
 
 
 @pytest.mark.parametrize("place", ["JUPYTER_DATA_DIR", "XDG_RUNTIME_DIR"])

@@ -1,0 +1,129 @@
+"""The front ends of a killed hub: its successor passes nothing on before all of them hear it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+from jupyter_client.blocking.client import BlockingKernelClient
+from streams import DEADLINE, LoopThread, log, until, wait_for
+
+from jupyter_gpu_kernel.hub import early, joining
+from jupyter_gpu_kernel.hub.delivered import Delivered
+from jupyter_gpu_kernel.hub.kernels import RemoteKernel
+from jupyter_gpu_kernel.hub.link import Link
+from jupyter_gpu_kernel.hub.unread import LIMIT
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
+CONNECTION = {"transport": "tcp", "ip": "127.0.0.1", "key": "key"}
+
+
+@pytest.fixture
+def adopted(loop: LoopThread, link: Link, tmp_path: Path) -> Iterator[RemoteKernel]:
+    """A kernel that had two front ends, at a hub which only the first has found so far."""
+    before = loop.kernel(link)
+    until(before, "idle")
+    loop.call(before.close)
+    known = Delivered(tmp_path / before.kernel_id)
+    for number in range(2):
+        known.clients(number)
+    remote = loop.call(
+        lambda: RemoteKernel(
+            before.kernel_id, before.settings, CONNECTION, link, log, delivered=known, how="adopt", index=0
+        )
+    )
+    yield remote
+    loop.call(remote.stop, "the test is over")
+    wait_for(lambda: remote.closed, "its end")
+
+
+@contextlib.contextmanager
+def connected(connection: dict[str, Any], *, iopub: bool = True) -> Iterator[Any]:
+    client = BlockingKernelClient(context=zmq.Context())
+    client.load_connection_info(connection)
+    client.start_channels(iopub=iopub, hb=False)
+    try:
+        yield client
+    finally:
+        client.stop_channels()
+        client.context.destroy(linger=0)
+
+
+def printed(client: Any, request: str) -> str:
+    text = ""
+    while True:
+        message = client.get_iopub_msg(timeout=DEADLINE)
+        if message["parent_header"].get("msg_id") == request:
+            text += message["content"].get("text", "")
+            if message["content"].get("execution_state") == "idle":
+                return text
+
+
+def until_text(client: Any) -> str:
+    while not (text := client.get_iopub_msg(timeout=DEADLINE)["content"].get("text", "")):
+        pass
+    return str(text)
+
+
+def subscribe(client: Any) -> None:
+    client.start_channels(shell=False, stdin=False, hb=False, control=False)
+
+
+def test_what_is_printed_before_the_second_is_there_and_has_subscribed(
+    loop: LoopThread, link: Link, adopted: RemoteKernel
+) -> None:
+    with connected(adopted.edge.connection) as first:
+        first.get_iopub_msg(timeout=DEADLINE)  # it has subscribed
+        cells = [first.execute("print('first')")]
+        wait_for(lambda: adopted.connection.outbox.size, "the request")
+        assert not link.in_use, "what it prints would be lost to the other"
+        other = loop.call(adopted.fronts.add, CONNECTION, "", 1)
+        with connected(other.edge.connection, iopub=False) as second:
+            assert printed(first, cells[0]) == "first\n"
+            cells.append(second.execute("print('second')"))
+            assert second.get_shell_msg(timeout=DEADLINE)["content"]["status"] == "ok"
+            subscribe(second)
+            assert [printed(second, cell) for cell in cells] == ["first\n", "second\n"]
+
+
+def test_one_that_left_before_is_not_waited_for(
+    loop: LoopThread, adopted: RemoteKernel, tmp_path: Path
+) -> None:
+    other = loop.call(adopted.fronts.add, CONNECTION, "", 1)
+    with connected(other.edge.connection) as second:
+        second.get_iopub_msg(timeout=DEADLINE)
+        second.execute("1")
+        assert second.get_shell_msg(timeout=DEADLINE)["content"]["status"] == "ok"
+    loop.call(adopted.fronts.remove, other)
+    assert Delivered(tmp_path / adopted.kernel_id).front_ends == [0]
+
+
+def test_ones_that_never_come_are_not_waited_for_for_ever(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.setattr(joining, "SUBSCRIBE_WITHIN", 0.5)
+    adopted: RemoteKernel = request.getfixturevalue("adopted")
+    with connected(adopted.edge.connection, iopub=False) as first:
+        first.execute("print('heard')")
+        assert first.get_shell_msg(timeout=DEADLINE)["content"]["status"] == "ok"
+
+
+def test_one_that_never_subscribes_holds_up_the_other_for_a_while(
+    loop: LoopThread, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """When it does subscribe it is told how much is missing."""
+    monkeypatch.setattr(early, "SUBSCRIBE_WITHIN", 0.5)
+    adopted: RemoteKernel = request.getfixturevalue("adopted")
+    with connected(adopted.edge.connection) as first:
+        first.get_iopub_msg(timeout=DEADLINE)
+        other = loop.call(adopted.fronts.add, CONNECTION, "", 1)
+        with connected(other.edge.connection, iopub=False) as second:
+            large = f"for i in range(3): print('x' * {LIMIT // 2}, flush=True)"
+            assert len(printed(first, first.execute(large))) == 3 * (LIMIT // 2 + 1)
+            subscribe(second)
+            assert "left out here" in until_text(second)
