@@ -215,7 +215,7 @@ class Conversation:
     def _introduce(self, message: Message) -> None:
         """For a busy kernel: front ends that come give up on one that does not say for a minute who it is."""
         self.answers.reply(message, self._kernel_info)
-        self.say(Channel.IOPUB, 0, "status", {"execution_state": "busy"}, b"{}")
+        self._report("busy")
 
     def _numbered(self, number: int) -> None:
         """A cell was answered here: the kernel has to give this number to none of its own."""
@@ -287,7 +287,18 @@ class Conversation:
             self._limit.began(parent)
             (self._at_work.add if state == "busy" else self._at_work.discard)(parent)
             if state == "idle":
+                self._report_after(parent)
                 self._send_all(self.cells.went_idle(parent))
+
+    def _report_after(self, parent: str) -> None:
+        """A front end takes every idle for the kernel's, also that of a request on the control channel in the middle
+        of a cell; and an idle that is kept from it may follow a busy that it has heard."""
+        works = self.presumed_busy or bool(self._at_work) or bool(self.gpus.held)
+        if self.absence.concerns(parent) or self._behind.concerns(parent):
+            works = works or any(one != parent for one in self.cells.open_ids())
+            self._report("busy" if works else "idle")
+        elif works:
+            self._report("busy")
 
     @staticmethod
     def _strayed(channel: Channel, msg_type: str, parent: Dict[str, Any]) -> bool:
@@ -308,6 +319,10 @@ class Conversation:
             self._limit.began(answered)
         self.on_said(message, msg_type, answered)
         self._send(lane_of(message, msg_type), message, answered)
+
+    def _report(self, state: str) -> None:
+        """The kernel's state, which is no request's."""
+        self.say(Channel.IOPUB, 0, "status", {"execution_state": state}, b"{}")
 
     def _send_all(self, replies: List[Message]) -> None:
         for reply in replies:

@@ -370,6 +370,7 @@ class RemoteKernel:
         the one before has not answered."""
         self._joining.release()
         self.pacer.flush()
+        self._standin.switched()
         queued = list(map(Message.decode, self.connection.outbox.withdraw()))
         again = self._unanswered.again(queued)
         self.kernel_id = kernel_id

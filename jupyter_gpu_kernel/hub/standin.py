@@ -51,7 +51,7 @@ class StandIn:
         header = message.parts[0]
         if message.channel is Channel.IOPUB and b'"status"' in header:
             self._heard_state(
-                str(message.content().get("execution_state")), str(message.parent().get("msg_id"))
+                str(message.content().get("execution_state")), str(message.parent().get("msg_id") or "")
             )
         elif b'"kernel_info_reply"' in header and len(message.parts[3]) <= _INFO:
             message.content()  # MessageError: what is remembered is JSON
@@ -117,14 +117,14 @@ class StandIn:
     def _heard_state(self, state: str, parent: str) -> None:
         if state not in _STATES:
             return
-        if state == "busy":
+        if state == "idle" and parent:
+            self._busy_with.pop(parent, None)
+        elif state != "busy":
+            self._busy_with.clear()  # another process, or the keeper reports that the kernel does nothing
+        elif parent:  # else the keeper reports it, and no idle for that will follow
             self._busy_with[parent] = None
             if len(self._busy_with) > _MOST:
                 del self._busy_with[next(iter(self._busy_with))]
-        elif state == "idle":
-            self._busy_with.pop(parent, None)
-        else:
-            self._busy_with.clear()  # another process
         self.state = "busy" if self._busy_with else state
 
     def became(self, state: str) -> None:
@@ -134,6 +134,12 @@ class StandIn:
         if state != self.state and (state == "starting" or self.state == "starting"):
             self.state = state
             self._status(state)
+        elif state == "idle":  # front ends hear it behind the output that may still be on its way
+            self.state = state
+
+    def switched(self) -> None:
+        """The front ends have another kernel: what the one before was busy with is over."""
+        self._busy_with.clear()
 
     def welcome(self) -> None:
         """For every new subscriber: the welcome that newer protocols wait for, and the kernel's state."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
+from conversations import Exchange
 
-from jupyter_gpu_kernel.agent.conversation import Conversation
-from jupyter_gpu_kernel.agent.loop import Timer
 from jupyter_gpu_kernel.agent.message_limit import MOST, within
 from jupyter_gpu_kernel.wire.connection import Connection
 from jupyter_gpu_kernel.wire.journal import MAX_MESSAGE
@@ -97,15 +97,9 @@ def test_a_header_without_bounds_is_not_repeated() -> None:
     assert notice.size < 2_000
 
 
-def test_front_ends_hear_the_replacement_and_the_cell_ends() -> None:
-    heard: List[Message] = []
-    talk = Conversation(
-        lambda channel, client, parts: None,
-        lambda lane, message: heard.append(message),
-        lambda seconds, callback: Timer(seconds, callback),
-        dict,
-        LIMITS,
-    )
+def test_front_ends_hear_the_replacement_and_the_cell_ends(tmp_path: Path) -> None:
+    exchange = Exchange(tmp_path, LIMITS)
+    talk, heard = exchange.talk, exchange.heard
     talk.inherits(Message(Channel.SHELL, 1, (HEADER, b"{}", b"{}", b"{}")))
     large = {"text": "x" * 20_000}
     for channel, msg_type, value in (

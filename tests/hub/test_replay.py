@@ -106,3 +106,4 @@ def test_kernel_info_while_a_cell_runs(node: Node, loop: LoopThread, reach: str)
         node.plugged = True
         assert front.control("interrupt_request")["status"] == "ok"
         assert front.finish(cell).reply["ename"] == "KeyboardInterrupt"
+        assert remote.describe()["state"] == "idle"

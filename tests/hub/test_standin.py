@@ -22,7 +22,7 @@ class Kernel:
     def request(self, msg_type: str) -> bytes:
         return make(msg_type, {})[0]
 
-    def is_(self, state: str, request: bytes) -> None:
+    def is_(self, state: str, request: bytes = b"{}") -> None:
         parts = make("status", {"execution_state": state}, request)
         self.standin.saw(Message(Channel.IOPUB, 0, parts))
 
@@ -66,3 +66,39 @@ def test_of_requests_at_work_and_of_states_no_more_is_remembered_than_a_kernel_h
         assert kernel.standin.state == "busy"
         kernel.is_("idle", cell)
     assert kernel.standin.state == "idle"
+
+
+def test_a_report_of_the_keeper_is_no_request_that_stays_at_work() -> None:
+    """The keeper of a busy kernel answers kernel_info in its place, and reports then that it is still busy."""
+    kernel = Kernel()
+    history = kernel.request("history_request")
+    kernel.is_("busy", history)
+    kernel.is_("busy")
+    assert kernel.welcome() == "busy"
+    kernel.is_("idle", history)
+    assert (kernel.welcome(), kernel.standin.state) == ("idle", "idle")
+
+
+def test_a_report_that_nothing_is_at_work_ends_what_was_busy() -> None:
+    """The idle of a cell whose front end left is kept from the one that came."""
+    kernel = Kernel()
+    kernel.is_("busy", kernel.request("execute_request"))
+    kernel.is_("idle")
+    assert kernel.welcome() == "idle"
+
+
+def test_another_kernel_is_not_busy_with_what_the_one_before_was() -> None:
+    kernel = Kernel()
+    kernel.is_("busy", kernel.request("kernel_info_request"))
+    kernel.standin.switched()
+    cell = kernel.request("execute_request")
+    kernel.is_("busy", cell)
+    kernel.is_("idle", cell)
+    assert kernel.standin.state == "idle"
+
+
+def test_a_keeper_that_is_back_and_says_idle_is_believed() -> None:
+    kernel = Kernel()
+    kernel.is_("busy", kernel.request("execute_request"))
+    kernel.standin.became("idle")
+    assert kernel.standin.state == "idle" and kernel.welcome() == "idle"

@@ -1,0 +1,77 @@
+"""Which states front ends hear: each request's busy and idle, and what the kernel does all the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conversations import Exchange
+
+from jupyter_gpu_kernel.wire.messages import Channel
+
+
+@pytest.fixture
+def exchange(tmp_path: Path) -> Exchange:
+    return Exchange(tmp_path)
+
+
+def runs(exchange: Exchange, code: str = "f()") -> bytes:
+    cell = exchange.asks("execute_request", code=code)
+    exchange.is_("busy", cell)
+    return cell
+
+
+def ends(exchange: Exchange, cell: bytes) -> None:
+    exchange.says(Channel.SHELL, "execute_reply", {"status": "ok", "execution_count": 1}, cell)
+    exchange.is_("idle", cell)
+
+
+def test_a_request_on_the_control_channel_does_not_say_that_the_cell_has_ended(exchange: Exchange) -> None:
+    """A page of JupyterLab creates a subshell when it is loaded, and takes that idle for the kernel's."""
+    cell = runs(exchange)
+    subshell = exchange.asks("create_subshell_request", Channel.CONTROL)
+    exchange.is_("busy", subshell)
+    exchange.is_("idle", subshell)
+    of_subshell = [(state, "create_subshell_request") for state in ("busy", "idle")]
+    assert exchange.states() == [("busy", "execute_request"), *of_subshell, ("busy", "")]
+    ends(exchange, cell)
+    assert exchange.states() == [("idle", "execute_request")]
+
+
+def test_cells_one_after_the_other_have_no_other_states(exchange: Exchange) -> None:
+    first = runs(exchange)
+    second = exchange.asks("execute_request", code="g()")
+    ends(exchange, first)
+    exchange.is_("busy", second)
+    ends(exchange, second)
+    assert exchange.states() == [(state, "execute_request") for state in ("busy", "idle") * 2]
+
+
+def test_who_returns_hears_when_the_cells_of_the_one_who_left_have_ended(exchange: Exchange) -> None:
+    """These cells' own states are kept from it; what it heard of the kernel is that it is busy."""
+    first = runs(exchange)
+    second = exchange.asks("execute_request", code="g()")
+    exchange.talk.returned([], [])
+    exchange.states()
+    exchange.asks("kernel_info_request")
+    assert exchange.states()[-1] == ("busy", "")
+    exchange.is_("idle", first)  # ahead of its reply
+    assert exchange.states() == [("busy", "")], "another one is next"
+    exchange.says(Channel.SHELL, "execute_reply", {"status": "ok", "execution_count": 1}, first)
+    exchange.is_("busy", second)
+    ends(exchange, second)
+    assert exchange.states() == [("idle", "")]
+
+
+def test_code_that_was_answered_ahead_leaves_nobody_busy(exchange: Exchange) -> None:
+    """It waited behind the cell of somebody who left; nobody hears of it when it runs."""
+    cell = runs(exchange)
+    exchange.talk.returned([], [])
+    own = exchange.asks("execute_request", code="f()", silent=True, store_history=False)
+    ends(exchange, cell)
+    exchange.states()
+    exchange.is_("busy", own)
+    exchange.asks("kernel_info_request")
+    assert exchange.states()[-1] == ("busy", "")
+    ends(exchange, own)
+    assert exchange.states() == [("idle", "")]

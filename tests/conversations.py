@@ -1,0 +1,59 @@
+"""A keeper's conversation without a kernel's process or a hub: what goes to each is noted. No GPU is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jupyter_gpu_kernel.agent.conversation import Conversation
+from jupyter_gpu_kernel.agent.gpus.allotment import Allotment
+from jupyter_gpu_kernel.agent.loop import Loop
+from jupyter_gpu_kernel.agent.message_limit import MOST
+from jupyter_gpu_kernel.agent.story import Story
+from jupyter_gpu_kernel.wire.jupyter import make
+from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
+
+
+class Exchange:
+    """`talk` with a kernel that is up. `heard`: what front ends hear; `passed`: what the kernel gets."""
+
+    def __init__(self, folder: Path, most: Mapping[Lane, int] = MOST) -> None:
+        self.heard: list[Message] = []
+        self.passed: list[Message] = []
+        loop = Loop()
+        self.talk = talk = Conversation(
+            lambda *message: self.passed.append(Message(*message)),
+            lambda lane, message: self.heard.append(message),
+            loop.later,
+            dict,
+            most,
+        )
+        talk.gpus = Allotment(
+            loop, {"id": "k", "gpus": 0}, folder, talk.say, talk.answers, talk.release, talk.questions,
+            Story(folder / "story"), lambda state: None, dict,
+        )  # fmt: skip
+        talk.gpus.begin()
+        talk.begin({"status": "ok"})
+
+    def asks(self, msg_type: str, channel: Channel = Channel.SHELL, **content: Any) -> bytes:
+        """A front end's request; returns its header."""
+        request = Message(channel, 1, make(msg_type, content))
+        self.talk.heard(request)
+        return request.parts[0]
+
+    def says(self, channel: Channel, msg_type: str, content: dict[str, Any], request: bytes) -> None:
+        """The kernel, to this request."""
+        self.talk.said(channel, 1, make(msg_type, content, request))
+
+    def is_(self, state: str, request: bytes) -> None:
+        """The kernel, by its status."""
+        self.says(Channel.IOPUB, "status", {"execution_state": state}, request)
+
+    def states(self) -> list[tuple[str, str]]:
+        """Since it was asked last: each status that front ends heard, and the type of the request that it is about."""
+        heard, self.heard[:] = list(self.heard), []
+        statuses = [message for message in heard if message.header()["msg_type"] == "status"]
+        return [
+            (str(one.content()["execution_state"]), str(one.parent().get("msg_type", ""))) for one in statuses
+        ]
