@@ -128,6 +128,8 @@ class Connection:
         self.hops: list[tuple[str, str, float]] = []
         self.asked = False
         """Whether its owner typed something for it: it cannot be made anew without them."""
+        self.closed = False
+        """Whether it was closed here."""
         self.machine = ""
         """The host key of the last hop, hashed: ways that end at the same one lead to one machine, or to its twins."""
         self.labels: list[str] = []
@@ -219,6 +221,7 @@ class Connection:
 
     def close(self) -> None:
         """End all of it. The first hop goes first: those behind it may be stuck in sending through it."""
+        self.closed = True
         for transport in self._transports:
             with contextlib.suppress(
                 OSError, EOFError, paramiko.SSHException

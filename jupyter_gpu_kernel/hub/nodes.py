@@ -198,15 +198,10 @@ class Node:
         """On a worker thread: a stream to the agent, over the connection there is or a new one."""
         if again:
             self._ssh.hang_up_if_silent()
-        return self._ssh.over(None if again else self._call, self._begin, proven=again)
+        return self._ssh.over(None if again else self._call, self._begin, proven=again, ends=True)
 
     def _begin(self, connection: Connection) -> Stream:
-        try:
-            return deploy.dial(connection, self.python, self.name)
-        except (ConnectError, OSError):
-            if not connection.asked:  # another connection may be given the session that this one is not
-                connection.close()
-            raise
+        return deploy.dial(connection, self.python, self.name)
 
 
 class Answered(NamedTuple):

@@ -60,19 +60,27 @@ class SharedConnection:
         """What the last machine's host key tells of it, "" before the first connection; see Connection."""
         return self._connection.machine if self._connection is not None else ""
 
-    def over(self, call: Call | None, work: Callable[[Connection], T], *, proven: bool = False) -> T:
-        """`work(connection)`. If the connection that there was is found dead by that, once more over a new one.
+    def over(
+        self, call: Call | None, work: Callable[[Connection], T], *, proven: bool = False, ends: bool = False
+    ) -> T:
+        """`work(connection)`. If the connection that there was is found dead by that, or was closed by another user of
+        it, once more over a new one.
 
-        `call` hears progress, and is asked for secrets. `proven`: it was heard from just now.
+        `call` hears progress, and is asked for secrets. `proven`: it was heard from just now. `ends`: a
+        connection over which the work cannot be done is closed, unless its owner typed something for it: another one
+        may be given the session that it is not.
         """
         connection, fresh = self._get(call, proven)
         try:
             return work(connection)
         except (GpuKernelError, OSError) as error:
+            first = fresh and not connection.closed  # by another user of it
+            if ends and not connection.asked and isinstance(error, ConnectError | OSError):
+                connection.close()
             if not _is_dead(connection):
                 raise _as_ours(error, self._way) from None
             connection.close()
-            if fresh:
+            if first:
                 raise _as_ours(error, self._way) from None
         return work(self._get(call, False)[0])
 

@@ -158,8 +158,7 @@ class _Walk:
             transport = Transport(sock, wanted, self.clock.left())
             try:
                 with _explained(hop, transport):
-                    transport.start_client(timeout=self.clock.left())
-                    transport.get_remote_server_key()
+                    self._shake_hands(transport, first=attempt == 0)
                 return transport
             except _Busy:
                 transport.close()
@@ -173,6 +172,17 @@ class _Walk:
             hop=hop.label,
             remedy="Its SSH server may be overloaded (MaxStartups) or hang: try again in a while.",
         )
+
+    def _shake_hands(self, transport: Transport, first: bool) -> None:
+        """Nobody was asked for anything yet, so a connection that ends without a reason may be made anew: as often as a
+        busy server's before its greeting, once in the key exchange."""
+        try:
+            transport.start_client(timeout=self.clock.left())
+            transport.get_remote_server_key()
+        except (OSError, EOFError) as error:
+            if first or not transport.remote_version:
+                raise _Busy from error
+            raise
 
     def _direct(self, hop: Hop) -> socket.socket:
         try:
@@ -220,7 +230,7 @@ class _Walk:
 
 
 class _Busy(Exception):
-    """The server hung up before its greeting, or never sent it."""
+    """The server hung up before its greeting or never sent it, or the connection ended without a reason."""
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -20,6 +21,7 @@ from sshd import DEADLINE, TwoHops, free_port, make_key
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError, HostKeyError, RouteError
 from jupyter_gpu_kernel.hub.route import Hop
+from jupyter_gpu_kernel.hub.shared import SharedConnection, Way
 from jupyter_gpu_kernel.hub.ssh import Asker, Connection, connect
 
 Dial = Callable[..., Connection]
@@ -448,6 +450,87 @@ def test_a_busy_server_is_tried_again(dial: Dial, two_hops: TwoHops) -> None:
     connection = result.get(timeout=DEADLINE)
     assert isinstance(connection, Connection), connection
     assert connection.alive()
+
+
+class Cutting:
+    """In front of a server: the first connections end after so many of the server's bytes; later ones pass."""
+
+    def __init__(self, server: int, after: int, times: int) -> None:
+        self._server, self._after, self._left = server, after, times
+        self.taken = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self._threads = [threading.Thread(target=self._serve)]
+
+    def __enter__(self) -> Cutting:
+        self._threads[0].start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(DEADLINE)
+        self._listener.close()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                client, _ = self._listener.accept()
+                self.taken += 1
+                limit = self._after if self.taken <= self._left else sys.maxsize
+                self._threads.append(threading.Thread(target=self._join, args=(client, limit)))
+                self._threads[-1].start()
+
+    def _join(self, client: socket.socket, limit: int) -> None:
+        with client, socket.create_connection(("127.0.0.1", self._server)) as server:
+            back = threading.Thread(target=pass_on, args=(server, client, limit))
+            back.start()
+            pass_on(client, server, sys.maxsize)
+            back.join()
+
+
+def pass_on(source: socket.socket, target: socket.socket, limit: int) -> None:
+    """So many bytes; then both sockets are shut down."""
+    with contextlib.suppress(OSError):  # the other direction has ended it
+        while limit and (data := source.recv(min(65536, limit))):
+            target.sendall(data)
+            limit -= len(data)
+    for one in (source, target):
+        with contextlib.suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("after", [0, 100], ids=["before the greeting", "in the key exchange"])
+def test_a_connection_that_ends_before_anybody_signed_in_is_made_anew(
+    dial: Dial, two_hops: TwoHops, after: int
+) -> None:
+    with Cutting(two_hops.work.port, after, times=1) as cutting:
+        connection = dial(behind(two_hops, port=cutting.port), ask=Owner())
+        assert connection.alive() and cutting.taken == 2
+        connection.close()
+
+
+def test_a_connection_that_always_ends_in_the_key_exchange_is_given_up(dial: Dial, two_hops: TwoHops) -> None:
+    with Cutting(two_hops.work.port, 100, times=100) as cutting:
+        with pytest.raises(ConnectError, match="the connection was lost") as caught:
+            dial(behind(two_hops, port=cutting.port), ask=Owner())
+        assert caught.value.hop == "work" and cutting.taken == 2
+
+
+def test_a_shared_connection_that_another_user_of_it_closed_is_made_anew(two_hops: TwoHops) -> None:
+    """It answered that one too late, say."""
+    way = Way(two_hops.route, (), str(two_hops.ssh_config))
+    shared = SharedConnection(way, two_hops.trust_file)
+    used: list[Connection] = []
+
+    def work(connection: Connection) -> bytes:
+        used.append(connection)
+        if len(used) == 1:
+            shared.close()
+        return connection.run("echo here").stdout
+
+    assert shared.over(None, work) == b"here\n" and len(used) == 2
+    shared.close()
 
 
 def test_a_route_without_ssh_hops_is_not_for_us(two_hops: TwoHops) -> None:
