@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -28,16 +29,43 @@ open({done!r}, "w").close()
 """
 
 
+LINES = ["begin", *("%08d %s" % (n, "x" * 90) for n in range(60_000)), *map(str, range(2000)), ""]
+LATE = 0.5
+"""Seconds by which the server's loop may be late. It counts messages when it reads them: late, it counts those of more
+than 3 s together, and the quarter by which the hub stays below the limit may not be enough."""
+
+
 async def test_six_megabytes_pass_the_rate_limit(
     remote: Remote, jp_fetch: Fetch, jp_ws_fetch: Fetch, tmp_path: Path
 ) -> None:
     """It lets 3 MB and 3000 messages pass in 3 s; what comes above is dropped, and it says so."""
+    for attempt in range(5):
+        late = [0.0]
+        watch = asyncio.ensure_future(lateness(late))
+        text = await replayed(remote, jp_fetch, jp_ws_fetch, tmp_path / str(attempt))
+        watch.cancel()
+        if late[0] < LATE or text.split("\n") == LINES:
+            break
+    assert text.split("\n") == LINES
+
+
+async def lateness(most: list[float]) -> None:
+    """By how many seconds this process's loop, which is the server's, was late at most."""
+    while True:
+        due = time.monotonic() + 0.05
+        await asyncio.sleep(0.05)
+        most[0] = max(most[0], time.monotonic() - due)
+
+
+async def replayed(remote: Remote, jp_fetch: Fetch, jp_ws_fetch: Fetch, folder: Path) -> str:
+    """What the websocket brings of the cell's output."""
+    folder.mkdir()
     body = json.dumps({"name": "cpu"})
     kernel = json.loads(
         (await jp_fetch("api", "kernels", method="POST", body=body, request_timeout=DEADLINE)).body
     )
     socket = await jp_ws_fetch("api", "kernels", kernel["id"], "channels")
-    go, done = tmp_path / "go", tmp_path / "done"
+    go, done = folder / "go", folder / "done"
     content = {"code": PRINT.format(go=str(go), done=str(done)), "silent": False, "store_history": True}
     asked = dict(Session().msg("execute_request", content), channel="shell")
     await socket.write_message(json.dumps(asked, default=json_default))
@@ -58,7 +86,6 @@ async def test_six_megabytes_pass_the_rate_limit(
             remote.hops.login.start()
         if message["content"].get("execution_state") == "idle":
             break
-    lines = ["begin", *("%08d %s" % (n, "x" * 90) for n in range(60_000)), *map(str, range(2000)), ""]
-    assert text.split("\n") == lines
     socket.close()
     await jp_fetch("api", "kernels", kernel["id"], method="DELETE", request_timeout=DEADLINE)
+    return text
