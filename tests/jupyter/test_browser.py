@@ -139,3 +139,24 @@ def test_a_refused_start_goes_on_when_its_user_has_signed_in(
         browser.until(f"{status}.includes('no GPU yet')")
         (kernel,) = server.ask("GET", "/api/kernels")
         server.ask("DELETE", f"/api/kernels/{kernel['id']}")
+
+
+def test_a_page_that_is_loaded_in_mid_cell_says_busy(
+    remote: Remote, tmp_path: Path, browser: Browser
+) -> None:
+    go_on, kernel = tmp_path / "go-on", f"{PANEL}.sessionContext.session?.kernel"
+    cell = f"import os, time\nprint('it runs')\nwhile not os.path.exists({str(go_on)!r}): time.sleep(0.05)"
+    notebook(tmp_path, cell)
+    with Server(remote, tmp_path, program=LAB) as server:
+        kernel_id = server.open("a.ipynb", "cpu-argv")
+        page = server.page(kernel_id)
+        page.until(page.execute(cell, cellId="c0"), "stream")
+        browser.open(f"http://{server.address}/lab/tree/a.ipynb?token=secret&reset")
+        browser.until("document.querySelector('.jp-OutputArea-output')?.innerText.includes('it runs')")
+        # As JupyterLab from 4.4 does itself at some moment: it takes the idle of this request for the kernel's.
+        browser.evaluate(f"{kernel}.requestCreateSubshell?.({{}}).done.then(() => 0)")
+        browser.until(f"{kernel}.status === 'busy'")
+        assert browser.evaluate("document.querySelector('.jp-InputPrompt').innerText") == "[*]:"
+        go_on.touch()
+        browser.until(f"{kernel}.status === 'idle'")
+        server.ask("DELETE", f"/api/kernels/{kernel_id}")
