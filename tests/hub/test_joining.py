@@ -1,7 +1,8 @@
-"""The front ends of a killed hub: its successor passes nothing on before all of them hear it."""
+"""When a kernel is attached to its link. The successor of a killed hub passes nothing on before all front ends hear."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 from collections.abc import Iterator
@@ -13,8 +14,11 @@ import zmq
 from jupyter_client.blocking.client import BlockingKernelClient
 from streams import DEADLINE, LoopThread, log, until, wait_for
 
+from jupyter_gpu_kernel.errors import ConnectError, GpuKernelError
 from jupyter_gpu_kernel.hub import early, joining
+from jupyter_gpu_kernel.hub.attachment import new_connection
 from jupyter_gpu_kernel.hub.delivered import Delivered
+from jupyter_gpu_kernel.hub.joining import Joining
 from jupyter_gpu_kernel.hub.kernels import RemoteKernel
 from jupyter_gpu_kernel.hub.link import Link
 from jupyter_gpu_kernel.hub.unread import LIMIT
@@ -127,3 +131,54 @@ def test_one_that_never_subscribes_holds_up_the_other_for_a_while(
             assert len(printed(first, first.execute(large))) == 3 * (LIMIT // 2 + 1)
             subscribe(second)
             assert "left out here" in until_text(second)
+
+
+class Carried:
+    """An attachment, of a link to a node that cannot be reached."""
+
+    kernel_id = "k1"
+
+    def __init__(self) -> None:
+        self.connection = new_connection(None)
+
+    def open_request(self) -> dict[str, Any]:
+        return {}
+
+    def deliver(self, data: bytes) -> None:
+        raise AssertionError("there is no keeper")
+
+    def attached(self) -> None:
+        raise AssertionError("there is no keeper")
+
+    def detached(self, reason: str) -> None: ...
+
+    def lost(self, error: GpuKernelError) -> None: ...
+
+
+def test_it_is_attached_once_until_it_is_released_and_never_when_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(joining, "SUBSCRIBE_WITHIN", 0.0)
+
+    def no_way(again: bool) -> Any:
+        raise ConnectError("there is no way", hop="node")
+
+    async def main() -> None:
+        link = Link("node", no_way, log)
+        here, waits = Joining(link, Carried()), Joining(link, Carried())
+        here.begin(at_once=True)
+        here.attach()
+        assert link.kernel_ids == ["k1"]
+        here.release()
+        assert link.kernel_ids == []
+        here.attach()
+        assert link.kernel_ids == ["k1"], "it was released for a while only"
+        here.close()
+        here.attach()
+        waits.begin(at_once=False)
+        waits.close()
+        await asyncio.sleep(0.01)  # timers are due in order: that of `waits` was before
+        assert link.kernel_ids == []
+        await link.close()
+
+    asyncio.run(main())

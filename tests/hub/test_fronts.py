@@ -1,0 +1,151 @@
+"""The front ends on one kernel: who owns it, whose number is whose, who is hung up on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+import zmq
+from edges import DEADLINE, KEY, request
+
+from jupyter_gpu_kernel.hub import fronts as fronts_module
+from jupyter_gpu_kernel.hub.fronts import FrontEnd, Fronts
+from jupyter_gpu_kernel.wire.jupyter import make
+from jupyter_gpu_kernel.wire.messages import Channel, Message
+
+BULK = Message(Channel.IOPUB, 0, make("stream", {"name": "stdout", "text": "x" * 1_000_000}))
+
+
+class Kernel:
+    """`fronts` on it, and raw clients of theirs; `heard`: what they ask."""
+
+    def __init__(self) -> None:
+        self.heard: list[Message] = []
+        self.subscribed = 0
+        self.fronts = Fronts(
+            lambda front, message: self.heard.append(message), self._subscribes, lambda: None, None
+        )
+        self._context = zmq.Context()
+
+    def _subscribes(self) -> None:
+        self.subscribed += 1
+
+    def add(self, index: int | None = None) -> FrontEnd:
+        return self.fronts.add(dict(KEY), "", index)
+
+    def client(self, front: FrontEnd, channel: str, kind: int = zmq.DEALER) -> zmq.Socket[bytes]:
+        socket: zmq.Socket[bytes] = self._context.socket(kind)
+        socket.linger, socket.rcvhwm, socket.rcvbuf = 0, 1, 65536
+        socket.connect(f"tcp://127.0.0.1:{front.edge.connection[f'{channel}_port']}")
+        return socket
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        async def look() -> None:
+            while not condition():
+                await asyncio.sleep(0.005)
+
+        await asyncio.wait_for(look(), DEADLINE)
+
+    async def asks(self, front: FrontEnd) -> Message:
+        """A client of this front end's asks something."""
+        with self.client(front, "shell") as client:
+            before = len(self.heard)
+            client.send_multipart(request(b"key"))
+            await self.until(lambda: len(self.heard) > before)
+        return self.heard[-1]
+
+    def close(self) -> None:
+        self.fronts.close()
+        self._context.destroy(linger=0)
+
+
+def on(test: Callable[[Kernel], Awaitable[None]]) -> None:
+    async def main() -> None:
+        kernel = Kernel()
+        try:
+            await test(kernel)
+        finally:
+            kernel.close()
+
+    asyncio.run(main())
+
+
+def test_who_came_first_owns_the_kernel_and_then_who_came_next() -> None:
+    async def test(kernel: Kernel) -> None:
+        first, second, third = (kernel.add() for _ in range(3))
+        assert kernel.fronts.owner is first
+        kernel.fronts.remove(first)
+        assert kernel.fronts.owner is second
+        kernel.fronts.remove(third)
+        assert kernel.fronts.owner is second
+        kernel.fronts.remove(second)
+        assert kernel.fronts.owner is None and kernel.fronts.owners_label == "nobody"
+        assert len(kernel.fronts) == 0
+        fourth = kernel.add()
+        assert kernel.fronts.owner is fourth
+
+    on(test)
+
+
+def test_no_front_end_gets_the_number_of_another() -> None:
+    """An answer for one that has left must not go to the next one; nor to one that a hub before knew."""
+
+    async def test(kernel: Kernel) -> None:
+        first, second = kernel.add(), kernel.add()
+        kernel.fronts.remove(first)
+        third, fourth = kernel.add(), kernel.add()
+        kernel.fronts.remove(fourth)
+        fifth = kernel.add()
+        adopted, again, last = kernel.add(9), kernel.add(9), kernel.add()
+        numbers = [one.index for one in (first, second, third, fourth, fifth, adopted, again, last)]
+        assert adopted.index == 9 and len(set(numbers)) == len(numbers)
+        assert list(kernel.fronts) == [second, third, fifth, adopted, again, last]
+
+    on(test)
+
+
+def test_a_reply_goes_to_the_client_that_asked_and_to_nobody_else() -> None:
+    async def test(kernel: Kernel) -> None:
+        first, second = kernel.add(), kernel.add()
+        with kernel.client(first, "shell") as other, kernel.client(second, "shell") as client:
+            for socket in (other, client):
+                before = len(kernel.heard)
+                socket.send_multipart(request(b"key"))
+                await kernel.until(lambda before=before: len(kernel.heard) > before)
+            asked = kernel.heard[-1]
+            assert len({message.client for message in kernel.heard}) == 2
+            kernel.fronts.send(Message(Channel.SHELL, asked.client, make("kernel_info_reply", {})))
+            await kernel.until(lambda: client.poll(0))
+            assert not other.poll(0)
+            kernel.fronts.remove(second)
+            kernel.fronts.send(Message(Channel.SHELL, asked.client, make("kernel_info_reply", {})))
+            assert not other.poll(0), "one that has left gets nothing, nor does another in its place"
+
+    on(test)
+
+
+@pytest.mark.parametrize("who", ["alone", "beside another", "alive"])
+def test_one_that_does_not_read_is_hung_up_on_only_where_somebody_waits_for_that(
+    monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    """A laptop that sleeps with a notebook open gets all of it when it wakes up."""
+
+    async def test(kernel: Kernel) -> None:
+        front, fronts = kernel.add(), kernel.fronts
+        with kernel.client(front, "iopub", zmq.SUB) as stuck:
+            stuck.subscribe(b"")
+            await kernel.until(lambda: kernel.subscribed)
+            for _ in range(40):  # more than all buffers on the way take
+                fronts.send(BULK)
+            assert not fronts.room(BULK) and not front.edge._left_out, "not before it had time to read"
+            monkeypatch.setattr(fronts_module, "PATIENCE", -1.0)
+            if who == "beside another":
+                kernel.add()
+            while who == "alive" and not front.edge._left_out:  # it may just have taken the last that it can
+                await kernel.asks(front)
+                fronts.room(BULK)
+            assert not fronts.room(BULK)
+            assert bool(front.edge._left_out) == (who != "alone")
+
+    on(test)
