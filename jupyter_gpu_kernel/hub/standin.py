@@ -35,6 +35,9 @@ class StandIn:
         self._session = ""
         self._answers = Answers(self._make)
         self.state = "starting"
+        self._reported_busy = (
+            False  # front ends have heard a busy of no request, so no idle follows by itself
+        )
         self._busy_with: dict[str, None] = {}  # msg_ids: while a cell runs, requests on control come and go
 
     @property
@@ -126,6 +129,12 @@ class StandIn:
             if len(self._busy_with) > _MOST:
                 del self._busy_with[next(iter(self._busy_with))]
         self.state = "busy" if self._busy_with else state
+        if not parent:
+            self._reported_busy = state == "busy"
+        elif (
+            self.state == "idle" and self._reported_busy
+        ):  # JupyterLab passes over the idle of a kernel_info_request
+            self._status("idle")
 
     def became(self, state: str) -> None:
         """The keeper says so: of a kernel that has just come up front ends have heard nothing yet."""
@@ -152,6 +161,7 @@ class StandIn:
             self._status("busy")
 
     def _status(self, state: str) -> None:
+        self._reported_busy = state == "busy"
         self._make(Channel.IOPUB, 0, "status", {"execution_state": state}, b"{}")
 
     def _make(

@@ -102,3 +102,25 @@ def test_a_keeper_that_is_back_and_says_idle_is_believed() -> None:
     kernel.is_("busy", kernel.request("execute_request"))
     kernel.standin.became("idle")
     assert kernel.standin.state == "idle" and kernel.welcome() == "idle"
+
+
+def test_who_was_told_that_the_kernel_is_busy_is_told_when_it_is_not() -> None:
+    """By a status of no request, as JupyterLab passes over those of kernel_info_request and comm_info_request."""
+    kernel = Kernel()
+    kernel.said.clear()
+    info = kernel.request("comm_info_request")
+    kernel.is_("busy", info)
+    assert kernel.welcome() == "busy"
+    kernel.is_("idle", info)
+    assert kernel.said == ["busy", "idle"]
+
+    cell = kernel.request("execute_request")
+    kernel.is_("busy", cell)
+    kernel.is_("busy", info)
+    kernel.is_("idle", cell)
+    kernel.is_("busy")  # the keeper's report
+    kernel.is_("idle", info)
+    assert kernel.said == ["busy", "idle", "idle"]
+    kernel.is_("busy", cell)
+    kernel.is_("idle", cell)
+    assert kernel.said == ["busy", "idle", "idle"], "its own idle does"
