@@ -80,6 +80,7 @@ class Front:
     def __init__(
         self, connection: dict[str, Any], on_message: Callable[[Message], object] = lambda message: None
     ) -> None:
+        self._replies: dict[str, dict[str, Any]] = {}  # by request; those that came before they were asked for
         self.client: Any = BlockingKernelClient(context=zmq.Context())
         self._on_message = on_message
         self.client.load_connection_info(connection)
@@ -109,10 +110,10 @@ class Front:
 
     def reply(self, request: str) -> dict[str, Any]:
         """The content of the request's reply on shell."""
-        while True:
+        while request not in self._replies:
             message = self._got(self.client.get_shell_msg(timeout=DEADLINE))
-            if message["parent_header"].get("msg_id") == request:
-                return dict(message["content"])
+            self._replies[str(message["parent_header"].get("msg_id"))] = dict(message["content"])
+        return self._replies.pop(request)
 
     def iopub(self, request: str, answers: Iterator[str] | None = None) -> Iterator[dict[str, Any]]:
         """What the request brings on iopub, until its idle."""
