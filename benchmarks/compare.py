@@ -15,8 +15,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from jupyter_gpu_kernel.hub import route, ssh
-from jupyter_gpu_kernel.hub.places import trust_file
+from jupyter_gpu_kernel.hub.paths import trust_file
+from jupyter_gpu_kernel.hub.ssh import connect, route
 from jupyter_gpu_kernel.kernelspecs import find
 
 MEASURE = Path(__file__).with_name("measure.py")
@@ -28,7 +28,7 @@ def main(name: str, rounds: int) -> None:
     hops = route.resolve(
         settings["route"], identity=settings.get("identity", ()), config=settings.get("config")
     )
-    node = ssh.connect(hops, ask=None, trust_file=trust_file())
+    node = connect.connect(hops, ask=None, trust_file=trust_file())
     bare, remote = [], []
     for turn in range(rounds):
         print(f"round {turn + 1} of {rounds}", file=sys.stderr)

@@ -9,7 +9,7 @@ __version__ = "0.1.0"
 
 def _jupyter_server_extension_points() -> list[dict[str, Any]]:
     """Called by jupyter_server when it loads extensions."""
-    from .extension import GpuKernelExtension
+    from .server.extension import GpuKernelExtension
 
     return [{"module": "jupyter_gpu_kernel", "app": GpuKernelExtension}]
 

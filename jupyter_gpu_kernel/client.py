@@ -24,7 +24,7 @@ from multiprocessing.connection import Client, Connection, answer_challenge, del
 from typing import Any, Protocol
 
 from .errors import GpuKernelError, HubError
-from .hub.places import hub_address, hub_folder, hub_key
+from .hub.paths import hub_address, hub_folder, hub_key
 
 _log = logging.getLogger(__name__)
 START_WITHIN = 30.0

@@ -25,7 +25,7 @@ from jupyter_core.paths import jupyter_runtime_dir
 from . import server_parent
 from .errors import GpuKernelError, SettingsError
 from .kernelspecs import read
-from .served import ServedKernel
+from .served_kernel import ServedKernel
 from .wire.texts import as_typed, with_program
 
 _PARENT_EVERY = 1.0

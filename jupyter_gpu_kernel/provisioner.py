@@ -23,7 +23,7 @@ from traitlets import Float, Unicode
 from .client import HubClient
 from .errors import GpuKernelError
 from .kernelspecs import command, settings_of
-from .served import ServedKernel
+from .served_kernel import ServedKernel
 from .wire.texts import with_program
 
 _PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jupyter_gpu_kernel.agent.conversation import Conversation
-from jupyter_gpu_kernel.agent.gpus.allotment import Allotment
+from jupyter_gpu_kernel.agent.gpus.manager import GpuManager
 from jupyter_gpu_kernel.agent.loop import Loop
-from jupyter_gpu_kernel.agent.message_limit import MOST
+from jupyter_gpu_kernel.agent.relay.message_limit import MOST
+from jupyter_gpu_kernel.agent.relay.relay import Relay
 from jupyter_gpu_kernel.agent.story import Story
-from jupyter_gpu_kernel.wire.jupyter import make
+from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
 
 
@@ -22,15 +22,15 @@ class Exchange:
         self.heard: list[Message] = []
         self.passed: list[Message] = []
         loop = Loop()
-        self.talk = talk = Conversation(
+        self.talk = talk = Relay(
             lambda *message: self.passed.append(Message(*message)),
             lambda lane, message: self.heard.append(message),
             loop.later,
             dict,
             most,
         )
-        talk.gpus = Allotment(
-            loop, {"id": "k", "gpus": 0}, folder, talk.say, talk.answers, talk.release, talk.questions,
+        talk.gpus = GpuManager(
+            loop, {"id": "k", "gpus": 0}, folder, talk.say, talk.answers, talk.release, talk.internal_requests,
             Story(folder / "story"), lambda state: None, dict,
         )  # fmt: skip
         talk.gpus.begin()

@@ -9,7 +9,7 @@ from typing import Any
 import zmq
 from jupyter_client.session import Session
 
-from jupyter_gpu_kernel.hub.edge import Edge
+from jupyter_gpu_kernel.hub.front_end.edge import Edge
 from jupyter_gpu_kernel.wire.messages import Message
 
 DEADLINE = 30.0

@@ -80,7 +80,9 @@ class Front:
     def __init__(
         self, connection: dict[str, Any], on_message: Callable[[Message], object] = lambda message: None
     ) -> None:
-        self._replies: dict[str, dict[str, Any]] = {}  # by request; those that came before they were asked for
+        self._replies: dict[
+            str, dict[str, Any]
+        ] = {}  # by request; those that came before they were asked for
         self.client: Any = BlockingKernelClient(context=zmq.Context())
         self._on_message = on_message
         self.client.load_connection_info(connection)

@@ -188,7 +188,7 @@ def archive(tmp_path_factory):
             file.write(str(source), str(source.relative_to(package.parent)))
         file.writestr(
             "__main__.py",
-            "import sys\nfrom jupyter_gpu_kernel.agent.inside.ipykernel_main import main\nmain(sys.argv[2:])\n",
+            "import sys\nfrom jupyter_gpu_kernel.agent.in_kernel.main import main\nmain(sys.argv[2:])\n",
         )
     return path
 

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jupyter_gpu_kernel.agent.keepers import Refused
-from jupyter_gpu_kernel.agent.office import Office
-from jupyter_gpu_kernel.agent.places import Root
+from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
+from jupyter_gpu_kernel.agent.mux.keepers import Refused
+from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.story import read_story
-from jupyter_gpu_kernel.wire.connection import Connection
+from jupyter_gpu_kernel.wire.compose import make
+from jupyter_gpu_kernel.wire.endpoint import Endpoint
 from jupyter_gpu_kernel.wire.frames import FrameReader
-from jupyter_gpu_kernel.wire.jupyter import make
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
 
 DEADLINE = 60.0
@@ -31,7 +31,7 @@ class Hub:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.got: list[Message] = []
-        self._connection = Connection(first=True)
+        self._connection = Endpoint(first=True)
         self._reader = FrameReader(greeting=False)
         sock.settimeout(DEADLINE)
         self._connection.opened()
@@ -87,7 +87,7 @@ class Place:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.office = Office(Root(path), policy=path / "policy.json")
+        self.office = RequestHandlers(Root(path), policy=path / "policy.json")
 
     def start(self, kernel_id: str = "", **settings: Any) -> Hub:
         """A kernel, and the hub's end of it."""

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_kernel.hub.route import Hop, resolve
+from jupyter_gpu_kernel.hub.ssh.route import Hop, resolve
 
 DEADLINE = 20.0  # seconds; for what takes milliseconds
 

@@ -25,16 +25,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from jupyter_gpu_kernel.agent.office import Office, Refused
-from jupyter_gpu_kernel.agent.places import Root
+from jupyter_gpu_kernel.agent.mux.handlers import Refused, RequestHandlers
+from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.errors import ConnectError
-from jupyter_gpu_kernel.hub.kernels import RemoteKernel
-from jupyter_gpu_kernel.hub.link import Clocks, Link
+from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
+from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
 
 T = TypeVar("T")
 DEADLINE = 60.0
 """Seconds until a test gives up waiting; nothing measures how long it took."""
-QUICK = Clocks(ping_every=0.1, dead_after=0.6, greeting_within=20.0, retry=0.01, retry_most=0.05)
+QUICK = LinkTimeouts(ping_every=0.1, dead_after=0.6, greeting_within=20.0, retry=0.01, retry_most=0.05)
 log = logging.getLogger("tests")
 
 
@@ -183,7 +183,7 @@ class Node:
         self.streams: list[Breakable] = []
         self.plugged = True
         self.faults: Callable[[], Faults | None] = lambda: None
-        self.office = Office(Root(self.root))
+        self.office = RequestHandlers(Root(self.root))
 
     def __enter__(self) -> Node:
         return self
@@ -270,7 +270,7 @@ class LoopThread:
 
         self._closing.append(called)
 
-    def link(self, node: Node, clocks: Clocks = QUICK) -> Link:
+    def link(self, node: Node, clocks: LinkTimeouts = QUICK) -> Link:
         """A link to the node, closed at the end."""
         link = self.call(lambda: Link("node", node.dial, log, clocks))
         self._closing.append(link.close)

@@ -19,8 +19,8 @@ from jupyter_gpu_kernel.demo import cluster as practice
 from jupyter_gpu_kernel.demo import gpus
 from jupyter_gpu_kernel.demo.cluster import ROUTE, Cluster
 from jupyter_gpu_kernel.errors import AuthError, ConnectError
-from jupyter_gpu_kernel.hub.route import resolve
-from jupyter_gpu_kernel.hub.ssh import Connection, connect
+from jupyter_gpu_kernel.hub.ssh.connect import SSHConnection, connect
+from jupyter_gpu_kernel.hub.ssh.route import resolve
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the practice cluster needs a POSIX machine")
 DEADLINE = 30.0  # seconds; for what takes milliseconds
@@ -40,13 +40,13 @@ def cluster() -> Iterator[Cluster]:
         shutil.rmtree(folder)
 
 
-def way(cluster: Cluster, *words: str) -> Connection:
+def way(cluster: Cluster, *words: str) -> SSHConnection:
     hops = resolve(words or ROUTE, config=str(cluster.ssh_config))
     return connect(hops, ask=None, timeout=DEADLINE, trust_file=cluster.folder / "trusted")
 
 
 @pytest.fixture
-def work(cluster: Cluster) -> Iterator[Connection]:
+def work(cluster: Cluster) -> Iterator[SSHConnection]:
     connection = way(cluster)
     yield connection
     connection.close()
@@ -182,12 +182,12 @@ def test_simulated_gpus_say_so_and_the_first_is_taken(work):
 
 def test_the_agent_finds_all_but_the_first_of_them_free(cluster):
     from jupyter_gpu_kernel.agent.gpus.judge import judge
-    from jupyter_gpu_kernel.agent.gpus.smi import Smi
+    from jupyter_gpu_kernel.agent.gpus.nvidia_smi import NvidiaSmi
 
     path = os.environ["PATH"]
     os.environ["PATH"] = f"{cluster.folder / 'bin'}:{path}"
     try:
-        smi = Smi()
+        smi = NvidiaSmi()
         verdicts = judge([smi.read() for _ in range(3)])
     finally:
         os.environ["PATH"] = path

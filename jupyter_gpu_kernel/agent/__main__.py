@@ -13,10 +13,10 @@ import sys
 from pathlib import Path
 from typing import Callable, List
 
-from . import cores
 from .daemon import detach
-from .handover import take
-from .places import PlaceError, Root
+from .keeper.handover import take
+from .paths import PlaceError, Root
+from .process import core_dumps
 
 USAGE = 2
 OLD_PYTHON = 91
@@ -31,14 +31,14 @@ def main(argv: List[str]) -> int:
         return OLD_PYTHON
     verb, rest = (argv[0], argv[1:]) if argv else ("", [])
     if verb == "ipykernel":
-        from .inside.ipykernel_main import main as run_kernel
+        from .in_kernel.main import main as run_kernel
 
         run_kernel(rest)
         return 0
     try:
         root = Root(_root())
         if verb == "attach":
-            from .attach import main as run_attach
+            from .mux.attach import main as run_attach
 
             return run_attach(root)
         if verb == "setup" and len(rest) == 1:
@@ -63,7 +63,7 @@ def _root() -> Path:
 
 def _set_up(root: Root, kernel_id: str) -> int:
     """Runs the user's set-up lines, and the keeper behind them; returns once that serves."""
-    from .setup import set_up
+    from .keeper.setup import set_up
 
     set_up(root, kernel_id, take(root.kernel(kernel_id)))
     return 0
@@ -80,10 +80,10 @@ def _serve(root: Root, kernel_id: str) -> int:
     handed = take(root.kernel(kernel_id))
 
     def keep(begun: Callable[[], None]) -> None:
-        from .keeper import Keeper
+        from .keeper.keeper import Keeper
 
         handed.sock.close()
-        cores.forbid()
+        core_dumps.forbid()
         keeper = Keeper(root, handed.settings)
         begun()
         keeper.run()
@@ -96,16 +96,16 @@ def _serve(root: Root, kernel_id: str) -> int:
 
 def _succeed(root: Root, kernel_id: str) -> int:
     """Starts a keeper in a killed one's place; stdin says what it left. Returns as `_serve`."""
-    from .succession import claim, read_heritage
+    from .failover.respawn import claim, read_heritage
 
     heritage = read_heritage(sys.stdin)
 
     def keep(begun: Callable[[], None]) -> None:
-        from .keeper import Keeper
+        from .keeper.keeper import Keeper
         from .policy import PATH, Policy
 
         claim(root.kernel(kernel_id), heritage)
-        cores.forbid()
+        core_dumps.forbid()
         keeper = Keeper(root, heritage.settings, Policy(PATH), heritage)  # the settings are within the policy
         begun()
         keeper.run()

@@ -151,7 +151,7 @@ class Add(Verb):
 
     def _settings(self) -> dict[str, Any]:
         """The words as settings, checked, before anything connects."""
-        from ..hub.route import parse_route
+        from ..hub.ssh.route import parse_route
 
         words = self.words
         config, identity = _file(words.config), [_file(key) for key in words.identity]

@@ -26,9 +26,9 @@ from paramiko.common import (
     OPEN_SUCCEEDED,
 )
 
-from ..hub.algorithms import Algorithms
-from ..hub.packets import WINDOW
-from ..hub.transport import JumpSocket, Transport
+from ..hub.ssh.algorithms import Algorithms
+from ..hub.ssh.packets import WINDOW
+from ..hub.ssh.transport import JumpSocket, Transport
 
 _GREETING = 30.0  # seconds a client may take to greet
 _CHUNK = 1 << 18  # bytes read from a process at a time

@@ -5,15 +5,7 @@ from __future__ import annotations
 import time
 
 from . import gpus
-from .notebook import (
-    NUMBERS,
-    Runner,
-    kernel_in,
-    make,
-    numbers_in,
-    outputs,
-    process_in,
-)
+from .notebook import NUMBERS, Runner, kernel_in, make, numbers_in, outputs, process_in
 from .stage import KERNEL, Stage, end, stage, walk
 from .trouble import Trouble
 

@@ -24,11 +24,11 @@ from jupyter_core.application import JupyterApp
 from traitlets import Bool, Float
 
 from .. import __version__
-from .faces import Call, Faces
 from .hardening import keep_memory_private
-from .hub import Hub
 from .log import write_to
-from .places import hub_address, hub_folder, make_hub_key
+from .operations import Operations
+from .paths import hub_address, hub_folder, make_hub_key
+from .rpc import Call, RpcServer
 
 
 class HubApp(JupyterApp):
@@ -67,7 +67,7 @@ class HubApp(JupyterApp):
             self.log.info("another hub is there")
 
     async def _run(self) -> None:
-        hub = Hub(self.log)
+        hub = Operations(self.log)
         address = hub_address()
         with contextlib.suppress(FileNotFoundError):
             if sys.platform != "win32":
@@ -76,31 +76,31 @@ class HubApp(JupyterApp):
 
         async def operation(call: Call) -> object:
             if call.op == "shutdown":
-                faces.close()  # whoever comes after the answer must find another hub
+                clients.close()  # whoever comes after the answer must find another hub
                 ended.set()
                 return {"ok": True}
             return await hub.operation(call)
 
-        faces = Faces(address, make_hub_key(), operation, self.log)
+        clients = RpcServer(address, make_hub_key(), operation, self.log)
         self._survive_stray_signals()
         self.log.info("hub %s listens, pid %d", __version__, os.getpid())
-        await self._until_idle(hub, faces, ended)
+        await self._until_idle(hub, clients, ended)
         with contextlib.suppress(FileNotFoundError):
             if sys.platform != "win32":
                 os.unlink(address)
         await hub.close()
         self.log.info("hub ends")
 
-    async def _until_idle(self, hub: Hub, faces: Faces, ended: asyncio.Event) -> None:
+    async def _until_idle(self, hub: Operations, clients: RpcServer, ended: asyncio.Event) -> None:
         """Returns when nobody can come in any more."""
         last_used = time.monotonic()
         while True:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(ended.wait(), min(1.0, self.idle_exit))
                 return await asyncio.sleep(0.1)  # let the answer leave
-            if faces.count or hub.in_use:
+            if clients.count or hub.in_use:
                 last_used = time.monotonic()
-            if time.monotonic() - last_used > self.idle_exit and faces.close(if_unused=True):
+            if time.monotonic() - last_used > self.idle_exit and clients.close(if_unused=True):
                 return
 
     def _survive_stray_signals(self) -> None:

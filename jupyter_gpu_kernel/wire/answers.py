@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, Optional
 
-from .jupyter import aborted_reply, error_content, error_reply, is_user_cell
+from .compose import aborted_reply, error_content, error_reply, is_user_cell
 from .messages import Channel, Message
 
 MOST = 1000

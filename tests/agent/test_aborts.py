@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from jupyter_gpu_kernel.agent.aborts import Aborts
-from jupyter_gpu_kernel.wire.jupyter import aborted_reply, error_reply, make
+from jupyter_gpu_kernel.agent.relay.aborts import Aborts
+from jupyter_gpu_kernel.wire.compose import aborted_reply, error_reply, make
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 

@@ -6,9 +6,9 @@ from typing import Any, Dict
 
 import pytest
 
-from jupyter_gpu_kernel.agent.absence import Absence
-from jupyter_gpu_kernel.agent.journal.history import History
-from jupyter_gpu_kernel.wire.jupyter import make
+from jupyter_gpu_kernel.agent.relay.output.history import History
+from jupyter_gpu_kernel.agent.relay.reattach import Reattach
+from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 FACTS: Dict[str, Any] = {"id": "k1", "node": "gpu2", "gpu_names": [], "program": "jupyter gpu-kernel"}
@@ -18,7 +18,7 @@ HINT = "%gpu missed"
 def greeting(cell_id: str, reads_journal: bool) -> str:
     """For somebody whose cell, with this id, prints while nobody is there."""
     history = History()
-    absence = Absence(history, lambda *message: None)
+    absence = Reattach(history, lambda *message: None)
     cell = Message(Channel.SHELL, 1, make("execute_request", {"code": "f()"}, metadata={"cellId": cell_id}))
     history.asked(cell)
     absence.begin([], [str(cell.header()["msg_id"])])
@@ -38,7 +38,7 @@ def test_the_magic_is_named_where_the_page_does_not_fill_the_cells(
 
 def test_what_was_read_before_the_return_fills_nothing() -> None:
     history = History()
-    absence = Absence(history, lambda *message: None)
+    absence = Reattach(history, lambda *message: None)
     cell = Message(Channel.SHELL, 1, make("execute_request", {"code": "f()"}, metadata={"cellId": "c1"}))
     history.asked(cell)
     absence.journal({"do": "journal"})
@@ -47,7 +47,7 @@ def test_what_was_read_before_the_return_fills_nothing() -> None:
 
 
 def test_a_fresh_kernels_gpus_have_the_names_that_users_know() -> None:
-    absence = Absence(History(), lambda *message: None)
+    absence = Reattach(History(), lambda *message: None)
     absence.replaces("k0")
     names = ["GPU 0 (NVIDIA A100)", "GPU 3 (NVIDIA A100)"]
     text, _ = absence.greeting(lambda: {**FACTS, "gpu_names": names})

@@ -12,9 +12,9 @@ from typing import List, Optional
 
 import pytest
 
-from jupyter_gpu_kernel.agent.adopted import Adopted
-from jupyter_gpu_kernel.agent.end.deaths import UNKNOWN, Facts, explain
-from jupyter_gpu_kernel.agent.lifeline import Lifeline
+from jupyter_gpu_kernel.agent.exit.reason import UNKNOWN, Facts, explain
+from jupyter_gpu_kernel.agent.failover.adopted_process import AdoptedProcess
+from jupyter_gpu_kernel.agent.failover.keeper_pipe import KeeperPipe
 from jupyter_gpu_kernel.agent.loop import Loop
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="the agent needs Linux")
@@ -31,7 +31,7 @@ def ends(loop: Loop, pid: int) -> List[Optional[int]]:
         heard.append(adopted.poll())
         loop.stop()
 
-    adopted = Adopted(loop, pid, over)
+    adopted = AdoptedProcess(loop, pid, over)
     assert adopted.poll() is None
     os.kill(pid, signal.SIGKILL)
     loop.later(60, loop.stop)
@@ -51,7 +51,7 @@ def test_one_that_is_gone_already() -> None:
     with subprocess.Popen(["true"]) as process:
         process.wait()
     loop, heard = Loop(), []
-    adopted = Adopted(loop, process.pid, lambda: (heard.append(1), loop.stop()))  # type: ignore[func-returns-value]
+    adopted = AdoptedProcess(loop, process.pid, lambda: (heard.append(1), loop.stop()))  # type: ignore[func-returns-value]
     loop.run()
     assert heard and adopted.poll() == UNKNOWN
 
@@ -66,7 +66,7 @@ def test_a_death_without_witness() -> None:
 
 
 def test_a_kernel_that_does_not_read_holds_up_nobody() -> None:
-    lifeline = Lifeline()
+    lifeline = KeeperPipe()
     theirs = lifeline.open()
     began = time.monotonic()
     while lifeline.say({"words": "x" * 50_000}):

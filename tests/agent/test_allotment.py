@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from typing import List
 
-from jupyter_gpu_kernel.agent.gpus.allotment import Allotment
+from jupyter_gpu_kernel.agent.gpus.manager import GpuManager
 from jupyter_gpu_kernel.agent.loop import Loop
-from jupyter_gpu_kernel.agent.questions import Questions
+from jupyter_gpu_kernel.agent.relay.internal_requests import InternalRequests
 from jupyter_gpu_kernel.agent.story import Story
 from jupyter_gpu_kernel.wire.answers import Answers
-from jupyter_gpu_kernel.wire.jupyter import Parts, make
+from jupyter_gpu_kernel.wire.compose import Parts, make
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
@@ -27,9 +27,9 @@ def test_a_kernel_that_aborts_what_it_is_asked_is_asked_again_after_a_pause(tmp_
     def look() -> None:
         loop.stop() if len(asked) == 3 else loop.later(0.01, look)
 
-    questions = Questions(aborts)
+    questions = InternalRequests(aborts)
     states: List[str] = []
-    allotment = Allotment(
+    allotment = GpuManager(
         loop, {"id": "k", "gpus": 0}, tmp_path, lambda *said: None, Answers(lambda *said: None),
         lambda cell: None, questions, Story(tmp_path / "story"), states.append, dict,
     )  # fmt: skip

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpu_kernel.agent.journal.backlog import MIB, Backlog
-from jupyter_gpu_kernel.agent.journal.flow import AHEAD, Flow
-from jupyter_gpu_kernel.agent.journal.lines import Text, collapse
-from jupyter_gpu_kernel.wire.connection import Connection
-from jupyter_gpu_kernel.wire.jupyter import make
+from jupyter_gpu_kernel.agent.relay.output.backlog import MIB, Backlog
+from jupyter_gpu_kernel.agent.relay.output.flow import AHEAD, Flow
+from jupyter_gpu_kernel.agent.relay.output.terminal_text import TerminalText, collapse
+from jupyter_gpu_kernel.wire.compose import make
+from jupyter_gpu_kernel.wire.endpoint import Endpoint
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, word
 from jupyter_gpu_kernel.wire.streams import PIECE, split
 
@@ -190,7 +190,7 @@ def test_a_front_end_shows_the_same_in_the_end(
 @given(st.lists(TEXT), TEXT)
 def test_text_that_is_merged_looks_the_same(texts: List[str], before: str) -> None:
     """Also where it goes on in a line that was passed on before."""
-    merged = Text()
+    merged = TerminalText()
     for text in texts:
         merged.append(text)
     for colours in (True, False):
@@ -393,7 +393,7 @@ class Hub:
     """The other end of a flow, which takes what it is given."""
 
     def __init__(self, backlog: Backlog) -> None:
-        self.keeper, self.end = Connection(first=False), Connection(first=True)
+        self.keeper, self.end = Endpoint(first=False), Endpoint(first=True)
         self.flow = Flow(self.keeper, backlog)
         self.got: List[Message] = []
 

@@ -6,9 +6,9 @@ from typing import Any, List, Tuple
 
 import pytest
 
-from jupyter_gpu_kernel.agent.behind import Behind
+from jupyter_gpu_kernel.agent.relay.deferred_cells import DeferredCells
 from jupyter_gpu_kernel.wire.answers import Answers
-from jupyter_gpu_kernel.wire.jupyter import make
+from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
@@ -26,7 +26,7 @@ class Keeper:
     def __init__(self) -> None:
         self.heard: List[Tuple[str, Any]] = []
         self.answers = Answers(lambda *said: self.heard.append((said[2], said[3])))
-        self.behind = Behind(self.answers)
+        self.behind = DeferredCells(self.answers)
 
 
 @pytest.fixture

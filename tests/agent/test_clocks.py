@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import Any, Dict
 
-from jupyter_gpu_kernel.agent.clocks import Advice, IdleClock, cuda_is_open, tree_cpu
+from jupyter_gpu_kernel.agent.keeper.idle import Advice, IdleTimer, cuda_is_open, tree_cpu
 
 
 class Time:
@@ -20,9 +20,9 @@ class Time:
         return self.now
 
 
-def make(**settings: float) -> tuple[IdleClock, Time]:
+def make(**settings: float) -> tuple[IdleTimer, Time]:
     time = Time()
-    return IdleClock(dict(settings), time), time
+    return IdleTimer(dict(settings), time), time
 
 
 QUIET: Dict[str, Any] = {"busy": False, "attached": False, "cpu": 0.0, "has_gpu": False, "cuda_open": False}

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_kernel.agent.end.deaths import Facts, KeeperFacts, crash_site, explain, explain_keeper
-from jupyter_gpu_kernel.agent.end.stale import kills_sessions
-from jupyter_gpu_kernel.agent.end.witness import full_places, gpu_trouble, job, memory_daemon
-from jupyter_gpu_kernel.agent.memory import Cgroup, node_mib, node_oom_kills
+from jupyter_gpu_kernel.agent.exit.facts import full_places, gpu_trouble, job, memory_daemon
+from jupyter_gpu_kernel.agent.exit.leftovers import kills_sessions
+from jupyter_gpu_kernel.agent.exit.memory import Cgroup, node_mib, node_oom_kills
+from jupyter_gpu_kernel.agent.exit.reason import Facts, KeeperFacts, crash_site, explain, explain_keeper
 
 KILLED, TERMED, SEGFAULT, ABORTED, BUS = -9, -15, -11, -6, -7
 ROOT = {"kind": "root", "pid": 7, "uid": 0, "user": "root", "command": "reaper", "clock": "12:00:00"}
@@ -208,7 +208,7 @@ def test_what_logind_does_at_the_end_of_a_session(tmp_path):
 
 @pytest.mark.skipif(os.getuid() != 0 or not shutil.which("unshare"), reason="needs the right to mount")
 def test_a_full_disk_is_found(tmp_path):
-    code = "import sys; from jupyter_gpu_kernel.agent.end.witness import full_places; print(full_places(sys.argv[1:]))"
+    code = "import sys; from jupyter_gpu_kernel.agent.exit.facts import full_places; print(full_places(sys.argv[1:]))"
     script = 'mount -t tmpfs -o size=64k none "$1" && exec "$2" -c "$3" "$1" "$4" /nowhere'
     full, roomy = tmp_path / "full", tmp_path / "roomy"
     full.mkdir()

@@ -12,9 +12,9 @@ from typing import Callable, Dict, List
 import pytest
 from keepers import DEADLINE, Hub, Place
 
-from jupyter_gpu_kernel.agent.aside import aside
-from jupyter_gpu_kernel.agent.end import witness
-from jupyter_gpu_kernel.agent.end.ending import Ending
+from jupyter_gpu_kernel.agent.exit import facts
+from jupyter_gpu_kernel.agent.exit.background import aside
+from jupyter_gpu_kernel.agent.exit.report import ExitReport
 from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.story import Story, read_story
 from jupyter_gpu_kernel.wire.messages import word
@@ -39,15 +39,15 @@ def test_the_loop_goes_on_while_the_cause_is_looked_for(
     program.chmod(0o700)
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(witness, "PATIENCE", DEADLINE)
+    monkeypatch.setattr(facts, "PATIENCE", DEADLINE)
     loop, told = Loop(), []  # type: ignore[var-annotated]
 
     def done(text: str) -> None:
         told.append(text)
         loop.stop()
 
-    ending = Ending(loop, folder, Story(tmp_path / "story"))
-    ending.witness.began(os.getpid())
+    ending = ExitReport(loop, folder, Story(tmp_path / "story"))
+    ending.collector.began(os.getpid())
     ending.explain(-11, "", {}, ["GPU-1"], done)
     assert not told
     loop.later(0.05, go.touch)

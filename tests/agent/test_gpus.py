@@ -20,9 +20,9 @@ from jupyter_gpu_kernel.agent.gpus.judge import (
     waiting_text,
 )
 from jupyter_gpu_kernel.agent.gpus.lease import Holder, Lease, read_leases
-from jupyter_gpu_kernel.agent.gpus.smi_csv import Gpu, Process, SmiError
+from jupyter_gpu_kernel.agent.gpus.nvidia_smi_csv import Gpu, GpuProcess, SmiError
 
-BOB = Process(1234, "bob", 12186, "python")
+BOB = GpuProcess(1234, "bob", 12186, "python")
 
 
 def gpu(index: int = 0, **facts: Any) -> Gpu:
@@ -46,9 +46,9 @@ def test_an_idle_gpu_is_free() -> None:
     ("facts", "reason"),
     [
         ({"processes": (BOB,)}, "bob is on it (pid 1234, python, 11.9 GiB)"),
-        ({"processes": (Process(0, "?", None, "?"),)}, "somebody is on it (pid ?, ?)"),
+        ({"processes": (GpuProcess(0, "?", None, "?"),)}, "somebody is on it (pid ?, ?)"),
         (
-            {"processes": (Process(7, "amy", 600, "jupyter"), BOB)},
+            {"processes": (GpuProcess(7, "amy", 600, "jupyter"), BOB)},
             "bob and amy are on it (pid 1234, python, 11.9 GiB, 1 more)",
         ),
         ({"memory_used_mib": 8000}, "7.8 GiB are used by no visible process (a ghost or a container)"),

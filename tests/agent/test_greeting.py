@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Callable, List, Tuple
 
-from jupyter_gpu_kernel.agent.absence import READING
-from jupyter_gpu_kernel.agent.greeting import MOST, Greeting
 from jupyter_gpu_kernel.agent.loop import Timer
-from jupyter_gpu_kernel.wire.jupyter import make
+from jupyter_gpu_kernel.agent.relay.greeting import MOST, Greeting
+from jupyter_gpu_kernel.agent.relay.reattach import READING
+from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
 
 HEADER = json.dumps({"msg_id": "cell", "msg_type": "execute_request"}).encode()

@@ -8,10 +8,10 @@ from typing import Any, Dict, List, Tuple
 
 import pytest
 
-from jupyter_gpu_kernel.agent.journal import history
-from jupyter_gpu_kernel.agent.journal.history import History, PastCell
+from jupyter_gpu_kernel.agent.relay.output import history
+from jupyter_gpu_kernel.agent.relay.output.history import History, PastCell
+from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.frames import MAX_PAYLOAD
-from jupyter_gpu_kernel.wire.jupyter import make
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 

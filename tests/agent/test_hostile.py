@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from keepers import DEADLINE, Hub, Place
 
-from jupyter_gpu_kernel.agent.keepers import Refused
+from jupyter_gpu_kernel.agent.mux.keepers import Refused
 from jupyter_gpu_kernel.agent.story import BURST, Limited, Story, read_story
 from jupyter_gpu_kernel.wire import PROTOCOL
 from jupyter_gpu_kernel.wire.frames import MAGIC, Frame, FrameReader, Kind, json_frame
@@ -406,7 +406,7 @@ def test_attach_passes_on_only_what_is_for_keepers(attach: subprocess.Popen[byte
 
 def test_requests_that_are_more_than_may_wait_are_answered(place: Place) -> None:
     """The others run."""
-    small = "from jupyter_gpu_kernel.agent import queue_limit; queue_limit.MOST = 20_000"
+    small = "from jupyter_gpu_kernel.agent.relay import queue_limit; queue_limit.MOST = 20_000"
     (place.path / "sitecustomize.py").write_text(small)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", f"{place.path}:{os.environ['PYTHONPATH']}")

@@ -15,7 +15,7 @@ from typing import Any, Dict, List
 import pytest
 from keepers import AGENT, DEADLINE, Hub, Place
 
-from jupyter_gpu_kernel.agent.keepers import Refused
+from jupyter_gpu_kernel.agent.mux.keepers import Refused
 from jupyter_gpu_kernel.agent.story import read_story
 from jupyter_gpu_kernel.wire.frames import MAGIC, Frame, FrameReader, Kind, json_frame
 from jupyter_gpu_kernel.wire.messages import word
@@ -126,7 +126,7 @@ def test_a_stopped_keeper_holds_up_nobody(place: Place) -> None:
 @pytest.mark.parametrize("first", [b"", Frame(Kind.PING, number=1).encode()])
 def test_an_attach_that_nobody_talks_to_ends(place: Place, first: bytes) -> None:
     """The hub pings every few seconds; who hears nothing is a leftover of a link that is dead."""
-    silence = "from jupyter_gpu_kernel.agent import attach; attach.SILENCE = 1\n"
+    silence = "from jupyter_gpu_kernel.agent.mux import attach; attach.SILENCE = 1\n"
     attach = place.attach(silence + AGENT.format(["attach"]))
     assert attach.stdin and attach.stdout
     assert attach.stdout.read(len(MAGIC)) == MAGIC

@@ -13,11 +13,11 @@ from typing import Any, Dict, Iterator, Tuple
 import pytest
 from keepers import Place
 
-from jupyter_gpu_kernel.agent.asking import KeeperSilent, ask_keeper
-from jupyter_gpu_kernel.agent.end import stale
-from jupyter_gpu_kernel.agent.keepers import Refused
-from jupyter_gpu_kernel.agent.office import Office
-from jupyter_gpu_kernel.agent.places import Root
+from jupyter_gpu_kernel.agent.exit import leftovers
+from jupyter_gpu_kernel.agent.keeper_client import KeeperSilent, ask_keeper
+from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
+from jupyter_gpu_kernel.agent.mux.keepers import Refused
+from jupyter_gpu_kernel.agent.paths import Root
 
 NOTEBOOK = {"name": "gpu", "notebook": "/home/me/a.ipynb"}
 
@@ -36,7 +36,7 @@ def test_a_keeper_that_does_not_answer_is_there(place: Place) -> None:
     hub = place.start("k1", **NOTEBOOK)
     pid, keeper = hub.run("x = 1; import os; print(os.getpid(), os.getppid())").split()
     hub.sock.close()
-    office = Office(place.office.root, patience=0.3)
+    office = RequestHandlers(place.office.root, patience=0.3)
     with stopped(int(keeper)):
         (row,) = office.answer({"do": "list"})["kernels"]
         expected = {"id": "k1", "state": "unresponsive", "pid": int(pid), "gpus": [], **NOTEBOOK}
@@ -90,7 +90,7 @@ def test_a_keeper_whose_queue_is_full_is_there(tmp_path: Path) -> None:
                 break
         with pytest.raises(KeeperSilent):
             ask_keeper(str(folder / "keeper"), {"do": "status"})
-        assert stale.has_keeper(folder)
+        assert leftovers.has_keeper(folder)
     assert ask_keeper(str(folder / "keeper"), {"do": "status"}) is None
     assert ask_keeper(str(tmp_path / "none"), {"do": "status"}) is None
 

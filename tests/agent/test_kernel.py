@@ -15,9 +15,9 @@ from typing import Iterator, List
 import pytest
 import zmq
 
-from jupyter_gpu_kernel.agent.kernel import DELIMITER, Kernel
 from jupyter_gpu_kernel.agent.loop import Loop
-from jupyter_gpu_kernel.wire.jupyter import Parts, make
+from jupyter_gpu_kernel.agent.process.kernel_process import DELIMITER, KernelProcess
+from jupyter_gpu_kernel.wire.compose import Parts, make
 from jupyter_gpu_kernel.wire.messages import Channel
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
@@ -38,7 +38,7 @@ def test_a_process_that_ended_is_not_connected_to(folder: Path, monkeypatch: pyt
     program.chmod(0o700)
     loop = Loop()
     ready: List[int] = []
-    kernel = Kernel(loop, folder, lambda channel, client, parts: None)
+    kernel = KernelProcess(loop, folder, lambda channel, client, parts: None)
     before = os.listdir("/proc/self/fd")
     kernel.start(str(program), dict(os.environ), None, lambda: ready.append(1))
     while kernel.reap() is None:
@@ -53,11 +53,11 @@ def test_a_process_that_ended_is_not_connected_to(folder: Path, monkeypatch: pyt
 NOBODY = """
 import os, signal, sys
 from pathlib import Path
-from jupyter_gpu_kernel.agent.kernel import Kernel
+from jupyter_gpu_kernel.agent.process.kernel_process import KernelProcess
 from jupyter_gpu_kernel.agent.loop import Loop
 
 pid, folder = int(sys.argv[1]), Path(sys.argv[2])
-kernel = Kernel(Loop(), folder, lambda channel, client, parts: None)
+kernel = KernelProcess(Loop(), folder, lambda channel, client, parts: None)
 kernel.adopt(pid, os.open(os.devnull, os.O_WRONLY), lambda: None)
 os.setuid(65534)
 kernel.signal_group(signal.SIGKILL)
@@ -91,7 +91,7 @@ def test_large_messages_hold_up_nobody(folder: Path) -> None:
             if came in (1, 50):
                 loop.later(0, loop.stop)
 
-        kernel = Kernel(loop, folder, on_message)
+        kernel = KernelProcess(loop, folder, on_message)
         kernel.adopt(process.pid, os.open(os.devnull, os.O_WRONLY), lambda: None)
         iopub.recv()  # it has subscribed
         parts = make("stream", {"name": "stdout", "text": "x" * 1_000_000})

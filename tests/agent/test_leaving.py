@@ -8,12 +8,12 @@ from typing import Iterator, List
 
 import pytest
 
-from jupyter_gpu_kernel.agent.clocks import IdleClock
-from jupyter_gpu_kernel.agent.door import Door
-from jupyter_gpu_kernel.agent.end.remains import Remains
-from jupyter_gpu_kernel.agent.journal.backlog import Backlog
-from jupyter_gpu_kernel.agent.leaving import Leaving
+from jupyter_gpu_kernel.agent.exit.cleanup import Cleanup
+from jupyter_gpu_kernel.agent.keeper.idle import IdleTimer
+from jupyter_gpu_kernel.agent.keeper.server import KeeperServer
+from jupyter_gpu_kernel.agent.keeper.shutdown import Shutdown
 from jupyter_gpu_kernel.agent.loop import Loop
+from jupyter_gpu_kernel.agent.relay.output.backlog import Backlog
 from jupyter_gpu_kernel.wire.messages import Lane, word
 
 
@@ -23,27 +23,29 @@ def loop() -> Loop:
 
 
 @pytest.fixture
-def door(loop: Loop) -> Iterator[Door]:
+def door(loop: Loop) -> Iterator[KeeperServer]:
     with tempfile.TemporaryDirectory() as folder:  # a short path: sockets' are limited
         backlog = Backlog([Path(folder)], {})
-        door = Door(loop, Path(folder) / "keeper", lambda message: None, lambda request: {}, backlog)
+        door = KeeperServer(loop, Path(folder) / "keeper", lambda message: None, lambda request: {}, backlog)
         yield door
         door.close()
         backlog.close()
 
 
-def leaving(loop: Loop, door: Door) -> Leaving:
-    return Leaving(
-        loop, door, IdleClock({"idle_timeout": 1e-9}), Remains(loop, Path("no folder", "k", "no kernel"))
+def leaving(loop: Loop, door: KeeperServer) -> Shutdown:
+    return Shutdown(
+        loop, door, IdleTimer({"idle_timeout": 1e-9}), Cleanup(loop, Path("no folder", "k", "no kernel"))
     )
 
 
-def test_with_nothing_to_say_it_is_over_at_once(loop: Loop, door: Door) -> None:
+def test_with_nothing_to_say_it_is_over_at_once(loop: Loop, door: KeeperServer) -> None:
     loop.later(0, lambda: leaving(loop, door).begin(asked=False))
     loop.run()
 
 
-def test_what_nobody_has_heard_waits_unless_somebody_asked_for_the_end(loop: Loop, door: Door) -> None:
+def test_what_nobody_has_heard_waits_unless_somebody_asked_for_the_end(
+    loop: Loop, door: KeeperServer
+) -> None:
     door.send(Lane.ORDERED, word(event="said"))
     last = leaving(loop, door)
     ran: List[str] = []
@@ -55,7 +57,7 @@ def test_what_nobody_has_heard_waits_unless_somebody_asked_for_the_end(loop: Loo
     assert ran == ["meanwhile"]
 
 
-def test_a_kernel_that_is_started_anew_meanwhile_is_not_left(loop: Loop, door: Door) -> None:
+def test_a_kernel_that_is_started_anew_meanwhile_is_not_left(loop: Loop, door: KeeperServer) -> None:
     door.send(Lane.ORDERED, word(event="said"))
     last = leaving(loop, door)
     ran: List[str] = []

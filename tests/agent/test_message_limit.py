@@ -9,11 +9,11 @@ from typing import Any, Dict, List
 import pytest
 from conversations import Exchange
 
-from jupyter_gpu_kernel.agent.message_limit import MOST, within
-from jupyter_gpu_kernel.wire.connection import Connection
-from jupyter_gpu_kernel.wire.journal import MAX_MESSAGE
-from jupyter_gpu_kernel.wire.jupyter import make
+from jupyter_gpu_kernel.agent.relay.message_limit import MOST, within
+from jupyter_gpu_kernel.wire.compose import make
+from jupyter_gpu_kernel.wire.endpoint import Endpoint
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
+from jupyter_gpu_kernel.wire.queues import MAX_MESSAGE
 
 LIMITS = {Lane.URGENT: 2_000, Lane.PROMPT: 2_000, Lane.ORDERED: 10_000}
 HEADER = json.dumps({"msg_id": "cell", "msg_type": "execute_request"}).encode()
@@ -116,7 +116,7 @@ def test_front_ends_hear_the_replacement_and_the_cell_ends(tmp_path: Path) -> No
 
 def test_the_largest_of_each_lane_arrive_together() -> None:
     """As a hub takes them: what of several lanes is on its way counts as one."""
-    hub, keeper = Connection(first=True), Connection(first=False)
+    hub, keeper = Endpoint(first=True), Endpoint(first=False)
     for end in (hub, keeper):
         end.opened()
     for frame in hub.outgoing():

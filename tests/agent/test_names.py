@@ -12,11 +12,11 @@ from typing import Iterator
 
 import pytest
 
-from jupyter_gpu_kernel.agent.clocks import cuda_is_open, tree_cpu
-from jupyter_gpu_kernel.agent.end.processes import start_of
-from jupyter_gpu_kernel.agent.end.witness import memory_daemon
-from jupyter_gpu_kernel.agent.inside import guard
-from jupyter_gpu_kernel.agent.pending import sigterm_pends
+from jupyter_gpu_kernel.agent.exit.facts import memory_daemon
+from jupyter_gpu_kernel.agent.exit.processes import start_of
+from jupyter_gpu_kernel.agent.in_kernel import guard
+from jupyter_gpu_kernel.agent.keeper.idle import cuda_is_open, tree_cpu
+from jupyter_gpu_kernel.agent.process.pending_sigterm import sigterm_pends
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="the agent needs Linux")
 

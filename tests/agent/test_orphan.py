@@ -9,13 +9,13 @@ from pathlib import Path
 
 PROGRAM = """
 import os, select, sys, threading
-from jupyter_gpu_kernel.agent.inside.orphan import Orphan
-from jupyter_gpu_kernel.agent.inside.guard import Guard, Use
+from jupyter_gpu_kernel.agent.in_kernel.keeper_watch import KeeperWatch
+from jupyter_gpu_kernel.agent.in_kernel.guard import Guard, Use
 from jupyter_gpu_kernel.agent.story import Story
 
 begun, go = sys.argv[1:]
 successor = f"open({begun!r}, 'w').close(); open({go!r}).read(); input()"  # what it has to know is one line
-orphan = Orphan(Guard(Use()), Story(begun + '.story'), lambda: [], 0.0)
+orphan = KeeperWatch(Guard(Use()), Story(begun + '.story'), lambda: [], 0.0)
 orphan._will = {"command": [sys.executable, "-c", successor], "cwd": "/", "environ": dict(os.environ), "settings": {}}
 started = []
 thread = threading.Thread(target=lambda: started.append(orphan._start()))

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_kernel.agent.office import Office
-from jupyter_gpu_kernel.agent.places import PlaceError, Root, freshen
+from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
+from jupyter_gpu_kernel.agent.paths import PlaceError, Root, freshen
 from jupyter_gpu_kernel.agent.story import KEEP_DAYS, Story, forget_old_stories, read_story
 from jupyter_gpu_kernel.wire.frames import FrameReader, Kind, json_frame
 
@@ -127,7 +127,7 @@ def test_of_a_long_story_the_end_is_told(tmp_path: Path) -> None:
     story.tell("sigterm", "SIGTERM from root")
     story.path.write_bytes(story.path.read_bytes() * 80_000)
     story.tell("drop", "the last one")
-    answer = Office(root).answer({"do": "story", "kernel": "abc-1"})
+    answer = RequestHandlers(root).answer({"do": "story", "kernel": "abc-1"})
     reader = FrameReader(greeting=False)
     (frame,) = reader.feed(json_frame(Kind.REPLY, answer, number=1).encode())
     assert frame.json()["story"][-1]["text"] == "the last one"
@@ -212,5 +212,5 @@ def test_after_that_nobody_waits_for_it_and_its_errors_are_in_the_log(tmp_path: 
 
 def test_what_serves_the_connection_needs_no_zmq() -> None:
     """It runs on whatever Python a kernelspec names, so that it can say what that one lacks."""
-    code = "import sys; sys.modules['zmq'] = None; import jupyter_gpu_kernel.agent.attach"
+    code = "import sys; sys.modules['zmq'] = None; import jupyter_gpu_kernel.agent.mux.attach"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from jupyter_gpu_kernel.agent.office import Office, Refused
-from jupyter_gpu_kernel.agent.places import Root
+from jupyter_gpu_kernel.agent.mux.handlers import Refused, RequestHandlers
+from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.policy import STRICT_GPUS, STRICT_IDLE, PolicyError, read_policy
 
 
@@ -102,7 +102,7 @@ def test_a_file_that_is_no_text_is_strict(tmp_path):
 def test_the_office_refuses_before_anything_starts(policy, tmp_path):
     policy({"max_gpus": 1})
     (tmp_path / "root").mkdir(mode=0o700)
-    office = Office(Root(tmp_path / "root"), tmp_path / "policy.json")
+    office = RequestHandlers(Root(tmp_path / "root"), tmp_path / "policy.json")
     with pytest.raises(Refused) as refused:
         office.open("k1", {"create": {"gpus": 2}})
     assert refused.value.code == "policy" and "at most 1 GPU" in str(refused.value)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpu_kernel.agent import queue_limit
-from jupyter_gpu_kernel.agent.queue_limit import QueueLimit
+from jupyter_gpu_kernel.agent.relay import queue_limit
+from jupyter_gpu_kernel.agent.relay.queue_limit import QueueLimit
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 

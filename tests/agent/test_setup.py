@@ -12,10 +12,10 @@ from typing import Any, Callable, List
 import pytest
 from keepers import DEADLINE, Place
 
-from jupyter_gpu_kernel.agent.end import stale
-from jupyter_gpu_kernel.agent.end.processes import SETUP, tagged
-from jupyter_gpu_kernel.agent.keepers import Refused
-from jupyter_gpu_kernel.agent.setup import trim
+from jupyter_gpu_kernel.agent.exit import leftovers
+from jupyter_gpu_kernel.agent.exit.processes import SETUP, tagged
+from jupyter_gpu_kernel.agent.keeper.setup import trim
+from jupyter_gpu_kernel.agent.mux.keepers import Refused
 from jupyter_gpu_kernel.wire.frames import Kind, json_frame
 from jupyter_gpu_kernel.wire.messages import word
 
@@ -172,15 +172,15 @@ def test_a_start_goes_on_when_its_attach_is_killed(place: Place) -> None:
 
 def test_a_folder_in_use_is_removed_by_nobody_else(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A start that is given up, or a look at all folders, while the keeper lives."""
-    monkeypatch.setattr(stale, "ENDS", 0.1)
+    monkeypatch.setattr(leftovers, "ENDS", 0.1)
     hub = place.start("s8")
     pid = hub.run("import os; print(os.getpid())")
     for names in (["keeper"], ["lock"]):  # one after the other is cleaned away
         for name in names:
             (place.folder("s8") / name).unlink()
         os.utime(str(place.folder("s8")), (0, 0))
-        stale.remove_unused(place.office.root, "s8")
-        assert not stale.clean(place.office.root, "s8")
+        leftovers.remove_unused(place.office.root, "s8")
+        assert not leftovers.clean(place.office.root, "s8")
         assert place.folder("s8").exists()
     assert hub.run("import os; print(os.getpid())") == pid
     hub.tell(word(do="stop", why="enough"))

@@ -5,8 +5,15 @@ from __future__ import annotations
 import pytest
 from guarded import wait_until
 
-from jupyter_gpu_kernel.agent.inside.guard import Use
-from jupyter_gpu_kernel.agent.inside.signals import ENDED, SURVIVED, Sender, classify, decide, sentence
+from jupyter_gpu_kernel.agent.in_kernel.guard import Use
+from jupyter_gpu_kernel.agent.in_kernel.signal_rules import (
+    ENDED,
+    SURVIVED,
+    Sender,
+    classify,
+    decide,
+    sentence,
+)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from typing import Any, Callable, Dict, List
 import pytest
 
 from jupyter_gpu_kernel.agent.gpus.claim import Sampler
-from jupyter_gpu_kernel.agent.gpus.smi import Smi, read_gpus
-from jupyter_gpu_kernel.agent.gpus.smi_csv import SmiError, parse
+from jupyter_gpu_kernel.agent.gpus.nvidia_smi import NvidiaSmi, read_gpus
+from jupyter_gpu_kernel.agent.gpus.nvidia_smi_csv import SmiError, parse
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 UUID = "GPU-00000000-0000-0000-0000-%012d"
@@ -88,7 +88,7 @@ def test_names_of_others_do_no_harm(state: State) -> None:
 
 def test_an_old_driver_lacks_fields(state: State, tmp_path: Path) -> None:
     state(gpus=[{}], missing=["memory.reserved", "mig.mode.current"])
-    smi = Smi()
+    smi = NvidiaSmi()
     (gpu,) = smi.read(30)
     assert (gpu.memory_reserved_mib, gpu.mig_mode, gpu.memory_used_mib) == (None, None, 1)
     before = len(calls(tmp_path))
@@ -99,7 +99,7 @@ def test_an_old_driver_lacks_fields(state: State, tmp_path: Path) -> None:
 def test_a_lost_gpu_does_not_hide_the_others(state: State) -> None:
     process = {"pid": 1, "memory": 5}
     state(gpus=[{}, {"lost": True}, {"processes": [process]}])
-    first, lost, third = Smi().read(30)
+    first, lost, third = NvidiaSmi().read(30)
     assert [gpu.problem for gpu in (first, third)] == ["", ""]
     assert lost.index == 1 and "lost" in lost.problem and lost.memory_used_mib is None
     assert [process.pid for process in third.processes] == [1]
@@ -147,7 +147,7 @@ def test_a_program_that_cannot_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 def test_a_hanging_nvidia_smi_is_killed_and_told(state: State, tmp_path: Path) -> None:
     state(mode="hang")
-    smi = Smi()
+    smi = NvidiaSmi()
     with pytest.raises(SmiError, match="does not answer") as caught:
         smi.read(1.5)
     assert caught.value.code == "hang"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from streams import LoopThread, Node
 
-from jupyter_gpu_kernel.hub.link import Clocks, Link
+from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
 
 
 @pytest.fixture(scope="module")
@@ -24,4 +24,4 @@ def loop(node: Node) -> Iterator[LoopThread]:
 
 @pytest.fixture(scope="module")
 def link(node: Node, loop: LoopThread) -> Link:
-    return loop.link(node, Clocks(retry=0.02))
+    return loop.link(node, LinkTimeouts(retry=0.02))

@@ -17,8 +17,8 @@ from house import Door, House
 from sshd import DEADLINE, TwoHops, make_key
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError
-from jupyter_gpu_kernel.hub.limits import NO_LIMITS
-from jupyter_gpu_kernel.hub.ssh import Connection, connect
+from jupyter_gpu_kernel.hub.ssh.connect import SSHConnection, connect
+from jupyter_gpu_kernel.hub.ssh.restrictions import NO_LIMITS
 
 ASKED = "The server asks: “Two factors · Look at your telephone · Code:” "
 
@@ -195,12 +195,12 @@ def test_nothing_holds_what_was_typed(house: Callable[..., House], method: str, 
         kept.append(here.connect(Forgetful(*salts)))
     except ConnectError as error:
         kept.append(error)
-    here.transports[-1].join(0.0 if isinstance(kept[0], Connection) else DEADLINE)
+    here.transports[-1].join(0.0 if isinstance(kept[0], SSHConnection) else DEADLINE)
     here.transports[-1].get_exception()  # what this process's own server stumbled over
     for salt in salts:
         assert holders(made_secret(salt)) == []
     for one in kept:
-        if isinstance(one, Connection):
+        if isinstance(one, SSHConnection):
             one.close()
 
 

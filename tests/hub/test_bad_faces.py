@@ -24,9 +24,9 @@ from remote import eventually
 
 from jupyter_gpu_kernel.client import HubClient
 from jupyter_gpu_kernel.errors import HubError
-from jupyter_gpu_kernel.hub import faces
-from jupyter_gpu_kernel.hub.faces import Call, Faces
-from jupyter_gpu_kernel.hub.places import hub_address, make_hub_key
+from jupyter_gpu_kernel.hub import rpc
+from jupyter_gpu_kernel.hub.paths import hub_address, make_hub_key
+from jupyter_gpu_kernel.hub.rpc import Call, RpcServer
 
 DEADLINE = 30.0
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="its pipes are no sockets")
@@ -45,8 +45,8 @@ class Server:
         self.key = make_hub_key()
         self.faces = self.run(self._listen())
 
-    async def _listen(self) -> Faces:
-        return Faces(hub_address(), self.key, self.operation, logging.getLogger("tests"))
+    async def _listen(self) -> RpcServer:
+        return RpcServer(hub_address(), self.key, self.operation, logging.getLogger("tests"))
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(DEADLINE)
@@ -65,7 +65,7 @@ class Server:
         if call.op == "walk":
             call.progress("login", "reach")
         if call.op == "tell":
-            call.face.send({"event": "kernel"})
+            call.client.send({"event": "kernel"})
         if call.op == "ask":
             return await asyncio.to_thread(call.secret, "login", "Password: ")
         return call.arguments
@@ -164,7 +164,7 @@ def test_a_bad_message_ends_its_connection_with_an_error(server: Server, bad: by
 
 def test_a_message_that_is_too_large(server: Server) -> None:
     with connected(server) as connection:
-        os.write(connection.fileno(), struct.pack("!i", faces.MESSAGE + 1))
+        os.write(connection.fileno(), struct.pack("!i", rpc.MESSAGE + 1))
         (last,) = until_hung_up(connection)
         assert "larger than" in last["error"]["cause"]
     with connected(server) as connection:
@@ -184,8 +184,8 @@ def test_thousands_of_bad_messages_leave_no_thread(server: Server) -> None:
 
 
 def test_a_face_that_does_not_read_is_hung_up_on(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(faces, "UNREAD", 1_000_000)
-    monkeypatch.setattr(faces, "CALLS", 1000)
+    monkeypatch.setattr(rpc, "UNREAD", 1_000_000)
+    monkeypatch.setattr(rpc, "CALLS", 1000)
     with connected(server) as connection:
         with pytest.raises(OSError):
             for number in range(100_000):
@@ -195,7 +195,7 @@ def test_a_face_that_does_not_read_is_hung_up_on(server: Server, monkeypatch: py
 
 
 def test_an_answer_larger_than_what_may_wait_comes(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(faces, "UNREAD", 1000)
+    monkeypatch.setattr(rpc, "UNREAD", 1000)
     with connected(server) as connection:
         connection.send_bytes(b'{"id": 1, "op": "big", "size": 5000000}')
         assert len(heard(connection)["result"]) == 5_000_000
@@ -204,7 +204,7 @@ def test_an_answer_larger_than_what_may_wait_comes(server: Server, monkeypatch: 
 def test_a_face_that_reads_may_be_told_as_much_as_there_is(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(faces, "UNREAD", 10_000)
+    monkeypatch.setattr(rpc, "UNREAD", 10_000)
     with connected(server) as connection:
         for number in range(50):
             connection.send_bytes(json.dumps({"id": number, "op": "big", "size": 1000}).encode())
@@ -212,7 +212,7 @@ def test_a_face_that_reads_may_be_told_as_much_as_there_is(
 
 
 def test_a_bad_face_that_does_not_read_either(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(faces, "GRACE", 0.05)
+    monkeypatch.setattr(rpc, "GRACE", 0.05)
     with connected(server) as connection:
         connection.send_bytes(b'{"id": 1, "op": "big", "size": 5000000}')
         eventually(lambda: connection.poll(0), "the hub has begun to answer")
@@ -221,7 +221,7 @@ def test_a_bad_face_that_does_not_read_either(server: Server, monkeypatch: pytes
 
 
 def test_calls_at_a_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(faces, "CALLS", 2)
+    monkeypatch.setattr(rpc, "CALLS", 2)
     with connected(server) as connection:
         for number in (1, 1, 2, 3):
             connection.send_bytes(json.dumps({"id": number, "op": "stay"}).encode())
@@ -235,7 +235,7 @@ def test_calls_at_a_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_who_does_not_prove_the_key_in_time_is_hung_up_on(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(faces, "PROVE_WITHIN", 0.05)
+    monkeypatch.setattr(rpc, "PROVE_WITHIN", 0.05)
     with Client(hub_address()) as silent, Client(hub_address()) as slow:
         os.write(slow.fileno(), b"\x00\x00")  # the beginning of a length
         for connection in (silent, slow):
@@ -256,7 +256,7 @@ def test_a_stranger_who_says_anything(server: Server, said: bytes) -> None:
 
 
 def test_more_connections_than_there_may_be(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(faces, "FACES", 2)
+    monkeypatch.setattr(rpc, "FACES", 2)
     with connected(server), connected(server), pytest.raises((EOFError, OSError)):
         Client(hub_address(), authkey=server.key)
     server.nothing_leaks()

@@ -15,7 +15,7 @@ from exchange import Bystander, Item, Outcome, Tally, script
 from fronts import Front
 from streams import Faults, LoopThread, Node, wait_for
 
-from jupyter_gpu_kernel.hub.kernels import RemoteKernel
+from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_kernel.hub.delivered import Delivered
+from jupyter_gpu_kernel.hub.front_end.delivered import Delivered
 
 
 def test_a_successor_finds_counts_and_clients(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def full(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_costs_the_successor_the_counts_and_not_the_hub_its_life(full: Path) -> None:
     """Writing to a mapped file that the disk has no room for is a SIGBUS."""
     code = (
-        "import pathlib, sys; from jupyter_gpu_kernel.hub.delivered import Delivered\n"
+        "import pathlib, sys; from jupyter_gpu_kernel.hub.front_end.delivered import Delivered\n"
         "for name in ('one', 'two'):\n"
         "    here = Delivered(pathlib.Path(sys.argv[1], name)); here.save([1, 2, 3])\n"
         "    here.clients(0).add(b'first'); here.follow('other'); here.save([4, 5, 6]); here.forget()\n"

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu_kernel.errors import AgentError, ConnectError
-from jupyter_gpu_kernel.hub import deploy
-from jupyter_gpu_kernel.hub.stream import Stream
+from jupyter_gpu_kernel.hub.node import deploy
+from jupyter_gpu_kernel.hub.node.stream import Stream
 from jupyter_gpu_kernel.wire.frames import MAGIC, FrameReader, Kind, json_frame
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a work node has Linux")
@@ -124,7 +124,7 @@ def ask(stream: Stream, do: str) -> object:
 
 
 def test_a_package_is_the_same_for_the_same_sources() -> None:
-    code = "from jupyter_gpu_kernel.hub.deploy import pack; print(pack().name)"
+    code = "from jupyter_gpu_kernel.hub.node.deploy import pack; print(pack().name)"
     names = {
         subprocess.check_output([sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed})
         for seed in "12"
@@ -134,9 +134,9 @@ def test_a_package_is_the_same_for_the_same_sources() -> None:
 
 def test_a_hub_outlives_the_files_it_came_from(tmp_path: Path) -> None:
     """As when its environment is upgraded or removed: what it dials with is of one version."""
-    shutil.copytree(Path(deploy.__file__).parent.parent, tmp_path / "jupyter_gpu_kernel")
+    shutil.copytree(Path(deploy.__file__).parents[2], tmp_path / "jupyter_gpu_kernel")
     code = (
-        "import shutil, sys; from jupyter_gpu_kernel.hub import deploy\n"
+        "import shutil, sys; from jupyter_gpu_kernel.hub.node import deploy\n"
         "package = deploy.pack()\n"
         "assert deploy.__file__.startswith(sys.argv[1])\n"
         "shutil.rmtree(sys.argv[1])\n"

@@ -10,8 +10,8 @@ import zmq
 from edges import DEADLINE, KEY, Meeting, meet, request
 
 from jupyter_gpu_kernel.errors import HubError, SettingsError
-from jupyter_gpu_kernel.hub import edge as edge_module
-from jupyter_gpu_kernel.hub.edge import Edge
+from jupyter_gpu_kernel.hub.front_end import edge as edge_module
+from jupyter_gpu_kernel.hub.front_end.edge import Edge
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 

@@ -19,13 +19,13 @@ import pytest
 from fronts import Front
 from streams import LoopThread, Node, until, wait_for
 
-from jupyter_gpu_kernel.agent.end import stale
-from jupyter_gpu_kernel.agent.end.boot import boot_id
-from jupyter_gpu_kernel.agent.end.processes import open_gpus, tagged
-from jupyter_gpu_kernel.agent.office import Refused
+from jupyter_gpu_kernel.agent.exit import leftovers
+from jupyter_gpu_kernel.agent.exit.boot import boot_id
+from jupyter_gpu_kernel.agent.exit.processes import open_gpus, tagged
+from jupyter_gpu_kernel.agent.mux.handlers import Refused
 from jupyter_gpu_kernel.agent.story import read_story
-from jupyter_gpu_kernel.hub.kernels import RemoteKernel
-from jupyter_gpu_kernel.hub.link import Link
+from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
+from jupyter_gpu_kernel.hub.node.link import Link
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
 CGROUPS = Path("/sys/fs/cgroup/memory")
@@ -188,7 +188,7 @@ def test_out_of_memory_in_a_cgroup(cgroup: Path) -> None:
 def test_after_a_reboot_running_and_next_cell_say_so(loop: LoopThread, link: Link, node: Node) -> None:
     """As good as one: kernel and keeper are killed while nobody is there, and the boot id was another one."""
     with started(loop, link) as (remote, front):
-        for shown in remote.fronts:
+        for shown in remote.front_ends:
             shown.revives = True
         old, kernel = remote.kernel_id, int(front.run("import os, time; print(os.getpid())").text)
         child = int(front.run(DETACHED).text)  # what survives changes nothing
@@ -256,15 +256,15 @@ def test_a_folder_without_keeper_and_kernel_tells_why_and_goes(node: Node) -> No
 def test_a_folder_of_a_keeper_that_is_starting_stays(node: Node) -> None:
     root = node.office.root
     folder = root.make_kernel("starting")
-    assert not stale.clean(root, "starting"), "no lock yet, but young"
+    assert not leftovers.clean(root, "starting"), "no lock yet, but young"
     holder = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, 2); print('locked', flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", holder, str(folder / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         assert process.stdout and process.stdout.readline()
-        assert not stale.clean(root, "starting")
+        assert not leftovers.clean(root, "starting")
         process.communicate(b"\n")
-    assert stale.clean(root, "starting")
+    assert leftovers.clean(root, "starting")
 
 
 # ---------------------------------------------------------------------------------------------- leftovers
@@ -311,9 +311,9 @@ def test_leftovers_are_found_and_ended(leftover: subprocess.Popen[bytes], node: 
     ]
     assert row["kernel"] == "past" and "SIG_IGN" in row["command"] and row["gpus"] == []
     assert open_gpus(leftover.pid, str(tmp_path / "nvidia")) == {3}
-    assert stale.on_gpu({"index": 3, "processes": []}, [dict(row, gpus=[3])])
-    assert stale.on_gpu({"index": 0, "processes": [{"pid": leftover.pid}]}, [row])
-    assert not stale.on_gpu({"index": 0, "processes": []}, [row])
+    assert leftovers.on_gpu({"index": 3, "processes": []}, [dict(row, gpus=[3])])
+    assert leftovers.on_gpu({"index": 0, "processes": [{"pid": leftover.pid}]}, [row])
+    assert not leftovers.on_gpu({"index": 0, "processes": []}, [row])
 
     for other in (dict(row, start=row["start"] + 1), dict(row, boot="another node's")):
         assert node.office.answer({"do": "end_leftovers", "leftovers": [other]}) == {"ended": []}
@@ -351,8 +351,8 @@ def test_other_peoples_processes_are_never_seen(node: Node) -> None:
 
 KEEPER = """
 import pathlib, sys
-from jupyter_gpu_kernel.agent.keeper import Keeper
-from jupyter_gpu_kernel.agent.places import Root
+from jupyter_gpu_kernel.agent.keeper.keeper import Keeper
+from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.policy import read_policy
 root, policy = map(pathlib.Path, sys.argv[1:])
 sys.argv[0] = 'agent'
@@ -366,7 +366,7 @@ def test_a_keeper_keeps_to_the_sites_policy(tmp_path: Path) -> None:
     policy.write_text('{"guard": false, "max_idle": 600}')
     with Node() as node, LoopThread() as loop:
         with subprocess.Popen([sys.executable, "-c", KEEPER, str(node.root), str(policy)]) as keeper:
-            wait_for(lambda: stale.has_keeper(node.office.root.kernel("k1")), "the keeper")
+            wait_for(lambda: leftovers.has_keeper(node.office.root.kernel("k1")), "the keeper")
             with started(loop, loop.link(node), kernel_id="k1") as (remote, front):
                 assert "off" in front.run("import gpu_kernel; print(gpu_kernel.status()['guard'])").text
                 os.kill(int(front.run("import os; print(os.getpid())").text), signal.SIGTERM)
@@ -393,7 +393,7 @@ def test_the_real_earlyoom(tmp_path: Path) -> None:
         command = [*space, "sh", "-c", script, "sh", sys.executable, KEEPER, str(node.root), str(go)]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as keeper:
             try:
-                wait_for(lambda: stale.has_keeper(node.office.root.kernel("k1")), "the keeper")
+                wait_for(lambda: leftovers.has_keeper(node.office.root.kernel("k1")), "the keeper")
                 with started(loop, loop.link(node), kernel_id="k1") as (remote, front):
                     request = front.client.execute(
                         "import time\ndata = b'x' * (600 << 20)\nprint('full')\ntime.sleep(600)"

@@ -25,9 +25,9 @@ from sshd import DEADLINE, free_port
 
 from jupyter_gpu_kernel.client import HubClient
 from jupyter_gpu_kernel.errors import ConnectError, HubError, RouteError
-from jupyter_gpu_kernel.hub import faces
-from jupyter_gpu_kernel.hub.faces import Call, Face
-from jupyter_gpu_kernel.hub.places import hub_address, hub_folder
+from jupyter_gpu_kernel.hub import rpc
+from jupyter_gpu_kernel.hub.paths import hub_address, hub_folder
+from jupyter_gpu_kernel.hub.rpc import Call, RpcClient
 
 Events = SimpleQueue[dict[str, Any]]
 
@@ -121,7 +121,7 @@ def test_a_question_to_a_face_that_has_left() -> None:
     """As after Ctrl-C while the way is walked: the walk goes on to its next question."""
     ours, theirs = Pipe()
     with ours, theirs:
-        face = Face(ours)
+        face = RpcClient(ours)
         face.close()
         _, answers = face.expect_answer()
         assert answers.get(timeout=DEADLINE) is None
@@ -131,7 +131,7 @@ def test_each_question_gets_its_own_answer() -> None:
     """What is typed for one hop must not go to another, in whatever order answers come."""
     here, there = Pipe()
     with here, there:
-        face = Face(here)
+        face = RpcClient(here)
         (login, of_login), (gpu2, of_gpu2) = face.expect_answer(), face.expect_answer()
         face.answered({"answer": login, "value": "for login"})
         assert of_login.get(timeout=DEADLINE) == "for login"
@@ -143,11 +143,11 @@ def test_each_question_gets_its_own_answer() -> None:
 
 def test_a_question_that_nobody_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal that is left alone must not keep the node's other front ends waiting."""
-    monkeypatch.setattr(faces, "ANSWER_WITHIN", 0.01)
+    monkeypatch.setattr(rpc, "ANSWER_WITHIN", 0.01)
     ours, theirs = Pipe()
     with ours, theirs:
-        face = Face(ours)
-        with pytest.raises(faces.GaveUp):
+        face = RpcClient(ours)
+        with pytest.raises(rpc.GaveUp):
             Call(face, 1, "login", {}).secret("login", "Password: ")
         assert not face._questions, "nobody waits for it any more"
 

@@ -9,9 +9,9 @@ import pytest
 import zmq
 from edges import DEADLINE, KEY, request
 
-from jupyter_gpu_kernel.hub import fronts as fronts_module
-from jupyter_gpu_kernel.hub.fronts import FrontEnd, Fronts
-from jupyter_gpu_kernel.wire.jupyter import make
+from jupyter_gpu_kernel.hub.front_end import front_ends as fronts_module
+from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEnd, FrontEnds
+from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 BULK = Message(Channel.IOPUB, 0, make("stream", {"name": "stdout", "text": "x" * 1_000_000}))
@@ -23,7 +23,7 @@ class Kernel:
     def __init__(self) -> None:
         self.heard: list[Message] = []
         self.subscribed = 0
-        self.fronts = Fronts(
+        self.fronts = FrontEnds(
             lambda front, message: self.heard.append(message), self._subscribes, lambda: None, None
         )
         self._context = zmq.Context()

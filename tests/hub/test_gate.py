@@ -17,9 +17,9 @@ from fronts import Cell, Front
 from streams import LoopThread, Node, until, wait_for
 
 from jupyter_gpu_kernel.agent.gpus.lease import read_leases
-from jupyter_gpu_kernel.hub.kernels import RemoteKernel
-from jupyter_gpu_kernel.hub.link import Link
-from jupyter_gpu_kernel.hub.visits import Visit, Visits
+from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
+from jupyter_gpu_kernel.hub.kernel.vscode_sessions import VSCodeSession, VSCodeSessions
+from jupyter_gpu_kernel.hub.node.link import Link
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
 PROGRAMS = Path(__file__).parent.parent / "programs"
@@ -381,10 +381,10 @@ def test_a_restart_with_a_new_kernel_hands_the_gpu_over(
     """As in VS Code. The only GPU is in use by the kernel itself, and somebody else waits for it."""
     gpus.say(1)
     stack.callback(gpus.say, 4)
-    visits = Visits()
+    visits = VSCodeSessions()
     old = loop.kernel(link, gpus=1, name="one")
     front = stack.enter_context(Front(old.edge.connection))
-    visit = old.visit = loop.call(Visit, visits, 1, "one")
+    visit = old.vscode_session = loop.call(VSCodeSession, visits, 1, "one")
     front.run(NAMED, store_history=False)
     pid = front.run(VISIBLE + "; print(os.getpid())").text.split()[1]
     gpus.say(1, gpus=[{"uuid": gpus.uuids[0], "processes": [{"pid": int(pid), "memory": 900}]}])
@@ -398,7 +398,7 @@ def test_a_restart_with_a_new_kernel_hands_the_gpu_over(
     wait_for(lambda: old.describe()["state"] == "busy", "the cell")
 
     new = loop.kernel(link, gpus=1, name="one")
-    new.visit = loop.call(Visit, visits, 1, "one")
+    new.vscode_session = loop.call(VSCodeSession, visits, 1, "one")
     loop.call(visits.left, visit, old)
     loop.call(old.close)
     front = open_front(loop, new, stack)

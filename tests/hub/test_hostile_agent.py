@@ -12,12 +12,12 @@ import pytest
 from streams import LoopThread, Node
 
 from jupyter_gpu_kernel.errors import AgentError
-from jupyter_gpu_kernel.hub import journal
-from jupyter_gpu_kernel.hub.journal import read_journal
-from jupyter_gpu_kernel.hub.kernels import RemoteKernel
-from jupyter_gpu_kernel.hub.link import Clocks, Link
-from jupyter_gpu_kernel.hub.standin import StandIn
-from jupyter_gpu_kernel.wire.jupyter import make
+from jupyter_gpu_kernel.hub.kernel import cell_history
+from jupyter_gpu_kernel.hub.kernel.cell_history import read_journal
+from jupyter_gpu_kernel.hub.kernel.placeholder import Placeholder
+from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
+from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
+from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Message, MessageError, word
 
 PROGRAM = str(Path(__file__).parents[1] / "programs" / "hostile-python")
@@ -53,7 +53,7 @@ def whole(loop: LoopThread, link: Link) -> list[dict[str, Any]]:
 def test_cells_without_end(
     loop: LoopThread, link: Link, node: Hostile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal, "PAGES", 20)
+    monkeypatch.setattr(cell_history, "PAGES", 20)
     node.says(journal={"cells": [CELL], "last": False})
     with pytest.raises(AgentError, match="does not come to an end"):
         whole(loop, link)
@@ -62,7 +62,7 @@ def test_cells_without_end(
 def test_outputs_without_end(
     loop: LoopThread, link: Link, node: Hostile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal, "SIZE", 100_000)
+    monkeypatch.setattr(cell_history, "SIZE", 100_000)
     node.says(
         journal={
             "cells": [{**CELL, "outputs": 1}],
@@ -102,7 +102,9 @@ def test_what_is_no_output_is_left_out_and_told(loop: LoopThread, link: Link, no
 @pytest.fixture(scope="module")
 def remote(loop: LoopThread, node: Hostile) -> RemoteKernel:
     """A kernel whose keeper never comes up: what it says is delivered by the tests."""
-    return loop.kernel(loop.link(node, Clocks(retry=0.02)), kernel_id="k1", name="mine", notebook="a.ipynb")
+    return loop.kernel(
+        loop.link(node, LinkTimeouts(retry=0.02)), kernel_id="k1", name="mine", notebook="a.ipynb"
+    )
 
 
 def says(loop: LoopThread, remote: RemoteKernel, **said: Any) -> dict[str, Any]:
@@ -151,7 +153,7 @@ def test_a_keeper_speaks_of_its_own_kernel_and_in_its_own_name(
 
 def test_of_a_kernel_info_as_much_is_remembered_as_one_has() -> None:
     learnt: list[bytes] = []
-    standin = StandIn(lambda message: None, None, learnt.append)
+    standin = Placeholder(lambda message: None, None, learnt.append)
 
     def saw(content: dict[str, Any]) -> Message:
         message = Message(Channel.SHELL, 0, make("kernel_info_reply", content, b"{}", "session"))

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpu_kernel.errors import AgentError
-from jupyter_gpu_kernel.hub.connection import Completed
-from jupyter_gpu_kernel.hub.probe import Found, find_pythons
+from jupyter_gpu_kernel.hub.node.probe import Found, find_pythons
+from jupyter_gpu_kernel.hub.ssh.connection import Completed
 
 MARK = "=== jupyter-gpu-kernel probe"
 GOOD = json.dumps(

@@ -12,8 +12,8 @@ import pytest
 from sshd import make_key
 
 from jupyter_gpu_kernel.errors import HostKeyError
-from jupyter_gpu_kernel.hub import hostkeys
-from jupyter_gpu_kernel.hub.route import Hop
+from jupyter_gpu_kernel.hub.ssh import hostkeys
+from jupyter_gpu_kernel.hub.ssh.route import Hop
 
 
 class Key:

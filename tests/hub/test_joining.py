@@ -15,13 +15,14 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from streams import DEADLINE, LoopThread, log, until, wait_for
 
 from jupyter_gpu_kernel.errors import ConnectError, GpuKernelError
-from jupyter_gpu_kernel.hub import early, joining
-from jupyter_gpu_kernel.hub.attachment import new_connection
-from jupyter_gpu_kernel.hub.delivered import Delivered
-from jupyter_gpu_kernel.hub.joining import Joining
-from jupyter_gpu_kernel.hub.kernels import RemoteKernel
-from jupyter_gpu_kernel.hub.link import Link
-from jupyter_gpu_kernel.hub.unread import LIMIT
+from jupyter_gpu_kernel.hub.front_end import early_output
+from jupyter_gpu_kernel.hub.front_end.delivered import Delivered
+from jupyter_gpu_kernel.hub.front_end.unread import LIMIT
+from jupyter_gpu_kernel.hub.kernel import reattach
+from jupyter_gpu_kernel.hub.kernel.reattach import Reattach
+from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
+from jupyter_gpu_kernel.hub.node.attachment import new_connection
+from jupyter_gpu_kernel.hub.node.link import Link
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
 CONNECTION = {"transport": "tcp", "ip": "127.0.0.1", "key": "key"}
@@ -86,7 +87,7 @@ def test_what_is_printed_before_the_second_is_there_and_has_subscribed(
         cells = [first.execute("print('first')")]
         wait_for(lambda: adopted.connection.outbox.size, "the request")
         assert not link.in_use, "what it prints would be lost to the other"
-        other = loop.call(adopted.fronts.add, CONNECTION, "", 1)
+        other = loop.call(adopted.front_ends.add, CONNECTION, "", 1)
         with connected(other.edge.connection, iopub=False) as second:
             assert printed(first, cells[0]) == "first\n"
             cells.append(second.execute("print('second')"))
@@ -98,19 +99,19 @@ def test_what_is_printed_before_the_second_is_there_and_has_subscribed(
 def test_one_that_left_before_is_not_waited_for(
     loop: LoopThread, adopted: RemoteKernel, tmp_path: Path
 ) -> None:
-    other = loop.call(adopted.fronts.add, CONNECTION, "", 1)
+    other = loop.call(adopted.front_ends.add, CONNECTION, "", 1)
     with connected(other.edge.connection) as second:
         second.get_iopub_msg(timeout=DEADLINE)
         second.execute("1")
         assert second.get_shell_msg(timeout=DEADLINE)["content"]["status"] == "ok"
-    loop.call(adopted.fronts.remove, other)
+    loop.call(adopted.front_ends.remove, other)
     assert Delivered(tmp_path / adopted.kernel_id).front_ends == [0]
 
 
 def test_ones_that_never_come_are_not_waited_for_for_ever(
     monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    monkeypatch.setattr(joining, "SUBSCRIBE_WITHIN", 0.5)
+    monkeypatch.setattr(reattach, "SUBSCRIBE_WITHIN", 0.5)
     adopted: RemoteKernel = request.getfixturevalue("adopted")
     with connected(adopted.edge.connection, iopub=False) as first:
         first.execute("print('heard')")
@@ -121,11 +122,11 @@ def test_one_that_never_subscribes_holds_up_the_other_for_a_while(
     loop: LoopThread, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """When it does subscribe it is told how much is missing."""
-    monkeypatch.setattr(early, "SUBSCRIBE_WITHIN", 0.5)
+    monkeypatch.setattr(early_output, "SUBSCRIBE_WITHIN", 0.5)
     adopted: RemoteKernel = request.getfixturevalue("adopted")
     with connected(adopted.edge.connection) as first:
         first.get_iopub_msg(timeout=DEADLINE)
-        other = loop.call(adopted.fronts.add, CONNECTION, "", 1)
+        other = loop.call(adopted.front_ends.add, CONNECTION, "", 1)
         with connected(other.edge.connection, iopub=False) as second:
             large = f"for i in range(3): print('x' * {LIMIT // 2}, flush=True)"
             assert len(printed(first, first.execute(large))) == 3 * (LIMIT // 2 + 1)
@@ -158,14 +159,14 @@ class Carried:
 def test_it_is_attached_once_until_it_is_released_and_never_when_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(joining, "SUBSCRIBE_WITHIN", 0.0)
+    monkeypatch.setattr(reattach, "SUBSCRIBE_WITHIN", 0.0)
 
     def no_way(again: bool) -> Any:
         raise ConnectError("there is no way", hop="node")
 
     async def main() -> None:
         link = Link("node", no_way, log)
-        here, waits = Joining(link, Carried()), Joining(link, Carried())
+        here, waits = Reattach(link, Carried()), Reattach(link, Carried())
         here.begin(at_once=True)
         here.attach()
         assert link.kernel_ids == ["k1"]

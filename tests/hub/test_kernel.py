@@ -19,8 +19,8 @@ from jupyter_client.session import Session
 from streams import DEADLINE, Breakable, LoopThread, Node, until, wait_for
 
 from jupyter_gpu_kernel.errors import HubError
-from jupyter_gpu_kernel.hub.kernels import RemoteKernel
-from jupyter_gpu_kernel.hub.link import Link
+from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
+from jupyter_gpu_kernel.hub.node.link import Link
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
 

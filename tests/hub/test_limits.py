@@ -19,10 +19,10 @@ from house import Door, House
 from sshd import DEADLINE, TwoHops, make_key
 
 from jupyter_gpu_kernel.errors import AuthError, GpuKernelError, HostKeyError, RouteError
-from jupyter_gpu_kernel.hub import hostkeys, limits
-from jupyter_gpu_kernel.hub.limits import Limits, select
-from jupyter_gpu_kernel.hub.route import Hop, parse_route
-from jupyter_gpu_kernel.hub.ssh import connect
+from jupyter_gpu_kernel.hub.ssh import hostkeys, restrictions
+from jupyter_gpu_kernel.hub.ssh.connect import connect
+from jupyter_gpu_kernel.hub.ssh.restrictions import Restrictions, select
+from jupyter_gpu_kernel.hub.ssh.route import Hop, parse_route
 
 
 @pytest.fixture(params=["ssh -G", "no ssh program"])
@@ -228,10 +228,10 @@ class Typing:
 
 @pytest.mark.parametrize("method", ["password", "keyboard-interactive"])
 def test_a_way_to_sign_in_that_is_forbidden_is_not_taken(house: Callable[..., House], method: str) -> None:
-    owner, others = Typing(), tuple(one for one in limits.METHODS if one != method)
+    owner, others = Typing(), tuple(one for one in restrictions.METHODS if one != method)
     here = house(method)
     with pytest.raises(AuthError, match="it takes"):
-        here.visit(owner, limits=Limits(methods=others))
+        here.visit(owner, limits=Restrictions(methods=others))
     assert owner.asked == []
 
 
@@ -251,31 +251,31 @@ def test_a_password_does_not_go_another_way_than_its_owner_was_told(house: Calla
     here = house("password", "keyboard-interactive")
     here.door.__class__ = Switching
     with pytest.raises(AuthError):
-        here.visit(Typing(), limits=Limits(methods=("password",)))
+        here.visit(Typing(), limits=Restrictions(methods=("password",)))
     assert here.door.tries == []
 
 
 def test_so_many_tries_as_the_config_allows(house: Callable[..., House]) -> None:
     owner = Typing()
     with pytest.raises(AuthError):
-        house("password").visit(owner, limits=Limits(tries=1))
+        house("password").visit(owner, limits=Restrictions(tries=1))
     assert len(owner.asked) == 1
 
 
 def test_batch_mode_asks_for_nothing(house: Callable[..., House]) -> None:
     owner = Typing()
     with pytest.raises(AuthError, match="nobody"):
-        house("password").visit(owner, limits=Limits(asks=False))
+        house("password").visit(owner, limits=Restrictions(asks=False))
     assert owner.asked == []
 
 
-@pytest.mark.parametrize("forbidden", [Limits(asks=False), Limits(new_hosts=False)])
+@pytest.mark.parametrize("forbidden", [Restrictions(asks=False), Restrictions(new_hosts=False)])
 def test_an_unknown_host_is_not_asked_about_where_the_config_forbids_it(
-    two_hops: TwoHops, forbidden: Limits
+    two_hops: TwoHops, forbidden: Restrictions
 ) -> None:
     two_hops.known_hosts.write_text("")
     owner = Typing()
-    hop = replace(two_hops.hops[0], limits=forbidden)
+    hop = replace(two_hops.hops[0], restrictions=forbidden)
     with pytest.raises(HostKeyError, match="not known"):
         connect([hop], ask=owner, trust_file=two_hops.trust_file)
     assert owner.asked == [] and not two_hops.trust_file.exists()
@@ -283,7 +283,7 @@ def test_an_unknown_host_is_not_asked_about_where_the_config_forbids_it(
 
 def test_an_address_that_is_known_with_another_key(two_hops: TwoHops, tmp_path: Path) -> None:
     """ssh itself never asks this of a loopback address."""
-    login = replace(two_hops.hops[0], host_key_alias="nodes", limits=Limits(check_address=True))
+    login = replace(two_hops.hops[0], host_key_alias="nodes", restrictions=Restrictions(check_address=True))
     line = two_hops.login.known_hosts_line()
     two_hops.known_hosts.write_text(f"nodes {' '.join(line.split()[1:])}\n{line}")
     connect([login], ask=None, trust_file=two_hops.trust_file).close()

@@ -15,18 +15,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpu_kernel.errors import AgentError, AuthError, ConnectError, GpuKernelError
-from jupyter_gpu_kernel.hub import stream as stream_module
-from jupyter_gpu_kernel.hub.link import Clocks, Link
-from jupyter_gpu_kernel.hub.reopening import MOST, Reopening
-from jupyter_gpu_kernel.hub.stream import READS_AHEAD, Wire
-from jupyter_gpu_kernel.wire.connection import Connection
+from jupyter_gpu_kernel.hub.node import stream as stream_module
+from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
+from jupyter_gpu_kernel.hub.node.reopen_backoff import MOST, ReopenBackoff
+from jupyter_gpu_kernel.hub.node.stream import READS_AHEAD, StreamThreads
+from jupyter_gpu_kernel.wire.endpoint import Endpoint
 from jupyter_gpu_kernel.wire.frames import CHUNK, MAGIC, Frame, FrameReader, Kind, json_frame
-from jupyter_gpu_kernel.wire.journal import MAX_MESSAGE, Inbox, JournalError
 from jupyter_gpu_kernel.wire.messages import Lane, MessageError
+from jupyter_gpu_kernel.wire.queues import MAX_MESSAGE, Inbox, NumberingError
 
 DEADLINE = 30.0
-QUICK = Clocks(ping_every=0.05, dead_after=0.4, greeting_within=0.5, retry=0.01, retry_most=0.02)
-PATIENT = Clocks(ping_every=0.05, dead_after=DEADLINE, greeting_within=DEADLINE, retry=0.01, retry_most=0.02)
+QUICK = LinkTimeouts(ping_every=0.05, dead_after=0.4, greeting_within=0.5, retry=0.01, retry_most=0.02)
+PATIENT = LinkTimeouts(
+    ping_every=0.05, dead_after=DEADLINE, greeting_within=DEADLINE, retry=0.01, retry_most=0.02
+)
 log = logging.getLogger("tests")
 
 
@@ -120,7 +122,7 @@ class World:
         self.talks = threading.Event()
         self.talks.set()
         self.last = 0  # the number of the chunk at which an agent vanishes
-        self.keeper = Connection(first=False)
+        self.keeper = Endpoint(first=False)
         self.heard: list[bytes] = []
         self.agents: list[Agent] = []
         self.errors: list[Exception] = []
@@ -147,7 +149,7 @@ class Attachment:
     kernel_id = "k1"
 
     def __init__(self) -> None:
-        self.connection = Connection(first=True)
+        self.connection = Endpoint(first=True)
         self.got: list[bytes] = []
         self.told: asyncio.Queue[str] = asyncio.Queue()
         self.error: GpuKernelError | None = None
@@ -182,7 +184,7 @@ class Attachment:
 Scenario = Callable[[World, Link], Coroutine[Any, Any, None]]
 
 
-def play(test: Scenario, world: World | None = None, clocks: Clocks = QUICK) -> World:
+def play(test: Scenario, world: World | None = None, clocks: LinkTimeouts = QUICK) -> World:
     """Runs the test with a link to the world; then everything must be closed, and no fault have been met."""
     world = world or World()
     faults: list[dict[str, Any]] = []
@@ -288,12 +290,15 @@ def test_a_server_that_refuses_us_is_asked_ever_more_seldom() -> None:
     """Less than five times in ten minutes, whatever the jitter; the network's being down is another thing."""
     pauses, pause = [], 0.0
     for _ in range(6):
-        pause = Clocks().pause(pause, refused=True)
+        pause = LinkTimeouts().pause(pause, refused=True)
         pauses.append(pause)
     assert pauses == [60, 120, 240, 480, 600, 600]
     assert 0.7 * sum(pauses[:4]) > 600
-    assert Clocks().pause(pause, refused=False) == Clocks().retry_most
-    assert Clocks().pause(Clocks().pause(0, refused=False), refused=False) == 2 * Clocks().retry
+    assert LinkTimeouts().pause(pause, refused=False) == LinkTimeouts().retry_most
+    assert (
+        LinkTimeouts().pause(LinkTimeouts().pause(0, refused=False), refused=False)
+        == 2 * LinkTimeouts().retry
+    )
 
 
 def test_a_link_that_nobody_uses_is_dialled_again_when_somebody_does() -> None:
@@ -610,7 +615,7 @@ def test_a_keeper_that_accepts_no_connection_is_asked_ever_more_seldom_and_then_
 
 
 def test_the_pauses_before_a_keeper_is_asked_again() -> None:
-    reopening = Reopening(lambda before: Clocks().pause(before, refused=False))
+    reopening = ReopenBackoff(lambda before: LinkTimeouts().pause(before, refused=False))
     pauses = [reopening.pause() for _ in range(MOST)]
     assert pauses[0] == 0 and pauses[1] > 0.1 and min(pauses[-3:]) > 3 and reopening.hopeless
     assert len({round(pause, 6) for pause in pauses[-3:]}) > 1, "with jitter"
@@ -656,11 +661,11 @@ def test_a_message_without_end_ends_the_attachment() -> None:
     chunk = bytes(CHUNK)
     for number in range(1, MAX_MESSAGE // CHUNK + 1):
         assert inbox.accept(number, int(Lane.ORDERED), chunk) is None
-    with pytest.raises(JournalError, match="a message of more than"):
+    with pytest.raises(NumberingError, match="a message of more than"):
         inbox.accept(number + 1, int(Lane.URGENT), b"x")
-    with pytest.raises(JournalError, match="has 65537 bytes"):
+    with pytest.raises(NumberingError, match="has 65537 bytes"):
         Inbox().accept(1, 0x82, bytes(CHUNK + 1))
-    with pytest.raises(JournalError, match="has 0 bytes"):
+    with pytest.raises(NumberingError, match="has 0 bytes"):
         Inbox().accept(1, 2, b"")
 
 
@@ -724,7 +729,7 @@ def test_the_loop_works_at_what_comes_bit_by_bit() -> None:
             nonlocal got
             got += 1
 
-        wire = Wire(Socket(theirs), loop, on_frame, lambda: None, "gpu2")
+        wire = StreamThreads(Socket(theirs), loop, on_frame, lambda: None, "gpu2")
         data = MAGIC + Frame(Kind.PONG).encode() * frames
         sent = asyncio.ensure_future(asyncio.to_thread(ours.sendall, data))
         while got < frames:
@@ -758,7 +763,7 @@ def test_others_have_their_turn_while_one_read_is_worked_through(monkeypatch: py
     async def main() -> list[int]:
         turns = 0
         at: list[int] = []
-        wire = Wire(
+        wire = StreamThreads(
             OneRead(theirs), asyncio.get_running_loop(), lambda frame: at.append(turns), lambda: None, "gpu2"
         )
         while len(at) < frames:
@@ -789,7 +794,7 @@ def test_so_much_is_read_ahead_and_no_more() -> None:
     stream = Endless(theirs)
 
     async def main() -> int:
-        wire = Wire(stream, asyncio.get_running_loop(), lambda frame: None, lambda: None, "gpu2")
+        wire = StreamThreads(stream, asyncio.get_running_loop(), lambda frame: None, lambda: None, "gpu2")
         done = threading.Event()
         done.wait(0.3)  # the loop stands still
         reads = stream.reads

@@ -12,8 +12,8 @@ import pytest
 import zmq
 from edges import DEADLINE, KEY, Meeting, meet, request
 
-from jupyter_gpu_kernel.hub import peer_uid
-from jupyter_gpu_kernel.hub.edge import Edge
+from jupyter_gpu_kernel.hub.front_end import peer_uid
+from jupyter_gpu_kernel.hub.front_end.edge import Edge
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 STRANGER = 61234

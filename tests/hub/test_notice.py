@@ -13,8 +13,8 @@ from fronts import Cell, Front
 from streams import DEADLINE, QUICK, Breakable, LoopThread, Node, log, until, wait_for
 
 from jupyter_gpu_kernel.errors import AuthError
-from jupyter_gpu_kernel.hub.kernels import RemoteKernel
-from jupyter_gpu_kernel.hub.link import Link
+from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
+from jupyter_gpu_kernel.hub.node.link import Link
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
 
@@ -80,7 +80,7 @@ def test_it_is_gone_when_the_kernel_is(loop: LoopThread, node: Node, shown: bool
         asked = front.client.execute("print('here')")
         if shown:
             assert "out of reach" in str(next(front.iopub(asked)))
-        wait_for(lambda: remote._waiting._messages, "the cell")
+        wait_for(lambda: remote._deferred._messages, "the cell")
         keeper.kill()
         kernel.kill()
         node.plugged = True
@@ -141,7 +141,7 @@ def test_a_cell_that_has_shown_something_is_left_alone(loop: LoopThread, node: N
     with Front(remote.edge.connection) as front:
         asked = front.client.execute("import time; print('begun', flush=True); time.sleep(600)")
         front.until_text(asked, "begun\n")
-        assert remote._unanswered.running_silently is None
+        assert remote._in_flight.running_silently is None
         node.pull()
         wait_for(lambda: remote.link_state == "away", "the drop")
         node.plugged = True
@@ -214,7 +214,7 @@ def test_an_interrupt_overtakes_a_cell_that_the_link_has_swallowed(
         front.run("1")
         node.streams[-1].stall()
         asked = front.client.execute(f"open({str(ran)!r}, 'w')")
-        wait_for(lambda: remote._unanswered.ids, "the cell on its way")
+        wait_for(lambda: remote._in_flight.ids, "the cell on its way")
         node.pull()
         wait_for(lambda: remote.link_state == "away", "the drop")
         assert front.control("interrupt_request")["status"] == "ok"
@@ -231,7 +231,7 @@ def test_an_interrupt_is_answered_while_a_notebooks_kernel_is_looked_for(
         front.run("1")
         loop.call(remote.hold)
         cell = front.client.execute("1 / 0")
-        wait_for(lambda: remote._waiting.messages, "the cell")  # the interrupt has a channel of its own
+        wait_for(lambda: remote._deferred.messages, "the cell")  # the interrupt has a channel of its own
         assert front.control("interrupt_request")["status"] == "ok"
         assert front.finish(cell).reply["ename"] == "KeyboardInterrupt"
         loop.call(remote.go_on)

@@ -15,9 +15,9 @@ from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebso
 from tornado.platform.asyncio import BaseAsyncIOLoop
 from traitlets.config import LoggingConfigurable
 
-from jupyter_gpu_kernel.hub.pacing import STALLED, Pacer
-from jupyter_gpu_kernel.wire.connection import Connection, ProtocolError
-from jupyter_gpu_kernel.wire.jupyter import make
+from jupyter_gpu_kernel.hub.kernel.pacing import STALLED, Pacer
+from jupyter_gpu_kernel.wire.compose import make
+from jupyter_gpu_kernel.wire.endpoint import Endpoint, ProtocolError
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, word
 from jupyter_gpu_kernel.wire.streams import PIECE
 
@@ -206,7 +206,7 @@ def test_what_waits_can_be_hurried_or_dropped() -> None:
 
 def test_what_waits_is_not_acknowledged() -> None:
     """So the keeper sends no more than its window, and keeps it for another hub."""
-    keeper, hub = Connection(first=False), Connection(first=True)
+    keeper, hub = Endpoint(first=False), Endpoint(first=True)
     for end in (keeper, hub):
         end.opened()
 

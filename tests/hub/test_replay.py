@@ -11,7 +11,7 @@ import pytest
 from fronts import Front
 from streams import DEADLINE, LoopThread, Node, until, wait_for
 
-from jupyter_gpu_kernel.agent.journal.backlog import MIB
+from jupyter_gpu_kernel.agent.relay.output.backlog import MIB
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
 CAP = 3

@@ -12,10 +12,10 @@ import pytest
 from fronts import Front
 from streams import DEADLINE, LoopThread, Node, log, until, wait_for
 
-from jupyter_gpu_kernel.hub.delivered import Delivered
-from jupyter_gpu_kernel.hub.journal import read_journal
-from jupyter_gpu_kernel.hub.kernels import RemoteKernel
-from jupyter_gpu_kernel.hub.link import Clocks, Link
+from jupyter_gpu_kernel.hub.front_end.delivered import Delivered
+from jupyter_gpu_kernel.hub.kernel.cell_history import read_journal
+from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
+from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
 
 STATUSES = "[cell['status'] for cell in gpu_kernel.missed()]"
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
@@ -258,8 +258,8 @@ def test_a_notebook_returns_while_the_node_still_counts_its_dead_connection(
 ) -> None:
     """The attach process of a dead connection stays for a minute. What another computer has is not taken from it."""
     notebook = f"/home/me/{owner}.ipynb"
-    first = owned(loop, loop.link(node, Clocks(retry=0.02)), notebook, "me")
-    stream, alive = node.streams[-1], loop.link(node, Clocks(retry=0.02))
+    first = owned(loop, loop.link(node, LinkTimeouts(retry=0.02)), notebook, "me")
+    stream, alive = node.streams[-1], loop.link(node, LinkTimeouts(retry=0.02))
     loop.run(alive.up())
     with contextlib.ExitStack() as stack:
         stack.callback(stream.cut)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu_kernel.errors import GpuKernelError, RouteError
-from jupyter_gpu_kernel.hub.route import Hop, parse_route, resolve
-from jupyter_gpu_kernel.hub.shared import Way
+from jupyter_gpu_kernel.hub.node.shared_connection import Way
+from jupyter_gpu_kernel.hub.ssh.route import Hop, parse_route, resolve
 
 
 @pytest.fixture(params=["ssh -G", "no ssh program"])

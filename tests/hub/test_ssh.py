@@ -20,21 +20,21 @@ import pytest
 from sshd import DEADLINE, TwoHops, free_port, make_key
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError, HostKeyError, RouteError
-from jupyter_gpu_kernel.hub.route import Hop
-from jupyter_gpu_kernel.hub.shared import SharedConnection, Way
-from jupyter_gpu_kernel.hub.ssh import Asker, Connection, connect
+from jupyter_gpu_kernel.hub.node.shared_connection import SharedConnection, Way
+from jupyter_gpu_kernel.hub.ssh.connect import Asker, SSHConnection, connect
+from jupyter_gpu_kernel.hub.ssh.route import Hop
 
-Dial = Callable[..., Connection]
+Dial = Callable[..., SSHConnection]
 
 
 @pytest.fixture
 def dial(two_hops: TwoHops) -> Iterator[Dial]:
     """`connect` over both hops, closed afterwards; keywords replace parts of the last hop or of the call."""
-    made: list[Connection] = []
+    made: list[SSHConnection] = []
 
     def dialled(
         route: tuple[Hop, ...] | None = None, *, ask: Asker | None = None, timeout: float = 25.0
-    ) -> Connection:
+    ) -> SSHConnection:
         connection = connect(route or two_hops.hops, ask=ask, timeout=timeout, trust_file=two_hops.trust_file)
         made.append(connection)
         return connection
@@ -448,7 +448,7 @@ def test_a_busy_server_is_tried_again(dial: Dial, two_hops: TwoHops) -> None:
         result = in_thread(dial)
         two_hops.work.wait_for_log("MaxStartups")
     connection = result.get(timeout=DEADLINE)
-    assert isinstance(connection, Connection), connection
+    assert isinstance(connection, SSHConnection), connection
     assert connection.alive()
 
 
@@ -521,9 +521,9 @@ def test_a_shared_connection_that_another_user_of_it_closed_is_made_anew(two_hop
     """It answered that one too late, say."""
     way = Way(two_hops.route, (), str(two_hops.ssh_config))
     shared = SharedConnection(way, two_hops.trust_file)
-    used: list[Connection] = []
+    used: list[SSHConnection] = []
 
-    def work(connection: Connection) -> bytes:
+    def work(connection: SSHConnection) -> bytes:
         used.append(connection)
         if len(used) == 1:
             shared.close()

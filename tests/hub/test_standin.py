@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from jupyter_gpu_kernel.hub.standin import StandIn
-from jupyter_gpu_kernel.wire.jupyter import make
+from jupyter_gpu_kernel.hub.kernel.placeholder import Placeholder
+from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
@@ -12,7 +12,7 @@ class Kernel:
 
     def __init__(self) -> None:
         self.said: list[str] = []
-        self.standin = StandIn(self._say, None, lambda info: None)
+        self.standin = Placeholder(self._say, None, lambda info: None)
         self.standin.became("idle")
 
     def _say(self, message: Message) -> None:

@@ -18,11 +18,11 @@ from fronts import Front
 from streams import LoopThread, Node, until, wait_for
 
 from jupyter_gpu_kernel.agent.gpus.lease import read_leases
-from jupyter_gpu_kernel.agent.inside import orphan
+from jupyter_gpu_kernel.agent.in_kernel import keeper_watch
 from jupyter_gpu_kernel.agent.story import read_story
-from jupyter_gpu_kernel.hub import deploy
-from jupyter_gpu_kernel.hub.kernels import RemoteKernel
-from jupyter_gpu_kernel.hub.link import Clocks, Link
+from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
+from jupyter_gpu_kernel.hub.node import deploy
+from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
 PROGRAMS = Path(__file__).parent.parent / "programs"
@@ -129,7 +129,7 @@ def test_a_cell_that_is_sent_while_there_is_no_keeper_runs_once(kernel: Kernel) 
 
 def test_a_cell_whose_receipt_was_lost_runs_once(loop: LoopThread, node: Node) -> None:
     """The hub never hears that it came, and sends it again: to a keeper that knows nothing of it."""
-    with started(loop, loop.link(node, Clocks(retry=0.02)), node) as kernel:
+    with started(loop, loop.link(node, LinkTimeouts(retry=0.02)), node) as kernel:
         done, stream = node.root / uuid.uuid4().hex, node.streams[-1]
         stream.stall(writes=False)
         request = kernel.front.client.execute(
@@ -368,7 +368,7 @@ def test_without_a_successor_a_cell_may_finish(
 
 
 def test_so_many_successors_are_enough(kernel: Kernel) -> None:
-    for _ in range(orphan.MOST):
+    for _ in range(keeper_watch.MOST):
         kernel.kill_keeper()
     os.kill(kernel.keeper, signal.SIGKILL)
     wait_for(lambda: kernel.story("orphan"), "the kernel's notice")

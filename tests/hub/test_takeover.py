@@ -11,8 +11,8 @@ import pytest
 from fronts import Front
 from streams import LoopThread, Node, log, until, wait_for
 
-from jupyter_gpu_kernel.hub.kernels import RemoteKernel
-from jupyter_gpu_kernel.hub.link import Clocks
+from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
+from jupyter_gpu_kernel.hub.node.link import LinkTimeouts
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
 CONNECTION = {"ip": "127.0.0.1", "transport": "tcp", "key": "key", "signature_scheme": "hmac-sha256"}
@@ -31,7 +31,7 @@ class Computers:
         until(self.first, "idle")
 
     def come(self, owner: str, how: str, **settings: Any) -> RemoteKernel:
-        link = self.loop.link(self._node, Clocks(retry=0.02))
+        link = self.loop.link(self._node, LinkTimeouts(retry=0.02))
         remote = self.loop.call(
             RemoteKernel, self.kernel_id, settings, dict(CONNECTION), link, log, how=how,
             owner={"owner": owner, "by": owner},
@@ -73,7 +73,7 @@ def test_what_was_asked_before_a_switch_is_asked_of_the_other_kernel(computers: 
         )
         front.until_text(asleep, "asleep\n")
         behind = front.client.execute("stop = 1; print('behind')")
-        wait_for(lambda: len(first._unanswered.cells) == 2, "both were asked")
+        wait_for(lambda: len(first._in_flight.cells) == 2, "both were asked")
         loop.call(first.switch, other)
         front.client.execute("0", store_history=False)
         assert front.until_text(asleep, "asleep\n")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from jupyter_gpu_kernel.hub.unanswered import Unanswered
-from jupyter_gpu_kernel.wire.jupyter import make
+from jupyter_gpu_kernel.hub.kernel.in_flight import InFlightCells
+from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Message, word
 
 
@@ -18,8 +18,8 @@ def said(asked: Message, msg_type: str, **content: Any) -> Message:
     return Message(channel, 0, make(msg_type, content, asked.parts[0]))
 
 
-def known(*cells: Message) -> Unanswered:
-    unanswered = Unanswered()
+def known(*cells: Message) -> InFlightCells:
+    unanswered = InFlightCells()
     for one in cells:
         unanswered.asked(one)
     return unanswered

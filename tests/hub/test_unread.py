@@ -15,12 +15,12 @@ from fronts import Front
 from jupyter_client.session import Session
 from streams import LoopThread, until, wait_for
 
-from jupyter_gpu_kernel.hub import fronts as fronts_module
-from jupyter_gpu_kernel.hub.kernels import RemoteKernel
-from jupyter_gpu_kernel.hub.link import Link
-from jupyter_gpu_kernel.hub.unread import LIMIT
-from jupyter_gpu_kernel.wire.journal import MAX_MESSAGE, WINDOW
+from jupyter_gpu_kernel.hub.front_end import front_ends as fronts_module
+from jupyter_gpu_kernel.hub.front_end.unread import LIMIT
+from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
+from jupyter_gpu_kernel.hub.node.link import Link
 from jupyter_gpu_kernel.wire.messages import Channel, Message
+from jupyter_gpu_kernel.wire.queues import MAX_MESSAGE, WINDOW
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
 MEGABYTE = "print('%d ' % i + 'x' * 1_000_000, flush=True)"
@@ -53,7 +53,7 @@ def subscriber(connection: dict[str, Any]) -> Iterator[zmq.Socket[bytes]]:
 def unread(remote: RemoteKernel) -> int:
     """Bytes in the hub for front ends."""
     return remote.pacer._size + sum(
-        one.size for front in remote.fronts for one in front.edge._unread.values()
+        one.size for front in remote.front_ends for one in front.edge._unread.values()
     )
 
 
@@ -95,7 +95,7 @@ def test_one_that_does_not_read_does_not_hold_up_another(
 ) -> None:
     """It is hung up on, and told so when it is back."""
     monkeypatch.setattr(fronts_module, "PATIENCE", 0.5)
-    other = loop.call(remote.fronts.add, dict(remote.edge.connection, **dict.fromkeys(
+    other = loop.call(remote.front_ends.add, dict(remote.edge.connection, **dict.fromkeys(
         (f"{name}_port" for name in ("shell", "iopub", "stdin", "control", "hb")), 0
     )), "other")  # fmt: skip
     with subscriber(other.edge.connection) as slow, Front(remote.edge.connection) as front:
@@ -105,7 +105,7 @@ def test_one_that_does_not_read_does_not_hold_up_another(
         lines(slow, Session(key=b"key"), lambda said: "MB left out here" in said)
         front.run("print('and on')")
         lines(slow, Session(key=b"key"), lambda said: "and on" in said)
-    loop.call(remote.fronts.remove, other)
+    loop.call(remote.front_ends.remove, other)
 
 
 def test_a_reader_keeps_its_output_where_a_stranger_does_not_read(
@@ -136,7 +136,7 @@ def test_what_waits_for_the_node_is_bounded_and_refused_beyond(
         parts = tuple(map(session.pack, (header, {}, {}, {"code": "1"})))
         return Message(Channel.SHELL, 1, (*parts, bytes(size)))
 
-    (front,) = remote.fronts
+    (front,) = remote.front_ends
     said: list[tuple[Channel, bytes]] = []
     send = front.edge.send
 
@@ -153,8 +153,8 @@ def test_what_waits_for_the_node_is_bounded_and_refused_beyond(
         loop.call(remote._from_front, front, request("execute_request", 2 * WINDOW))
         (reply,) = [content for channel, content in said if channel is Channel.SHELL]
         assert b"QueueFull" in reply
-        assert len(remote._waiting.messages) == 1
+        assert len(remote._deferred.messages) == 1
     finally:
         front.edge.send = send  # type: ignore[method-assign]
-        loop.call(remote._waiting.messages.clear)
+        loop.call(remote._deferred.messages.clear)
         loop.call(remote.go_on)

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpu_kernel.agent.end import deaths
+from jupyter_gpu_kernel.agent.exit import reason
 from jupyter_gpu_kernel.hub import inert, validate
-from jupyter_gpu_kernel.hub.refusals import refusal
+from jupyter_gpu_kernel.hub.node.agent_errors import refusal
 from jupyter_gpu_kernel.hub.validate import Malformed
 from jupyter_gpu_kernel.wire import remedies
-from jupyter_gpu_kernel.wire.jupyter import make
+from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Message, MessageError
 
 STATUS: dict[str, Any] = {
@@ -210,7 +210,7 @@ def test_a_remedy_is_ours_or_none() -> None:
 def test_every_remedy_of_a_keeper_is_known() -> None:
     """As if it were from a keeper of another version: by its text alone."""
     said: set[str] = set()
-    for returncode in (-9, -15, -11, -6, -7, 0, 3, deaths.UNKNOWN):
+    for returncode in (-9, -15, -11, -6, -7, 0, 3, reason.UNKNOWN):
         for more in (
             {},
             {"cgroup_kills": 1, "limit_mib": 5},
@@ -223,16 +223,16 @@ def test_every_remedy_of_a_keeper_is_known() -> None:
             {"term": {"kind": "memory", "command": "earlyoom", "action": "ended"}},
             {"term": {"kind": "root", "action": "ended", "in_use": False}},
         ):
-            said.add(deaths.explain(deaths.Facts(returncode, **more)).remedy)  # type: ignore[arg-type]
+            said.add(reason.explain(reason.Facts(returncode, **more)).remedy)  # type: ignore[arg-type]
     for last in ({}, {"event": "drop"}, {"event": "signal", "text": "SIGTERM"}, {"kind": "scheduler"}):
         for start in ({}, {"boot": "a"}, {"cgroup": "session-3.scope"}):
-            said.add(deaths.explain_keeper(deaths.KeeperFacts(start, last, "b")).remedy)
+            said.add(reason.explain_keeper(reason.KeeperFacts(start, last, "b")).remedy)
     assert len(said) > 12
     assert [one for one in said if remedies.known(one) != one] == []
 
 
 def test_every_refusal_of_an_agent_has_a_remedy() -> None:
-    files = Path(deaths.__file__).parents[1].rglob("*.py")
+    files = Path(reason.__file__).parents[1].rglob("*.py")
     said = r'(?:Refused\(|SmiError\(|"error": {"code":)\s*"(\w+)"'
     codes = {code for file in files for code in re.findall(said, file.read_text())}
     assert len(codes) > 10

@@ -12,11 +12,11 @@ import pytest
 from fronts import Front
 from streams import LoopThread, Node, until, wait_for
 
-from jupyter_gpu_kernel.hub.kernels import RemoteKernel
-from jupyter_gpu_kernel.hub.link import Link
-from jupyter_gpu_kernel.hub.notebooks import notebook_of
-from jupyter_gpu_kernel.hub.visits import Visit, Visits
-from jupyter_gpu_kernel.wire.jupyter import make
+from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
+from jupyter_gpu_kernel.hub.kernel.vscode_notebooks import notebook_of
+from jupyter_gpu_kernel.hub.kernel.vscode_sessions import VSCodeSession, VSCodeSessions
+from jupyter_gpu_kernel.hub.node.link import Link
+from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
@@ -59,7 +59,7 @@ def test_a_window_that_closes_while_its_notebooks_kernel_is_looked_for(
     loop.call(left.close)
     remote = loop.kernel(link, name="cpu")
     until(remote, "idle")
-    visit = remote.visit = loop.call(Visit, Visits(), 1, "cpu")
+    visit = remote.vscode_session = loop.call(VSCodeSession, VSCodeSessions(), 1, "cpu")
     with Front(remote.edge.connection) as front:
         node.streams[-1].stall()
         front.client.execute("__vsc_ipynb_file__ = '/a.ipynb'", store_history=False)
@@ -75,7 +75,7 @@ class Window:
 
     def __init__(self, loop: LoopThread, link: Link, process: int = 1) -> None:
         self.time = 0.0
-        self.visits = Visits(now=lambda: self.time)
+        self.visits = VSCodeSessions(now=lambda: self.time)
         self._loop = loop
         self._link = link
         self._process = process
@@ -83,12 +83,12 @@ class Window:
     def start(self) -> RemoteKernel:
         """A launcher, which does not say its notebook."""
         remote = self._loop.kernel(self._link, name="cpu")
-        remote.visit = self._loop.call(Visit, self.visits, self._process, "cpu")
+        remote.vscode_session = self._loop.call(VSCodeSession, self.visits, self._process, "cpu")
         return remote
 
     def close(self, remote: RemoteKernel) -> None:
         """The launcher gets SIGTERM."""
-        visit = remote.visit
+        visit = remote.vscode_session
         assert visit is not None
 
         def left() -> (
@@ -197,7 +197,7 @@ def test_a_restart_at_the_moment_the_link_is_down(window: Window, node: Node, li
         wait_for(lambda: new.link_state == "away", "the drop")
         named = front.client.execute("__vsc_ipynb_file__ = '/down.ipynb'", store_history=False)
         cell = front.client.execute("'treasure' in dir()")
-        wait_for(lambda: new.visit is not None and new.visit.notebook, "its notebook")
+        wait_for(lambda: new.vscode_session is not None and new.vscode_session.notebook, "its notebook")
         node.plugged = True
         assert front.finish(named).reply["status"] == "ok"
         assert "False" in str(front.finish(cell).outputs)

@@ -7,10 +7,10 @@ import json
 
 import pytest
 
-from jupyter_gpu_kernel.hub.notice import Notice
-from jupyter_gpu_kernel.hub.standin import StandIn
-from jupyter_gpu_kernel.hub.waiting import _MOST, Waiting
-from jupyter_gpu_kernel.wire.jupyter import make
+from jupyter_gpu_kernel.hub.kernel.deferred_requests import _MOST, DeferredRequests
+from jupyter_gpu_kernel.hub.kernel.offline_notice import OfflineNotice
+from jupyter_gpu_kernel.hub.kernel.placeholder import Placeholder
+from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
@@ -31,8 +31,8 @@ class Hub:
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, bytes]] = []
-        self.notice = Notice(self._say, "node")
-        self.waiting = Waiting(StandIn(self._say, None, lambda info: None), self.notice)
+        self.notice = OfflineNotice(self._say, "node")
+        self.waiting = DeferredRequests(Placeholder(self._say, None, lambda info: None), self.notice)
 
     def _say(self, message: Message) -> None:
         self.heard.append((message.header()["msg_type"], message.parts[1]))

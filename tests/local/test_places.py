@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu_kernel.errors import HubError
-from jupyter_gpu_kernel.hub.places import data_folder, hub_address, hub_folder, owner
+from jupyter_gpu_kernel.hub.paths import data_folder, hub_address, hub_folder, owner
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Tuple
 import pytest
 
 from jupyter_gpu_kernel.wire.answers import MOST, Answers
-from jupyter_gpu_kernel.wire.jupyter import make
+from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 CLIENT = 7

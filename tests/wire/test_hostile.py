@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpu_kernel.wire import PROTOCOL, journal
-from jupyter_gpu_kernel.wire.connection import Connection, ProtocolError, State
+from jupyter_gpu_kernel.wire import PROTOCOL, queues
+from jupyter_gpu_kernel.wire.endpoint import Endpoint, ProtocolError, State
 from jupyter_gpu_kernel.wire.fields import FieldError, load_object
 from jupyter_gpu_kernel.wire.frames import MAX_PAYLOAD, Frame, FrameError, FrameReader, Kind, json_frame
-from jupyter_gpu_kernel.wire.journal import Inbox, JournalError, Outbox
 from jupyter_gpu_kernel.wire.messages import Lane, Message, MessageError
+from jupyter_gpu_kernel.wire.queues import Inbox, NumberingError, Outbox
 
 some = settings(max_examples=100, derandomize=True, deadline=None)
 numbers = st.integers(0, 2**64 - 1) | st.integers(0, 9)
@@ -69,7 +69,7 @@ def test_a_frame_is_refused_before_it_is_all_there() -> None:
 @given(st.booleans(), st.lists(frames, max_size=6))
 def test_frames(first: bool, sent: list[Frame]) -> None:
     """The stream is given up at worst; nothing that was not acknowledged is lost for whoever comes then."""
-    end = Connection(first=first)
+    end = Endpoint(first=first)
     end.opened(1)
     list(end.outgoing())
     for frame in [json_frame(Kind.HELLO, {**HELLO, "peer": end._session}), *sent]:
@@ -80,12 +80,12 @@ def test_frames(first: bool, sent: list[Frame]) -> None:
         list(end.outgoing())
     end.closed()
     end.send(Lane.ORDERED, b"kept")
-    other = Connection(first=not first)
+    other = Endpoint(first=not first)
     got = exchange(end, other)
     assert got == [b"kept"] and other.state is end.state is State.OPEN
 
 
-def exchange(end: Connection, other: Connection) -> list[bytes]:
+def exchange(end: Endpoint, other: Endpoint) -> list[bytes]:
     """What the other gets on a new stream."""
     got: list[bytes] = []
     end.opened(1)
@@ -121,7 +121,7 @@ def exchange(end: Connection, other: Connection) -> list[bytes]:
 )
 def test_a_hello_with_a_wrong_value(wrong: dict[str, Any]) -> None:
     """Refused as a whole: nothing has changed."""
-    keeper = Connection(first=False)
+    keeper = Endpoint(first=False)
     with pytest.raises(ProtocolError):
         keeper.check(json_frame(Kind.HELLO, {**HELLO, **wrong}))
     keeper.opened(1)
@@ -132,7 +132,7 @@ def test_a_hello_with_a_wrong_value(wrong: dict[str, Any]) -> None:
 
 
 def test_a_hello_that_has_more_than_was_sent_or_lacks_what_is_gone() -> None:
-    keeper, hub = Connection(first=False), Connection(first=True)
+    keeper, hub = Endpoint(first=False), Endpoint(first=True)
     keeper.send(Lane.ORDERED, b"1")
     keeper.send(Lane.ORDERED, b"2")
     assert exchange(keeper, hub) == [b"1", b"2"]
@@ -183,7 +183,7 @@ def test_an_outbox(steps: list[tuple[str, int]]) -> None:
                 outbox.put_back()
             else:
                 outbox.restart([number, number, number] if number % 2 else None)
-        except JournalError:
+        except NumberingError:
             pass
         assert outbox.size >= 0
     held = outbox.size
@@ -198,17 +198,17 @@ def test_an_inbox(chunks: list[tuple[int, int, bytes]]) -> None:
         before = inbox.received
         try:
             inbox.accept(number, flags, payload)
-        except JournalError:
+        except NumberingError:
             assert inbox.received == before
         assert inbox.received - before in (0, 1)
 
 
 def test_a_message_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "MAX_MESSAGE", 1000)
+    monkeypatch.setattr(queues, "MAX_MESSAGE", 1000)
     inbox = Inbox()
     for number in range(1, 11):
         inbox.accept(number, Lane.ORDERED, b"x" * 100)
-    with pytest.raises(JournalError):
+    with pytest.raises(NumberingError):
         inbox.accept(11, Lane.ORDERED, b"x")
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpu_kernel.wire.connection import Connection, ProtocolError, State
+from jupyter_gpu_kernel.wire.endpoint import Endpoint, ProtocolError, State
 from jupyter_gpu_kernel.wire.fields import DEPTH
 from jupyter_gpu_kernel.wire.frames import (
     CHUNK,
@@ -23,8 +23,8 @@ from jupyter_gpu_kernel.wire.frames import (
     Kind,
     reply_frame,
 )
-from jupyter_gpu_kernel.wire.journal import Inbox, JournalError, Outbox
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, MessageError, lane_of, word
+from jupyter_gpu_kernel.wire.queues import Inbox, NumberingError, Outbox
 
 # ---------------------------------------------------------------------------------------------- frames
 
@@ -137,9 +137,9 @@ def test_numbers_that_cannot_be_right() -> None:
     outbox, inbox = Outbox(), Inbox()
     outbox.put(Lane.ORDERED, b"1")
     list(outbox.take())
-    with pytest.raises(JournalError):
+    with pytest.raises(NumberingError):
         outbox.acknowledge(2)
-    with pytest.raises(JournalError):
+    with pytest.raises(NumberingError):
         inbox.accept(2, 0x82, b"gap")
     assert inbox.accept(1, 0x82, b"one") == b"one"
     assert inbox.accept(1, 0x82, b"one") is None
@@ -151,7 +151,7 @@ def test_numbers_that_cannot_be_right() -> None:
 class Pipe:
     """Two ends and the frames between them; a cut loses what is on its way."""
 
-    def __init__(self, hub: Connection, keeper: Connection) -> None:
+    def __init__(self, hub: Endpoint, keeper: Endpoint) -> None:
         self.ends = (hub, keeper)
         self.got: tuple[list[bytes], list[bytes]] = ([], [])
         self.way: tuple[list[Frame], list[Frame]] = ([], [])
@@ -191,7 +191,7 @@ def per_lane(messages: list[bytes]) -> dict[bytes, list[bytes]]:
 @given(st.integers(0, 2**32), st.integers(1, 25), st.integers(0, 6))
 def test_every_message_arrives_once_and_in_order_whatever_is_cut(seed: int, count: int, cuts: int) -> None:
     chance = random.Random(seed)
-    pipe = Pipe(Connection(first=True, window=3 * CHUNK), Connection(first=False, window=3 * CHUNK))
+    pipe = Pipe(Endpoint(first=True, window=3 * CHUNK), Endpoint(first=False, window=3 * CHUNK))
     sent: tuple[list[bytes], list[bytes]] = ([], [])
     pipe.connect()
     cut_at = {chance.randrange(count) for _ in range(cuts)}
@@ -213,7 +213,7 @@ def test_every_message_arrives_once_and_in_order_whatever_is_cut(seed: int, coun
 
 def test_every_cut_point_of_an_exchange() -> None:
     def run(cut: int) -> tuple[tuple[list[bytes], list[bytes]], int]:
-        pipe = Pipe(Connection(first=True, window=2 * CHUNK), Connection(first=False, window=2 * CHUNK))
+        pipe = Pipe(Endpoint(first=True, window=2 * CHUNK), Endpoint(first=False, window=2 * CHUNK))
         for n in range(6):
             pipe.ends[n % 2].send(Lane.ORDERED, b"%d" % n * (CHUNK if n == 3 else 5))
         pipe.connect()
@@ -234,7 +234,7 @@ def test_every_cut_point_of_an_exchange() -> None:
 
 
 def test_a_new_hub_gets_what_the_old_one_never_acknowledged() -> None:
-    old, keeper = Connection(first=True), Connection(first=False, window=2 * CHUNK)
+    old, keeper = Endpoint(first=True), Endpoint(first=False, window=2 * CHUNK)
     pipe = Pipe(old, keeper)
     pipe.connect()
     keeper.send(Lane.ORDERED, b"1")
@@ -245,7 +245,7 @@ def test_a_new_hub_gets_what_the_old_one_never_acknowledged() -> None:
         pipe.step(1, 1)
         pipe.step(0, 1)
     pipe.cut()
-    again = Pipe(Connection(first=True), keeper)
+    again = Pipe(Endpoint(first=True), keeper)
     again.connect()
     again.settle()
     assert pipe.got[0] + again.got[0] == [b"1", b"2" * (5 * CHUNK), b"3"]
@@ -253,7 +253,7 @@ def test_a_new_hub_gets_what_the_old_one_never_acknowledged() -> None:
 
 @pytest.mark.parametrize("heard", [b"", b"asked"])
 def test_after_a_withdrawal_the_same_hub_gets_what_comes_then(heard: bytes) -> None:
-    hub, keeper = Connection(first=True), Connection(first=False, window=2 * CHUNK)
+    hub, keeper = Endpoint(first=True), Endpoint(first=False, window=2 * CHUNK)
     pipe = Pipe(hub, keeper)
     pipe.connect()
     if heard:
@@ -273,21 +273,21 @@ def test_after_a_withdrawal_the_same_hub_gets_what_comes_then(heard: bytes) -> N
 
 
 def test_a_new_keeper_gets_what_the_old_one_never_acknowledged() -> None:
-    hub = Connection(first=True)
-    pipe = Pipe(hub, Connection(first=False))
+    hub = Endpoint(first=True)
+    pipe = Pipe(hub, Endpoint(first=False))
     pipe.connect()
     hub.send(Lane.ORDERED, b"1")
     pipe.settle()
     pipe.cut()
     hub.send(Lane.ORDERED, b"2")
-    again = Pipe(hub, Connection(first=False))
+    again = Pipe(hub, Endpoint(first=False))
     again.connect()
     again.settle()
     assert again.got[1] == [b"2"]
 
 
 def test_rules_that_must_not_be_broken() -> None:
-    keeper = Connection(first=False)
+    keeper = Endpoint(first=False)
     keeper.opened(1)
     with pytest.raises(ProtocolError, match="before HELLO"):
         keeper.receive(Frame(Kind.DATA, 1, 1, 0x82, b"early"))
@@ -301,8 +301,8 @@ def test_rules_that_must_not_be_broken() -> None:
 def test_a_hub_that_knows_what_the_killed_one_passed_on_gets_the_rest(seed: int, count: int) -> None:
     """Killed at any moment: what was handed out, plus what its successor gets, is everything once."""
     chance = random.Random(seed)
-    keeper = Connection(first=False, window=3 * CHUNK)
-    hub = Connection(first=True)
+    keeper = Endpoint(first=False, window=3 * CHUNK)
+    hub = Endpoint(first=True)
     sent: list[bytes] = []
     got: list[bytes] = []
     pipe = Pipe(hub, keeper)
@@ -316,7 +316,7 @@ def test_a_hub_that_knows_what_the_killed_one_passed_on_gets_the_rest(seed: int,
         if chance.random() < 0.2:
             got += pipe.got[0]
             pipe.cut()
-            hub = Connection(first=True, delivered=hub.delivered)
+            hub = Endpoint(first=True, delivered=hub.delivered)
             pipe = Pipe(hub, keeper)
             pipe.connect()
     pipe.settle()

@@ -17,8 +17,8 @@ from typing import Any, Deque, Dict, List, Mapping, NamedTuple, Optional, Sequen
 
 from .judge import DEFAULTS, Settings, Verdict, choose, judge, require, waiting_text
 from .lease import Details, Holder, Lease, LeaseReader, release_all, take_all
-from .smi import TIMEOUT, Smi
-from .smi_csv import Gpu
+from .nvidia_smi import TIMEOUT, NvidiaSmi
+from .nvidia_smi_csv import Gpu
 
 
 class Sample(NamedTuple):
@@ -30,7 +30,7 @@ class Sample(NamedTuple):
 
 
 def take_sample(
-    smi: Smi, leases: LeaseReader, timeout: float = TIMEOUT, stop: Optional[threading.Event] = None
+    smi: NvidiaSmi, leases: LeaseReader, timeout: float = TIMEOUT, stop: Optional[threading.Event] = None
 ) -> Sample:
     """Blocks up to `timeout` seconds and a little. Raises SmiError."""
     begin = time.monotonic()
@@ -42,7 +42,7 @@ def survey(
     allowed: Optional[Sequence[str]] = None, settings: Settings = DEFAULTS, timeout: float = TIMEOUT
 ) -> List[Verdict]:
     """What we would say of each GPU now, for people to look at; blocks for all samples. Raises SmiError."""
-    smi, leases = Smi(), LeaseReader()
+    smi, leases = NvidiaSmi(), LeaseReader()
     samples = [take_sample(smi, leases, timeout)]
     while len(samples) < settings.samples:
         time.sleep(settings.interval)
@@ -56,7 +56,7 @@ class Sampler:
 
     def __init__(self, timeout: float = TIMEOUT) -> None:
         self._timeout = timeout
-        self._smi, self._leases = Smi(), LeaseReader()
+        self._smi, self._leases = NvidiaSmi(), LeaseReader()
         self._stop = threading.Event()
         self._results: queue.Queue[Union[Sample, Exception]] = queue.Queue()
         self._bell, self._ringer = socket.socketpair()

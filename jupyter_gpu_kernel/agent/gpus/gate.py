@@ -10,7 +10,7 @@ from collections import deque
 from typing import Callable, Deque, List
 
 from ...wire.answers import Answers, Say
-from ...wire.jupyter import PASSING, is_user_cell
+from ...wire.compose import PASSING, is_user_cell
 from ...wire.messages import Channel, Message
 
 

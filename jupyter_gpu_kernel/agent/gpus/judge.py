@@ -10,7 +10,7 @@ import time
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .lease import Holder
-from .smi_csv import Gpu, Process, SmiError
+from .nvidia_smi_csv import Gpu, GpuProcess, SmiError
 
 _JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 _NO_MIB = 64  # less than any CUDA context takes
@@ -114,7 +114,7 @@ def require(verdicts: Sequence[Verdict], count: int) -> None:
     usable = sum(not verdict.hopeless for verdict in verdicts)
     if usable < count:
         cause = f"{_gpus(count)} asked for, but this node has {usable or 'none'} that we may use"
-        listed = "".join(f"\n{_line(verdict)}" for verdict in verdicts)
+        listed = "".join(f"\n{_queue(verdict)}" for verdict in verdicts)
         raise SmiError(
             "few",
             cause + listed,
@@ -131,7 +131,7 @@ def waiting_text(verdicts: Sequence[Verdict], count: int, place: str = "", ahead
     queue = f" Your kernels that came before get {_gpus(ahead)} first." if ahead else ""
     together = " They are taken together or not at all." if count > 1 else ""
     head = f"Waiting for {_gpus(count)}{where}.{together}{queue} Interrupt the kernel to stop waiting."
-    return "\n".join([head, *map(_line, verdicts)])
+    return "\n".join([head, *map(_queue, verdicts)])
 
 
 def _never(gpu: Gpu, allowed: Optional[Sequence[str]]) -> str:
@@ -187,7 +187,7 @@ def _unexplained(gpu: Gpu) -> int:
     return (gpu.memory_used_mib or 0) - sum(process.memory_mib or 0 for process in gpu.processes)
 
 
-def _people(processes: Sequence[Process]) -> str:
+def _people(processes: Sequence[GpuProcess]) -> str:
     """ "bob is on it (pid 1234, python, 11.9 GiB)", the largest process first."""
     by_size = sorted(processes, key=lambda process: -(process.memory_mib or 0))
     users = list(dict.fromkeys("somebody" if process.user == "?" else process.user for process in by_size))
@@ -199,7 +199,7 @@ def _people(processes: Sequence[Process]) -> str:
     return f"{' and '.join(users)} {'is' if len(users) == 1 else 'are'} on it ({', '.join(facts)})"
 
 
-def _line(verdict: Verdict) -> str:
+def _queue(verdict: Verdict) -> str:
     return f"  {verdict.gpu}: {verdict.reason or 'free'}"
 
 

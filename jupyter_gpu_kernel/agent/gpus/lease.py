@@ -22,8 +22,8 @@ import struct
 import time
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
 
-from ..places import is_kernel_id
-from .smi_csv import clean, started, user_name
+from ..paths import is_kernel_id
+from .nvidia_smi_csv import clean, started, user_name
 
 _PREFIX = "\0jupyter-gpu-kernel/lease/"
 _CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid

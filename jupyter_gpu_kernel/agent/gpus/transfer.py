@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Callable, List, Sequence
 
 from ..loop import Loop
-from ..places import is_kernel_id
+from ..paths import is_kernel_id
 from .lease import Lease
 
 NAME = "leases"

@@ -1,0 +1,1 @@
+"""A killed keeper is replaced: what its successor needs."""

@@ -1,0 +1,1 @@
+"""The keeper: one process per kernel, which starts it, serves hubs, and ends when the kernel is no longer used."""

@@ -1,0 +1,192 @@
+"""One connection's attach process: stdio to the hub, unix sockets to the keepers, frames routed between them.
+
+It holds nothing: when it dies, keepers keep and hubs resume. It starts keepers, asks them, and answers
+requests.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import sys
+import threading
+from typing import Any, Dict, Optional
+
+from ...wire.fields import FieldError, number, text
+from ...wire.frames import CHUNK, MAGIC, Frame, FrameError, FrameReader, Kind, json_frame, reply_frame
+from ...wire.queues import WINDOW
+from ..paths import Root
+from ..story import forget_old_stories
+from .handlers import RequestHandlers
+from .keepers import Refused
+
+SILENCE = 60
+"""Seconds without a word from the hub (it pings every few) after which this process is a leftover of a
+dead link."""
+ROUTED = (Kind.HELLO, Kind.DATA, Kind.ACK)
+"""What hub and keeper say to each other; the rest is between hub and attach."""
+MOST_REQUESTS = 64
+MOST_ATTACHMENTS = (1 << 32) - 1
+MOST_PENDING = 4 * WINDOW
+
+
+class Attachment:
+    """One keeper's socket, under the number the hub gave it. `pending` is what that keeper has not taken yet.
+
+    A keeper that is stopped must not hold up the others. The hub's window bounds `pending`.
+    """
+
+    def __init__(self, number: int, sock: socket.socket) -> None:
+        self.number = number
+        self.sock = sock
+        self.reader = FrameReader(greeting=False)
+        self.pending = bytearray()
+        sock.setblocking(False)
+
+    def flush(self) -> None:
+        """Sends what the socket takes."""
+        try:
+            while self.pending:
+                del self.pending[: self.sock.send(self.pending)]
+        except BlockingIOError:
+            pass  # the selector says when it takes more
+
+
+class Attach:
+    """`run()` until the hub hangs up."""
+
+    def __init__(self, root: Root, stdin: int = 0, stdout: int = 1) -> None:
+        self.handlers = RequestHandlers(root)
+        self._stdin = stdin
+        self._stdout = stdout
+        self._write_lock = threading.Lock()
+        self._selector = selectors.DefaultSelector()
+        self._attachments: Dict[int, Attachment] = {}
+        self._at_work = threading.BoundedSemaphore(MOST_REQUESTS)
+
+    def run(self) -> None:
+        """Greets, then routes; returns at the end of stdin."""
+        signal.alarm(SILENCE)  # ends us, also where we hang in a write that nobody will ever read
+        self._write(MAGIC)
+        reader = FrameReader(greeting=False)
+        self._selector.register(self._stdin, selectors.EVENT_READ, None)
+        while True:
+            for key, events in self._selector.select(60.0):
+                if key.data is not None:
+                    self._ready(key.data, events)
+                    continue
+                data = os.read(self._stdin, 4 * CHUNK)
+                if not data:
+                    return
+                signal.alarm(SILENCE)
+                try:
+                    frames = reader.feed(data)
+                except FrameError:
+                    return  # no hub of ours: it dials again
+                for frame in frames:
+                    self._from_hub(frame)
+
+    def _from_hub(self, frame: Frame) -> None:
+        if frame.kind is Kind.PING:
+            self._write(Frame(Kind.PONG, number=frame.number).encode())
+        elif frame.kind is Kind.REQUEST:
+            self._asked(frame)
+        elif frame.kind is Kind.CLOSE:
+            self._drop(frame.attachment)
+        elif frame.kind in ROUTED:
+            attachment = self._attachments.get(frame.attachment)
+            if attachment is None:
+                return self._closed(frame.attachment, "no such attachment")
+            attachment.pending += frame.encode()
+            self._ready(attachment, selectors.EVENT_WRITE)
+            if len(attachment.pending) > MOST_PENDING:
+                self._drop(frame.attachment, "more was sent than the window allows")
+
+    def _ready(self, attachment: Attachment, events: int) -> None:
+        if self._attachments.get(attachment.number) is not attachment:
+            return  # dropped in this very turn
+        try:
+            if events & selectors.EVENT_READ:
+                self._from_keeper(attachment)
+            if events & selectors.EVENT_WRITE:
+                attachment.flush()
+                both = selectors.EVENT_READ | selectors.EVENT_WRITE
+                wanted = both if attachment.pending else selectors.EVENT_READ
+                self._selector.modify(attachment.sock, wanted, attachment)
+        except (OSError, EOFError, FrameError) as error:
+            self._drop(attachment.number, str(error))
+
+    def _from_keeper(self, attachment: Attachment) -> None:
+        data = attachment.sock.recv(2 * CHUNK)
+        if not data:
+            raise EOFError("the keeper hung up")
+        frames = attachment.reader.feed(data)
+        if not all(frame.kind in ROUTED for frame in frames):
+            raise FrameError("the keeper sent what is not for the hub")
+        self._write(b"".join(frame._replace(attachment=attachment.number).encode() for frame in frames))
+
+    def _asked(self, frame: Frame) -> None:
+        """Answered on a thread of its own: starting a keeper or asking nvidia-smi takes a while."""
+        if self._at_work.acquire(blocking=False):
+            threading.Thread(target=self._answer, args=(frame,), daemon=True).start()
+        else:
+            answer = {"error": {"code": "busy", "text": f"more than {MOST_REQUESTS} requests at once"}}
+            self._write(reply_frame(answer, frame.number).encode())
+
+    def _answer(self, frame: Frame) -> None:
+        try:
+            request = frame.json()
+            if request.get("do") == "open":
+                attachment = number(request, "attachment", least=1, most=MOST_ATTACHMENTS)
+                kernel_id, sock = self.handlers.open(text(request, "kernel"), request)
+                self._add(Attachment(attachment, sock))
+                answer: Dict[str, Any] = {"ok": True, "kernel": kernel_id}
+            else:
+                answer = self.handlers.answer(request)
+        except Refused as error:
+            answer = {"error": {"code": error.code, "text": str(error)}}
+        except (FieldError, FrameError) as error:
+            answer = {"error": {"code": "malformed", "text": str(error)}}
+        except Exception as error:  # the hub must learn of it, and the other kernels must not
+            answer = {"error": {"code": "fault", "text": f"{type(error).__name__}: {error}"}}
+        self._at_work.release()
+        self._write(reply_frame(answer, frame.number).encode())
+
+    def _add(self, attachment: Attachment) -> None:
+        """The hub speaks on it only after our reply, so nothing can come before this."""
+        self._drop(attachment.number)
+        self._attachments[attachment.number] = attachment
+        self._selector.register(attachment.sock, selectors.EVENT_READ, attachment)
+
+    def _drop(self, number: int, reason: Optional[str] = None) -> None:
+        attachment = self._attachments.pop(number, None)
+        if attachment is None:
+            return
+        self._selector.unregister(attachment.sock)
+        attachment.sock.close()
+        if reason is not None:
+            self._closed(number, reason)
+
+    def _closed(self, number: int, reason: str) -> None:
+        self._write(json_frame(Kind.CLOSE, {"reason": reason}, attachment=number).encode())
+
+    def _write(self, data: bytes) -> None:
+        with self._write_lock:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(self._stdout, view) :]
+
+
+def main(root: Root) -> int:
+    """One attach process on stdin and stdout. A stray SIGTERM does not end it: the hub hanging up does."""
+    for caught in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(caught, lambda caught, frame: None)
+    sys.stdout.flush()
+    forget_old_stories(root.path / "stories")
+    try:
+        Attach(root).run()
+    except BrokenPipeError:
+        return 0
+    return 0

@@ -1,0 +1,110 @@
+"""Where the agent keeps its things on the work node: one folder of the user's, mode 0700, on node-local
+storage.
+
+    <root>/agent-<hash>.pyz      the agent, one per version
+    <root>/k/<id>/               one kernel: its sockets and connection file; gone with its keeper
+    <root>/stories/<id>.jsonl    what happened to a kernel; stays for some days
+
+The shell script that installs the agent makes <root> and checks whose it is (hub/node/deploy.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+import sys
+from pathlib import Path
+from typing import List
+
+_FOLDERS = ("k", "stories", "line")
+_KERNEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
+
+
+class PlaceError(Exception):
+    """The folder is not ours alone, or cannot be made."""
+
+
+def agent_command(python: str) -> List[str]:
+    """How to run this very agent again with `python`: from its zip, or from its package in a checkout."""
+    program = [str(path) for path in archive()]
+    return [python, *(program or ["-m", __package__])]
+
+
+def archive() -> List[Path]:
+    """The zip that this agent runs from; none in a checkout."""
+    program = os.path.abspath(sys.argv[0])
+    return [Path(program)] if program.endswith(".pyz") else []
+
+
+def freshen(*paths: Path) -> None:
+    """As if just used, with all that lies in them: not for those who clean /tmp of what is some days old."""
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):  # a cleaner was quicker, or there is none yet
+            if path.is_dir():
+                freshen(*path.iterdir())
+            os.utime(str(path))
+
+
+def check_private(folder: Path) -> Path:
+    """`folder`, if it is a real folder of ours; then its mode is 0700. PlaceError otherwise."""
+    info = os.lstat(str(folder))
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
+        raise PlaceError(f"{folder} belongs to somebody else, or is no folder")
+    if info.st_mode & 0o077:
+        os.chmod(str(folder), 0o700)
+    return folder
+
+
+def check_above(folder: Path) -> None:
+    """PlaceError where others can put another folder in the place of this one, or of one above it."""
+    for parent in Path(os.path.realpath(str(folder))).parents:
+        mode = os.stat(str(parent)).st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise PlaceError(f"others can write to {parent}, and so replace {folder}")
+
+
+class Root:
+    """The agent's folder. PlaceError where it, or one in it, is not the user's alone."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = check_private(path)
+        check_above(path)
+        for name in _FOLDERS:
+            if os.path.lexists(str(path / name)):
+                check_private(path / name)
+
+    def kernel(self, kernel_id: str) -> Path:
+        """The folder of one kernel (may not exist)."""
+        return self.path / "k" / _plain(kernel_id)
+
+    def story(self, kernel_id: str) -> Path:
+        """The story of one kernel (may not exist)."""
+        return self.path / "stories" / (_plain(kernel_id) + ".jsonl")
+
+    def kernels(self) -> List[str]:
+        """Ids of the kernels that have a folder."""
+        place = self.path / "k"
+        names = [entry.name for entry in place.iterdir()] if place.is_dir() else []
+        return sorted(filter(is_kernel_id, names))
+
+    def make_kernel(self, kernel_id: str) -> Path:
+        """Makes the folder of one kernel, 0700."""
+        folder = self.kernel(kernel_id)
+        for path in (*(self.path / name for name in _FOLDERS), folder):
+            with contextlib.suppress(FileExistsError):
+                path.mkdir(mode=0o700)
+            check_private(path)
+        return folder
+
+
+def is_kernel_id(text: str) -> bool:
+    """Whether this can be a kernel's id, and so the name of a folder: ids also come from other machines."""
+    return _KERNEL_ID.fullmatch(text) is not None
+
+
+def _plain(kernel_id: str) -> str:
+    if not is_kernel_id(kernel_id):
+        raise PlaceError(f"{kernel_id[:100]!r} is not the id of a kernel")
+    return kernel_id

@@ -1,0 +1,1 @@
+"""The kernel's process: its start, sockets, environment and signals."""

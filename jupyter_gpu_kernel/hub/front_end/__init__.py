@@ -1,0 +1,1 @@
+"""The sockets towards front ends: ports, keys, client identities, and who may connect."""
