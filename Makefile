@@ -8,7 +8,7 @@ JOBS ?= 2
 LABEXTENSION := jupyter_gpu_kernel/labextension/package.json
 LINKED := .venv/share/jupyter/labextensions/jupyter-gpu-kernel
 
-.PHONY: help venv sshd test test-lowest check labextension demo wheel clean
+.PHONY: help venv sshd test test-browser-side test-labextension test-lowest check labextension demo wheel clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,8 +46,18 @@ sshd:  # the tests start their own sshd, as the user who runs them, on loopback
 	    exit 1; \
 	fi
 
-test: .venv/installed sshd  ## all tests, JOBS files at a time (ARGS="tests/wire -k cut" for some)
+test: .venv/installed sshd test-browser-side  ## all tests, JOBS files at a time (ARGS="tests/wire -k cut" for some)
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(ARGS)
+
+labextension/node_modules/.package-lock.json: labextension/package-lock.json
+	cd labextension && npm ci --no-audit --no-fund
+
+test-browser-side:  ## the unit tests of labextension/ (needs Node)
+	@if command -v npm >/dev/null; then $(MAKE) --silent test-labextension; \
+	else echo "no npm here: the unit tests of labextension/ are left out" >&2; fi
+
+test-labextension: labextension/node_modules/.package-lock.json
+	cd labextension && npm test
 
 # Old libraries warn about themselves, which is not our business here.
 test-lowest: .venv-lowest/installed sshd  ## the same with the lowest versions that pyproject.toml allows
@@ -62,15 +72,15 @@ check: .venv/installed .venv-py38check/installed  ## style, types (also as Pytho
 	    -p jupyter_gpu_kernel.wire -p jupyter_gpu_kernel.agent
 	$(BIN)/lint-imports --no-logo
 
-labextension: .venv/installed  ## build and test the JupyterLab side (needs Node), and link it into .venv
-	cd labextension && npm ci --no-audit --no-fund && npm run build && npm test
+labextension: .venv/installed labextension/node_modules/.package-lock.json  ## build the JupyterLab side (needs Node), and link it into .venv
+	cd labextension && npm run build
 	mkdir -p .venv/share/jupyter/labextensions
 	rm -rf $(LINKED)
 	ln -s $(CURDIR)/jupyter_gpu_kernel/labextension $(LINKED)
 
 # Without Node, or where this fails, the demo opens JupyterLab all the same, and says what is missing.
 $(LABEXTENSION): $(wildcard labextension/*.json labextension/src/*)
-	-@if command -v npm >/dev/null; then cd labextension && npm ci --no-audit --no-fund && npm run build; \
+	-@if command -v npm >/dev/null; then $(MAKE) --silent labextension/node_modules/.package-lock.json && cd labextension && npm run build; \
 	else echo "no npm here to build the JupyterLab extension (Node.js 20.19 or newer brings npm)" >&2; fi
 
 demo: .venv/installed $(if $(LAB),$(LABEXTENSION))  ## a practice cluster on this machine, and a kernel on it (LAB=1: in JupyterLab)
