@@ -22,17 +22,21 @@ class Exchange:
         self.heard: list[Message] = []
         self.passed: list[Message] = []
         loop = Loop()
+
+        def gpus(relay: Relay) -> GpuManager:
+            return GpuManager(
+                loop, {"id": "k", "gpus": 0}, folder, relay.say, relay.answers, relay.release,
+                relay.internal_requests, Story(folder / "story"), lambda state: None, dict,
+            )  # fmt: skip
+
         self.talk = talk = Relay(
             lambda *message: self.passed.append(Message(*message)),
             lambda lane, message: self.heard.append(message),
             loop.later,
             dict,
-            most,
+            gpus,
+            most=most,
         )
-        talk.gpus = GpuManager(
-            loop, {"id": "k", "gpus": 0}, folder, talk.say, talk.answers, talk.release, talk.internal_requests,
-            Story(folder / "story"), lambda state: None, dict,
-        )  # fmt: skip
         talk.gpus.begin()
         talk.begin({"status": "ok"})
 

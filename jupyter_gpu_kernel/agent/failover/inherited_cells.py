@@ -77,7 +77,7 @@ class InheritedCells:
         self._answered: Set[str] = set()
         self._heard: Dict[str, str] = {}  # msg_id: the last state that front ends heard of a cell
         self._said = 0
-        relay.on_said = self._saw
+        self._watching = True  # whether the kernel may still say something of these cells
 
     def begin(self) -> None:
         """The kernel hears us."""
@@ -86,8 +86,7 @@ class InheritedCells:
 
     def end(self) -> None:
         """The kernel is gone, and its cells have heard so."""
-        self._up, self.over = False, True
-        self._talk.on_said = lambda message, msg_type, parent: None
+        self._up, self._watching, self.over = False, False, True
         again, self._again = self._again, []
         for cell in again:
             self._talk.heard(cell)
@@ -125,8 +124,10 @@ class InheritedCells:
 
     # -------------------------------------------------------------------------------------- listening
 
-    def _saw(self, message: Message, msg_type: str, parent: str) -> None:
-        """Something was said to a front end, by the kernel or in its name."""
+    def observe(self, message: Message, msg_type: str, parent: str) -> None:
+        """Take note of a message to front ends, by the kernel or in its name."""
+        if not self._watching:
+            return
         self._said += 1
         trace = self._traces.get(parent, Trace())
         if message.channel is Channel.SHELL and msg_type == "execute_reply":
@@ -185,7 +186,7 @@ class InheritedCells:
 
     def _finish(self, running: bool) -> None:
         if self.listed:
-            self._talk.on_said = lambda message, msg_type, parent: None
+            self._watching = False
         self._on_quiet(running)
 
     def _answer(self, cell: Message, trace: Trace, ran: bool) -> None:

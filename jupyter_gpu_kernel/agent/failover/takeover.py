@@ -74,6 +74,11 @@ class Succession:
         self._inherited.begin()
         return True
 
+    def observe(self, message: Message, msg_type: str, parent: str) -> None:
+        """Take note of a message to front ends, by the kernel or in its name."""
+        if self._inherited is not None:
+            self._inherited.observe(message, msg_type, parent)
+
     def waits(self, message: Message) -> bool:
         """Whether this request is kept here until it is known that the kernel does not have it already."""
         return self._inherited is not None and self._inherited.waits(message)

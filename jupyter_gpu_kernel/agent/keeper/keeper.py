@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from functools import partial
+from pathlib import Path
 from typing import Any, Callable, Dict, Optional
 
 from ...wire import PROTOCOL
@@ -79,16 +80,20 @@ class Keeper:
         )
         self.exit_report = ExitReport(self.loop, self.folder, self.story)
         self.status = Status(settings, self.kernel, self.exit_report, self.server, lambda: self.gpus)
-        self.relay = relay = Relay(self.kernel.send, self.server.send, self.loop.later, self.status.facts)
-        relay.gpus = self.gpus = GpuManager(
-            self.loop, settings, root.path / "line", relay.say, relay.answers, relay.release, relay.internal_requests,
-            self.story, self.status.become, self.status.json,
-        )  # fmt: skip
-        relay.on_replied = self._replied
+        self.idle_timer = IdleTimer(settings)
+        self.relay = relay = Relay(
+            self.kernel.send,
+            self.server.send,
+            self.loop.later,
+            self.status.facts,
+            partial(self._gpu_manager, root.path / "line"),
+            on_user_cell=self.idle_timer.used,
+            on_reply=self._replied,
+            on_message=lambda *message: self.succession.observe(*message),
+        )
+        self.gpus = relay.gpus
         self.server.on_attached = self._attached
         self.server.on_left = lambda: self.story.tell("drop", "the link is down, or nobody is there")
-        self.idle_timer = IdleTimer(settings)
-        relay.on_user = self.idle_timer.used
         self._shutdown = Shutdown(self.loop, self.server, self.idle_timer, self.exit_report.cleanup)
         self.ready = Readiness(self.loop, relay.internal_requests, self._is_up)
         self._ending = ""  # "", "restart" or "shutdown": what was asked for
@@ -102,6 +107,12 @@ class Keeper:
         self.succession = Succession(
             self.loop, self.kernel, relay, self.server, self.story, self.status.become
         )
+
+    def _gpu_manager(self, line: Path, relay: Relay) -> GpuManager:
+        return GpuManager(
+            self.loop, self.settings, line, relay.say, relay.answers, relay.release, relay.internal_requests,
+            self.story, self.status.become, self.status.json,
+        )  # fmt: skip
 
     def run(self) -> None:
         """Starts the kernel and serves it; returns when all is over and cleaned up."""

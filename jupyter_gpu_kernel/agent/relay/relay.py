@@ -26,6 +26,7 @@ from .reattach import Reattach
 
 ToKernel = Callable[[Channel, int, Parts], None]
 ToHub = Callable[[Lane, Message], None]
+OnMessage = Callable[[Message, str, str], None]
 _REQUESTS = (Channel.SHELL, Channel.CONTROL, Channel.STDIN)
 _ID = 256
 """Characters of a message's id or type."""
@@ -40,9 +41,22 @@ class Relay:
         to_hub: ToHub,
         later: Later,
         facts: Callable[[], Dict[str, Any]],
+        gpus: Callable[[Relay], GpuManager],
+        *,
+        on_user_cell: Callable[[], None] = lambda: None,
+        on_reply: Callable[[str], None] = lambda msg_id: None,
+        on_message: OnMessage = lambda message, msg_type, parent: None,
         most: Mapping[Lane, int] = message_limit.MOST,
     ) -> None:
-        """`facts()`: see Absence.greeting. `most`: bytes of what the kernel says in one message."""
+        """Create the relay of one kernel.
+
+        facts: Return what `Reattach.greeting` tells a front end.
+        gpus: Create the manager of the kernel's GPUs, which makes user cells wait.
+        on_user_cell: Called when a user runs a cell.
+        on_reply: Called when the reply to the cell with this msg_id has been sent to the front end.
+        on_message: Called with every message to front ends, its type and its parent's msg_id.
+        most: The size limit of the kernel's messages, in bytes.
+        """
         self._most = most
         self._limit = QueueLimit()
         self.internal_requests = InternalRequests(to_kernel)
@@ -51,13 +65,9 @@ class Relay:
         self.cells = Executions(self.answers)
         self.reattach = Reattach(self.history, self.say)
         self.aborts = Aborts()
-        self.gpus: GpuManager  # set by the keeper, which knows how to take some
-        self.on_user: Callable[[], None] = lambda: None
-        """Called at every user's cell; set it."""
-        self.on_replied: Callable[[str], None] = lambda parent: None
-        """Called when the answer to the cell with this msg_id has gone out; set it."""
-        self.on_said: Callable[[Message, str, str], None] = lambda message, msg_type, parent: None
-        """Called at everything said to front ends, with type and parent's msg_id; set it."""
+        self._on_user_cell = on_user_cell
+        self._on_reply = on_reply
+        self._on_message = on_message
         self.presumed_busy = False
         """Whether the kernel may be busy with what nobody here has asked (a killed keeper did)."""
         self._at_work: Set[str] = set()  # what it is busy with; a control request overlaps with a cell
@@ -72,6 +82,7 @@ class Relay:
         self._kernel_info: Dict[str, Any] = {}
         self._ended = ""  # why no kernel will hear anything more
         self._early: List[Message] = []  # what came before the kernel could hear
+        self.gpus = gpus(self)
 
     @property
     def busy(self) -> bool:
@@ -183,7 +194,7 @@ class Relay:
 
     def _execute(self, message: Message) -> None:
         if user_cell(message):
-            self.on_user()
+            self._on_user_cell()
             self.history.asked(message)
         if self.aborts.aborts(message):
             return self.answers.abort(message)
@@ -277,7 +288,7 @@ class Relay:
         news = self.answers.saw(message, msg_type, parent)
         if self.internal_requests.mine(message, msg_type, parent) or msg_type == "iopub_welcome":
             return
-        self.on_said(message, msg_type, parent)
+        self._on_message(message, msg_type, parent)
         if msg_type == "execute_reply" and channel is Channel.SHELL:
             return self._send_all(self.cells.replied(parent, client, parts))
         if news:
@@ -317,7 +328,7 @@ class Relay:
         answered = str(message.parent().get("msg_id", ""))
         if content.get("execution_state") == "idle":
             self._limit.began(answered)
-        self.on_said(message, msg_type, answered)
+        self._on_message(message, msg_type, answered)
         self._send(lane_of(message, msg_type), message, answered)
 
     def _report(self, state: str) -> None:
@@ -336,7 +347,7 @@ class Relay:
             self._to_hub(lane, message)
         if message.channel is Channel.SHELL and b'"execute_reply"' in message.parts[0]:
             self.aborts.replied(parent, message)
-            self.on_replied(parent)
+            self._on_reply(parent)
             if self._up and not any(map(self.reattach.concerns, self.cells.open_ids())):
                 for waiting in self._deferred.take():
                     self._admit(waiting)
