@@ -13,10 +13,10 @@ from typing import Iterator
 import pytest
 
 from jupyter_gpu_kernel.agent.exit.facts import memory_daemon
-from jupyter_gpu_kernel.agent.exit.processes import start_of
 from jupyter_gpu_kernel.agent.in_kernel import guard
 from jupyter_gpu_kernel.agent.keeper.idle import cuda_is_open, tree_cpu
 from jupyter_gpu_kernel.agent.process.pending_sigterm import sigterm_pends
+from jupyter_gpu_kernel.agent.procfs import command_name, start_ticks
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="the agent needs Linux")
 
@@ -41,8 +41,8 @@ def stranger(tmp_path: Path) -> Iterator[int]:
 def test_a_process_whose_name_is_cut(stranger: int) -> None:
     assert tree_cpu(os.getsid(0)) > 0
     assert guard._activity()[0] >= 0
-    assert guard._command(stranger).startswith("a训练")
-    assert start_of(stranger) > 0
+    assert command_name(stranger).startswith("a训练")
+    assert start_ticks(stranger) > 0
     assert not sigterm_pends(stranger)
     memory_daemon()
 

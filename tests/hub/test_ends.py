@@ -20,9 +20,9 @@ from fronts import Front
 from streams import LoopThread, Node, until, wait_for
 
 from jupyter_gpu_kernel.agent.exit import leftovers
-from jupyter_gpu_kernel.agent.exit.boot import boot_id
 from jupyter_gpu_kernel.agent.exit.processes import open_gpus, tagged
 from jupyter_gpu_kernel.agent.mux.handlers import Refused
+from jupyter_gpu_kernel.agent.procfs import boot_id
 from jupyter_gpu_kernel.agent.story import read_story
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.node.link import Link

@@ -21,7 +21,7 @@ from ..gpus.nvidia_smi import NvidiaSmi
 from ..gpus.nvidia_smi_csv import SmiError
 from ..in_kernel.signal_rules import MEMORY_DAEMONS
 from ..loop import Loop, Timer
-from .boot import boot_id
+from ..procfs import boot_id, command_name, pids
 from .memory import Cgroup, node_mib, node_oom_kills
 from .reason import CRASHES, UNKNOWN, Facts
 
@@ -168,14 +168,7 @@ def gpu_trouble(uuids: List[str]) -> str:
 
 def memory_daemon() -> str:
     """The name of a daemon that ends processes when memory is short, if one runs here."""
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            command = Path("/proc", name, "comm").read_text(errors="replace").strip()
-        except OSError:  # gone, or hidden
-            continue
-        if command in MEMORY_DAEMONS:
-            return command
-    return ""
+    return next((name for name in map(command_name, pids()) if name in MEMORY_DAEMONS), "")
 
 
 def own_cgroup() -> str:

@@ -19,10 +19,10 @@ from typing import Any, Callable, Dict, List, Optional
 
 from ..keeper_client import NOBODY
 from ..paths import Root
+from ..procfs import boot_id, booted_at
 from ..story import Story, read_story
-from .boot import boot_id, booted, same_boot
 from .processes import SETUP, TAG, Process, end_all, open_gpus, serving, tagged
-from .reason import ExitReason, KeeperFacts, explain_keeper
+from .reason import ExitReason, KeeperFacts, explain_keeper, same_boot
 
 ENDS = 2.0
 """Seconds in which a keeper that did not begin is gone."""
@@ -130,7 +130,7 @@ def _tell(root: Root, kernel_id: str) -> None:
             starts[-1] if starts else {},
             last,
             boot_id(),
-            booted(),
+            booted_at(),
             Path("/var/lib/systemd/linger", _user()).exists(),
             kills_sessions(),
         )
@@ -145,7 +145,7 @@ def end_without_story(boot: str) -> Dict[str, Any]:
         return {}
     if same_boot(boot, now):
         return ExitReason("its folder is gone", "perhaps a cleaner of temporary files took it")._asdict()
-    return dict(explain_keeper(KeeperFacts({"boot": boot}, {}, now, booted()))._asdict())
+    return dict(explain_keeper(KeeperFacts({"boot": boot}, {}, now, booted_at()))._asdict())
 
 
 def leftovers(root: Root) -> List[Dict[str, Any]]:

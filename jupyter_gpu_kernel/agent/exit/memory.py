@@ -1,12 +1,9 @@
 """How much memory there is: of the node, and within the limit of a process's cgroup (v1 or v2); and how often
 the system's OOM killer struck. Reads /proc and /sys; what cannot be read is None, never 0.
-
-And how to take little of it.
 """
 
 from __future__ import annotations
 
-import ctypes
 import re
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
@@ -14,8 +11,6 @@ from typing import Any, Dict, List, Optional, Tuple
 MIB = 1024 * 1024
 PROC = Path("/proc")
 MOUNT = Path("/sys/fs/cgroup")
-_M_MMAP_THRESHOLD = -3
-_LARGE = 128 * 1024
 _UNLIMITED = 1 << 60  # v1 says "no limit" with a number near 2**63
 
 
@@ -89,14 +84,6 @@ def _place(listed: str, mount: Path) -> Tuple[str, Path, bool]:
     if "memory" in names:
         return names["memory"], mount / "memory", False
     return names.get("", "/"), mount, True
-
-
-def give_back_what_is_large() -> None:
-    """From now on what this process has freed of large things is the node's again; glibc would keep it for the next."""
-    try:
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE)
-    except (OSError, AttributeError):  # another C library
-        pass
 
 
 def _counter(text: str, name: str) -> Optional[int]:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Set
+from typing import Any, List, NamedTuple, Set
 
+from .. import procfs
 from ..paths import is_kernel_id
 
 TAG = "JUPYTER_GPU_KERNEL_ID"
@@ -35,7 +36,7 @@ class Process(NamedTuple):
     @property
     def alive(self) -> bool:
         """Whether it still runs (a zombie does not)."""
-        return start_of(self.pid) == self.start
+        return procfs.start_ticks(self.pid) == self.start
 
     def send(self, number: int) -> None:
         """Signals exactly this process; nothing, if it is gone."""
@@ -59,25 +60,26 @@ def tagged(kernel: str = "", tag: str = TAG, root: str = "") -> List[Process]:
     """Our own processes, but this one, that belong to this kernel (without a name: to any) of the agent in the folder
     `root` (without: of any). `tag`: or SETUP."""
     found = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        pid = int(name)
-        tags = {} if pid == os.getpid() else _tags(pid)
-        start = start_of(pid) if is_kernel_id(tags.get(tag, "")) else 0
-        if start and kernel in ("", tags[tag]) and root in ("", tags.get(ROOT)):
-            found.append(Process(pid, start, _command(pid), tags[tag], tags.get(ROOT, "")))
+    for pid in procfs.pids():
+        if pid == os.getpid() or not _is_own(pid):
+            continue
+        environment = procfs.environment(pid)
+        owner, place = environment.get(tag, ""), environment.get(ROOT, "")
+        start = procfs.start_ticks(pid) if is_kernel_id(owner) else 0
+        if start and kernel in ("", owner) and root in ("", place):
+            found.append(Process(pid, start, _command(pid), owner, place))
     return found
 
 
 def serving() -> Set[str]:
     """The kernels for which a keeper of ours runs, whatever a cleaner of /tmp did to its folder."""
-    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    commands = [_words(pid) for pid in pids if _is_own(pid)]
+    commands = [procfs.arguments(pid) for pid in procfs.pids() if _is_own(pid)]
     return {words[-1] for words in commands if words[-2:-1] in (["serve"], ["succeed"], ["setup"])}
 
 
 def runs(kernel: str, word: str) -> bool:
     """Whether a process of this kernel has this word in its command line."""
-    return any(word in _words(process.pid) for process in tagged(kernel))
+    return any(word in procfs.arguments(process.pid) for process in tagged(kernel))
 
 
 def end_all(processes: List[Process]) -> None:
@@ -92,16 +94,8 @@ def end_all(processes: List[Process]) -> None:
 
 def open_gpus(pid: int, devices: str = "/dev/nvidia") -> Set[int]:
     """The numbers of the GPUs that this own process has open."""
-    numbers = set()
-    folder = f"/proc/{pid}/fd"
-    try:
-        links = [os.readlink(f"{folder}/{name}") for name in os.listdir(folder)]
-    except OSError:  # it ended meanwhile
-        return set()
-    for link in links:
-        if link.startswith(devices) and link[len(devices) :].isdigit():
-            numbers.add(int(link[len(devices) :]))
-    return numbers
+    paths = [path for path in procfs.open_files(pid) if path.startswith(devices)]
+    return {int(path[len(devices) :]) for path in paths if path[len(devices) :].isdigit()}
 
 
 def handle_of(pid: int) -> int:
@@ -120,58 +114,10 @@ def handle_of(pid: int) -> int:
         return -1
 
 
-def _tags(pid: int) -> Dict[str, str]:
-    """Our names in its environment; {} if it is not ours, or gone."""
-    if not _is_own(pid):
-        return {}
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            pairs = file.read().split(b"\0")
-    except OSError:
-        return {}
-    names = tuple(name.encode() + b"=" for name in (TAG, ROOT, SETUP))
-    said = [pair.decode("utf-8", "replace").partition("=") for pair in pairs if pair.startswith(names)]
-    return {name: value for name, _, value in said}
-
-
 def _is_own(pid: int) -> bool:
-    try:
-        return os.stat(f"/proc/{pid}").st_uid == os.geteuid()
-    except OSError:  # gone
-        return False
-
-
-def start_of(pid: int) -> int:
-    """When it began, in clock ticks since boot; 0 if it is gone, hidden from us, or a zombie."""
-    fields = _stat(pid)
-    return int(fields[19]) if fields and fields[0] not in "ZX" else 0
-
-
-def status_of_zombie(pid: int, start: int) -> Optional[int]:
-    """How it ended (negative: a signal), as long as its parent has not asked; then None."""
-    fields = _stat(pid)
-    if not fields or fields[0] != "Z" or int(fields[19]) != start:
-        return None
-    status = int(fields[49])
-    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-
-
-def _stat(pid: int) -> List[str]:
-    """The fields after its name; [] if it is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
-def _words(pid: int) -> List[str]:
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return file.read().decode("utf-8", "replace").split("\0")[:-1]
-    except OSError:
-        return []
+    return procfs.uid_of(pid) == os.geteuid()
 
 
 def _command(pid: int) -> str:
-    return "".join(one if one.isprintable() else "?" for one in " ".join(_words(pid)))[:200]
+    line = " ".join(procfs.arguments(pid))
+    return "".join(char if char.isprintable() else "?" for char in line)[:200]

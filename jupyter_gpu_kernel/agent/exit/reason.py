@@ -13,7 +13,6 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
 from ...wire import remedies
 from ...wire.remedies import LESS_MEMORY, NEW_KERNEL
 from ..in_kernel.signal_rules import ENDED, REPEAT_ENDS, Sender
-from .boot import same_boot
 
 SHORT = 0.10
 """Share of a node's memory below which earlyoom starts to end processes."""
@@ -257,6 +256,11 @@ class KeeperFacts(NamedTuple):
     booted: str = ""  # when that was, as the user reads it
     lingers: bool = False  # whether the user's processes outlive his sessions
     kills_sessions: Optional[bool] = None  # logind's KillUserProcesses, where it says
+
+
+def same_boot(before: str, now: str) -> bool:
+    """Whether two boot ids are of one boot. Those of older agents have the machine's part alone."""
+    return f"{now}/".startswith(f"{before}/")
 
 
 def explain_keeper(facts: KeeperFacts) -> ExitReason:

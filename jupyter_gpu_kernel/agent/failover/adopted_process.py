@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 from typing import Callable, Optional
 
-from ..exit.processes import handle_of, start_of, status_of_zombie
+from ..exit.processes import handle_of
 from ..exit.reason import UNKNOWN
 from ..loop import Loop
+from ..procfs import start_ticks, zombie_status
 
 _EVERY = 0.5
 """Seconds between two looks, where the system cannot tell (Linux before 5.3, Python before 3.9)."""
@@ -22,7 +23,7 @@ class AdoptedProcess:
 
     def __init__(self, loop: Loop, pid: int, on_end: Callable[[], None]) -> None:
         self.pid = pid
-        self._start = start_of(pid)
+        self._start = start_ticks(pid)
         self._loop = loop
         self._on_end = on_end
         try:
@@ -36,9 +37,9 @@ class AdoptedProcess:
 
     def poll(self) -> Optional[int]:
         """None while it runs."""
-        if self._start and start_of(self.pid) == self._start:
+        if self._start and start_ticks(self.pid) == self._start:
             return None
-        status = status_of_zombie(self.pid, self._start)
+        status = zombie_status(self.pid, self._start)
         return UNKNOWN if status is None else status
 
     def _over(self) -> None:

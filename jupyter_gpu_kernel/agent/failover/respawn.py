@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple
 
-from ..exit.processes import start_of
 from ..paths import agent_command
+from ..procfs import start_ticks
 
 LOCK_WITHIN = 10.0
 """Seconds for whoever just looks at the folder to let go of its lock."""
@@ -64,6 +64,6 @@ def claim(folder: Path, heritage: Heritage) -> int:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.02)
-    if not start_of(heritage.kernel):
+    if not start_ticks(heritage.kernel):
         raise ProcessLookupError("the kernel has ended, too")
     return lock

@@ -22,8 +22,9 @@ import struct
 import time
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
 
+from .. import procfs
 from ..paths import is_kernel_id
-from .nvidia_smi_csv import clean, started, user_name
+from .nvidia_smi_csv import clean, user_name
 
 _PREFIX = "\0jupyter-gpu-kernel/lease/"
 _CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
@@ -213,7 +214,7 @@ def _credentials(sock: socket.socket) -> Tuple[int, int, int]:
 def _holder(asker: socket.socket, words: bytes) -> Holder:
     pid, uid, _ = _credentials(asker)
     said = _said(words)
-    kernel, begin = said.get("id"), started(pid) or _booted()
+    kernel, begin = said.get("id"), procfs.start_time(pid) or procfs.boot_time()
     name = kernel if isinstance(kernel, str) and is_kernel_id(kernel) else "?"
     known = Holder(user_name(uid), pid, name, _time(said.get("since"), begin), uid, uid == os.getuid())
     if not known.yours:
@@ -222,7 +223,7 @@ def _holder(asker: socket.socket, words: bytes) -> Holder:
     return known._replace(
         notebook=clean(notebook) if isinstance(notebook, str) else "",
         state=state if state in _STATES else "",
-        state_since=_time(said.get("state_since"), _booted()),
+        state_since=_time(said.get("state_since"), procfs.boot_time()),
     )
 
 
@@ -240,10 +241,6 @@ def _time(said: Any, first: float) -> Optional[float]:
     if not isinstance(said, (int, float)) or isinstance(said, bool):
         return None
     return float(said) if first - _SKEW <= said <= time.time() + _SKEW else None
-
-
-def _booted() -> float:
-    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _moment(seconds: Optional[float]) -> str:

@@ -10,8 +10,9 @@ import dataclasses
 import functools
 import os
 import pwd
-import time
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from .. import procfs
 
 # `name` comes last, so that a comma in it does no harm. Older drivers lack the optional ones.
 OPTIONAL = ("memory.reserved", "mig.mode.current")
@@ -145,15 +146,13 @@ def _parse_processes(text: str, uuids: Sequence[str]) -> Dict[str, List[GpuProce
 
 def _process(pid: int, name: str, memory: str) -> GpuProcess:
     short = os.path.basename(_known(name) or "") or "?"
-    return GpuProcess(pid, _owner(pid), _number(memory), clean(short), started(pid))
+    return GpuProcess(pid, _owner(pid), _number(memory), clean(short), procfs.start_time(pid))
 
 
 def _owner(pid: int) -> str:
     """The user's name; "?" where the process is hidden (hidepid, another pid namespace) or gone."""
-    try:
-        return user_name(os.stat(f"/proc/{pid}").st_uid) if pid else "?"
-    except OSError:
-        return "?"
+    uid = procfs.uid_of(pid) if pid else None
+    return "?" if uid is None else user_name(uid)
 
 
 @functools.lru_cache(maxsize=None)
@@ -163,17 +162,6 @@ def user_name(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return f"uid {uid}"
-
-
-def started(pid: int) -> Optional[float]:
-    """When this process began, in seconds since the epoch; None where /proc does not tell."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            ticks = int(stat.read().rpartition(b")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return None
-    boot = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-    return round(boot + ticks / os.sysconf("SC_CLK_TCK"), 1)
 
 
 def _known(value: str) -> Optional[str]:

@@ -20,6 +20,7 @@ import warnings
 from collections import deque
 from typing import Any, Callable, ContextManager, Deque, Dict, List, Optional, TypeVar
 
+from .. import procfs
 from ..exit.memory import meter
 from ..gpus.nvidia_smi import read_gpus
 from ..gpus.nvidia_smi_csv import SmiError
@@ -142,8 +143,7 @@ def take_gpus(uuids: List[str]) -> bool:
     _given = list(uuids)
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(uuids)
     os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    with open("/proc/self/maps", errors="replace") as file:
-        return any("/libcuda.so" in line for line in file)
+    return bool(procfs.maps_file("self", "/libcuda.so"))
 
 
 def skip(number: int) -> None:

@@ -32,6 +32,7 @@ import time
 import traceback
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
+from .. import procfs
 from .children import TERM, Children
 from .countdown import Countdown
 from .signal_rules import ENDED, Sender, classify, decide, sentence
@@ -120,16 +121,12 @@ def _activity() -> Tuple[float, bool]:
     if os.getpgrp() != os.getpid():  # somebody else's group: what the others do there says nothing about us
         return time.process_time(), False
     ticks, runs = 0, False
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{name}/stat", errors="replace") as file:
-                fields = file.read().rpartition(")")[2].split()
-        except OSError:  # it ended between listing and reading
-            continue
-        if int(fields[2]) == os.getpid():
-            ticks += int(fields[11]) + int(fields[12])
-            runs = runs or fields[0] == "R"
-    return ticks / os.sysconf("SC_CLK_TCK"), runs
+    for pid in procfs.pids():
+        stat = procfs.read_stat(pid)
+        if stat is not None and stat.group == os.getpid():
+            ticks += stat.cpu
+            runs = runs or stat.state == "R"
+    return procfs.seconds(ticks), runs
 
 
 class Guard:
@@ -202,7 +199,7 @@ class Guard:
             info = signal.sigtimedwait(TERM, 0)
             if info is None:  # the main thread had it
                 continue
-            command = _command(info.si_pid)  # at once: a `kill` is gone in a moment
+            command = procfs.command_name(info.si_pid)  # at once: a `kill` is gone in a moment
             if not self.on:
                 # The main thread does not block it now, but the system may prefer a thread that waits for it.
                 signal.pthread_kill(_main_thread(), signal.SIGTERM)
@@ -360,14 +357,6 @@ def _main_thread() -> int:
     ident = threading.main_thread().ident
     assert ident is not None  # the main thread has one from its birth
     return ident
-
-
-def _command(pid: int) -> str:
-    try:
-        with open(f"/proc/{pid}/comm", errors="replace") as file:
-            return file.read().strip()
-    except OSError:  # gone already, or hidden from us
-        return ""
 
 
 def _user(uid: int) -> str:

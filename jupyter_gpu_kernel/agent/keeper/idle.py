@@ -7,9 +7,10 @@ morning of reading, ends nothing. The keeper asks every minute and does what it 
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Any, Callable, Dict, NamedTuple, Optional
+
+from .. import procfs
 
 DETACHED = 2 * 3600.0
 ATTACHED = 12 * 3600.0
@@ -87,26 +88,16 @@ def tree_cpu(session: int) -> float:
     """Seconds of processor time used by all processes of this session (the kernel leads its own), ended ones of
     them included as far as they were waited for."""
     ticks = 0
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            with open("/proc/%s/stat" % name, errors="replace") as file:
-                fields = file.read().rpartition(")")[2].split()
-        except OSError:
-            continue  # ended meanwhile
-        if int(fields[3]) == session:
-            ticks += sum(map(int, fields[11:15]))
-    return ticks / os.sysconf("SC_CLK_TCK")
+    for pid in procfs.pids():
+        stat = procfs.read_stat(pid)
+        if stat is not None and stat.session == session:
+            ticks += stat.cpu + stat.cpu_of_children
+    return procfs.seconds(ticks)
 
 
 def cuda_is_open(pid: int) -> bool:
     """Whether the process has loaded the CUDA driver. True when that cannot be read: better keep what may be used."""
-    try:
-        with open("/proc/%d/maps" % pid, errors="replace") as file:
-            return any("libcuda.so" in line for line in file)
-    except OSError:
-        return True
+    return procfs.maps_file(pid, "libcuda.so") is not False
 
 
 def _hours(seconds: float) -> str:

@@ -20,7 +20,6 @@ from ...wire import PROTOCOL
 from ...wire.compose import Parts
 from ...wire.fields import FieldError, items, number, text
 from ...wire.messages import Channel, Lane, Message, MessageError
-from ..exit.memory import give_back_what_is_large
 from ..exit.processes import SETUP
 from ..exit.report import ExitReport
 from ..failover.respawn import Heritage
@@ -41,6 +40,7 @@ from ..relay.output.spill import folders
 from ..relay.relay import Relay
 from ..story import Limited, Story
 from .idle import IdleTimer, cuda_is_open, tree_cpu
+from .malloc import return_large_blocks
 from .rejected_input import RejectedInput
 from .replacement import Replacement
 from .server import KeeperServer
@@ -122,7 +122,7 @@ class Keeper:
         )
         self.loop.later(self.idle_timer.tick, self._tick)
         self.succession.keep_fresh(self.folder, self.story.path)
-        give_back_what_is_large()
+        return_large_blocks()
         try:
             self._begin()
             self.loop.run()

@@ -9,10 +9,10 @@ from typing import Any, Callable, Dict
 from ...wire import PROTOCOL
 from ...wire.messages import Lane, word
 from ...wire.texts import COMMAND
-from ..exit.boot import boot_id
 from ..exit.report import ExitReport
 from ..gpus.manager import GpuManager
 from ..process.kernel_process import KernelProcess
+from ..procfs import boot_id
 from .server import KeeperServer
 
 

@@ -14,13 +14,13 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ...wire import PROTOCOL
 from ..exit import leftovers
-from ..exit.boot import booted
 from ..gpus.claim import survey
 from ..gpus.judge import allowed_gpus
 from ..gpus.nvidia_smi_csv import SmiError
 from ..keeper_client import ANSWER, KeeperSilent
 from ..paths import Root, is_kernel_id
 from ..policy import PATH
+from ..procfs import booted_at
 from ..story import read_story
 from .keepers import Keepers, Refused, protocol_of
 
@@ -130,7 +130,7 @@ class RequestHandlers:
         leftovers.clean(self.root, kernel_id)
         path = self.root.story(kernel_id)
         if not path.exists():
-            when = booted() or "who knows when"
+            when = booted_at() or "who knows when"
             raise Refused("gone", f"no story of a kernel {kernel_id} on this node, booted {when}")
         return {"story": read_story(path, STORY)}
 
