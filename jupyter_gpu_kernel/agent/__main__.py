@@ -16,7 +16,6 @@ from typing import Callable, List
 from .daemon import detach
 from .keeper.handover import take
 from .paths import PlaceError, Root
-from .process import core_dumps
 
 USAGE = 2
 OLD_PYTHON = 91
@@ -83,7 +82,6 @@ def _serve(root: Root, kernel_id: str) -> int:
         from .keeper.keeper import Keeper
 
         handed.sock.close()
-        core_dumps.forbid()
         keeper = Keeper(root, handed.settings)
         begun()
         keeper.run()
@@ -105,7 +103,6 @@ def _succeed(root: Root, kernel_id: str) -> int:
         from .policy import PATH, Policy
 
         claim(root.kernel(kernel_id), heritage)
-        core_dumps.forbid()
         keeper = Keeper(root, heritage.settings, Policy(PATH), heritage)  # the settings are within the policy
         begun()
         keeper.run()

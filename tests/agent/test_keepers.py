@@ -14,7 +14,7 @@ import pytest
 from keepers import Place
 
 from jupyter_gpu_kernel.agent.exit import leftovers
-from jupyter_gpu_kernel.agent.keeper_client import KeeperSilent, ask_keeper
+from jupyter_gpu_kernel.agent.keeper.client import KeeperTimeout, ask_keeper
 from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
 from jupyter_gpu_kernel.agent.mux.keepers import Refused
 from jupyter_gpu_kernel.agent.paths import Root
@@ -88,7 +88,7 @@ def test_a_keeper_whose_queue_is_full_is_there(tmp_path: Path) -> None:
             asker.setblocking(False)
             if asker.connect_ex(str(folder / "keeper")):
                 break
-        with pytest.raises(KeeperSilent):
+        with pytest.raises(KeeperTimeout):
             ask_keeper(str(folder / "keeper"), {"do": "status"})
         assert leftovers.has_keeper(folder)
     assert ask_keeper(str(folder / "keeper"), {"do": "status"}) is None

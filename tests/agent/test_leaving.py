@@ -1,4 +1,4 @@
-"""A keeper's last moments, with its real loop and door."""
+"""A keeper's last moments, with its real loop and server."""
 
 from __future__ import annotations
 
@@ -23,31 +23,34 @@ def loop() -> Loop:
 
 
 @pytest.fixture
-def door(loop: Loop) -> Iterator[KeeperServer]:
+def server(loop: Loop) -> Iterator[KeeperServer]:
     with tempfile.TemporaryDirectory() as folder:  # a short path: sockets' are limited
         backlog = Backlog([Path(folder)], {})
-        door = KeeperServer(loop, Path(folder) / "keeper", lambda message: None, lambda request: {}, backlog)
-        yield door
-        door.close()
+        server = KeeperServer(
+            loop, Path(folder) / "keeper", backlog, on_message=lambda message: None, on_request=lambda request: {},
+            on_attached=lambda: None, on_detached=lambda: None, on_rejected=lambda error: None,
+        )  # fmt: skip
+        yield server
+        server.close()
         backlog.close()
 
 
-def leaving(loop: Loop, door: KeeperServer) -> Shutdown:
+def leaving(loop: Loop, server: KeeperServer) -> Shutdown:
     return Shutdown(
-        loop, door, IdleTimer({"idle_timeout": 1e-9}), Cleanup(loop, Path("no folder", "k", "no kernel"))
+        loop, server, IdleTimer({"idle_timeout": 1e-9}), Cleanup(loop, Path("no folder", "k", "no kernel"))
     )
 
 
-def test_with_nothing_to_say_it_is_over_at_once(loop: Loop, door: KeeperServer) -> None:
-    loop.later(0, lambda: leaving(loop, door).begin(asked=False))
+def test_with_nothing_to_say_it_is_over_at_once(loop: Loop, server: KeeperServer) -> None:
+    loop.later(0, lambda: leaving(loop, server).begin(asked=False))
     loop.run()
 
 
 def test_what_nobody_has_heard_waits_unless_somebody_asked_for_the_end(
-    loop: Loop, door: KeeperServer
+    loop: Loop, server: KeeperServer
 ) -> None:
-    door.send(Lane.ORDERED, word(event="said"))
-    last = leaving(loop, door)
+    server.send(Lane.ORDERED, word(event="said"))
+    last = leaving(loop, server)
     ran: List[str] = []
     last.begin(asked=False)
     loop.later(0.1, lambda: ran.append("meanwhile"))
@@ -57,13 +60,13 @@ def test_what_nobody_has_heard_waits_unless_somebody_asked_for_the_end(
     assert ran == ["meanwhile"]
 
 
-def test_a_kernel_that_is_started_anew_meanwhile_is_not_left(loop: Loop, door: KeeperServer) -> None:
-    door.send(Lane.ORDERED, word(event="said"))
-    last = leaving(loop, door)
+def test_a_kernel_that_is_started_anew_meanwhile_is_not_left(loop: Loop, server: KeeperServer) -> None:
+    server.send(Lane.ORDERED, word(event="said"))
+    last = leaving(loop, server)
     ran: List[str] = []
     last.begin(asked=False)
     last.stay()
-    list(door.withdraw())
+    list(server.withdraw())
 
     def end() -> None:
         ran.append("it went on")

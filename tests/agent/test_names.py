@@ -15,7 +15,7 @@ import pytest
 from jupyter_gpu_kernel.agent.exit.facts import memory_daemon
 from jupyter_gpu_kernel.agent.in_kernel import guard
 from jupyter_gpu_kernel.agent.keeper.idle import cuda_is_open, tree_cpu
-from jupyter_gpu_kernel.agent.process.pending_sigterm import sigterm_pends
+from jupyter_gpu_kernel.agent.process.signals import sigterm_is_pending
 from jupyter_gpu_kernel.agent.procfs import command_name, start_ticks
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="the agent needs Linux")
@@ -43,7 +43,7 @@ def test_a_process_whose_name_is_cut(stranger: int) -> None:
     assert guard._activity()[0] >= 0
     assert command_name(stranger).startswith("a训练")
     assert start_ticks(stranger) > 0
-    assert not sigterm_pends(stranger)
+    assert not sigterm_is_pending(stranger)
     memory_daemon()
 
 

@@ -192,7 +192,7 @@ def test_who_leaves_the_terminal_is_heard_until_it_began(tmp_path: Path) -> None
     done = detached("raise ValueError('no door')", tmp_path / "log")
     assert (done.returncode, done.stderr) == (1, "ValueError: no door\n")
     done = detached("import os; os._exit(3)", tmp_path / "log")
-    assert (done.returncode, done.stderr) == (1, "the keeper ended before it began\n")
+    assert (done.returncode, done.stderr) == (1, "the keeper exited during its start\n")
 
 
 def test_after_that_nobody_waits_for_it_and_its_errors_are_in_the_log(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
-from ..keeper_client import NOBODY
+from ..keeper.client import NO_KEEPER
 from ..paths import Root
 from ..procfs import boot_id, booted_at
 from ..story import Story, read_story
@@ -34,7 +34,7 @@ _LOGIND = ("/usr/lib/systemd", "/run/systemd", "/etc/systemd")
 def has_keeper(folder: Path) -> bool:
     """Whether a keeper listens in this kernel's folder, however busy it is."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as sock:
-        return sock.connect_ex(str(folder / "keeper")) not in NOBODY
+        return sock.connect_ex(str(folder / "keeper")) not in NO_KEEPER
 
 
 def runs(root: Root, kernel_id: str) -> bool:

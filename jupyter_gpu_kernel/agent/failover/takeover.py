@@ -60,7 +60,7 @@ class Succession:
         """Its kernel runs already. `on_end()` when that is gone; `place`: what the story should know of us."""
         self._talk.presumed_busy = True  # as long as we know nothing of it
         self._inherited = InheritedCells(self._loop, self._talk, self._is_quiet)
-        self._door.connection.outbox.count_from(int(time.time()) << 20)
+        self._door.endpoint.outbox.count_from(int(time.time()) << 20)
         self._kernel.adopt(heritage.kernel, heritage.lifeline, on_end)
         self.bequeath(heritage.settings)
         self._story.tell("succession", f"the keeper was killed: process {os.getpid()} took over", **place)
@@ -87,7 +87,7 @@ class Succession:
         """A hub is there."""
         if self._inherited is None or self._inherited.listed:
             return
-        if FEATURE in self._door.connection.features:
+        if FEATURE in self._door.endpoint.features:
             self._door.send(Lane.ORDERED, word(event="successor"))
         else:
             self._inherited.unanswered([], 0)

@@ -24,7 +24,7 @@ from .. import procfs
 from ..exit.memory import meter
 from ..gpus.nvidia_smi import read_gpus
 from ..gpus.nvidia_smi_csv import SmiError
-from ..keeper_client import KeeperSilent, ask_keeper
+from ..keeper.client import KeeperTimeout, ask_keeper
 from .guard import Guard, Use
 
 __all__ = ["hold", "missed", "on_sigterm", "status"]
@@ -120,7 +120,7 @@ def _ask_keeper(request: Dict[str, Any]) -> Optional[Dict[str, Any]]:
     """None where there is no keeper, or none that answers."""
     try:
         return ask_keeper(_guard.keeper, request) if _guard.keeper else None
-    except KeeperSilent:
+    except KeeperTimeout:
         return None
 
 

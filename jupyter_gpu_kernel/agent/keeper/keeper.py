@@ -29,11 +29,10 @@ from ..loop import Loop, Timer
 from ..paths import Root
 from ..policy import Policy, read_policy
 from ..process.environment import kernel_environment
-from ..process.events import ProcessEvents
 from ..process.kernel_process import KernelProcess
 from ..process.pause import Pause
-from ..process.pending_sigterm import PendingSigterm
 from ..process.readiness import Readiness
+from ..process.signals import PendingSigterm, Signals
 from ..relay.aborts import FEATURE as HEARD
 from ..relay.output.backlog import Backlog
 from ..relay.output.spill import folders
@@ -41,9 +40,8 @@ from ..relay.relay import Relay
 from ..story import Limited, Story
 from .idle import IdleTimer, cuda_is_open, tree_cpu
 from .malloc import return_large_blocks
-from .rejected_input import RejectedInput
 from .replacement import Replacement
-from .server import KeeperServer
+from .server import KeeperServer, RejectedInput
 from .setup import trim
 from .shutdown import Shutdown
 from .status import Status
@@ -74,9 +72,16 @@ class Keeper:
             self.story.tell("policy", str(policy))
         self.kernel = KernelProcess(self.loop, self.folder, self._from_kernel)
         self.backlog = Backlog(folders(self.folder), settings, partial(self.story.tell, "journal"))
-        self._refusals, self._of_others = RejectedInput(self.story), Limited(self.story)
+        self._rejected_input, self._of_others = RejectedInput(self.story), Limited(self.story)
         self.server = KeeperServer(
-            self.loop, self.folder / "keeper", self._from_hub, self._asked, self.backlog, self._refusals.tell
+            self.loop,
+            self.folder / "keeper",
+            self.backlog,
+            self._from_hub,
+            self._asked,
+            self._attached,
+            self._detached,
+            self._rejected_input.report,
         )
         self.exit_report = ExitReport(self.loop, self.folder, self.story)
         self.status = Status(settings, self.kernel, self.exit_report, self.server, lambda: self.gpus)
@@ -92,8 +97,6 @@ class Keeper:
             on_message=lambda *message: self.succession.observe(*message),
         )
         self.gpus = relay.gpus
-        self.server.on_attached = self._attached
-        self.server.on_left = lambda: self.story.tell("drop", "the link is down, or nobody is there")
         self._shutdown = Shutdown(self.loop, self.server, self.idle_timer, self.exit_report.cleanup)
         self.ready = Readiness(self.loop, relay.internal_requests, self._is_up)
         self._ending = ""  # "", "restart" or "shutdown": what was asked for
@@ -116,9 +119,9 @@ class Keeper:
 
     def run(self) -> None:
         """Starts the kernel and serves it; returns when all is over and cleaned up."""
-        self._events = ProcessEvents(self.loop, self.folder / "story", self.story, self._reap)
+        self._signals = Signals(self.loop, self.folder / "story", self.story, self._reap)
         self._pending_sigterm = PendingSigterm(
-            self.loop, self.kernel, self.relay.cells, self._events.not_answered
+            self.loop, self.kernel, self.relay.cells, self._signals.sigterm_is_pending
         )
         self.loop.later(self.idle_timer.tick, self._tick)
         self.succession.keep_fresh(self.folder, self.story.path)
@@ -205,7 +208,7 @@ class Keeper:
         self.kernel.end()
         self.ready.reset()
         self.relay.pauses()
-        self._events.hear_guard()
+        self._signals.read_reports()
         gpus = self.gpus.uuids
         if self._ending != "restart":
             self.replacement.part_with_gpus()  # at once: the look for the cause takes a moment
@@ -213,7 +216,7 @@ class Keeper:
             self._timer.cancel()
         self._explaining = True
         explained = partial(self._explained, returncode=returncode, stderr=stderr)
-        self.exit_report.explain(returncode, self._ending, self._events.term, gpus, explained)
+        self.exit_report.explain(returncode, self._ending, self._signals.last_sigterm, gpus, explained)
 
     def _explained(self, text: str, returncode: int, stderr: str) -> None:
         asked, again = self._ending, self._start_again  # perhaps since it ended
@@ -250,7 +253,7 @@ class Keeper:
         try:
             self._request(message)
         except (FieldError, MessageError) as error:  # the kernel would pass over it, too
-            self._refusals.tell(error)
+            self._rejected_input.report(error)
 
     def _request(self, message: Message) -> None:
         """A front end's request to the kernel."""
@@ -258,7 +261,7 @@ class Keeper:
             self._shut_down(bool(message.content().get("restart")))
         if self.relay.admits(message) and not self.succession.waits(message):
             self.relay.heard(message)
-        self._pending_sigterm.begin()
+        self._pending_sigterm.watch()
 
     def _command(self, command: Dict[str, Any]) -> None:
         do = text(command, "do")
@@ -341,7 +344,7 @@ class Keeper:
         try:
             self.relay.said(channel, client, parts)
         except Exception as error:  # a cell can have its kernel say anything
-            self._refusals.tell(error)
+            self._rejected_input.report(error)
         if self.ready.up and not self.gpus.held:  # the hub hears it itself
             self.status.seen("busy" if self.relay.busy else "idle")
 
@@ -353,7 +356,7 @@ class Keeper:
     def _attached(self) -> None:
         self.pause.end()
         self.story.tell("attach", "a front end is there")
-        if HEARD not in self.server.connection.features:
+        if HEARD not in self.server.endpoint.features:
             self.relay.aborts.forget()
         self.succession.attached()
         mark = self.relay.aborts.mark()
@@ -362,6 +365,9 @@ class Keeper:
         self.status.tell(
             Lane.ORDERED if self.status.state == "ended" else Lane.PROMPT
         )  # an end, after all else
+
+    def _detached(self) -> None:
+        self.story.tell("drop", "the link is down, or nobody is there")
 
     # -------------------------------------------------------------------------------------- requests
 
@@ -399,7 +405,7 @@ class Keeper:
         by = said.get("by") or "another front end"
         if self.server.attached:
             self.story.tell("takeover", f"taken over by {by}")
-            self.server.dismiss()
+            self.server.detach()
         else:
             notebook = said.get("notebook") or self.settings.get("notebook", "")
             self.story.tell("return", f"back in {said.get('notebook') or by}", notebook=notebook)

@@ -1,7 +1,7 @@
-"""The keeper's door: a unix socket in its 0700 folder, where attach processes come in and speak frames.
+"""The keeper's server: a unix socket in the kernel's 0700 folder, to which `attach` processes connect.
 
-One of them at a time has the attachment (the newest: an older one may hang on a dead link); any may ask a
-REQUEST. This file knows frames and the wire's connection, nothing of kernels.
+One connection at a time has the attachment, the newest: an older one may hang on a dead link. Any connection may send a
+REQUEST. The server knows frames and the wire's endpoint, and nothing of kernels.
 """
 
 from __future__ import annotations
@@ -9,32 +9,51 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import traceback
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, Optional
 
 import zmq
 
 from ...wire.endpoint import Endpoint, ProtocolError, State
-from ...wire.frames import CHUNK, MAX_PAYLOAD, Frame, FrameReader, Kind, reply_frame
-from ...wire.messages import Lane, Message
+from ...wire.fields import FieldError
+from ...wire.frames import CHUNK, MAX_PAYLOAD, Frame, FrameError, FrameReader, Kind, reply_frame
+from ...wire.messages import Lane, Message, MessageError
 from ..loop import Loop
 from ..relay.output.backlog import Backlog
 from ..relay.output.flow import Flow
-from .rejected_input import MALFORMED
+from ..story import Limited, Story
 
-MOST_VISITORS = 64
-MOST_PENDING = 4 * MAX_PAYLOAD
+MAX_CONNECTIONS = 64
+MAX_PENDING = 4 * MAX_PAYLOAD
+MALFORMED = (FieldError, FrameError, MessageError, ProtocolError)
+"""The exceptions that malformed input raises."""
 OnMessage = Callable[[Message], None]
 OnRequest = Callable[[Dict[str, Any]], Dict[str, Any]]
 
 
-class HubConnection:
-    """One accepted socket: reads frames, writes what is due, never blocks."""
+class RejectedInput:
+    """Reports malformed input in the story, limited in rate."""
+
+    def __init__(self, story: Story) -> None:
+        self._story = Limited(story)
+
+    def report(self, error: Exception) -> None:
+        """Report an error that ends a connection or a request, and not the keeper. If it is a fault of ours, the log
+        gets the traceback."""
+        if isinstance(error, MALFORMED):
+            self._story.tell("refused", f"malformed input was refused: {error}")
+        elif self._story.tell("fault", f"a fault of the keeper: {type(error).__name__}: {error}"):
+            traceback.print_exception(type(error), error, error.__traceback__)
+
+
+class ClientConnection:
+    """One accepted connection: reads frames, writes what is due, and never blocks."""
 
     def __init__(self, server: KeeperServer, sock: socket.socket) -> None:
         self.sock = sock
         self.pending = bytearray()
-        self._door = server
+        self._server = server
         self._reader = FrameReader(greeting=False)
         self._writing = False
         sock.setblocking(False)
@@ -45,24 +64,24 @@ class HubConnection:
             if events & (zmq.POLLIN | zmq.POLLERR):
                 data = self.sock.recv(256 * 1024)
                 if not data:
-                    return self._door.left(self)
+                    return self._server.disconnected(self)
                 for frame in self._reader.feed(data):
-                    self._door.frame(self, frame)
+                    self._server.received(self, frame)
             self.flush()
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
-            self._door.left(self)  # the hub comes back and resumes
-        except Exception as error:  # whatever somebody sends, it ends this connection and not the kernel
-            self._door.refused(self, error)
+            self._server.disconnected(self)  # the hub connects again and resumes
+        except Exception as error:  # whatever a client sends, it ends this connection and not the kernel
+            self._server.rejected(self, error)
 
     def flush(self) -> None:
-        """Writes what the socket takes; what is left waits until it is writable."""
+        """Write what the socket takes; the rest follows when it is writable."""
         if self.sock.fileno() < 0:
             return
         while True:
             if len(self.pending) < CHUNK:
-                self.pending += self._door.due(self)
+                self.pending += self._server.due(self)
             if not self.pending:
                 break
             try:
@@ -73,41 +92,41 @@ class HubConnection:
         if bool(self.pending) != self._writing:
             self._writing = not self._writing
             events = zmq.POLLIN | zmq.POLLOUT if self._writing else zmq.POLLIN
-            self._door.loop.watch(self.sock.fileno(), self._ready, events)
+            self._server.loop.watch(self.sock.fileno(), self._ready, events)
 
     def close(self) -> None:
-        """No more of this visitor."""
+        """Close the socket."""
         if self.sock.fileno() >= 0:
-            self._door.loop.forget(self.sock.fileno())
+            self._server.loop.forget(self.sock.fileno())
             self.sock.close()
 
 
 class KeeperServer:
-    """`send` queues for whoever has, or will have, the attachment; `on_message` gets what comes in."""
+    """`send` queues a message for the hub that has the attachment, or will have it."""
 
     def __init__(
         self,
         loop: Loop,
         path: Path,
+        backlog: Backlog,
         on_message: OnMessage,
         on_request: OnRequest,
-        backlog: Backlog,
-        on_refused: Callable[[Exception], object] = lambda error: None,
+        on_attached: Callable[[], object],
+        on_detached: Callable[[], object],
+        on_rejected: Callable[[Exception], object],
     ) -> None:
-        """`on_refused(error)`: somebody's connection was closed for what it sent."""
+        """`on_rejected(error)`: a connection was closed, or a request refused, because of what it sent."""
         self.loop = loop
         self.path = path
-        self.connection = Endpoint(first=False)
-        self.flow = Flow(self.connection, backlog)
-        self.on_attached: Callable[[], None] = lambda: None
-        """Called when a hub has come in; set it."""
-        self.on_left: Callable[[], object] = lambda: None
-        """Called when it is gone; set it."""
+        self.endpoint = Endpoint(first=False)
+        self.flow = Flow(self.endpoint, backlog)
         self._on_message = on_message
         self._on_request = on_request
-        self._on_refused = on_refused
-        self._attached: Optional[HubConnection] = None
-        self._hubs: Dict[int, HubConnection] = {}
+        self._on_attached = on_attached
+        self._on_detached = on_detached
+        self._on_rejected = on_rejected
+        self._hub: Optional[ClientConnection] = None  # the one that has the attachment
+        self._connections: Dict[int, ClientConnection] = {}
         self._flush_due = False
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -121,103 +140,107 @@ class KeeperServer:
 
     @property
     def attached(self) -> bool:
-        """Whether a hub is there."""
-        return self._attached is not None
+        """Whether a hub has the attachment."""
+        return self._hub is not None
 
     def send(self, lane: Lane, message: Message) -> None:
-        """Queues a message; it is written at the end of this turn of the loop, with the others."""
+        """Queue a message; it is written at the end of this turn of the loop, with the others."""
         self.flow.send(lane, message)
         self._flush_soon()
 
     def withdraw(self) -> Iterator[Message]:
-        """Takes back what nobody has acknowledged, in order of lanes: whoever comes now is somebody else."""
+        """Take back what the hub has not acknowledged, in order of lanes: the next one is another hub."""
         return map(Message.decode, self.flow.withdraw())
 
+    def detach(self) -> None:
+        """Close the connection that has the attachment."""
+        if self._hub is not None:
+            self._remove(self._hub)
+
     def close(self) -> None:
-        """Takes the socket away."""
-        for hub in list(self._hubs.values()):
-            hub.flush()
-            hub.close()
+        """Close all connections, and remove the socket."""
+        for connection in list(self._connections.values()):
+            connection.flush()
+            connection.close()
         self.loop.forget(self._listener.fileno())
         self._listener.close()
-        with contextlib.suppress(FileNotFoundError):  # a cleaner of /tmp was quicker
+        with contextlib.suppress(FileNotFoundError):  # something that cleans /tmp was quicker
             self.path.unlink()
 
-    # -------------------------------------------------------------------------------------- visitors' calls
+    # -------------------------------------------------------------------------------------- called by connections
 
-    def frame(self, hub: HubConnection, frame: Frame) -> None:
-        """A frame came in."""
+    def received(self, connection: ClientConnection, frame: Frame) -> None:
+        """A frame was received."""
         if frame.kind is Kind.REQUEST:
-            return self._answer(hub, frame)
+            return self._reply(connection, frame)
         if frame.kind is Kind.HELLO:
-            if hub is self._attached:
+            if connection is self._hub:
                 raise ProtocolError("a second HELLO")
-            self.connection.check(frame)  # before the one who is there has to go
-            self._attach(hub)
-        if hub is not self._attached:
-            raise ProtocolError("data from one that has not said hello")
-        for data in self.connection.receive(frame):
+            self.endpoint.check(frame)  # before the present hub is disconnected
+            self._attach(connection)
+        if connection is not self._hub:
+            raise ProtocolError("data before HELLO")
+        for data in self.endpoint.receive(frame):
             self._on_message(Message.decode(data))
         if frame.kind is Kind.HELLO:
-            self.on_attached()
+            self._on_attached()
             self.flow.opened()
 
-    def due(self, hub: HubConnection) -> bytes:
-        """The next bytes for this visitor, about one chunk."""
-        if hub is not self._attached or self.connection.state is not State.OPEN:
+    def due(self, connection: ClientConnection) -> bytes:
+        """The next bytes for this connection, about one chunk."""
+        if connection is not self._hub or self.endpoint.state is not State.OPEN:
             return b""
         self.flow.feed()
-        return b"".join(frame.encode() for frame in self.connection.outgoing(CHUNK))
+        return b"".join(frame.encode() for frame in self.endpoint.outgoing(CHUNK))
 
-    def left(self, hub: HubConnection) -> None:
-        """The visitor is gone, or broke the rules."""
-        was_attached = hub is self._attached
-        self._part(hub)
+    def disconnected(self, connection: ClientConnection) -> None:
+        """The connection has ended."""
+        was_attached = connection is self._hub
+        self._remove(connection)
         if was_attached:
-            self.on_left()
+            self._on_detached()
 
-    def refused(self, hub: HubConnection, error: Exception) -> None:
-        """The visitor sent what cannot be."""
-        self._on_refused(error)
-        self.left(hub)
+    def rejected(self, connection: ClientConnection, error: Exception) -> None:
+        """The client sent malformed input: its connection ends."""
+        self._on_rejected(error)
+        self.disconnected(connection)
 
-    def dismiss(self) -> None:
-        """Whoever has the attachment has it no longer."""
-        if self._attached is not None:
-            self._part(self._attached)
+    # -------------------------------------------------------------------------------------- internal
 
-    def _part(self, hub: HubConnection) -> None:
-        self._hubs.pop(id(hub), None)
-        hub.close()
-        if hub is self._attached:
-            self._attached = None
-            self.connection.closed()
+    def _remove(self, connection: ClientConnection) -> None:
+        self._connections.pop(id(connection), None)
+        connection.close()
+        if connection is self._hub:
+            self._hub = None
+            self.endpoint.closed()
 
-    def _attach(self, hub: HubConnection) -> None:
-        if self._attached is not None and self._attached is not hub:
-            self.left(self._attached)
-        self._attached = hub
-        self.connection.opened()
+    def _attach(self, connection: ClientConnection) -> None:
+        if self._hub is not None:
+            self.disconnected(self._hub)
+        self._hub = connection
+        self.endpoint.opened()
 
-    def _answer(self, hub: HubConnection, frame: Frame) -> None:
+    def _reply(self, connection: ClientConnection, frame: Frame) -> None:
         try:
-            answer = self._on_request(frame.json())
+            reply = self._on_request(frame.json())
         except MALFORMED as error:
-            self._on_refused(error)
-            answer = {"error": {"code": "malformed", "text": str(error)}}
-        hub.pending += reply_frame(answer, frame.number).encode()
-        if len(hub.pending) > MOST_PENDING:
-            raise ProtocolError("it asks, and does not read the answers")
+            self._on_rejected(error)
+            reply = {"error": {"code": "malformed", "text": str(error)}}
+        connection.pending += reply_frame(reply, frame.number).encode()
+        if len(connection.pending) > MAX_PENDING:
+            raise ProtocolError("it sends requests, and does not read the replies")
 
     def _accept(self, _: int) -> None:
-        while len(self._hubs) >= MOST_VISITORS:  # one that asks comes with a connection of its own, and goes
-            self.left(next(one for one in self._hubs.values() if one is not self._attached))
+        while (
+            len(self._connections) >= MAX_CONNECTIONS
+        ):  # the oldest; a REQUEST comes on a connection of its own
+            self.disconnected(next(one for one in self._connections.values() if one is not self._hub))
         try:
             sock, _address = self._listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
-        hub = HubConnection(self, sock)
-        self._hubs[id(hub)] = hub
+        connection = ClientConnection(self, sock)
+        self._connections[id(connection)] = connection
 
     def _flush_soon(self) -> None:
         if not self._flush_due:
@@ -226,8 +249,8 @@ class KeeperServer:
 
     def _flush(self) -> None:
         self._flush_due = False
-        if self._attached is not None:
+        if self._hub is not None:
             try:
-                self._attached.flush()
+                self._hub.flush()
             except OSError:
-                self.left(self._attached)
+                self.disconnected(self._hub)

@@ -17,7 +17,7 @@ from ..exit import leftovers
 from ..gpus.claim import survey
 from ..gpus.judge import allowed_gpus
 from ..gpus.nvidia_smi_csv import SmiError
-from ..keeper_client import ANSWER, KeeperSilent
+from ..keeper.client import TIMEOUT, KeeperTimeout
 from ..paths import Root, is_kernel_id
 from ..policy import PATH
 from ..procfs import booted_at
@@ -31,7 +31,7 @@ STORY = 3 * 1024 * 1024
 class RequestHandlers:
     """`answer({"do": …})` → a JSON object; `open` → a connected socket."""
 
-    def __init__(self, root: Root, policy: Path = PATH, patience: float = ANSWER) -> None:
+    def __init__(self, root: Root, policy: Path = PATH, patience: float = TIMEOUT) -> None:
         self.root = root
         self._keepers = Keepers(root, policy, patience)
         self._doings: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]] = {
@@ -92,7 +92,7 @@ class RequestHandlers:
     def _owner_of(self, kernel_id: str) -> Dict[str, Any]:
         """What the keeper says about who has its kernel; {} if nothing. Refused if it speaks another protocol."""
         has: Dict[str, Any] = {}
-        with contextlib.suppress(KeeperSilent):  # then it is told when the keeper answers again
+        with contextlib.suppress(KeeperTimeout):  # then it is told when the keeper answers again
             has = self._keepers.ask(kernel_id, {"do": "owner"}) or {}
         if has and protocol_of(has) != PROTOCOL:
             raise Refused(
@@ -155,7 +155,7 @@ class RequestHandlers:
     def _told_to_stop(self, kernel_id: str, stop: Dict[str, Any]) -> Optional[Dict[str, Any]]:
         try:
             return self._keepers.ask(kernel_id, stop)
-        except KeeperSilent:  # but it has the request
+        except KeeperTimeout:  # but it has the request
             refused = self._keepers.silent(kernel_id)
             raise Refused(refused.code, f"{refused}; it will stop when it answers again") from None
 

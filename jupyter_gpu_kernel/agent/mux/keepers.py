@@ -19,9 +19,9 @@ from typing import Any, Dict, List, Optional
 from ...wire import PROTOCOL
 from ..exit import leftovers
 from ..exit.processes import SETUP, TAG, runs
+from ..keeper.client import NO_KEEPER, TIMEOUT, KeeperTimeout, ask_keeper
 from ..keeper.handover import StartError, hand_over, printed
 from ..keeper.setup import WITHIN
-from ..keeper_client import ANSWER, NOBODY, KeeperSilent, ask_keeper
 from ..paths import Root, agent_command
 from ..policy import PolicyError, read_policy
 from ..story import read_story
@@ -45,7 +45,7 @@ class Refused(Exception):
 class Keepers:
     """Those whose folders lie in `root`. `patience`: seconds in which they have to answer."""
 
-    def __init__(self, root: Root, policy: Path, patience: float = ANSWER) -> None:
+    def __init__(self, root: Root, policy: Path, patience: float = TIMEOUT) -> None:
         self.root = root
         self._policy = policy
         self._patience = patience
@@ -53,14 +53,14 @@ class Keepers:
     # -------------------------------------------------------------------------------------- asked
 
     def ask(self, kernel_id: str, request: Dict[str, Any]) -> Optional[Dict[str, Any]]:
-        """What the keeper answers; None if there is none. KeeperSilent."""
+        """What the keeper answers; None if there is none. KeeperTimeout."""
         return ask_keeper(self._door(kernel_id), request, self._patience)
 
     def answer(self, kernel_id: str, request: Dict[str, Any]) -> Optional[Dict[str, Any]]:
         """`ask`; Refused where the keeper does not answer."""
         try:
             return self.ask(kernel_id, request)
-        except KeeperSilent:
+        except KeeperTimeout:
             raise self.silent(kernel_id) from None
 
     def states(self) -> List[Dict[str, Any]]:
@@ -75,7 +75,7 @@ class Keepers:
     def _state(self, kernel_id: str) -> Optional[Dict[str, Any]]:
         try:
             state = self.ask(kernel_id, {"do": "status"})
-        except KeeperSilent:
+        except KeeperTimeout:
             return self._silent(kernel_id, "unresponsive")
         if state is None and leftovers.locked(self.root.kernel(kernel_id)):
             return self._silent(kernel_id, "starting")
@@ -103,7 +103,7 @@ class Keepers:
                 sock.setblocking(True)
                 return sock
             sock.close()
-            if error in NOBODY:
+            if error in NO_KEEPER:
                 return None
             if time.monotonic() > deadline:
                 raise self.silent(kernel_id)

@@ -22,11 +22,11 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 import zmq
 
 from ...wire.messages import MOST_CLIENTS, MOST_PARTS, Channel
+from ..daemon import original_core_limit
 from ..failover.adopted_process import AdoptedProcess
 from ..failover.keeper_pipe import KeeperPipe
 from ..loop import Loop
 from ..paths import agent_command
-from . import core_dumps
 
 DELIMITER = b"<IDS|MSG>"
 _CLIENT = re.compile(rb"[0-9]{1,10}")
@@ -81,7 +81,7 @@ class KernelProcess:
         command.append("--HistoryManager.hist_file=:memory:")
         log = os.open(str(self.folder / "stderr"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         try:
-            with core_dumps.as_before():
+            with original_core_limit():
                 self._process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=cwd, env=env,
                     pass_fds=[write_fd, keeper_fd], start_new_session=True,

@@ -1,0 +1,141 @@
+"""Signals, as the keeper sees them: its own, the end of its child, and SIGTERMs that its kernel gets.
+
+The kernel blocks SIGTERM; its guard takes it and reports the sender in a datagram. While C code holds Python's lock
+(the GIL) the guard cannot take it: until then the system lists the signal as pending, in /proc.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, Optional
+
+from ...wire.fields import FieldError, load_object, number, text
+from ..in_kernel.signal_rules import Sender
+from ..loop import Loop
+from ..relay.executions import Executions
+from ..story import Limited, Story
+from .kernel_process import KernelProcess
+
+INTERVAL = 0.5
+"""Seconds between two looks for a pending SIGTERM. One that two looks in a row see is reported."""
+_MAX_REPORTS = 1000
+_MAX_WORD = 200
+_MAX_DATAGRAM = 65536
+_PENDING = re.compile(r"^(?:SigPnd|ShdPnd):\s*([0-9a-f]+)$", re.MULTILINE)
+
+
+class Signals:
+    """Reports signals in the story. Calls `on_child()` when a child process may have ended."""
+
+    def __init__(self, loop: Loop, path: Path, story: Story, on_child: Callable[[], None]) -> None:
+        """`path`: the datagram socket to which the guard reports."""
+        self.last_sigterm: Dict[str, Any] = {}
+        """The story's entry about the last SIGTERM that the kernel got."""
+        self._story = story
+        self._limited_story = Limited(story)
+        self._on_child = on_child
+        self._guard = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._catch_signals(loop)
+        self._bind(loop, path)
+
+    def sigterm_is_pending(self) -> None:
+        """Report a SIGTERM that the guard cannot take yet."""
+        text = "SIGTERM; the kernel answers when C code that holds Python's lock (the GIL) is done"
+        self.last_sigterm = self._story.tell("sigterm", text, kind="unknown", action="pending")
+
+    def read_reports(self) -> None:
+        """Read what the guard has reported so far: the kernel may have ended right after."""
+        for _ in range(_MAX_REPORTS):
+            try:
+                self._report(self._guard.recv(_MAX_DATAGRAM))
+            except (BlockingIOError, InterruptedError):
+                return
+            except FieldError:
+                pass  # any process of this user can write to this socket
+
+    def _catch_signals(self, loop: Loop) -> None:
+        """SIGCHLD wakes the loop. A stray SIGTERM, SIGHUP or SIGINT is reported, and does not end the keeper."""
+        read_fd, write_fd = os.pipe()
+        for fd in (read_fd, write_fd):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
+        for caught in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(caught, lambda caught, frame: None)
+        loop.watch(read_fd, lambda _: self._caught(os.read(read_fd, 512)))
+
+    def _caught(self, numbers: bytes) -> None:
+        for caught in set(numbers) - {signal.SIGCHLD}:
+            name = signal.Signals(caught).name
+            self._limited_story.tell("signal", f"the keeper got {name} and stays")
+        self._on_child()
+
+    def _bind(self, loop: Loop, path: Path) -> None:
+        if path.exists():  # of a killed keeper
+            path.unlink()
+        self._guard.bind(str(path))
+        self._guard.setblocking(False)
+        loop.watch(self._guard.fileno(), lambda _: self.read_reports())
+
+    def _report(self, datagram: bytes) -> None:
+        report = load_object(datagram)
+        event = text(report, "event", most=_MAX_WORD)
+        if event != "sigterm":
+            self._limited_story.tell(event, text(report, "text", "", most=_MAX_DATAGRAM))
+            return
+        sender = Sender(
+            *(text(report, "kind", most=_MAX_WORD), _id(report, "pid"), _id(report, "uid")),
+            *(text(report, "user", most=_MAX_WORD), text(report, "command", most=_MAX_WORD)),
+        )
+        action = text(report, "action", most=_MAX_WORD)
+        facts = dict(sender._asdict(), in_use=bool(report.get("in_use")), action=action)
+        line = f"SIGTERM from {sender}: {action}"
+        entry = self._limited_story.tell("sigterm", line, **facts)
+        self.last_sigterm = entry or dict(facts, text=line, time=time.time())
+
+
+class PendingSigterm:
+    """Calls `on_pending()` once for each SIGTERM that stays pending while the kernel has open cells."""
+
+    def __init__(
+        self, loop: Loop, kernel: KernelProcess, cells: Executions, on_pending: Callable[[], None]
+    ) -> None:
+        self._loop = loop
+        self._kernel = kernel
+        self._cells = cells
+        self._on_pending = on_pending
+        self._watching = False
+        self._seen = 0  # how often in a row
+
+    def watch(self) -> None:
+        """Watch until no cell is open; called when the kernel may have got one."""
+        if not self._watching:
+            self._watching = True
+            self._loop.later(INTERVAL, self._look)
+
+    def _look(self) -> None:
+        pid = self._kernel.pid if self._cells.open() else 0
+        self._watching = pid != 0
+        self._seen = self._seen + 1 if pid and sigterm_is_pending(pid) else 0
+        if self._seen == 2:
+            self._on_pending()
+        if pid:
+            self._loop.later(INTERVAL, self._look)
+
+
+def sigterm_is_pending(pid: int) -> bool:
+    """Whether this process has been sent a SIGTERM that it has not taken."""
+    try:
+        status = Path("/proc", str(pid), "status").read_text(errors="replace")
+    except OSError:  # it has just ended
+        return False
+    return any(int(mask, 16) >> (signal.SIGTERM - 1) & 1 for mask in _PENDING.findall(status))
+
+
+def _id(report: Dict[str, Any], key: str) -> Optional[int]:
+    """The id of a process or a user; None where the guard does not know it."""
+    return None if report.get(key) is None else number(report, key)
