@@ -40,6 +40,11 @@ class GpuKernelError(Exception):
         text = f"{self.hop}: {self.cause}" if self.hop else self.cause
         return f"{text}\n{self.remedy}" if self.remedy else text
 
+    def fill_in(self, placeholder: str, value: str) -> None:
+        """Replace a placeholder in the remedy's commands, such as NAME or ID, by its value."""
+        if value:
+            self.remedy = self.remedy.replace(f" {placeholder}", f" {value}")
+
     def to_json(self) -> dict[str, Any]:
         """{"kind", "cause", "hop", "remedy"}, all strings, and "login" (true or false). "kind" is one of the tree's."""
         return {

@@ -124,7 +124,7 @@ class KernelOperations:
         else:
             settings["python"] = settings.get("python") or node.python
             link = node.begin_link(settings["python"], None)
-            link.was_up = True  # with the hub before: the kernel is there, whatever keeps us from it now
+            link.keep_trying()  # the hub before had it up: the kernel is there, whatever keeps us from it now
             remote = self._remote(kernel_id, settings, call, link, "adopt", index)
             if "parent" in call.arguments:
                 self._visit(remote, call)

@@ -85,7 +85,7 @@ def test_outputs_without_end(
 )
 def test_a_malformed_journal(loop: LoopThread, link: Link, node: Hostile, said: dict[str, Any]) -> None:
     node.says(journal=said)
-    with pytest.raises(AgentError, match="is not what it should be"):
+    with pytest.raises(AgentError, match="is malformed"):
         whole(loop, link)
 
 

@@ -21,7 +21,7 @@ from jupyter_gpu_kernel.hub.front_end.unread import LIMIT
 from jupyter_gpu_kernel.hub.kernel import reattach
 from jupyter_gpu_kernel.hub.kernel.reattach import Reattach
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
-from jupyter_gpu_kernel.hub.node.attachment import new_connection
+from jupyter_gpu_kernel.hub.node.attachments import new_endpoint
 from jupyter_gpu_kernel.hub.node.link import Link
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
@@ -85,7 +85,7 @@ def test_what_is_printed_before_the_second_is_there_and_has_subscribed(
     with connected(adopted.edge.connection) as first:
         first.get_iopub_msg(timeout=DEADLINE)  # it has subscribed
         cells = [first.execute("print('first')")]
-        wait_for(lambda: adopted.connection.outbox.size, "the request")
+        wait_for(lambda: adopted.endpoint.outbox.size, "the request")
         assert not link.in_use, "what it prints would be lost to the other"
         other = loop.call(adopted.front_ends.add, CONNECTION, "", 1)
         with connected(other.edge.connection, iopub=False) as second:
@@ -140,7 +140,7 @@ class Carried:
     kernel_id = "k1"
 
     def __init__(self) -> None:
-        self.connection = new_connection(None)
+        self.endpoint = new_endpoint(None)
 
     def open_request(self) -> dict[str, Any]:
         return {}

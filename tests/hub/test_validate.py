@@ -236,7 +236,7 @@ def test_every_refusal_of_an_agent_has_a_remedy() -> None:
     said = r'(?:Refused\(|SmiError\(|"error": {"code":)\s*"(\w+)"'
     codes = {code for file in files for code in re.findall(said, file.read_text())}
     assert len(codes) > 10
-    without = {code for code in codes if not refusal({"code": code, "text": "no"}, "gpu2").remedy}
+    without = {code for code in codes if not refusal(code, "no", "gpu2").remedy}
     assert without == {"stopped"}, "which only the keeper itself hears"
 
 

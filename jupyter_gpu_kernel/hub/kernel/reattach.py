@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from ..front_end.early_output import SUBSCRIBE_WITHIN
-from ..node.attachment import Attachment
+from ..node.attachments import Attachment
 from ..node.link import Link
 
 

@@ -20,7 +20,7 @@ from .. import validate
 from ..front_end.delivered import Delivered
 from ..front_end.edge import Edge
 from ..front_end.front_ends import FrontEnd, FrontEnds
-from ..node.attachment import new_connection, open_words
+from ..node.attachments import new_endpoint, open_arguments
 from ..node.link import Link
 from . import keeper_events
 from .deferred_requests import DeferredRequests
@@ -70,10 +70,10 @@ class RemoteKernel:
         self.owner = owner or {}
         self.link = link
         self.state: dict[str, Any] = {"id": kernel_id, "state": "starting", "gpus": [], "pid": 0}
-        self.connection = new_connection(delivered.counts if delivered else None)
+        self.endpoint = new_endpoint(delivered.counts if delivered else None)
         self.watchers: list[Callable[[dict[str, Any]], None]] = []
         self._log = log
-        self._request = open_words(how, settings)
+        self._request = open_arguments(how, settings)
         self._delivered = delivered
         self._in_flight = InFlightCells()
         self._placeholder = Placeholder(
@@ -93,7 +93,7 @@ class RemoteKernel:
 
     def __repr__(self) -> str:
         state = self.state["state"]
-        return f"<RemoteKernel {self.kernel_id} {state} link={self.link_state} {self.connection!r}>"
+        return f"<RemoteKernel {self.kernel_id} {state} link={self.link_state} {self.endpoint!r}>"
 
     @property
     def edge(self) -> Edge:
@@ -170,7 +170,7 @@ class RemoteKernel:
     def _replace_lost(self) -> None:
         """Nothing of the kernel is left that could start anew. What it was asked, its shutdown at last, is over."""
         self._in_flight.take()
-        self.connection.outbox.withdraw()
+        self.endpoint.outbox.withdraw()
         self.state, self.error = dict(self.state, state="starting"), None
         self._create_anew()
 
@@ -217,7 +217,7 @@ class RemoteKernel:
     def detached(self, reason: str) -> None:
         """The link is down for a while."""
         if not self._request:
-            silence, running = time.monotonic() - self.link.heard, self._in_flight.running_silently
+            silence, running = time.monotonic() - self.link.last_received, self._in_flight.running_silently
             self._notice.away(self.link.problem, silence, running)
             self._deferred.away()
         self._link_is("connecting" if self._request else "away")
@@ -240,18 +240,18 @@ class RemoteKernel:
 
     def _was_taken(self, by: str, remedy: str) -> None:
         """What our front ends still wait for they will not hear."""
-        self._ownership.lost(by, list(map(Message.decode, self.connection.outbox.withdraw())))
+        self._ownership.lost(by, list(map(Message.decode, self.endpoint.outbox.withdraw())))
         self._placeholder.fails(self._in_flight.take() + self._deferred.take(), f"{by}. {remedy}")
         self._link_is("taken")
 
     def deliver(self, data: bytes) -> None:
         """A message from the keeper."""
-        self.pacer.take(validate.message(data), self.connection.received)
-        self.connection.held = self.pacer.held
+        self.pacer.take(validate.message(data), self.endpoint.received)
+        self.endpoint.held = self.pacer.held
 
     def _passed(self) -> None:
         """What was passed on is acknowledged, and the keeper sends more."""
-        self.connection.held = self.pacer.held
+        self.endpoint.held = self.pacer.held
         self.link.pump()
 
     def _pass_on(self, message: Message) -> None:
@@ -267,7 +267,7 @@ class RemoteKernel:
         if failed:  # said at once: what the front end sends from now on comes behind it
             self._send(Lane.ORDERED, word(do="heard", reply=failed))
         if self._delivered is not None:
-            came = zip(self.connection.delivered, self.pacer.owed, strict=True)
+            came = zip(self.endpoint.delivered, self.pacer.owed, strict=True)
             self._delivered.save([max(0, count - owed) for count, owed in came])
 
     def _keeper_says(self, message: Message) -> None:
@@ -310,12 +310,12 @@ class RemoteKernel:
 
     def _may_stand_in(self) -> bool:
         """Not before the way is known to work: a front end must hear of a refused key, not of a kernel."""
-        return self.connection.state is not State.OPEN and (not self._request or self.link.state == "up")
+        return self.endpoint.state is not State.OPEN and (not self._request or self.link.state == "up")
 
     def _from_front(self, front: FrontEnd, message: Message) -> None:
         if not self._ownership.may_ask(front, message):
             return
-        sent = max(self.connection.outbox.size, self._in_flight.size)
+        sent = max(self.endpoint.outbox.size, self._in_flight.size)
         if too_much(message, self._deferred.messages, sent):
             return self._placeholder.rejects(message, TOO_MUCH.format(self.link.name))
         if message.channel is Channel.CONTROL and type_of(message) == "shutdown_request":
@@ -374,10 +374,10 @@ class RemoteKernel:
         self._reattach.release()
         self.pacer.flush()
         self._placeholder.switched()
-        queued = list(map(Message.decode, self.connection.outbox.withdraw()))
+        queued = list(map(Message.decode, self.endpoint.outbox.withdraw()))
         again = self._in_flight.again(queued)
         self.kernel_id = kernel_id
-        self.connection = new_connection(None)
+        self.endpoint = new_endpoint(None)
         self._in_flight = InFlightCells()
         if self._delivered is not None:
             self._delivered.follow(kernel_id)
@@ -387,7 +387,7 @@ class RemoteKernel:
         self._reattach.attach()
 
     def _send(self, lane: Lane, message: Message) -> None:
-        self.connection.send(lane, message.encode())
+        self.endpoint.send(lane, message.encode())
         self.link.pump()
 
     def _subscribed(self) -> None:

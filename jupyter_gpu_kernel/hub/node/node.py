@@ -15,7 +15,7 @@ from ...errors import AuthError, ConnectError, GpuKernelError, HostKeyError, Hub
 from ..rpc import FAULT, Call
 from ..ssh.connection import SSHConnection
 from . import deploy
-from .link import GO_ON, Link, LinkDown
+from .link import TRY_AGAIN_SOON, Link, LinkDown
 from .probe import Found, find_pythons
 from .shared_connection import SharedConnection, Way
 from .stream import Stream
@@ -163,7 +163,7 @@ class Node:
             await asyncio.wait_for(link.up(), REDIAL)
         except asyncio.TimeoutError:
             cause = "the connection is down, and is being dialled again"
-            raise ConnectError(cause, hop=self.name, remedy=GO_ON) from None
+            raise ConnectError(cause, hop=self.name, remedy=TRY_AGAIN_SOON) from None
         return link
 
     async def request(

@@ -53,7 +53,7 @@ class StreamThreads:
     ) -> None:
         self.greeted: asyncio.Future[None] = loop.create_future()
         self.ended: asyncio.Future[str] = loop.create_future()
-        self.heard = time.monotonic()
+        self.last_received = time.monotonic()
         self.queued = 0
         self._stream = stream
         self._loop = loop
@@ -115,7 +115,7 @@ class StreamThreads:
     def _received(self, data: bytes) -> None:
         if self.ended.done():
             return self._room.release()  # read on, until the stream is closed
-        self.heard = time.monotonic()
+        self.last_received = time.monotonic()
         self._unread.append(memoryview(data))
         if not self._working:
             self._work()
@@ -133,7 +133,7 @@ class StreamThreads:
             self.end(str(error))
         self._working = frame is not None and not self.ended.done()
         if self._working:
-            self.heard = time.monotonic()
+            self.last_received = time.monotonic()
             self._loop.call_soon(self._work)
         self._on_written()  # acknowledgements are due
 

@@ -1,0 +1,296 @@
+"""The kernels that one link carries: opens the stream to each keeper, routes its frames, reopens it, and lets only one
+attachment have a kernel.
+
+This module does not dial, ping or reconnect the link; `link.py` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, Protocol
+
+from ...errors import AgentError, GpuKernelError
+from ...wire.endpoint import Endpoint, OtherVersion, ProtocolError, State
+from ...wire.frames import CHUNK, Frame, Kind
+from ...wire.messages import MessageError
+from .agent_errors import AgentRefusal, refusal
+from .stream import StreamThreads
+
+MAX_UNGREETED = 10
+"""Attempts in a row to open one attachment without a HELLO from the keeper, until it counts as lost: about 30 s."""
+STABLE_AFTER = 10.0
+"""Seconds after which a reopened attachment counts as stable, so that the next reopening is not delayed."""
+_WRITE_AHEAD = 2 * CHUNK
+_FINAL = ("gone", "taken", "protocol")
+"""Refusals after which an attachment that was open cannot be opened again. All others may be temporary."""
+
+
+class Attachment(Protocol):
+    """What a link carries for one kernel."""
+
+    endpoint: Endpoint
+    kernel_id: str
+
+    def open_request(self) -> dict[str, Any]:
+        """Return arguments for the agent's `open`, such as {"create": settings}; {} to return to a known keeper."""
+
+    def deliver(self, data: bytes) -> None:
+        """Take a message of the keeper. Raise MessageError or ProtocolError if a keeper may not send it."""
+
+    def attached(self) -> None:
+        """The stream to the keeper is open (again)."""
+
+    def detached(self, reason: str) -> None:
+        """The link is down; it reconnects by itself."""
+
+    def lost(self, error: GpuKernelError) -> None:
+        """The keeper cannot be reached any more."""
+
+
+class ReopenBackoff:
+    """The delays between attempts to open one attachment whose keeper hangs up or breaks the protocol.
+
+    `next_delay(previous)` returns the delay that follows another one, in seconds.
+    """
+
+    def __init__(self, next_delay: Callable[[float], float]) -> None:
+        self._next_delay = next_delay
+        self._ungreeted = 0
+        self._greeted_at: float | None = None
+        self._delay = 0.0
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the keeper failed to answer HELLO too many times in a row."""
+        return self._ungreeted >= MAX_UNGREETED
+
+    def opened(self) -> None:
+        """The keeper has answered HELLO."""
+        self._ungreeted, self._greeted_at = 0, time.monotonic()
+
+    def delay(self) -> float:
+        """Return the seconds until the next attempt, with jitter: 0 after a stable attachment, else ever more."""
+        greeted_at, self._greeted_at = self._greeted_at, None
+        if greeted_at is None:
+            self._ungreeted += 1
+        elif time.monotonic() - greeted_at > STABLE_AFTER:
+            self._delay = 0.0
+        delay, self._delay = self._delay, self._next_delay(self._delay)
+        return delay * random.uniform(0.7, 1.3)
+
+
+class _Entry(NamedTuple):
+    attachment: Attachment
+    backoff: ReopenBackoff
+
+
+class Attachments:
+    """The attachments of one link, by number. The link reports `connected`, `disconnected` and frames.
+
+    `request(do, …)` asks the agent, as `Link.request` does.
+    """
+
+    def __init__(
+        self,
+        hop: str,
+        request: Callable[..., Awaitable[dict[str, Any]]],
+        next_delay: Callable[[float], float],
+        log: logging.Logger,
+    ) -> None:
+        self._hop = hop
+        self._request = request
+        self._next_delay = next_delay
+        self._log = log
+        self._stream: StreamThreads | None = None
+        self._entries: dict[int, _Entry] = {}
+        self._numbers = itertools.count(1)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def kernel_ids(self) -> list[str]:
+        """The kernels that are attached, or about to be."""
+        return [entry.attachment.kernel_id for entry in self._entries.values()]
+
+    def add(self, attachment: Attachment) -> None:
+        """Carry this attachment from now on, over every reconnect, until `remove`."""
+        self._entries[next(self._numbers)] = _Entry(attachment, ReopenBackoff(self._next_delay))
+        if self._stream is not None:
+            self._open_anew(attachment)
+
+    def remove(self, attachment: Attachment) -> None:
+        """Stop to carry this attachment; its keeper lives on."""
+        for number, entry in list(self._entries.items()):
+            if entry.attachment is attachment:
+                del self._entries[number]
+                attachment.endpoint.closed()
+                self._write(Frame(Kind.CLOSE, number))
+
+    def connected(self, stream: StreamThreads) -> None:
+        """The link is up over this stream: open every attachment."""
+        self._stream = stream
+        for entry in list(self._entries.values()):
+            self._open_anew(entry.attachment)
+
+    def disconnected(self, reason: str) -> None:
+        """The link is down."""
+        self._stream = None
+        for entry in list(self._entries.values()):
+            entry.attachment.endpoint.closed()
+            entry.attachment.detached(reason)
+
+    def pump(self) -> None:
+        """Write frames that attachments have to send, a chunk each in turn, so that none starves."""
+        stream = self._stream
+        if stream is None:
+            return
+        progress = True
+        while progress and stream.queued < _WRITE_AHEAD:
+            progress = False
+            for entry in list(self._entries.values()):
+                for frame in entry.attachment.endpoint.outgoing(CHUNK):
+                    stream.write(frame.encode())
+                    progress = True
+
+    def receive(self, frame: Frame) -> bool:
+        """Take a frame from the node; return False if it belongs to no attachment."""
+        entry = self._entries.get(frame.attachment)
+        if entry is None:
+            return False
+        attachment = entry.attachment
+        if frame.kind is Kind.CLOSE:
+            self._reopen(attachment, "it closed the attachment")
+            return True
+        try:
+            for data in attachment.endpoint.receive(frame):
+                self._deliver(attachment, data)
+            if frame.kind is Kind.HELLO and attachment.endpoint.state is State.OPEN:
+                entry.backoff.opened()
+                attachment.attached()
+        except OtherVersion as error:
+            text = f"the keeper of kernel {attachment.kernel_id} runs another version of jupyter-gpu-kernel: {error}"
+            self._write(Frame(Kind.CLOSE, frame.attachment))
+            self._lose(frame.attachment, refusal("protocol", text, self._hop))
+        except (ProtocolError, MessageError) as error:
+            self._log.error("%s: kernel %s: protocol error: %s", self._hop, attachment.kernel_id, error)
+            self._write(Frame(Kind.CLOSE, frame.attachment))
+            self._reopen(attachment, str(error))
+        return True
+
+    def _deliver(self, attachment: Attachment, data: bytes) -> None:
+        try:
+            attachment.deliver(data)
+        except (ProtocolError, MessageError):
+            raise
+        except Exception:  # a bug of ours costs this message, not those after it
+            self._log.exception("%s: kernel %s: a message was lost", self._hop, attachment.kernel_id)
+
+    def _write(self, frame: Frame) -> None:
+        if self._stream is not None:
+            self._stream.write(frame.encode())
+
+    # ------------------------------------------------------------------------- opening and reopening
+
+    def _open_anew(self, attachment: Attachment) -> None:
+        task = asyncio.get_running_loop().create_task(self._open(self._renumber(attachment), attachment))
+        self._tasks.add(task)  # the loop itself holds tasks weakly
+        task.add_done_callback(self._tasks.discard)
+
+    def _renumber(self, attachment: Attachment) -> int:
+        """Give it a new number, so that frames which still arrive under the old one are not mistaken for new ones."""
+        backoff = ReopenBackoff(self._next_delay)
+        for number, entry in list(self._entries.items()):
+            if entry.attachment is attachment:
+                backoff = self._entries.pop(number).backoff
+        number = next(self._numbers)
+        self._entries[number] = _Entry(attachment, backoff)
+        attachment.endpoint.closed()
+        return number
+
+    async def _open(self, number: int, attachment: Attachment) -> None:
+        stream, arguments = self._stream, attachment.open_request()
+        try:
+            more = {"kernel": attachment.kernel_id, "attachment": number, "here": self.kernel_ids}
+            if (
+                "attach" in arguments
+            ):  # before the keeper dismisses the other one, which might reopen before us
+                self._take_from_others(attachment)
+            answer = await self._request("open", timeout=90, **arguments, **more)
+        except AgentRefusal as error:
+            return self._open_refused(number, attachment, arguments, error)
+        except AgentError as error:  # no answer: a stuck agent is as good as a dead one
+            if stream is not None:
+                stream.end(error.cause)
+            return
+        except GpuKernelError:
+            return  # the link went down meanwhile, and `disconnected` reports it
+        if stream is not self._stream:
+            return
+        if number not in self._entries:  # removed, or opened again, meanwhile
+            return self._write(Frame(Kind.CLOSE, number))
+        attachment.kernel_id = answer.get("kernel", attachment.kernel_id)
+        self._take_from_others(attachment)
+        attachment.endpoint.opened(number)
+        self.pump()
+
+    def _open_refused(
+        self, number: int, attachment: Attachment, arguments: dict[str, Any], error: AgentRefusal
+    ) -> None:
+        if number not in self._entries:
+            return
+        was_open = "create" not in arguments and "attach" not in arguments
+        if error.code == "busy" or (was_open and error.code not in _FINAL):
+            return self._reopen(attachment, error.cause)
+        self._lose(number, error)
+
+    def _reopen(self, attachment: Attachment, reason: str) -> None:
+        """Open it again after its keeper has hung up or broken the protocol, with growing delays."""
+        number = self._renumber(attachment)
+        backoff = self._entries[number].backoff
+        delay = backoff.delay()
+        if backoff.exhausted:
+            text = f"the keeper of kernel {attachment.kernel_id} accepts no connection: {reason}"
+            return self._lose(number, refusal("hangs up", text, self._hop))
+        if delay:
+            attachment.detached(reason)
+        asyncio.get_running_loop().call_later(delay, self._open_if_pending, number)
+
+    def _open_if_pending(self, number: int) -> None:
+        entry = self._entries.get(number)
+        if self._stream is not None and entry is not None:  # else removed, or opened meanwhile
+            self._open_anew(entry.attachment)
+
+    def _take_from_others(self, attachment: Attachment) -> None:
+        """Lose every other attachment to the same kernel, as when its notebook is opened again after a drop: a keeper
+        has one attachment at a time, so two of them would replace each other for ever."""
+        for number, entry in list(self._entries.items()):
+            other = entry.attachment
+            if other is not attachment and other.kernel_id == attachment.kernel_id:
+                self._write(Frame(Kind.CLOSE, number))
+                text = f"kernel {other.kernel_id} was taken over by another front end of its notebook"
+                self._lose(number, refusal("taken", text, self._hop))
+
+    def _lose(self, number: int, error: AgentRefusal) -> None:
+        attachment = self._entries.pop(number).attachment
+        error.fill_in("ID", attachment.kernel_id)
+        attachment.endpoint.closed()
+        attachment.lost(error)
+
+
+def open_arguments(how: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments for the agent's `open`: "create" a keeper, "attach" to one, or "adopt" a known one."""
+    if how == "create":
+        return {"create": settings}
+    return {"attach": {}} if how == "attach" else {}
+
+
+def new_endpoint(delivered: list[int] | None) -> Endpoint:
+    """Return an endpoint. `delivered`: how many messages per lane a killed hub had delivered of this kernel."""
+    return Endpoint(first=True, delivered=delivered, features=["heard", "unanswered"])
