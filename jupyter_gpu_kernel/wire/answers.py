@@ -36,8 +36,9 @@ class Answers:
         self.count = 0
         self._busy.clear()
 
-    def saw(self, message: Message, msg_type: str, parent: str) -> bool:
+    def saw(self, message: Message) -> bool:
         """Whether this message of the kernel is news to front ends: not if its busy was said here."""
+        msg_type, parent = message.msg_type, message.parent_id
         if msg_type == "status":
             return self._saw_status(parent, message.content().get("execution_state"))
         if msg_type in ("execute_input", "execute_reply"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import json
 import struct
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from .fields import FieldError, load_object
 
@@ -42,12 +42,46 @@ class Lane(enum.IntEnum):
     ORDERED = 2
 
 
-class Message(NamedTuple):
-    """`parts`: header, parent, metadata, content, *buffers; for KEEPER one JSON object."""
+class Message:
+    """A message; `parts` are header, parent, metadata, content, *buffers, or for KEEPER one JSON object.
 
-    channel: Channel
-    client: int
-    parts: Tuple[bytes, ...]
+    A message is immutable. A part is parsed when it is first asked for, and the result is kept; nobody may change it.
+    A parsed part takes several times the memory of its bytes, so queues store `unparsed()` copies.
+    """
+
+    __slots__ = ("_parsed", "channel", "client", "parts")
+
+    def __init__(self, channel: Channel, client: int, parts: Tuple[bytes, ...]) -> None:
+        self.channel = channel
+        self.client = client
+        self.parts = parts
+        self._parsed: Dict[int, Dict[str, Any]] = {}
+
+    def __repr__(self) -> str:
+        return f"Message({self.channel!r}, {self.client}, {self.parts!r})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Message):
+            return NotImplemented
+        return (self.channel, self.client, self.parts) == (other.channel, other.client, other.parts)
+
+    def __hash__(self) -> int:
+        return hash((self.channel, self.client, self.parts))
+
+    def replace(self, *, client: Optional[int] = None, parts: Optional[Tuple[bytes, ...]] = None) -> Message:
+        """Return a copy with another client or other parts. Parts that are the same are not parsed again."""
+        copy = self.unparsed()
+        if client is not None:
+            copy.client = client
+        if parts is not None:
+            copy.parts = parts
+        same = [place for place, (old, new) in enumerate(zip(self.parts, copy.parts)) if old is new]
+        copy._parsed = {place: self._parsed[place] for place in same if place in self._parsed}
+        return copy
+
+    def unparsed(self) -> Message:
+        """Return a copy without the parsed parts, for a queue."""
+        return Message(self.channel, self.client, self.parts)
 
     @property
     def size(self) -> int:
@@ -79,25 +113,46 @@ class Message(NamedTuple):
         return cls(kind, client, tuple(parts))
 
     def header(self) -> Dict[str, Any]:
-        """The message's Jupyter header."""
+        """Return the message's Jupyter header."""
         return self._json(0)
 
     def parent(self) -> Dict[str, Any]:
-        """The Jupyter header of the message that this one answers ({} if none)."""
+        """Return the Jupyter header of the request that this message answers, or {}."""
         return self._json(1)
 
     def metadata(self) -> Dict[str, Any]:
-        """What the front end adds, such as the cell's id."""
+        """Return what the front end adds, such as the cell's id."""
         return self._json(2)
 
     def content(self) -> Dict[str, Any]:
-        """The message's content; for KEEPER the word itself."""
+        """Return the message's content; for KEEPER the whole word."""
         return self._json(0 if self.channel is Channel.KEEPER else 3)
 
+    @property
+    def msg_type(self) -> str:
+        """The type in the header."""
+        return str(self.header().get("msg_type") or "")
+
+    @property
+    def msg_id(self) -> str:
+        """The id in the header."""
+        return str(self.header().get("msg_id") or "")
+
+    @property
+    def parent_id(self) -> str:
+        """The msg_id of the request that this message answers; "" if there is none."""
+        return str(self.parent().get("msg_id") or "")
+
     def _json(self, place: int) -> Dict[str, Any]:
-        if len(self.parts) <= place:
-            raise MessageError(f"a message of {len(self.parts)} parts")
-        return _json(self.parts[place])
+        parsed = self._parsed.get(place)
+        if parsed is None:
+            if len(self.parts) <= place:
+                raise MessageError(f"a message of {len(self.parts)} parts")
+            try:
+                parsed = self._parsed[place] = load_object(self.parts[place], "surrogateescape")
+            except FieldError as error:
+                raise MessageError(f"a part of a message: {error}") from None
+        return parsed
 
 
 def word(**value: Any) -> Message:
@@ -106,16 +161,9 @@ def word(**value: Any) -> Message:
 
 
 def lane_of(message: Message, msg_type: str) -> Lane:
-    """Control and stdin first; small answers before bulk; a reply to a cell stays behind its output."""
+    """Return the message's lane: control and stdin first, small replies next; a cell's reply stays behind output."""
     if message.channel in (Channel.CONTROL, Channel.STDIN):
         return Lane.URGENT
     if message.channel is Channel.SHELL and msg_type.endswith("_reply") and msg_type != "execute_reply":
         return Lane.PROMPT
     return Lane.ORDERED
-
-
-def _json(part: bytes) -> Dict[str, Any]:
-    try:
-        return load_object(part, "surrogateescape")
-    except FieldError as error:
-        raise MessageError(f"a part of a message: {error}") from None

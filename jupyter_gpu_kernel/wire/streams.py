@@ -43,7 +43,7 @@ def say(like: Message, number: int, what: Said) -> Message:
     if number:
         fields = like.header()
         header = pack(dict(fields, msg_id=f"{fields.get('msg_id')}.{number}"))
-    return like._replace(parts=(header, *like.parts[1:3], pack(what._asdict())))
+    return like.replace(parts=(header, *like.parts[1:3], pack(what._asdict())))
 
 
 def split(message: Message, msg_type: str) -> List[Message]:

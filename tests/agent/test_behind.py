@@ -37,7 +37,7 @@ def keeper() -> Keeper:
 def test_code_of_a_front_ends_own_is_answered_at_once_and_never_again(keeper: Keeper) -> None:
     before = cell()
     reply = Message(Channel.SHELL, 1, make("execute_reply", {"execution_count": 6}, before.parts[0]))
-    keeper.answers.saw(reply, "execute_reply", id_of(before))
+    keeper.answers.saw(reply)
     own = cell(silent=True)
     keeper.behind.wait(own)
     kinds = [kind for kind, _ in keeper.heard]

@@ -50,9 +50,9 @@ def test_what_fits_is_left_alone(size: int) -> None:
 def test_the_limit_is_the_lanes() -> None:
     assert within(said(Channel.SHELL, "inspect_reply", 3_000), LIMITS)[0].content()["status"] == "error"
     exact = said(Channel.IOPUB, "stream", 0)
-    exact = exact._replace(parts=(*exact.parts, bytes(10_000 - exact.size - 4)))
+    exact = exact.replace(parts=(*exact.parts, bytes(10_000 - exact.size - 4)))
     assert exact.size == 10_000 and within(exact, LIMITS) == [exact]
-    assert within(exact._replace(parts=(*exact.parts[:-1], exact.parts[-1] + b"x")), LIMITS) != [exact]
+    assert within(exact.replace(parts=(*exact.parts[:-1], exact.parts[-1] + b"x")), LIMITS) != [exact]
 
 
 @pytest.mark.parametrize("msg_type", ["stream", "display_data", "execute_result", "comm_msg", "anything"])

@@ -165,5 +165,5 @@ def test_of_a_kernel_info_as_much_is_remembered_as_one_has() -> None:
     message = saw({"banner": "x"})
     assert learnt == [message.parts[3]]
     with pytest.raises(MessageError):
-        standin.saw(message._replace(parts=(*message.parts[:3], b"[" * 5000)))
+        standin.saw(message.replace(parts=(*message.parts[:3], b"[" * 5000)))
     assert learnt == [message.parts[3]]

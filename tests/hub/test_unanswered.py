@@ -38,7 +38,7 @@ def test_a_cell_is_unanswered_until_its_reply() -> None:
 
 def test_a_successor_is_told_their_very_text_and_what_front_ends_have_heard() -> None:
     """Also text that is not UTF-8; without buffers, which no kernel reads of a cell."""
-    asked = cell()._replace(
+    asked = cell().replace(
         parts=(*cell().parts[:3], b'{"code": "\xff"}', b"a buffer" * 1000),
     )
     unanswered = known(asked)

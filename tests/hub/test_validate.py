@@ -305,7 +305,7 @@ MANY = validate.VALUES + 10
         Message(Channel.SHELL, 1, (*make("execute_reply", {})[:3], b'{"\\\\":[%s1]}' % (b"1," * MANY))),
         Message(Channel.KEEPER, 0, (b'{"event":[%s{}]}' % (b"{}," * MANY),)),
         iopub("stream", b"{}", b'{"a":"%s"}' % (b"x" * validate.HEADER)),
-        iopub("stream", b"{}")._replace(parts=(b" " * (validate.HEADER + 1), b"{}", b"{}", b"{}")),
+        iopub("stream", b"{}").replace(parts=(b" " * (validate.HEADER + 1), b"{}", b"{}", b"{}")),
         Message(Channel.SHELL, 1, (b"{}", b"{}", b"{}")),
         Message(Channel.KEEPER, 0, ()),
     ],

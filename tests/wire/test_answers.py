@@ -33,8 +33,8 @@ class Front:
         channel = Channel.SHELL if msg_type.endswith("_reply") else Channel.IOPUB
         client = 0 if channel is Channel.IOPUB else CLIENT
         message = Message(channel, client, make(msg_type, content, request.parts[0]))
-        if self.answers.saw(message, msg_type, str(request.header()["msg_id"])):
-            self._say(*message[:2], msg_type, content, request.parts[0])
+        if self.answers.saw(message):
+            self._say(channel, client, msg_type, content, request.parts[0])
 
 
 def request(msg_type: str = "execute_request", **content: Any) -> Message:
@@ -89,7 +89,7 @@ def test_another_kernel_begins_to_count_anew_and_is_busy_with_nothing(front: Fro
 def test_a_status_without_a_request_is_always_news(front: Front) -> None:
     """A thread of the user's may make the kernel say so."""
     busy = Message(Channel.IOPUB, 0, make("status", {"execution_state": "busy"}))
-    assert [front.answers.saw(busy, "status", "") for _ in range(2)] == [True, True]
+    assert [front.answers.saw(busy) for _ in range(2)] == [True, True]
 
 
 def test_what_is_no_users_cell_takes_no_number(front: Front) -> None:

@@ -56,7 +56,7 @@ class Waiting(NamedTuple):
         cell = Message(Channel.SHELL, number(said, "client", most=MOST_CLIENTS), parts)
         text(cell.header(), "msg_id")
         cell.content()
-        return cls(cell, text(said, "said", _NOT_TOLD))
+        return cls(cell.unparsed(), text(said, "said", _NOT_TOLD))
 
 
 class InheritedCells:
@@ -97,7 +97,7 @@ class InheritedCells:
             return False
         if message.channel is not Channel.SHELL or b'"execute_request"' not in message.parts[0]:
             return False
-        self._again.append(message)
+        self._again.append(message.unparsed())
         return True
 
     def unanswered(self, waiting: List[Waiting], count: int) -> None:

@@ -48,7 +48,7 @@ class Gate:
         `holding`."""
         if self.is_open or not is_user_cell(message.content()):
             return True
-        self._held.append(message)
+        self._held.append(message.unparsed())
         if len(self._held) == 1:
             self._answers.begin(message)
         return False

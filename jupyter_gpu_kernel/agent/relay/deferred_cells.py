@@ -31,7 +31,7 @@ class DeferredCells:
 
     def wait(self, request: Message) -> None:
         """It is to run later."""
-        self._waiting.append(request)
+        self._waiting.append(request.unparsed())
         if not user_cell(request):
             self._answer(request)
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Dict, List, Set
 
 from ...wire.answers import Answers
-from ...wire.compose import Parts, error_reply
-from ...wire.messages import Channel, Message
+from ...wire.compose import error_reply
+from ...wire.messages import Message
 
 
 class Executions:
@@ -33,15 +33,15 @@ class Executions:
 
     def sent(self, message: Message) -> None:
         """An execute_request went to the kernel."""
-        self._open[_id(message)] = message
+        self._open[_id(message)] = message.unparsed()
 
     def forget(self, message: Message) -> None:
         """It did not come to the kernel."""
         self._open.pop(_id(message), None)
 
-    def replied(self, parent: str, client: int, parts: Parts) -> List[Message]:
-        """The kernel answered the execute_request `parent`."""
-        reply = Message(Channel.SHELL, client, parts)
+    def replied(self, reply: Message) -> List[Message]:
+        """The kernel has sent this execute_reply."""
+        parent = reply.parent_id
         known = self._open.pop(parent, None) is not None
         if parent in self._idle or not known:
             self._idle.discard(parent)

@@ -48,7 +48,7 @@ class Greeting:
             return True
         if not self._waiting and not (parent == self._cell and _is_output(message)):
             return True
-        self._waiting.append((lane, message))
+        self._waiting.append((lane, message.unparsed()))
         self._size += sum(map(len, message.parts))
         left = self._until - time.monotonic()
         if (

@@ -3,7 +3,6 @@ idle."""
 
 from __future__ import annotations
 
-import json
 from typing import Any, Callable, Dict, Optional
 
 from ...wire.compose import Parts, make
@@ -31,7 +30,7 @@ class InternalRequests:
     ) -> None:
         """Sends a request; `answered(content of its reply)`."""
         parts = make(msg_type, content, session=OURS)
-        self._asked[str(json.loads(parts[0].decode())["msg_id"])] = answered
+        self._asked[Message(channel, CLIENT, parts).msg_id] = answered
         self._send(channel, CLIENT, parts)
 
     def run(self, expression: str, answered: Answered) -> None:

@@ -53,7 +53,7 @@ def within(message: Message, most: Mapping[Lane, int] = MOST) -> List[Message]:
         return [instead(msg_type[:64], dict(error_content(_NAME, why), status="error"))]
     content = _content(message)
     reply = instead(msg_type, error_reply(_NAME, why, content.get("execution_count") or 0))
-    return [reply] if content.get("status") == "error" else [notice._replace(client=0), reply]
+    return [reply] if content.get("status") == "error" else [notice.replace(client=0), reply]
 
 
 def _content(message: Message) -> Dict[str, Any]:

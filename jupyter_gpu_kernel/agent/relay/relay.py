@@ -183,7 +183,7 @@ class Relay:
         if self._ended:
             return self.cells.refuse(message, self._ended)
         if not self._up:
-            return self._early.append(message)
+            return self._early.append(message.unparsed())
         if msg_type == "execute_request":
             return self._execute(message)
         if msg_type == "input_reply":
@@ -275,22 +275,20 @@ class Relay:
             self._said(message)
 
     def _said(self, message: Message) -> None:
-        channel, client, parts = message
+        channel = message.channel
         try:
-            msg_type = str(message.header().get("msg_type"))
-            about = message.parent()
-            if self._latest and self._strayed(channel, msg_type, about):
-                message = message._replace(parts=(parts[0], self._latest, *parts[2:]))
-                about = message.parent()
-            parent = str(about.get("msg_id", ""))
+            msg_type = message.msg_type
+            if self._latest and self._strayed(channel, msg_type, message.parent()):
+                message = message.replace(parts=(message.parts[0], self._latest, *message.parts[2:]))
+            parent = message.parent_id
         except MessageError:
             return
-        news = self.answers.saw(message, msg_type, parent)
+        news = self.answers.saw(message)
         if self.internal_requests.mine(message, msg_type, parent) or msg_type == "iopub_welcome":
             return
         self._on_message(message, msg_type, parent)
         if msg_type == "execute_reply" and channel is Channel.SHELL:
-            return self._send_all(self.cells.replied(parent, client, parts))
+            return self._send_all(self.cells.replied(message))
         if news:
             self._send(lane_of(message, msg_type), message, parent)
         if channel is Channel.IOPUB and msg_type == "status":

@@ -84,7 +84,7 @@ class FrontEnds:
         number = self._next if index is None or index in self._front_ends else index
 
         def heard(message: Message) -> None:
-            self._on_message(front, message._replace(client=number * _CLIENTS + message.client))
+            self._on_message(front, message.replace(client=number * _CLIENTS + message.client))
 
         clients = self._delivered.clients(number) if self._delivered is not None else None
         edge = Edge(connection, heard, self._on_subscribe, clients, known=index is not None)
@@ -118,7 +118,7 @@ class FrontEnds:
             return
         index, client = divmod(message.client, _CLIENTS)
         if index in self._front_ends:
-            self._front_ends[index].edge.send(message._replace(client=client))
+            self._front_ends[index].edge.send(message.replace(client=client))
 
     def room(self, message: Message) -> bool:
         """Whether all whom it is for take more. One that has taken nothing for long does not hold up others, nor itself

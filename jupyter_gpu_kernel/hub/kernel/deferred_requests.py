@@ -72,7 +72,7 @@ class DeferredRequests:
         """Whether this request waits here."""
         if not self._held and (not self._away or lane_of_request(message) is Lane.URGENT):
             return False
-        self._messages.append(message)
+        self._messages.append(message.unparsed())
         if self._away and user_cell(message):
             self._notice.asked(message)
         return True

@@ -55,7 +55,7 @@ class InFlightCells:
             return
         with contextlib.suppress(MessageError):  # the keeper will not answer it either
             msg_id = str(message.header().get("msg_id"))
-            self._cells[msg_id] = message
+            self._cells[msg_id] = message.unparsed()
             self._silent.add(msg_id)
 
     def answered(self, message: Message) -> None:

@@ -118,7 +118,7 @@ class Pacer:
         pieces = split(message, msg_type)
         self.owed[lane] += 1
         for piece in pieces:
-            held = _Held(number, piece, lane, _seconds(piece, msg_type), piece is pieces[-1])
+            held = _Held(number, piece.unparsed(), lane, _seconds(piece, msg_type), piece is pieces[-1])
             self._queue.append(held)
             self._size += held.size
         if self._timer is None:

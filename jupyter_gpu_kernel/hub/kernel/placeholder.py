@@ -62,8 +62,7 @@ class Placeholder:
             self._learn(message.parts[3])
             self._session = str(message.header().get("session", ""))
         if b'"status"' in header or b'"execute_' in header:
-            msg_type, parent = message.header().get("msg_type"), message.parent().get("msg_id")
-            self._answers.saw(message, str(msg_type), str(parent or ""))
+            self._answers.saw(message)
 
     def answers(self, request: Message) -> bool:
         """kernel_info is answered, once it is known, in the state the kernel was last heard in."""

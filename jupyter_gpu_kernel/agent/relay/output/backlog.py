@@ -225,7 +225,7 @@ def _as_text(size: int, record: Record) -> List[Record]:
     except (MessageError, KeyError, TypeError, ValueError):
         return [record]
     parts = (*message.parts[:3], pack(content))
-    return [record._replace(kind=Kind.KEEP, data=message._replace(parts=parts).encode())]
+    return [record._replace(kind=Kind.KEEP, data=message.replace(parts=parts).encode())]
 
 
 def in_words(content: Dict[str, Any], room: int, size: int, why: str) -> Dict[str, Any]:

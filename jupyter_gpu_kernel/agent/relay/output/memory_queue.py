@@ -66,7 +66,7 @@ class Entry:
         self.kind = kind
         self.cell = cell
         self.position = cell.position
-        self.message = message
+        self.message = message.unparsed()
         self.size = _OVERHEAD + sum(map(len, message.parts))
         self.text: Optional[TerminalText] = None
         self.name = ""
@@ -76,7 +76,7 @@ class Entry:
     def whole(self) -> Message:
         """The message, with all its text."""
         if self.text is None:
-            return self.message
+            return self.message.unparsed()
         return say(self.message, self.counter, Said(self.name, str(self.text)))
 
     def record(self) -> Record:
@@ -101,8 +101,8 @@ class MemoryQueue:
 
     def put(self, message: Message) -> None:
         """One more message."""
-        msg_type, parent = _facts(message)
-        cell = self._cell(parent)
+        msg_type, parent, key = _identify(message)
+        cell = self._cell(key, parent)
         if msg_type in _OUTPUTS and cell.clear_next:
             self._clear(cell)
         elif msg_type == "clear_output":
@@ -111,16 +111,16 @@ class MemoryQueue:
         if what is not None and what.text:
             return self._put_text(cell, message, what)
         entry = self._add(Kind.DISPLAY if msg_type in _DISPLAYS else Kind.KEEP, cell, message)
-        key = self._key(message, msg_type)
-        if key is not None:
-            if key[0] != Kind.DISPLAY:
+        sets = self._key(message, msg_type)
+        if sets is not None:
+            if sets[0] != Kind.DISPLAY:
                 entry.kind = Kind.WIDGET
-            return self._supersede(entry, key)
+            return self._supersede(entry, sets)
         cell.last = None
         if entry.kind is Kind.DISPLAY:
             cell.shown.append(entry.serial)
         elif msg_type.startswith("comm_"):
-            self._comm(entry, msg_type)
+            self._comm(entry, message, msg_type)
 
     def pop(self) -> Record:
         """The oldest."""
@@ -162,8 +162,7 @@ class MemoryQueue:
 
     # -------------------------------------------------------------------------------------- entries
 
-    def _cell(self, parent: bytes) -> Cell:
-        key = _id(parent)
+    def _cell(self, key: str, parent: bytes) -> Cell:
         cell = self._parents.get(key)
         if cell is None:
             self._cell_number += 1
@@ -206,7 +205,7 @@ class MemoryQueue:
                 counter += 1
 
     def _new_text(self, cell: Cell, message: Message, name: str, counter: int) -> Entry:
-        message = message._replace(parts=(*message.parts[:3], b""))
+        message = message.replace(parts=(*message.parts[:3], b""))
         entry = cell.last = self._add(Kind.STREAM, cell, message)
         entry.text, entry.name, entry.counter = TerminalText(), name, counter
         cell.shown.append(entry.serial)
@@ -246,9 +245,9 @@ class MemoryQueue:
             return None  # with msg_id a widget begins and ends to capture the cell's output
         return str(content.get("comm_id")), (tuple(sorted(state)), json.dumps(data.get("buffer_paths")))
 
-    def _comm(self, entry: Entry, msg_type: str) -> None:
+    def _comm(self, entry: Entry, message: Message, msg_type: str) -> None:
         """A widget's other messages: what is before them stays before them."""
-        content = _content(entry.message)
+        content = _content(message)
         self._newest.pop(str(content.get("comm_id")), None)
         entry.cell.shown.clear()
         entry.cell.clears.clear()
@@ -284,19 +283,20 @@ def _object(content: Dict[str, Any], key: str) -> Dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _id(parent: bytes) -> str:
-    """Of the request. Its header is not: kernels write the same one differently for a stream and for a display."""
-    try:
-        return str(json.loads(parent.decode("utf-8", "replace"))["msg_id"])
-    except (ValueError, KeyError, TypeError):
-        return repr(parent)
+def _identify(message: Message) -> Tuple[str, bytes, str]:
+    """Return the message's type, its parent's header, and a key for that parent: "" for a word, and without JSON.
 
-
-def _facts(message: Message) -> Tuple[str, bytes]:
-    """The message's type and its parent's header; of a word, and of what is none, there are none."""
+    The header itself is no key: kernels write the same one differently for a stream and for a display.
+    """
     if message.channel is Channel.KEEPER:
-        return "", b""
+        return "", b"", ""
     try:
-        return str(message.header().get("msg_type")), message.parts[1]
+        msg_type = message.msg_type
     except MessageError:
-        return "", b""
+        return "", b"", ""
+    header = message.parts[1]
+    try:
+        parent = message.parent()
+    except MessageError:
+        parent = {}
+    return msg_type, header, str(parent["msg_id"]) if "msg_id" in parent else repr(header)
