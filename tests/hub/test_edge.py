@@ -56,7 +56,7 @@ def test_what_is_signed_twice_comes_from_the_same_client() -> None:
 
 def test_clients_without_end_are_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     """A number on the wire says which front end it is, and which of its clients."""
-    monkeypatch.setattr(edge_module, "_CLIENTS", 3)
+    monkeypatch.setattr(edge_module, "_MAX_CLIENTS", 3)
 
     async def test(meeting: Meeting) -> None:
         for number in range(6):
@@ -76,10 +76,10 @@ def test_a_flood_of_subscriptions_ends_it_and_others_come_back() -> None:
         good.subscribe(b"")
         await meeting.until(lambda: meeting.subscribed)
         flood = meeting.client("iopub", zmq.SUB)
-        before = meeting.edge._streams.get("iopub")
+        before = meeting.edge._sockets._streams.get("iopub")
         for number in range(3000):
             flood.subscribe(b"%d" % number)
-        await meeting.until(lambda: meeting.edge._streams.get("iopub") is not before)
+        await meeting.until(lambda: meeting.edge._sockets._streams.get("iopub") is not before)
         flood.close()
         message = Message(Channel.IOPUB, 0, tuple(request(b"key", "status")[2:]))
 

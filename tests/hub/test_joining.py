@@ -15,7 +15,7 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from streams import DEADLINE, LoopThread, log, until, wait_for
 
 from jupyter_gpu_kernel.errors import ConnectError, GpuKernelError
-from jupyter_gpu_kernel.hub.front_end import early_output
+from jupyter_gpu_kernel.hub.front_end import unread
 from jupyter_gpu_kernel.hub.front_end.delivered import Delivered
 from jupyter_gpu_kernel.hub.front_end.unread import LIMIT
 from jupyter_gpu_kernel.hub.kernel import reattach
@@ -111,7 +111,7 @@ def test_one_that_left_before_is_not_waited_for(
 def test_ones_that_never_come_are_not_waited_for_for_ever(
     monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    monkeypatch.setattr(reattach, "SUBSCRIBE_WITHIN", 0.5)
+    monkeypatch.setattr(reattach, "SUBSCRIBE_TIMEOUT", 0.5)
     adopted: RemoteKernel = request.getfixturevalue("adopted")
     with connected(adopted.edge.connection, iopub=False) as first:
         first.execute("print('heard')")
@@ -122,7 +122,7 @@ def test_one_that_never_subscribes_holds_up_the_other_for_a_while(
     loop: LoopThread, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """When it does subscribe it is told how much is missing."""
-    monkeypatch.setattr(early_output, "SUBSCRIBE_WITHIN", 0.5)
+    monkeypatch.setattr(unread, "SUBSCRIBE_TIMEOUT", 0.5)
     adopted: RemoteKernel = request.getfixturevalue("adopted")
     with connected(adopted.edge.connection) as first:
         first.get_iopub_msg(timeout=DEADLINE)
@@ -159,7 +159,7 @@ class Carried:
 def test_it_is_attached_once_until_it_is_released_and_never_when_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reattach, "SUBSCRIBE_WITHIN", 0.0)
+    monkeypatch.setattr(reattach, "SUBSCRIBE_TIMEOUT", 0.0)
 
     def no_way(again: bool) -> Any:
         raise ConnectError("there is no way", hop="node")

@@ -12,7 +12,7 @@ import pytest
 import zmq
 from edges import DEADLINE, KEY, Meeting, meet, request
 
-from jupyter_gpu_kernel.hub.front_end import peer_uid
+from jupyter_gpu_kernel.hub.front_end import local_peers
 from jupyter_gpu_kernel.hub.front_end.edge import Edge
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
@@ -40,10 +40,10 @@ for _ in range(count):
 """A user who connects again and again, and says at once all that a client of libzmq says in its handshake."""
 
 tells_users_apart = pytest.mark.skipif(
-    not peer_uid.available(), reason="only Linux tells whose a connection is"
+    not local_peers.available(), reason="only Linux tells whose a connection is"
 )
 as_root = pytest.mark.skipif(
-    not (peer_uid.available() and os.geteuid() == 0), reason="only root can act as another user"
+    not (local_peers.available() and os.geteuid() == 0), reason="only root can act as another user"
 )
 
 TABLE = b"""\
@@ -80,11 +80,11 @@ TABLE6 = b"""\
 def test_the_owner_of_a_peer_is_found(table: bytes, ip: str, port: int, uid: int | None) -> None:
     """Of the peer's own socket, not of ours; and none where there is no such socket any more."""
     here = "::1" if ip == "::1" else "127.0.0.1"
-    assert peer_uid.find(table, (ip, port), (here, 8080)) == uid
+    assert local_peers.search_table(table, (ip, port), (here, 8080)) == uid
 
 
 @tells_users_apart
-@pytest.mark.parametrize("how", [peer_uid.by_netlink, peer_uid.by_tables])
+@pytest.mark.parametrize("how", [local_peers.query_netlink, local_peers.search_tables])
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
 def test_a_peer_is_found_until_it_closes(how: Callable[..., int | None], family: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(family) as client:

@@ -123,12 +123,12 @@ class FrontEnds:
     def room(self, message: Message) -> bool:
         """Whether all whom it is for take more. One that has taken nothing for long does not hold up others, nor itself
         if it is alive and asks for more."""
-        full = [front for front in self._for(message) if not front.edge.room(message)]
+        full = [front for front in self._for(message) if not front.edge.has_room(message)]
         for front in full:
-            since = front.edge.stalled(message)
+            since = front.edge.stalled_since(message)
             others = len(self._front_ends) > len(full)
-            if time.monotonic() - since > PATIENCE and (others or front.edge.heard > since):
-                front.edge.hang_up(message)
+            if time.monotonic() - since > PATIENCE and (others or front.edge.last_request > since):
+                front.edge.disconnect(message)
         return not full
 
     def _for(self, message: Message) -> list[FrontEnd]:

@@ -1,41 +1,48 @@
-"""Refuses connections of other users of this machine to our loopback ports, where the system tells whose they are.
+"""Refuses connections of other users of this machine to our loopback ports, where the system tells the peer's user.
 
-libzmq does not let us choose whom it accepts. Therefore a monitor of each socket tells which connections were accepted,
-and those of other users are shut down. They must not complete their handshake before libzmq notices that. So libzmq
-is told to ask us about every connection (ZAP, RFC 27), and gets its answer when no connection that came before is still
-to be closed.
+libzmq does not let us choose which connections it accepts. Therefore a monitor of each socket reports the accepted
+connections, and those of other users are shut down. They must not complete their handshake before libzmq notices that.
+So libzmq is told to ask us about every connection (ZAP, RFC 27), and gets its answer when no connection that was
+accepted earlier is still to be closed.
+
+Linux reports the user of a connection over netlink, see sock_diag(7), and, more slowly, in /proc/net/tcp.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import ipaddress
 import itertools
 import logging
 import math
 import os
 import socket
+import struct
+import sys
 import threading
 from functools import cache
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from . import peer_uid
+Address = tuple[str, int]
 
 _EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_MONITOR_STOPPED
-_ADDRESS = "inproc://zeromq.zap.01"
-"""Where libzmq asks."""
-_WAKE = 2
-"""Frames of a message that only wakes the thread."""
+_ZAP = "inproc://zeromq.zap.01"
+"""The address to which libzmq sends its requests."""
+_WAKE_UP = 2
+"""The number of frames in a message that only wakes the thread."""
 _log = logging.getLogger(__name__)
 
 
 def guard(bound: zmq.Socket[Any]) -> None:
-    """A socket that is not yet bound will be connected to by processes of this user and of root only. Where the system
-    does not tell whose a connection is, nothing is changed."""
-    if peer_uid.available():
+    """Let only processes of this user and of root connect to this socket, which is not bound yet. Where the system does
+    not tell the user of a connection, nothing is changed."""
+    if available():
         _guards(bound.context).add(bound)
 
 
@@ -52,7 +59,8 @@ class _Request(NamedTuple):
 
 
 class _Guards:
-    """All guarded sockets of a context, on a thread: libzmq is answered also while the hub's loop is busy."""
+    """All guarded sockets of a context. They have a thread, so that libzmq gets answers also while the hub's event loop
+    is busy."""
 
     def __init__(self, context: zmq.Context[Any]) -> None:
         self._context = context
@@ -61,11 +69,11 @@ class _Guards:
         self._guards: dict[bytes, _Guard] = {}
         self._requests = context.socket(zmq.ROUTER)
         self._requests.linger = 0
-        self._requests.bind(_ADDRESS)
+        self._requests.bind(_ZAP)
         threading.Thread(target=self._run, name="local peers", daemon=True).start()
 
     def add(self, bound: zmq.Socket[Any]) -> None:
-        """Called on any thread."""
+        """Guard one more socket; callable on any thread."""
         name = f"local-peers-{next(self._numbers)}"
         bound.monitor(f"inproc://{name}", _EVENTS)
         monitor = self._context.socket(zmq.PAIR)
@@ -74,7 +82,7 @@ class _Guards:
         bound.zap_domain = name.encode()
         self._new.put(_Guard(name.encode(), monitor))
         with self._context.socket(zmq.DEALER) as wake:
-            wake.connect(_ADDRESS)
+            wake.connect(_ZAP)
             wake.send(b"")
 
     def _run(self) -> None:
@@ -82,31 +90,30 @@ class _Guards:
         poller.register(self._requests, zmq.POLLIN)
         while True:
             poller.poll()
-            requests = _received(self._requests)
+            requests = _receive_all(self._requests)
             while not self._new.empty():
                 new = self._new.get()
                 self._guards[new.name] = new
                 poller.register(new.monitor, zmq.POLLIN)
-            for guard in list(
-                self._guards.values()
-            ):  # after the requests were received: accepted before them
-                guard.follow()
-            for request in requests:
-                if len(request) > _WAKE:
-                    self._ask(request)
+            # Only now, after the requests: the connections they are about were accepted before.
             for guard in list(self._guards.values()):
-                for envelope in guard.answerable():
+                guard.read_events()
+            for request in requests:
+                if len(request) > _WAKE_UP:
+                    self._handle(request)
+            for guard in list(self._guards.values()):
+                for envelope in guard.pop_answerable():
                     self._allow(envelope)
                 if guard.stopped:
                     poller.unregister(guard.monitor)
                     guard.monitor.close()
                     del self._guards[guard.name]
 
-    def _ask(self, request: list[bytes]) -> None:
+    def _handle(self, request: list[bytes]) -> None:
         at = request.index(b"")
         envelope, (version, number, domain) = request[: at + 1], request[at + 1 : at + 4]
         guard = self._guards.get(domain)
-        if guard is None:  # encrypted: only who knows the key gets this far
+        if guard is None:  # an encrypted socket: only peers that know the key get this far
             return self._allow([*envelope, version, number])
         guard.waiting.append(_Request([*envelope, version, number], guard.accepted))
 
@@ -115,7 +122,8 @@ class _Guards:
 
 
 class _Guard:
-    """One socket: the connections that it accepted from other users and has not closed yet, and who waits for that."""
+    """One socket: the connections of other users that it accepted and has not closed yet, and the requests that wait
+    for that."""
 
     def __init__(self, name: bytes, monitor: zmq.Socket[bytes]) -> None:
         self.name = name
@@ -123,59 +131,157 @@ class _Guard:
         self.accepted = 0
         self.stopped = False
         self.waiting: list[_Request] = []
-        self._refused: dict[int, int] = {}  # descriptor: which of the accepted ones
+        self._refused: dict[int, int] = {}  # descriptor: number among the accepted connections
 
-    def follow(self) -> None:
-        """What the monitor has told since."""
-        for frames in _received(self.monitor):
+    def read_events(self) -> None:
+        """Handle what the monitor has reported."""
+        for frames in _receive_all(self.monitor):
             event = parse_monitor_message(frames)
             descriptor = int(event["value"])
             if event["event"] == zmq.EVENT_ACCEPTED:
                 self.accepted += 1
-                if _refuses(descriptor, int(event["endpoint"].rpartition(b":")[2])):
+                if _refuse_others(descriptor, int(event["endpoint"].rpartition(b":")[2])):
                     self._refused[descriptor] = self.accepted
             elif event["event"] == zmq.EVENT_DISCONNECTED:
                 self._refused.pop(descriptor, None)
             else:
                 self.stopped = True
 
-    def answerable(self) -> list[list[bytes]]:
-        """Requests of connections before which no refused one is left. A flood of those does not hold them up."""
+    def pop_answerable(self) -> list[list[bytes]]:
+        """Return the requests of connections before which no refused one is left, so that a flood of those does not
+        hold them up."""
         oldest = min(self._refused.values(), default=math.inf)
         ready = [request for request in self.waiting if request.accepted < oldest]
         self.waiting = [request for request in self.waiting if request.accepted >= oldest]
         return [request.envelope for request in ready]
 
 
-def _refuses(descriptor: int, port: int) -> bool:
-    """Shuts an accepted connection down if it is another user's."""
+def _refuse_others(descriptor: int, port: int) -> bool:
+    """Shut an accepted connection down if it belongs to another user. Return whether it was."""
     try:
         connection = socket.fromfd(descriptor, socket.AF_INET6, socket.SOCK_STREAM)  # room for either address
     except OSError:
         return False  # closed meanwhile
     with connection:
-        if not _is_on(connection, port):
+        if not _has_port(connection, port):
             return False  # closed meanwhile, and the number belongs to another file
-        uid = peer_uid.uid_of(connection)
+        uid = uid_of(connection)
         if uid in (os.geteuid(), 0):
             return False
-        if uid is not None:  # else the peer has closed it again
-            _log.warning("refused a connection of the user with the uid %s to a kernel's port", uid)
+        if uid is not None:  # else the peer has closed it already
+            _log.warning("refused a connection of the user with uid %s to a kernel's port", uid)
         with contextlib.suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
     return True
 
 
-def _is_on(connection: socket.socket, port: int) -> bool:
+def _has_port(connection: socket.socket, port: int) -> bool:
     try:
         return bool(connection.getsockname()[1] == port)
     except (OSError, IndexError, TypeError):  # not a TCP socket
         return False
 
 
-def _received(source: zmq.Socket[bytes]) -> list[list[bytes]]:
+def _receive_all(source: zmq.Socket[bytes]) -> list[list[bytes]]:
     messages = []
     with contextlib.suppress(zmq.Again):
         while True:
             messages.append(source.recv_multipart(zmq.NOBLOCK))
     return messages
+
+
+# ---------------------------------------------------------------------- the user at the other end of a TCP connection
+
+_TABLES = Path("/proc/net/tcp"), Path("/proc/net/tcp6")
+_READS = 3
+"""The system writes a table piece by piece, so a row can be missing from one copy of it."""
+_ESTABLISHED = 1
+"""A socket that its process has closed is in another state, and belongs to root."""
+
+_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, _NLMSG_ERROR = 4, 20, 1, 2
+_HEADER = struct.Struct("=IHHII")
+_SOCKET = struct.Struct("!HH16s16s12s")
+_ANY = bytes(4) + b"\xff" * 8  # interface, cookie
+
+
+@cache
+def available() -> bool:
+    """Return whether this system tells the user: a connection to ourselves must be ours."""
+    if sys.platform != "linux":
+        return False
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            address = server.getsockname()
+            with socket.create_connection(address) as client:
+                return _owner(client.getsockname(), address) == os.geteuid()
+    except OSError:
+        return False
+
+
+def uid_of(connection: socket.socket) -> int | None:
+    """Return the uid that owns the peer's socket; None if the socket is closed or cannot be found."""
+    try:
+        return _owner(connection.getpeername()[:2], connection.getsockname()[:2])
+    except OSError:
+        return None
+
+
+def _owner(client: Address, server: Address) -> int | None:
+    try:
+        return query_netlink(client, server)
+    except OSError:
+        return search_tables(client, server)
+
+
+def query_netlink(client: Address, server: Address) -> int | None:
+    """Return the owner of the socket at `client` that is connected to `server`, as netlink reports it."""
+    local, remote = (_ip(ip).packed.ljust(16, b"\0") for ip, _ in (client, server))
+    family = socket.AF_INET if _ip(client[0]).version == 4 else socket.AF_INET6
+    request = struct.pack("=BBBxI", family, socket.IPPROTO_TCP, 0, 1 << _ESTABLISHED)
+    request += _SOCKET.pack(client[1], server[1], local, remote, _ANY)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as netlink:
+        size = _HEADER.size + len(request)
+        netlink.send(_HEADER.pack(size, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 0, 0) + request)
+        answer = netlink.recv(8192)
+    _, kind, *_ = _HEADER.unpack_from(answer)
+    if kind == _NLMSG_ERROR:
+        (error,) = struct.unpack_from("=i", answer, _HEADER.size)
+        if -error != errno.ENOENT:
+            raise OSError(-error, os.strerror(-error))
+        return None
+    _, state, *_, uid, _ = struct.unpack_from("=BBBB48x5I", answer, _HEADER.size)
+    return int(uid) if state == _ESTABLISHED else None
+
+
+def search_tables(client: Address, server: Address) -> int | None:
+    """Return the same from the tables in /proc/net, which is slower."""
+    for _ in range(_READS):
+        for table in _TABLES:
+            uid = search_table(table.read_bytes(), client, server) if table.exists() else None
+            if uid is not None:
+                return uid
+    return None
+
+
+def search_table(table: bytes, client: Address, server: Address) -> int | None:
+    """Return the same from the text of one table."""
+    for ours, theirs in zip(_spellings(*client), _spellings(*server), strict=True):
+        _, found, rest = table.partition(b": %s %s %02X " % (ours, theirs, _ESTABLISHED))
+        if found:
+            return int(rest.split(maxsplit=4)[3])
+    return None
+
+
+def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    address = ipaddress.ip_address(text.partition("%")[0])
+    return (address.version == 6 and address.ipv4_mapped) or address
+
+
+def _spellings(ip: str, port: int) -> list[bytes]:
+    """Return an address as the tables write it: groups of four bytes as numbers in this machine's byte order. An IPv4
+    address may also be in the row of an IPv6 socket."""
+    packed = [_ip(ip).packed]
+    if len(packed[0]) == 4:
+        packed.append(bytes(10) + b"\xff\xff" + packed[0])
+    words = [[b"%08X" % word for (word,) in struct.iter_unpack("=I", one)] for one in packed]
+    return [b"".join(one) + b":%04X" % port for one in words]

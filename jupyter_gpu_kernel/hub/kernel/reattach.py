@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ..front_end.early_output import SUBSCRIBE_WITHIN
+from ..front_end.unread import SUBSCRIBE_TIMEOUT
 from ..node.attachments import Attachment
 from ..node.link import Link
 
@@ -27,7 +27,7 @@ class Reattach:
         if at_once:
             self.attach()
         else:
-            self._timer = asyncio.get_running_loop().call_later(SUBSCRIBE_WITHIN, self.attach)
+            self._timer = asyncio.get_running_loop().call_later(SUBSCRIBE_TIMEOUT, self.attach)
             self._attach_if_ready()
 
     def complete(self) -> None:

@@ -159,7 +159,7 @@ class RemoteKernel:
         """A fresh kernel process behind the same ports, with the same GPUs."""
         self.to_restart = False
         for front in self.front_ends:
-            front.edge.restore_paths()
+            front.edge.restore_ipc_files()
         if self.link_state == "lost":
             self._replace_lost()
         else:

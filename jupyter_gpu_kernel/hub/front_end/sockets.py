@@ -1,0 +1,187 @@
+"""The five ZeroMQ sockets to which one front end connects: addresses, ports, options, and binding.
+
+This module knows no messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import zmq
+from zmq.eventloop.zmqstream import ZMQStream
+
+from ...errors import HubError, SettingsError
+from ...wire.queues import MAX_MESSAGE
+from . import local_peers
+
+_TYPES = {
+    "shell": zmq.ROUTER,
+    "iopub": zmq.XPUB,
+    "stdin": zmq.ROUTER,
+    "control": zmq.ROUTER,
+    "hb": zmq.ROUTER,
+}
+_SMALL = 1024
+"""The most bytes of a heartbeat, and of a subscription."""
+_BIND_RETRY = 0.02
+"""Seconds until we try again to bind a port that we have just closed."""
+
+_ADDRESS_REMEDY = (
+    "Use an address of this computer, such as 127.0.0.1 (KernelManager.ip), and ports from 1024 on."
+)
+_PORT_REMEDY = "Another program uses the port. Start the kernel again to get other ports."
+_IPC_REMEDY = "Choose a shorter path, in a folder that you can write to, for the front end's setting “ip”."
+
+Receive = Callable[[str, list[bytes]], None]
+
+
+class Sockets:
+    """The sockets, bound when the constructor returns. `connection` has the ports that were chosen."""
+
+    def __init__(self, connection: dict[str, Any], receive: Receive) -> None:
+        """`receive(channel, frames)` gets what clients send, except heartbeats."""
+        self.connection = dict(connection)
+        self._receive = receive
+        self._streams: dict[str, ZMQStream] = {}
+        self._closed = False
+        self._check_address()
+        try:
+            for channel in _TYPES:
+                self._bind(channel)
+        except BaseException:
+            self.close()
+            raise
+
+    def is_open(self, channel: str) -> bool:
+        """Whether this socket is bound; it is not after `close`, and for a moment after `disconnect`."""
+        return channel in self._streams
+
+    def send(self, channel: str, frames: Sequence[bytes | zmq.Frame], *, copy: bool) -> None:
+        """Send a message of these frames on an open socket."""
+        self._streams[channel].send_multipart(frames, copy=copy)
+
+    def disconnect(self, channel: str, rebound: Callable[[], None]) -> None:
+        """Close all connections of a socket and drop what its clients have not received. Running clients connect again
+        by themselves. `rebound()` is called when the port is bound again."""
+        self._streams.pop(channel).close(linger=0)
+        self._rebind(channel, rebound)
+
+    def restore_ipc_files(self) -> None:
+        """Bind ipc sockets again whose files jupyter_client removed, as it does before a restart: it uses the same
+        names again.
+
+        Unbinding them first would close the connections of clients that stay.
+        """
+        for channel, stream in self._streams.items():
+            path = Path(self._address(channel).removeprefix("ipc://"))
+            if self._is_ipc and not path.exists():
+                self._bind_address(stream.socket, channel)
+
+    def close(self) -> None:
+        """Unbind, after a moment in which messages can still be sent."""
+        self._closed = True
+        for stream in self._streams.values():
+            stream.flush(zmq.POLLOUT)  # what waits for the next turn of the loop would be lost
+            stream.close(linger=1000)
+        self._streams.clear()
+
+    # -------------------------------------------------------------------------------------- binding
+
+    def _check_address(self) -> None:
+        """On addresses other than loopback anybody could read along, unless the connection is encrypted."""
+        if not self._is_ipc and ":" in self._ip:
+            raise SettingsError(
+                f"the connection file has the IPv6 address {self._ip}: Jupyter's clients use IPv4 only",
+                remedy="Use 127.0.0.1 (KernelManager.ip).",
+            )
+        if not (self._is_ipc or self.connection.get("curve_secretkey") or _is_loopback(self._ip)):
+            raise SettingsError(
+                f"the connection file has the address {self._ip}: others could read what the kernel prints",
+                remedy="Use 127.0.0.1, or encrypt the connection (KernelManager.transport_encryption).",
+            )
+
+    def _bind(self, channel: str) -> None:
+        socket: zmq.Socket[bytes] = zmq.Context.instance().socket(_TYPES[channel])
+        self._configure(socket, channel)
+        try:
+            self._bind_address(socket, channel)
+        except HubError:
+            socket.close(linger=0)
+            raise
+        stream = self._streams[channel] = ZMQStream(socket)
+        stream.on_recv(self._echo if channel == "hb" else self._receiver(channel))
+
+    def _configure(self, socket: zmq.Socket[bytes], channel: str) -> None:
+        socket.linger = 1000
+        socket.maxmsgsize = _SMALL if channel in ("hb", "iopub") else MAX_MESSAGE
+        if channel != "hb":
+            socket.sndhwm = 0  # we count the bytes of messages ourselves: see unread.py
+        if channel == "iopub":
+            socket.setsockopt(zmq.XPUB_VERBOSER, 1)
+        else:
+            socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+        if self.connection.get("curve_secretkey"):
+            socket.curve_server = True
+            socket.curve_secretkey = str(self.connection["curve_secretkey"]).encode()
+            socket.curve_publickey = str(self.connection["curve_publickey"]).encode()
+        elif not self._is_ipc:
+            local_peers.guard(socket)
+
+    def _rebind(self, channel: str, rebound: Callable[[], None]) -> None:
+        """libzmq releases a port a moment after its socket was closed."""
+        if self._closed:
+            return
+        try:
+            self._bind(channel)
+        except HubError:
+            asyncio.get_running_loop().call_later(_BIND_RETRY, self._rebind, channel, rebound)
+        else:
+            rebound()
+
+    def _bind_address(self, socket: zmq.Socket[bytes], channel: str) -> None:
+        port = int(self.connection.get(f"{channel}_port") or 0)
+        try:
+            if port or self._is_ipc:
+                self.connection[f"{channel}_port"] = port or list(_TYPES).index(channel) + 1
+                socket.bind(self._address(channel))
+            else:
+                self.connection[f"{channel}_port"] = socket.bind_to_random_port(f"tcp://{self._ip}")
+        except zmq.ZMQError as error:
+            raise HubError(
+                f"cannot listen on the {channel} port {self._address(channel)}: {error.strerror}",
+                remedy=self._bind_remedy(error),
+            ) from None
+
+    def _bind_remedy(self, error: zmq.ZMQError) -> str:
+        if self._is_ipc:
+            return _IPC_REMEDY
+        return _PORT_REMEDY if error.errno == zmq.EADDRINUSE else _ADDRESS_REMEDY
+
+    def _receiver(self, channel: str) -> Callable[[list[bytes]], None]:
+        return lambda frames: self._receive(channel, frames)
+
+    def _echo(self, frames: list[bytes]) -> None:
+        self._streams["hb"].send_multipart(frames)
+
+    @property
+    def _ip(self) -> str:
+        return str(self.connection.get("ip") or "127.0.0.1")
+
+    @property
+    def _is_ipc(self) -> bool:
+        return bool(self.connection.get("transport") == "ipc")
+
+    def _address(self, channel: str) -> str:
+        port = self.connection.get(f"{channel}_port") or 0
+        return f"ipc://{self._ip}-{port}" if self._is_ipc else f"tcp://{self._ip}:{port}"
+
+
+def _is_loopback(ip: str) -> bool:
+    try:
+        return ipaddress.ip_address(ip).is_loopback
+    except ValueError:
+        return ip == "localhost"
