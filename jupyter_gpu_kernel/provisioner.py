@@ -1,8 +1,7 @@
-"""The kernel provisioner `remote-gpu`: jupyter_client's life cycle in terms of the hub. Thin; nothing
-here blocks.
+"""The kernel provisioner `remote-gpu`: it translates jupyter_client's life cycle of a kernel into calls to the hub.
 
-Who calls what, and when, stands in each docstring (jupyter_client 8). Link down is not kernel dead:
-`poll` answers from what the hub told last and never touches the network.
+Nothing here blocks. Each docstring says when jupyter_client 8 calls the method. A link that is down does not mean a
+dead kernel: `poll` answers from the last state that the hub reported, and never uses the network.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import contextlib
 import os
 import signal
 import weakref
+from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import zmq
@@ -20,22 +20,23 @@ from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
 from tornado.web import HTTPError
 from traitlets import Float, Unicode
 
+from . import server_parent
 from .client import HubClient
 from .errors import GpuKernelError
-from .kernelspecs import command, settings_of
+from .kernelspecs import read
+from .program import command
 from .served_kernel import ServedKernel
 from .wire.texts import with_program
 
 _PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
-
-
+_CALL_TIMEOUT = 10.0
 _TERMINAL = """
-JupyterLab has a terminal: File → New → Terminal. There the kernel starts by itself when you have signed in; elsewhere,
-start it again."""
+JupyterLab has a terminal: File → New → Terminal. JupyterLab starts the kernel when you have signed in; in other front
+ends, start it again."""
 
 
 class NotStarted(HTTPError, RuntimeError):
-    """Its text is shown by front ends; jupyter_server's kernels API shows none but that of an HTTPError."""
+    """A start that failed. Front ends show its text; jupyter_server's kernels API shows only that of an HTTPError."""
 
     def __init__(self, error: GpuKernelError, at_server: bool = False) -> None:
         self.text = with_program(str(error), command())
@@ -52,59 +53,58 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
 
     settings_path = Unicode(
         "",
-        help="A kernel.json with the settings; by default the kernelspec's own, or the one it names.",
+        help="The path of a kernel.json with the settings. Default: the kernelspec's own, or the one that it names.",
     ).tag(config=True)
     shutdown_wait = Float(
-        10.0, help="Seconds a kernel is given to shut down by itself before it is ended.", min=1.0
+        10.0, help="Seconds that a kernel has to shut down by itself before it is killed.", min=1.0
     ).tag(config=True)
 
     login_wait = Float(
         0.0,
-        help="Seconds that a start waits where a host asks for a code: until “jupyter gpu-kernel login NAME” has "
-        "signed in. By default it fails at once, and its text says so.",
+        help="Seconds that a start waits for “jupyter gpu-kernel login NAME” if a host asks for a password or a code. "
+        "Default: 0, and the start fails at once with a message that says so.",
         min=0.0,
     ).tag(config=True)
 
     _all: ClassVar[weakref.WeakSet[RemoteGPUProvisioner]] = weakref.WeakSet()
     _served: ServedKernel | None = None
     _state: dict[str, Any] | None = None
-    _ending = _for_good = _left = False
+    _ending = _is_final_shutdown = _left = False
     _notebook = ""
 
     @property
     def has_process(self) -> bool:
-        """Asserted by the manager right after `launch_kernel`."""
+        """The manager asserts this right after `launch_kernel`."""
         return self._state is not None
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
-        """Before every start and restart. Keeps the notebook's name; the command is the hub's affair."""
+        """Called before every start and restart. Keep the notebook's path; the hub ignores the command."""
         _make_keys(self.parent)
-        environment = kwargs.get("env") or {}
-        notebook = str(environment.get("JPY_SESSION_NAME", ""))
-        self._notebook = "" if notebook.endswith(("/", os.sep)) else notebook  # a session without a name
+        self._notebook = server_parent.notebook(kwargs.get("env") or {})
         return await super().pre_launch(cmd=list(self.kernel_spec.argv), **kwargs)
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
-        """Starts, or after a restart starts anew behind the same ports. NotStarted says why not."""
+        """Start the kernel; at a restart, start it again on the same ports. NotStarted if that fails."""
         try:
             answer = await self._restart() or await self._start()
         except GpuKernelError as error:
-            await self._hang_up()
+            await self._disconnect()
             raise NotStarted(error, self._is_server) from None
         except asyncio.CancelledError:
-            await asyncio.shield(self._hang_up())  # which tells the hub that nobody wants the kernel
+            await asyncio.shield(self._disconnect())  # so the hub knows that nobody wants the kernel
             raise
-        self._ending = self._for_good = self._left = False
+        self._ending = self._is_final_shutdown = self._left = False
         self.connection_info = _connection_info(answer["connection"])
         return self.connection_info
 
     async def poll(self) -> int | None:
-        """Every 3 s, and whenever a manager wonders. None: alive, also while the link is down.
+        """Called every 3 s, and whenever a manager needs the state. None: alive, also while the link is down.
 
-        Unless the kernel is to end: a manager need not wait for the link, the hub sees to it. For a server one that
-        ended otherwise is alive: it would start a new one unasked, which is for the user's next cell to do.
+        A kernel that is being shut down counts as ended while the link is down, since the hub ends it later. To a
+        Jupyter server, a kernel that ended by itself counts as alive: the server would start a new one at once, but
+        that is left to the user's next cell.
         """
-        if self._left:  # a dead one the server would start anew, even at its own exit
+        if self._left:  # a server would restart a dead kernel, even while the server itself exits
             return 0 if self._ending else None
         if self._state is None:
             return 0
@@ -117,13 +117,13 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
         return 0 if self._ending and link != "up" else None
 
     async def wait(self) -> int | None:
-        """After a shutdown or kill: until the kernel has ended."""
+        """Called after a shutdown or kill: wait until the kernel has ended."""
         while (code := await self.poll()) is None:
             await asyncio.sleep(0.05)
         return code
 
     async def send_signal(self, signum: int) -> None:
-        """An interrupt where the front end sends no message for it; others go to the kernel's process group."""
+        """Interrupt the kernel (if the front end sends no interrupt_request), or signal the kernel's process group."""
         if signum == signal.SIGINT:
             await self._command("interrupt")
         elif signum == getattr(signal, "SIGKILL", 9):
@@ -132,73 +132,71 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
             await self._command("signal", number=int(signum))
 
     async def kill(self, restart: bool = False) -> None:
-        """When shutting down took too long, and at “restart now” (`restart` is wrong then: jupyter_client#1061)."""
+        """Called when a shutdown took too long, and at “restart now” (with a wrong `restart`: jupyter_client#1061)."""
         self._ending = True
         await self._command("kill")
 
     async def terminate(self, restart: bool = False) -> None:
-        """When shutting down took half its time: the guard would survive SIGTERM, so this ends the kernel."""
+        """Called at half the shutdown timeout. Kill the kernel, because the guard would survive SIGTERM."""
         await self.kill(restart)
 
     async def shutdown_requested(self, restart: bool = False) -> None:
-        """After the shutdown message was sent."""
-        self._ending, self._for_good = True, not restart
+        """Called after the shutdown_request was sent."""
+        self._ending, self._is_final_shutdown = True, not restart
 
     async def cleanup(self, restart: bool = False) -> None:
-        """After the end of a kernel; `restart`: another follows at once. Otherwise nothing of ours may be left."""
+        """Called after a kernel has ended. Release everything, unless a restart follows."""
         if restart:
             return
-        await self._ask("end", why="shut down by the front end")
-        await self._hang_up()
+        await self._call("end", why="shut down by the front end")
+        await self._disconnect()
 
     def get_shutdown_wait_time(self, recommended: float = 5.0) -> float:
-        """A link has its round trip, and the keeper its own way to end a kernel."""
+        """Longer than for a local kernel: the link has a round trip, and the keeper its own timeout."""
         return max(recommended, self.shutdown_wait)
 
     @classmethod
     async def leave_all(cls) -> None:
-        """At this server's exit, before it shuts its kernels down: ours stay, and hear nothing of that."""
+        """Called when this server exits, before it shuts its kernels down: detach all remote kernels from it."""
         await asyncio.gather(*(one.leave() for one in list(cls._all)))
 
     async def leave(self) -> None:
-        """The kernel lives on, detached; what this server does to it from now on means nothing.
+        """Detach the kernel, which goes on; later calls of this server do not affect it.
 
-        But for one that its user has just shut down: the message may not have reached it yet.
+        A kernel that the user has just shut down is ended, since the shutdown_request may not have reached it yet.
         """
         self._left = True
-        if self._for_good:
-            await self._ask("end", why="shut down by the front end")
+        if self._is_final_shutdown:
+            await self._call("end", why="shut down by the front end")
         else:
-            await self._ask("release")
-        await self._hang_up()
-
-    # -------------------------------------------------------------------------------------- the hub
+            await self._call("release")
+        await self._disconnect()
 
     async def _restart(self) -> dict[str, Any] | None:
-        """None if there is nothing to restart: no kernel yet, or a node that has lost it."""
-        client = await self._client()
+        """None if there is nothing to restart: there is no kernel yet, or its node has lost it."""
+        client = await self._connected_client()
         if client is None or self._served is None or not self._served.id or self._state is None:
             return None
         if self._state.get("link") == "lost":
-            await self._ask("end", why="lost")
-            await self._hang_up()
+            await self._call("end", why="lost")
+            await self._disconnect()
             return None
         return dict(await client.acall("restart", kernel=self._served.id))
 
     async def _start(self) -> dict[str, Any]:
-        spec = settings_of(self.kernel_spec, self.settings_path)
+        spec = read(self.settings_path or Path(self.kernel_spec.resource_dir, "kernel.json"))
         arguments: dict[str, Any] = {
             "settings": {**spec.settings, "program": command()},
             "name": spec.name,
             "notebook": self._notebook,
             "kernel_id": self.kernel_id or "",
-            "connection": _wanted(self.parent),
+            "connection": _requested_connection(self.parent),
             "face": "server" if self._is_server else "other",
             "login_wait": self.login_wait,
         }
         self._state = None
         self._all.add(self)
-        served = self._served = ServedKernel(arguments, self._heard)
+        served = self._served = ServedKernel(arguments, self._on_event)
         client = await asyncio.to_thread(served.connect)
         answer = dict(await client.acall("start", progress=self._progress, **arguments))
         served.started(answer)
@@ -206,14 +204,14 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
 
     @property
     def _is_server(self) -> bool:
-        """Whether a jupyter_server has the kernel: it limits rates, and restarts what it thinks is dead."""
+        """Whether a jupyter_server runs the kernel; it limits message rates, and restarts kernels that seem dead."""
         return hasattr(self.parent, "emit")
 
     def _progress(self, progress: dict[str, Any]) -> None:
         self.log.info("remote kernel: %s: %s", progress["hop"], progress["step"])
 
-    def _heard(self, event: dict[str, Any]) -> None:
-        """On a thread of the client's, in order, and before the answer to a start: one assignment is atomic."""
+    def _on_event(self, event: dict[str, Any]) -> None:
+        """Called on a thread of the client, in order, and before the answer to a start. One assignment is atomic."""
         if event["event"] == "kernel":
             self._state = event
             if event["state"] == "ended" and not event.get("asked"):
@@ -222,24 +220,24 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
             self._state = dict(self._state, link="away")
 
     async def _command(self, do: str, **more: Any) -> None:
-        await self._ask("command", do=do, more=more)
+        await self._call("command", do=do, more=more)
 
-    async def _ask(self, op: str, **arguments: Any) -> None:
-        client = await self._client()
+    async def _call(self, op: str, **arguments: Any) -> None:
+        client = await self._connected_client()
         if client is None or self._served is None or not self._served.id:
             return
-        with contextlib.suppress(GpuKernelError):  # gone already, which is what was wanted
-            await client.acall(op, kernel=self._served.id, timeout=10, **arguments)
+        with contextlib.suppress(GpuKernelError):  # the kernel is gone already
+            await client.acall(op, kernel=self._served.id, timeout=_CALL_TIMEOUT, **arguments)
 
-    async def _client(self) -> HubClient | None:
-        """The connection to the hub, if there is one; waits while another hub is started."""
+    async def _connected_client(self) -> HubClient | None:
+        """The connection to the hub, if there is one. Waits while another hub is started."""
         served = self._served
         if served is None:
             return None
-        client = await asyncio.to_thread(lambda: served.client) if served.adopting else served.client
+        client = await asyncio.to_thread(lambda: served.client) if served.is_adopting else served.client
         return None if client is None or client.closed else client
 
-    async def _hang_up(self) -> None:
+    async def _disconnect(self) -> None:
         served, self._served = self._served, None
         if served is not None:
             await asyncio.to_thread(served.close)
@@ -247,16 +245,16 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
 
 
 def _make_keys(manager: Any) -> None:
-    """CurveZMQ keys, if the manager's option `transport_encryption` asks for them (jupyter_client 8.9 and newer).
+    """Make CurveZMQ keys if the manager's option `transport_encryption` requires them (jupyter_client 8.9 and newer).
 
-    The manager keeps them over restarts, and its clients use them. Its own provisioner does the same.
+    The manager keeps them over restarts, and its clients use them. jupyter_client's own provisioner does the same.
     """
     if getattr(manager, "transport_encryption", "disabled") != "disabled" and manager.curve_publickey is None:
         manager.curve_publickey, manager.curve_secretkey = zmq.curve_keypair()
 
 
-def _wanted(manager: Any) -> dict[str, Any]:
-    """The connection that the front end will use; ports may be 0."""
+def _requested_connection(manager: Any) -> dict[str, Any]:
+    """The connection that the front end is going to use; ports may be 0."""
     keys = {name: getattr(manager, name, None) for name in ("curve_publickey", "curve_secretkey")}
     return {
         **{name: key.decode() for name, key in keys.items() if key},

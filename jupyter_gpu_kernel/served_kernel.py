@@ -1,5 +1,5 @@
-"""A kernel that the hub serves for one front end, as launcher and provisioner both need it: if the hub is killed,
-another one is started and adopts the kernel, with the same ports and key. It knows neither of the two.
+"""A kernel that the hub serves for one front end. If the hub is killed, another hub is started and adopts the kernel,
+with the same ports and key. The launcher and the provisioner use this class; it knows neither of them.
 """
 
 from __future__ import annotations
@@ -7,23 +7,30 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from enum import Enum
 from typing import Any
 
 from .client import HubClient
 from .errors import GpuKernelError
 
-ADOPT_WITHIN = 30.0
-"""Seconds for one hub's answer."""
-ADOPT_FOR = 60.0
-"""Seconds of attempts: the ports may not be free at once, and another hub may be killed, too."""
-ADOPT_EVERY = 0.5
+CALL_TIMEOUT = 30.0
+"""Seconds for the answer of one hub."""
+ADOPT_TIMEOUT = 60.0
+"""Seconds of attempts: the ports may not be free at once, and another hub may be killed as well."""
+ADOPT_INTERVAL = 0.5
+
+
+class _State(Enum):
+    CONNECTED = "connected, or not yet started"
+    ADOPTING = "another hub adopts the kernel, on a thread, which itself notices if that hub is gone"
+    CLOSED = "closed"
 
 
 class ServedKernel:
-    """`connect`, then have `client` answer “start” with `arguments`, then `started(answer)`; `close` at last.
+    """One kernel. Call `connect`, let the client call the operation with `arguments`, then `started`; at last `close`.
 
-    `on_event` hears, on threads of the client's, what the hub says of the kernel, and {"event": "gone", "why"} when
-    there is no hub and cannot be one. `id` is ours, "" before the start.
+    `on_event` is called, on threads of the client, with the hub's events about the kernel, and with {"event": "gone",
+    "why"} when no hub can be reached or started. `id` is JUPYTER_GPU_KERNEL_ID, "" before the start.
     """
 
     def __init__(self, arguments: dict[str, Any], on_event: Callable[[dict[str, Any]], None]) -> None:
@@ -31,78 +38,87 @@ class ServedKernel:
         self.id = ""
         self._on_event = on_event
         self._client: HubClient | None = None
-        self._adopting: threading.Thread | None = None
+        self._adoption: threading.Thread | None = None
         self._lock = threading.Lock()
-        self._adopts = False  # a thread does, which sees for itself when its hub is gone
-        self._closed = False
+        self._state = _State.CONNECTED
 
     @property
     def client(self) -> HubClient | None:
-        """The connection to the hub there is. Blocks while another hub is started."""
-        if self._adopting is not None and self._adopting is not threading.current_thread():
-            self._adopting.join()
+        """The connection to the hub. Blocks while another hub is started."""
+        if self._adoption is not None and self._adoption is not threading.current_thread():
+            self._adoption.join()
         return self._client
 
     @property
-    def adopting(self) -> bool:
+    def is_adopting(self) -> bool:
         """Whether `client` would block."""
-        return self._adopting is not None and self._adopting.is_alive()
+        return self._adoption is not None and self._adoption.is_alive()
 
     def connect(self) -> HubClient:
-        """Blocks, for a second or two where the hub must be started. HubError."""
-        client = self._client = HubClient(on_event=self._heard)
-        if self._closed:
+        """Connect to the hub. This takes a second or two if the hub must be started. HubError."""
+        client = self._client = HubClient(on_event=self._handle)
+        if self._state is _State.CLOSED:
             client.close()
         return client
 
     def started(self, answer: dict[str, Any]) -> None:
-        """The kernel is there, with these ports and that Python."""
+        """Keep the answer to the operation: the kernel's id, ports and Python, for an adoption."""
         self.id = str(answer["id"])
         settings = dict(answer.get("settings") or self.arguments["settings"], python=answer["python"])
         self.arguments.update(settings=settings, connection=answer["connection"], front=answer["front"])
-        self.arguments.pop("kernel", None)  # which it is told by its id
+        self.arguments.pop("kernel", None)  # an adoption passes it as `id`
 
     def close(self) -> None:
-        """Hangs up. May block for a moment."""
-        self._closed = True
+        """Close the connection. May block for a moment."""
+        with self._lock:
+            self._state = _State.CLOSED
         client = self.client
         if client is not None:
             client.close()
 
-    def _heard(self, event: dict[str, Any]) -> None:
+    def _handle(self, event: dict[str, Any]) -> None:
         if event["event"] == "kernel" and self.id:
-            self.id = str(event["kernel"])  # its notebook may have been given the kernel it left
+            self.id = str(event["kernel"])  # the hub may have found the kernel that the notebook had left
             self.arguments["notebook"] = event.get("notebook") or self.arguments.get("notebook", "")
-        if event["event"] != "gone" or self._closed:
+        if event["event"] != "gone" or self._state is _State.CLOSED:
             return self._on_event(event)
         if not self.id:
-            return  # the call that asks for it fails
+            return  # the call that starts the kernel fails
         with self._lock:
-            if not self._adopts:
-                self._adopts = True
-                self._adopting = threading.Thread(target=self._adopt, name="another hub", daemon=True)
-                self._adopting.start()
+            if self._state is _State.CONNECTED:
+                self._state = _State.ADOPTING
+                self._adoption = threading.Thread(target=self._adopt, name="adopt", daemon=True)
+                self._adoption.start()
 
     def _adopt(self) -> None:
-        until = time.monotonic() + ADOPT_FOR
+        deadline = time.monotonic() + ADOPT_TIMEOUT
         while True:
             try:
                 client = self.connect()
-                answer = client.call("adopt", kernel=self.id, timeout=ADOPT_WITHIN, **self.arguments)
+                answer = client.call("adopt", kernel=self.id, timeout=CALL_TIMEOUT, **self.arguments)
             except GpuKernelError as error:
-                if self._closed or time.monotonic() > until:
-                    return self._gives_up(str(error))
+                if self._state is _State.CLOSED or time.monotonic() > deadline:
+                    return self._give_up(str(error))
                 if self._client is not None:
                     self._client.close()
-                time.sleep(ADOPT_EVERY)
+                time.sleep(ADOPT_INTERVAL)
                 continue
             self._on_event({**answer, "event": "kernel", "kernel": self.id})
-            with self._lock:
-                self._adopts = client.closed and not self._closed
-                if not self._adopts:
-                    return
+            if self._is_adopted(client):
+                return
 
-    def _gives_up(self, why: str) -> None:
+    def _is_adopted(self, client: HubClient) -> bool:
+        """False if that hub is gone, too, and another one must be started."""
         with self._lock:
-            self._adopts = False
+            if self._state is _State.CLOSED:
+                return True
+            if client.closed:
+                return False
+            self._state = _State.CONNECTED
+            return True
+
+    def _give_up(self, why: str) -> None:
+        with self._lock:
+            if self._state is _State.ADOPTING:
+                self._state = _State.CONNECTED
         self._on_event({"event": "gone", "why": why})

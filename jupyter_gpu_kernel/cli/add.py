@@ -213,7 +213,7 @@ def _what_was_found(probe: dict[str, Any], settings: dict[str, Any]) -> list[str
 
 
 def _what_is_next(spec: kernelspecs.Spec) -> list[str]:
-    other = kernelspecs.found_before(spec)
+    other = kernelspecs.shadowed_by(spec)
     note = (
         [f"Note: front ends of this environment find another kernelspec of this name: {other}"]
         if other

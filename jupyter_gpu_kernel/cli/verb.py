@@ -76,7 +76,7 @@ class Verb(JupyterApp):
 
     def ways_to(self, kernel: str) -> list[dict[str, Any]]:
         """The kernelspecs, one of which should lead to where that kernel runs. SettingsError if there is none."""
-        if not kernelspecs.all(lambda error: None):
+        if not kernelspecs.find_all(lambda error: None):
             raise SettingsError(
                 f"there is no kernel {kernel}, as no kernelspec leads to a remote machine", remedy=HOW_TO_ADD
             )
@@ -100,7 +100,7 @@ class Verb(JupyterApp):
 
     def specs(self, names: Sequence[str] = ()) -> list[dict[str, Any]]:
         """The named kernelspecs, or all, as the hub takes them."""
-        found = [kernelspecs.find(name) for name in names] or kernelspecs.all(complain)
+        found = [kernelspecs.find(name) for name in names] or kernelspecs.find_all(complain)
         if not found and not self.words.json:
             sys.stderr.write(f"{NO_KERNELSPEC}\n")
         return [{"name": spec.name, "settings": spec.settings} for spec in found]

@@ -23,7 +23,7 @@ class List(Verb):
 
     def run(self) -> int:
         bad: list[SettingsError] = []
-        specs = kernelspecs.all(bad.append)
+        specs = kernelspecs.find_all(bad.append)
         if self.words.json:
             print_json(
                 [

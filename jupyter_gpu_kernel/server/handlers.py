@@ -15,7 +15,7 @@ from jupyter_server.base.handlers import APIHandler
 
 from ..client import HubClient
 from ..errors import GpuKernelError
-from ..kernelspecs import command
+from ..program import command
 from ..wire.texts import with_program
 
 

@@ -197,7 +197,7 @@ def test_add_tells_what_is_next(program: Program) -> None:
 
 def test_what_add_refuses(program: Program) -> None:
     program.added("gpu2")
-    assert "there is a kernelspec gpu2 already" in program.refuses("add", "gpu2", "--no-probe")
+    assert "the kernelspec gpu2 already exists" in program.refuses("add", "gpu2", "--no-probe")
     program.added("gpu2", "--replace")
     assert "HF_TOKEN looks like a secret" in program.refuses(
         "add", "gpu3", "--no-probe", "--env", "HF_TOKEN=abc"

@@ -62,7 +62,7 @@ def test_a_prefix_gets_one_spec_with_the_provisioner(tmp_path: Path, monkeypatch
     assert metadata[KEY] == {**ROUTE, "gpus": 1}
     assert metadata["kernel_provisioner"]["provisioner_name"] == "remote-gpu"
     assert metadata["supported_encryption"] == "curve"
-    assert [one.path for one in kernelspecs.all()] == [spec.path]
+    assert [one.path for one in kernelspecs.find_all()] == [spec.path]
 
 
 def test_an_environment_of_ones_own_gets_a_second_spec_that_points_to_the_first(
@@ -77,9 +77,9 @@ def test_an_environment_of_ones_own_gets_a_second_spec_that_points_to_the_first(
         "from jupyter_gpu_kernel import kernelspecs as k\n"
         "from jupyter_client.kernelspec import KernelSpecManager as M\n"
         "k.write('gpu2', {'route': ['gpu2']}); spec = M().get_kernel_spec('gpu2')\n"
-        "print(k.settings_of(spec).settings, spec.resource_dir)\n"
-        "print(k.find('gpu2').path, len(k.all()))\n"
-        "print(len(k.remove('gpu2')), k.all())\n"
+        "print(k.read(spec.resource_dir + '/kernel.json').settings, spec.resource_dir)\n"
+        "print(k.find('gpu2').path, len(k.find_all()))\n"
+        "print(len(k.remove('gpu2')), k.find_all())\n"
     )
     told = in_environment(environment, code, HOME=str(home))
     first = home / ".local" / "share" / "jupyter" / "kernels" / "gpu2"
@@ -120,7 +120,7 @@ def test_a_replacement_elsewhere_leaves_the_environments_own(
     variables = {"HOME": str(other)} if prefix else {"HOME": str(other), elsewhere: str(other / "data")}
     code = (
         write % ("second", prefix)
-        + "; print(spec.path, k.find('gpu2').settings['route'], k.found_before(spec))"
+        + "; print(spec.path, k.find('gpu2').settings['route'], k.shadowed_by(spec))"
     )
     (told,) = in_environment(environment, code, **variables)
     assert told.startswith(str(other)) and told.endswith(f"['first'] {own}")
@@ -130,7 +130,7 @@ def test_a_replacement_elsewhere_leaves_the_environments_own(
 def test_with_a_prefix_names_are_taken_there_alone(data: Path, tmp_path: Path) -> None:
     kernelspecs.write("gpu2", ROUTE)
     spec = kernelspecs.write("gpu2", ROUTE, prefix=tmp_path / "env")
-    with pytest.raises(SettingsError, match=r"there is a kernelspec gpu2 already: .*env(.|\n)*--replace"):
+    with pytest.raises(SettingsError, match=r"the kernelspec gpu2 already exists: .*env(.|\n)*--replace"):
         kernelspecs.write("gpu2", ROUTE, prefix=tmp_path / "env")
     theirs = spec_file(
         tmp_path / "env" / "share" / "jupyter", "julia", {"argv": ["julia"], "display_name": "Julia"}
@@ -159,7 +159,7 @@ def test_a_pointer_points_no_further(data: Path, tmp_path: Path) -> None:
 
 def test_a_name_is_taken_once(data: Path) -> None:
     kernelspecs.write("gpu2", ROUTE)
-    with pytest.raises(SettingsError, match=r"there is a kernelspec gpu2 already(.|\n)*--replace"):
+    with pytest.raises(SettingsError, match=r"the kernelspec gpu2 already exists(.|\n)*--replace"):
         kernelspecs.write("gpu2", ROUTE)
     kernelspecs.write("gpu2", {"route": ["other"]}, replace=True)
     assert kernelspecs.find("GPU2").settings["route"] == ["other"]
@@ -201,7 +201,7 @@ def test_another_programs_kernelspec_is_never_touched(data: Path) -> None:
     [
         ("", "it is empty"),
         *(
-            (name, "it has other characters")
+            (name, "it contains a character")
             for name in ("a b", "ü", "a/b", "../x", "a\\b", "a\nb", "a\x1b[2J", "a:b")
         ),
         *(
@@ -269,10 +269,10 @@ def test_a_broken_one_does_not_hide_the_others_and_can_be_removed(data: Path) ->
     spec_file(data, "bad", {"metadata": {KEY: {"rout": ["x"]}}})
     spec_file(data, "torn", {"metadata": 3})
     broken: list[SettingsError] = []
-    assert kernelspecs.all(broken.append) == [good]
+    assert kernelspecs.find_all(broken.append) == [good]
     assert [error.remedy for error in broken] == ["Did you mean “route”?"]
     with pytest.raises(SettingsError, match="“rout”"):
-        kernelspecs.all()
+        kernelspecs.find_all()
     assert kernelspecs.remove("bad") == [data / "kernels" / "bad"]
 
 

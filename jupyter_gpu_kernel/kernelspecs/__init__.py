@@ -1,0 +1,12 @@
+"""The kernelspecs of this package on disk: list, read, write and remove them.
+
+One remote kernel can have two kernelspecs of the same name. The one in the user's Jupyter folder holds the settings and
+has only an argv, so that every program and every environment can use it. Where the user owns this environment, another
+one under `sys.prefix` points to the first and has the provisioner's stanza. jupyter_client hides a kernelspec with a
+stanza wherever this package is not installed.
+"""
+
+from .reader import HOW_TO_ADD, Spec, find, find_all, read, shadowed_by
+from .writer import check_name, remove, write
+
+__all__ = ["HOW_TO_ADD", "Spec", "check_name", "find", "find_all", "read", "remove", "shadowed_by", "write"]
