@@ -1,8 +1,7 @@
-"""The agent's verbs: attach | setup ID | serve ID | succeed ID | ipykernel …; and its exit codes, which the local side
-turns into advice.
+"""The agent's subcommands, attach | setup ID | serve ID | succeed ID | ipykernel …, and its exit codes, which the local
+side turns into advice.
 
-Run from its zip, which lies in the agent's folder; from a checkout JUPYTER_GPU_KERNEL_ROOT names the
-folder.
+The agent runs from a zip in its folder. In a checkout, JUPYTER_GPU_KERNEL_ROOT names the folder.
 """
 
 from __future__ import annotations
@@ -24,28 +23,30 @@ NO_PLACE = 93
 
 
 def main(argv: List[str]) -> int:
-    """Runs a verb; returns the exit code."""
+    """Run a subcommand; return the exit code."""
     if sys.version_info < (3, 8):  # noqa: UP036 (the node's Python is whatever it is)
         sys.stderr.write("Python %d.%d is too old: 3.8 or newer is needed\n" % sys.version_info[:2])
         return OLD_PYTHON
-    verb, rest = (argv[0], argv[1:]) if argv else ("", [])
-    if verb == "ipykernel":
+    command, rest = (argv[0], argv[1:]) if argv else ("", [])
+    if command == "ipykernel":
         from .in_kernel.main import main as run_kernel
 
         run_kernel(rest)
         return 0
     try:
         root = Root(_root())
-        if verb == "attach":
+        if command == "attach":
             from .mux.attach import main as run_attach
 
             return run_attach(root)
-        if verb == "setup" and len(rest) == 1:
+        if command == "setup" and len(rest) == 1:
             return _set_up(root, rest[0])
-        if verb == "serve" and len(rest) == 1:
+        if command == "serve" and len(rest) == 1:
             return _serve(root, rest[0])
-        if verb == "succeed" and len(rest) == 1:
-            return _succeed(root, rest[0])
+        if command == "succeed" and len(rest) == 1:
+            from .failover.successor import run as run_successor
+
+            return run_successor(root, rest[0])
     except PlaceError as error:
         sys.stderr.write(f"{error}\n")
         return NO_PLACE
@@ -61,7 +62,7 @@ def _root() -> Path:
 
 
 def _set_up(root: Root, kernel_id: str) -> int:
-    """Runs the user's set-up lines, and the keeper behind them; returns once that serves."""
+    """Run the user's set-up lines, then the keeper; return once it serves."""
     from .keeper.setup import set_up
 
     set_up(root, kernel_id, take(root.kernel(kernel_id)))
@@ -69,7 +70,7 @@ def _set_up(root: Root, kernel_id: str) -> int:
 
 
 def _serve(root: Root, kernel_id: str) -> int:
-    """Starts the keeper detached; returns once its door is open, or with its error on stderr."""
+    """Start the keeper as a daemon; return once it serves, or with its error on stderr."""
     packages = {"zmq": "pyzmq", "ipykernel": "ipykernel"}
     lacking = [package for module, package in packages.items() if importlib.util.find_spec(module) is None]
     if lacking:
@@ -78,36 +79,19 @@ def _serve(root: Root, kernel_id: str) -> int:
         return NO_ZMQ
     handed = take(root.kernel(kernel_id))
 
-    def keep(begun: Callable[[], None]) -> None:
+    def keep(started: Callable[[], None]) -> None:
         from .keeper.keeper import Keeper
+        from .policy import read_policy
 
         handed.sock.close()
-        keeper = Keeper(root, handed.settings)
-        begun()
+        keeper = Keeper(root, handed.settings, read_policy())
+        started()
         keeper.run()
 
     status = detach(keep, root.kernel(kernel_id) / "log")
     if status == 0:
         handed.begun()
     return status
-
-
-def _succeed(root: Root, kernel_id: str) -> int:
-    """Starts a keeper in a killed one's place; stdin says what it left. Returns as `_serve`."""
-    from .failover.respawn import claim, read_heritage
-
-    heritage = read_heritage(sys.stdin)
-
-    def keep(begun: Callable[[], None]) -> None:
-        from .keeper.keeper import Keeper
-        from .policy import PATH, Policy
-
-        claim(root.kernel(kernel_id), heritage)
-        keeper = Keeper(root, heritage.settings, Policy(PATH), heritage)  # the settings are within the policy
-        begun()
-        keeper.run()
-
-    return detach(keep, root.kernel(kernel_id) / "log")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Turns a process into a keeper's daemon: a session of its own, no terminal, no core files.
+"""Turns a process into a keeper's daemon: a session of its own, no terminal, no core files, and memory
+that is returned to the system.
 
 A keeper writes no core file, as its memory holds the kernel's key and environment. Its kernel may write one.
 """
@@ -6,6 +7,7 @@ A keeper writes no core file, as its memory holds the kernel's key and environme
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import resource
 import sys
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Callable, Iterator, List, Tuple
 
 _STARTED = b"begun"
+_M_MMAP_THRESHOLD, _LARGE_BLOCK = -3, 128 * 1024
 _core_limit: List[Tuple[int, int]] = []  # from before it was set to 0
 
 
@@ -63,6 +66,7 @@ def _run(work: Callable[[Callable[[], None]], None], write_fd: int, log: Path) -
     try:
         _redirect(log)
         _forbid_core_files()
+        _return_large_blocks()
         work(started)
     except BaseException as error:
         status = 1
@@ -87,3 +91,9 @@ def _forbid_core_files() -> None:
     if not _core_limit:
         _core_limit.append(resource.getrlimit(resource.RLIMIT_CORE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, _core_limit[0][1]))
+
+
+def _return_large_blocks() -> None:
+    """Have glibc return large freed blocks to the system at once, instead of keeping them for later allocations."""
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK)

@@ -38,12 +38,13 @@ def archive() -> List[Path]:
     return [Path(program)] if program.endswith(".pyz") else []
 
 
-def freshen(*paths: Path) -> None:
-    """As if just used, with all that lies in them: not for those who clean /tmp of what is some days old."""
+def touch(*paths: Path) -> None:
+    """Set the times of these files, and of all files in these folders, to now: programs that clean /tmp remove files
+    that have not been used for some days."""
     for path in paths:
-        with contextlib.suppress(FileNotFoundError):  # a cleaner was quicker, or there is none yet
+        with contextlib.suppress(FileNotFoundError):  # cleaned up already, or not yet there
             if path.is_dir():
-                freshen(*path.iterdir())
+                touch(*path.iterdir())
             os.utime(str(path))
 
 

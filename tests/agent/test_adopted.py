@@ -66,15 +66,15 @@ def test_a_death_without_witness() -> None:
 
 
 def test_a_kernel_that_does_not_read_holds_up_nobody() -> None:
-    lifeline = KeeperPipe()
-    theirs = lifeline.open()
+    pipe = KeeperPipe()
+    kernels_end = pipe.open()
     began = time.monotonic()
-    while lifeline.say({"words": "x" * 50_000}):
+    while pipe.write({"words": "x" * 50_000}):
         assert time.monotonic() < began + 60
-    first = os.read(theirs, 100_000).split(b"\n")[0]
+    first = os.read(kernels_end, 100_000).split(b"\n")[0]
     assert json.loads(first.decode()) == {"words": "x" * 50_000}
-    os.close(theirs)
-    assert not lifeline.say({})
-    lifeline.close()
-    lifeline.close()
-    assert not lifeline.say({})
+    os.close(kernels_end)
+    assert not pipe.write({})
+    pipe.close()
+    pipe.close()
+    assert not pipe.write({})

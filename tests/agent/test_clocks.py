@@ -114,15 +114,15 @@ def test_never_is_possible() -> None:
     time.now += 1e9
     for attached in (False, True):
         assert clock.advise(**dict(QUIET, attached=attached, has_gpu=True)) == Advice()
-    assert clock.waits_for_somebody()
+    assert clock.keeps_ended_kernel()
 
 
 def test_a_kernel_that_ended_unseen_is_kept_as_long_as_an_idle_one() -> None:
     clock, time = make(idle_timeout=100)
     time.now += 99
-    assert clock.waits_for_somebody()
+    assert clock.keeps_ended_kernel()
     time.now += 1
-    assert not clock.waits_for_somebody()
+    assert not clock.keeps_ended_kernel()
 
 
 def test_a_gpu_goes_back_only_if_cuda_was_never_opened() -> None:

@@ -15,6 +15,7 @@ from typing import Iterator, List
 import pytest
 import zmq
 
+from jupyter_gpu_kernel.agent.failover.keeper_pipe import KeeperPipe
 from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.process.kernel_process import DELIMITER, KernelProcess
 from jupyter_gpu_kernel.wire.compose import Parts, make
@@ -53,12 +54,14 @@ def test_a_process_that_ended_is_not_connected_to(folder: Path, monkeypatch: pyt
 NOBODY = """
 import os, signal, sys
 from pathlib import Path
+from jupyter_gpu_kernel.agent.failover.adopted_process import AdoptedProcess
+from jupyter_gpu_kernel.agent.failover.keeper_pipe import KeeperPipe
 from jupyter_gpu_kernel.agent.process.kernel_process import KernelProcess
 from jupyter_gpu_kernel.agent.loop import Loop
 
-pid, folder = int(sys.argv[1]), Path(sys.argv[2])
-kernel = KernelProcess(Loop(), folder, lambda channel, client, parts: None)
-kernel.adopt(pid, os.open(os.devnull, os.O_WRONLY), lambda: None)
+pid, folder, loop = int(sys.argv[1]), Path(sys.argv[2]), Loop()
+kernel = KernelProcess(loop, folder, lambda channel, client, parts: None)
+kernel.adopt(AdoptedProcess(loop, pid, lambda: None), KeeperPipe(os.open(os.devnull, os.O_WRONLY)))
 os.setuid(65534)
 kernel.signal_group(signal.SIGKILL)
 """
@@ -92,7 +95,7 @@ def test_large_messages_hold_up_nobody(folder: Path) -> None:
                 loop.later(0, loop.stop)
 
         kernel = KernelProcess(loop, folder, on_message)
-        kernel.adopt(process.pid, os.open(os.devnull, os.O_WRONLY), lambda: None)
+        kernel.adopt(process, KeeperPipe(os.open(os.devnull, os.O_WRONLY)))
         iopub.recv()  # it has subscribed
         parts = make("stream", {"name": "stdout", "text": "x" * 1_000_000})
         signature = hmac.new(b"key", b"".join(parts), "sha256").hexdigest().encode()

@@ -65,7 +65,7 @@ def test_a_kernel_that_is_started_anew_meanwhile_is_not_left(loop: Loop, server:
     last = leaving(loop, server)
     ran: List[str] = []
     last.begin(asked=False)
-    last.stay()
+    last.cancel()
     list(server.withdraw())
 
     def end() -> None:

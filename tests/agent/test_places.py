@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
-from jupyter_gpu_kernel.agent.paths import PlaceError, Root, freshen
+from jupyter_gpu_kernel.agent.paths import PlaceError, Root, touch
 from jupyter_gpu_kernel.agent.story import KEEP_DAYS, Story, forget_old_stories, read_story
 from jupyter_gpu_kernel.wire.frames import FrameReader, Kind, json_frame
 
@@ -96,7 +96,7 @@ def test_what_is_used_is_not_old(tmp_path: Path) -> None:
         paths = [folder, folder / "lock", folder / "keeper"]
         for path in paths:
             os.utime(path, (0, 0))
-        freshen(folder, tmp_path / "no such file")
+        touch(folder, tmp_path / "no such file")
         assert min(min(path.stat().st_atime, path.stat().st_mtime) for path in paths) > time.time() - 3600
 
 

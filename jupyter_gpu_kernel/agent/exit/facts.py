@@ -59,15 +59,15 @@ class FactCollector:
     """`began(pid)` with every kernel process, `facts(…)` once it is gone."""
 
     def __init__(self, loop: Loop, stderr: Path) -> None:
-        self.sent = 0  # the last signal that its front end had us send
-        self.why = ""  # what was said when it was to be stopped
+        self._sent = 0  # the last signal that was sent for a front end
+        self._why = ""  # why it was requested to stop
         self._loop = loop
         self._stderr = stderr
         self._timer: Optional[Timer] = None
 
     def began(self, pid: int) -> Dict[str, Any]:
         """What the story should know of the start: {boot, cgroup, job, keeper}."""
-        self.sent, self.why = 0, ""
+        self._sent, self._why = 0, ""
         self._cgroup = Cgroup(pid)
         self._kills = self._counted()
         self._available: Deque[float] = deque(maxlen=SAMPLES)
@@ -77,6 +77,14 @@ class FactCollector:
         place = {"cgroup": own_cgroup(), "job": job(os.environ), "keeper": os.getpid()}
         return dict(place, boot=boot_id())
 
+    def signal_sent(self, number: int) -> None:
+        """This signal was sent to the kernel for a front end."""
+        self._sent = number
+
+    def stop_requested(self, why: str) -> None:
+        """The kernel was requested to stop, for this reason."""
+        self._why = why
+
     def facts(self, returncode: int, asked: str = "", term: Optional[Mapping[str, Any]] = None) -> Facts:
         """What was seen of the end, and before. `term`: the story's last entry about a SIGTERM."""
         if self._timer is not None:
@@ -85,8 +93,8 @@ class FactCollector:
         return Facts(
             returncode,
             asked,
-            self.why,
-            self.sent,
+            self._why,
+            self._sent,
             term=_fresh(term),
             cgroup_kills=kills[0] - self._kills[0],
             node_kills=kills[1] - self._kills[1],

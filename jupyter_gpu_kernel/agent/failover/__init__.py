@@ -1,1 +1,1 @@
-"""A killed keeper is replaced: what its successor needs."""
+"""A killed keeper is replaced: the kernel starts a successor, which takes the running kernel over."""

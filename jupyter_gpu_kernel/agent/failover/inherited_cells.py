@@ -13,9 +13,9 @@ import ast
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set
 
 from ...wire.compose import aborted_reply, error_reply, make
-from ...wire.fields import FieldError, items, number, text
-from ...wire.messages import MOST_CLIENTS, Channel, Message
-from ...wire.queues import MAX_MESSAGE
+from ...wire.fields import number
+from ...wire.messages import Channel, Message
+from ..keeper.handlers import UNKNOWN_STATE, UnansweredCell
 from ..loop import Loop
 from ..relay.relay import Relay
 
@@ -28,7 +28,6 @@ _BEGUN = "__import__('gpu_kernel').begun()"
 _ENDED = (
     "this kernel's keeper was killed, and with it what this cell said last, and how it ended; the cell ran"
 )
-_NOT_TOLD = "?"  # by a hub that does not know this part of the protocol
 _UNKNOWN = "this kernel's keeper was killed, and then the kernel ended: what came of this cell is not known"
 
 
@@ -38,25 +37,6 @@ class Trace(NamedTuple):
     number: int = 0
     error: Optional[Dict[str, Any]] = None
     ended: bool = False
-
-
-class Waiting(NamedTuple):
-    """A cell that the hub has no reply for; `heard`: the last state that front ends have heard of it."""
-
-    cell: Message
-    heard: str
-
-    @classmethod
-    def read(cls, said: Any) -> Waiting:
-        """Out of the hub's word {client, parts (as text), said: "", "busy" or "idle"}."""
-        if not isinstance(said, dict):
-            raise FieldError("a cell that is no object")
-        texts = [text({"part": part}, "part", most=MAX_MESSAGE) for part in items(said, "parts", 4, least=4)]
-        parts = tuple(part.encode("utf-8", "surrogateescape") for part in texts)
-        cell = Message(Channel.SHELL, number(said, "client", most=MOST_CLIENTS), parts)
-        text(cell.header(), "msg_id")
-        cell.content()
-        return cls(cell.unparsed(), text(said, "said", _NOT_TOLD))
 
 
 class InheritedCells:
@@ -100,12 +80,12 @@ class InheritedCells:
         self._again.append(message.unparsed())
         return True
 
-    def unanswered(self, waiting: List[Waiting], count: int) -> None:
+    def unanswered(self, waiting: List[UnansweredCell], count: int) -> None:
         """The hub waits for these, or does not tell. `count`: the number of the last cell that it knows."""
         self.listed = True
         self._talk.answers.count = max(self._talk.answers.count, count)
         known = {*self._answered, *self._talk.unfinished(), *map(_id, self._again)}
-        self._cells = [one.cell for one in waiting if _id(one.cell) not in known]
+        self._cells = [one.request for one in waiting if _id(one.request) not in known]
         for cell, heard in waiting:
             self._heard[_id(cell)] = heard
             if heard == "busy":
@@ -177,7 +157,9 @@ class InheritedCells:
         self._finish(bool(running))
         for cell in lost:
             if _id(cell) in begun:
-                if self._heard.get(_id(cell), _NOT_TOLD) == _NOT_TOLD:  # as good as certain: it began before
+                if (
+                    self._heard.get(_id(cell), UNKNOWN_STATE) == UNKNOWN_STATE
+                ):  # it began before, most probably
                     self._talk.answers.was_busy(cell)
                 self._talk.cells.fail(cell, _ENDED, "KeeperError")
             else:  # or aborted, if one before it failed

@@ -1,5 +1,7 @@
-"""The keeper's end of a pipe of which its kernel has the other one: so the kernel learns of the keeper's death. On it
-go words, one JSON object a line; never so many that a kernel that does not read would hold up its keeper.
+"""The pipe from a keeper to its kernel, which ends when the keeper dies.
+
+The keeper writes into it what the kernel needs to start another keeper; the kernel's end is in
+`in_kernel/keeper_watch.py`. The settings may hold secrets: they pass from memory to memory, and are in no file.
 """
 
 from __future__ import annotations
@@ -8,41 +10,50 @@ import contextlib
 import fcntl
 import json
 import os
+import sys
 from typing import Any, Dict
 
-_SET_SIZE = getattr(fcntl, "F_SETPIPE_SZ", 1031)
-_SIZE = 1 << 20
+from ..paths import agent_command
+
+_F_SETPIPE_SZ = getattr(fcntl, "F_SETPIPE_SZ", 1031)
+_PIPE_SIZE = 1 << 20
 
 
 class KeeperPipe:
-    """`open` for a kernel that is started, `take` for one that runs; `say` a word."""
+    """The keeper's end: JSON objects, one a line. A write never blocks on a kernel that does not read."""
 
-    def __init__(self) -> None:
-        self._fd = -1
+    def __init__(self, fd: int = -1) -> None:
+        """`fd`: the write end of the pipe to a kernel that runs already."""
+        self._fd = fd
+        if fd >= 0:
+            os.set_blocking(fd, False)
 
     def open(self) -> int:
-        """A new one; the kernel's end of it, which the caller closes once the kernel has it."""
-        theirs, ours = os.pipe()
-        self.take(ours)
-        with contextlib.suppress(OSError):  # without: what does not fit is not said
-            fcntl.fcntl(ours, _SET_SIZE, _SIZE)
-        return theirs
+        """Make a new pipe; return the kernel's end, which the caller closes once the kernel has it."""
+        read_fd, self._fd = os.pipe()
+        os.set_blocking(self._fd, False)
+        with contextlib.suppress(OSError):  # then what does not fit is not written
+            fcntl.fcntl(self._fd, _F_SETPIPE_SZ, _PIPE_SIZE)
+        return read_fd
 
-    def take(self, fd: int) -> None:
-        """This descriptor is ours from now on."""
-        os.set_blocking(fd, False)
-        self._fd = fd
-
-    def say(self, word: Dict[str, Any]) -> bool:
-        """Whether it was said: a kernel that does not read, or is gone, hears nothing."""
-        line = json.dumps(word).encode() + b"\n"
+    def write(self, message: Dict[str, Any]) -> bool:
+        """Whether the message was written as a whole."""
+        line = json.dumps(message).encode() + b"\n"
         try:
             return os.write(self._fd, line) == len(line)
         except OSError:
             return False
 
+    def write_successor(self, settings: Dict[str, Any]) -> bool:
+        """Tell the kernel how to start another keeper with these settings."""
+        python = str(settings.get("python") or sys.executable)
+        command = [*agent_command(python), "succeed", str(settings["id"])]
+        return self.write(
+            {"command": command, "environ": dict(os.environ), "cwd": os.getcwd(), "settings": settings}
+        )
+
     def close(self) -> None:
-        """The kernel is gone, or shall know that we are."""
+        """Close the pipe: the kernel has ended, or is to see that we have."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1

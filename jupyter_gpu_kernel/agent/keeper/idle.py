@@ -51,7 +51,7 @@ class IdleTimer:
         self._last = self._now()
         self._warned = False
 
-    def waits_for_somebody(self) -> bool:
+    def keeps_ended_kernel(self) -> bool:
         """Whether a kernel that ended unseen is still kept for its front end, as long as an idle one would be."""
         return not self._detached or self._now() - self._last < self._detached
 

@@ -1,115 +1,108 @@
-"""One kernel's keeper: starts it, is its only client, holds what it says until a hub has it, frees what
-it took.
+"""One kernel's keeper: starts the kernel, connects it with hubs, and cleans up when it has ended.
 
-It outlives links, hubs and laptops, and ends with its kernel. The parts: kernel (process and sockets),
-door (the hub's way in), conversation (what goes between them), allotment (user cells wait for GPUs), status
-(what others are told), story. This file joins them; it knows no SSH and no laptop.
+It outlives links, hubs and laptops, and ends with its kernel. This module connects the parts, and decides when the
+kernel's process is started, stopped and restarted.
 """
 
 from __future__ import annotations
 
+import enum
 import shutil
 import signal
 import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
-from ...wire import PROTOCOL
 from ...wire.compose import Parts
-from ...wire.fields import FieldError, items, number, text
+from ...wire.fields import FieldError
 from ...wire.messages import Channel, Lane, Message, MessageError
 from ..exit.processes import SETUP
 from ..exit.report import ExitReport
-from ..failover.respawn import Heritage
-from ..failover.takeover import MOST_CELLS, Succession
 from ..gpus.manager import GpuManager
 from ..loop import Loop, Timer
-from ..paths import Root
-from ..policy import Policy, read_policy
+from ..paths import Root, archive, touch
+from ..policy import Policy
 from ..process.environment import kernel_environment
 from ..process.kernel_process import KernelProcess
 from ..process.pause import Pause
 from ..process.readiness import Readiness
 from ..process.signals import PendingSigterm, Signals
-from ..relay.aborts import FEATURE as HEARD
+from ..relay.aborts import FEATURE as ABORTS_FEATURE
 from ..relay.output.backlog import Backlog
 from ..relay.output.spill import folders
 from ..relay.relay import Relay
-from ..story import Limited, Story
+from ..story import Story
+from .handlers import CommandHandlers, RequestHandlers, UnansweredCell
 from .idle import IdleTimer, cuda_is_open, tree_cpu
-from .malloc import return_large_blocks
 from .replacement import Replacement
 from .server import KeeperServer, RejectedInput
 from .setup import trim
 from .shutdown import Shutdown
 from .status import Status
 
-_OF_WHOM = ("notebook", "owner", "by")
 RESTART_WAIT = 60.0
-"""Seconds an ended kernel's GPUs are kept for a restart."""
+"""Seconds that the keeper of an ended kernel waits for a restart."""
+TOUCH_INTERVAL = 12 * 3600.0
+"""Seconds after which the keeper's files are touched again."""
+
+
+class EndRequest(enum.Enum):
+    """What was requested of the kernel's process, and therefore what follows its end."""
+
+    NONE = "nothing"
+    SHUTDOWN = "shut down"
+    SHUTDOWN_FOR_RESTART = "shut down; a request to restart it may follow"
+    RESTART = "restart"
+
+    @property
+    def word(self) -> str:
+        """The request in the story and in the kernel's status: "", "shutdown" or "restart"."""
+        if self in (EndRequest.NONE, EndRequest.SHUTDOWN):
+            return "" if self is EndRequest.NONE else "shutdown"
+        return "restart"
 
 
 class Keeper:
-    """`run()` until the kernel is gone for good."""
+    """`run()` until the kernel has ended and will not be restarted. `failover.successor` overrides some methods."""
 
-    def __init__(
-        self,
-        root: Root,
-        settings: Dict[str, Any],
-        policy: Optional[Policy] = None,
-        heritage: Optional[Heritage] = None,
-    ) -> None:
-        """`heritage`: of a keeper that was killed, whose kernel runs."""
-        policy = policy or read_policy()
+    def __init__(self, root: Root, settings: Dict[str, Any], policy: Policy) -> None:
         self.settings = settings = policy.apply(settings)
         settings.setdefault("started", time.time())  # a successor keeps it
-        self.loop = Loop()
+        self.loop = loop = Loop()
         self.folder = root.make_kernel(str(settings["id"]))
         self.story = Story(root.story(str(settings["id"])))
         if str(policy):
             self.story.tell("policy", str(policy))
-        self.kernel = KernelProcess(self.loop, self.folder, self._from_kernel)
-        self.backlog = Backlog(folders(self.folder), settings, partial(self.story.tell, "journal"))
-        self._rejected_input, self._of_others = RejectedInput(self.story), Limited(self.story)
+        self.kernel = KernelProcess(loop, self.folder, self._from_kernel)
+        self._backlog = Backlog(folders(self.folder), settings, partial(self.story.tell, "journal"))
+        self._rejected_input = RejectedInput(self.story)
+        self._requests, self._commands = RequestHandlers(self), CommandHandlers(self)
         self.server = KeeperServer(
-            self.loop,
-            self.folder / "keeper",
-            self.backlog,
-            self._from_hub,
-            self._asked,
-            self._attached,
-            self._detached,
-            self._rejected_input.report,
-        )
-        self.exit_report = ExitReport(self.loop, self.folder, self.story)
+            loop, self.folder / "keeper", self._backlog,
+            on_message=self._from_hub, on_request=self._requests.handle,
+            on_attached=self._attached, on_detached=self._detached, on_rejected=self._rejected_input.report,
+        )  # fmt: skip
+        self.exit_report = ExitReport(loop, self.folder, self.story)
         self.status = Status(settings, self.kernel, self.exit_report, self.server, lambda: self.gpus)
         self.idle_timer = IdleTimer(settings)
         self.relay = relay = Relay(
-            self.kernel.send,
-            self.server.send,
-            self.loop.later,
-            self.status.facts,
+            self.kernel.send, self.server.send, loop.later, self.status.facts,
             partial(self._gpu_manager, root.path / "line"),
-            on_user_cell=self.idle_timer.used,
-            on_reply=self._replied,
-            on_message=lambda *message: self.succession.observe(*message),
+            on_user_cell=self.idle_timer.used, on_reply=self._requests.replied, on_message=self._observe,
+        )  # fmt: skip
+        self.gpus: GpuManager = relay.gpus
+        self.ready = Readiness(loop, relay.internal_requests, self._is_up)
+        self.replacement = Replacement(root, settings, loop, self.gpus, relay.reattach, self.story)
+        self.pause = Pause(loop, self.kernel, self.story)
+        self._shutdown = Shutdown(loop, self.server, self.idle_timer, self.exit_report.cleanup)
+        self._signals = Signals(loop, self.folder / "story", self.story, self._reap)
+        self._pending_sigterm = PendingSigterm(
+            loop, self.kernel, relay.cells, self._signals.sigterm_is_pending
         )
-        self.gpus = relay.gpus
-        self._shutdown = Shutdown(self.loop, self.server, self.idle_timer, self.exit_report.cleanup)
-        self.ready = Readiness(self.loop, relay.internal_requests, self._is_up)
-        self._ending = ""  # "", "restart" or "shutdown": what was asked for
-        self._fresh = ""  # the msg_id of the cell after which the kernel is to be a new one
-        self._start_again = False  # a restart waits for the old process to be gone
-        self._explaining = False  # the process is gone, and it is not yet known why
-        self._timer: Optional[Timer] = None
-        self._heritage = heritage
-        self.replacement = Replacement(root, settings, self.loop, self.gpus, relay.reattach, self.story)
-        self.pause = Pause(self.loop, self.kernel, self.story)
-        self.succession = Succession(
-            self.loop, self.kernel, relay, self.server, self.story, self.status.become
-        )
+        self._end_request = EndRequest.NONE
+        self._timer: Optional[Timer] = None  # a SIGKILL, or the end of the wait for a restart
 
     def _gpu_manager(self, line: Path, relay: Relay) -> GpuManager:
         return GpuManager(
@@ -118,41 +111,28 @@ class Keeper:
         )  # fmt: skip
 
     def run(self) -> None:
-        """Starts the kernel and serves it; returns when all is over and cleaned up."""
-        self._signals = Signals(self.loop, self.folder / "story", self.story, self._reap)
-        self._pending_sigterm = PendingSigterm(
-            self.loop, self.kernel, self.relay.cells, self._signals.sigterm_is_pending
-        )
+        """Start the kernel and serve it; return when it has ended and everything is cleaned up."""
         self.loop.later(self.idle_timer.tick, self._tick)
-        self.succession.keep_fresh(self.folder, self.story.path)
-        return_large_blocks()
+        self._touch_files()
         try:
             self._begin()
             self.loop.run()
-        except Exception as error:  # ours; the log has the traceback
+        except Exception as error:  # a fault of ours; the log has the traceback
             event = "fault" if self.kernel.pid else "end"
             self.story.tell(event, f"a fault of the keeper ended it: {type(error).__name__}: {error}")
-            if not self.kernel.pid:  # else the kernel has another keeper start
+            if not self.kernel.pid:  # else the kernel starts another keeper
                 self._clean_up()
             raise
         self._clean_up()
 
-    # -------------------------------------------------------------------------------------- the kernel's life
+    # -------------------------------------------------------------------------------------- start
 
     def _begin(self) -> None:
-        if self._heritage is None:
-            return self._start()
-        self.ready.reset()
-        self.relay.starts()
-        self.gpus.inherit(self._heritage.gpus)  # before others see that nobody has them
-        place = self.exit_report.collector.began(self._heritage.kernel)
-        self.succession.take_over(self._heritage, self._reap, place)
-        self.gpus.begin()
-        self.ready.begin()
+        self._start()
 
     def _start(self) -> None:
         self.ready.reset()
-        self._ending = ""
+        self._end_request = EndRequest.NONE
         self.relay.starts()
         env = kernel_environment(self.settings, self.folder, self.gpus.environment())
         python = str(self.settings.get("python") or sys.executable)
@@ -163,25 +143,197 @@ class Keeper:
             return self._leave()
         pid = self.kernel.pid
         known = {key: str(self.settings.get(key) or "") for key in ("name", "notebook")}
-        place = self.exit_report.collector.began(pid)
-        self.story.tell("start", f"kernel process {pid} started", pid=pid, **known, **place)
-        self.succession.bequeath(self.settings)
+        facts = self.exit_report.collector.began(pid)
+        self.story.tell("start", f"kernel process {pid} started", pid=pid, **known, **facts)
+        self._save_settings()
         self.status.become("starting")
         self.gpus.begin()
 
     def _is_up(self) -> None:
-        if not self.succession.is_up():
-            self.status.become("idle")
+        self._kernel_ready()
         self.relay.begin(self.ready.kernel_info)
         self.replacement.is_up()
+
+    def _kernel_ready(self) -> None:
+        self.status.become("idle")
+
+    def update_settings(self, changes: Mapping[str, str]) -> None:
+        """Change settings of the running kernel."""
+        self.settings.update(changes)
+        self._save_settings()
+
+    def _save_settings(self) -> None:
+        """Write the settings to the kernel, for the keeper that it starts if this one is killed."""
+        if self.kernel.pid and not self.kernel.pipe.write_successor(self.settings):
+            self.story.tell(
+                "fault",
+                "the kernel does not read the pipe from its keeper: it cannot replace a killed keeper",
+            )
+
+    def _touch_files(self) -> None:
+        """Keep our files from being cleaned up as old: a successor needs them, also weeks after the start."""
+        touch(self.folder, self.story.path, *archive())
+        self.loop.later(TOUCH_INTERVAL, self._touch_files)
+
+    # -------------------------------------------------------------------------------------- end
 
     def _reap(self) -> None:
         returncode = self.kernel.reap()
         if returncode is not None:
             self._ended(returncode)
 
+    def _ended(self, returncode: int) -> None:
+        """The process has ended. To find the reason may take seconds, in which requests wait."""
+        stderr = "" if self.ready.up else self.kernel.stderr_tail()
+        self.kernel.end()
+        self.ready.reset()
+        self.relay.pauses()
+        self._signals.read_reports()
+        gpus = self.gpus.uuids
+        asked = self._end_request.word
+        if asked != "restart":
+            self.replacement.release_gpus()  # at once, before the reason is found
+        self._cancel_timer()
+        explained = partial(self._explained, returncode=returncode, stderr=stderr)
+        self.exit_report.explain(returncode, asked, self._signals.last_sigterm, gpus, explained)
+
+    def _explained(self, reason: str, returncode: int, stderr: str) -> None:
+        request = self._end_request  # which may have been made since the process ended
+        restarts = request is EndRequest.RESTART
+        self._end_cells(reason, for_good=not restarts)
+        if restarts:
+            return self._start()
+        self.status.become("ended", returncode=returncode, asked=request.word, stderr=stderr)
+        if request is EndRequest.SHUTDOWN:
+            return self._leave()
+        self._timer = self.loop.later(RESTART_WAIT, self._leave)
+
+    def _end_cells(self, reason: str, for_good: bool) -> None:
+        self.relay.end(reason, for_good=for_good)
+
+    def _leave(self) -> None:
+        """The kernel will not be restarted: release its GPUs at once, and then end."""
+        self.gpus.give_back()
+        self.exit_report.cleanup.end(SETUP)
+        self._shutdown.begin(asked=self._end_request is not EndRequest.NONE)
+
+    def _clean_up(self) -> None:
+        self.gpus.give_back()
+        if self.kernel.pid:
+            self.kernel.signal_group(signal.SIGKILL)
+        self.exit_report.cleanup.kill()
+        self.server.close()
+        self._backlog.close()
+        shutil.rmtree(str(self.folder), ignore_errors=True)
+
+    # -------------------------------------------------------------------------------------- stop, restart
+
+    def stop(self, why: str) -> None:
+        """Shut the kernel down, and end."""
+        self.story.tell("stop", f"stopped: {why}")
+        self.exit_report.collector.stop_requested(why)
+        self.pause.end()
+        if self.status.state != "ended" and self.ready.up:
+            if self.replacement.replaced:
+                self.relay.internal_requests.ask(Channel.CONTROL, "interrupt_request", {})
+            self.relay.internal_requests.ask(Channel.CONTROL, "shutdown_request", {"restart": False})
+        self._prepare_shutdown(restart=False)
+
+    def restart(self, why: str) -> None:
+        """Start a new process in place of the present one, or of one that has ended."""
+        self._cancel_timer()
+        self._shutdown.cancel()
+        self.story.tell("restart", why)
+        if self.status.state == "ended":
+            return self._start()
+        self._end_request = EndRequest.RESTART  # the rest follows when the process has ended
+        self.relay.restarts()
+        self.ready.reset()
+        self.kernel.signal_group(signal.SIGKILL)
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to the kernel's process group for a front end."""
+        self.exit_report.collector.signal_sent(number)
+        self.kernel.signal_group(number)
+
+    def _prepare_shutdown(self, restart: bool) -> None:
+        """A shutdown_request is on its way to the kernel: see to it that the process ends."""
+        if not restart:
+            self._end_request = EndRequest.SHUTDOWN
+        elif self._end_request is not EndRequest.RESTART:
+            self._end_request = EndRequest.SHUTDOWN_FOR_RESTART
+        self.gpus.give_up("DeadKernelError", "the kernel was shut down")
+        if self.status.state == "ended":
+            if not restart:
+                self._leave()
+        elif self.ready.up:
+            self._timer = self.loop.later(self.replacement.grace, partial(self._kill, self.kernel.pid))
+        else:
+            self.kernel.signal_group(signal.SIGKILL)
+
+    def _kill(self, pid: int) -> None:
+        if pid and self.kernel.pid == pid:
+            self.kernel.signal_group(signal.SIGKILL)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # -------------------------------------------------------------------------------------- hub
+
+    def _attached(self) -> None:
+        self.pause.end()
+        self.story.tell("attach", "a front end is connected")
+        if ABORTS_FEATURE not in self.server.endpoint.features:
+            self.relay.aborts.forget()
+        mark = self.relay.aborts.mark()
+        if mark is not None:
+            self.server.send(Lane.ORDERED, mark)
+        ended = self.status.state == "ended"  # told after everything else
+        self.status.tell(Lane.ORDERED if ended else Lane.PROMPT)
+
+    def _detached(self) -> None:
+        self.story.tell("drop", "no front end is connected: it was closed, or the link is down")
+
+    def _from_hub(self, message: Message) -> None:
+        if message.channel is Channel.KEEPER:
+            return self._commands.handle(message.content())
+        try:
+            self._request(message)
+        except (FieldError, MessageError) as error:  # the kernel would ignore it, too
+            self._rejected_input.report(error)
+
+    def _request(self, message: Message) -> None:
+        """A front end's request to the kernel."""
+        if self.relay.type_of(message) == "shutdown_request":
+            self._prepare_shutdown(bool(message.content().get("restart")))
+        if self.relay.admits(message):
+            self._forward(message)
+        self._pending_sigterm.watch()
+
+    def _forward(self, request: Message) -> None:
+        self.relay.heard(request)
+
+    def set_unanswered(self, cells: List[UnansweredCell], count: int) -> None:
+        """The hub has no reply for these cells; `count` is the number of its last cell. A successor needs to know."""
+
+    # -------------------------------------------------------------------------------------- kernel
+
+    def _from_kernel(self, channel: Channel, client: int, parts: Parts) -> None:
+        if channel is Channel.IOPUB:
+            self.ready.heard_iopub()
+        try:
+            self.relay.said(channel, client, parts)
+        except Exception as error:  # a cell can make its kernel send anything
+            self._rejected_input.report(error)
+        if self.ready.up and not self.gpus.held:  # the hub sees it in the same messages
+            self.status.seen("busy" if self.relay.busy else "idle")
+
+    def _observe(self, message: Message, msg_type: str, parent: str) -> None:
+        """A message to front ends, its type and its parent's msg_id: a successor reads them."""
+
     def _tick(self) -> None:
-        """Now and then: is it idle for too long, does its GPU lie unused?"""
+        """Check from time to time whether the kernel has been idle for too long, or a GPU has been unused."""
         self.loop.later(self.idle_timer.tick, self._tick)
         trim(self.folder / "log")
         if not self.ready.up:
@@ -200,221 +352,4 @@ class Keeper:
         if advice.give_back:
             self.gpus.lend_back()
         if advice.end:
-            self._stop(advice.end)
-
-    def _ended(self, returncode: int) -> None:
-        """The process is gone; the look for the cause may take seconds, in which requests wait."""
-        stderr = "" if self.ready.up else self.kernel.stderr_tail()
-        self.kernel.end()
-        self.ready.reset()
-        self.relay.pauses()
-        self._signals.read_reports()
-        gpus = self.gpus.uuids
-        if self._ending != "restart":
-            self.replacement.part_with_gpus()  # at once: the look for the cause takes a moment
-        if self._timer is not None:
-            self._timer.cancel()
-        self._explaining = True
-        explained = partial(self._explained, returncode=returncode, stderr=stderr)
-        self.exit_report.explain(returncode, self._ending, self._signals.last_sigterm, gpus, explained)
-
-    def _explained(self, text: str, returncode: int, stderr: str) -> None:
-        asked, again = self._ending, self._start_again  # perhaps since it ended
-        self._explaining = self._start_again = False
-        self.relay.end(text, for_good=not again)
-        self.succession.ended()
-        if again:
-            return self._start()
-        self.status.become("ended", returncode=returncode, asked=asked, stderr=stderr)
-        if asked == "shutdown":
-            return self._leave()
-        self._timer = self.loop.later(RESTART_WAIT, self._leave)  # unless somebody restarts it
-
-    def _leave(self) -> None:
-        """All is over: the GPUs go back at once."""
-        self.gpus.give_back()
-        self.exit_report.cleanup.end(SETUP)
-        self._shutdown.begin(asked=bool(self._ending))
-
-    def _clean_up(self) -> None:
-        self.gpus.give_back()
-        if self.kernel.pid:
-            self.kernel.signal_group(signal.SIGKILL)
-        self.exit_report.cleanup.kill()
-        self.server.close()
-        self.backlog.close()
-        shutil.rmtree(str(self.folder), ignore_errors=True)
-
-    # -------------------------------------------------------------------------------------- from the hub
-
-    def _from_hub(self, message: Message) -> None:
-        if message.channel is Channel.KEEPER:
-            return self._command(message.content())
-        try:
-            self._request(message)
-        except (FieldError, MessageError) as error:  # the kernel would pass over it, too
-            self._rejected_input.report(error)
-
-    def _request(self, message: Message) -> None:
-        """A front end's request to the kernel."""
-        if self.relay.type_of(message) == "shutdown_request":
-            self._shut_down(bool(message.content().get("restart")))
-        if self.relay.admits(message) and not self.succession.waits(message):
-            self.relay.heard(message)
-        self._pending_sigterm.watch()
-
-    def _command(self, command: Dict[str, Any]) -> None:
-        do = text(command, "do")
-        if do == "interrupt":
-            cells = map(str, items(command, "cells", MOST_CELLS, default=[]))
-            self.relay.interrupt(cells, late=command.get("late") is True)
-        elif do == "heard":
-            self.relay.aborts.heard(text(command, "reply"))
-        elif do == "restart":
-            self._restart("restarted by the user")
-        elif do == "revive":
-            if self.status.state == "ended":
-                self._restart("started anew by its user")
-        elif do in ("kill", "signal"):
-            sent = number(command, "number", signal.SIGKILL, least=1, most=signal.NSIG - 1)
-            self.exit_report.collector.sent = sent
-            self.kernel.signal_group(sent)
-        elif do == "stop":
-            self._stop(text(command, "why", "asked to"))
-        elif do == "tell":
-            self._of_others.tell(text(command, "event", most=64), text(command, "text"))
-        elif do == "notebook":
-            self.settings["notebook"] = notebook = text(command, "notebook")
-            self._of_others.tell("notebook", f"its notebook is {notebook}", notebook=notebook)
-            self.succession.bequeath(self.settings)
-            self.status.tell()
-        elif do == "unanswered":
-            self.succession.unanswered(command)
-
-    def _shut_down(self, restart: bool) -> None:
-        """A front end asked the kernel to end. The request itself goes on to the kernel, if that hears."""
-        self._ending = "restart" if restart else "shutdown"
-        self._start_again = self._start_again and restart
-        self.gpus.give_up("DeadKernelError", "the kernel was shut down")
-        if self.status.state == "ended":
-            if not restart:
-                self._leave()
-        elif self.ready.up:
-            self._kill_later(self.replacement.grace)
-        else:
-            self.kernel.signal_group(signal.SIGKILL)
-
-    def _kill_later(self, grace: float) -> None:
-        pid = self.kernel.pid
-
-        def kill() -> None:
-            if pid and self.kernel.pid == pid:
-                self.kernel.signal_group(signal.SIGKILL)
-
-        self._timer = self.loop.later(grace, kill)
-
-    def _stop(self, why: str) -> None:
-        self.story.tell("stop", f"stopped: {why}")
-        self.exit_report.collector.why = why
-        self.pause.end()
-        if self.status.state != "ended" and self.ready.up:
-            if self.replacement.by:
-                self.relay.internal_requests.ask(Channel.CONTROL, "interrupt_request", {})
-            self.relay.internal_requests.ask(Channel.CONTROL, "shutdown_request", {"restart": False})
-        self._shut_down(restart=False)
-
-    def _restart(self, why: str) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._shutdown.stay()
-        self.story.tell("restart", why)
-        if self.kernel.pid or self._explaining:
-            self._ending, self._start_again = "restart", True
-            self.relay.restarts()
-            self.ready.reset()
-            self.kernel.signal_group(signal.SIGKILL)
-        else:
-            self._start()
-
-    # -------------------------------------------------------------------------------------- from the kernel
-
-    def _from_kernel(self, channel: Channel, client: int, parts: Parts) -> None:
-        if channel is Channel.IOPUB:
-            self.ready.heard_iopub()
-        try:
-            self.relay.said(channel, client, parts)
-        except Exception as error:  # a cell can have its kernel say anything
-            self._rejected_input.report(error)
-        if self.ready.up and not self.gpus.held:  # the hub hears it itself
-            self.status.seen("busy" if self.relay.busy else "idle")
-
-    def _replied(self, msg_id: str) -> None:
-        if self._fresh and msg_id == self._fresh:
-            self._fresh = ""
-            self.loop.later(0, lambda: self._restart("%gpu fresh: a new kernel"))
-
-    def _attached(self) -> None:
-        self.pause.end()
-        self.story.tell("attach", "a front end is there")
-        if HEARD not in self.server.endpoint.features:
-            self.relay.aborts.forget()
-        self.succession.attached()
-        mark = self.relay.aborts.mark()
-        if mark is not None:
-            self.server.send(Lane.ORDERED, mark)
-        self.status.tell(
-            Lane.ORDERED if self.status.state == "ended" else Lane.PROMPT
-        )  # an end, after all else
-
-    def _detached(self) -> None:
-        self.story.tell("drop", "the link is down, or nobody is there")
-
-    # -------------------------------------------------------------------------------------- requests
-
-    def _asked(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """A question at the door: from the agent's office, or from the kernel itself."""
-        answers: Dict[Any, Callable[[Dict[str, Any]], Optional[Dict[str, Any]]]] = {
-            "status": lambda _: {**self.status.json(), **self._owner()},
-            "stop": self._asked_to_stop,
-            "pause": lambda _: self.pause.begin() if self.relay.busy and not self.server.attached else None,
-            "resume": lambda _: self.pause.end(),
-            "return": self._returned,
-            "owner": lambda _: self._owner(),
-            "missed": self.relay.reattach.asked,
-            "fresh": self._renewed,
-            "journal": self.relay.reattach.journal,
-        }
-        do = text(request, "do")
-        if do not in answers:
-            return {"error": {"code": "unknown", "text": f"a keeper knows no {do!r}"}}
-        return answers[do](request) or {"ok": True}
-
-    def _owner(self) -> Dict[str, Any]:
-        """Who has this kernel, and in which protocol this keeper speaks with it."""
-        return {"protocol": PROTOCOL, **{key: self.settings.get(key, "") for key in _OF_WHOM[1:]}}
-
-    def _asked_to_stop(self, request: Dict[str, Any]) -> None:
-        """`replaced_by`: the kernel that its notebook has instead, and that gets the GPUs."""
-        self.replacement.by = text(request, "replaced_by", "")
-        self._stop(text(request, "why", "asked to"))
-
-    def _returned(self, request: Dict[str, Any]) -> None:
-        """Another front end comes to this kernel: what the one before did not hear is kept, and if that is still
-        there, it is there no longer."""
-        said: Dict[str, Any] = {key: text(request, key) for key in _OF_WHOM if key in request}
-        by = said.get("by") or "another front end"
-        if self.server.attached:
-            self.story.tell("takeover", f"taken over by {by}")
-            self.server.detach()
-        else:
-            notebook = said.get("notebook") or self.settings.get("notebook", "")
-            self.story.tell("return", f"back in {said.get('notebook') or by}", notebook=notebook)
-        self.settings.update(said)
-        self.succession.bequeath(self.settings)
-        self.idle_timer.used()
-        self.pause.end()
-        self.relay.returned(self.server.withdraw(), list(map(str, request.get("others", []))))
-
-    def _renewed(self, request: Dict[str, Any]) -> None:
-        """The kernel wants to be a new one, once the cell that says so has its answer."""
-        self._fresh = text(request, "cell")
+            self.stop(advice.end)

@@ -1,6 +1,7 @@
-"""A restart for which the front end started a new kernel: the new one gets the GPUs of the old one, and says so.
+"""Replaces a kernel by a new one: a restart for which the front end starts another kernel.
 
-A keeper may be the new one first and the old one later. This file knows neither front ends nor the kernel's process.
+The new kernel gets the GPUs of the old one, and shows which kernel it replaces. A keeper may be the new one first and
+the old one later.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from ..story import Story
 SHUTDOWN_GRACE = 5.0
 """Seconds between a request to shut down and SIGKILL."""
 REPLACED_GRACE = 1.0
-"""The same for a kernel in whose place there is another one, which waits for its GPUs."""
+"""The same for a kernel that is replaced: the new one waits for its GPUs."""
 
 
 class Replacement:
-    """`by` is the kernel that replaces this one, "" if none does."""
+    """Passes GPUs on to the kernel that replaces this one, and receives those of the kernel that this one replaces."""
 
     def __init__(
         self,
@@ -33,20 +34,29 @@ class Replacement:
         reattach: Reattach,
         story: Story,
     ) -> None:
-        self.by = ""
         self._root = root
         self._id = str(settings["id"])
         self._gpus = gpus
-        self._absence = reattach
+        self._reattach = reattach
         self._story = story
         self._up = False
-        self._received: List[socket.socket] = []  # before the kernel could be told of them
-        Receiver(loop, root.kernel(self._id), self._replaces)
+        self._replaced_by = ""
+        self._received: List[socket.socket] = []  # until the kernel can be told of them
+        Receiver(loop, root.kernel(self._id), self._receive)
+
+    @property
+    def replaced(self) -> bool:
+        """Whether another kernel replaces this one."""
+        return bool(self._replaced_by)
 
     @property
     def grace(self) -> float:
         """Seconds that the kernel has to shut down by itself."""
-        return REPLACED_GRACE if self.by else SHUTDOWN_GRACE
+        return REPLACED_GRACE if self._replaced_by else SHUTDOWN_GRACE
+
+    def set_replaced_by(self, kernel_id: str) -> None:
+        """This kernel replaces ours; "": none does."""
+        self._replaced_by = kernel_id
 
     def is_up(self) -> None:
         """The kernel can be told its GPUs."""
@@ -55,15 +65,16 @@ class Replacement:
         if received:
             self._gpus.receive(received)
 
-    def part_with_gpus(self) -> None:
-        """The kernel has ended. Whoever replaces it gets its GPUs; if nobody does, they are free."""
-        if not is_kernel_id(self.by) or not self._gpus.hand_over(self._root.kernel(self.by), self._id):
+    def release_gpus(self) -> None:
+        """The kernel has ended. Pass its GPUs on to the kernel that replaces it; if there is none, give them back."""
+        by = self._replaced_by
+        if not is_kernel_id(by) or not self._gpus.hand_over(self._root.kernel(by), self._id):
             self._gpus.give_back()
 
-    def _replaces(self, before: str, leases: List[socket.socket]) -> None:
-        """The kernel `before` of this notebook has ended."""
-        self._story.tell("replace", f"replaces kernel {before}, which has ended")
-        self._absence.replaces(before)
+    def _receive(self, replaced: str, leases: List[socket.socket]) -> None:
+        """The kernel `replaced` of this notebook has ended; these are its leases."""
+        self._story.tell("replace", f"replaces kernel {replaced}, which has ended")
+        self._reattach.replaces(replaced)
         self._received += leases
         if self._up:
             self.is_up()

@@ -1,4 +1,4 @@
-"""The last moments of a keeper whose kernel has ended: what it said goes to the hub, what it left ends."""
+"""The end of a keeper whose kernel has ended: the hub fetches the last messages, leftover processes end."""
 
 from __future__ import annotations
 
@@ -10,47 +10,48 @@ from ..loop import Loop, Timer
 from .idle import IdleTimer
 from .server import KeeperServer
 
-FAREWELL = 3.0
-"""Seconds a hub has to take the last words."""
-LOOK = 0.02
-LOOK_FOR_SOMEBODY = 1.0
+FETCH_TIMEOUT = 3.0
+"""Seconds that a hub has to fetch the last messages."""
+INTERVAL = 0.02
+DETACHED_INTERVAL = 1.0
 
 
 class Shutdown:
-    """`begin()`, and the loop stops when nothing is left to do."""
+    """`begin()`: the loop stops when nothing is left to do."""
 
     def __init__(self, loop: Loop, server: KeeperServer, idle_timer: IdleTimer, cleanup: Cleanup) -> None:
         self._loop = loop
-        self._door = server
-        self._clock = idle_timer
-        self._remains = cleanup
+        self._server = server
+        self._idle_timer = idle_timer
+        self._cleanup = cleanup
         self._timer: Optional[Timer] = None
         self._asked = False
 
     def begin(self, asked: bool) -> None:
-        """`asked`: for the end, by somebody who needs no last words.
+        """`asked`: the end was requested, so nobody needs the last messages.
 
-        If it ended by itself while nobody was there, they wait much longer: the front end may only be out of reach.
+        If the kernel ended by itself while no front end was attached, the messages are kept as long as an idle kernel
+        would be: the front end may only be out of reach.
         """
-        self.stay()
+        self.cancel()
         self._asked = asked
-        if not asked and not self._door.attached and self._clock.waits_for_somebody():
-            self._timer = self._loop.later(LOOK_FOR_SOMEBODY, lambda: self.begin(asked))
+        if not asked and not self._server.attached and self._idle_timer.keeps_ended_kernel():
+            self._timer = self._loop.later(DETACHED_INTERVAL, lambda: self.begin(asked))
         else:
-            self._wait(self._door.flow.owes, time.monotonic() + FAREWELL)
+            self._wait(self._server.flow.owes, time.monotonic() + FETCH_TIMEOUT)
 
-    def stay(self) -> None:
-        """The kernel is started anew after all."""
+    def cancel(self) -> None:
+        """The kernel is started again."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _wait(self, owed: int, deadline: float) -> None:
-        owes = self._door.flow.owes
-        if owes < owed and not self._asked:  # a hub takes what a crashed kernel said
-            owed, deadline = owes, time.monotonic() + FAREWELL
-        listens = self._door.attached or not self._asked
-        if ((listens and owes) or self._remains.alive) and time.monotonic() <= deadline:
-            self._timer = self._loop.later(LOOK, lambda: self._wait(owed, deadline))
+    def _wait(self, unread: int, deadline: float) -> None:
+        now_unread = self._server.flow.owes
+        if now_unread < unread and not self._asked:  # a hub is fetching the messages of a crashed kernel
+            unread, deadline = now_unread, time.monotonic() + FETCH_TIMEOUT
+        wanted = self._server.attached or not self._asked
+        if ((wanted and now_unread) or self._cleanup.alive) and time.monotonic() <= deadline:
+            self._timer = self._loop.later(INTERVAL, lambda: self._wait(unread, deadline))
         else:
             self._loop.stop()

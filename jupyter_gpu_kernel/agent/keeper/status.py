@@ -1,4 +1,4 @@
-"""What there is to know of a kernel: its state, and the word of it that hubs and `ps` get. It decides nothing."""
+"""The status of a kernel, as hubs and `ps` get it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .server import KeeperServer
 
 
 class Status:
-    """`state`: starting, waiting, idle, busy or ended; `become` another, and hubs hear of it."""
+    """`state`: starting, waiting, idle, busy or ended. `become` changes it and tells the hub."""
 
     def __init__(
         self,
@@ -29,38 +29,36 @@ class Status:
     ) -> None:
         self.state = "starting"
         self._since = time.time()
-        self._more: Dict[str, Any] = {}
+        self._extra: Dict[str, Any] = {}
         self._settings = settings
         self._kernel = kernel
         self._gpus = gpus
-        self._ending = exit_report
-        self._door = server
+        self._exit_report = exit_report
+        self._server = server
 
-    def become(self, state: str, **more: Any) -> None:
-        """`more`: what belongs to this state and is told with it."""
-        self.state, self._since, self._more = state, time.time(), more
+    def become(self, state: str, **extra: Any) -> None:
+        """Change the state, and tell the hub. `extra`: fields of this state that the hub gets as well."""
+        self.state, self._since, self._extra = state, time.time(), extra
         self.tell()
 
     def seen(self, state: str) -> None:
-        """What the kernel says itself, to the hub as well."""
+        """Change the state without telling the hub, which sees it in the kernel's messages."""
         if state != self.state:
             self.state, self._since = state, time.time()
 
     def tell(self, lane: Lane = Lane.ORDERED) -> None:
-        """To the hub that is there, or to come."""
-        self._door.send(lane, word(event="state", **dict(self.json(), **self._more)))
+        """Send the status to the hub that is attached, or to the next one."""
+        self._server.send(lane, word(event="state", **dict(self.json(), **self._extra)))
 
     def facts(self) -> Dict[str, Any]:
-        """What a front end's first cell says of this kernel: {…json, program: how the user runs our commands}."""
+        """What a front end's first cell shows: `json()` and "program", how the user runs our commands."""
         return dict(self.json(), program=self._settings.get("program") or COMMAND)
 
     def json(self) -> Dict[str, Any]:
-        """What `ps` shows: {id, name, node, state, gpus, gpu_names, pid, notebook, attached, since,
-        started},
-        at the end its why."""
-        why = self._ending.death._asdict() if self.state == "ended" else {}
+        """The row of `ps`. With an ended kernel, also the reason of its end."""
+        reason = self._exit_report.death._asdict() if self.state == "ended" else {}
         return {
-            **why,
+            **reason,
             "id": str(self._settings["id"]),
             "name": self._settings.get("name", ""),
             "node": socket.gethostname(),
@@ -69,7 +67,7 @@ class Status:
             "gpu_names": self._gpus().names,
             "pid": self._kernel.pid,
             "notebook": self._settings.get("notebook", ""),
-            "attached": self._door.attached,
+            "attached": self._server.attached,
             "since": self._since,
             "started": self._settings.get("started", 0),
             "boot": boot_id(),

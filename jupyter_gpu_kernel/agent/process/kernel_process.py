@@ -17,13 +17,12 @@ import subprocess
 import time
 import uuid
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Protocol, Tuple
 
 import zmq
 
 from ...wire.messages import MOST_CLIENTS, MOST_PARTS, Channel
 from ..daemon import original_core_limit
-from ..failover.adopted_process import AdoptedProcess
 from ..failover.keeper_pipe import KeeperPipe
 from ..loop import Loop
 from ..paths import agent_command
@@ -43,6 +42,17 @@ LAST_WORDS_MS = 20
 OnMessage = Callable[[Channel, int, Tuple[bytes, ...]], None]
 
 
+class Process(Protocol):
+    """What is used of subprocess.Popen; a process that is not our child has it as well."""
+
+    @property
+    def pid(self) -> int:
+        """Its id."""
+
+    def poll(self) -> Optional[int]:
+        """The return code; None while it runs."""
+
+
 class KernelProcess:
     """One ipykernel. `on_message(channel, client, parts)` for whatever it says, `on_end(returncode)` once
     it is gone."""
@@ -53,9 +63,9 @@ class KernelProcess:
         self._loop = loop
         self._on_message = on_message
         self._key = uuid.uuid4().hex.encode()
-        self._process: Union[subprocess.Popen[bytes], AdoptedProcess, None] = None
+        self._process: Optional[Process] = None
         self._ready_fd = -1  # where a started process says that its sockets are bound
-        self.lifeline = KeeperPipe()
+        self.pipe = KeeperPipe()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         self._sockets: Dict[Channel, zmq.Socket[bytes]] = {}
 
@@ -72,7 +82,7 @@ class KernelProcess:
         it cannot be."""
         self._write_connection_file()
         read_fd, write_fd = os.pipe()
-        keeper_fd = self.lifeline.open()
+        keeper_fd = self.pipe.open()
         env = dict(
             env, JUPYTER_GPU_KERNEL_READY_FD=str(write_fd), JUPYTER_GPU_KERNEL_KEEPER_FD=str(keeper_fd)
         )
@@ -88,7 +98,7 @@ class KernelProcess:
                 )  # fmt: skip
         except BaseException:
             os.close(read_fd)
-            self.lifeline.close()
+            self.pipe.close()
             raise
         finally:
             os.close(write_fd)
@@ -99,13 +109,11 @@ class KernelProcess:
         os.set_blocking(read_fd, False)
         self._loop.watch(read_fd, lambda _: self._ready(on_ready))
 
-    def adopt(self, pid: int, lifeline: int, on_end: Callable[[], None]) -> None:
-        """Takes over a running kernel, whose keeper was killed; `on_end()` once it is gone: then `reap`. OSError,
-        ValueError: its folder is not whole."""
+    def adopt(self, process: Process, pipe: KeeperPipe) -> None:
+        """Take over a running kernel whose keeper was killed. OSError, ValueError: its folder is damaged."""
         info: Dict[str, Any] = json.loads((self.folder / "connection.json").read_text())
         self._key = str(info["key"]).encode()
-        self._process, self.pid = AdoptedProcess(self._loop, pid, on_end), pid
-        self.lifeline.take(lifeline)
+        self._process, self.pid, self.pipe = process, process.pid, pipe
         self._connect()
 
     def _ready(self, on_ready: Callable[[], None]) -> None:
@@ -159,7 +167,7 @@ class KernelProcess:
         self._unlink(_HEARTBEAT_PORT)
         self._sockets.clear()
         self._close_ready()  # its last word may be there unread, and is none of the next process
-        self.lifeline.close()
+        self.pipe.close()
         self._process = None
         self.pid = 0
 

@@ -1,0 +1,134 @@
+"""A keeper that takes over the running kernel of a killed keeper.
+
+The kernel starts it and writes to its stdin what it needs to know. It takes the folder's lock, the GPU leases and a new
+pipe, and connects to the kernel's sockets under the identity of the killed keeper, so that replies still arrive.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import IO, Any, Callable, Dict, List, NamedTuple
+
+from ...wire.messages import Lane, Message, word
+from ..daemon import detach
+from ..keeper.handlers import UnansweredCell
+from ..keeper.keeper import Keeper
+from ..paths import Root
+from ..policy import PATH, Policy
+from ..procfs import start_ticks
+from .adopted_process import AdoptedProcess
+from .inherited_cells import FEATURE, InheritedCells
+from .keeper_pipe import KeeperPipe
+
+LOCK_TIMEOUT = 10.0
+"""Seconds until a process that only inspects the folder has released its lock."""
+
+
+class RunningKernel(NamedTuple):
+    """The kernel to take over. `pipe`: the descriptor of our end of the pipe to it; `gpus`: the UUIDs that it has."""
+
+    pid: int
+    pipe: int
+    gpus: List[str]
+    settings: Dict[str, Any]
+
+    @classmethod
+    def read(cls, stream: IO[str]) -> RunningKernel:
+        """Read one line: a process that a cell forked may hold the stream open. No process that we start inherits the
+        pipe."""
+        said = json.loads(stream.readline())
+        os.set_inheritable(said["lifeline"], False)
+        return cls(said["kernel"], said["lifeline"], said["gpus"], said["settings"])
+
+
+def run(root: Root, kernel_id: str) -> int:
+    """Start the successor as a daemon; return as `detach` does."""
+    kernel = RunningKernel.read(sys.stdin)
+    folder = root.kernel(kernel_id)
+
+    def keep(started: Callable[[], None]) -> None:
+        _lock(folder)  # held as long as we live
+        if not start_ticks(kernel.pid):
+            raise ProcessLookupError("the kernel has ended, too")
+        keeper = Successor(root, kernel)
+        started()
+        keeper.run()
+
+    return detach(keep, folder / "log")
+
+
+class Successor(Keeper):
+    """A keeper that begins with a running kernel. After a restart of that kernel it is a keeper like any other."""
+
+    def __init__(self, root: Root, kernel: RunningKernel) -> None:
+        super().__init__(
+            root, kernel.settings, Policy(PATH)
+        )  # the policy was applied to these settings before
+        self._running = kernel
+        self._cells = InheritedCells(self.loop, self.relay, self._on_settled)
+
+    def _begin(self) -> None:
+        self.ready.reset()
+        self.relay.starts()
+        self.relay.presumed_busy = True  # until the kernel has answered
+        self.gpus.inherit(self._running.gpus)  # before others see that nobody has them
+        facts = self.exit_report.collector.began(self._running.pid)
+        self.server.endpoint.outbox.count_from(int(time.time()) << 20)
+        process = AdoptedProcess(self.loop, self._running.pid, self._reap)
+        self.kernel.adopt(process, KeeperPipe(self._running.pipe))
+        self._save_settings()
+        self.story.tell("succession", f"the keeper was killed: process {os.getpid()} took over", **facts)
+        self.status.become("busy")
+        self.gpus.begin()
+        self.ready.begin()
+
+    def _kernel_ready(self) -> None:
+        if self._cells.over:
+            return super()._kernel_ready()
+        self.kernel.pipe.write({"hears": True})
+        self._cells.begin()
+
+    def _observe(self, message: Message, msg_type: str, parent: str) -> None:
+        self._cells.observe(message, msg_type, parent)
+
+    def _forward(self, request: Message) -> None:
+        if not self._cells.waits(request):
+            super()._forward(request)
+
+    def _attached(self) -> None:
+        if not self._cells.listed:
+            if FEATURE in self.server.endpoint.features:
+                self.server.send(Lane.ORDERED, word(event="successor"))
+            else:
+                self._cells.unanswered([], 0)
+        super()._attached()
+
+    def set_unanswered(self, cells: List[UnansweredCell], count: int) -> None:
+        self._cells.unanswered(cells, count)
+
+    def _end_cells(self, why: str, for_good: bool) -> None:
+        super()._end_cells(why, for_good)
+        self._cells.end()
+
+    def _on_settled(self, busy: bool) -> None:
+        """The kernel has answered all that the killed keeper had sent it."""
+        self.relay.presumed_busy = False  # what still runs is known by now
+        self.status.become("busy" if busy else "idle")
+
+
+def _lock(folder: Path) -> None:
+    """Take the folder's lock. OSError if another process keeps it, or there is no folder."""
+    lock = os.open(str(folder / "lock"), os.O_RDWR | os.O_CLOEXEC)
+    deadline = time.monotonic() + LOCK_TIMEOUT
+    while True:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
