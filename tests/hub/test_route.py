@@ -139,6 +139,30 @@ def test_include_is_followed(config: Path, tmp_path: Path) -> None:
     assert where(parse_route("gpu3", config=str(config))) == [("late", "gpu3", 22)]
 
 
+def test_include_is_followed_only_where_its_block_applies_and_the_block_goes_on_behind_it(
+    config: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "more").write_text("User included\nHost gpu2\n  Port 7000\n")
+    config.write_text(f"Host gpu*  # nodes\n  Include {tmp_path}/more\n  User late\n  HostName %h.site\n")
+    assert where(parse_route("gpu2", config=str(config))) == [("included", "gpu2.site", 7000)]
+    assert where(parse_route("gpu3", config=str(config))) == [("included", "gpu3.site", 22)]
+    assert where(parse_route("me@login", config=str(config))) == [("me", "login", 22)]
+
+
+def test_match_by_user_and_host_is_followed(config: Path) -> None:
+    config.write_text("Match user alice originalhost gpu*\n  Port 7000\nMatch !user alice\n  Port 7001\n")
+    assert where(parse_route("alice@gpu2", config=str(config))) == [("alice", "gpu2", 7000)]
+    assert where(parse_route("bob@gpu2", config=str(config))) == [("bob", "gpu2", 7001)]
+    assert where(parse_route("alice@login", config=str(config))) == [("alice", "login", 22)]
+
+
+def test_files_that_include_each_other_are_refused(config: Path) -> None:
+    config.write_text(f"Include {config}\n")
+    with pytest.raises(RouteError) as caught:
+        parse_route("gpu2", config=str(config))
+    assert str(config) in str(caught.value)
+
+
 def test_known_hosts_files_with_spaces_are_found(config: Path, tmp_path: Path) -> None:
     file = tmp_path / "First Last" / "known_hosts"
     file.parent.mkdir()

@@ -1,6 +1,6 @@
-"""What the user's ssh config says about one host: asked of `ssh -G`, or read here where there is no ssh.
+"""Looks up one host in the user's ssh configuration: with `ssh -G`, or with paramiko where there is no ssh program.
 
-Gives plain values, as text, under ssh's own lower-case keywords. Knows nothing of hops or connections.
+The values are plain text under ssh's own lower-case keywords. This module knows no hops and no connections.
 """
 
 from __future__ import annotations
@@ -15,14 +15,20 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
+
+import paramiko
 
 from ...errors import RouteError
 
 Values = Mapping[str, Sequence[str]]
-_TIMEOUT = 20.0  # seconds; `Match exec` of the user's own file may run programs
+_TIMEOUT = 20.0  # seconds; `Match exec` in the user's own file may run programs
 _DEFAULT_KEYS = ("id_rsa", "id_ecdsa", "id_ed25519")
+_MAX_INCLUDES = 8
+_MATCH_CRITERIA = {  # those that paramiko decides as ssh does, and whether a pattern follows
+    **dict.fromkeys(("all", "canonical", "final"), False),
+    **dict.fromkeys(("host", "originalhost", "user", "localuser"), True),
+}
 
 
 def lookup(
@@ -33,10 +39,10 @@ def lookup(
     identity: Sequence[str] = (),
     config: str | None = None,
 ) -> Values:
-    """Every value of `host`, several for keywords that repeat. RouteError if the config cannot be used."""
+    """Return all values for `host`, several for keywords that repeat. RouteError if the configuration is unusable."""
     program = shutil.which("ssh")
     if program is None:
-        return _read_ourselves(host, user, port, identity, config)
+        return _ask_paramiko(host, user, port, identity, config)
     command = [*(["-F", config] if config else [])]
     command += [word for key in identity for word in ("-i", key)]
     command += [*(["-l", user] if user else []), *(["-p", str(port)] if port else [])]
@@ -44,7 +50,7 @@ def lookup(
 
 
 def defaults() -> Values:
-    """What ssh does for a host without any config; empty where there is no ssh."""
+    """Return the values for a host without any configuration; empty where there is no ssh program."""
     program = shutil.which("ssh")
     return {} if program is None else _defaults_of(program)
 
@@ -61,10 +67,12 @@ def _ask_ssh(program: str, options: Sequence[str], host: str, config: str | None
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise _unusable(host, config, f"{program} -G did not answer ({error})") from error
+        raise _unusable(host, config, f"{program} -G failed ({error})") from error
     if done.returncode != 0:
         complaint = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise _unusable(host, config, "; ".join(complaint[-2:]) or f"ssh -G ended with {done.returncode}")
+        raise _unusable(
+            host, config, "; ".join(complaint[-2:]) or f"ssh -G ended with exit status {done.returncode}"
+        )
     return _collect(line.split(" ", 1) for line in done.stdout.decode("utf-8", "replace").splitlines())
 
 
@@ -78,13 +86,11 @@ def _collect(pairs: Iterator[list[str]]) -> dict[str, list[str]]:
 
 def _unusable(host: str, config: str | None, cause: str) -> RouteError:
     where = config or "~/.ssh/config"
-    return RouteError(
-        f"the ssh config says something that cannot be used: {cause}", hop=host, remedy=f"Correct {where}."
-    )
+    return RouteError(f"the ssh configuration cannot be used: {cause}", hop=host, remedy=f"Correct {where}.")
 
 
 def expand(text: str, host: str, values: Values, original: str) -> Path:
-    """A path of the config with `~`, `${NAME}` and ssh's % tokens replaced."""
+    """Return a path of the configuration with `~`, `${NAME}` and ssh's % tokens replaced."""
     tokens = {
         "%": "%",
         "d": str(Path.home()),
@@ -103,7 +109,7 @@ def expand(text: str, host: str, values: Values, original: str) -> Path:
 
 
 def paths(value: str) -> list[str]:
-    """The files of one line; `ssh -G` prints them without quotes, so the longest name that exists wins."""
+    """Split the file names of one line. `ssh -G` prints them without quotes, so the longest name that exists wins."""
     words, found = value.split(" "), []
     while words:
         for count in range(len(words), 0, -1):
@@ -115,70 +121,91 @@ def paths(value: str) -> list[str]:
     return [name for name in found if name and name != "none"]
 
 
-# --- without an ssh program
+# --- without an ssh program: paramiko's parser, and Include, which that does not know
 
 
-def _read_ourselves(
+class _Config(paramiko.SSHConfig):
+    """The file as written: `expand` replaces the % tokens, as for the output of `ssh -G`."""
+
+    TOKENS_BY_CONFIG_KEY = {"hostname": ["%h"]}  # noqa: RUF012
+
+
+def _ask_paramiko(
     host: str, user: str | None, port: int | None, identity: Sequence[str], config: str | None
 ) -> Values:
-    """Host, Include and plain keywords. Match needs ssh itself and is refused rather than guessed."""
-    home = Path.home() / ".ssh"
-    values: dict[str, list[str]] = {"identityfile": list(identity)} if identity else {}
-    if user:
-        values["user"] = [user]
-    if port:
-        values["port"] = [str(port)]
     if config and not Path(config).is_file():
         raise _unusable(host, config, "there is no such file")
-    for file in [Path(config)] if config else [home / "config", Path("/etc/ssh/ssh_config")]:
-        _read_file(file, host, values, True, 0)
-    values["hostname"] = [values.get("hostname", [host])[0].replace("%h", host)]
-    values.setdefault("user", [getpass.getuser()])
-    values.setdefault("port", ["22"])
-    values.setdefault("identityfile", [str(home / name) for name in _DEFAULT_KEYS])
-    values.setdefault("userknownhostsfile", [str(home / "known_hosts")])
-    values.setdefault("globalknownhostsfile", ["/etc/ssh/ssh_known_hosts"])
-    return values
+    given = [("User", user), ("Port", port), *(("IdentityFile", key) for key in identity)]
+    lines = [f"{keyword} {value}" for keyword, value in given if value]
+    home = Path.home() / ".ssh"
+    try:
+        for file in [Path(config)] if config else [home / "config", Path("/etc/ssh/ssh_config")]:
+            lines.append("Host *")
+            _add_lines(lines, file, host)
+        found = _Config.from_text("\n".join(lines)).lookup(host)
+    except (paramiko.ConfigParseError, paramiko.CouldNotCanonicalize, KeyError, ValueError) as error:
+        raise _unusable(host, config, str(error)) from error
+    defaults = {
+        "user": [getpass.getuser()],
+        "port": ["22"],
+        "identityfile": [str(home / name) for name in _DEFAULT_KEYS],
+        "userknownhostsfile": [str(home / "known_hosts")],
+        "globalknownhostsfile": ["/etc/ssh/ssh_known_hosts"],
+    }
+    values = {key: value if isinstance(value, list) else [value or "none"] for key, value in found.items()}
+    return {**defaults, **values}
 
 
-def _read_file(file: Path, host: str, values: dict[str, list[str]], active: bool, depth: int) -> None:
-    if depth > 8:
-        raise _unusable(host, str(file), "Include goes round in circles")
+def _add_lines(lines: list[str], file: Path, host: str, depth: int = 0) -> None:
+    """Append the lines of `file`, with those of included files in place. paramiko decides which blocks apply."""
+    if depth > _MAX_INCLUDES:
+        raise _unusable(host, str(file), "its Include lines form a loop")
+    block = "Host *"
+    for keyword, words in _parsed_lines(file):
+        if keyword == "include":
+            if "included" in _Config.from_text("\n".join([*lines, "Included yes"])).lookup(host):
+                for included in _included_files(words, file):
+                    _add_lines(lines, included, host, depth + 1)
+                lines.append(block)
+        elif keyword in ("host", "match"):
+            if keyword == "match":
+                _check_match(words, host, file)
+            block = f"{keyword} {shlex.join(words)}"
+            lines.append(block)
+        else:
+            lines.append(f"{keyword} {' '.join(words)}")
+
+
+def _parsed_lines(file: Path) -> Iterator[tuple[str, list[str]]]:
     if not file.is_file():
         return
-    for key, words in _lines(file):
-        if key == "host":
-            active = _host_matches(words, host)
-        elif key == "match":
-            if words != ["all"]:
-                raise _unusable(
-                    host, str(file), "Match can be followed only where the ssh program is installed"
-                )
-            active = True
-        elif key == "include":
-            for name in _included(words, file):
-                _read_file(name, host, values, active, depth + 1)
-        elif active and (key == "identityfile" or key not in values):
-            values.setdefault(key, []).append(" ".join(words))
-
-
-def _lines(file: Path) -> Iterator[tuple[str, list[str]]]:
     for text in file.read_text("utf-8", "replace").splitlines():
         found = re.match(r"\s*([A-Za-z]\w*)\s*[\s=]\s*(.*)", text)
-        if found:
-            try:
-                yield found[1].lower(), shlex.split(found[2], comments=True)
-            except ValueError:
-                yield found[1].lower(), found[2].split()
+        if found and (words := _split(found[2])):
+            yield found[1].lower(), words
 
 
-def _host_matches(patterns: Sequence[str], host: str) -> bool:
-    if any(p.startswith("!") and fnmatchcase(host, p[1:]) for p in patterns):
-        return False
-    return any(fnmatchcase(host, p) for p in patterns if not p.startswith("!"))
+def _split(text: str) -> list[str]:
+    """Split a line into words: quotes and comments as in a shell, but a backslash is part of a Windows path."""
+    lexer = shlex.shlex(text, posix=True)
+    lexer.whitespace_split, lexer.escape = True, ""
+    try:
+        return list(lexer)
+    except ValueError:  # an unclosed quotation mark
+        return text.split()
 
 
-def _included(words: Sequence[str], file: Path) -> Iterator[Path]:
+def _check_match(words: Sequence[str], host: str, file: Path) -> None:
+    criteria = iter(words)
+    for word in criteria:
+        takes_pattern = _MATCH_CRITERIA.get(word.removeprefix("!"))
+        if takes_pattern is None:
+            raise _unusable(host, str(file), f"“Match {word}” needs the ssh program, which is not installed")
+        if takes_pattern:
+            next(criteria, None)
+
+
+def _included_files(words: Sequence[str], file: Path) -> Iterator[Path]:
     base = Path("/etc/ssh") if str(file).startswith("/etc/ssh") else Path.home() / ".ssh"
     for word in words:
         yield from (Path(name) for name in sorted(glob.glob(str(base / os.path.expanduser(word)))))
