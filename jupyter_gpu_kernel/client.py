@@ -14,26 +14,14 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import Any, Protocol
+from typing import Any
 
 from . import hub_process
 from .errors import GpuKernelError, HubError
+from .hub.asker import Asker
 
 _log = logging.getLogger(__name__)
 _CLOSE_TIMEOUT = 2.0
-
-
-class Asker(Protocol):
-    """How to ask the user. The client calls it on a thread of its own."""
-
-    def secret(self, hop: str, prompt: str) -> str:
-        """Ask for a password, passphrase or code."""
-        ...
-
-    def confirm_host(self, hop: str, fingerprint: str, key_type: str) -> bool:
-        """Ask whether the fingerprint is that of the host's key."""
-        ...
-
 
 Progress = Callable[[dict[str, Any]], None]
 

@@ -34,7 +34,7 @@ class GpuKernelError(Exception):
         self.remedy = remedy
         self.login = login
         self.steps: list[tuple[str, str, float]] = []
-        """(hop, step, seconds) of a connection that failed: the steps that were made, and the one that was not."""
+        """(hop, step, seconds) of a connection that failed: the completed steps, and the one that failed."""
 
     def __str__(self) -> str:
         text = f"{self.hop}: {self.cause}" if self.hop else self.cause
@@ -44,6 +44,10 @@ class GpuKernelError(Exception):
         """Replace a placeholder in the remedy's commands, such as NAME or ID, by its value."""
         if value:
             self.remedy = self.remedy.replace(f" {placeholder}", f" {value}")
+
+    def add_steps(self, steps: list[tuple[str, str, float]]) -> None:
+        """Record (hop, step, seconds) of the steps to connect; the last one failed."""
+        self.steps = steps
 
     def to_json(self) -> dict[str, Any]:
         """{"kind", "cause", "hop", "remedy"}, all strings, and "login" (true or false). "kind" is one of the tree's."""

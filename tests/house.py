@@ -12,8 +12,9 @@ import paramiko
 import pytest
 from sshd import DEADLINE, make_key
 
-from jupyter_gpu_kernel.hub.ssh.connect import Asker, SSHConnection, connect
-from jupyter_gpu_kernel.hub.ssh.restrictions import NO_LIMITS, Restrictions
+from jupyter_gpu_kernel.hub.asker import Asker
+from jupyter_gpu_kernel.hub.ssh.connect import SSHConnection, connect
+from jupyter_gpu_kernel.hub.ssh.restrictions import UNRESTRICTED, Restrictions
 from jupyter_gpu_kernel.hub.ssh.route import Hop
 
 
@@ -86,14 +87,14 @@ class House:
         transport.start_server(threading.Event(), self.door)
 
     def connect(
-        self, ask: Asker | None, *keys: Path, timeout: float = 20.0, limits: Restrictions = NO_LIMITS
+        self, ask: Asker | None, *keys: Path, timeout: float = 20.0, limits: Restrictions = UNRESTRICTED
     ) -> SSHConnection:
         hop = Hop("login", "ssh", "127.0.0.1", self.port, "alice", identity_files=keys, identity_agent="none")
         hop = replace(hop, restrictions=limits)
         return connect([hop], ask=ask, trust_file=self.trust_file, timeout=timeout)
 
     def visit(
-        self, ask: Asker | None, *keys: Path, timeout: float = 20.0, limits: Restrictions = NO_LIMITS
+        self, ask: Asker | None, *keys: Path, timeout: float = 20.0, limits: Restrictions = UNRESTRICTED
     ) -> None:
         self.connect(ask, *keys, timeout=timeout, limits=limits).close()
 

@@ -163,7 +163,7 @@ class Add(Verb):
         if words.env_file:
             read_env_file(_file(words.env_file))
         return Settings(
-            route=tuple(hop.word for hop in hops),
+            route=tuple(hop.destination for hop in hops),
             identity=tuple(identity),
             config=config,
             python=words.python,

@@ -87,7 +87,7 @@ class Operations:
         found, connection = await node.pythons(settings.get("python"), call)
         answer = {
             **found.to_json(),
-            "hops": [dict(zip(("hop", "step", "seconds"), step, strict=True)) for step in connection.hops],
+            "hops": [dict(zip(("hop", "step", "seconds"), step, strict=True)) for step in connection.steps],
             "route": list(node.way.words),
             "gpus": [],
             "gpus_error": None,

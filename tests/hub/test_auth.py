@@ -18,7 +18,7 @@ from sshd import DEADLINE, TwoHops, make_key
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError
 from jupyter_gpu_kernel.hub.ssh.connect import SSHConnection, connect
-from jupyter_gpu_kernel.hub.ssh.restrictions import NO_LIMITS
+from jupyter_gpu_kernel.hub.ssh.restrictions import UNRESTRICTED
 
 ASKED = "The server asks: “Two factors · Look at your telephone · Code:” "
 
@@ -63,7 +63,7 @@ def test_a_password_is_asked_until_it_is_right(house: Callable[..., House]) -> N
     house("password").visit(owner)
     assert owner.prompts == [
         ("login", "Password of alice: "),
-        ("login", "That was not accepted. Password of alice: "),
+        ("login", "Not accepted. Password of alice: "),
     ]
 
 
@@ -76,7 +76,7 @@ def test_the_servers_own_words_reach_the_owner(house: Callable[..., House]) -> N
 def test_a_wrong_code_is_said_to_be(house: Callable[..., House]) -> None:
     owner = Owner("000000", "123456")
     house("keyboard-interactive").visit(owner)
-    assert owner.prompts == [("login", ASKED), ("login", f"That was not accepted. {ASKED}")]
+    assert owner.prompts == [("login", ASKED), ("login", f"Not accepted. {ASKED}")]
 
 
 def test_a_right_password_is_not_called_wrong_before_its_code(house: Callable[..., House]) -> None:
@@ -84,7 +84,7 @@ def test_a_right_password_is_not_called_wrong_before_its_code(house: Callable[..
     house("password", "keyboard-interactive").visit(owner)
     assert [prompt for _, prompt in owner.prompts] == [
         "Password of alice: ",
-        "That was not accepted. Password of alice: ",
+        "Not accepted. Password of alice: ",
         ASKED,
     ]
 
@@ -100,7 +100,7 @@ def test_a_key_and_then_a_code(house: Callable[..., House]) -> None:
     [
         (["password"], "a password or code"),
         (["keyboard-interactive"], "a password or code"),
-        (["publickey", "keyboard-interactive"], "a further code"),
+        (["publickey", "keyboard-interactive"], "another password or code"),
     ],
 )
 def test_without_anybody_to_ask_the_remedy_is_login(
@@ -118,9 +118,9 @@ def test_a_server_that_takes_no_keys_is_not_offered_another_one(
     house: Callable[..., House], methods: str
 ) -> None:
     here = house(methods)
-    with pytest.raises(AuthError, match=f"it takes: {methods or 'nothing we have'}\n") as caught:
+    with pytest.raises(AuthError, match=f"accepted methods: {methods or 'no supported method'}\n") as caught:
         here.visit(None, here.key)
-    assert "takes no keys" in caught.value.remedy and "-i" not in caught.value.remedy
+    assert "accepts no keys" in caught.value.remedy and "-i" not in caught.value.remedy
 
 
 def test_a_key_that_would_not_be_taken_is_no_reason_to_refuse_a_password(
@@ -136,8 +136,8 @@ def test_a_key_that_would_not_be_taken_is_no_reason_to_refuse_a_password(
 def test_that_the_ssh_config_forbids_keys_is_said(house: Callable[..., House]) -> None:
     here = house("publickey")
     with pytest.raises(AuthError) as caught:
-        here.visit(None, here.key, limits=replace(NO_LIMITS, methods=("password",)))
-    assert "Your ssh config forbids keys" in caught.value.remedy
+        here.visit(None, here.key, limits=replace(UNRESTRICTED, methods=("password",)))
+    assert "Your ssh configuration forbids keys" in caught.value.remedy
 
 
 class Forgetful:
@@ -210,13 +210,13 @@ def test_whether_a_connection_could_be_made_anew_without_its_owner(
 ) -> None:
     here = house(method)
     connection = here.connect(Owner("sesame"), here.key)
-    assert connection.asked is asked
+    assert connection.interactive is asked
     connection.close()
 
 
 def test_three_wrong_passwords_are_enough(house: Callable[..., House]) -> None:
     owner = Owner("a", "b", "c", "sesame")
-    with pytest.raises(AuthError, match="what was typed"):
+    with pytest.raises(AuthError, match="the typed password or code"):
         house("password").visit(owner)
     assert len(owner.prompts) == 3
 
@@ -285,7 +285,7 @@ def lost(house: Callable[..., House]) -> House:
 def test_a_drop_while_we_sign_in_is_no_refusal(lost: House, said: str) -> None:
     """Else a link that comes back would wait as after a wrong password."""
     lost.door.said = said
-    with pytest.raises(ConnectError, match="the connection was lost while we signed in") as caught:
+    with pytest.raises(ConnectError, match="the connection was lost while signing in") as caught:
         lost.visit(None, lost.key)
     assert not isinstance(caught.value, AuthError)
 
@@ -309,5 +309,5 @@ def test_a_server_that_has_seen_too_many_keys_says_so(two_hops: TwoHops, tmp_pat
     two_hops.login.restart(MaxAuthTries="1")
     others = tuple(make_key(tmp_path / f"other-{number}") for number in range(2))
     hop = replace(two_hops.hops[0], identity_files=(*others, two_hops.key), identity_agent="none")
-    with pytest.raises(AuthError, match=r"ended the connection.*Too many authentication failures"):
+    with pytest.raises(AuthError, match=r"closed the connection.*Too many authentication failures"):
         connect([hop], ask=None, trust_file=two_hops.trust_file)

@@ -226,7 +226,7 @@ def test_a_kernel_that_cannot_start_leaves_nothing(hubs: Path) -> None:
     configure(hubs, idle_exit=0.2)
     with HubClient() as client, socket.create_server(("127.0.0.1", 0)) as taken:
         hub = psutil.Process(client.call("hello", timeout=DEADLINE)["pid"])
-        with pytest.raises(ConnectError, match="refuses"):
+        with pytest.raises(ConnectError, match="connection refused"):
             client.call("start", timeout=DEADLINE, **unreachable())
         with pytest.raises(HubError, match="cannot listen"):
             client.call("start", timeout=DEADLINE, **unreachable(iopub_port=taken.getsockname()[1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -11,7 +12,6 @@ from hypothesis import strategies as st
 
 from jupyter_gpu_kernel.errors import AgentError
 from jupyter_gpu_kernel.hub.node.probe import Found, find_pythons
-from jupyter_gpu_kernel.hub.ssh.connection import Completed
 
 MARK = "=== jupyter-gpu-kernel probe"
 GOOD = json.dumps(
@@ -25,15 +25,15 @@ class Script:
     def __init__(self, survey: list[str], tried: list[str]) -> None:
         self.survey, self.tried = survey, tried
 
-    def run(self, command: str, *, stdin: bytes = b"", timeout: float = 30.0) -> Completed:
+    def run(self, command: str, *, stdin: bytes = b"", timeout: float = 30.0) -> CompletedProcess[bytes]:
         lines = (
             self.tried
             if stdin.decode().rsplit("\n}", 1)[0].splitlines()[-1].startswith("try ")
             else self.survey
         )
         text = "".join(f"{line}\n" for line in lines)
-        return Completed(
-            0, f"noise\n{MARK} begin\n{text}{MARK} end\n".encode("utf-8", "surrogateescape"), b""
+        return CompletedProcess(
+            command, 0, f"noise\n{MARK} begin\n{text}{MARK} end\n".encode("utf-8", "surrogateescape"), b""
         )
 
 

@@ -74,13 +74,13 @@ GREETING = b"SSH-2.0-OpenSSH_9.2\r\n"
 @pytest.mark.parametrize(
     ("beginning", "again", "words"),
     [
-        (b"", b"x" * 65536, "greets without end"),
+        (b"", b"x" * 65536, "without end instead of its version string"),
         (b"", b"welcome\r\n" * 8192, "protocol version"),
         (GREETING, struct.pack(">I", 2**31 + 4) + bytes(65536), "packet of"),
         (GREETING, struct.pack(">I", 3) + bytes(64), "Invalid packet"),
         (GREETING, IGNORE * 1000, "key exchange|does not greet"),
         (b"SSH-1.5-old\r\n", b"x", "Incompatible version"),
-        (b"SSH-\xff\x1b[2J\r\n", b"x", "greet|not SSH|SSH"),
+        (b"SSH-\xff\x1b[2J\r\n", b"x", "SSH"),
     ],
     ids=["line", "lines", "packet", "short packet", "nothing", "old", "control characters"],
 )
@@ -240,7 +240,7 @@ def test_bytes_that_are_no_ssh_are_an_error_of_that_hop(house: Callable[..., Hou
 
     here = house("password")
     here.door.__class__ = Garbling
-    with pytest.raises(GpuKernelError, match="not SSH") as caught:
+    with pytest.raises(GpuKernelError, match="violated the SSH protocol") as caught:
         here.visit(None)
     assert caught.value.hop == "login"
 

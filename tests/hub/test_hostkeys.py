@@ -197,7 +197,7 @@ def test_a_revoked_key_is_refused_even_if_known(desk: Desk, key: Key, other: Key
 def test_an_authority_is_named_not_followed(desk: Desk, key: Key, other: Key) -> None:
     desk.known.write_text(f"@cert-authority *.example {other.line}\n")
     for shown in (key, other):  # also where a machine shows the authority's own key
-        with pytest.raises(HostKeyError, match=r"not known.* trusts an authority"):
+        with pytest.raises(HostKeyError, match=r"not known.* trusts a certificate authority"):
             desk.judge(shown)
     desk.known.write_text(f"@cert-authority *.example {other.line}\n[login.example]:7092 {key.line}\n")
     desk.judge(key)

@@ -20,8 +20,9 @@ import pytest
 from sshd import DEADLINE, TwoHops, free_port, make_key
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError, HostKeyError, RouteError
+from jupyter_gpu_kernel.hub.asker import Asker
 from jupyter_gpu_kernel.hub.node.shared_connection import SharedConnection, Way
-from jupyter_gpu_kernel.hub.ssh.connect import Asker, SSHConnection, connect
+from jupyter_gpu_kernel.hub.ssh.connect import SSHConnection, connect
 from jupyter_gpu_kernel.hub.ssh.route import Hop
 
 Dial = Callable[..., SSHConnection]
@@ -86,7 +87,7 @@ def test_each_step_of_each_hop_is_timed_and_told(two_hops: TwoHops) -> None:
     connection.close()
     steps = [(hop, step) for hop in ("login", "work") for step in ("reach", "host key", "sign in")]
     assert told == steps
-    assert [(hop, step) for hop, step, _ in connection.hops] == steps
+    assert [(hop, step) for hop, step, _ in connection.steps] == steps
 
 
 def test_no_agent_is_forwarded(dial: Dial, tmp_path: Path) -> None:
@@ -213,12 +214,12 @@ def test_a_reader_notices_a_drop(dial: Dial, two_hops: TwoHops, node: str) -> No
 def test_whether_a_connection_answers(dial: Dial, two_hops: TwoHops) -> None:
     connection = dial()
     with two_hops.work.stalled():
-        assert not connection.answers(0.5)
+        assert not connection.responds(0.5)
         assert connection.alive()
-    assert connection.answers(DEADLINE)
+    assert connection.responds(DEADLINE)
     two_hops.work.drop()
-    assert not connection.answers(DEADLINE)
-    assert dial(ask=Owner()).asked is False
+    assert not connection.responds(DEADLINE)
+    assert dial(ask=Owner()).interactive is False
 
 
 def test_close_frees_reader_and_writer(dial: Dial) -> None:
@@ -319,7 +320,7 @@ def test_the_known_key_type_is_asked_for_where_a_host_has_several(
 
 def test_a_refused_key_is_named(dial: Dial, two_hops: TwoHops, tmp_path: Path) -> None:
     other = make_key(tmp_path / "other_key")
-    with pytest.raises(AuthError, match="does not let") as caught:
+    with pytest.raises(AuthError, match="permission denied") as caught:
         dial(behind(two_hops, identity_files=(other,)))
     assert str(other) in caught.value.cause
     assert "authorized_keys" in caught.value.remedy
@@ -354,7 +355,7 @@ def test_a_locked_key_opens_with_its_passphrase(dial: Dial, two_hops: TwoHops, t
     key = locked_key(two_hops, tmp_path)
     owner = Owner("wrong", "open sesame")
     assert dial(behind(two_hops, identity_files=(key,)), ask=owner).alive()
-    assert owner.questions == [f"Passphrase of {key}: ", f"That does not open it. Passphrase of {key}: "]
+    assert owner.questions == [f"Passphrase of {key}: ", f"Wrong passphrase. Passphrase of {key}: "]
 
 
 def test_a_locked_key_without_anybody_to_ask_names_the_remedies(
@@ -390,8 +391,8 @@ def silent() -> Iterator[int]:
     ("change", "words"),
     [
         ({"host": "no-such-host.invalid"}, "cannot be resolved"),
-        ({"port": "free"}, "refuses the connection"),
-        ({"port": "silent"}, "does not greet us"),
+        ({"port": "free"}, "connection refused"),
+        ({"port": "silent"}, "no SSH version string"),
     ],
 )
 def test_an_unreachable_hop_is_named_with_cause_and_remedy(
@@ -409,14 +410,14 @@ def test_an_unreachable_hop_is_named_with_cause_and_remedy(
 @pytest.mark.parametrize(
     ("label", "host", "said"),
     [
-        ("alice@127.0.0.1", "127.0.0.1", r"alice@127\.0\.0\.1: port \d+ refuses"),
-        ("gpu2", "127.0.0.1", r"gpu2: 127\.0\.0\.1 port \d+ refuses"),
+        ("alice@127.0.0.1", "127.0.0.1", r"alice@127\.0\.0\.1: port \d+: connection refused"),
+        ("gpu2", "127.0.0.1", r"gpu2: 127\.0\.0\.1 port \d+: connection refused"),
         (
             "no-such-host.invalid",
             "no-such-host.invalid",
-            r"no-such-host\.invalid: its name cannot be resolved",
+            r"no-such-host\.invalid: its host name cannot be resolved",
         ),
-        ("gpu2", "no-such-host.invalid", r"gpu2: the name no-such-host\.invalid cannot be resolved"),
+        ("gpu2", "no-such-host.invalid", r"gpu2: the host name no-such-host\.invalid cannot be resolved"),
     ],
 )
 def test_a_host_is_named_once(dial: Dial, two_hops: TwoHops, label: str, host: str, said: str) -> None:

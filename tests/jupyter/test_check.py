@@ -88,7 +88,7 @@ def test_a_jump_host_that_does_not_connect_on(
     finally:
         remote.hops.login.restart()
     assert (last["hop"], last["step"], last["ok"]) == ("work", "reach", False)
-    assert last["message"].startswith("login: does not allow")
+    assert last["message"].startswith("login: does not permit TCP forwarding")
 
 
 class Owner:

@@ -89,8 +89,8 @@ def failing_setup(remote: Remote, folder: Path) -> dict[str, Any]:
 
 
 REFUSALS = [
-    Refusal(wrong_port, "login", "refuses", "port"),
-    Refusal(wrong_work_port, "work", "refuses", "port"),
+    Refusal(wrong_port, "login", "connection refused", "port"),
+    Refusal(wrong_work_port, "work", "connection refused", "port"),
     Refusal(unknown_name, "login", "nowhere.invalid", ""),
     Refusal(changed_host_key, "login", "changed", "known_hosts"),
     Refusal(unknown_host_key, "work", "not known", "login"),
@@ -112,7 +112,7 @@ def test_check_shows_what_went_well_before(remote: Remote, tmp_path: Path) -> No
     ]
     assert all(row["ok"] for row in before)
     assert (failed["hop"], failed["step"], failed["ok"]) == ("work", "reach", False)
-    assert "refuses" in failed["message"] and "port" in failed["remedy"]
+    assert "connection refused" in failed["message"] and "port" in failed["remedy"]
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.settings.__name__)

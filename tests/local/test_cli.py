@@ -208,9 +208,9 @@ def test_what_add_refuses(program: Program) -> None:
     assert "env file" in program.refuses("add", "gpu3", "--no-probe", "--env-file", "missing")
     assert "there is no file" in program.refuses("add", "gpu3", "--no-probe", "-F", ".")
     assert "“idle_timeout” is inf" in program.refuses("add", "gpu3", "--no-probe", "--idle-timeout", "inf")
-    assert "0 is not a port" in program.refuses("add", "gpu3", "--no-probe", "-p", "0")
-    assert "0 is not a port" in program.refuses("add", "ssh -p 0 gpu3", "--no-probe")
-    assert "is not an address" in program.refuses("add", "a:b:c@", "--no-probe")
+    assert "0 is not a valid port" in program.refuses("add", "gpu3", "--no-probe", "-p", "0")
+    assert "0 is not a valid port" in program.refuses("add", "ssh -p 0 gpu3", "--no-probe")
+    assert "is not a valid address" in program.refuses("add", "a:b:c@", "--no-probe")
 
 
 def test_list_and_remove(program: Program) -> None:

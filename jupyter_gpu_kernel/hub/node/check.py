@@ -93,7 +93,7 @@ async def _connect(rows: _Rows, own: Node, shared: Node, call: Call) -> bool:
         )
         return False
     connect = rows.rows.pop()  # the sum of what was made for it
-    for hop, step, seconds in connection.hops:
+    for hop, step, seconds in connection.steps:
         rows.add(step, hop, seconds)
     rows.rows.append(connect)
     return True

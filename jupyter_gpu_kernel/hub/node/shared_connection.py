@@ -16,7 +16,7 @@ from ..ssh import connect, route
 from ..ssh.connection import SSHConnection
 
 T = TypeVar("T")
-ANSWERS_WITHIN = 2.0
+RESPONDS_WITHIN = 2.0
 """Seconds that a connection has to show that it is alive."""
 
 
@@ -58,7 +58,7 @@ class SharedConnection:
     @property
     def machine(self) -> str:
         """What the last machine's host key tells of it, "" before the first connection; see Connection."""
-        return self._connection.machine if self._connection is not None else ""
+        return self._connection.machine_id if self._connection is not None else ""
 
     def over(
         self,
@@ -80,7 +80,7 @@ class SharedConnection:
             return work(connection)
         except (GpuKernelError, OSError) as error:
             first = fresh and not connection.closed  # by another user of it
-            if ends and not connection.asked and isinstance(error, ConnectError | OSError):
+            if ends and not connection.interactive and isinstance(error, ConnectError | OSError):
                 connection.close()
             if not _is_dead(connection):
                 raise _as_ours(error, self._way) from None
@@ -92,7 +92,7 @@ class SharedConnection:
     def hang_up_if_silent(self) -> None:
         """What its owner signed in for is given all the time it takes: it may come back, and cannot be made anew."""
         connection = self._connection
-        if connection is not None and not connection.asked and not connection.answers(ANSWERS_WITHIN):
+        if connection is not None and not connection.interactive and not connection.responds(RESPONDS_WITHIN):
             connection.close()
 
     def close(self) -> None:
@@ -127,15 +127,15 @@ class SharedConnection:
         """A silent one that nobody here could make anew is waited for; whoever can be asked does not wait."""
         if not connection.alive():
             return False
-        if not can_ask and (proven or connection.asked):
+        if not can_ask and (proven or connection.interactive):
             return True
-        return connection.answers(ANSWERS_WITHIN)
+        return connection.responds(RESPONDS_WITHIN)
 
 
 def _is_dead(connection: SSHConnection) -> bool:
     if not connection.alive():
         return True
-    return not connection.asked and not connection.answers(ANSWERS_WITHIN)
+    return not connection.interactive and not connection.responds(RESPONDS_WITHIN)
 
 
 def _as_ours(error: GpuKernelError | OSError, way: Way) -> GpuKernelError:

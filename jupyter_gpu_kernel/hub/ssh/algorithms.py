@@ -1,4 +1,4 @@
-"""The algorithms that we offer a server: paramiko's good ones, less what the user's ssh config takes away."""
+"""The algorithms that we offer to a server: the secure ones of paramiko that the ssh configuration permits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import paramiko
 from ...errors import RouteError
 from .restrictions import Restrictions, select
 
-# The best first. GCM is twice as fast as the other ciphers here. Nothing with SHA-1, MD5, CBC or 3DES.
+# The preferred ones first: GCM is twice as fast as the other ciphers. Nothing with SHA-1, MD5, CBC or 3DES.
 CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes192-ctr", "aes256-ctr")
 MACS = (
     "hmac-sha2-256-etm@openssh.com",
@@ -19,7 +19,7 @@ MACS = (
     "hmac-sha2-512",
 )
 CURVE25519 = "curve25519-sha256"
-CURVE25519_OLD_NAME = "curve25519-sha256@libssh.org"  # of the same algorithm, from before it was a standard
+CURVE25519_OLD_NAME = "curve25519-sha256@libssh.org"  # the same algorithm, before it was standardised
 KEY_EXCHANGES: tuple[str, ...] = tuple(
     name
     for known in paramiko.Transport._preferred_kex  # type: ignore[attr-defined]
@@ -34,7 +34,7 @@ USER_KEYS = (
     "ecdsa-sha2-nistp521",
     "rsa-sha2-512",
     "rsa-sha2-256",
-    "sk-ssh-ed25519@openssh.com",  # these through the agent
+    "sk-ssh-ed25519@openssh.com",  # these two through the agent only
     "sk-ecdsa-sha2-nistp256@openssh.com",
 )
 _RSA = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}  # a key's type, and the algorithms that it can sign with
@@ -42,7 +42,7 @@ _RSA = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}  # a key's type, and the al
 
 @dataclass(frozen=True)
 class Algorithms:
-    """What may be agreed upon with one server, the best first."""
+    """The algorithms to negotiate with one server, the preferred ones first."""
 
     host_keys: tuple[str, ...]
     ciphers: tuple[str, ...] = CIPHERS
@@ -55,23 +55,23 @@ class Algorithms:
         return any(one in self.user_keys for one in _RSA.get(key_type, (key_type,)))
 
 
-def permitted(limits: Restrictions, host_keys: Sequence[str], hop: str) -> Algorithms:
-    """Ours that the ssh config allows too; `host_keys` keep their order. RouteError where none is left."""
-    allowed = select(host_keys, limits.host_key_algorithms)
+def permitted(restrictions: Restrictions, host_keys: Sequence[str], hop: str) -> Algorithms:
+    """Return ours that the ssh configuration permits; `host_keys` keep their order. RouteError where none is left."""
+    allowed = select(host_keys, restrictions.host_key_algorithms)
     return Algorithms(
-        _some([one for one in host_keys if one in allowed], "HostKeyAlgorithms", hop),
-        _some(select(CIPHERS, limits.ciphers), "Ciphers", hop),
-        _some(select(MACS, limits.macs), "MACs", hop),
-        _some(select(KEY_EXCHANGES, limits.key_exchanges), "KexAlgorithms", hop),
-        tuple(select(USER_KEYS, limits.user_key_algorithms)),
+        _non_empty([one for one in host_keys if one in allowed], "HostKeyAlgorithms", hop),
+        _non_empty(select(CIPHERS, restrictions.ciphers), "Ciphers", hop),
+        _non_empty(select(MACS, restrictions.macs), "MACs", hop),
+        _non_empty(select(KEY_EXCHANGES, restrictions.key_exchanges), "KexAlgorithms", hop),
+        tuple(select(USER_KEYS, restrictions.user_key_algorithms)),
     )
 
 
-def _some(left: Sequence[str], directive: str, hop: str) -> tuple[str, ...]:
+def _non_empty(left: Sequence[str], directive: str, hop: str) -> tuple[str, ...]:
     if left:
         return tuple(left)
     raise RouteError(
-        f"its ssh config has a list of {directive} of which none is supported here",
+        f"none of the {directive} in the ssh configuration is supported",
         hop=hop,
-        remedy=f"Allow one more for this host with {directive} (docs/troubleshooting.md lists ours).",
+        remedy=f"Permit another one for this host with {directive} (docs/troubleshooting.md lists the supported ones).",
     )

@@ -1,9 +1,9 @@
-"""Signing in to one hop: agent, key files, then what the owner must type. The host key is verified before.
+"""Signs in to one hop: with the agent, key files, then passwords and codes. The host key was verified before.
 
-Secrets pass through and stay nowhere: they come from `Asker`, go to the server or open a key, and no object keeps
-them. Python cannot overwrite the memory of a string: it may be found there until it is used again.
+No object keeps a secret: it comes from `Asker`, and goes to the server or decrypts a key. Python cannot overwrite the
+memory of a string, so a secret may stay there until that memory is used again.
 
-What a server asks is shown as its own words: on one line, printable, bounded, and behind the hop's name.
+A server's question is shown as such: on one line, printable, of bounded length, and after the hop's name.
 """
 
 from __future__ import annotations
@@ -15,45 +15,33 @@ import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import paramiko
 
 from ...errors import AuthError, ConnectError
 from ...wire.texts import as_typed
+from ..asker import Asker
 from ..inert import one_line
-from .keys import LockedKey, UnusableKey, load, open_agent, public_blob
+from .keys import LockedKey, UnusableKey, load_key, open_agent, public_blob
 from .route import Hop
 from .transport import Transport
 
-_QUESTIONS = 12  # that one server may ask, tries included
-_PATIENCE = 180.0  # seconds for the owner to type; most servers end it after 120 (LoginGraceTime)
-_TYPED = "what was typed"
+_MAX_QUESTIONS = 12  # of one server, repetitions included
+_INTERACTIVE_TIMEOUT = 180.0  # seconds for the user to type; most servers give up after 120 (LoginGraceTime)
+_TYPED = "the typed password or code"
 _LOGIN = "jupyter gpu-kernel login NAME"
 _DENIED = re.compile(
     r"\b(denied|not allowed|no active jobs?|expired|locked|maintenance|going down)\b", re.IGNORECASE
 )
 
 
-class Asker(Protocol):
-    """How to ask the owner, from any thread. To give up, raise an Exception: `connect` raises it in turn."""
-
-    def secret(self, hop: str, prompt: str) -> str:
-        """A password, passphrase or code; `prompt` is the server's or ours."""
-        ...
-
-    def confirm_host(self, hop: str, fingerprint: str, key_type: str) -> bool:
-        """Whether the owner knows this fingerprint ("SHA256:…") as that machine's."""
-        ...
-
-
-def sign_in(transport: Transport, hop: Hop, ask: Asker | None, left: Callable[[], float]) -> None:
-    """Return when the hop has let us in, else AuthError says what was tried. `left()`: seconds there are."""
-    agent = open_agent(hop, left())
+def sign_in(transport: Transport, hop: Hop, ask: Asker | None, remaining: Callable[[], float]) -> None:
+    """Sign in, or raise AuthError, which says what was tried. `remaining()`: seconds until the deadline."""
+    agent = open_agent(hop, remaining())
     try:
-        _Login(transport, hop, ask, left, agent.get_keys() if agent else ()).run()
+        _SignIn(transport, hop, ask, remaining, agent.get_keys() if agent else ()).run()
     except BaseException as error:
-        forget_frames(error)  # they know what was typed, and an error may be kept for long
+        clear_frames(error)  # their variables hold secrets, and an error may be kept for long
         raise
     finally:
         transport.forget_secrets()
@@ -61,78 +49,78 @@ def sign_in(transport: Transport, hop: Hop, ask: Asker | None, left: Callable[[]
             agent.close()
 
 
-def forget_frames(error: BaseException) -> None:
-    """Drop the local variables of all functions that have ended by this error, or by those before it."""
-    seen: BaseException | None = error
-    while seen is not None:
-        traceback.clear_frames(seen.__traceback__)
-        seen = seen.__cause__ or seen.__context__
+def clear_frames(error: BaseException) -> None:
+    """Clear the local variables of all functions that this error, or those that caused it, have ended."""
+    chained: BaseException | None = error
+    while chained is not None:
+        traceback.clear_frames(chained.__traceback__)
+        chained = chained.__cause__ or chained.__context__
 
 
 @dataclass
-class _Login:
+class _SignIn:
     transport: Transport
     hop: Hop
     ask: Asker | None
-    left: Callable[[], float]
+    remaining: Callable[[], float]
     agent_keys: Sequence[paramiko.PKey]
-    methods: set[str] | None = None  # what the server would take next, once it said so
-    partial: bool = False  # a key was taken, and something more is wanted
+    methods: set[str] | None = None  # that the server accepts next, once it has said so
+    partial: bool = False  # one method succeeded, and the server wants another one
     tried: list[str] = field(default_factory=list)
     unusable: list[str] = field(default_factory=list)  # why a key file was not used
     remedies: list[str] = field(default_factory=list)
-    locked: bool = False  # whether a passphrase could not be asked for
-    asked: int = 0  # questions of the server that the owner was asked
+    locked: bool = False  # whether a passphrase was needed and nobody could be asked
+    asked: int = 0  # questions of the server so far
 
     def run(self) -> None:
-        """All of it, in ssh's order: keys first, the owner last."""
-        if self._with_keys() or self._with_none():
+        """Sign in, in ssh's order: keys first, questions to the user last."""
+        if self._try_keys() or self._try_none():
             return
-        if not self._takes_keys:  # then no other key, and no passphrase, would help
+        if not self._accepts_keys:  # then no other key, and no passphrase, helps
             self.remedies, self.unusable, self.locked = [], [], False
-        wanted = self._typed(self.methods or ())
+        wanted = self._interactive_methods(self.methods or ())
         if not wanted or (self.remedies and not self.partial):
-            raise self._refused()
+            raise self._refused_error()
         if self.ask is None:
-            what = "a further code or password" if self.partial else "a password or code"
+            what = "another password or code" if self.partial else "a password or code"
             raise AuthError(
-                f"asks for {what}, and there is nobody here to ask" + self._tried(),
+                f"asks for {what}, which cannot be typed here" + self._attempts(),
                 hop=self.hop.label,
-                remedy=f"Sign in once where you can type: {_LOGIN}",
+                remedy=f"Sign in once in a terminal: {_LOGIN}",
                 login=True,
             )
-        self._with_secrets(wanted, self.ask)
+        self._try_interactive(wanted, self.ask)
 
-    def _typed(self, methods: Collection[str]) -> list[str]:
-        """Those by which the owner types something, as far as server and ssh config allow them."""
+    def _interactive_methods(self, methods: Collection[str]) -> list[str]:
+        """Return the methods with a typed secret that both the server and the ssh configuration permit."""
         return [one for one in self.hop.restrictions.methods if one in methods and one != "publickey"]
 
     @property
-    def _takes_keys(self) -> bool:
-        """Whether the server takes keys, as far as it has said which methods it takes."""
+    def _accepts_keys(self) -> bool:
+        """Whether the server accepts keys, as far as it has said."""
         return self.partial or self.methods is None or "publickey" in self.methods
 
     # --- keys
 
-    def _with_keys(self) -> bool:
+    def _try_keys(self) -> bool:
         if "publickey" not in self.hop.restrictions.methods:
             return False
         for name, key in self._keys():
             if not self.transport.algorithms.can_sign(key.get_name()):
-                self.unusable.append(f"{name}: {key.get_name()} is not among PubkeyAcceptedAlgorithms")
+                self.unusable.append(f"{name}: {key.get_name()} is not permitted by PubkeyAcceptedAlgorithms")
                 continue
             if self.methods is not None and "publickey" not in self.methods:
                 break
-            self.transport.auth_timeout = self.left()
+            self.transport.auth_timeout = self.remaining()
             try:
                 left = self.transport.auth_publickey(self.hop.user, key)
             except paramiko.BadAuthenticationType as error:
                 self.methods = set(error.allowed_types)
             except paramiko.AuthenticationException as error:
                 self.tried.append(name)
-                self._still_there(error)
-            except paramiko.SSHException as error:  # an agent that will not sign
-                self._still_there(error)
+                self._check_connection(error)
+            except paramiko.SSHException as error:  # the agent refused to sign
+                self._check_connection(error)
                 self.unusable.append(f"{name}: {one_line(str(error))}")
             else:
                 if not left:
@@ -141,7 +129,7 @@ class _Login:
         return False
 
     def _keys(self) -> Iterator[tuple[str, paramiko.PKey]]:
-        """The agent's keys that the config names, key files, the agent's other keys, locked key files."""
+        """Yield agent keys that the configuration names, key files, other agent keys, encrypted key files."""
         held = {key.asbytes(): key for key in self.agent_keys}
         locked: list[Path] = []
         for file in self.hop.identity_files:
@@ -150,7 +138,7 @@ class _Login:
                 yield f"{file} (in the agent)", key
             elif file.is_file() and self._is_private(file):
                 try:
-                    yield str(file), load(file, None)
+                    yield str(file), load_key(file, None)
                 except LockedKey:
                     locked.append(file)
                 except UnusableKey as error:
@@ -163,14 +151,14 @@ class _Login:
                 yield str(file), opened
 
     def _is_private(self, file: Path) -> bool:
-        """ssh's own rule: others must not be able to read a key of ours."""
+        """Apply ssh's rule that nobody else may read a private key."""
         if sys.platform == "win32":
             return True
         status = file.stat()
         if status.st_uid != os.getuid() or not status.st_mode & 0o077:
             return True
         self.unusable.append(
-            f"{file} can be read by others (mode {status.st_mode & 0o777:04o}), so it was not used"
+            f"{file} was not used, because others can read it (mode {status.st_mode & 0o777:04o})"
         )
         self.remedies.append(as_typed(["chmod", "600", str(file)]))
         return False
@@ -184,127 +172,132 @@ class _Login:
         wrong = ""
         for _ in range(self.hop.restrictions.tries):
             try:
-                return load(file, self.ask.secret(self.hop.label, f"{wrong}Passphrase of {file}: "))
+                return load_key(file, self.ask.secret(self.hop.label, f"{wrong}Passphrase of {file}: "))
             except UnusableKey:
-                wrong = "That does not open it. "
+                wrong = "Wrong passphrase. "
         self.unusable.append(f"{file}: wrong passphrase")
         return None
 
-    # --- what the owner types
+    # --- passwords and codes
 
-    def _with_none(self) -> bool:
-        """Ask what the server would take, if it has not said so yet. True if it wants nothing."""
+    def _try_none(self) -> bool:
+        """Ask the server for its methods, if it has not sent them yet. True if it requires none."""
         if self.methods is None:
-            self.transport.auth_timeout = self.left()
+            self.transport.auth_timeout = self.remaining()
             try:
                 return not self.transport.auth_none(self.hop.user)
             except paramiko.BadAuthenticationType as error:
                 self.methods = set(error.allowed_types)
             except paramiko.SSHException as error:
-                self._still_there(error)
+                self._check_connection(error)
         return False
 
-    def _with_secrets(self, wanted: Sequence[str], ask: Asker) -> None:
-        self.transport.auth_timeout = _PATIENCE
+    def _try_interactive(self, wanted: Sequence[str], ask: Asker) -> None:
+        self.transport.auth_timeout = _INTERACTIVE_TIMEOUT
         again = ""
         for _ in range(self.hop.restrictions.tries):
             try:
-                left = self._answer(wanted[0], ask, again)
+                left = self._authenticate(wanted[0], ask, again)
             except paramiko.BadAuthenticationType as error:
                 wanted = [method for method in wanted[1:] if method in error.allowed_types]
                 if not wanted:
-                    raise self._refused() from error
+                    raise self._refused_error() from error
             except paramiko.AuthenticationException as error:
                 self.tried.append(_TYPED)
-                self._still_there(error)
-                again = "That was not accepted. "
+                self._check_connection(error)
+                again = "Not accepted. "
             else:
                 if not left:
                     return
                 again = ""
-                wanted = self._typed(left) or wanted
-        raise self._refused()
+                wanted = self._interactive_methods(left) or wanted
+        raise self._refused_error()
 
-    def _answer(self, method: str, ask: Asker, again: str) -> list[str]:
+    def _authenticate(self, method: str, ask: Asker, again: str) -> list[str]:
         hop = self.hop
         if method == "password":
             password = ask.secret(hop.label, f"{again}Password of {hop.user}: ")
             return self.transport.auth_password(hop.user, password, fallback=False)
 
         def answers(title: str, instructions: str, prompts: list[tuple[str, bool]]) -> list[str]:
-            nonlocal again  # of several questions in a row the first begins anew
+            nonlocal again  # only the first of several questions repeats it
             again, wrong = ("", again) if prompts else (again, "")
             self.asked += len(prompts)
-            if self.asked > _QUESTIONS:
-                raise self._asks_too_much()
+            if self.asked > _MAX_QUESTIONS:
+                raise self._too_many_questions()
             said = [one_line(text, 500) for text in (title, instructions) if text.strip()]
             return [ask.secret(hop.label, _question(wrong, said, one_line(text))) for text, _ in prompts]
 
         return self.transport.auth_interactive(hop.user, answers)
 
-    def _asks_too_much(self) -> AuthError:
+    def _too_many_questions(self) -> AuthError:
         return AuthError(
-            f"asks more than {_QUESTIONS} questions",
+            f"asks more than {_MAX_QUESTIONS} questions",
             hop=self.hop.label,
-            remedy="Its administrators should know: no sign-in needs that many.",
+            remedy="Tell its administrators: no sign-in needs that many.",
         )
 
-    # --- what to say
+    # --- error messages
 
-    def _still_there(self, error: Exception) -> None:
+    def _check_connection(self, error: Exception) -> None:
         if str(error) == "Authentication timeout.":
             raise ConnectError(
-                "does not answer (timed out while signing in)",
+                "timed out while signing in",
                 hop=self.hop.label,
-                remedy="Try again in a while.",
+                remedy="Try again in a few minutes.",
             ) from error
-        if not self.transport.is_active() and not self.transport.farewell:
-            raise self._hung_up(error) from error
+        if not self.transport.is_active() and not self.transport.disconnect_reason:
+            raise self._disconnected(error) from error
         if not self.transport.is_active():
             raise AuthError(
-                f"ended the connection while we signed in: {self.transport.farewell}" + self._tried(),
+                f"closed the connection while signing in: {self.transport.disconnect_reason}"
+                + self._attempts(),
                 hop=self.hop.label,
-                remedy="It may have been offered too many keys: name one with -i, or set IdentitiesOnly yes.",
+                remedy="It may have been offered too many keys: give one with -i, or set IdentitiesOnly yes.",
             ) from error
 
-    def _hung_up(self, error: Exception) -> AuthError | ConnectError:
-        """Without a goodbye: so do a network that is gone, and a server whose rules (PAM) let nobody in."""
+    def _disconnected(self, error: Exception) -> AuthError | ConnectError:
+        """Return the error for a connection that ended without a reason: the network failed, or the server's PAM rules
+        refuse the user."""
         if not isinstance(error, paramiko.AuthenticationException) and str(error) != "No existing session":
-            remedy = "Its administrators should know."
+            remedy = "Tell its administrators."
             return ConnectError(one_line(str(error)), hop=self.hop.label, remedy=remedy)
-        said = self.transport.last_words
+        said = self.transport.last_banner
         if not _DENIED.search(said):
-            cause = "the connection was lost while we signed in"
-            return ConnectError(cause, hop=self.hop.label, remedy="Try again in a while.")
-        remedy = "Ask its administrators; what it says is its own rule."
+            cause = "the connection was lost while signing in"
+            return ConnectError(cause, hop=self.hop.label, remedy="Try again in a few minutes.")
+        remedy = "Ask its administrators: the server itself sent this message."
         if re.search(r"\bjobs?\b", said, re.IGNORECASE):
             remedy = "Start a job on this node first (Slurm: salloc, sbatch), then try again."
-        return AuthError(f"lets nobody in now: “{said}”", hop=self.hop.label, remedy=remedy)
+        return AuthError(f"refuses to sign anybody in: “{said}”", hop=self.hop.label, remedy=remedy)
 
-    def _tried(self) -> str:
+    def _attempts(self) -> str:
         parts = [f"refused: {', '.join(dict.fromkeys(self.tried))}"] if self.tried else []
         parts += self.unusable
         return f" ({'; '.join(parts)})" if parts else ""
 
-    def _refused(self) -> AuthError:
+    def _refused_error(self) -> AuthError:
         if self.remedies:
             remedy = f"Run: {'; '.join(self.remedies)}"
         elif _TYPED in self.tried:
-            remedy = "Check the user name, and what was typed."
-        elif not self._takes_keys:
+            remedy = "Check the user name, and the password or code."
+        elif not self._accepts_keys:
             remedy = (
-                "This server takes no keys (PubkeyAuthentication no). Ask its administrators how to sign in; Kerberos "
-                "(gssapi) is not supported here."
+                "This server accepts no keys (PubkeyAuthentication no). Ask its administrators how to sign in; "
+                "Kerberos (GSSAPI) is not supported."
             )
         elif "publickey" not in self.hop.restrictions.methods:
-            remedy = "Your ssh config forbids keys for this host: see PubkeyAuthentication, PreferredAuthentications."
+            remedy = (
+                "Your ssh configuration forbids keys for this host: check PubkeyAuthentication and "
+                "PreferredAuthentications."
+            )
         elif self.tried:
-            remedy = "Check the user name, and that the key's public half is in ~/.ssh/authorized_keys there."
+            remedy = "Check the user name, and that the public key is in ~/.ssh/authorized_keys there."
         else:
-            remedy = "Give a key with -i, or load one into the ssh agent (ssh-add)."
-        takes = one_line(", ".join(sorted(filter(None, self.methods or ())))) or "nothing we have"
+            remedy = "Give a key with -i, or add one to the ssh agent (ssh-add)."
+        accepted = one_line(", ".join(sorted(filter(None, self.methods or ())))) or "no supported method"
         return AuthError(
-            f"does not let {self.hop.user} in{self._tried()}; it takes: {takes}",
+            f"permission denied for {self.hop.user}{self._attempts()}; accepted methods: {accepted}",
             hop=self.hop.label,
             remedy=remedy,
             login=self.locked,
@@ -312,5 +305,5 @@ class _Login:
 
 
 def _question(wrong: str, said: Sequence[str], prompt: str) -> str:
-    """One line: the server's words are marked as such, and cannot pass for another server's question or for ours."""
+    """Return one line that marks the server's words as such, so that they cannot pass for another question."""
     return f"{wrong}The server asks: “{' · '.join([*said, prompt])}” "

@@ -1,8 +1,8 @@
-"""The way to a work node, hop by hop. With `transport`, `auth` and `connection` the only user of paramiko.
+"""Opens an SSH connection along a route of hops.
 
-`connect` walks a route: reach, verify the host key, sign in, and go on through a channel of that hop. What
-comes out can run commands and open streams on the last hop. Threads only, and everything has a timeout. Knows
-nothing of kernels, our own agent or kernelspecs.
+At each hop, `connect` opens a TCP connection or a channel of the previous hop, negotiates encryption, verifies the host
+key and signs in. All of it blocks, on worker threads, and has a timeout. This module knows no kernels, no agent and no
+kernelspecs.
 """
 
 from __future__ import annotations
@@ -17,40 +17,41 @@ from pathlib import Path
 import paramiko
 
 from ...errors import ConnectError, GpuKernelError, RouteError
+from ..asker import Asker
 from ..inert import one_line
 from . import algorithms, hostkeys, tcp
 from .algorithms import Algorithms
-from .auth import Asker, sign_in
-from .connection import Completed, SSHConnection, Stream
-from .destination import read_word
+from .auth import sign_in
+from .connection import SSHConnection
+from .destination import parse_destination
 from .packets import WINDOW
 from .route import Hop
 from .transport import JumpSocket, Transport
 
-__all__ = ["Asker", "Completed", "SSHConnection", "Stream", "connect"]
+__all__ = ["SSHConnection", "connect"]
 
 Progress = Callable[[str, str], None]
-_RETRIES = 6
+_MAX_ATTEMPTS = 6
 
 
-class _Clock:
-    """The time left for the whole way; stands still while the owner types."""
+class _Deadline:
+    """The time that remains for the whole route; it stands still while the user types."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._end = time.monotonic() + seconds
 
-    def left(self, most: float | None = None) -> float:
-        """Seconds, never less than a moment: whoever waits that long finds out by himself that time is up."""
+    def remaining(self, most: float | None = None) -> float:
+        """Return seconds, at least 0.05: a wait that short then reports the timeout itself."""
         left = max(self._end - time.monotonic(), 0.05)
         return left if most is None else min(left, most)
 
     @property
-    def over(self) -> bool:
+    def expired(self) -> bool:
         return time.monotonic() >= self._end
 
     @contextlib.contextmanager
-    def stopped(self) -> Iterator[None]:
+    def paused(self) -> Iterator[None]:
         since = time.monotonic()
         try:
             yield
@@ -58,20 +59,20 @@ class _Clock:
             self._end += time.monotonic() - since
 
 
-class _PatientAsker:
-    """An asker whose thinking time is not counted."""
+class _TimedAsker:
+    """An asker that pauses the deadline while the user types. `used`: whether a secret was asked for."""
 
-    def __init__(self, ask: Asker, clock: _Clock) -> None:
-        self._ask, self._clock = ask, clock
-        self.asked = False
+    def __init__(self, ask: Asker, deadline: _Deadline) -> None:
+        self._ask, self._deadline = ask, deadline
+        self.used = False
 
     def secret(self, hop: str, prompt: str) -> str:
-        self.asked = True
-        with self._clock.stopped():
+        self.used = True
+        with self._deadline.paused():
             return self._ask.secret(hop, prompt)
 
     def confirm_host(self, hop: str, fingerprint: str, key_type: str) -> bool:
-        with self._clock.stopped():
+        with self._deadline.paused():
             return self._ask.confirm_host(hop, fingerprint, key_type)
 
 
@@ -83,178 +84,177 @@ def connect(
     timeout: float = 25.0,
     trust_file: Path,
 ) -> SSHConnection:
-    """Go the whole route. ConnectError, HostKeyError and AuthError name the hop that stopped us.
+    """Connect along the whole route. ConnectError, HostKeyError and AuthError name the hop that failed.
 
-    `timeout` (s) is for all hops together, without the owner's time to answer. Without `ask` nobody is asked:
-    unknown hosts and password prompts are errors. Host keys the owner accepts go to `trust_file`.
-    `progress` hears (hop, step) as each step begins: "reach", "host key", "sign in".
+    `timeout` (s) is for all hops together, without the time that the user takes to answer. Without `ask`, unknown
+    host keys and password prompts are errors. Host keys that the user accepts are written to `trust_file`.
+    `progress(hop, step)` is called as each step begins: "reach", "host key", "sign in".
     """
     if not route or any(hop.kind != "ssh" for hop in route):
-        raise RouteError("this route is not made of SSH hops", hop=route[0].label if route else "")
-    for hop in route:  # what can never be must not be found out behind a code that the owner typed
+        raise RouteError("this route does not consist of SSH hops", hop=route[0].label if route else "")
+    for hop in route:  # an impossible configuration must be reported before the user types a code
         algorithms.permitted(hop.restrictions, hostkeys.offer(()), hop.label)
-    clock = _Clock(timeout)
-    asker = _PatientAsker(ask, clock) if ask else None
-    walk = _Walk(clock, asker, progress, trust_file)
+    deadline = _Deadline(timeout)
+    asker = _TimedAsker(ask, deadline) if ask else None
+    connector = _Connector(deadline, asker, progress, trust_file)
     try:
         for hop in route:
-            walk.step_to(hop)
+            connector.connect_hop(hop)
     except BaseException:
-        walk.connection.close()
+        connector.connection.close()
         raise
-    if asker is not None and asker.asked:
-        walk.connection.keep_waiting()
-    return walk.connection
+    if asker is not None and asker.used:
+        connector.connection.mark_interactive()
+    return connector.connection
 
 
-class _Walk:
-    """One `connect` under way. `connection` grows by a transport per hop."""
+class _Connector:
+    """One call of `connect` in progress. `connection` gains a transport per hop."""
 
-    def __init__(self, clock: _Clock, ask: Asker | None, progress: Progress, trust_file: Path) -> None:
-        self.clock, self.ask, self.progress, self.trust_file = clock, ask, progress, trust_file
+    def __init__(self, deadline: _Deadline, ask: Asker | None, progress: Progress, trust_file: Path) -> None:
+        self.deadline, self.ask, self.progress, self.trust_file = deadline, ask, progress, trust_file
         self.connection = SSHConnection()
 
-    def step_to(self, hop: Hop) -> None:
-        """From the hop before (or from here) to `hop`."""
+    def connect_hop(self, hop: Hop) -> None:
+        """Connect to `hop` from the previous hop, or from this machine."""
         before = self.connection.last_transport
         if before is not None:
-            self.connection.nudge()
+            self.connection.enable_tcp_nodelay()
         ask = self.ask if hop.restrictions.asks else None
         entries = hostkeys.lookup(hop, self.trust_file)
         wanted = algorithms.permitted(hop.restrictions, hostkeys.offer(entries), hop.label)
-        with self._timed(hop, "reach"):
+        with self._step(hop, "reach"):
             transport = self._reach(hop, before, wanted)
         self.connection.add(hop.label, transport)
-        with self._timed(hop, "host key"):
+        with self._step(hop, "host key"):
             key = transport.get_remote_server_key()
             confirm = ask.confirm_host if ask else None
             hostkeys.verify(hop, key.get_name(), key.asbytes(), entries, self.trust_file, confirm)
             if hop.restrictions.check_address and before is None:
                 hostkeys.verify_address(hop, transport.getpeername()[0], key.asbytes(), self.trust_file)
-        with self._timed(hop, "sign in"), _explained(hop, transport):
-            sign_in(transport, hop, ask, self.clock.left)
+        with self._step(hop, "sign in"), _ssh_errors(hop, transport):
+            sign_in(transport, hop, ask, self.deadline.remaining)
 
     @contextlib.contextmanager
-    def _timed(self, hop: Hop, step: str) -> Iterator[None]:
-        if self.clock.over:
-            raise ConnectError(
-                "the time was over before this hop", hop=hop.label, remedy="Try again in a while."
-            )
+    def _step(self, hop: Hop, step: str) -> Iterator[None]:
+        if self.deadline.expired:
+            cause = "timed out before this hop was reached"
+            raise ConnectError(cause, hop=hop.label, remedy="Try again in a few minutes.")
         self.progress(hop.label, step)
         since = time.monotonic()
         try:
             yield
         except GpuKernelError as error:
-            error.steps = [*self.connection.hops, (hop.label, step, time.monotonic() - since)]
+            error.add_steps([*self.connection.steps, (hop.label, step, time.monotonic() - since)])
             raise
-        self.connection.hops.append((hop.label, step, time.monotonic() - since))
+        self.connection.record_step(hop.label, step, time.monotonic() - since)
 
     def _reach(self, hop: Hop, before: Transport | None, wanted: Algorithms) -> Transport:
-        """An encrypted connection. A server that hangs up unasked is busy: try again, with jitter."""
-        for attempt in range(_RETRIES):
+        """Return an encrypted connection. A server that closes it at once is overloaded: try again, with jitter."""
+        for attempt in range(_MAX_ATTEMPTS):
             if attempt:
-                time.sleep(self.clock.left(random.uniform(0.1, 0.5) * 2**attempt))
-            sock = self._through(hop, before) if before else self._direct(hop)
-            transport = Transport(sock, wanted, self.clock.left())
+                time.sleep(self.deadline.remaining(random.uniform(0.1, 0.5) * 2**attempt))
+            sock = self._open_channel(hop, before) if before else self._open_tcp(hop)
+            transport = Transport(sock, wanted, self.deadline.remaining())
             try:
-                with _explained(hop, transport):
-                    self._shake_hands(transport, first=attempt == 0)
+                with _ssh_errors(hop, transport):
+                    self._handshake(transport, first=attempt == 0)
                 return transport
-            except _Busy:
+            except _ServerBusy:
                 transport.close()
             except BaseException:
                 transport.close()
                 raise
-            if self.clock.over:
+            if self.deadline.expired:
                 break
         raise ConnectError(
-            "accepts the connection, but does not greet us as an SSH server does",
+            "accepted the TCP connection, but sent no SSH version string",
             hop=hop.label,
-            remedy="Its SSH server may be overloaded (MaxStartups) or hang: try again in a while.",
+            remedy="Its SSH server may be overloaded (MaxStartups) or hanging: try again in a few minutes.",
         )
 
-    def _shake_hands(self, transport: Transport, first: bool) -> None:
-        """Nobody was asked for anything yet, so a connection that ends without a reason may be made anew: as often as a
-        busy server's before its greeting, once in the key exchange."""
+    def _handshake(self, transport: Transport, first: bool) -> None:
+        """Exchange keys. The user was asked for nothing so far, so a connection that ends without a reason may be tried
+        again: several times before the server's version string (it is overloaded), once in the key exchange."""
         try:
-            transport.start_client(timeout=self.clock.left())
+            transport.start_client(timeout=self.deadline.remaining())
             transport.get_remote_server_key()
         except (OSError, EOFError) as error:
             if first or not transport.remote_version:
-                raise _Busy from error
+                raise _ServerBusy from error
             raise
 
-    def _direct(self, hop: Hop) -> socket.socket:
+    def _open_tcp(self, hop: Hop) -> socket.socket:
         try:
-            within = self.clock.left(hop.connect_timeout)
+            within = self.deadline.remaining(hop.connect_timeout)
             return tcp.dial(hop.host, hop.port, within, hop.restrictions.family, hop.restrictions.bind)
         except OSError as error:
             raise _unreachable(hop, _reason(error), "") from error
 
-    def _through(self, hop: Hop, before: Transport) -> JumpSocket:
-        end = time.monotonic() + self.clock.left(hop.connect_timeout)
-        patience = tcp.ANEW  # as there; longer each time, where it is a slow name server that one waits for
+    def _open_channel(self, hop: Hop, before: Transport) -> JumpSocket:
+        end = time.monotonic() + self.deadline.remaining(hop.connect_timeout)
+        wait = tcp.RETRY_AFTER  # longer each time, in case the jump host waits for a slow name server
         while True:
             left = max(end - time.monotonic(), 0.05)
             try:
-                with tcp.acknowledging(before.sock):
+                with tcp.quick_acknowledgements(before.sock):
                     channel = before.open_channel(
                         "direct-tcpip",
                         (hop.host, hop.port),
                         ("127.0.0.1", 0),
                         window_size=WINDOW,
-                        timeout=min(patience, left),
+                        timeout=min(wait, left),
                     )
                 return JumpSocket(channel)
             except (paramiko.SSHException, OSError, EOFError) as error:
-                if left <= patience or not before.is_active() or isinstance(error, paramiko.ChannelException):
-                    raise self._no_way(hop, before, error) from error
-            patience *= 2
+                if left <= wait or not before.is_active() or isinstance(error, paramiko.ChannelException):
+                    raise self._channel_error(hop, before, error) from error
+            wait *= 2
 
-    def _no_way(self, hop: Hop, before: Transport, error: Exception) -> ConnectError:
+    def _channel_error(self, hop: Hop, before: Transport, error: Exception) -> ConnectError:
         jump = self.connection.labels[-1]
         if isinstance(error, paramiko.ChannelException) and error.code == 1:
             return ConnectError(
-                f"does not allow connections through it to {hop.label} (AllowTcpForwarding or PermitOpen)",
+                f"does not permit TCP forwarding to {hop.label} (AllowTcpForwarding or PermitOpen)",
                 hop=jump,
                 remedy="Ask its administrators, or use another login node as the jump host.",
             )
         if isinstance(error, paramiko.ChannelException):
-            return _unreachable(hop, before.refusal or error.text, jump)
+            return _unreachable(hop, before.channel_error or error.text, jump)
         if before.is_active():
             return _unreachable(hop, "timed out", jump)
         return ConnectError("the connection was lost", hop=jump, remedy="Check the network and try again.")
 
 
-# --- failures, in words
+# --- error messages
 
 
-class _Busy(Exception):
-    """The server hung up before its greeting or never sent it, or the connection ended without a reason."""
+class _ServerBusy(Exception):
+    """The server sent no version string, or the connection ended without a reason."""
 
 
 @contextlib.contextmanager
-def _explained(hop: Hop, transport: Transport) -> Iterator[None]:
-    """Turn what paramiko raises into our errors."""
+def _ssh_errors(hop: Hop, transport: Transport) -> Iterator[None]:
+    """Turn exceptions of paramiko into our errors."""
     try:
         yield
     except paramiko.ssh_exception.IncompatiblePeer as error:
-        why = "; ".join(transport.disagreements()) or one_line(str(error))
+        why = "; ".join(transport.mismatches()) or one_line(str(error))
         raise ConnectError(
-            f"its SSH server and we have nothing in common ({why})",
+            f"no common SSH algorithm ({why})",
             hop=hop.label,
-            remedy="Its administrators can allow one of ours; a way through the system's ssh is planned.",
+            remedy="Ask its administrators to permit one of ours.",
         ) from error
     except (paramiko.SSHException, OSError, EOFError) as error:
         if str(error).startswith("Error reading SSH protocol banner") and "without end" not in str(error):
-            raise _Busy from error
+            raise _ServerBusy from error
         cause = (
             one_line(str(error)) if isinstance(error, paramiko.SSHException) else "the connection was lost"
         )
-        if cause == "No existing session":  # start_client returns in silence when its time is over
+        if cause == "No existing session":  # start_client returns without an error when it has timed out
             if not transport.remote_version:
-                raise _Busy from error
-            cause = "does not answer (timed out in the key exchange)"
+                raise _ServerBusy from error
+            cause = "timed out in the SSH key exchange"
         raise ConnectError(cause, hop=hop.label, remedy="Check the network and try again.") from error
 
 
@@ -267,29 +267,29 @@ def _reason(error: OSError) -> str:
 
 
 def _unreachable(hop: Hop, reason: str, jump: str) -> ConnectError:
-    """`reason` is the system's, here or on the jump host. The host is named where the hop's name is another one."""
-    alias = hop.host != read_word(hop.label).host
+    """`reason` is the operating system's, here or on the jump host. The host is named where the label is an alias."""
+    alias = hop.host != parse_destination(hop.label).host
     port, where = (
         f"{hop.host} port {hop.port}" if alias else f"port {hop.port}",
         f" from {jump}" if jump else "",
     )
     low = reason.lower()
     if any(word in low for word in ("name", "nodename", "getaddrinfo", "resolution")):
-        cause = f"{f'the name {hop.host}' if alias else 'its name'} cannot be resolved{where}"
+        cause = f"{f'the host name {hop.host}' if alias else 'its host name'} cannot be resolved{where}"
         remedy = "Check the spelling" + (
-            ", or give its jump host with -J." if not jump else f"; {jump} must know it."
+            ", or give its jump host with -J." if not jump else f"; {jump} must be able to resolve it."
         )
     elif "refused" in low:
         cause, remedy = (
-            f"{port} refuses the connection{where}",
-            "Is the port right, and its SSH server running?",
+            f"{port}: connection refused{where}",
+            "Check the port, and that its SSH server is running.",
         )
     elif "timed out" in low or "timeout" in low:
-        cause = f"{port} does not answer{where} (timed out)"
-        remedy = "The machine may be down, or a firewall or missing VPN in the way."
+        cause = f"{port}: connection timed out{where}"
+        remedy = "The machine may be down, or a firewall or a missing VPN may block the connection."
     elif "route" in low or "unreachable" in low:
-        cause = f"there is no route to {hop.host if alias else 'it'}{where}"
-        remedy = "Check the network, a VPN, or the jump hosts."
+        cause = f"no route to {hop.host if alias else 'host'}{where}"
+        remedy = "Check the network, the VPN, and the jump hosts."
     else:
         cause, remedy = f"{port} cannot be reached{where}: {reason}", "Check the address and the network."
     return ConnectError(cause, hop=hop.label, remedy=remedy)

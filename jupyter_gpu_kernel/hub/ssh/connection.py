@@ -1,6 +1,6 @@
-"""An open way to a machine: run a command, open a byte stream, notice the end, close from any thread.
+"""An open SSH connection of one or more hops: runs commands and opens byte streams on the last hop.
 
-Made by `ssh.connect`, which adds one transport per hop. Knows no route, no keys and no meaning of the bytes.
+`connect.py` makes it, and adds one transport per hop. This module knows no route, no keys and no meaning of the bytes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from subprocess import CompletedProcess
 
 import paramiko
 
@@ -19,25 +19,16 @@ from . import tcp
 from .packets import WINDOW
 from .transport import Transport
 
-_TAIL = 64 * 1024  # bytes of stderr that are kept
-_OUTPUT = 4 * 1024 * 1024  # bytes of a short command's output
-_SESSIONS = 4  # helper commands at a time; a server allows 10 sessions per connection (MaxSessions)
-_LATE = 1.0  # seconds without output after which a command that has ended has said all
+_MAX_STDERR = 64 * 1024  # bytes of stderr that are kept
+_MAX_OUTPUT = 4 * 1024 * 1024  # bytes of a short command's output
+_MAX_COMMANDS = 4  # short commands at a time; a server allows 10 sessions per connection (MaxSessions)
+_QUIET = 1.0  # seconds without output after which the output of an ended command is complete
 _OPEN_TIMEOUT = 20.0  # seconds for the server to open a session
-_PATIENCE = 2.0  # seconds to wait for a session that is just being given back
+_SESSION_RETRY = 2.0  # seconds in which a refused session is asked for again
 
 
-@dataclass(frozen=True)
-class Completed:
-    """A finished command. `returncode` is -1 if the server did not say; `stderr` is its last 64 KiB."""
-
-    returncode: int
-    stdout: bytes
-    stderr: bytes
-
-
-class Stream:
-    """One command's stdin and stdout as a byte stream. One reader and one writer thread; close from any."""
+class CommandStream:
+    """The stdin and stdout of one command as a byte stream, for one reader and one writer; `close` from any thread."""
 
     def __init__(self, channel: paramiko.Channel) -> None:
         self._channel = channel
@@ -47,7 +38,7 @@ class Stream:
         self._drain.start()
 
     def read(self, size: int = WINDOW) -> bytes:
-        """Block for 1 to `size` bytes; b"" once the command ended, we closed, or the way broke."""
+        """Block for 1 to `size` bytes; b"" once the command has ended, or the stream is closed or broken."""
         try:
             data = self._channel.recv(max(size, 1))
         except (OSError, EOFError, paramiko.SSHException):
@@ -56,7 +47,7 @@ class Stream:
         return data
 
     def write(self, data: bytes) -> None:
-        """Block until all of `data` is on its way. OSError when the stream has ended."""
+        """Block until all of `data` is sent. OSError if the stream has ended."""
         view = memoryview(data)
         while view:
             try:
@@ -67,49 +58,49 @@ class Stream:
                 raise OSError("the stream has ended")
             view = view[sent:]
 
-    def end_of_input(self) -> None:
-        """Let the command see the end of its stdin."""
+    def close_stdin(self) -> None:
+        """Close the command's stdin."""
         with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # ended by itself already
             self._channel.shutdown_write()
 
     def stderr_tail(self) -> str:
-        """The last 64 KiB of stderr so far; after the end of stdout, all there is."""
+        """Return the last 64 KiB of stderr so far; after the end of stdout, its final state."""
         if self._channel.closed:
             self._drain.join(1.0)
         return self._tail.decode("utf-8", "replace")
 
     @property
     def exit_status(self) -> int | None:
-        """None while the command runs; -1 when it was lost or killed by a signal."""
+        """None while the command runs; -1 if it was lost or killed by a signal."""
         return self._channel.exit_status if self._channel.exit_status_ready() else None
 
     def wait(self, timeout: float) -> int | None:
-        """The exit status, waiting up to `timeout` (s) for it: it comes a moment after the end of stdout."""
+        """Return the exit status, waiting up to `timeout` (s): it arrives shortly after the end of stdout."""
         self._channel.status_event.wait(timeout)
         return self.exit_status
 
     def end_with_command(self) -> None:
-        """Block until the command has ended, and end the stream: what the shell's start-up files, or the command, left
-        running may hold its other end open for ever."""
+        """Block until the command has ended, then close the stream: a background process that the command left may hold
+        its other end open for ever."""
         self._channel.status_event.wait()
         before = -1
-        while self._count != before:  # what it wrote may still be on its way
+        while self._count != before:  # its last output may still be in transit
             before = self._count
-            time.sleep(_LATE)
+            time.sleep(_QUIET)
         self.close()
 
     def close(self) -> None:
-        """Free a blocked reader. On a dead link the farewell may wait: it does so on a thread of its own."""
-        closer = threading.Thread(target=self._say_goodbye, name="ssh close", daemon=True)
+        """Unblock the reader. Closing a channel may block on a dead connection, hence the thread."""
+        closer = threading.Thread(target=self._close_channel, name="ssh close", daemon=True)
         closer.start()
         closer.join(1.0)
 
-    def _say_goodbye(self) -> None:
-        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # already gone is what we want
+    def _close_channel(self) -> None:
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # already closed
             self._channel.close()
 
     def _drain_stderr(self) -> None:
-        # stderr shares its window with stdout: left unread it would stop both.
+        # stderr shares its window with stdout: unread, it would block both.
         while True:
             try:
                 data = self._channel.recv_stderr(WINDOW)
@@ -118,46 +109,53 @@ class Stream:
             if not data:
                 return
             self._tail += data
-            del self._tail[:-_TAIL]
+            del self._tail[:-_MAX_STDERR]
 
 
 class SSHConnection:
-    """A way of one or more hops. `hops`: (label, step, seconds) of each step made, in order."""
+    """A connection through one or more hops."""
 
     def __init__(self) -> None:
-        self.hops: list[tuple[str, str, float]] = []
-        self.asked = False
-        """Whether its owner typed something for it: it cannot be made anew without them."""
+        self.steps: list[tuple[str, str, float]] = []
+        """(hop, step, seconds) of each step of connecting, in order."""
+        self.interactive = False
+        """Whether the user typed a secret for it: it cannot be opened again without the user."""
         self.closed = False
-        """Whether it was closed here."""
-        self.machine = ""
-        """The host key of the last hop, hashed: ways that end at the same one lead to one machine, or to its twins."""
+        """Whether `close` was called."""
+        self.machine_id = ""
+        """A hash of the last hop's host key, which is the same for all routes to one machine."""
         self.labels: list[str] = []
         self._transports: list[Transport] = []
-        # None may be collected while it is open: it would send from there.
+        # An open channel must not be garbage-collected: its finalizer would send.
         self._channels: set[paramiko.Channel] = set()
         self._lock = threading.Lock()
-        self._helpers = threading.BoundedSemaphore(_SESSIONS)
+        self._short_commands = threading.BoundedSemaphore(_MAX_COMMANDS)
 
-    # --- for ssh.connect
+    # --- for connect.py
 
     @property
     def last_transport(self) -> Transport | None:
         return self._transports[-1] if self._transports else None
 
     def add(self, label: str, transport: Transport) -> None:
-        """The next hop is there."""
+        """Add the next hop."""
         self.labels.append(label)
         self._transports.append(transport)
-        self.machine = hashlib.sha256(transport.get_remote_server_key().asbytes()).hexdigest()
+        self.machine_id = hashlib.sha256(transport.get_remote_server_key().asbytes()).hexdigest()
 
-    def nudge(self) -> None:
-        """Run `true` on the last hop so far, unwaited: OpenSSH sends small packets at once (TCP_NODELAY) only
-        where there once was a session, and a mere jump never has one. It may refuse: then it is slower."""
+    def record_step(self, hop: str, step: str, seconds: float) -> None:
+        """A step of connecting is done."""
+        self.steps.append((hop, step, seconds))
+
+    def enable_tcp_nodelay(self) -> None:
+        """Run `true` on the last hop so far, without waiting: OpenSSH sets TCP_NODELAY only on connections that have
+        had a session, and a mere jump host never has one. If the hop refuses, it is slower."""
         transport = self._transports[-1]
-        threading.Thread(target=self._nudge, args=(transport,), name="ssh nudge", daemon=True).start()
+        threading.Thread(
+            target=self._open_session_briefly, args=(transport,), name="ssh enable_tcp_nodelay", daemon=True
+        ).start()
 
-    def _nudge(self, transport: Transport) -> None:
+    def _open_session_briefly(self, transport: Transport) -> None:
         try:
             channel = transport.open_session(timeout=_OPEN_TIMEOUT)
             with self._lock:
@@ -165,17 +163,19 @@ class SSHConnection:
             channel.exec_command("true")
             channel.shutdown_write()
         except (paramiko.SSHException, OSError, EOFError):
-            pass  # a forced command, nologin, MaxSessions: the way works all the same
+            pass  # a forced command, nologin, MaxSessions: the connection works all the same
 
-    # --- for everybody
+    # --- for all users
 
-    def open(self, command: str) -> Stream:
-        """Run `command` in the last hop's login shell; its stdin and stdout are the stream. ConnectError."""
+    def open(self, command: str) -> CommandStream:
+        """Run `command` in the last hop's login shell; return its stdin and stdout as a stream. ConnectError."""
         return self._open(command, _OPEN_TIMEOUT)
 
-    def run(self, command: str, *, stdin: bytes = b"", timeout: float = 30.0) -> Completed:
-        """Run a short command. ConnectError if it does not end within `timeout` (s) or the way breaks."""
-        with self._helpers:
+    def run(self, command: str, *, stdin: bytes = b"", timeout: float = 30.0) -> CompletedProcess[bytes]:
+        """Run a short command. ConnectError if it does not end within `timeout` (s), or the connection breaks.
+
+        The return code is -1 if the server did not report one; stderr is the last 64 KiB."""
+        with self._short_commands:
             stream = self._open(command, timeout)
             with self._limited(stream, timeout, command):
                 feeder = threading.Thread(
@@ -183,29 +183,29 @@ class SSHConnection:
                 )
                 feeder.start()
                 threading.Thread(target=stream.end_with_command, name="ssh end", daemon=True).start()
-                stdout = self._all_of(stream)
+                stdout = self._read_all(stream)
                 returncode = stream._channel.recv_exit_status()
         if returncode < 0 and not self.alive():
-            raise self._lost()
-        return Completed(returncode, stdout, stream.stderr_tail().encode())
+            raise self._lost_error()
+        return CompletedProcess(command, returncode, stdout, stream.stderr_tail().encode())
 
-    def _all_of(self, stream: Stream) -> bytes:
+    def _read_all(self, stream: CommandStream) -> bytes:
         said = bytearray()
         while data := stream.read():
             said += data
-            if len(said) > _OUTPUT:
-                cause = f"a command there printed more than {_OUTPUT >> 20} MiB"
+            if len(said) > _MAX_OUTPUT:
+                cause = f"a command printed more than {_MAX_OUTPUT >> 20} MiB"
                 raise ConnectError(
-                    cause, hop=self.labels[-1], remedy="Look at what its shell's start-up files print."
+                    cause, hop=self.labels[-1], remedy="Check what the shell's start-up files print there."
                 )
         return bytes(said)
 
     def alive(self) -> bool:
-        """Whether every hop still looks connected; a silent death shows only by asking the far end."""
+        """Whether every hop still looks connected. A connection that died silently is found out by `responds` only."""
         return bool(self._transports) and all(transport.is_active() for transport in self._transports)
 
-    def answers(self, within: float) -> bool:
-        """Whether the far end opens a session, or refuses to, within so many seconds. Blocks."""
+    def responds(self, within: float) -> bool:
+        """Whether the last hop opens a session, or refuses to, within so many seconds. Blocks."""
         try:
             self._transports[-1].open_session(timeout=within).close()
         except paramiko.ChannelException:
@@ -214,62 +214,60 @@ class SSHConnection:
             return False
         return True
 
-    def keep_waiting(self) -> None:
-        """Its owner typed something for it: a silence, however long, is waited out."""
-        self.asked = True
-        tcp.be_patient(self._transports[0].sock)
+    def mark_interactive(self) -> None:
+        """The user typed a secret for this connection: do not give it up after a silence."""
+        self.interactive = True
+        tcp.disable_user_timeout(self._transports[0].sock)
 
     def close(self) -> None:
-        """End all of it. The first hop goes first: those behind it may be stuck in sending through it."""
+        """Close all hops, the first one first: the others may be blocked in sending through it."""
         self.closed = True
         for transport in self._transports:
-            with contextlib.suppress(
-                OSError, EOFError, paramiko.SSHException
-            ):  # already gone is what we want
+            with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # already closed
                 transport.close()
 
     # --- sessions
 
-    def _open(self, command: str, timeout: float) -> Stream:
+    def _open(self, command: str, timeout: float) -> CommandStream:
         channel = self._session(time.monotonic() + min(timeout, _OPEN_TIMEOUT))
         with self._lock:
             self._channels = {one for one in self._channels if not one.closed} | {channel}
-        timer = threading.Timer(timeout, channel.close)  # exec_command itself waits for ever
+        timer = threading.Timer(timeout, channel.close)  # exec_command has no timeout
         timer.daemon = True
         timer.start()
         try:
             channel.exec_command(command)
         except (paramiko.SSHException, OSError, EOFError) as error:
-            raise self._not_run(error) from error
+            raise self._session_error(error) from error
         finally:
             timer.cancel()
-        return Stream(channel)
+        return CommandStream(channel)
 
     def _session(self, end: float) -> paramiko.Channel:
-        patience = min(time.monotonic() + _PATIENCE, end)
+        patience = min(time.monotonic() + _SESSION_RETRY, end)
         while True:
             try:
                 return self._transports[-1].open_session(WINDOW, timeout=max(end - time.monotonic(), 0.05))
             except paramiko.ChannelException as error:
-                # The server may still be busy giving back the session that we closed a moment ago.
+                # The server may not have released yet a session that we have just closed.
                 if time.monotonic() > patience:
                     raise ConnectError(
-                        f"opens no further session on this connection (MaxSessions): {error.text}",
+                        f"refused another session on this connection (MaxSessions): {error.text}",
                         hop=self.labels[-1],
-                        remedy="Close other uses of this connection, or ask its administrators.",
+                        remedy="Close other uses of this connection, or ask its administrators for a higher limit.",
                     ) from error
                 time.sleep(0.05)
             except (paramiko.SSHException, OSError, EOFError) as error:
-                raise self._not_run(error) from error
+                raise self._session_error(error) from error
 
     @staticmethod
-    def _feed(stream: Stream, data: bytes) -> None:
-        with contextlib.suppress(OSError):  # a command need not read all its input
+    def _feed(stream: CommandStream, data: bytes) -> None:
+        with contextlib.suppress(OSError):  # the command need not read all its input
             stream.write(data)
-        stream.end_of_input()
+        stream.close_stdin()
 
     @contextlib.contextmanager
-    def _limited(self, stream: Stream, timeout: float, command: str) -> Iterator[None]:
+    def _limited(self, stream: CommandStream, timeout: float, command: str) -> Iterator[None]:
         expired = threading.Event()
 
         def expire() -> None:
@@ -291,20 +289,18 @@ class SSHConnection:
                 remedy="The machine may be overloaded, or its file system slow: try again.",
             )
 
-    def _not_run(self, error: Exception) -> ConnectError:
+    def _session_error(self, error: Exception) -> ConnectError:
         if not self.alive():
-            return self._lost()
+            return self._lost_error()
         if str(error) == "Timeout opening channel.":
-            return ConnectError(
-                "does not answer (timed out)", hop=self.labels[-1], remedy="Check the network and try again."
-            )
+            return ConnectError("timed out", hop=self.labels[-1], remedy="Check the network and try again.")
         return ConnectError(
-            f"does not run commands for us: {error}",
+            f"does not run commands: {error}",
             hop=self.labels[-1],
             remedy="Try `ssh HOST true` by hand.",
         )
 
-    def _lost(self) -> ConnectError:
+    def _lost_error(self) -> ConnectError:
         return ConnectError(
             "the connection was lost", hop=self.labels[-1], remedy="Check the network and try again."
         )

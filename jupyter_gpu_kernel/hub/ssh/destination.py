@@ -1,6 +1,6 @@
-"""What one writes for one machine, taken apart: user, host, port, and the options of a pasted ssh command.
+"""Parses what a user writes for one machine: user, host, port, and the options of a pasted ssh command.
 
-Pure text: no ssh config, no connection. What ssh or a shell could take for more than a name is refused.
+Text only: no ssh configuration, no connection. Anything that ssh or a shell could read as more than a name is refused.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from urllib.parse import unquote, urlsplit
 
 from ...errors import RouteError
 
-_BARE = re.compile(r"[^\s\x00-\x1f'\"`$\\;&<>|(){}*?#!@/-][^\s\x00-\x1f'\"`$\\;&<>|(){}*?#!@/]*")
-_FLAGS_IGNORED = "XYxAaTtvqCknN46"  # harmless or never done here (no agent is forwarded)
+_NAME = re.compile(r"[^\s\x00-\x1f'\"`$\\;&<>|(){}*?#!@/-][^\s\x00-\x1f'\"`$\\;&<>|(){}*?#!@/]*")
+_IGNORED_FLAGS = "XYxAaTtvqCknN46"  # without effect here (the agent is never forwarded)
 
 
 @dataclass(frozen=True)
 class Destination:
+    """One machine as the user wrote it (`text`), and the parts of that text."""
+
     text: str
     host: str
     user: str | None = None
@@ -28,85 +30,109 @@ class Destination:
     config: str | None = None
     jumps: tuple[str, ...] = ()
 
+    @property
+    def label(self) -> str:
+        """The name of this machine in messages: user@host:port, as far as they are given."""
+        host = f"[{self.host}]" if ":" in self.host and self.port else self.host
+        return f"{self.user}@" * bool(self.user) + host + f":{self.port}" * bool(self.port)
 
-def split_jumps(text: str) -> list[str]:
-    return [text] if _is_pasted(text) else [part.strip() for part in text.split(",") if part.strip()]
+    def to_text(self) -> str:
+        """Return text that can be parsed again anywhere: with absolute paths, and without the jumps."""
+        if not self.identity and not self.config:
+            return self.label
+        options = [part for key in self.identity for part in ("-i", key)]
+        options += ["-F", self.config] if self.config else []
+        return shlex.join(["ssh", *options, self.label])
 
 
-def _is_pasted(text: str) -> bool:
-    return re.match(r"\s*(\S*/)?ssh\s", text) is not None
-
-
-def read_word(text: str, port: int | None = None) -> Destination:
-    if _is_pasted(text):
-        return _read_pasted(text, port)
+def parse_destination(text: str, port: int | None = None) -> Destination:
+    """Parse `user@host:port`, `[v6]:port`, `ssh://…`, an alias, or a pasted ssh command; `port` wins over its own."""
+    if _is_command(text):
+        return _parse_command(text, port)
     user, host, own_port = _split_address(text.strip())
     return _checked(Destination(text.strip(), host, user, own_port if port is None else port))
 
 
+def split_jumps(text: str) -> list[str]:
+    """Split a list of jump hosts at its commas."""
+    return [text] if _is_command(text) else [part.strip() for part in text.split(",") if part.strip()]
+
+
+def split_command(text: str) -> list[str]:
+    """Split a command into words, as this system's shell does."""
+    try:
+        words = shlex.split(text, posix=os.name != "nt")
+    except ValueError as error:
+        raise RouteError(
+            f"{text!r} cannot be parsed: {error}", remedy="Check the quotation marks."
+        ) from error
+    return [word.strip('"') for word in words] if os.name == "nt" else words
+
+
+def existing_files(files: Sequence[str]) -> tuple[str, ...]:
+    """Return absolute paths. RouteError for a missing file: ssh would skip it and fail later for another reason."""
+    found = tuple(os.path.abspath(os.path.expanduser(file)) for file in files)
+    for file in found:
+        if not os.path.isfile(file):
+            raise RouteError(f"there is no file {file}", remedy="Check the path given with -i or -F.")
+    return found
+
+
+def _is_command(text: str) -> bool:
+    return re.match(r"\s*(\S*/)?ssh\s", text) is not None
+
+
 def _split_address(text: str) -> tuple[str | None, str, int | None]:
-    """ "user@host:port", "[v6]:port", "ssh://…" → (user, host, port)."""
+    """Split "user@host:port", "[v6]:port" or "ssh://…" into user, host and port."""
     if text.startswith("ssh://"):
         try:
             parts = urlsplit(text)
             return (unquote(parts.username) if parts.username else None), parts.hostname or "", parts.port
         except ValueError as error:
-            raise RouteError(
-                f"not an address: {error}", hop=text, remedy="Write ssh://user@host:port."
-            ) from error
+            cause = f"not a valid address: {error}"
+            raise RouteError(cause, hop=text, remedy="Write ssh://user@host:port.") from error
     user, _, rest = text.rpartition("@")
     found = re.fullmatch(r"\[([^]]+)\](?::(\d+))?|([^:]+)(?::(\d+))?|([0-9a-fA-F:.]+(?:%\w+)?)", rest)
     if not found:
-        raise RouteError(
-            f"{text!r} is not an address", remedy="Write user@host, user@host:port or user@[v6]:port."
-        )
+        remedy = "Write user@host, user@host:port or user@[v6]:port."
+        raise RouteError(f"{text!r} is not a valid address", remedy=remedy)
     digits = found[2] or found[4]
     return user or None, found[1] or found[3] or found[5], int(digits) if digits else None
 
 
-def _checked(word: Destination) -> Destination:
-    """Refuse what ssh could take for an option or a shell for a command."""
-    for part, value in (
-        ("host", re.sub(r"[:%]", "", word.host)),
-        ("user", (word.user or "u").replace("@", "")),
-    ):
-        if not _BARE.fullmatch(value):
-            raise RouteError(
-                f"{word.text!r} has no usable {part} name", remedy="Write user@host or user@host:port."
-            )
-    if word.port is not None and not 0 < word.port < 65536:
-        raise RouteError(f"{word.port} is not a port", hop=word.text, remedy="Ports go from 1 to 65535.")
-    return word
+def _checked(destination: Destination) -> Destination:
+    """Refuse what ssh could read as an option, or a shell as a command."""
+    names = {
+        "host": re.sub(r"[:%]", "", destination.host),
+        "user": (destination.user or "u").replace("@", ""),
+    }
+    for part, value in names.items():
+        if not _NAME.fullmatch(value):
+            cause = f"{destination.text!r} has no valid {part} name"
+            raise RouteError(cause, remedy="Write user@host or user@host:port.")
+    port = destination.port
+    if port is not None and not 0 < port < 65536:
+        cause = f"{port} is not a valid port"
+        raise RouteError(cause, hop=destination.text, remedy="Ports go from 1 to 65535.")
+    return destination
 
 
-def shell_words(text: str) -> list[str]:
-    try:
-        words = shlex.split(text, posix=os.name != "nt")
-    except ValueError as error:
-        raise RouteError(
-            f"{text!r} cannot be split into words: {error}", remedy="Look at the quotes."
-        ) from error
-    return [word.strip('"') for word in words] if os.name == "nt" else words
-
-
-def _read_pasted(text: str, port: int | None) -> Destination:
-    """`ssh -i key -p 7092 alice@login`, options before or after the host; -i -p -l -J -F are understood."""
+def _parse_command(text: str, port: int | None) -> Destination:
+    """Parse `ssh -i key -p 7092 alice@login`; options before or after the host: -i -p -l -J -F."""
     options: dict[str, list[str]] = {}
     hosts: list[str] = []
-    words = iter(shell_words(text)[1:])
+    words = iter(split_command(text)[1:])
     for word in words:
         if not word.startswith("-"):
             hosts.append(word)
         elif word[:2] in ("-i", "-p", "-l", "-J", "-F"):
             options.setdefault(word[1], []).append(word[2:] or next(words, ""))
-        elif word.strip("-" + _FLAGS_IGNORED):
-            raise RouteError(
-                f"the option {word} of {text!r} is not understood", remedy="Put it into the ssh config."
-            )
+        elif word.strip("-" + _IGNORED_FLAGS):
+            cause = f"the option {word} in {text!r} is not supported"
+            raise RouteError(cause, remedy="Put it into the ssh configuration instead.")
     if len(hosts) != 1:
-        raise RouteError(
-            f"{text!r} should name one host and no command", remedy="Write ssh [-i KEY] [-p PORT] user@host."
-        )
+        cause = f"{text!r} must name one host, and no command"
+        raise RouteError(cause, remedy="Write ssh [-i KEY] [-p PORT] user@host.")
     user, host, own_port = _split_address(hosts[0])
     if "p" in options and port is None:
         digits = options["p"][-1]
@@ -117,31 +143,8 @@ def _read_pasted(text: str, port: int | None) -> Destination:
             host,
             options.get("l", [user])[-1],
             own_port if port is None else port,
-            absolute(options.get("i", ())),
-            next(iter(absolute(options.get("F", ()))), None),
+            existing_files(options.get("i", ())),
+            next(iter(existing_files(options.get("F", ()))), None),
             tuple(one for jump in options.get("J", ()) for one in split_jumps(jump)),
         )
     )
-
-
-def absolute(files: Sequence[str]) -> tuple[str, ...]:
-    """Files the user named: ssh would pass over a missing one and fail later, for another reason."""
-    found = tuple(os.path.abspath(os.path.expanduser(file)) for file in files)
-    for file in found:
-        if not os.path.isfile(file):
-            raise RouteError(f"there is no file {file}", remedy="Check the path given with -i or -F.")
-    return found
-
-
-def label(word: Destination) -> str:
-    host = f"[{word.host}]" if ":" in word.host and word.port else word.host
-    return f"{word.user}@" * bool(word.user) + host + f":{word.port}" * bool(word.port)
-
-
-def stored(word: Destination) -> str:
-    """The word again, with absolute paths; jumps are hops of their own."""
-    if not word.identity and not word.config:
-        return label(word)
-    options = [part for key in word.identity for part in ("-i", key)]
-    options += ["-F", word.config] if word.config else []
-    return shlex.join(["ssh", *options, label(word)])

@@ -1,8 +1,8 @@
-"""Is this machine the one we know? known_hosts files read line by line, judged, and our own one extended.
+"""Verifies host keys: reads known_hosts files, compares, and adds accepted keys to our own file.
 
-Strict always: unknown is an error unless the owner says yes; changed and revoked are errors whatever anybody
-says. The user's files are only read, what the owner accepts goes to our own file. A key is its type's name
-and its blob (bytes), as on the wire; nothing here knows paramiko, sockets or how the owner is asked.
+Verification is always strict: an unknown key is an error unless the user accepts it; a changed or revoked key is always
+an error. The user's own files are only read. A key is the name of its type and its blob (bytes), as in the SSH
+protocol. This module knows no paramiko, no sockets, and not how the user is asked.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import hmac
 import logging
 import os
 import re
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import translate
@@ -21,12 +22,11 @@ from pathlib import Path
 
 from ...errors import HostKeyError
 from ...wire.texts import as_typed
-from . import hostkey_rules
 from .route import Hop
 
 _log = logging.getLogger(__name__)
 
-# Key types that can be checked here, as known_hosts names them, and the algorithms to offer for each.
+# Supported key types, as known_hosts names them, and the algorithms to offer for each.
 ALGORITHMS: dict[str, tuple[str, ...]] = {
     "ssh-ed25519": ("ssh-ed25519",),
     "ecdsa-sha2-nistp256": ("ecdsa-sha2-nistp256",),
@@ -34,6 +34,8 @@ ALGORITHMS: dict[str, tuple[str, ...]] = {
     "ecdsa-sha2-nistp521": ("ecdsa-sha2-nistp521",),
     "ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256"),
 }
+
+_KRL = b"SSHKRL\n\0"  # how ssh-keygen's binary revocation lists begin
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Entry:
     line: int
 
     def matches(self, name: str) -> bool:
-        """Whether `name` ("host" or "[host]:port", lower case) is among the line's hosts."""
+        """Whether the line's hosts include `name` ("host" or "[host]:port", lower case)."""
         if self.hosts.startswith("|"):
             return _hashed_match(self.hosts, name)
         found = False
@@ -74,8 +76,8 @@ def _wildcard_match(pattern: str, name: str) -> bool:
     return re.fullmatch(translate(pattern.replace("[", "[[]")), name) is not None
 
 
-def read(files: Sequence[Path]) -> Iterator[Entry]:
-    """The usable lines of those files that exist; a bad line is logged and skipped, not the whole file."""
+def _read_entries(files: Sequence[Path]) -> Iterator[Entry]:
+    """Yield the valid lines of those files that exist; an invalid line is logged and skipped."""
     for file in files:
         try:
             lines = file.read_text("utf-8", "replace").splitlines()
@@ -87,23 +89,23 @@ def read(files: Sequence[Path]) -> Iterator[Entry]:
         for number, text in enumerate(lines, 1):
             words = text.split()
             if words and not words[0].startswith("#"):
-                entry = _read_line(words, file, number)
+                entry = _parse_line(words, file, number)
                 if entry is not None:
                     yield entry
 
 
-def _read_line(words: list[str], file: Path, number: int) -> Entry | None:
+def _parse_line(words: list[str], file: Path, number: int) -> Entry | None:
     marker = words.pop(0) if words[0].startswith("@") else ""
     try:
         hosts, key_type, text = words[:3]
         return Entry(marker, hosts, key_type, base64.b64decode(text, validate=True), file, number)
     except (ValueError, binascii.Error):
-        _log.warning("%s, line %d: not a known_hosts line, skipped", file, number)
+        _log.warning("%s, line %d: skipped, because it is not a valid known_hosts line", file, number)
         return None
 
 
 def names(hop: Hop) -> tuple[str, ...]:
-    """The names a hop's key may stand under, best first: with the port, then bare, as ssh does it."""
+    """Return the names under which a hop's key may be listed: with the port first, then without, as in ssh."""
     if hop.host_key_alias:
         return (hop.host_key_alias.lower(),)
     host = hop.host.lower()
@@ -111,8 +113,8 @@ def names(hop: Hop) -> tuple[str, ...]:
 
 
 def lookup(hop: Hop, trust_file: Path) -> list[Entry]:
-    """All lines that speak of this hop, from the user's files and ours."""
-    entries = list(read([*hop.known_hosts, trust_file]))
+    """Return all lines about this hop, from the user's files and ours."""
+    entries = list(_read_entries([*hop.known_hosts, trust_file]))
     found = [[entry for entry in entries if entry.matches(name)] for name in names(hop)]
     keys = next((some for some in found if any(not entry.marker for entry in some)), [])
     marked = [entry for some in found for entry in some if entry.marker]
@@ -120,7 +122,7 @@ def lookup(hop: Hop, trust_file: Path) -> list[Entry]:
 
 
 def offer(entries: Sequence[Entry]) -> list[str]:
-    """Host key algorithms to offer, those of known keys first: another type would look like a change."""
+    """Return the host key algorithms to offer, those of known keys first: another type would look like a change."""
     known = [entry.key_type for entry in entries if not entry.marker]
     ordered = sorted(ALGORITHMS, key=lambda key_type: key_type not in known)
     return [algorithm for key_type in ordered for algorithm in ALGORITHMS[key_type]]
@@ -134,11 +136,11 @@ def verify(
     trust_file: Path,
     confirm: Callable[[str, str, str], bool] | None,
 ) -> None:
-    """Return if the key is the hop's, else HostKeyError. `confirm(label, fingerprint, key_type)` asks."""
+    """Raise HostKeyError unless the key is the hop's. `confirm(label, fingerprint, key_type)` asks the user."""
     for entry in entries:
         if entry.marker == "@revoked" and entry.blob == blob:
             raise _revoked(hop, entry, blob)
-    hostkey_rules.check(hop, key_type, blob)
+    _check_restrictions(hop, key_type, blob)
     known = [entry for entry in entries if not entry.marker and entry.key_type in ALGORITHMS]
     if any(entry.blob == blob for entry in known):
         return
@@ -152,25 +154,25 @@ def verify(
 
 
 def verify_address(hop: Hop, address: str, blob: bytes, trust_file: Path) -> None:
-    """CheckHostIP of the ssh config: HostKeyError if the host's address is known with other keys only."""
+    """Apply CheckHostIP: raise HostKeyError if the host's address is known with other keys only."""
     here = replace(hop, host=address, host_key_alias=None)
     known = [entry for entry in lookup(here, trust_file) if not entry.marker]
     if known and not any(entry.blob == blob for entry in known):
         raise HostKeyError(
             f"its address {address} is known with another host key ({known[0].file} line {known[0].line}), "
-            "and the ssh config has CheckHostIP yes",
+            "and the ssh configuration has CheckHostIP yes",
             hop=hop.label,
             remedy="Ask the machine's administrators which machine has this address now.",
         )
 
 
 def fingerprint(blob: bytes) -> str:
-    """As `ssh-keygen -l` shows it: "SHA256:…"."""
+    """Return the fingerprint as `ssh-keygen -l` shows it: "SHA256:…"."""
     return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
 
 
 def trust(trust_file: Path, name: str, key_type: str, blob: bytes) -> None:
-    """Append one line to our own file (0600); whole lines, so that two processes may do it at once."""
+    """Append one line to our own file (0600), in one write, as another process may do the same at once."""
     trust_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     line = f"{name} {key_type} {base64.b64encode(blob).decode()}\n".encode()
     descriptor = os.open(trust_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -191,20 +193,21 @@ def _revoked(hop: Hop, entry: Entry, blob: bytes) -> HostKeyError:
 def _changed(hop: Hop, known: Sequence[Entry], key_type: str, blob: bytes) -> HostKeyError:
     places = ", ".join(f"{entry.file} line {entry.line}" for entry in known)
     files = dict.fromkeys(str(entry.file) for entry in known)
-    forget = [as_typed(["ssh-keygen", "-R", names(hop)[0], "-f", file]) for file in files]
+    commands = [as_typed(["ssh-keygen", "-R", names(hop)[0], "-f", file]) for file in files]
     return HostKeyError(
-        f"its host key has changed: it shows {key_type} {fingerprint(blob)}, but another one is known ({places})",
+        f"its host key has changed: it is now {key_type} {fingerprint(blob)}, and the known one is in {places}",
         hop=hop.label,
-        remedy="Somebody may be listening in, or the machine was installed anew. Only if its administrators "
-        f"confirm the new fingerprint, forget the old key: {'; '.join(forget)}",
+        remedy="This may be a man-in-the-middle attack, or the machine was reinstalled. Only if its administrators "
+        f"confirm the new fingerprint, remove the old key: {'; '.join(commands)}",
     )
 
 
 def _strict(hop: Hop, key_type: str, blob: bytes) -> HostKeyError:
     return HostKeyError(
-        f"its host key is not known: {key_type} {fingerprint(blob)}, and the ssh config has StrictHostKeyChecking yes",
+        f"its host key is not known: {key_type} {fingerprint(blob)}, and the ssh configuration has "
+        "StrictHostKeyChecking yes",
         hop=hop.label,
-        remedy="Compare the fingerprint with the administrators', and put the key into known_hosts yourself.",
+        remedy="Compare the fingerprint with the administrators' one, and add the key to known_hosts yourself.",
     )
 
 
@@ -212,11 +215,66 @@ def _unknown(hop: Hop, entries: Sequence[Entry], key_type: str, blob: bytes, ask
     cause = f"its host key is not known: {key_type} {fingerprint(blob)}"
     for entry in entries:
         if entry.marker == "@cert-authority":
-            cause += f" ({entry.file}, line {entry.line} trusts an authority; certificates are not read here)"
-    remedy = "Compare this fingerprint with the administrators', and accept it "
+            line = f"{entry.file}, line {entry.line}"
+            cause += f" ({line} trusts a certificate authority; host certificates are not supported)"
+    remedy = "Compare this fingerprint with the administrators' one, and accept it "
     remedy += (
         "by typing its end when asked again."
         if asked
-        else "once where you can type: jupyter gpu-kernel login NAME"
+        else "once in a terminal: jupyter gpu-kernel login NAME"
     )
     return HostKeyError(cause, hop=hop.label, remedy=remedy, login=not asked)
+
+
+# --- RevokedHostKeys and RequiredRSASize of the ssh configuration
+
+
+def _check_restrictions(hop: Hop, key_type: str, blob: bytes) -> None:
+    """Raise HostKeyError unless the key is permitted. As in ssh, an unreadable revocation list permits none."""
+    for file in hop.restrictions.revoked:
+        try:
+            data = file.read_bytes()
+        except OSError as error:
+            raise _not_permitted(hop, f"RevokedHostKeys {file} cannot be read: {error.strerror}") from None
+        if data.startswith(_KRL):
+            raise _not_permitted(hop, f"RevokedHostKeys {file} is a binary list, which is not supported")
+        if blob in _public_keys(data):
+            raise HostKeyError(
+                f"its host key is revoked (RevokedHostKeys {file})",
+                hop=hop.label,
+                remedy="Do not connect. Ask the machine's administrators.",
+            )
+    if key_type == "ssh-rsa" and rsa_bits(blob) < hop.restrictions.rsa_bits:
+        raise _not_permitted(
+            hop, f"its RSA key has {rsa_bits(blob)} bits, RequiredRSASize is {hop.restrictions.rsa_bits}"
+        )
+
+
+def rsa_bits(blob: bytes) -> int:
+    """Return the length of the modulus in a public RSA key; 0 if it is not one."""
+    try:
+        start = 0
+        for _ in range(3):  # the type, the exponent, the modulus
+            (length,) = struct.unpack_from(">I", blob, start)
+            field = blob[start + 4 : start + 4 + length]
+            start += 4 + length
+        return int.from_bytes(field, "big").bit_length()
+    except struct.error:
+        return 0
+
+
+def _public_keys(data: bytes) -> Iterator[bytes]:
+    """Yield the public keys of a text file, one per line."""
+    for line in data.splitlines():
+        for word in line.split():
+            if word.startswith(b"AAAA"):
+                try:
+                    yield base64.b64decode(word)
+                except binascii.Error:
+                    continue
+
+
+def _not_permitted(hop: Hop, cause: str) -> HostKeyError:
+    return HostKeyError(
+        cause, hop=hop.label, remedy="Correct the ssh configuration, or ask the machine's administrators."
+    )

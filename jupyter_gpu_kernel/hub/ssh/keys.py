@@ -1,4 +1,4 @@
-"""The user's private keys: key files, and the ssh agent. Knows no server and asks nobody."""
+"""The user's private keys: key files and the ssh agent. This module knows no server and asks nobody."""
 
 from __future__ import annotations
 
@@ -17,31 +17,32 @@ from .route import Hop
 
 
 class LockedKey(Exception):
-    """The key file needs its passphrase."""
+    """The key file is encrypted, and needs its passphrase."""
 
 
 class UnusableKey(Exception):
     """The key file cannot be read, or not with this passphrase."""
 
 
-def load(file: Path, passphrase: str | None) -> paramiko.PKey:
+def load_key(file: Path, passphrase: str | None) -> paramiko.PKey:
+    """Return the private key. LockedKey or UnusableKey."""
     try:
         return paramiko.PKey.from_path(file, passphrase.encode() if passphrase else None)  # type: ignore[arg-type]
-    except TypeError as error:  # cryptography's way to say that a passphrase is missing
+    except TypeError as error:  # raised by cryptography if the passphrase is missing
         raise LockedKey from error
-    except Exception as error:  # a key of a hardware token, a damaged file: as many classes as formats
-        raise UnusableKey(_why_unusable(file, error)) from error
+    except Exception as error:  # a hardware token's key, a damaged file: each format has its own exceptions
+        raise UnusableKey(_reason(file, error)) from error
 
 
-def _why_unusable(file: Path, error: Exception) -> str:
+def _reason(file: Path, error: Exception) -> str:
     blob = public_blob(file) or b""
     if blob[4:].startswith(b"sk-"):
-        return "a key of a hardware token, which works only through the ssh agent"
+        return "the key of a hardware token, which works only through the ssh agent"
     return f"cannot be used ({error or type(error).__name__})"
 
 
 def public_blob(file: Path) -> bytes | None:
-    """The public half, from the `.pub` file beside it, or from the file itself if the config names that."""
+    """Return the public key, from the `.pub` file next to it, or from the file itself if that is a public key."""
     for path in (Path(f"{file}.pub"), file):
         try:
             words = path.read_bytes()[:16384].split()
@@ -53,11 +54,11 @@ def public_blob(file: Path) -> bytes | None:
 
 
 class _SocketAgent(AgentSSH):
-    """The agent behind a unix socket. paramiko's own looks only at SSH_AUTH_SOCK and waits for ever."""
+    """The agent behind a Unix socket. paramiko's own class reads only SSH_AUTH_SOCK, and has no timeout."""
 
     def __init__(self, path: str, timeout: float) -> None:
         super().__init__()
-        if sys.platform == "win32":  # there paramiko finds the agents itself
+        if sys.platform == "win32":  # where paramiko finds the agents itself
             raise OSError("no unix sockets")
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.settimeout(timeout)
@@ -73,7 +74,7 @@ class _SocketAgent(AgentSSH):
 
 
 def open_agent(hop: Hop, timeout: float) -> Any:
-    """The ssh agent, or None: one that is not there, or is broken, is no error while other ways are left."""
+    """Return the ssh agent, or None. A missing or broken agent is no error, as there are other methods."""
     if hop.identity_agent == "none":
         return None
     try:

@@ -1,7 +1,7 @@
-"""What the user's ssh config forbids for one host: algorithms, ways to sign in, hosts that are not known yet.
+"""What the user's ssh configuration forbids for one host: algorithms, authentication methods, unknown host keys.
 
-A directive that restricts is honoured here, or the route is refused with the directive's name. None is passed over:
-whoever wrote it relies on it. What only permits more than we do is no concern of this file.
+A directive that restricts is either honoured, or the route is refused by an error that names it; none is ignored. A
+directive that only permits more than we do is not read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Values = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True)
 class Restrictions:
-    """Lists of algorithms are as in ssh config, `None` where it leaves them as they are."""
+    """Algorithm lists as in the ssh configuration; `None` where it does not change the default."""
 
     ciphers: str | None = None
     macs: str | None = None
@@ -34,30 +34,32 @@ class Restrictions:
     user_key_algorithms: str | None = None
     methods: tuple[str, ...] = METHODS
     asks: bool = True
-    """Whether the owner may be asked for anything (BatchMode)."""
+    """Whether the user may be asked for anything (BatchMode)."""
     tries: int = 3
     new_hosts: bool = True
-    """Whether the owner may accept a host that is not known yet (StrictHostKeyChecking)."""
+    """Whether the user may accept an unknown host key (StrictHostKeyChecking)."""
     check_address: bool = False
-    """Whether the host's address must not be known with another key (CheckHostIP)."""
+    """Whether the host's address is checked too (CheckHostIP)."""
     revoked: tuple[Path, ...] = ()
     rsa_bits: int = 1024
     family: str = "any"
     bind: str = ""
 
 
-NO_LIMITS = Restrictions()
+UNRESTRICTED = Restrictions()
 
 
-def of(values: Values, defaults: Values, hop: str, files: Callable[[str], Sequence[Path]]) -> Restrictions:
-    """The limits in `values`, where `defaults` are those of a host without any config. RouteError names a directive
-    that cannot be honoured. `files` makes paths of a directive's value."""
+def read_restrictions(
+    values: Values, defaults: Values, hop: str, files: Callable[[str], Sequence[Path]]
+) -> Restrictions:
+    """Return the restrictions in `values`; `defaults` are the values of a host without configuration. RouteError names
+    a directive that cannot be honoured. `files` makes paths of a directive's value."""
 
     def one(*keys: str) -> str:
         return next((values[key][0] for key in keys if values.get(key)), "")
 
     def chosen(*keys: str) -> str | None:
-        """The value if it is not the default."""
+        """Return the value if it is not the default."""
         return next((values[k][0] for k in keys if values.get(k) and values[k] != defaults.get(k)), None)
 
     for key in _REFUSED:
@@ -83,8 +85,8 @@ def of(values: Values, defaults: Values, hop: str, files: Callable[[str], Sequen
 
 
 def select(ours: Sequence[str], text: str | None) -> list[str]:
-    """Those of ours that a list of the ssh config permits, in its order. It may begin with +, - or ^, and hold
-    wildcards."""
+    """Return those of `ours` that a list of the ssh configuration permits, in its order. The list may begin with +, -
+    or ^, and contain wildcards."""
     if not text or text.startswith("+"):
         return list(ours)
     patterns = text.lstrip("-^").split(",")
@@ -96,7 +98,7 @@ def select(ours: Sequence[str], text: str | None) -> list[str]:
 
 
 def _methods(values: Values, hop: str) -> tuple[str, ...]:
-    """Ways to sign in, in the config's order."""
+    """Return the permitted authentication methods in the configuration's order."""
     switches = {
         "publickey": ("pubkeyauthentication",),
         "keyboard-interactive": ("kbdinteractiveauthentication", "challengeresponseauthentication"),
@@ -111,14 +113,18 @@ def _methods(values: Values, hop: str) -> tuple[str, ...]:
     wanted = [one.strip() for one in preferred.split(",")] if preferred else METHODS
     methods = tuple(one for one in wanted if one in METHODS and one not in off)
     if not methods:
-        cause = f"PreferredAuthentications {preferred}" if preferred else "PubkeyAuthentication no and others"
+        cause = (
+            f"PreferredAuthentications {preferred}"
+            if preferred
+            else "PubkeyAuthentication no (with all others)"
+        )
         raise _refused(cause, hop)
     return methods
 
 
 def _refused(directive: str, hop: str) -> RouteError:
     return RouteError(
-        f"its ssh config has {directive}, which only the system's ssh can follow",
+        f"{directive} in the ssh configuration is not supported",
         hop=hop,
-        remedy="Take it out for this host; a transport through the system's ssh is planned.",
+        remedy="Remove it for this host.",
     )

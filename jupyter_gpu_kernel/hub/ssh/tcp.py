@@ -1,4 +1,4 @@
-"""A TCP connection to a name and port, within a time, and quick with small packets. Knows nothing of SSH."""
+"""Opens TCP connections to a host name and port with a timeout, and tunes them. This module knows no SSH."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import threading
 import time
 from collections.abc import Iterator
 
-_KEEP = 20  # seconds without an answer until the system gives up a dead connection (where it can be told to)
+_USER_TIMEOUT = 20  # seconds without acknowledgement until Linux gives up a connection
 _FAMILIES = {"inet": socket.AF_INET, "inet6": socket.AF_INET6}
-ANEW = 3.0
-"""Seconds until a connection is begun anew: the system repeats a lost first packet after 1, 3, 7, 15 s, and the network
-may be back in between."""
+RETRY_AFTER = 3.0
+"""Seconds until an attempt is started again: the system repeats a lost SYN packet only after 1, 3, 7 and 15 s, and the
+network may be back in between."""
 
 
 def dial(host: str, port: int, timeout: float, family: str = "any", bind: str = "") -> socket.socket:
-    """A connected socket. The name's addresses share the time: one dead address must not take it all.
+    """Return a connected socket. The host's addresses share the timeout, so that a dead one does not use it up.
 
-    `family`, `bind`: as AddressFamily and BindAddress in ssh config.
+    `family`, `bind`: as AddressFamily and BindAddress in the ssh configuration.
     """
     end = time.monotonic() + timeout
     addresses = _addresses(host, port, timeout, _FAMILIES.get(family, socket.AF_UNSPEC))
@@ -30,7 +30,7 @@ def dial(host: str, port: int, timeout: float, family: str = "any", bind: str = 
             share = max(end - time.monotonic(), 0.05) / (len(addresses) - number)
             sock = socket.socket(version, kind, protocol)
             try:
-                sock.settimeout(min(share, ANEW))
+                sock.settimeout(min(share, RETRY_AFTER))
                 if bind:
                     sock.bind((bind, 0))
                 sock.connect(address)
@@ -46,7 +46,7 @@ def dial(host: str, port: int, timeout: float, family: str = "any", bind: str = 
 def _addresses(
     host: str, port: int, timeout: float, wanted: socket.AddressFamily
 ) -> list[tuple[int, int, int, str, tuple[str, int]]]:
-    """getaddrinfo, which knows no timeout, in a thread that is left behind if need be."""
+    """Call getaddrinfo, which has no timeout, in a thread that is abandoned after `timeout` seconds."""
     found: list[list[tuple[int, int, int, str, tuple[str, int]]]] = []
     problems: list[OSError] = []
 
@@ -70,31 +70,33 @@ def _tune(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if sys.platform == "linux":
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _KEEP * 1000)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT * 1000)
 
 
-def be_patient(sock: object) -> None:
-    """The system gives a silent connection all the time it has: what is at its end cannot be had anew."""
+def disable_user_timeout(sock: object) -> None:
+    """Let the system keep a silent connection as long as it can, because it cannot be opened again without the user."""
     if sys.platform == "linux" and isinstance(sock, socket.socket):
-        with contextlib.suppress(OSError):  # it has just ended
+        with contextlib.suppress(OSError):  # it has just closed
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 0)
 
 
 @contextlib.contextmanager
-def acknowledging(sock: object) -> Iterator[None]:
-    """Inside here our system does not delay its acknowledgements by 40 ms: a server without a session
-    waits for them with its small packets. Linux can be told, but forgets: hence the loop."""
+def quick_acknowledgements(sock: object) -> Iterator[None]:
+    """Do not delay TCP acknowledgements by 40 ms inside this block: a jump host without TCP_NODELAY waits for them
+    before it sends a small packet. Linux resets TCP_QUICKACK by itself, hence the loop."""
     done = threading.Event()
     if sys.platform == "linux" and isinstance(sock, socket.socket):
-        threading.Thread(target=_acknowledge, args=(sock, done), name="tcp acknowledge", daemon=True).start()
+        threading.Thread(
+            target=_acknowledge_quickly, args=(sock, done), name="tcp acknowledge", daemon=True
+        ).start()
     try:
         yield
     finally:
         done.set()
 
 
-def _acknowledge(sock: socket.socket, done: threading.Event) -> None:
+def _acknowledge_quickly(sock: socket.socket, done: threading.Event) -> None:
     if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # the connection ended: its user will notice
+        with contextlib.suppress(OSError):  # the connection is closed
             while not done.wait(0.002):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)

@@ -1,7 +1,6 @@
-"""One SSH connection over a socket or a channel of the hop before: paramiko's Transport, tuned.
+"""paramiko's Transport, tuned and bounded, over a socket or a channel of the previous hop.
 
-Knows no hop, no user, no host key file: it makes the encrypted connection, and says in plain words what the
-two sides could not agree on.
+This module knows no hop, no user and no known_hosts file.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from . import packets
 from .algorithms import CURVE25519, CURVE25519_OLD_NAME, Algorithms
 from .packets import WINDOW
 
-# Errors are raised and told; without a handler, logging would print paramiko's own account on stderr too.
+# Errors are raised and reported; without a handler, logging would also print paramiko's messages to stderr.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
 class Transport(paramiko.Transport):
-    """Keeps the server's reasons: `refusal` of the last channel asked for, `offers` in the key exchange,
-    `farewell` if it ended the connection itself. What a server sends is bounded before it is kept."""
+    """Keeps the server's messages for errors: `channel_error` of the last refused channel, `server_algorithms` of the
+    key exchange, `disconnect_reason` if the server closed the connection. Their length is bounded."""
 
     _kex_info = {  # noqa: RUF012
         **paramiko.Transport._kex_info,  # type: ignore[attr-defined]
@@ -40,9 +39,9 @@ class Transport(paramiko.Transport):
 
     def __init__(self, sock: socket.socket | JumpSocket, algorithms: Algorithms, timeout: float) -> None:
         super().__init__(sock, default_window_size=WINDOW, packetizer_class=packets.BoundedPacketizer)  # type: ignore[arg-type]
-        self.refusal = self.farewell = ""
-        self._owners_error: Exception | None = None
-        self.offers: dict[str, list[str]] = {}
+        self.channel_error = self.disconnect_reason = ""
+        self._asker_error: Exception | None = None
+        self.server_algorithms: dict[str, list[str]] = {}
         self.banner_timeout = timeout
         options = self.get_security_options()
         options.key_types = algorithms.host_keys
@@ -56,21 +55,21 @@ class Transport(paramiko.Transport):
         handlers[MSG_USERAUTH_INFO_REQUEST] = self._parse_questions
 
     @property
-    def last_words(self) -> str:
-        """What the server told people last, also if it has hung up since: a greeting, or why it lets nobody in."""
+    def last_banner(self) -> str:
+        """The last banner of the server, also after it has disconnected: a welcome, or why it refuses everybody."""
         said = getattr(self.auth_handler, "banner", None) or b""
         return one_line(bytes(said[-2000:]).decode("utf-8", "replace")[-500:], 500)
 
     def forget_secrets(self) -> None:
-        """Drop what was used to sign in; paramiko would keep it as long as the connection."""
+        """Drop the secrets of signing in; paramiko would keep them as long as the connection."""
         handler = self.auth_handler
         if handler is not None:
             handler.password = handler.private_key = handler.interactive_handler = None
-        self._owners_error = None
+        self._asker_error = None
         self.get_exception()  # its traceback leads to frames that know the secret
 
-    def disagreements(self) -> list[str]:
-        """What both sides offered where nothing is common, e.g. "cipher: it has a, b; we have c, d"."""
+    def mismatches(self) -> list[str]:
+        """Return both sides' algorithms where none is common, e.g. "cipher: it has a, b; we have c, d"."""
         options = self.get_security_options()
         ours = {
             "key exchange": options.kex,
@@ -80,30 +79,30 @@ class Transport(paramiko.Transport):
         }
         return [
             f"{what}: it has {one_line(', '.join(theirs), 500)}; we have {', '.join(ours[what])}"
-            for what, theirs in self.offers.items()
+            for what, theirs in self.server_algorithms.items()
             if not set(theirs) & set(ours[what])
         ]
 
-    # These read a message before paramiko does; should it rename them, only the reasons are lost.
+    # These methods read a message before paramiko does. Should paramiko rename them, only the reasons are lost.
 
     def _parse_kex_init(self, m: paramiko.Message) -> None:
         m.get_bytes(16)
         for what in ("key exchange", "host key", "", "cipher", "", "MAC"):
             offered = m.get_list()
             if what:
-                self.offers[what] = offered
+                self.server_algorithms[what] = offered
         m.rewind()
         super()._parse_kex_init(m)  # type: ignore[misc]
 
     def _parse_channel_open_failure(self, m: paramiko.Message) -> None:
         m.get_int(), m.get_int()
-        self.refusal = one_line(packets.read_text(m))
+        self.channel_error = one_line(packets.read_text(m))
         m.rewind()
         super()._parse_channel_open_failure(m)  # type: ignore[misc]
 
     def _parse_disconnect(self, m: paramiko.Message) -> None:
         m.get_int()
-        self.farewell = one_line(packets.read_text(m)) or "without a word"
+        self.disconnect_reason = one_line(packets.read_text(m)) or "no reason given"
         m.rewind()
         super()._parse_disconnect(m)  # type: ignore[misc]
 
@@ -114,12 +113,12 @@ class Transport(paramiko.Transport):
     def _parse_questions(self, m: paramiko.Message) -> None:
         handler = getattr(self.auth_handler, "interactive_handler", None)
         if handler is None:
-            raise paramiko.SSHException("it asks questions at the wrong time")
+            raise paramiko.SSHException("the server sent questions out of order")
         questions = packets.read_questions(m)
         try:
             answers = handler(*questions)
         except Exception as error:
-            self._owners_error = error
+            self._asker_error = error
             raise
         reply = paramiko.Message()
         reply.add_byte(cMSG_USERAUTH_INFO_RESPONSE)
@@ -129,51 +128,51 @@ class Transport(paramiko.Transport):
         self._send_message(reply)  # type: ignore[attr-defined]
 
     def get_exception(self) -> Exception | None:
-        """What ended the connection: the owner's own exception, or one of SSH, whatever paramiko stumbled over."""
+        """Return what ended the connection: the asker's own exception, or one of SSH, whatever paramiko raised."""
         error = super().get_exception()
         expected = paramiko.SSHException, OSError, EOFError
-        if error is None or error is self._owners_error or isinstance(error, expected):
+        if error is None or error is self._asker_error or isinstance(error, expected):
             return error
-        return paramiko.SSHException(f"it sends what is not SSH ({type(error).__name__})")
+        return paramiko.SSHException(f"the server violated the SSH protocol ({type(error).__name__})")
 
     _channel_handler_table = {  # noqa: RUF012
         **paramiko.Transport._channel_handler_table,  # type: ignore[attr-defined]
-        MSG_CHANNEL_DATA: packets.take_data,
-        MSG_CHANNEL_EXTENDED_DATA: packets.take_extended_data,
+        MSG_CHANNEL_DATA: packets.receive_data,
+        MSG_CHANNEL_EXTENDED_DATA: packets.receive_extended_data,
     }
 
 
 class JumpSocket:
-    """A channel of one hop as the socket of the next. Reads a whole window at once: paramiko asks for a few
-    bytes, and each read of a channel costs a lock and a copy of all that waits in it."""
+    """A channel of one hop, used as the socket of the next. It reads a whole window at once: paramiko asks for a few
+    bytes at a time, and each read of a channel costs a lock and a copy of all buffered data."""
 
     def __init__(self, channel: paramiko.Channel) -> None:
         self._channel = channel
-        self._waiting = b""
+        self._buffered = b""
 
     @property
     def _closed(self) -> bool:  # paramiko asks sockets for this name
         return self._channel.closed
 
     def recv(self, size: int) -> bytes:
-        """1 to `size` bytes; b"" at the end. Raises socket.timeout as a socket does."""
-        data = self._waiting or self._channel.recv(WINDOW)
-        self._waiting = data[size:]
+        """Return 1 to `size` bytes; b"" at the end. Raises socket.timeout as a socket does."""
+        data = self._buffered or self._channel.recv(WINDOW)
+        self._buffered = data[size:]
         return data[:size]
 
     def send(self, data: bytes) -> int:
-        """How many bytes were taken."""
+        """Send some bytes; return how many."""
         return self._channel.send(data)
 
     def settimeout(self, seconds: float | None) -> None:
-        """For `recv` and `send`."""
+        """Set the timeout of `recv` and `send`."""
         self._channel.settimeout(seconds)
 
     def close(self) -> None:
-        """Close the channel. If the hop before is dead, paramiko's own thread must not stumble over it."""
+        """Close the channel. If the previous hop is dead, this must not raise in paramiko's own thread."""
         with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
             self._channel.close()
 
     def getpeername(self) -> Any:
-        """The address of the hop before."""
+        """Return the address of the previous hop."""
         return self._channel.getpeername()
