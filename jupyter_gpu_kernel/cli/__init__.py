@@ -1,6 +1,6 @@
-"""`jupyter gpu-kernel VERB`: a Jupyter application that hands its words to a verb (verbs.py, add.py).
+"""`jupyter gpu-kernel VERB`: a Jupyter application that runs one of the verbs in verbs.py and add.py.
 
-Exit status 0; 1 for a refusal, told on stderr; 2 for bad usage. What verbs are about is done elsewhere.
+The exit status is 0; 1 after an error, with a message on stderr; 2 for bad usage.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from .. import __version__
 from ..errors import GpuKernelError
 from . import verbs
 from .add import Add
-from .verb import Verb, complain
+from .verb import Verb, print_error
 
 VERBS: tuple[type[Verb], ...] = (Add, *verbs.ALL)
 
 
 class GpuKernelApp(JupyterApp):
-    """The application: it hands its words to a verb."""
+    """The application. It passes its arguments to a verb."""
 
     name = "jupyter-gpu-kernel"
     version = __version__
@@ -32,7 +32,7 @@ class GpuKernelApp(JupyterApp):
     subcommands = {verb.verb: (verb, verb.summary) for verb in VERBS}  # noqa: RUF012
 
     def parse_command_line(self, argv: Any = None) -> None:
-        """As traitlets does, but a first word that is no verb is bad usage."""
+        """As in traitlets, but a first argument that is not a verb is bad usage."""
         argv = list(sys.argv[1:] if argv is None else argv)
         if not argv or argv[0] in ("-h", "--help", "--help-all", "help"):
             if len(argv) == 2 and argv[1] in self.subcommands:
@@ -41,17 +41,17 @@ class GpuKernelApp(JupyterApp):
             self.exit(0 if argv else 2)
         if not argv[0].startswith("-") and argv[0] not in self.subcommands:
             near = difflib.get_close_matches(argv[0], self.subcommands, 1)
-            hint = f"did you mean {near[0]}?" if near else "“jupyter gpu-kernel --help” lists the verbs."
-            sys.stderr.write(f"There is no verb {argv[0]!r}: {hint}\n")
+            hint = f"Did you mean {near[0]}?" if near else "“jupyter gpu-kernel --help” lists the verbs."
+            sys.stderr.write(f"There is no verb {argv[0]!r}. {hint}\n")
             self.exit(2)
         return super().parse_command_line(argv)
 
     def _find_subcommand(self, name: str) -> str:
-        return ""  # only our own verbs
+        return ""  # subcommands are only our own verbs
 
 
 def usage() -> str:
-    """What --help shows."""
+    """The text that --help prints."""
     lines = [f"  {verb.verb:8}{verb.summary}" for verb in VERBS]
     return "\n".join(
         [
@@ -61,42 +61,44 @@ def usage() -> str:
             "",
             *lines,
             "",
-            "“jupyter gpu-kernel VERB --help” tells a verb's words; most take --json. For a start:",
+            "“jupyter gpu-kernel VERB --help” describes a verb's arguments; most verbs have --json. To begin:",
             "  jupyter gpu-kernel add alice@gpu2 -J alice@login:7092",
         ]
     )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The program. Its exit status: 0; 1 after a refusal, told on stderr; 2 (as SystemExit) for bad usage."""
+    """Run the program. Return the exit status: 0, or 1 after an error; SystemExit with 2 for bad usage."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # not every terminal has our quotes and arrows
+            stream.reconfigure(errors="replace")  # the terminal's encoding may lack our quotes and arrows
     try:
         try:
             return _run(argv)
         finally:
             sys.stdout.flush()
-    except BrokenPipeError:  # whoever reads it has enough (`| head`)
-        _forget_output()
+    except BrokenPipeError:  # the reader has closed the pipe (`| head`)
+        _discard_output()
         return 1
     except OSError as error:
-        _forget_output()
+        _discard_output()
         what = error.filename or "reading or writing failed"
-        complain(
-            GpuKernelError(f"{what}: {error.strerror or error}", remedy="Make room on the disk, or allow it.")
+        print_error(
+            GpuKernelError(
+                f"{what}: {error.strerror or error}", remedy="Free disk space, or check the permissions."
+            )
         )
         return 1
     except GpuKernelError as error:
-        complain(error)
+        print_error(error)
         return 1
     except KeyboardInterrupt:
         sys.stderr.write("\n")
         return 130
 
 
-def _forget_output() -> None:
-    """So that the flush at this process's exit does not fail again."""
+def _discard_output() -> None:
+    """Send further output to /dev/null, so that the flush at this process's exit does not fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -104,6 +106,6 @@ def _run(argv: Sequence[str] | None) -> int:
     app = GpuKernelApp.instance()
     app.initialize(list(argv) if argv is not None else None)
     if not isinstance(app.subapp, Verb):
-        return 2  # flags alone
+        return 2  # there were only options
     app.subapp.start()
     return app.subapp.status

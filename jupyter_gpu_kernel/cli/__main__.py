@@ -1,4 +1,4 @@
-"""`python -m jupyter_gpu_kernel.cli`: for where the program is not on PATH."""
+"""`python -m jupyter_gpu_kernel.cli`, where the program is not on PATH."""
 
 import sys
 

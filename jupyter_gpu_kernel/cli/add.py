@@ -1,4 +1,4 @@
-"""The verb `add`: from ssh's own words to a kernelspec, with a look at the way, the Pythons and the GPUs."""
+"""The verb `add`: connect as ssh would, find a Python and the GPUs, and write a kernelspec."""
 
 from __future__ import annotations
 
@@ -10,34 +10,35 @@ from typing import Any
 from .. import kernelspecs
 from ..errors import AuthError, HostKeyError, RouteError, SettingsError
 from ..settings import Settings, read_env_file
-from . import show
-from .verb import Verb, print_json, with_json
+from . import tables
+from .terminal import printable
+from .verb import Verb, add_json_option, print_json
 
 
 class Add(Verb):
     verb = "add"
-    summary = "Find the way, a Python and the GPUs of a machine, and make it a kernel for every front end."
+    summary = "Connect to a machine, find a Python and its GPUs, and add a kernelspec for all front ends."
 
-    def declare(self, parser: argparse.ArgumentParser) -> None:
-        self._declare_way(parser)
-        self._declare_kernel(parser)
-        self._declare_surroundings(parser)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        self._add_connection_arguments(parser)
+        self._add_kernel_arguments(parser)
+        self._add_environment_arguments(parser)
         add = parser.add_argument
-        add("--no-probe", action="store_true", help="write the kernelspec only; connect to nothing")
-        add("--replace", action="store_true", help="write anew what has the same name")
+        add("--no-probe", action="store_true", help="write the kernelspec without connecting")
+        add("--replace", action="store_true", help="overwrite a kernelspec of the same name")
         add(
             "--prefix",
             metavar="DIR",
-            help="write one kernelspec under DIR/share/jupyter, and leave others as they are",
+            help="write one kernelspec under DIR/share/jupyter, and change no other",
         )
-        with_json(parser)
+        add_json_option(parser)
 
-    def _declare_way(self, parser: argparse.ArgumentParser) -> None:
+    def _add_connection_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add(
             "destination",
             metavar="DESTINATION",
-            help="user@host[:port], an alias of your ssh config, or a pasted “ssh …”",
+            help="user@host[:port], a Host of your ssh configuration, or a pasted “ssh …” command",
         )
         add(
             "-J",
@@ -45,7 +46,7 @@ class Add(Verb):
             metavar="HOP[,HOP…]",
             action="append",
             default=[],
-            help="through these hops, as with ssh",
+            help="jump hosts, as for ssh",
         )
         add(
             "-i",
@@ -53,19 +54,24 @@ class Add(Verb):
             metavar="KEY",
             action="append",
             default=[],
-            help="a private key; may be repeated",
+            help="a private key file; can be repeated",
         )
-        add("-F", dest="config", metavar="SSH_CONFIG", help="in place of ~/.ssh/config")
+        add(
+            "-F",
+            dest="config",
+            metavar="SSH_CONFIG",
+            help="an ssh configuration file to use instead of ~/.ssh/config",
+        )
         add("-p", dest="port", metavar="PORT", type=int, help="the destination's SSH port")
 
-    def _declare_kernel(self, parser: argparse.ArgumentParser) -> None:
+    def _add_kernel_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add("--name", metavar="NAME", help="the kernelspec's name (default: the host)")
         add(
             "--python",
             metavar="PATH",
             default="",
-            help="the kernel's Python there (default: the best that is found)",
+            help="the kernel's Python on the node (default: the best one found)",
         )
         add(
             "--gpus",
@@ -78,16 +84,16 @@ class Add(Verb):
             "--sigterm",
             choices=["survive", "default"],
             default="survive",
-            help="while in use (default: survive)",
+            help="what SIGTERM does to a kernel in use (default: survive)",
         )
         add(
             "--idle-timeout",
             metavar="SECONDS",
             type=float,
-            help="end an idle kernel that nobody is attached to after this time (default: 7200; 0: never)",
+            help="when an idle kernel without a front end ends (default: 7200; 0: never)",
         )
 
-    def _declare_surroundings(self, parser: argparse.ArgumentParser) -> None:
+    def _add_environment_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add(
             "--env",
@@ -95,89 +101,94 @@ class Add(Verb):
             type=_assignment,
             action="append",
             default=[],
-            help="may be repeated",
+            help="a variable of the kernel's environment; can be repeated",
         )
         add(
             "--env-file",
             metavar="FILE",
             default="",
-            help="NAME=VALUE lines, only readable by you: the place for secrets",
+            help="a file of NAME=VALUE lines that only you can read; for secrets",
         )
-        add("--cwd", metavar="DIR", default="", help="where the kernel works (default: the home)")
+        add(
+            "--cwd",
+            metavar="DIR",
+            default="",
+            help="the kernel's working directory (default: your home folder)",
+        )
         add(
             "--setup",
             metavar="LINE",
             action="append",
             default=[],
-            help="shell line before the kernel; may be repeated",
+            help="a shell line to run before the kernel starts; can be repeated",
         )
 
     def run(self) -> int:
-        words = self.words
+        args = self.args
         settings = self._settings()
-        name = words.name if words.name is not None else _default_name(settings["route"][-1])
-        kernelspecs.check_name(name, prefix=words.prefix, replace=words.replace)
+        name = args.name if args.name is not None else _default_name(settings["route"][-1])
+        kernelspecs.check_name(name, prefix=args.prefix, replace=args.replace)
         probe = None
-        if words.no_probe and words.python[:1] not in ("", "/"):
+        if args.no_probe and args.python[:1] not in ("", "/"):
             raise SettingsError(
-                f"{words.python} is not an absolute path",
-                remedy="Write the whole path, or leave --no-probe out, so that it can be looked for.",
+                f"{args.python} is not an absolute path",
+                remedy="Give the absolute path, or omit --no-probe to search for it on the node.",
             )
-        if not words.no_probe:
+        if not args.no_probe:
             probe = self._probe(settings)
             settings["route"] = probe["route"]
             settings["python"] = probe["python"]["path"]
-        spec = kernelspecs.write(name, settings, prefix=words.prefix, replace=words.replace)
+        spec = kernelspecs.write(name, settings, prefix=args.prefix, replace=args.replace)
         shown = {
             "name": spec.name,
             "display_name": spec.display_name,
             "path": str(spec.path),
             "settings": spec.settings,
         }
-        if words.json:
+        if args.json:
             print_json({**shown, "probe": probe})
         else:
-            print("\n".join([*(_what_was_found(probe, settings) if probe else []), *_what_is_next(spec)]))
+            print("\n".join([*(_probe_result(probe, settings) if probe else []), *_next_step(spec)]))
         return 0
 
     def _probe(self, settings: dict[str, Any]) -> Any:
         try:
-            return self.ask_hub("probe", lines=not self.words.json, settings=settings)
-        except (AuthError, HostKeyError) as error:  # there is no kernelspec yet to sign in with
+            return self.ask_hub("probe", lines=not self.args.json, settings=settings)
+        except (AuthError, HostKeyError) as error:  # `login` needs a kernelspec, which does not exist yet
             error.remedy = error.remedy.replace(
                 "jupyter gpu-kernel login NAME", "run this command in a terminal"
             )
             raise
 
     def _settings(self) -> dict[str, Any]:
-        """The words as settings, checked, before anything connects."""
+        """The settings that the arguments describe, checked before anything connects."""
         from ..hub.ssh.route import parse_route
 
-        words = self.words
-        config, identity = _file(words.config), [_file(key) for key in words.identity]
+        args = self.args
+        config, identity = _absolute(args.config), [_absolute(key) for key in args.identity]
         if config and not os.path.isfile(config):
             raise RouteError(f"there is no file {config}", remedy="Check the path given with -F.")
         hops = parse_route(
-            words.destination, words.jumps, identity=identity, config=config or None, port=words.port
+            args.destination, args.jumps, identity=identity, config=config or None, port=args.port
         )
-        if words.env_file:
-            read_env_file(_file(words.env_file))
+        if args.env_file:
+            read_env_file(_absolute(args.env_file))
         return Settings(
             route=tuple(hop.destination for hop in hops),
             identity=tuple(identity),
             config=config,
-            python=words.python,
-            gpus=words.gpus,
-            env=dict(words.env),
-            env_file=_file(words.env_file),
-            cwd=words.cwd,
-            setup=tuple(words.setup),
-            sigterm=words.sigterm,
-            idle_timeout=words.idle_timeout,
+            python=args.python,
+            gpus=args.gpus,
+            env=dict(args.env),
+            env_file=_absolute(args.env_file),
+            cwd=args.cwd,
+            setup=tuple(args.setup),
+            sigterm=args.sigterm,
+            idle_timeout=args.idle_timeout,
         ).to_json()
 
 
-def _file(path: str | None) -> str:
+def _absolute(path: str | None) -> str:
     return os.path.abspath(os.path.expanduser(path)) if path else ""
 
 
@@ -188,39 +199,41 @@ def _assignment(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _default_name(word: str) -> str:
-    """The host of a route's last word, in the letters that names may have."""
-    host = word.split()[-1].rpartition("@")[2]
+def _default_name(hop: str) -> str:
+    """The host of the last hop, with only the characters that a kernelspec's name can have."""
+    host = hop.split()[-1].rpartition("@")[2]
     host = re.sub(r":\d+$", "", host) if host.count(":") == 1 or "]" in host else host
     return re.sub(r"[^a-z0-9._-]+", "-", host.lower()).strip("-.") or "gpu"
 
 
-def _what_was_found(probe: dict[str, Any], settings: dict[str, Any]) -> list[str]:
+def _probe_result(probe: dict[str, Any], settings: dict[str, Any]) -> list[str]:
     lines = [f"  {hop['hop']}: {hop['step']} {hop['seconds']:.2f} s" for hop in probe["hops"]]
     python, node = probe["python"], probe["node"]
     lines.append(f"Python: {python['path']} ({python['version']}, ipykernel {python['ipykernel']})")
-    lines += [f"  not taken: {other['path']} {other['why_not']}" for other in probe["others"]]
-    lines += [f"  not looked at: {place}" for place in probe.get("unseen", [])]
+    lines += [f"  not used: {other['path']} {other['why_not']}" for other in probe["others"]]
+    lines += [f"  not searched: {place}" for place in probe.get("unseen", [])]
     if node.get("home_problem"):
-        lines.append(f"Note: nothing can be written into {node.get('home')} there: {node['home_problem']}")
+        lines.append(
+            f"Note: the node's home folder {node.get('home')} is not writable: {node['home_problem']}"
+        )
     if probe["gpus"]:
-        lines.append(show.gpus(probe["gpus"]))
+        lines.append(tables.gpus(probe["gpus"]))
     elif probe.get("gpus_error"):
-        lines.append(f"Note: the GPUs cannot be read: {probe['gpus_error']}")
+        lines.append(f"Note: the GPUs could not be listed: {probe['gpus_error']}")
     elif settings["gpus"]:
         lines.append("Note: this machine has no GPU. With --gpus 0 the kernel does not wait for one.")
-    return [show.plain(line) for line in lines]
+    return [printable(line) for line in lines]
 
 
-def _what_is_next(spec: kernelspecs.Spec) -> list[str]:
+def _next_step(spec: kernelspecs.Spec) -> list[str]:
     other = kernelspecs.shadowed_by(spec)
     note = (
-        [f"Note: front ends of this environment find another kernelspec of this name: {other}"]
+        [f"Note: front ends of this environment use another kernelspec of this name: {other}"]
         if other
         else []
     )
     return [
         f"Written: {spec.path}",
         *note,
-        f"Pick “{spec.display_name}” in JupyterLab, or in VS Code: Select Kernel → Jupyter Kernel…",
+        f"Select “{spec.display_name}” in JupyterLab, or in VS Code: Select Kernel → Jupyter Kernel…",
     ]

@@ -15,7 +15,7 @@ import pytest
 from environments import Environment
 
 import jupyter_gpu_kernel
-from jupyter_gpu_kernel.cli import show
+from jupyter_gpu_kernel.cli import tables, terminal
 from jupyter_gpu_kernel.errors import SettingsError
 from jupyter_gpu_kernel.launcher import _read_connection
 
@@ -129,7 +129,7 @@ def test_jupyter_finds_it_as_its_own_verb(program: Program) -> None:
     "words, message",
     [
         ([], "usage: jupyter gpu-kernel VERB"),
-        (["lst"], "did you mean list"),
+        (["lst"], "Did you mean list"),
         (["add"], "DESTINATION"),
         (["add", "gpu2", "--nope"], "--nope"),
         (["add", "gpu2", "--gpus", "many"], "--gpus"),
@@ -192,7 +192,7 @@ def test_all_other_words(program: Program) -> None:
 def test_add_tells_what_is_next(program: Program) -> None:
     text = program.ok("add", "gpu2", "--no-probe")
     assert f"Written: {program.data / 'kernels' / 'gpu2' / 'kernel.json'}" in text
-    assert "Pick “Remote GPU (gpu2)” in JupyterLab" in text and "Select Kernel → Jupyter Kernel…" in text
+    assert "Select “Remote GPU (gpu2)” in JupyterLab" in text and "Select Kernel → Jupyter Kernel…" in text
 
 
 def test_what_add_refuses(program: Program) -> None:
@@ -257,7 +257,7 @@ def test_where_there_is_no_kernelspec(program: Program) -> None:
     for verb in ("logs", "stop"):
         for json_too in ([], ["--json"]):
             said = program.refuses(verb, "nope", *json_too)
-            assert said == f"there is no kernel nope, as no kernelspec leads to a remote machine\n{example}"
+            assert said == f"there is no kernel nope, because there is no remote GPU kernelspec\n{example}"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a full disk is /dev/full here")
@@ -268,7 +268,7 @@ def test_a_full_disk_is_no_traceback(program: Program) -> None:
     assert done.returncode == 1
     assert (
         done.stderr
-        == "reading or writing failed: No space left on device\nMake room on the disk, or allow it.\n"
+        == "reading or writing failed: No space left on device\nFree disk space, or check the permissions.\n"
     )
 
 
@@ -294,7 +294,7 @@ def test_traitlets_words_still_go_to_traitlets(program: Program) -> None:
 
 def test_an_output_that_has_no_arrows(program: Program) -> None:
     done = program("add", "gpu2", "--no-probe", PYTHONIOENCODING="ascii")
-    assert done.returncode == 0 and "Pick ?Remote GPU (gpu2)?" in done.stdout
+    assert done.returncode == 0 and "Select ?Remote GPU (gpu2)?" in done.stdout
 
 
 GPU = {
@@ -320,7 +320,7 @@ def test_the_table_of_gpus() -> None:
         "processes": [],
         "lease": {"user": "eve", "pid": 1, "id": "k", "since": None},
     }
-    lines = show.gpus([GPU, unknown, leased]).splitlines()
+    lines = tables.gpus([GPU, unknown, leased]).splitlines()
     assert re.split(" {2,}", lines[1]) == [
         *("gpu2", "0", "RTX 3090", "12000/24576", "97 %", "bob (11800 MiB)", "no: bob is on it")
     ]
@@ -330,13 +330,13 @@ def test_the_table_of_gpus() -> None:
 
 def test_who_waits_for_gpus() -> None:
     row = {"id": "k1", "node": "gpu2", "state": "waiting", "since": None, "notebook": "a.ipynb"}
-    assert show.waiting([{**row, "state": "busy"}]) == ""
-    lines = show.waiting([{**row, "id": "k0", "state": "idle"}, row]).splitlines()
+    assert tables.waiting([{**row, "state": "busy"}]) == ""
+    lines = tables.waiting([{**row, "id": "k0", "state": "idle"}, row]).splitlines()
     assert re.split(" {2,}", lines[1]) == ["k1", "gpu2", "?", "a.ipynb"] and len(lines) == 2
 
 
 def test_what_other_machines_say_cannot_steer_the_terminal() -> None:
-    text = show.story([{"time": 0, "event": "end", "text": "a\x1b[2Jb"}])
+    text = tables.story([{"time": 0, "event": "end", "text": "a\x1b[2Jb"}])
     assert "\x1b" not in text and "a?[2Jb" in text
 
 
@@ -345,7 +345,7 @@ def test_what_other_machines_say_cannot_steer_the_terminal() -> None:
     [("wXyZ", True), ("SHA256:abcdwXyZ", True), ("XyZ", False), ("", False), ("yes", False), ("wxyz", False)],
 )
 def test_a_host_is_confirmed_by_its_fingerprint_only(typed: str, agreed: bool) -> None:
-    assert show.agrees(typed, "SHA256:abcdwXyZ") is agreed
+    assert terminal.matches_fingerprint(typed, "SHA256:abcdwXyZ") is agreed
 
 
 @pytest.mark.parametrize(
@@ -364,15 +364,15 @@ def test_a_fingerprint_is_asked_for_three_times(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, knows: bool
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed + "\n"))
-    asker = show.TerminalAsker(show.Progress(False))
+    asker = terminal.TerminalAsker(terminal.Progress(False))
     assert asker.confirm_host("gpu2\nlogin", "SHA256:abcdwXyZ", "ssh-ed25519\x1b[2J") is knows
     said = capsys.readouterr().err
-    assert "gpu2 login is not known here yet. Its ssh-ed25519?[2J key" in said
+    assert "The host key of gpu2 login is not known yet. Its ssh-ed25519?[2J key" in said
     assert ("does not show that you compared it" in said) == ("yes" in typed)
 
 
 def test_progress_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    show.Progress(True)({"hop": "gpu2", "step": "waits\nlogin: Password:\x1b[2J"})
+    terminal.Progress(True)({"hop": "gpu2", "step": "waits\nlogin: Password:\x1b[2J"})
     assert capsys.readouterr().err == "  gpu2: waits login: Password:?[2J\n"
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpu_kernel.cli import show
+from jupyter_gpu_kernel.cli import tables
 
 KEYS = [
     *(
@@ -63,10 +63,10 @@ Table = Callable[[Sequence[dict[str, Any]]], str]
 
 
 @settings(max_examples=120, deadline=None)
-@given(st.sampled_from([show.kernels, show.gpus, show.leftovers, show.story, show.waiting]), ROWS)
+@given(st.sampled_from([tables.kernels, tables.gpus, tables.leftovers, tables.story, tables.waiting]), ROWS)
 def test_whatever_the_rows_are(table: Table, rows: list[dict[str, Any]]) -> None:
     lines = table(rows).split("\n")
-    shown = [row for row in rows if row.get("state") == "waiting"] if table is show.waiting else rows
+    shown = [row for row in rows if row.get("state") == "waiting"] if table is tables.waiting else rows
     assert len(lines) == len(shown) + 1 or not shown
     assert all(line.isprintable() and len(line) < 4000 for line in lines)
 
@@ -75,9 +75,11 @@ def test_whatever_the_rows_are(table: Table, rows: list[dict[str, Any]]) -> None
 def test_an_age_that_is_none(moment: Any) -> None:
     row = {"id": "k1", "state": "waiting", "since": moment, "time": moment}
     assert (
-        show.ago(moment) == "" and "?" in show.waiting([row]) and show.story([row]).splitlines()[1][0] == "?"
+        tables.ago(moment) == ""
+        and "?" in tables.waiting([row])
+        and tables.story([row]).splitlines()[1][0] == "?"
     )
-    assert max(map(len, show.kernels([row]).splitlines())) < 100
+    assert max(map(len, tables.kernels([row]).splitlines())) < 100
 
 
 @pytest.mark.parametrize(
@@ -91,13 +93,13 @@ def test_an_age_that_is_none(moment: Any) -> None:
     ],
 )
 def test_who_is_attached(row: dict[str, Any], shown: str) -> None:
-    cells = re.split(r"  +", show.kernels([row]).splitlines()[1])
+    cells = re.split(r"  +", tables.kernels([row]).splitlines()[1])
     assert cells[-2:] == [shown, "-"]
 
 
 def test_a_row_cannot_forge_another() -> None:
     row = {"id": "k1", "name": "n\nk2  gpu  gpu2  idle", "notebook": "a.ipynb\nk3  gpu  gpu2  idle", "pid": 5}
-    assert len(show.kernels([row]).splitlines()) == 2
+    assert len(tables.kernels([row]).splitlines()) == 2
 
 
 @pytest.mark.parametrize(
@@ -112,4 +114,4 @@ def test_a_row_cannot_forge_another() -> None:
     ],
 )
 def test_a_node_cannot_take_the_name_of_another(node: Any, hop: Any, shown: str) -> None:
-    assert shown in show.kernels([{"node": node, "hop": hop}])
+    assert shown in tables.kernels([{"node": node, "hop": hop}])

@@ -1,0 +1,203 @@
+"""Tables for the terminal, of lists that the hub returns. This module knows the lists' keys, and not the hub.
+
+The values come from other machines and can be anything. Each cell of a table is one line without control characters,
+and is cut where it is too long; a value of a wrong type is shown as “?”.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from .terminal import printable
+
+_CELL, _LAST = 60, 2000  # longest cell, and longest cell of the last column, in characters
+_YEAR_9999 = 253_402_300_799
+_LARGEST = 10**15
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table with columns as wide as their widest cell."""
+    rows = [[*(_cell(cell, _CELL) for cell in row[:-1]), _cell(row[-1], _LAST)] for row in rows]
+    widths = [max(len(row[i]) for row in (heads, *rows)) for i in range(len(heads) - 1)]
+    return "\n".join(
+        "  ".join(
+            [*(cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=True)), row[-1]]
+        ).rstrip()
+        for row in (heads, *rows)
+    )
+
+
+def _cell(text: str, longest: int) -> str:
+    line = printable(text).replace("\n", " ")
+    return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
+def gpus(rows: Sequence[dict[str, Any]]) -> str:
+    """GPUs, as the operations `gpus` and `probe` return them."""
+    heads = ("NODE", "GPU", "NAME", "MEMORY MiB", "USE", "WHO", "FREE")
+    return table(heads, [_gpu(row) for row in rows])
+
+
+def waiting(rows: Sequence[dict[str, Any]]) -> str:
+    """Those of the kernels whose first cell waits for GPUs; "" if there is none."""
+    held = [row for row in rows if row.get("state") == "waiting"]
+    heads = ("WAITING", "NODE", "SINCE", "NOTEBOOK")
+    lines = [
+        (
+            _text(row.get("id")),
+            _node(row),
+            ago(row.get("since")) or "?",
+            _text(row.get("notebook") or "-"),
+        )
+        for row in held
+    ]
+    return table(heads, lines) if held else ""
+
+
+def _gpu(row: dict[str, Any]) -> tuple[str, ...]:
+    use = row.get("utilization")
+    return (
+        _node(row),
+        _text(row.get("index")),
+        _text(row.get("name")),
+        f"{_text(row.get('memory_used_mib'))}/{_text(row.get('memory_total_mib'))}",
+        "?" if use is None else f"{_text(use)} %",
+        _who(row) or "-",
+        "yes" if row.get("free") else f"no: {_text(row.get('reason'))}",
+    )
+
+
+def _who(row: dict[str, Any]) -> str:
+    """The users of the GPU, and the user who leases it, since when."""
+    users = [
+        f"{_text(one.get('user'))} ({_text(one.get('memory_mib'))} MiB)"
+        for one in _objects(row.get("processes"))
+    ]
+    for lease in _objects([row.get("lease")]):
+        since = ago(lease.get("since"))
+        user = "you" if lease.get("yours") is True else _text(lease.get("user"))
+        users.append(f"{user}, leased" + (f" {since}" if since else ""))
+    users += [f"left over from kernel {_text(one.get('kernel'))}" for one in _objects(row.get("leftovers"))]
+    return ", ".join(dict.fromkeys(users))
+
+
+def leftovers(rows: Sequence[dict[str, Any]]) -> str:
+    """Processes that `stop --leftovers` is going to end."""
+    heads = ("NODE", "PID", "KERNEL", "GPUS", "COMMAND")
+    return table(heads, [_leftover(row) for row in rows])
+
+
+def _leftover(row: dict[str, Any]) -> tuple[str, ...]:
+    gpus = ", ".join(map(_text, _list(row.get("gpus")))) or "-"
+    known = (_text(row.get(name)) for name in ("node", "pid", "kernel"))
+    return (*known, gpus, _text(row.get("command")))
+
+
+def kernels(rows: Sequence[dict[str, Any]]) -> str:
+    """Kernels, as the operation `ps` returns them."""
+    heads = ("ID", "NAME", "NODE", "STATE", "SINCE", "GPUS", "PID", "ATTACHED", "NOTEBOOK")
+    return table(heads, [_kernel(row) for row in rows])
+
+
+def _kernel(row: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        _text(row.get("id")),
+        _text(row.get("name")),
+        _node(row),
+        _text(row.get("state")),
+        ago(row.get("since")) or "?",
+        str(len(_list(row.get("gpus")))) if row.get("pid") else "?",  # no process is known yet
+        _text(row.get("pid") or None),
+        _attached(row),
+        _last_column(row),
+    )
+
+
+def _attached(row: dict[str, Any]) -> str:
+    """Whether a front end of this computer, or of another one, is attached."""
+    if row.get("attached"):
+        return "yes"
+    return f"from {_text(row['attached_from'])}" if row.get("attached_from") else "no"
+
+
+def _last_column(row: dict[str, Any]) -> str:
+    """The notebook, and why the kernel ended."""
+    notebook = _text(row.get("notebook") or "-")
+    return f"{notebook}  (ended: {_text(row['cause'])})" if row.get("cause") else notebook
+
+
+def _node(row: dict[str, Any]) -> str:
+    """The node's own name; with the user's name for it, which the node cannot choose, if the two differ."""
+    own_name, hop = _text(row.get("node")), _text(row.get("hop"))
+    name = hop.rpartition("@")[2]
+    same = own_name == hop or own_name.partition(".")[0] == name.partition(":")[0].partition(".")[0]
+    return own_name if same or not row.get("hop") else f"{name} ({own_name})"
+
+
+def check(rows: Sequence[dict[str, Any]]) -> str:
+    """The steps of a connection, as the operation `check` returns them."""
+    return table(
+        ("", "HOP", "STEP", "TIME", ""),
+        [
+            (
+                ("ok" if row.get("checked", True) else "-") if row["ok"] else "FAILED",
+                row["hop"],
+                row["step"],
+                f"{row['seconds']:.2f} s",
+                str(row.get("message") or "").partition("\n")[0],
+            )
+            for row in rows
+        ],
+    )
+
+
+def story(rows: Sequence[dict[str, Any]]) -> str:
+    """The log of a kernel, as the operation `logs` returns it; with the nodes, if several report the kernel."""
+    several = len({str(row.get("hop")) for row in rows}) > 1
+    lines = [(_date(row.get("time")), _text(row.get("event")), _text(row.get("text"))) for row in rows]
+    if not several:
+        return table(("TIME", "EVENT", ""), lines)
+    nodes = [_text(row.get("hop")) for row in rows]
+    return table(
+        ("NODE", "TIME", "EVENT", ""), [(node, *line) for node, line in zip(nodes, lines, strict=True)]
+    )
+
+
+def ago(seconds_since_epoch: Any) -> str:
+    """How long ago a time (in seconds since the epoch) was; "" if the value is not a time."""
+    if not _is_time(seconds_since_epoch):
+        return ""
+    seconds = max(0, int(time.time() - seconds_since_epoch))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {unit} ago"
+    return f"{seconds} s ago"
+
+
+def _date(seconds_since_epoch: Any) -> str:
+    if not _is_time(seconds_since_epoch):
+        return "?"
+    return datetime.fromtimestamp(seconds_since_epoch).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _YEAR_9999
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value[:_LAST] or "?"
+    if isinstance(value, int | float) and abs(value) < _LARGEST:  # neither NaN nor hundreds of digits
+        return str(value)
+    return "?"
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [one for one in _list(value) if isinstance(one, dict)]

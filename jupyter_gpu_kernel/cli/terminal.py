@@ -1,0 +1,119 @@
+"""What commands write to the terminal besides results: progress, and questions with their answers.
+
+Text of other machines is shown without control characters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+_TRIES = 3  # to type the end of a fingerprint
+_WIDTH = 76  # columns of the progress line
+
+
+def printable(text: str) -> str:
+    """The text with “?” for each character that is not printable; line ends stay."""
+    return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)
+
+
+def one_line(text: str) -> str:
+    """The same on one line."""
+    return printable(" ".join(text.split()))
+
+
+class Progress:
+    """Progress on stderr: one line that is overwritten; without a terminal, `lines` or nothing."""
+
+    def __init__(self, lines: bool) -> None:
+        self._lines = lines
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        hop = event.get("hop")
+        text = one_line(f"{hop}: {event.get('step', '')}" if hop else str(event.get("step", "")))
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r{text[:_WIDTH]:{_WIDTH}}")
+            sys.stderr.flush()
+        elif self._lines:
+            sys.stderr.write(f"  {text}\n")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        """Erase the line."""
+        if sys.stderr.isatty():
+            sys.stderr.write("\r" + " " * _WIDTH + "\r")
+            sys.stderr.flush()
+
+
+class TerminalAsker:
+    """Ask the user in this terminal. Ctrl-D raises SystemExit, which ends the client's thread."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def secret(self, hop: str, prompt: str) -> str:
+        """Ask for a password, passphrase or code, without echo."""
+        self._progress.clear()
+        try:
+            return getpass.getpass(one_line(f"{hop}: {prompt}") + " ")
+        except EOFError:
+            raise SystemExit(1) from None
+
+    def confirm_host(self, hop: str, fingerprint: str, key_type: str) -> bool:
+        """Whether the user types the end of the fingerprint (4 characters or more), or all of it."""
+        self._progress.clear()
+        sys.stderr.write(
+            f"The host key of {one_line(hop)} is not known yet. Its {one_line(key_type)} key has the fingerprint\n\n"
+            f"  {one_line(fingerprint)}\n\n"
+            "Compare it with the fingerprint that the machine's administrators publish, or that its console shows.\n"
+            "If they are equal, type the last 4 or more characters; otherwise type “no”: "
+        )
+        for tries_left in reversed(range(_TRIES)):
+            typed = self._read_line()
+            if matches_fingerprint(typed, fingerprint):
+                return True
+            if not tries_left or typed.lower() in ("", "n", "no"):
+                break
+            sys.stderr.write(_hint(typed))
+        return False
+
+    def _read_line(self) -> str:
+        sys.stderr.flush()
+        try:
+            return input().strip()
+        except EOFError:
+            raise SystemExit(1) from None
+
+
+def _hint(typed: str) -> str:
+    if typed.lower() in ("y", "yes"):
+        return "“yes” does not show that you compared it. Type the last 4 characters of the fingerprint, or “no”: "
+    return "The fingerprint does not end with that. Type its last 4 characters exactly, or “no”: "
+
+
+def matches_fingerprint(typed: str, fingerprint: str) -> bool:
+    """Whether the text is enough of the fingerprint to show that the user compared it."""
+    return len(typed) >= 4 and fingerprint.endswith(typed)
+
+
+@contextlib.contextmanager
+def terminal_settings_restored() -> Iterator[None]:
+    """Restore the terminal's settings at the end: Ctrl-C at a password prompt must not leave the echo off."""
+    if sys.platform == "win32":
+        yield
+        return
+    import termios
+
+    try:
+        descriptor = sys.stdin.fileno()
+        before = termios.tcgetattr(descriptor)
+    except (termios.error, OSError, ValueError):  # not a terminal
+        yield
+        return
+    try:
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
