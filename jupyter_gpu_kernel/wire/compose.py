@@ -1,7 +1,7 @@
-"""Jupyter messages that we make ourselves: what a keeper or a stand-in says in the kernel's place.
+"""Jupyter messages that we create ourselves: what a keeper or a hub sends in the kernel's place.
 
-Parts are (header, parent, metadata, content) as bytes, unsigned. A parent is given as the header's bytes,
-untouched.
+The parts of a message are (header, parent, metadata, content) as bytes, unsigned. A parent is given as the header's
+bytes, unchanged.
 """
 
 from __future__ import annotations
@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 import uuid
 from datetime import datetime, timezone
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
-from .messages import Message, MessageError
+from .messages import Channel, Message, MessageError
 
 Parts = Tuple[bytes, ...]
+Send = Callable[[Channel, int, str, Dict[str, Any], bytes], None]
+"""send(channel, client, msg_type, content, parent header): send a message to front ends in the kernel's name."""
 KERNEL_PROTOCOL = "5.3"
 PASSING = "jupyter-gpu-kernel-passing-"
-"""The ids of displays which tell of a moment begin with this: they are removed when it is over, or when the front end
-leaves. They are not for saved notebooks."""
+"""The prefix of the display ids of transient displays. They are also removed when the front end leaves."""
 
 
 def make(
@@ -27,7 +28,7 @@ def make(
     session: str = "",
     metadata: Optional[Dict[str, Any]] = None,
 ) -> Parts:
-    """A message's parts. `session` should be the kernel's own once known: JupyterLab watches it."""
+    """Return a new message's parts. `session` should be the kernel's own once it is known: JupyterLab watches it."""
     header = {
         "msg_id": uuid.uuid4().hex,
         "msg_type": msg_type,
@@ -44,32 +45,58 @@ def make(
     )
 
 
-def is_user_cell(content: Dict[str, Any]) -> bool:
-    """Whether an execute_request is a cell that a user ran, not a front end's own code."""
+class TransientDisplay:
+    """A text in a cell that is removed when it is no longer true, so that it is in no saved notebook."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._id = ""
+        self._parent = b""
+
+    def show(self, text: str, parent: bytes) -> None:
+        """Show the text in the cell with this header; if one is shown already, replace it."""
+        msg_type = "update_display_data" if self._id else "display_data"
+        self._id = self._id or PASSING + uuid.uuid4().hex
+        self._parent = parent
+        transient = {"display_id": self._id}
+        content = {"data": {"text/plain": text}, "metadata": {}, "transient": transient}
+        self._send(Channel.IOPUB, 0, msg_type, content, parent)
+
+    def clear(self) -> None:
+        """Remove the text, if one is shown."""
+        if self._id:
+            self._send(Channel.IOPUB, 0, "clear_output", {"wait": False}, self._parent)
+            self.forget()
+
+    def forget(self) -> None:
+        """Nothing is shown any more."""
+        self._id = ""
+
+
+def is_user_cell(request: Message) -> bool:
+    """Return whether this is a cell that a user ran, not a front end's own code or another request."""
+    try:
+        if request.msg_type != "execute_request":
+            return False
+        content = request.content()
+    except MessageError:
+        return False
     silent = bool(content.get("silent", False))
     return not silent and bool(content.get("store_history", not silent))
 
 
-def user_cell(request: Message) -> bool:
-    """Whether this is a cell that a user ran."""
-    try:
-        return request.header().get("msg_type") == "execute_request" and is_user_cell(request.content())
-    except MessageError:
-        return False
-
-
 def error_content(name: str, value: str) -> Dict[str, Any]:
-    """Content of an `error` message, and with status of an error reply."""
+    """Return the content of an `error` message; with a status it is that of an error reply."""
     return {"ename": name, "evalue": value, "traceback": [f"\x1b[31m{name}\x1b[0m: {value}"]}
 
 
 def error_reply(name: str, value: str, count: int) -> Dict[str, Any]:
-    """Content of an execute_reply for the cell of this number, which failed."""
+    """Return the content of an execute_reply for the cell of this number, which failed."""
     return dict(
         error_content(name, value), status="error", execution_count=count, user_expressions={}, payload=[]
     )
 
 
 def aborted_reply() -> Dict[str, Any]:
-    """Content of an execute_reply for a cell behind one that failed, as ipykernel sends it: without a number."""
+    """Return the content of an execute_reply for a cell behind a failed one. As in ipykernel, it has no number."""
     return {"status": "aborted"}

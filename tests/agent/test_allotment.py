@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import List
 
@@ -22,7 +21,7 @@ def test_a_kernel_that_aborts_what_it_is_asked_is_asked_again_after_a_pause(tmp_
     def aborts(channel: Channel, client: int, parts: Parts) -> None:
         asked.append(parts)
         reply = Message(channel, client, make("execute_reply", {"status": "aborted"}, parts[0]))
-        questions.mine(reply, "execute_reply", json.loads(parts[0].decode())["msg_id"])
+        questions.handle(reply)
 
     def look() -> None:
         loop.stop() if len(asked) == 3 else loop.later(0.01, look)

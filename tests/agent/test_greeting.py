@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import Callable, List, Tuple
+from typing import Any, Callable, Dict, List, Tuple
+
+import pytest
 
 from jupyter_gpu_kernel.agent.loop import Timer
-from jupyter_gpu_kernel.agent.relay.greeting import MOST, Greeting
-from jupyter_gpu_kernel.agent.relay.reattach import READING
+from jupyter_gpu_kernel.agent.relay.greeting import MAX_WAITING, READING_TIME, Greeting, GreetingText
+from jupyter_gpu_kernel.agent.relay.output.history import History
+from jupyter_gpu_kernel.agent.relay.reattach import Reattach
+from jupyter_gpu_kernel.wire.answers import Answers
 from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
 
+FACTS: Dict[str, Any] = {"id": "k1", "node": "gpu2", "gpu_names": [], "program": "jupyter gpu-kernel"}
+HINT = "%gpu missed"
 HEADER = json.dumps({"msg_id": "cell", "msg_type": "execute_request"}).encode()
 REQUEST = Message(Channel.SHELL, 1, (HEADER, b"{}", b"{}", b"{}"))
 
@@ -34,13 +40,13 @@ class Hub:
     def says(self, msg_type: str, channel: Channel = Channel.IOPUB, text: str = "x") -> None:
         message = Message(channel, 0, make(msg_type, {"text": text}, HEADER))
         lane = Lane.URGENT if channel is Channel.STDIN else Lane.ORDERED
-        if self.greeting.passes(lane, message, "cell"):
+        if self.greeting.passes(lane, message):
             self._send(lane, message)
 
 
 def test_output_waits_until_the_text_could_be_read() -> None:
-    assert READING >= 2.0, "nobody reads faster"
-    hub = Hub(READING)
+    assert READING_TIME >= 2.0, "nobody reads faster"
+    hub = Hub(READING_TIME)
     for msg_type in ("execute_input", "stream", "execute_result"):
         hub.says(msg_type)
     assert hub.sent == ["display_data", "execute_input"]
@@ -55,17 +61,67 @@ def test_what_needs_no_reading_a_question_and_much_output_do_not_wait() -> None:
     hub = Hub(0.0)
     hub.says("stream")
     assert hub.sent == ["display_data", "clear_output", "stream"]
-    hub = Hub(READING)
+    hub = Hub(READING_TIME)
     hub.says("input_request", Channel.STDIN)
     assert hub.sent == ["display_data", "clear_output", "input_request"]
-    hub = Hub(READING)
-    hub.says("stream", text="x" * MOST)
+    hub = Hub(READING_TIME)
+    hub.says("stream", text="x" * MAX_WAITING)
     assert hub.sent == ["display_data", "clear_output", "stream"]
 
 
 def test_what_waits_is_not_lost_with_the_front_end() -> None:
-    hub = Hub(READING)
+    hub = Hub(READING_TIME)
     hub.says("stream")
     taken: List[Tuple[Lane, Message]] = hub.greeting.withdraw()
     assert [message.header()["msg_type"] for _, message in taken] == ["stream"]
     assert hub.timers[0].cancelled
+
+
+class Kernel:
+    """A kernel to which somebody returns."""
+
+    def __init__(self) -> None:
+        self.history = History()
+        self.reattach = Reattach(self.history, Answers(lambda *message: None), lambda *message: None)
+        self.text = GreetingText(self.reattach)
+
+    def add_cell(self, cell_id: str) -> Message:
+        parts = make("execute_request", {"code": "f()"}, metadata={"cellId": cell_id})
+        self.history.add_request(Message(Channel.SHELL, 1, parts))
+        return Message(Channel.SHELL, 1, parts)
+
+    def return_after(self, cell: Message) -> None:
+        self.reattach.begin([], [cell.msg_id])
+        self.text.front_end_returned([])
+
+    def greeting(self) -> str:
+        return self.text.take(lambda: FACTS)[0]
+
+
+@pytest.mark.parametrize(
+    "cell_id, reads_journal, helps", [("c1", True, False), ("c1", False, True), ("", True, True)]
+)
+def test_the_magic_is_named_where_the_page_does_not_fill_the_cells(
+    cell_id: str, reads_journal: bool, helps: bool
+) -> None:
+    kernel = Kernel()
+    kernel.return_after(kernel.add_cell(cell_id))
+    if reads_journal:
+        assert [one["cell_id"] for one in kernel.reattach.journal({"do": "journal"})["cells"]] == [cell_id]
+    assert (HINT in kernel.greeting()) == helps
+
+
+def test_what_was_read_before_the_return_fills_nothing() -> None:
+    kernel = Kernel()
+    cell = kernel.add_cell("c1")
+    kernel.reattach.journal({"do": "journal"})
+    kernel.return_after(cell)
+    assert HINT in kernel.greeting()
+
+
+def test_a_fresh_kernels_gpus_have_the_names_that_users_know() -> None:
+    kernel = Kernel()
+    kernel.text.kernel_replaced("k0")
+    names = ["GPU 0 (NVIDIA A100)", "GPU 3 (NVIDIA A100)"]
+    text, _ = kernel.text.take(lambda: {**FACTS, "gpu_names": names})
+    assert f"on gpu2 with {', '.join(names)}; the one before, k0, has ended" in text

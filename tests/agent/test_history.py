@@ -21,7 +21,7 @@ def request(code: str, cell_id: str = "") -> Message:
 
 def take(past: History, to: Message, msg_type: str, **content: Any) -> None:
     channel = Channel.SHELL if msg_type == "execute_reply" else Channel.IOPUB
-    past.take(Message(channel, 1, make(msg_type, content, to.parts[0])), str(to.header()["msg_id"]))
+    past.add_message(Message(channel, 1, make(msg_type, content, to.parts[0])))
 
 
 def prints(past: History, cell: Message, text: str) -> None:
@@ -35,7 +35,7 @@ def shown(cell: PastCell) -> List[Dict[str, Any]]:
 def test_outputs_are_kept_by_cell_merged_with_how_it_ended() -> None:
     past, one, two = History(), request("one()", "a"), request("two()", "b")
     for cell in (one, two):
-        past.asked(cell)
+        past.add_request(cell)
     take(past, one, "execute_input", code="one()", execution_count=5)
     for n in range(3):
         prints(past, one, str(n))
@@ -51,7 +51,7 @@ def test_outputs_are_kept_by_cell_merged_with_how_it_ended() -> None:
 
 def test_a_progress_bar_is_its_last_state() -> None:
     past, cell = History(), request("bar()")
-    past.asked(cell)
+    past.add_request(cell)
     for n in range(100):
         prints(past, cell, f"\r{n:3}%")
     assert [output["text"] for output in shown(next(iter(past.cells.values())))] == ["\r 99%"]
@@ -59,13 +59,13 @@ def test_a_progress_bar_is_its_last_state() -> None:
 
 def test_what_a_user_answered_is_kept_but_no_password() -> None:
     past, cell = History(), request("login()")
-    past.asked(cell)
+    past.add_request(cell)
     for prompt, password, value in (("name:", False, "alice"), ("word:", True, "secret")):
         prints(past, cell, "?")
         asked = make("input_request", {"prompt": prompt, "password": password}, cell.parts[0])
-        past.take(Message(Channel.STDIN, 1, asked), str(cell.header()["msg_id"]))
+        past.add_message(Message(Channel.STDIN, 1, asked))
         for _ in range(2):  # the second answers nothing
-            past.answered(Message(Channel.STDIN, 1, make("input_reply", {"value": value})))
+            past.add_input_reply(Message(Channel.STDIN, 1, make("input_reply", {"value": value})))
     outputs = [(output["name"], output["text"]) for output in shown(next(iter(past.cells.values())))]
     assert outputs == [
         ("stdout", "?"),
@@ -78,7 +78,7 @@ def test_what_a_user_answered_is_kept_but_no_password() -> None:
 def test_beyond_the_bound_the_oldest_output_goes_and_that_is_said() -> None:
     past, old, new = History(cap=200_000), request("old"), request("new")
     for cell in (old, new):
-        past.asked(cell)
+        past.add_request(cell)
     prints(past, old, "o" * 100_000)
     for n in range(4):
         prints(past, new, str(n) * 70_000)
@@ -90,7 +90,7 @@ def test_beyond_the_bound_the_oldest_output_goes_and_that_is_said() -> None:
 
 def test_pages_are_small_and_complete() -> None:
     past, cell = History(), request("much()")
-    past.asked(cell)
+    past.add_request(cell)
     for n in range(30):
         take(past, cell, "display_data", data={"text/plain": f"{n}" + " " * 200_000}, metadata={})
     texts: List[str] = []
@@ -105,7 +105,7 @@ def test_pages_are_small_and_complete() -> None:
 def test_only_so_many_cells_are_known() -> None:
     past = History()
     for n in range(history.CELLS + 5):
-        past.asked(request(f"{n}"))
+        past.add_request(request(f"{n}"))
     assert len(past.cells) == history.CELLS and next(iter(past.cells.values())).code == "5"
 
 
@@ -135,7 +135,7 @@ class Calls:
 def reading(count: int, size: int) -> Tuple[int, int]:
     """Calls that it takes to read a cell with so many outputs: for the dearest page, and in all."""
     past, cell = History(), request("much()")
-    past.asked(cell)
+    past.add_request(cell)
     for n in range(count):
         take(past, cell, "display_data", data={"text/plain": "x" * size}, metadata={"n": n})
     had, dearest, total, last = 0, 0, 0, False
@@ -161,7 +161,7 @@ def test_a_page_is_a_frame_at_most_whatever_is_in_it() -> None:
     """What is not ASCII takes six bytes a character in JSON."""
     past = History()
     for n in range(20):
-        past.asked(request("\N{SNOWMAN}" * history.CODE, f"c{n}"))
+        past.add_request(request("\N{SNOWMAN}" * history.CODE, f"c{n}"))
     had, last = 0, False
     while not last:
         page = past.summaries(had)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
-from conversations import Exchange
+from relays import Exchange
 
-from jupyter_gpu_kernel.agent.relay.message_limit import MOST, within
+from jupyter_gpu_kernel.agent.relay.limits import MESSAGE_LIMITS, limit_size
 from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.endpoint import Endpoint
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
@@ -24,7 +24,7 @@ def said(channel: Channel, msg_type: str, size: int = 20_000, **content: Any) ->
 
 
 def replaced(message: Message) -> List[Message]:
-    messages = within(message, LIMITS)
+    messages = limit_size(message, LIMITS)
     for one in messages:
         assert one.size < 2_000 and one.parent()["msg_id"] == "cell"
         assert one.header()["session"] == "session"
@@ -36,23 +36,23 @@ def content(message: Message) -> Dict[str, Any]:
 
 
 def test_the_shares_of_all_lanes_are_what_a_hub_takes() -> None:
-    assert sum(MOST[lane] for lane in Lane) == MAX_MESSAGE
+    assert sum(MESSAGE_LIMITS[lane] for lane in Lane) == MAX_MESSAGE
 
 
 @pytest.mark.parametrize("size", [0, 1, 9_000])
 def test_what_fits_is_left_alone(size: int) -> None:
     message = said(Channel.IOPUB, "display_data", size)
     assert message.size == len(message.encode())
-    (same,) = within(message, LIMITS)
+    (same,) = limit_size(message, LIMITS)
     assert same is message
 
 
 def test_the_limit_is_the_lanes() -> None:
-    assert within(said(Channel.SHELL, "inspect_reply", 3_000), LIMITS)[0].content()["status"] == "error"
+    assert limit_size(said(Channel.SHELL, "inspect_reply", 3_000), LIMITS)[0].content()["status"] == "error"
     exact = said(Channel.IOPUB, "stream", 0)
     exact = exact.replace(parts=(*exact.parts, bytes(10_000 - exact.size - 4)))
-    assert exact.size == 10_000 and within(exact, LIMITS) == [exact]
-    assert within(exact.replace(parts=(*exact.parts[:-1], exact.parts[-1] + b"x")), LIMITS) != [exact]
+    assert exact.size == 10_000 and limit_size(exact, LIMITS) == [exact]
+    assert limit_size(exact.replace(parts=(*exact.parts[:-1], exact.parts[-1] + b"x")), LIMITS) != [exact]
 
 
 @pytest.mark.parametrize("msg_type", ["stream", "display_data", "execute_result", "comm_msg", "anything"])
@@ -93,14 +93,14 @@ def test_a_prompt_can_still_be_answered(password: bool) -> None:
 
 def test_a_header_without_bounds_is_not_repeated() -> None:
     parts = make("stream", {}, json.dumps({"msg_id": "x" * 100_000}).encode(), "s" * 100_000)
-    (notice,) = within(Message(Channel.IOPUB, 0, parts), LIMITS)
+    (notice,) = limit_size(Message(Channel.IOPUB, 0, parts), LIMITS)
     assert notice.size < 2_000
 
 
 def test_front_ends_hear_the_replacement_and_the_cell_ends(tmp_path: Path) -> None:
     exchange = Exchange(tmp_path, LIMITS)
-    talk, heard = exchange.talk, exchange.heard
-    talk.inherits(Message(Channel.SHELL, 1, (HEADER, b"{}", b"{}", b"{}")))
+    relay, heard = exchange.relay, exchange.heard
+    relay.inherit(Message(Channel.SHELL, 1, (HEADER, b"{}", b"{}", b"{}")))
     large = {"text": "x" * 20_000}
     for channel, msg_type, value in (
         (Channel.IOPUB, "status", {"execution_state": "busy"}),
@@ -108,10 +108,10 @@ def test_front_ends_hear_the_replacement_and_the_cell_ends(tmp_path: Path) -> No
         (Channel.SHELL, "execute_reply", dict(large, status="ok", execution_count=1)),
         (Channel.IOPUB, "status", {"execution_state": "idle"}),
     ):
-        talk.said(channel, 1, make(msg_type, value, HEADER))
+        relay.handle_kernel_message(channel, 1, make(msg_type, value, HEADER))
     types = [message.header()["msg_type"] for message in heard]
     assert types == ["status", "stream", "stream", "status", "execute_reply"]
-    assert not talk.busy and all(message.size < 2_000 for message in heard)
+    assert not relay.busy and all(message.size < 2_000 for message in heard)
 
 
 def test_the_largest_of_each_lane_arrive_together() -> None:
@@ -124,13 +124,13 @@ def test_the_largest_of_each_lane_arrive_together() -> None:
     for frame in keeper.outgoing():
         hub.receive(frame)
     for lane in (Lane.ORDERED, Lane.PROMPT, Lane.URGENT):
-        keeper.send(lane, bytes(MOST[lane]))
+        keeper.send(lane, bytes(MESSAGE_LIMITS[lane]))
         got = [message for frame in keeper.outgoing(1) for message in hub.receive(frame)]
         assert not got  # begun, and overtaken by the next
     sizes: List[int] = []
-    while len(sizes) < len(MOST):
+    while len(sizes) < len(MESSAGE_LIMITS):
         for frame in keeper.outgoing():
             sizes += map(len, hub.receive(frame))
         for frame in hub.outgoing():
             keeper.receive(frame)
-    assert sizes == [MOST[lane] for lane in Lane]
+    assert sizes == [MESSAGE_LIMITS[lane] for lane in Lane]

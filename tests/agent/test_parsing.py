@@ -7,7 +7,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Callable, List
 
-from conversations import Exchange
+from relays import Exchange
 
 from jupyter_gpu_kernel.agent.relay.output.backlog import Backlog
 from jupyter_gpu_kernel.agent.relay.output.history import History
@@ -55,11 +55,11 @@ def test_a_cell_that_runs(tmp_path: Path) -> None:
     ]
 
     def run() -> None:
-        exchange.talk.type_of(request)
-        exchange.talk.admits(request)
-        exchange.talk.heard(request)
+        exchange.relay.request_type(request)
+        exchange.relay.admit(request)
+        exchange.relay.handle_request(request)
         for answer in answers:
-            exchange.talk.said(answer.channel, answer.client, answer.parts)
+            exchange.relay.handle_kernel_message(answer.channel, answer.client, answer.parts)
         for heard in exchange.heard:
             backlog.put(heard)
 
@@ -74,9 +74,9 @@ def test_a_cell_that_runs(tmp_path: Path) -> None:
 def test_messages_that_wait_are_kept_as_bytes() -> None:
     history = History()
     request = message(Channel.SHELL, "execute_request", {"code": "f()"})
-    history.asked(request)
+    history.add_request(request)
     shown = message(Channel.IOPUB, "display_data", {"data": {"text/plain": "x" * 100}}, request.parts[0])
-    history.take(shown, request.msg_id)
+    history.add_message(shown)
     for _ in range(2):
         assert parsed(lambda: history.page(request.msg_id, 0)), "the parsed content was kept"
 

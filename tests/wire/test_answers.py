@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Tuple
 
 import pytest
 
-from jupyter_gpu_kernel.wire.answers import MOST, Answers
+from jupyter_gpu_kernel.wire.answers import MAX_REQUESTS, Answers
 from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
@@ -33,7 +33,7 @@ class Front:
         channel = Channel.SHELL if msg_type.endswith("_reply") else Channel.IOPUB
         client = 0 if channel is Channel.IOPUB else CLIENT
         message = Message(channel, client, make(msg_type, content, request.parts[0]))
-        if self.answers.saw(message):
+        if self.answers.observe(message):
             self._say(channel, client, msg_type, content, request.parts[0])
 
 
@@ -80,7 +80,7 @@ def test_another_kernel_begins_to_count_anew_and_is_busy_with_nothing(front: Fro
     cell = request()
     front.kernel(cell, "status", execution_state="busy")
     front.kernel(cell, "execute_reply", status="ok", execution_count=6)
-    front.answers.forget()
+    front.answers.clear()
     assert not front.answers.is_busy(cell)
     front.answers.fail(request(), "E", "why")
     assert front.numbered == [1]
@@ -89,7 +89,7 @@ def test_another_kernel_begins_to_count_anew_and_is_busy_with_nothing(front: Fro
 def test_a_status_without_a_request_is_always_news(front: Front) -> None:
     """A thread of the user's may make the kernel say so."""
     busy = Message(Channel.IOPUB, 0, make("status", {"execution_state": "busy"}))
-    assert [front.answers.saw(busy) for _ in range(2)] == [True, True]
+    assert [front.answers.observe(busy) for _ in range(2)] == [True, True]
 
 
 def test_what_is_no_users_cell_takes_no_number(front: Front) -> None:
@@ -131,7 +131,7 @@ def test_other_requests_and_aborted_cells(front: Front) -> None:
 
 def test_what_a_predecessor_said_is_not_said_again(front: Front) -> None:
     cell = request()
-    front.answers.was_busy(cell)
+    front.answers.assume_busy(cell)
     front.kernel(cell, "status", execution_state="busy")
     front.answers.fail(cell, "E", "why")
     assert front.heard == [ERROR, ("execute_reply", 0), IDLE]
@@ -140,7 +140,7 @@ def test_what_a_predecessor_said_is_not_said_again(front: Front) -> None:
 def test_a_kernel_that_is_never_idle_fills_no_memory(front: Front) -> None:
     first, last = request(), request()
     front.answers.begin(first)
-    for _ in range(MOST):
+    for _ in range(MAX_REQUESTS):
         front.kernel(request(), "status", execution_state="busy")
     front.answers.begin(last)
     assert front.answers.is_busy(last) and not front.answers.is_busy(first)

@@ -69,7 +69,7 @@ class InheritedCells:
         self._up, self._watching, self.over = False, False, True
         again, self._again = self._again, []
         for cell in again:
-            self._talk.heard(cell)
+            self._talk.handle_request(cell)
 
     def waits(self, message: Message) -> bool:
         """Whether this may have come to the kernel already, or follows one that may: kept until that is known."""
@@ -84,31 +84,32 @@ class InheritedCells:
         """The hub waits for these, or does not tell. `count`: the number of the last cell that it knows."""
         self.listed = True
         self._talk.answers.count = max(self._talk.answers.count, count)
-        known = {*self._answered, *self._talk.unfinished(), *map(_id, self._again)}
-        self._cells = [one.request for one in waiting if _id(one.request) not in known]
+        known = {*self._answered, *self._talk.unanswered_ids(), *(cell.msg_id for cell in self._again)}
+        self._cells = [one.request for one in waiting if one.request.msg_id not in known]
         for cell, heard in waiting:
-            self._heard[_id(cell)] = heard
+            self._heard[cell.msg_id] = heard
             if heard == "busy":
-                self._talk.answers.was_busy(cell)
+                self._talk.answers.assume_busy(cell)
         for cell in self._cells:
             self._inherit(cell)
             if self.over:
-                self._talk.cells.fail(cell, _UNKNOWN, "KeeperError")
+                self._talk.executions.fail(cell, _UNKNOWN, "KeeperError")
         if self._up:
             self._ask(self._said, 0)
 
     def _inherit(self, cell: Message) -> None:
-        self._talk.inherits(cell)
-        if self._heard.get(_id(cell)) == "idle":
-            self._talk.cells.went_idle(_id(cell))
+        self._talk.inherit(cell)
+        if self._heard.get(cell.msg_id) == "idle":
+            self._talk.executions.handle_idle(cell.msg_id)
 
     # -------------------------------------------------------------------------------------- listening
 
-    def observe(self, message: Message, msg_type: str, parent: str) -> None:
+    def observe(self, message: Message) -> None:
         """Take note of a message to front ends, by the kernel or in its name."""
         if not self._watching:
             return
         self._said += 1
+        msg_type, parent = message.msg_type, message.parent_id
         trace = self._traces.get(parent, Trace())
         if message.channel is Channel.SHELL and msg_type == "execute_reply":
             self._answered.add(parent)
@@ -133,7 +134,7 @@ class InheritedCells:
                 self._settle(_names(begun))
 
         if self._up:
-            self._talk.internal_requests.run(_BEGUN, answered)
+            self._talk.internal_requests.evaluate(_BEGUN, answered)
 
     # -------------------------------------------------------------------------------------- the end of it
 
@@ -145,26 +146,26 @@ class InheritedCells:
         cells, self._cells = [*self._cells, *again], []
         running, lost = [], []
         for cell in cells:
-            trace = self._traces.get(_id(cell))
-            if _id(cell) in self._answered:
+            trace = self._traces.get(cell.msg_id)
+            if cell.msg_id in self._answered:
                 continue
             if trace is None:
                 lost.append(cell)
             elif trace.ended:
-                self._answer(cell, trace, _id(cell) in begun)
+                self._answer(cell, trace, cell.msg_id in begun)
             else:
                 running.append(cell)
         self._finish(bool(running))
         for cell in lost:
-            if _id(cell) in begun:
+            if cell.msg_id in begun:
                 if (
-                    self._heard.get(_id(cell), UNKNOWN_STATE) == UNKNOWN_STATE
+                    self._heard.get(cell.msg_id, UNKNOWN_STATE) == UNKNOWN_STATE
                 ):  # it began before, most probably
-                    self._talk.answers.was_busy(cell)
-                self._talk.cells.fail(cell, _ENDED, "KeeperError")
+                    self._talk.answers.assume_busy(cell)
+                self._talk.executions.fail(cell, _ENDED, "KeeperError")
             else:  # or aborted, if one before it failed
-                self._talk.cells.forget(cell)
-                self._talk.heard(cell)
+                self._talk.executions.remove(cell)
+                self._talk.handle_request(cell)
 
     def _finish(self, running: bool) -> None:
         if self.listed:
@@ -180,9 +181,9 @@ class InheritedCells:
         reply["execution_count"] = trace.number or self._talk.answers.count
         if not ran:
             reply = aborted_reply()
-        self._talk.cells.went_idle(_id(cell))  # which may have been before the hub named it
+        self._talk.executions.handle_idle(cell.msg_id)  # which may have been before the hub named it
         parts = make("execute_reply", reply, cell.parts[0], self._talk.internal_requests.session)
-        self._talk.said(Channel.SHELL, cell.client, parts)
+        self._talk.handle_kernel_message(Channel.SHELL, cell.client, parts)
 
 
 def _names(shown: str) -> List[str]:
@@ -192,7 +193,3 @@ def _names(shown: str) -> List[str]:
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return []
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-
-
-def _id(cell: Message) -> str:
-    return str(cell.header().get("msg_id"))

@@ -74,7 +74,7 @@ class Successor(Keeper):
 
     def _begin(self) -> None:
         self.ready.reset()
-        self.relay.starts()
+        self.relay.kernel_starting()
         self.relay.presumed_busy = True  # until the kernel has answered
         self.gpus.inherit(self._running.gpus)  # before others see that nobody has them
         facts = self.exit_report.collector.began(self._running.pid)
@@ -93,8 +93,8 @@ class Successor(Keeper):
         self.kernel.pipe.write({"hears": True})
         self._cells.begin()
 
-    def _observe(self, message: Message, msg_type: str, parent: str) -> None:
-        self._cells.observe(message, msg_type, parent)
+    def _observe(self, message: Message) -> None:
+        self._cells.observe(message)
 
     def _forward(self, request: Message) -> None:
         if not self._cells.waits(request):

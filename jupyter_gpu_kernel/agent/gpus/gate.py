@@ -5,27 +5,25 @@ The first held cell shows what it waits for. This file makes messages; it knows 
 
 from __future__ import annotations
 
-import uuid
 from collections import deque
 from typing import Callable, Deque, List
 
-from ...wire.answers import Answers, Say
-from ...wire.compose import PASSING, is_user_cell
-from ...wire.messages import Channel, Message
+from ...wire.answers import Answers
+from ...wire.compose import Send, TransientDisplay, is_user_cell
+from ...wire.messages import Message
 
 
 class Gate:
     """`passes` is asked for every execute_request; `open` once, `give_up` at an interrupt."""
 
     def __init__(
-        self, say: Say, answers: Answers, release: Callable[[Message], None], *, is_open: bool
+        self, send: Send, answers: Answers, release: Callable[[Message], None], *, is_open: bool
     ) -> None:
         self.is_open = is_open
-        self._say = say
         self._answers = answers
         self._release = release
         self._held: Deque[Message] = deque()
-        self._display = ""
+        self._display = TransientDisplay(send)
         self._text = ""
         self._shown = False
 
@@ -46,7 +44,7 @@ class Gate:
     def passes(self, message: Message) -> bool:
         """False: the gate keeps the message. A user cell opens nothing by itself: who asked looks at
         `holding`."""
-        if self.is_open or not is_user_cell(message.content()):
+        if self.is_open or not is_user_cell(message):
             return True
         self._held.append(message.unparsed())
         if len(self._held) == 1:
@@ -70,7 +68,7 @@ class Gate:
         """The kernel has its GPUs: held cells go, in order."""
         self.is_open = True
         if self._held:
-            self._clear(self._held[0])
+            self._hide()
         self._text = ""
         while self._held:
             self._release(self._held.popleft())
@@ -80,7 +78,7 @@ class Gate:
         if not self._held:
             return
         first = self._held.popleft()
-        self._clear(first)
+        self._hide()
         self._answers.fail(first, name, reason)
         if first.content().get("stop_on_error", True):
             while self._held:
@@ -90,19 +88,9 @@ class Gate:
             self.reveal()
 
     def _display_text(self) -> None:
-        if not self._text:
-            return
-        kind = "update_display_data" if self._display else "display_data"
-        self._display = self._display or PASSING + uuid.uuid4().hex
-        content = {
-            "data": {"text/plain": self._text},
-            "metadata": {},
-            "transient": {"display_id": self._display},
-        }
-        self._say(Channel.IOPUB, 0, kind, content, self._held[0].parts[0])
+        if self._text:
+            self._display.show(self._text, self._held[0].parts[0])
 
-    def _clear(self, message: Message) -> None:
+    def _hide(self) -> None:
         self._shown = False
-        if self._display:
-            self._say(Channel.IOPUB, 0, "clear_output", {"wait": False}, message.parts[0])
-            self._display = ""
+        self._display.clear()

@@ -8,7 +8,8 @@ import socket
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
-from ...wire.answers import Answers, Say
+from ...wire.answers import Answers
+from ...wire.compose import Send
 from ...wire.messages import Message
 from ...wire.texts import with_program
 from ..loop import Loop, Timer
@@ -34,7 +35,7 @@ class GpuManager:
         loop: Loop,
         settings: Dict[str, Any],
         line: Path,
-        say: Say,
+        send: Send,
         answers: Answers,
         release: Callable[[Message], None],
         internal_requests: InternalRequests,
@@ -53,7 +54,7 @@ class GpuManager:
         self._acquisition = Acquisition(
             loop, settings, line, self._taken, self._waiting, lambda: _details(status())
         )
-        self._gate = Gate(say, answers, release, is_open=self._acquisition.done)
+        self._gate = Gate(send, answers, release, is_open=self._acquisition.done)
 
     @property
     def uuids(self) -> List[str]:
@@ -127,7 +128,7 @@ class GpuManager:
         """CUDA was never opened: others may have the GPUs until the next cell."""
         self._story.tell("gpu", "gave back " + ", ".join(self.names) + ": not used for a while")
         self.give_back()
-        self._internal_requests.run("__import__('gpu_kernel').take_gpus([])", lambda _: None)
+        self._internal_requests.evaluate("__import__('gpu_kernel').take_gpus([])", lambda _: None)
         self._on_state("idle")
 
     def give_back(self) -> None:
@@ -151,7 +152,7 @@ class GpuManager:
         self._say_which()
 
     def _say_which(self) -> None:
-        self._internal_requests.run("__import__('gpu_kernel').take_gpus(%r)" % (self.uuids,), self._told)
+        self._internal_requests.evaluate("__import__('gpu_kernel').take_gpus(%r)" % (self.uuids,), self._told)
 
     def _say_no_more(self) -> None:
         if self._again is not None:

@@ -76,7 +76,7 @@ class CommandHandlers:
         self._limited_story = Limited(keeper.story)
         self._handlers: Dict[str, Callable[[Dict[str, Any]], None]] = {
             "interrupt": self._interrupt,
-            "heard": lambda command: keeper.relay.aborts.heard(text(command, "reply")),
+            "heard": lambda command: keeper.relay.aborts.failure_seen(text(command, "reply")),
             "restart": lambda _: keeper.restart("restarted by the user"),
             "revive": self._revive,
             "kill": self._signal,
@@ -131,7 +131,7 @@ class RequestHandlers:
             "resume": lambda _: keeper.pause.end(),
             "return": self._return,
             "owner": lambda _: self._owner(),
-            "missed": lambda request: keeper.relay.reattach.asked(request),
+            "missed": lambda request: keeper.relay.reattach.missed_cells(request),
             "fresh": self._fresh,
             "journal": lambda request: keeper.relay.reattach.journal(request),
         }
@@ -180,7 +180,7 @@ class RequestHandlers:
         keeper.update_settings(changes)
         keeper.idle_timer.used()
         keeper.pause.end()
-        keeper.relay.returned(keeper.server.withdraw(), list(map(str, request.get("others", []))))
+        keeper.relay.front_end_returned(keeper.server.withdraw(), list(map(str, request.get("others", []))))
 
     def _fresh(self, request: Dict[str, Any]) -> None:
         """The kernel asks for a restart, after the reply to the cell that does."""

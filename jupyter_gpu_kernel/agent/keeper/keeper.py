@@ -29,7 +29,7 @@ from ..process.kernel_process import KernelProcess
 from ..process.pause import Pause
 from ..process.readiness import Readiness
 from ..process.signals import PendingSigterm, Signals
-from ..relay.aborts import FEATURE as ABORTS_FEATURE
+from ..relay.executions import FEATURE as ABORTS_FEATURE
 from ..relay.output.backlog import Backlog
 from ..relay.output.spill import folders
 from ..relay.relay import Relay
@@ -94,19 +94,19 @@ class Keeper:
         )  # fmt: skip
         self.gpus: GpuManager = relay.gpus
         self.ready = Readiness(loop, relay.internal_requests, self._is_up)
-        self.replacement = Replacement(root, settings, loop, self.gpus, relay.reattach, self.story)
+        self.replacement = Replacement(root, settings, loop, self.gpus, relay.greeting_text, self.story)
         self.pause = Pause(loop, self.kernel, self.story)
         self._shutdown = Shutdown(loop, self.server, self.idle_timer, self.exit_report.cleanup)
         self._signals = Signals(loop, self.folder / "story", self.story, self._reap)
         self._pending_sigterm = PendingSigterm(
-            loop, self.kernel, relay.cells, self._signals.sigterm_is_pending
+            loop, self.kernel, relay.executions, self._signals.sigterm_is_pending
         )
         self._end_request = EndRequest.NONE
         self._timer: Optional[Timer] = None  # a SIGKILL, or the end of the wait for a restart
 
     def _gpu_manager(self, line: Path, relay: Relay) -> GpuManager:
         return GpuManager(
-            self.loop, self.settings, line, relay.say, relay.answers, relay.release, relay.internal_requests,
+            self.loop, self.settings, line, relay.send, relay.answers, relay.release, relay.internal_requests,
             self.story, self.status.become, self.status.json,
         )  # fmt: skip
 
@@ -133,7 +133,7 @@ class Keeper:
     def _start(self) -> None:
         self.ready.reset()
         self._end_request = EndRequest.NONE
-        self.relay.starts()
+        self.relay.kernel_starting()
         env = kernel_environment(self.settings, self.folder, self.gpus.environment())
         python = str(self.settings.get("python") or sys.executable)
         try:
@@ -151,7 +151,7 @@ class Keeper:
 
     def _is_up(self) -> None:
         self._kernel_ready()
-        self.relay.begin(self.ready.kernel_info)
+        self.relay.kernel_up(self.ready.kernel_info)
         self.replacement.is_up()
 
     def _kernel_ready(self) -> None:
@@ -187,7 +187,7 @@ class Keeper:
         stderr = "" if self.ready.up else self.kernel.stderr_tail()
         self.kernel.end()
         self.ready.reset()
-        self.relay.pauses()
+        self.relay.kernel_gone()
         self._signals.read_reports()
         gpus = self.gpus.uuids
         asked = self._end_request.word
@@ -209,7 +209,7 @@ class Keeper:
         self._timer = self.loop.later(RESTART_WAIT, self._leave)
 
     def _end_cells(self, reason: str, for_good: bool) -> None:
-        self.relay.end(reason, for_good=for_good)
+        self.relay.kernel_ended(reason, for_good=for_good)
 
     def _leave(self) -> None:
         """The kernel will not be restarted: release its GPUs at once, and then end."""
@@ -235,8 +235,8 @@ class Keeper:
         self.pause.end()
         if self.status.state != "ended" and self.ready.up:
             if self.replacement.replaced:
-                self.relay.internal_requests.ask(Channel.CONTROL, "interrupt_request", {})
-            self.relay.internal_requests.ask(Channel.CONTROL, "shutdown_request", {"restart": False})
+                self.relay.internal_requests.send(Channel.CONTROL, "interrupt_request", {})
+            self.relay.internal_requests.send(Channel.CONTROL, "shutdown_request", {"restart": False})
         self._prepare_shutdown(restart=False)
 
     def restart(self, why: str) -> None:
@@ -247,7 +247,7 @@ class Keeper:
         if self.status.state == "ended":
             return self._start()
         self._end_request = EndRequest.RESTART  # the rest follows when the process has ended
-        self.relay.restarts()
+        self.relay.kernel_restarting()
         self.ready.reset()
         self.kernel.signal_group(signal.SIGKILL)
 
@@ -285,8 +285,8 @@ class Keeper:
         self.pause.end()
         self.story.tell("attach", "a front end is connected")
         if ABORTS_FEATURE not in self.server.endpoint.features:
-            self.relay.aborts.forget()
-        mark = self.relay.aborts.mark()
+            self.relay.aborts.clear()
+        mark = self.relay.aborts.unseen_failures()
         if mark is not None:
             self.server.send(Lane.ORDERED, mark)
         ended = self.status.state == "ended"  # told after everything else
@@ -305,14 +305,14 @@ class Keeper:
 
     def _request(self, message: Message) -> None:
         """A front end's request to the kernel."""
-        if self.relay.type_of(message) == "shutdown_request":
+        if self.relay.request_type(message) == "shutdown_request":
             self._prepare_shutdown(bool(message.content().get("restart")))
-        if self.relay.admits(message):
+        if self.relay.admit(message):
             self._forward(message)
         self._pending_sigterm.watch()
 
     def _forward(self, request: Message) -> None:
-        self.relay.heard(request)
+        self.relay.handle_request(request)
 
     def set_unanswered(self, cells: List[UnansweredCell], count: int) -> None:
         """The hub has no reply for these cells; `count` is the number of its last cell. A successor needs to know."""
@@ -323,14 +323,14 @@ class Keeper:
         if channel is Channel.IOPUB:
             self.ready.heard_iopub()
         try:
-            self.relay.said(channel, client, parts)
+            self.relay.handle_kernel_message(channel, client, parts)
         except Exception as error:  # a cell can make its kernel send anything
             self._rejected_input.report(error)
         if self.ready.up and not self.gpus.held:  # the hub sees it in the same messages
             self.status.seen("busy" if self.relay.busy else "idle")
 
-    def _observe(self, message: Message, msg_type: str, parent: str) -> None:
-        """A message to front ends, its type and its parent's msg_id: a successor reads them."""
+    def _observe(self, message: Message) -> None:
+        """A message to front ends: a successor reads them."""
 
     def _tick(self) -> None:
         """Check from time to time whether the kernel has been idle for too long, or a GPU has been unused."""

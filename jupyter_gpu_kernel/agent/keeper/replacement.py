@@ -13,7 +13,7 @@ from ..gpus.manager import GpuManager
 from ..gpus.transfer import Receiver
 from ..loop import Loop
 from ..paths import Root, is_kernel_id
-from ..relay.reattach import Reattach
+from ..relay.greeting import GreetingText
 from ..story import Story
 
 SHUTDOWN_GRACE = 5.0
@@ -31,13 +31,13 @@ class Replacement:
         settings: Dict[str, Any],
         loop: Loop,
         gpus: GpuManager,
-        reattach: Reattach,
+        greeting_text: GreetingText,
         story: Story,
     ) -> None:
         self._root = root
         self._id = str(settings["id"])
         self._gpus = gpus
-        self._reattach = reattach
+        self._greeting_text = greeting_text
         self._story = story
         self._up = False
         self._replaced_by = ""
@@ -74,7 +74,7 @@ class Replacement:
     def _receive(self, replaced: str, leases: List[socket.socket]) -> None:
         """The kernel `replaced` of this notebook has ended; these are its leases."""
         self._story.tell("replace", f"replaces kernel {replaced}, which has ended")
-        self._reattach.replaces(replaced)
+        self._greeting_text.kernel_replaced(replaced)
         self._received += leases
         if self._up:
             self.is_up()

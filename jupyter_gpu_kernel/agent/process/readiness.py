@@ -41,7 +41,7 @@ class Readiness:
 
     def _nudge(self, process: int) -> None:
         if not self.up and process == self._process:  # else that process is gone, and perhaps another there
-            self._internal_requests.ask(Channel.CONTROL, "kernel_info_request", {}, self._answered)
+            self._internal_requests.send(Channel.CONTROL, "kernel_info_request", {}, self._answered)
             self._loop.later(NUDGE, lambda: self._nudge(process))
 
     def _answered(self, info: Dict[str, Any]) -> None:

@@ -118,7 +118,7 @@ class PendingSigterm:
             self._loop.later(INTERVAL, self._look)
 
     def _look(self) -> None:
-        pid = self._kernel.pid if self._cells.open() else 0
+        pid = self._kernel.pid if self._cells.pending() else 0
         self._watching = pid != 0
         self._seen = self._seen + 1 if pid and sigterm_is_pending(pid) else 0
         if self._seen == 2:

@@ -1,91 +1,144 @@
-"""The cells that the kernel is running or has before it: which are unanswered, and when an answer may leave.
-
-A reply and the output before it come from the kernel on different sockets. A reply is held until the
-cell's idle came, so that it never overtakes its own output (nbclient drops what comes late). No sockets
-here.
-"""
+"""Execute requests: which are pending, when their replies may be sent, and which are aborted."""
 
 from __future__ import annotations
 
-from typing import Dict, List, Set
+from typing import Dict, Iterable, List, Optional, Set
 
 from ...wire.answers import Answers
 from ...wire.compose import error_reply
-from ...wire.messages import Message
+from ...wire.messages import Message, MessageError, word
+
+FEATURE = "heard"
+"""The feature, in a hub's HELLO, of reporting which failures the front end has seen."""
 
 
 class Executions:
-    """`sent`, `replied`, `went_idle` return what may go out now; `fail` answers in the kernel's place."""
+    """The pending cells: those that the kernel runs or has in its queue.
+
+    A reply and the output before it come from the kernel on different sockets. A reply is held until the cell's idle
+    status has come, so that it never overtakes the cell's output: nbclient drops output that comes later.
+    """
 
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
-        self._open: Dict[str, Message] = {}
+        self._pending: Dict[str, Message] = {}
         self._held: Dict[str, Message] = {}
         self._idle: Set[str] = set()
 
-    def open(self) -> List[Message]:
-        """The cells that are not answered yet."""
-        return list(self._open.values())
+    def pending(self) -> List[Message]:
+        """Return the cells that have no reply yet."""
+        return list(self._pending.values())
 
-    def open_ids(self) -> List[str]:
-        """Their msg_ids."""
-        return list(self._open)
+    def pending_ids(self) -> List[str]:
+        """Return their msg_ids."""
+        return list(self._pending)
 
-    def sent(self, message: Message) -> None:
-        """An execute_request went to the kernel."""
-        self._open[_id(message)] = message.unparsed()
+    def add(self, request: Message) -> None:
+        """An execute_request was sent to the kernel."""
+        self._pending[request.msg_id] = request.unparsed()
 
-    def forget(self, message: Message) -> None:
-        """It did not come to the kernel."""
-        self._open.pop(_id(message), None)
+    def remove(self, request: Message) -> None:
+        """An execute_request did not reach the kernel."""
+        self._pending.pop(request.msg_id, None)
 
-    def replied(self, reply: Message) -> List[Message]:
-        """The kernel has sent this execute_reply."""
+    def handle_reply(self, reply: Message) -> List[Message]:
+        """Take an execute_reply of the kernel; return the replies that may be sent now."""
         parent = reply.parent_id
-        known = self._open.pop(parent, None) is not None
+        known = self._pending.pop(parent, None) is not None
         if parent in self._idle or not known:
             self._idle.discard(parent)
             return [reply]
         self._held[parent] = reply
         return []
 
-    def went_idle(self, parent: str) -> List[Message]:
-        """The kernel is idle again after `parent`."""
-        if parent in self._open:
+    def handle_idle(self, parent: str) -> List[Message]:
+        """The kernel is idle again after the request `parent`; return the replies that may be sent now."""
+        if parent in self._pending:
             self._idle.add(parent)
             return []
         held = self._held.pop(parent, None)
         return [] if held is None else [held]
 
-    def end(self) -> List[Message]:
-        """The kernel is gone: the held replies, whose idle will not come. Then `fail_all`."""
+    def take_held(self) -> List[Message]:
+        """The kernel has ended: return the held replies, whose idle status will not come."""
         held = list(self._held.values())
         self._held.clear()
         return held
 
     def fail_all(self, reason: str) -> None:
-        """Every cell that the kernel left unanswered ends with an error."""
-        for message in list(self._open.values()):
-            self.fail(message, reason)
+        """End every pending cell with an error."""
+        for request in self.pending():
+            self.fail(request, reason)
         self._idle.clear()
 
-    def refuse(self, message: Message, reason: str, name: str = "DeadKernelError") -> None:
-        """An answer for a request that no kernel will hear; to what needs none there is none."""
-        msg_type = str(message.header().get("msg_type"))
+    def refuse(self, request: Message, reason: str, name: str = "DeadKernelError") -> None:
+        """Answer a request that no kernel will get. One that needs no answer gets none."""
+        msg_type = request.msg_type
         if msg_type == "shutdown_request":
-            restart = bool(message.content().get("restart"))
-            self._answers.reply(message, {"status": "ok", "restart": restart})
-        elif msg_type.endswith("_request") and msg_type != "kernel_info_request":  # who is there is not known
-            self.fail(message, reason, name)
+            restart = bool(request.content().get("restart"))
+            self._answers.reply(request, {"status": "ok", "restart": restart})
+        elif msg_type.endswith("_request") and msg_type != "kernel_info_request":  # nothing is known to reply
+            self.fail(request, reason, name)
 
-    def fail(self, message: Message, reason: str, name: str = "DeadKernelError") -> None:
-        """This request ends with an error, whether the kernel ever saw it or not."""
-        self._open.pop(_id(message), None)
-        if _id(message) in self._idle:  # all is said but the reply
-            self._answers.reply_only(message, error_reply(name, reason, self._answers.count))
+    def fail(self, request: Message, reason: str, name: str = "DeadKernelError") -> None:
+        """End this request with an error, whether the kernel has it or not."""
+        self._pending.pop(request.msg_id, None)
+        if request.msg_id in self._idle:  # only the reply is missing
+            self._answers.reply_only(request, error_reply(name, reason, self._answers.count))
         else:
-            self._answers.fail(message, name, reason)
+            self._answers.fail(request, name, reason)
 
 
-def _id(message: Message) -> str:
-    return str(message.header().get("msg_id"))
+class Aborts:
+    """Stop on error: a cell that was sent before its front end knew of an earlier cell's failure does not run.
+
+    The kernel aborts what is in its queue when a cell fails. For cells that are still on their way, the hub reports
+    when it has passed the reply of the failed cell on to the front end: what arrives before was sent before.
+    """
+
+    def __init__(self) -> None:
+        self._stop_on_error: Dict[str, int] = {}  # msg_id: client, of cells without a reply
+        self._interrupted: Set[str] = set()  # msg_ids of cells that must not run if they arrive
+        self._failed: Dict[int, str] = {}  # client: msg_id of its last failed cell that it has not seen
+
+    def add(self, request: Message) -> None:
+        """An execute_request is to run."""
+        content = request.content()
+        if content.get("stop_on_error", True) and not content.get("silent", False):
+            self._stop_on_error[request.msg_id] = request.client
+
+    def handle_reply(self, reply: Message) -> None:
+        """An execute_reply is sent."""
+        client = self._stop_on_error.pop(reply.parent_id, None)
+        if client is not None and b'"error"' in reply.parts[3] and _status(reply) == "error":
+            self._failed[client] = reply.parent_id
+
+    def failure_seen(self, msg_id: str) -> None:
+        """The front end has the reply of this cell."""
+        self._failed = {client: failed for client, failed in self._failed.items() if failed != msg_id}
+
+    def interrupt(self, msg_ids: Iterable[str]) -> None:
+        """An interrupt came for these cells, some of which may still be on their way."""
+        self._interrupted = set(msg_ids)
+
+    def should_abort(self, request: Message) -> bool:
+        """Return whether this execute_request was sent without knowing that an earlier one had failed, or before an
+        interrupt that overtook it."""
+        return request.client in self._failed or request.msg_id in self._interrupted
+
+    def unseen_failures(self) -> Optional[Message]:
+        """Return the event for a hub that attaches: when it has passed on all that it lacks, the front end has seen
+        these replies. None if there is nothing to report."""
+        return word(event="mark", replies=list(self._failed.values())) if self._failed else None
+
+    def clear(self) -> None:
+        """Forget the failures: the front end is another one, or its hub does not report what it has seen."""
+        self._failed.clear()
+        self._stop_on_error.clear()
+
+
+def _status(reply: Message) -> str:
+    try:
+        return str(reply.content().get("status"))
+    except MessageError:
+        return ""

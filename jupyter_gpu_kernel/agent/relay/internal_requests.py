@@ -1,5 +1,4 @@
-"""The keeper's own requests to the kernel, of which front ends see nothing: neither replies nor busy and
-idle."""
+"""The keeper's own requests to the kernel. Front ends see neither their replies nor their busy and idle status."""
 
 from __future__ import annotations
 
@@ -10,54 +9,60 @@ from ...wire.messages import Channel, Message
 
 CLIENT = 0
 """The client number of the keeper itself."""
-OURS = "keeper"
-"""The session that stands in our requests."""
-
-Send = Callable[[Channel, int, Parts], None]
-Answered = Callable[[Dict[str, Any]], None]
+SESSION = "keeper"
+"""The session in the headers of these requests."""
+ToKernel = Callable[[Channel, int, Parts], None]
+OnReply = Callable[[Dict[str, Any]], None]
 
 
 class InternalRequests:
-    """`ask` one; `mine` takes what answers it. `session` is the kernel's own, learnt from its answers."""
+    """`send` or `evaluate` sends a request; `handle` takes what the kernel says about it.
 
-    def __init__(self, send: Send) -> None:
+    `session` is the kernel's own, learnt from its replies.
+    """
+
+    def __init__(self, to_kernel: ToKernel) -> None:
         self.session = ""
-        self._send = send
-        self._asked: Dict[str, Optional[Answered]] = {}
+        self._to_kernel = to_kernel
+        self._pending: Dict[str, Optional[OnReply]] = {}
 
-    def ask(
-        self, channel: Channel, msg_type: str, content: Dict[str, Any], answered: Optional[Answered] = None
+    def send(
+        self, channel: Channel, msg_type: str, content: Dict[str, Any], on_reply: Optional[OnReply] = None
     ) -> None:
-        """Sends a request; `answered(content of its reply)`."""
-        parts = make(msg_type, content, session=OURS)
-        self._asked[Message(channel, CLIENT, parts).msg_id] = answered
-        self._send(channel, CLIENT, parts)
+        """Send a request; `on_reply` gets the content of its reply."""
+        request = Message(channel, CLIENT, make(msg_type, content, session=SESSION))
+        self._pending[request.msg_id] = on_reply
+        self._to_kernel(channel, CLIENT, request.parts)
 
-    def run(self, expression: str, answered: Answered) -> None:
-        """Evaluates an expression in the kernel, silently; `answered({"status", "data" or "evalue"})`."""
+    def evaluate(self, expression: str, on_result: OnReply) -> None:
+        """Evaluate an expression in the kernel.
+
+        `on_result` gets {"status", "data" or "evalue"}, or {} if it was aborted.
+        """
         content: Dict[str, Any] = {"code": "", "silent": True, "store_history": False, "allow_stdin": False}
         content.update(stop_on_error=False, user_expressions={"value": expression})
 
-        def reply(content: Dict[str, Any]) -> None:
-            answered(content.get("user_expressions", {}).get("value", {}))
+        def on_reply(content: Dict[str, Any]) -> None:
+            on_result(content.get("user_expressions", {}).get("value", {}))
 
-        self.ask(Channel.SHELL, "execute_request", content, reply)
+        self.send(Channel.SHELL, "execute_request", content, on_reply)
 
-    def mine(self, message: Message, msg_type: str, parent: str) -> bool:
-        """Whether this message belongs to a question of ours; then it is dealt with."""
-        if parent not in self._asked:
+    def handle(self, message: Message) -> bool:
+        """Handle a message of the kernel; return False if it belongs to none of these requests."""
+        parent = message.parent_id
+        if parent not in self._pending:
             return False
         self.session = str(message.header().get("session", ""))
         if message.channel is Channel.IOPUB:
-            idle = msg_type == "status" and message.content().get("execution_state") == "idle"
-            if idle and self._asked[parent] is None:
-                del self._asked[parent]
+            idle = message.msg_type == "status" and message.content().get("execution_state") == "idle"
+            if idle and self._pending[parent] is None:
+                del self._pending[parent]
         else:
-            answered, self._asked[parent] = self._asked[parent], None  # its idle is still to come
-            if answered is not None:
-                answered(message.content())
+            on_reply, self._pending[parent] = self._pending[parent], None  # its idle status is still to come
+            if on_reply is not None:
+                on_reply(message.content())
         return True
 
-    def forget(self) -> None:
-        """The kernel is another one now."""
-        self._asked.clear()
+    def clear(self) -> None:
+        """Forget all requests: the kernel's process is another one."""
+        self._pending.clear()

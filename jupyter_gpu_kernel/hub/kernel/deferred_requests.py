@@ -6,7 +6,7 @@ here as well: VS Code does nothing for ten seconds otherwise. This file knows ne
 
 from __future__ import annotations
 
-from ...wire.compose import user_cell
+from ...wire.compose import is_user_cell
 from ...wire.messages import Channel, Lane, Message
 from .offline_notice import OfflineNotice
 from .placeholder import Placeholder
@@ -73,7 +73,7 @@ class DeferredRequests:
         if not self._held and (not self._away or lane_of_request(message) is Lane.URGENT):
             return False
         self._messages.append(message.unparsed())
-        if self._away and user_cell(message):
+        if self._away and is_user_cell(message):
             self._notice.asked(message)
         return True
 
@@ -84,7 +84,7 @@ class DeferredRequests:
 
     def cancel(self) -> None:
         """An interrupt: users' cells that wait never run."""
-        cells = [message for message in self._messages if user_cell(message)]
+        cells = [message for message in self._messages if is_user_cell(message)]
         self._messages = [message for message in self._messages if message not in cells]
         self._notice.interrupted(cells)
         self._placeholder.cancels(cells)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from ...wire.compose import user_cell
+from ...wire.compose import is_user_cell
 from ...wire.messages import Channel, Message, MessageError
 
 
@@ -47,7 +47,7 @@ class InFlightCells:
     def running_silently(self) -> Message | None:
         """The oldest one, which runs, if it is a user's and has shown nothing."""
         msg_id, cell = next(iter(self._cells.items()), ("", None))
-        return cell if cell is not None and msg_id in self._silent and user_cell(cell) else None
+        return cell if cell is not None and msg_id in self._silent and is_user_cell(cell) else None
 
     def asked(self, message: Message) -> None:
         """A request goes on its way."""

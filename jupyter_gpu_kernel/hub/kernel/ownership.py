@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...wire.compose import user_cell
+from ...wire.compose import is_user_cell
 from ...wire.messages import Message
 from ..front_end.front_ends import FrontEnd, FrontEnds
 from .placeholder import Placeholder
@@ -38,7 +38,7 @@ class Ownership:
         """Whether this goes on; if not, it has its answer."""
         if front is self._front_ends.owner and not self.taken:
             return True
-        if user_cell(message):
+        if is_user_cell(message):
             self._take(front, message)
             return True
         if owners_only(message):

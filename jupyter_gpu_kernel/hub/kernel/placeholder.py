@@ -62,7 +62,7 @@ class Placeholder:
             self._learn(message.parts[3])
             self._session = str(message.header().get("session", ""))
         if b'"status"' in header or b'"execute_' in header:
-            self._answers.saw(message)
+            self._answers.observe(message)
 
     def answers(self, request: Message) -> bool:
         """kernel_info is answered, once it is known, in the state the kernel was last heard in."""

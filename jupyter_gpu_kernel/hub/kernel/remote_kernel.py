@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...errors import AgentError, GpuKernelError, KernelStartError
-from ...wire.compose import user_cell
+from ...wire.compose import is_user_cell
 from ...wire.endpoint import State
 from ...wire.messages import Channel, Lane, Message, MessageError, word
 from .. import validate
@@ -325,7 +325,7 @@ class RemoteKernel:
             return self._placeholder.agrees(message)
         if self._deferred.held and self._deferred.keeps(message):
             return
-        if front.revives and self.ended and not self.to_restart and user_cell(message):
+        if front.revives and self.ended and not self.to_restart and is_user_cell(message):
             self._revive(message)
         if self._may_stand_in() and self._placeholder.answers(message):
             return

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from ...errors import GpuKernelError
-from ...wire.compose import user_cell
+from ...wire.compose import is_user_cell
 from ...wire.messages import Message
 from ..node.agent_errors import AgentRefusal
 from ..node.link import Link
@@ -130,7 +130,7 @@ class VSCodeSession:
                 remote.hold()
                 self._remote = remote
                 self._spawn(self._known(remote, self._used))
-        self._used = self._used or user_cell(message)
+        self._used = self._used or is_user_cell(message)
 
     def suspects(self, left: Left) -> None:
         """It may be the restart of this kernel, which is paused until that is known."""

@@ -38,7 +38,7 @@ class PastCell:
     """One cell: `status` is waiting, running, or what its reply said. `dropped`: some of its output was too much."""
 
     def __init__(self, request: Message) -> None:
-        self.msg_id = str(request.header().get("msg_id"))
+        self.msg_id = request.msg_id
         self.code = str(request.content().get("code", ""))[:CODE]
         self.cell_id = _cell_id(request)
         self.status = "waiting"
@@ -78,7 +78,7 @@ class PastCell:
                 length = PAGE
             if outputs and size + length > PAGE:
                 break
-            outputs.append({"msg_type": message.header().get("msg_type"), "content": content})
+            outputs.append({"msg_type": message.msg_type, "content": content})
             size += length
         return outputs, first + len(outputs) >= len(self.shown)
 
@@ -92,19 +92,19 @@ class History:
         self._size = 0
         self._question: Optional[Message] = None
 
-    def asked(self, request: Message) -> None:
+    def add_request(self, request: Message) -> None:
         """A user asks for a cell."""
         cell = PastCell(request)
         self.cells[cell.msg_id] = cell
         if len(self.cells) > CELLS:
             self._size -= self.cells.popitem(last=False)[1].shown.size
 
-    def take(self, message: Message, parent: str) -> None:
-        """A message to front ends, with its parent's msg_id. What belongs to no user's cell is passed over."""
-        cell = self.cells.get(parent)
+    def add_message(self, message: Message) -> None:
+        """Add a message to front ends. One that belongs to no user's cell is passed over."""
+        cell = self.cells.get(message.parent_id)
         if cell is None:
             return
-        msg_type = str(message.header().get("msg_type"))
+        msg_type = message.msg_type
         if message.channel is Channel.IOPUB and msg_type in SHOWN:
             self._show(cell, message)
         elif message.channel is Channel.IOPUB and msg_type == "execute_input":
@@ -116,7 +116,7 @@ class History:
         elif message.channel is Channel.STDIN:
             self._question = message
 
-    def answered(self, reply: Message) -> None:
+    def add_input_reply(self, reply: Message) -> None:
         """A user's answer to input(), kept as JupyterLab shows it by itself. Passwords are not kept."""
         question, self._question = self._question, None
         if question is None:
@@ -124,11 +124,11 @@ class History:
         asked = question.content()
         said = "········" if asked.get("password") else reply.content().get("value", "")
         content = {"name": "stdin", "text": f"{asked.get('prompt', '')} {said}\n"}
-        cell = self.cells.get(str(question.parent().get("msg_id")))
+        cell = self.cells.get(question.parent_id)
         if cell is not None:
             self._show(cell, Message(Channel.IOPUB, 0, make("stream", content, question.parts[1])))
 
-    def answer(self, request: Dict[str, Any]) -> Dict[str, Any]:
+    def page_of(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """A page of the cells' summaries, from the number `first` on; with a `msg_id` of that cell's outputs."""
         first = number(request, "first", 0)
         if request.get("msg_id"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conversations import Exchange
+from relays import Exchange
 
 from jupyter_gpu_kernel.wire.messages import Channel
 
@@ -51,7 +51,7 @@ def test_who_returns_hears_when_the_cells_of_the_one_who_left_have_ended(exchang
     """These cells' own states are kept from it; what it heard of the kernel is that it is busy."""
     first = runs(exchange)
     second = exchange.asks("execute_request", code="g()")
-    exchange.talk.returned([], [])
+    exchange.relay.front_end_returned([], [])
     exchange.states()
     exchange.asks("kernel_info_request")
     assert exchange.states()[-1] == ("busy", "")
@@ -66,7 +66,7 @@ def test_who_returns_hears_when_the_cells_of_the_one_who_left_have_ended(exchang
 def test_code_that_was_answered_ahead_leaves_nobody_busy(exchange: Exchange) -> None:
     """It waited behind the cell of somebody who left; nobody hears of it when it runs."""
     cell = runs(exchange)
-    exchange.talk.returned([], [])
+    exchange.relay.front_end_returned([], [])
     own = exchange.asks("execute_request", code="f()", silent=True, store_history=False)
     ends(exchange, cell)
     exchange.states()

@@ -1,4 +1,4 @@
-"""A keeper's conversation without a kernel's process or a hub: what goes to each is noted. No GPU is needed."""
+"""A relay without a kernel's process or a hub: what goes to each is noted. No GPU is needed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from jupyter_gpu_kernel.agent.gpus.manager import GpuManager
 from jupyter_gpu_kernel.agent.loop import Loop
-from jupyter_gpu_kernel.agent.relay.message_limit import MOST
+from jupyter_gpu_kernel.agent.relay.limits import MESSAGE_LIMITS
 from jupyter_gpu_kernel.agent.relay.relay import Relay
 from jupyter_gpu_kernel.agent.story import Story
 from jupyter_gpu_kernel.wire.compose import make
@@ -16,39 +16,39 @@ from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
 
 
 class Exchange:
-    """`talk` with a kernel that is up. `heard`: what front ends hear; `passed`: what the kernel gets."""
+    """`relay` to a kernel that is up. `heard`: what front ends hear; `passed`: what the kernel gets."""
 
-    def __init__(self, folder: Path, most: Mapping[Lane, int] = MOST) -> None:
+    def __init__(self, folder: Path, limits: Mapping[Lane, int] = MESSAGE_LIMITS) -> None:
         self.heard: list[Message] = []
         self.passed: list[Message] = []
         loop = Loop()
 
         def gpus(relay: Relay) -> GpuManager:
             return GpuManager(
-                loop, {"id": "k", "gpus": 0}, folder, relay.say, relay.answers, relay.release,
+                loop, {"id": "k", "gpus": 0}, folder, relay.send, relay.answers, relay.release,
                 relay.internal_requests, Story(folder / "story"), lambda state: None, dict,
             )  # fmt: skip
 
-        self.talk = talk = Relay(
+        self.relay = relay = Relay(
             lambda *message: self.passed.append(Message(*message)),
             lambda lane, message: self.heard.append(message),
             loop.later,
             dict,
             gpus,
-            most=most,
+            message_limits=limits,
         )
-        talk.gpus.begin()
-        talk.begin({"status": "ok"})
+        relay.gpus.begin()
+        relay.kernel_up({"status": "ok"})
 
     def asks(self, msg_type: str, channel: Channel = Channel.SHELL, **content: Any) -> bytes:
         """A front end's request; returns its header."""
         request = Message(channel, 1, make(msg_type, content))
-        self.talk.heard(request)
+        self.relay.handle_request(request)
         return request.parts[0]
 
     def says(self, channel: Channel, msg_type: str, content: dict[str, Any], request: bytes) -> None:
         """The kernel, to this request."""
-        self.talk.said(channel, 1, make(msg_type, content, request))
+        self.relay.handle_kernel_message(channel, 1, make(msg_type, content, request))
 
     def is_(self, state: str, request: bytes) -> None:
         """The kernel, by its status."""

@@ -6,7 +6,8 @@ from typing import Any, List, Tuple
 
 import pytest
 
-from jupyter_gpu_kernel.agent.relay.deferred_cells import DeferredCells
+from jupyter_gpu_kernel.agent.relay.output.history import History
+from jupyter_gpu_kernel.agent.relay.reattach import Reattach
 from jupyter_gpu_kernel.wire.answers import Answers
 from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Message
@@ -25,8 +26,11 @@ class Keeper:
 
     def __init__(self) -> None:
         self.heard: List[Tuple[str, Any]] = []
-        self.answers = Answers(lambda *said: self.heard.append((said[2], said[3])))
-        self.behind = DeferredCells(self.answers)
+        self.answers = Answers(self._send)
+        self.reattach = Reattach(History(), self.answers, self._send)
+
+    def _send(self, channel: Channel, client: int, msg_type: str, content: Any, parent: bytes) -> None:
+        self.heard.append((msg_type, content))
 
 
 @pytest.fixture
@@ -37,28 +41,28 @@ def keeper() -> Keeper:
 def test_code_of_a_front_ends_own_is_answered_at_once_and_never_again(keeper: Keeper) -> None:
     before = cell()
     reply = Message(Channel.SHELL, 1, make("execute_reply", {"execution_count": 6}, before.parts[0]))
-    keeper.answers.saw(reply)
+    keeper.answers.observe(reply)
     own = cell(silent=True)
-    keeper.behind.wait(own)
+    keeper.reattach.defer(own)
     kinds = [kind for kind, _ in keeper.heard]
     assert kinds == ["status", "execute_reply", "status"]
     content = keeper.heard[1][1]
     assert (content["status"], content["execution_count"]) == ("ok", 6), "the number of the last cell"
-    assert keeper.behind.concerns(id_of(own)) and keeper.behind.unanswered == []
+    assert keeper.reattach.is_answered(id_of(own)) and keeper.reattach.unanswered == []
 
 
 def test_a_users_cell_waits_for_its_turn(keeper: Keeper) -> None:
     users, own = cell(), cell(store_history=False)
     for request in (users, own):
-        keeper.behind.wait(request)
-    assert not keeper.behind.concerns(id_of(users)) and keeper.behind.unanswered == [users]
+        keeper.reattach.defer(request)
+    assert not keeper.reattach.is_answered(id_of(users)) and keeper.reattach.unanswered == [users]
     assert [kind for kind, _ in keeper.heard].count("execute_reply") == 1
 
 
 def test_all_that_waits_runs_once_and_what_was_answered_stays_unheard(keeper: Keeper) -> None:
     users, own = cell(), cell(silent=True)
     for request in (own, users):
-        keeper.behind.wait(request)
-    assert keeper.behind.take() == [own, users]
-    assert keeper.behind.take() == [] and keeper.behind.unanswered == []
-    assert keeper.behind.concerns(id_of(own))
+        keeper.reattach.defer(request)
+    assert keeper.reattach.take_deferred() == [own, users]
+    assert keeper.reattach.take_deferred() == [] and keeper.reattach.unanswered == []
+    assert keeper.reattach.is_answered(id_of(own))
