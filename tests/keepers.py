@@ -87,11 +87,11 @@ class Place:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.office = RequestHandlers(Root(path), policy=path / "policy.json")
+        self.handlers = RequestHandlers(Root(path), policy=path / "policy.json")
 
     def start(self, kernel_id: str = "", **settings: Any) -> Hub:
         """A kernel, and the hub's end of it."""
-        _, sock = self.office.open(
+        _, sock = self.handlers.open(
             kernel_id or uuid.uuid4().hex[:8], {"create": dict({"gpus": 0}, **settings)}
         )
         return Hub(sock)
@@ -114,6 +114,6 @@ class Place:
         """Ends all kernels."""
         for kernel_id in Root(self.path).kernels():
             try:
-                self.office.answer({"do": "stop", "kernel": kernel_id})
+                self.handlers.handle({"do": "stop", "kernel": kernel_id})
             except Refused:
                 pass

@@ -183,7 +183,7 @@ class Node:
         self.streams: list[Breakable] = []
         self.plugged = True
         self.faults: Callable[[], Faults | None] = lambda: None
-        self.office = RequestHandlers(Root(self.root))
+        self.handlers = RequestHandlers(Root(self.root))
 
     def __enter__(self) -> Node:
         return self
@@ -198,7 +198,7 @@ class Node:
 
     def _stop(self, kernel: str) -> None:
         with contextlib.suppress(Refused):  # gone already
-            self.office.answer({"do": "stop", "kernel": kernel})
+            self.handlers.handle({"do": "stop", "kernel": kernel})
 
     def dial(self, again: bool = False) -> Breakable:
         """A link's dial function."""
@@ -216,7 +216,7 @@ class Node:
 
     def story(self, kernel: str) -> str:
         """The texts of a kernel's story."""
-        told = self.office.answer({"do": "story", "kernel": kernel})["story"]
+        told = self.handlers.handle({"do": "story", "kernel": kernel})["story"]
         return "\n".join(str(entry["text"]) for entry in told)
 
 

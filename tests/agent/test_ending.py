@@ -102,7 +102,7 @@ def test_meanwhile_cells_wait_and_a_restart_is_one(place: Place, gpu: Gpu) -> No
     hub = place.start("e1", gpus=1)
     assert hub.run("x = 1; print('GPU')").endswith("GPU\n")
     cell = crashed(hub, gpu)
-    (row,) = place.office.answer({"do": "list"})["kernels"]
+    (row,) = place.handlers.handle({"do": "list"})["kernels"]
     assert row["id"] == "e1" and row["state"] != "unresponsive"
     behind = hub.ask("print('behind')")
     for one in (cell, behind):

@@ -437,7 +437,7 @@ class Fake:
         self.heard: List[Frame] = []
         self._answer = answer
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        place.office.root.make_kernel(kernel_id)
+        place.handlers.root.make_kernel(kernel_id)
         self._listener.bind(str(place.folder(kernel_id) / "keeper"))
         self._listener.listen(16)
         self._threads = [threading.Thread(target=self._accept)]
@@ -474,9 +474,9 @@ def test_a_keeper_of_another_protocol_is_left_alone(place: Place) -> None:
     try:
         for request in ({}, {"attach": {}}, {"create": {"gpus": 0}}):
             with pytest.raises(Refused, match="another version") as refused:
-                place.office.open("k8", request)
+                place.handlers.open("k8", request)
             assert refused.value.code == "protocol"
-        left = place.office.answer({"do": "left", "notebook": "/n.ipynb", "name": "gpu"})
+        left = place.handlers.handle({"do": "left", "notebook": "/n.ipynb", "name": "gpu"})
         assert left == {"kernel": ""}
         asked = [frame.json()["do"] for frame in fake.heard if frame.kind is Kind.REQUEST]
         assert set(asked) <= {"owner", "status"} and len(asked) == len(fake.heard)
@@ -489,6 +489,6 @@ def test_a_keeper_that_answers_nonsense_is_none(place: Place, answer: bytes) -> 
     """The others are listed."""
     fake = Fake(place, "k9", answer)
     try:
-        assert place.office.answer({"do": "list"}) == {"kernels": []}
+        assert place.handlers.handle({"do": "list"}) == {"kernels": []}
     finally:
         fake.close()

@@ -24,7 +24,7 @@ from jupyter_gpu_kernel.wire.messages import word
 def test_two_attaches_start_one_keeper(place: Place) -> None:
     """As when a link breaks while the first of them starts it."""
     with ThreadPoolExecutor(2) as pool:
-        opened = list(pool.map(lambda _: place.office.open("k1", {"create": {"gpus": 0}}), range(2)))
+        opened = list(pool.map(lambda _: place.handlers.open("k1", {"create": {"gpus": 0}}), range(2)))
     assert [kernel_id for kernel_id, _ in opened] == ["k1", "k1"]
     hub = Hub(opened[1][1])
     pid = hub.run("import os; print(os.getpid())").strip()
@@ -46,7 +46,7 @@ def test_what_lies_in_its_folder(place: Place) -> None:
         if not stat.S_ISSOCK(path.lstat().st_mode):
             assert not stat.S_IMODE(path.lstat().st_mode) & 0o077, path
             assert path.is_dir() or b"s3cret" not in path.read_bytes()
-    assert place.office.answer({"do": "stop", "kernel": "k2"}) == {"ok": True}
+    assert place.handlers.handle({"do": "stop", "kernel": "k2"}) == {"ok": True}
     assert not place.folder("k2").exists()
     assert "s3cret" not in (place.path / "stories" / "k2.jsonl").read_text()
     hub.sock.close()
@@ -144,7 +144,7 @@ def test_a_hub_that_breaks_the_rules_loses_its_connection_only(place: Place) -> 
         pass
     hub.sock.close()
     deadline = time.monotonic() + DEADLINE
-    while place.office.answer({"do": "list"})["kernels"][0]["attached"]:
+    while place.handlers.handle({"do": "list"})["kernels"][0]["attached"]:
         assert time.monotonic() < deadline
     again = place.start("k6")
     assert again.run("print(x)") == "1\n"

@@ -36,23 +36,23 @@ def test_a_keeper_that_does_not_answer_is_there(place: Place) -> None:
     hub = place.start("k1", **NOTEBOOK)
     pid, keeper = hub.run("x = 1; import os; print(os.getpid(), os.getppid())").split()
     hub.sock.close()
-    office = RequestHandlers(place.office.root, patience=0.3)
+    handlers = RequestHandlers(place.handlers.root, timeout=0.3)
     with stopped(int(keeper)):
-        (row,) = office.answer({"do": "list"})["kernels"]
+        (row,) = handlers.handle({"do": "list"})["kernels"]
         expected = {"id": "k1", "state": "unresponsive", "pid": int(pid), "gpus": [], **NOTEBOOK}
         assert {key: row[key] for key in expected} == expected
         assert row.keys() >= {"node", "attached", "since"}
         with pytest.raises(Refused, match=f"process {keeper}") as refused:
-            office.open("k2", {"create": dict(NOTEBOOK, gpus=0)})
+            handlers.open("k2", {"create": dict(NOTEBOOK, gpus=0)})
         assert refused.value.code == "unresponsive"
         with pytest.raises(Refused, match="does not answer"):
-            office.answer({"do": "journal", "kernel": "k1"})
-        assert place.office.root.kernels() == ["k1"]
-        office.open("k3", {"create": {"gpus": 0, "name": "gpu", "notebook": "/home/me/b.ipynb"}})[1].close()
-    kernel_id, sock = place.office.open("k4", {"create": dict(NOTEBOOK, gpus=0)})
+            handlers.handle({"do": "journal", "kernel": "k1"})
+        assert place.handlers.root.kernels() == ["k1"]
+        handlers.open("k3", {"create": {"gpus": 0, "name": "gpu", "notebook": "/home/me/b.ipynb"}})[1].close()
+    kernel_id, sock = place.handlers.open("k4", {"create": dict(NOTEBOOK, gpus=0)})
     assert kernel_id == "k1"
     with stopped(int(keeper)), pytest.raises(Refused, match="will stop when it answers"):
-        office.answer({"do": "stop", "kernel": "k1"})
+        handlers.handle({"do": "stop", "kernel": "k1"})
     while sock.recv(1 << 16):  # until the keeper, which goes on now, has ended
         pass
     sock.close()
@@ -102,16 +102,16 @@ BAD_IDS = ["", "..", "../x", "a/b", "*", "a\nb", "-a", "x" * 65, "é", "１", 7,
 def test_what_is_no_id_names_no_file(tmp_path: Path, kernel_id: Any) -> None:
     root = Root(tmp_path)
     (tmp_path / "x").mkdir()
-    office = Place(tmp_path).office
+    handlers = Place(tmp_path).handlers
     requests: Dict[str, Dict[str, Any]] = {
         do: {"do": do, "kernel": kernel_id} for do in ("story", "stop", "journal")
     }
     for request in requests.values():
         with pytest.raises(Refused, match="is not the id of a kernel") as refused:
-            office.answer(request)
+            handlers.handle(request)
         assert refused.value.code == "gone" and len(str(refused.value)) < 200
     with pytest.raises(Refused, match="is not the id of a kernel"):
-        office.open(kernel_id, {"create": {"gpus": 0}})
+        handlers.open(kernel_id, {"create": {"gpus": 0}})
     assert [path.name for path in tmp_path.iterdir()] == ["x"] and root.kernels() == []
 
 
@@ -125,4 +125,4 @@ def test_folders_with_names_that_are_no_ids_are_no_kernels(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("wanted", [[{}], [{"pid": "x", "start": [1], "boot": 1}], [{"boot": ""}]])
 def test_leftovers_that_are_none_end_nothing(tmp_path: Path, wanted: Any) -> None:
-    assert Place(tmp_path).office.answer({"do": "end_leftovers", "leftovers": wanted}) == {"ended": []}
+    assert Place(tmp_path).handlers.handle({"do": "end_leftovers", "leftovers": wanted}) == {"ended": []}

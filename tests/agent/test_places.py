@@ -127,7 +127,7 @@ def test_of_a_long_story_the_end_is_told(tmp_path: Path) -> None:
     story.tell("sigterm", "SIGTERM from root")
     story.path.write_bytes(story.path.read_bytes() * 80_000)
     story.tell("drop", "the last one")
-    answer = RequestHandlers(root).answer({"do": "story", "kernel": "abc-1"})
+    answer = RequestHandlers(root).handle({"do": "story", "kernel": "abc-1"})
     reader = FrameReader(greeting=False)
     (frame,) = reader.feed(json_frame(Kind.REPLY, answer, number=1).encode())
     assert frame.json()["story"][-1]["text"] == "the last one"

@@ -99,11 +99,11 @@ def test_a_file_that_is_no_text_is_strict(tmp_path):
     assert rules.guard is False and "cannot be read" in rules.problem
 
 
-def test_the_office_refuses_before_anything_starts(policy, tmp_path):
+def test_the_handler_refuses_before_anything_starts(policy, tmp_path):
     policy({"max_gpus": 1})
     (tmp_path / "root").mkdir(mode=0o700)
-    office = RequestHandlers(Root(tmp_path / "root"), tmp_path / "policy.json")
+    handlers = RequestHandlers(Root(tmp_path / "root"), tmp_path / "policy.json")
     with pytest.raises(Refused) as refused:
-        office.open("k1", {"create": {"gpus": 2}})
+        handlers.open("k1", {"create": {"gpus": 2}})
     assert refused.value.code == "policy" and "at most 1 GPU" in str(refused.value)
     assert os.listdir(str(tmp_path / "root")) == []

@@ -53,21 +53,21 @@ def test_a_server_in_the_background_holds_nothing_of_ours(place: Place) -> None:
     until(lambda: len(place.story("s1", "start")) == 2, "a restart")
     assert servers(place, "s1") == [server]
     hub.sock.close()
-    assert place.office.answer({"do": "stop", "kernel": "s1"}) == {"ok": True}
+    assert place.handlers.handle({"do": "stop", "kernel": "s1"}) == {"ok": True}
     assert servers(place, "s1") == []
 
 
 def test_a_server_whose_keeper_was_killed_is_a_leftover(place: Place) -> None:
     hub = place.start("s2", setup=[SERVER])
     kernel, keeper = map(int, hub.run("import os; print(os.getpid(), os.getppid())").split())
-    assert place.office.answer({"do": "leftovers"}) == {"leftovers": []}
+    assert place.handlers.handle({"do": "leftovers"}) == {"leftovers": []}
     os.kill(kernel, signal.SIGSTOP)  # else it would have another keeper start
     os.kill(keeper, signal.SIGKILL)
     os.kill(kernel, signal.SIGKILL)
-    found = until(lambda: place.office.answer({"do": "leftovers"})["leftovers"], "a leftover")
+    found = until(lambda: place.handlers.handle({"do": "leftovers"})["leftovers"], "a leftover")
     assert [one["pid"] for one in found] == servers(place, "s2")
-    assert until(lambda: not place.office.answer({"do": "list"})["kernels"], "an end of its folder")
-    assert place.office.answer({"do": "end_leftovers", "leftovers": found}) == {"ended": found}
+    assert until(lambda: not place.handlers.handle({"do": "list"})["kernels"], "an end of its folder")
+    assert place.handlers.handle({"do": "end_leftovers", "leftovers": found}) == {"ended": found}
     assert servers(place, "s2") == []
     hub.sock.close()
 
@@ -161,7 +161,7 @@ def test_a_start_goes_on_when_its_attach_is_killed(place: Place) -> None:
     attach.wait()
     attach.stdin.close()
     attach.stdout.close()
-    (state,) = place.office.answer({"do": "list"})["kernels"]
+    (state,) = place.handlers.handle({"do": "list"})["kernels"]
     assert (state["id"], state["state"]) == ("s7", "starting")
     go.touch()
     hub = place.start("s7", setup=lines)
@@ -179,8 +179,8 @@ def test_a_folder_in_use_is_removed_by_nobody_else(place: Place, monkeypatch: py
         for name in names:
             (place.folder("s8") / name).unlink()
         os.utime(str(place.folder("s8")), (0, 0))
-        leftovers.remove_unused(place.office.root, "s8")
-        assert not leftovers.clean(place.office.root, "s8")
+        leftovers.remove_unused(place.handlers.root, "s8")
+        assert not leftovers.clean(place.handlers.root, "s8")
         assert place.folder("s8").exists()
     assert hub.run("import os; print(os.getpid())") == pid
     hub.tell(word(do="stop", why="enough"))

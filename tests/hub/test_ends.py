@@ -60,17 +60,17 @@ def told(remote: RemoteKernel, node: Node) -> str:
 
 
 def story(remote: RemoteKernel, node: Node) -> list[dict[str, Any]]:
-    return read_story(node.office.root.story(remote.kernel_id))
+    return read_story(node.handlers.root.story(remote.kernel_id))
 
 
 def listed(node: Node) -> list[str]:
-    return [str(state["id"]) for state in node.office.answer({"do": "list"})["kernels"]]
+    return [str(state["id"]) for state in node.handlers.handle({"do": "list"})["kernels"]]
 
 
 def stop(loop: LoopThread, remote: RemoteKernel, node: Node) -> None:
     """Until nothing of it is left."""
     loop.call(remote.command, "stop")
-    wait_for(lambda: remote.kernel_id not in node.office.root.kernels(), "the end of the keeper")
+    wait_for(lambda: remote.kernel_id not in node.handlers.root.kernels(), "the end of the keeper")
 
 
 def gone(pid: int) -> None:
@@ -200,7 +200,7 @@ def test_after_a_reboot_running_and_next_cell_say_so(loop: LoopThread, link: Lin
         for pid in (keeper, kernel):
             os.kill(pid, signal.SIGKILL)
             gone(pid)
-        path = node.office.root.story(old)
+        path = node.handlers.root.story(old)
         path.write_text(path.read_text().replace(boot_id(), "another"))
         node.plugged = True
         cell = front.finish(request)
@@ -217,7 +217,7 @@ def test_after_a_reboot_running_and_next_cell_say_so(loop: LoopThread, link: Lin
 
 
 def test_a_job_that_took_keeper_and_kernel_along_says_who_told_before(node: Node) -> None:
-    root = node.office.root
+    root = node.handlers.root
     (root.make_kernel("in-job") / "lock").touch()
     entries: list[dict[str, Any]] = [
         {"event": "start", "job": "Slurm job 17", "boot": boot_id()},
@@ -237,11 +237,11 @@ def test_a_node_that_has_forgotten_all_at_its_reboot(node: Node) -> None:
         ("", "no kernel"),
     ):
         with pytest.raises(Refused, match=words):
-            node.office.open("forgotten", {"boot": boot})
+            node.handlers.open("forgotten", {"boot": boot})
 
 
 def test_a_folder_without_keeper_and_kernel_tells_why_and_goes(node: Node) -> None:
-    root = node.office.root
+    root = node.handlers.root
     for name, boot in (("rebooted", "another boot"), ("killed", boot_id())):
         (root.make_kernel(name) / "lock").touch()
         root.story(name).write_text(
@@ -254,7 +254,7 @@ def test_a_folder_without_keeper_and_kernel_tells_why_and_goes(node: Node) -> No
 
 
 def test_a_folder_of_a_keeper_that_is_starting_stays(node: Node) -> None:
-    root = node.office.root
+    root = node.handlers.root
     folder = root.make_kernel("starting")
     assert not leftovers.clean(root, "starting"), "no lock yet, but young"
     holder = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, 2); print('locked', flush=True); input()"
@@ -307,7 +307,7 @@ def leftover(node: Node, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 def test_leftovers_are_found_and_ended(leftover: subprocess.Popen[bytes], node: Node, tmp_path: Path) -> None:
     (row,) = [
-        row for row in node.office.answer({"do": "leftovers"})["leftovers"] if row["pid"] == leftover.pid
+        row for row in node.handlers.handle({"do": "leftovers"})["leftovers"] if row["pid"] == leftover.pid
     ]
     assert row["kernel"] == "past" and "SIG_IGN" in row["command"] and row["gpus"] == []
     assert open_gpus(leftover.pid, str(tmp_path / "nvidia")) == {3}
@@ -316,9 +316,9 @@ def test_leftovers_are_found_and_ended(leftover: subprocess.Popen[bytes], node: 
     assert not leftovers.on_gpu({"index": 0, "processes": []}, [row])
 
     for other in (dict(row, start=row["start"] + 1), dict(row, boot="another node's")):
-        assert node.office.answer({"do": "end_leftovers", "leftovers": [other]}) == {"ended": []}
+        assert node.handlers.handle({"do": "end_leftovers", "leftovers": [other]}) == {"ended": []}
     assert leftover.poll() is None
-    assert node.office.answer({"do": "end_leftovers", "leftovers": [row]}) == {"ended": [row]}
+    assert node.handlers.handle({"do": "end_leftovers", "leftovers": [row]}) == {"ended": [row]}
     assert leftover.wait() == -signal.SIGKILL
 
 
@@ -326,7 +326,7 @@ def test_processes_of_a_living_kernel_are_no_leftovers(loop: LoopThread, link: L
     with started(loop, link) as (remote, front):
         child = int(front.run(DETACHED).text)
         assert child in [process.pid for process in tagged(remote.kernel_id)]
-        assert child not in [row["pid"] for row in node.office.answer({"do": "leftovers"})["leftovers"]]
+        assert child not in [row["pid"] for row in node.handlers.handle({"do": "leftovers"})["leftovers"]]
         stop(loop, remote, node)
         gone(child)
 
@@ -339,7 +339,7 @@ def test_other_peoples_processes_are_never_seen(node: Node) -> None:
         wait_for(lambda: os.stat(f"/proc/{other.pid}").st_uid == 61234)
         try:
             assert other.pid not in [
-                row["pid"] for row in node.office.answer({"do": "leftovers"})["leftovers"]
+                row["pid"] for row in node.handlers.handle({"do": "leftovers"})["leftovers"]
             ]
             assert other.pid not in [process.pid for process in tagged()]
         finally:
@@ -366,7 +366,7 @@ def test_a_keeper_keeps_to_the_sites_policy(tmp_path: Path) -> None:
     policy.write_text('{"guard": false, "max_idle": 600}')
     with Node() as node, LoopThread() as loop:
         with subprocess.Popen([sys.executable, "-c", KEEPER, str(node.root), str(policy)]) as keeper:
-            wait_for(lambda: leftovers.has_keeper(node.office.root.kernel("k1")), "the keeper")
+            wait_for(lambda: leftovers.has_keeper(node.handlers.root.kernel("k1")), "the keeper")
             with started(loop, loop.link(node), kernel_id="k1") as (remote, front):
                 assert "off" in front.run("import gpu_kernel; print(gpu_kernel.status()['guard'])").text
                 os.kill(int(front.run("import os; print(os.getpid())").text), signal.SIGTERM)
@@ -393,7 +393,7 @@ def test_the_real_earlyoom(tmp_path: Path) -> None:
         command = [*space, "sh", "-c", script, "sh", sys.executable, KEEPER, str(node.root), str(go)]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as keeper:
             try:
-                wait_for(lambda: leftovers.has_keeper(node.office.root.kernel("k1")), "the keeper")
+                wait_for(lambda: leftovers.has_keeper(node.handlers.root.kernel("k1")), "the keeper")
                 with started(loop, loop.link(node), kernel_id="k1") as (remote, front):
                     request = front.client.execute(
                         "import time\ndata = b'x' * (600 << 20)\nprint('full')\ntime.sleep(600)"

@@ -158,7 +158,9 @@ def test_a_control_request_makes_no_busy_kernel_idle(front: Front, node: Node, r
     request = front.client.execute("print('begun', flush=True)\nimport time; time.sleep(600)")
     front.until_text(request, "begun\n")
     assert front.control("kernel_info_request")["status"] == "ok"
-    (state,) = (one for one in node.office.answer({"do": "list"})["kernels"] if one["id"] == remote.kernel_id)
+    (state,) = (
+        one for one in node.handlers.handle({"do": "list"})["kernels"] if one["id"] == remote.kernel_id
+    )
     assert state["state"] == "busy"
     assert front.control("interrupt_request")["status"] == "ok"
     front.finish(request)
@@ -316,7 +318,7 @@ def test_what_a_killed_kernel_said_last(
     assert keeper is not None
     with zmq.Context() as context, context.socket(zmq.SUB) as heard:
         heard.subscribe(b"")
-        heard.connect(f"ipc://{node.office.root.kernel(remote.kernel_id)}/z-2")
+        heard.connect(f"ipc://{node.handlers.root.kernel(remote.kernel_id)}/z-2")
         while not heard.poll(10):
             front.run("pass")
         request = front.client.execute(

@@ -57,8 +57,8 @@ def sent_while_away(node: Node, remote: RemoteKernel, front: Front, **how: bool)
 
 def _shown(node: Node, remote: RemoteKernel) -> str:
     request = {"do": "journal", "kernel": remote.kernel_id}
-    last = node.office.answer(request)["cells"][-1]
-    return str(node.office.answer(dict(request, msg_id=last["msg_id"])))
+    last = node.handlers.handle(request)["cells"][-1]
+    return str(node.handlers.handle(dict(request, msg_id=last["msg_id"])))
 
 
 def test_what_was_sent_before_the_failure_was_known_is_aborted(

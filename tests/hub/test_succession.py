@@ -45,12 +45,12 @@ class Kernel:
         self.pid = int(front.run(PID).text)
 
     def story(self, event: str = "") -> list[dict[str, Any]]:
-        told = read_story(self.node.office.root.story(self.remote.kernel_id))
+        told = read_story(self.node.handlers.root.story(self.remote.kernel_id))
         return [entry for entry in told if event in ("", entry["event"])]
 
     def listed(self) -> bool:
         """Whether `ps` shows it; a folder that nobody needs is gone after that."""
-        listed = self.node.office.answer({"do": "list"})["kernels"]
+        listed = self.node.handlers.handle({"do": "list"})["kernels"]
         return self.remote.kernel_id in [state["id"] for state in listed]
 
     @property
@@ -72,7 +72,7 @@ class Kernel:
         self.is_gone()
 
     def is_gone(self) -> None:
-        wait_for(lambda: self.remote.kernel_id not in self.node.office.root.kernels(), "the folder's end")
+        wait_for(lambda: self.remote.kernel_id not in self.node.handlers.root.kernels(), "the folder's end")
         for pid in (self.pid, self.keeper):
             wait_for(lambda pid=pid: ended(pid), f"the end of {pid}")  # type: ignore[misc]
 
@@ -89,7 +89,7 @@ def started(loop: LoopThread, link: Link, node: Node, **settings: Any) -> Iterat
         until(remote, "idle", "busy")
         kernel = Kernel(loop, link, node, front, remote)
         yield kernel
-        if node.office.root.kernel(remote.kernel_id).exists():
+        if node.handlers.root.kernel(remote.kernel_id).exists():
             kernel.stop()
 
 
@@ -116,7 +116,7 @@ def test_an_idle_kernels_keeper(kernel: Kernel) -> None:
         f"the keeper was killed: process {kernel.keeper} took over"
     ]
     assert kernel.remote.kernel_id in [
-        row["id"] for row in kernel.node.office.answer({"do": "list"})["kernels"]
+        row["id"] for row in kernel.node.handlers.handle({"do": "list"})["kernels"]
     ]
 
 
@@ -219,7 +219,7 @@ def test_a_paused_kernel_goes_on(kernel: Kernel) -> None:
     kernel.node.pull()
     pause = {"do": "pause", "kernel": kernel.remote.kernel_id}
     process = psutil.Process(kernel.pid)
-    wait_for(lambda: kernel.node.office.answer(pause) and process.status() == psutil.STATUS_STOPPED)
+    wait_for(lambda: kernel.node.handlers.handle(pause) and process.status() == psutil.STATUS_STOPPED)
     os.kill(kernel.keeper, signal.SIGKILL)
     wait_for(lambda: kernel.story("succession"), "another keeper")
     kernel.node.plugged = True
@@ -236,10 +236,10 @@ def test_a_pause_leaves_no_process_behind(kernel: Kernel) -> None:
     before = {child.pid for child in keeper.children()}
     kernel.node.pull()
     pause = {"do": "pause", "kernel": kernel.remote.kernel_id}
-    wait_for(lambda: kernel.node.office.answer(pause) and kernel.story("pause"), "the pause")
+    wait_for(lambda: kernel.node.handlers.handle(pause) and kernel.story("pause"), "the pause")
     (child,) = [child for child in keeper.children() if child.pid not in before]
     child.terminate()  # as a scheduler does, which ends everything
-    kernel.node.office.answer(dict(pause, do="resume"))
+    kernel.node.handlers.handle(dict(pause, do="resume"))
     assert not child.is_running() and {child.pid for child in keeper.children()} == before
     kernel.node.plugged = True
     stop.touch()
@@ -280,7 +280,7 @@ def test_secrets_stay_where_they_were(loop: LoopThread, link: Link, node: Node) 
     """The will goes from memory to memory; a kernel that the successor starts has them, too."""
     with started(loop, link, node, env={"SECRET": "s3cret"}) as kernel:
         kernel.kill_keeper()
-        folder = node.office.root.kernel(kernel.remote.kernel_id)
+        folder = node.handlers.root.kernel(kernel.remote.kernel_id)
         assert not [path for path in folder.iterdir() if path.is_file() and b"s3cret" in path.read_bytes()]
         assert "JUPYTER_GPU_KERNEL_ID" not in psutil.Process(kernel.keeper).environ()
         loop.call(kernel.remote.restart)
@@ -317,7 +317,7 @@ def test_a_cell_that_waits_for_a_gpu_still_does(tmp_path: Path, loop: LoopThread
             until(remote, "idle")
             request = front.client.execute("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])")
             until(remote, "waiting")
-            told = read_story(node.office.root.story(remote.kernel_id))
+            told = read_story(node.handlers.root.story(remote.kernel_id))
             os.kill(next(entry["keeper"] for entry in told if entry["event"] == "start"), signal.SIGKILL)
             wait_for(lambda: "took over" in node.story(remote.kernel_id), "another keeper")
             until(remote, "waiting")
@@ -357,7 +357,7 @@ def test_without_a_successor_a_cell_may_finish(
         wait_for(lambda: kernel.story("orphan"), "the kernel's notice")
         assert "no other keeper could be started: [Errno 2]" in kernel.story("fault")[-1]["text"]
         assert not ended(kernel.pid) and not done.exists(), "the cell goes on"
-        assert not kernel.listed() and node.office.root.kernel(kernel.remote.kernel_id).exists()
+        assert not kernel.listed() and node.handlers.root.kernel(kernel.remote.kernel_id).exists()
         stop.touch()
         wait_for(lambda: ended(kernel.pid) and ended(child), "the end of the kernel and of what it started")
         assert done.read_text() == "hook"

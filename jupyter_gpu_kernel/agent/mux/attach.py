@@ -1,7 +1,6 @@
-"""One connection's attach process: stdio to the hub, unix sockets to the keepers, frames routed between them.
+"""The `attach` process of one SSH connection: routes frames between the hub, on stdio, and the keepers' unix sockets.
 
-It holds nothing: when it dies, keepers keep and hubs resume. It starts keepers, asks them, and answers
-requests.
+It has no state: when it dies, the keepers go on and the hub resumes. It answers the hub's requests with `handlers`.
 """
 
 from __future__ import annotations
@@ -23,19 +22,18 @@ from .handlers import RequestHandlers
 from .keepers import Refused
 
 SILENCE = 60
-"""Seconds without a word from the hub (it pings every few) after which this process is a leftover of a
-dead link."""
+"""Seconds without data from the hub, which pings every few seconds. Then the link is dead, and this process ends."""
 ROUTED = (Kind.HELLO, Kind.DATA, Kind.ACK)
-"""What hub and keeper say to each other; the rest is between hub and attach."""
-MOST_REQUESTS = 64
-MOST_ATTACHMENTS = (1 << 32) - 1
-MOST_PENDING = 4 * WINDOW
+"""Frames between hub and keeper; all others are between hub and attach."""
+MAX_REQUESTS = 64
+MAX_ATTACHMENT = (1 << 32) - 1
+MAX_PENDING = 4 * WINDOW
 
 
 class Attachment:
-    """One keeper's socket, under the number the hub gave it. `pending` is what that keeper has not taken yet.
+    """The socket to one keeper, and its number at the hub. `pending`: bytes that the keeper has not read yet.
 
-    A keeper that is stopped must not hold up the others. The hub's window bounds `pending`.
+    A keeper that is stopped must not block the others. The hub's window bounds `pending`.
     """
 
     def __init__(self, number: int, sock: socket.socket) -> None:
@@ -46,16 +44,16 @@ class Attachment:
         sock.setblocking(False)
 
     def flush(self) -> None:
-        """Sends what the socket takes."""
+        """Send what the socket takes."""
         try:
             while self.pending:
                 del self.pending[: self.sock.send(self.pending)]
         except BlockingIOError:
-            pass  # the selector says when it takes more
+            pass  # the selector reports when it takes more
 
 
 class Attach:
-    """`run()` until the hub hangs up."""
+    """`run()` until the hub closes the stream."""
 
     def __init__(self, root: Root, stdin: int = 0, stdout: int = 1) -> None:
         self.handlers = RequestHandlers(root)
@@ -64,11 +62,11 @@ class Attach:
         self._write_lock = threading.Lock()
         self._selector = selectors.DefaultSelector()
         self._attachments: Dict[int, Attachment] = {}
-        self._at_work = threading.BoundedSemaphore(MOST_REQUESTS)
+        self._request_slots = threading.BoundedSemaphore(MAX_REQUESTS)
 
     def run(self) -> None:
-        """Greets, then routes; returns at the end of stdin."""
-        signal.alarm(SILENCE)  # ends us, also where we hang in a write that nobody will ever read
+        """Send the greeting, then route frames; return at the end of stdin."""
+        signal.alarm(SILENCE)  # also ends a write that blocks for ever
         self._write(MAGIC)
         reader = FrameReader(greeting=False)
         self._selector.register(self._stdin, selectors.EVENT_READ, None)
@@ -84,7 +82,7 @@ class Attach:
                 try:
                     frames = reader.feed(data)
                 except FrameError:
-                    return  # no hub of ours: it dials again
+                    return  # the hub connects again
                 for frame in frames:
                     self._from_hub(frame)
 
@@ -92,7 +90,7 @@ class Attach:
         if frame.kind is Kind.PING:
             self._write(Frame(Kind.PONG, number=frame.number).encode())
         elif frame.kind is Kind.REQUEST:
-            self._asked(frame)
+            self._request(frame)
         elif frame.kind is Kind.CLOSE:
             self._drop(frame.attachment)
         elif frame.kind in ROUTED:
@@ -101,12 +99,12 @@ class Attach:
                 return self._closed(frame.attachment, "no such attachment")
             attachment.pending += frame.encode()
             self._ready(attachment, selectors.EVENT_WRITE)
-            if len(attachment.pending) > MOST_PENDING:
+            if len(attachment.pending) > MAX_PENDING:
                 self._drop(frame.attachment, "more was sent than the window allows")
 
     def _ready(self, attachment: Attachment, events: int) -> None:
         if self._attachments.get(attachment.number) is not attachment:
-            return  # dropped in this very turn
+            return  # dropped in this turn
         try:
             if events & selectors.EVENT_READ:
                 self._from_keeper(attachment)
@@ -121,41 +119,41 @@ class Attach:
     def _from_keeper(self, attachment: Attachment) -> None:
         data = attachment.sock.recv(2 * CHUNK)
         if not data:
-            raise EOFError("the keeper hung up")
+            raise EOFError("the keeper closed the connection")
         frames = attachment.reader.feed(data)
         if not all(frame.kind in ROUTED for frame in frames):
-            raise FrameError("the keeper sent what is not for the hub")
+            raise FrameError("the keeper sent a frame that is not for the hub")
         self._write(b"".join(frame._replace(attachment=attachment.number).encode() for frame in frames))
 
-    def _asked(self, frame: Frame) -> None:
-        """Answered on a thread of its own: starting a keeper or asking nvidia-smi takes a while."""
-        if self._at_work.acquire(blocking=False):
-            threading.Thread(target=self._answer, args=(frame,), daemon=True).start()
+    def _request(self, frame: Frame) -> None:
+        """Handle a request on its own thread: starting a keeper or running nvidia-smi takes seconds."""
+        if self._request_slots.acquire(blocking=False):
+            threading.Thread(target=self._handle, args=(frame,), daemon=True).start()
         else:
-            answer = {"error": {"code": "busy", "text": f"more than {MOST_REQUESTS} requests at once"}}
-            self._write(reply_frame(answer, frame.number).encode())
+            reply = {"error": {"code": "busy", "text": f"more than {MAX_REQUESTS} requests at once"}}
+            self._write(reply_frame(reply, frame.number).encode())
 
-    def _answer(self, frame: Frame) -> None:
+    def _handle(self, frame: Frame) -> None:
         try:
             request = frame.json()
             if request.get("do") == "open":
-                attachment = number(request, "attachment", least=1, most=MOST_ATTACHMENTS)
+                attachment = number(request, "attachment", least=1, most=MAX_ATTACHMENT)
                 kernel_id, sock = self.handlers.open(text(request, "kernel"), request)
                 self._add(Attachment(attachment, sock))
-                answer: Dict[str, Any] = {"ok": True, "kernel": kernel_id}
+                reply: Dict[str, Any] = {"ok": True, "kernel": kernel_id}
             else:
-                answer = self.handlers.answer(request)
+                reply = self.handlers.handle(request)
         except Refused as error:
-            answer = {"error": {"code": error.code, "text": str(error)}}
+            reply = {"error": {"code": error.code, "text": str(error)}}
         except (FieldError, FrameError) as error:
-            answer = {"error": {"code": "malformed", "text": str(error)}}
-        except Exception as error:  # the hub must learn of it, and the other kernels must not
-            answer = {"error": {"code": "fault", "text": f"{type(error).__name__}: {error}"}}
-        self._at_work.release()
-        self._write(reply_frame(answer, frame.number).encode())
+            reply = {"error": {"code": "malformed", "text": str(error)}}
+        except Exception as error:  # a fault of ours must not end the other kernels' connections
+            reply = {"error": {"code": "fault", "text": f"{type(error).__name__}: {error}"}}
+        self._request_slots.release()
+        self._write(reply_frame(reply, frame.number).encode())
 
     def _add(self, attachment: Attachment) -> None:
-        """The hub speaks on it only after our reply, so nothing can come before this."""
+        """The hub uses the attachment only after our reply, so no frame for it can come before this."""
         self._drop(attachment.number)
         self._attachments[attachment.number] = attachment
         self._selector.register(attachment.sock, selectors.EVENT_READ, attachment)
@@ -180,7 +178,7 @@ class Attach:
 
 
 def main(root: Root) -> int:
-    """One attach process on stdin and stdout. A stray SIGTERM does not end it: the hub hanging up does."""
+    """Run on stdin and stdout. A stray SIGTERM does not end the process; the end of stdin does."""
     for caught in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(caught, lambda caught, frame: None)
     sys.stdout.flush()

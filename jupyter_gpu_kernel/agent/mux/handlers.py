@@ -1,6 +1,6 @@
-"""What attach can be asked besides routing: open or create a kernel's keeper, list kernels, GPUs, stories.
+"""The handlers of the hub's requests to `attach`: open or create a kernel, list kernels, show GPUs and stories.
 
-Blocking, called on threads of attach; it keeps no state of its own.
+They block, run on threads of `attach`, and have no state.
 """
 
 from __future__ import annotations
@@ -24,95 +24,92 @@ from ..procfs import booted_at
 from ..story import read_story
 from .keepers import Keepers, Refused, protocol_of
 
-STORY = 3 * 1024 * 1024
-"""Bytes of a story in one answer: the wire's frames take 4 MiB."""
+MAX_STORY = 3 * 1024 * 1024
+"""Bytes of a story in one reply: the wire's frames take 4 MiB."""
 
 
 class RequestHandlers:
-    """`answer({"do": …})` → a JSON object; `open` → a connected socket."""
+    """`handle({"do": …})` returns a JSON object, `open` a connected socket. Refused: the request cannot be served."""
 
-    def __init__(self, root: Root, policy: Path = PATH, patience: float = TIMEOUT) -> None:
+    def __init__(self, root: Root, policy: Path = PATH, timeout: float = TIMEOUT) -> None:
         self.root = root
-        self._keepers = Keepers(root, policy, patience)
-        self._doings: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]] = {
+        self._keepers = Keepers(root, policy, timeout)
+        self._handlers: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]] = {
             "list": self._list,
             "story": self._story,
             "stop": self._stop,
-            "pause": self._passed_on,
-            "resume": self._passed_on,
+            "pause": self._forward,
+            "resume": self._forward,
             "gpus": self._gpus,
             "journal": self._journal,
-            "left": lambda request: {
-                "kernel": self._keepers.left_by(request, _owner(request), _here(request))
-            },
+            "left": lambda request: {"kernel": self._find_detached(request, request)},
             "leftovers": lambda _: {"leftovers": leftovers.leftovers(self.root)},
             "end_leftovers": lambda request: {
                 "ended": leftovers.end_leftovers(self.root, request["leftovers"])
             },
         }
 
-    def answer(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """The answer, or Refused."""
-        doing = self._doings.get(str(request.get("do")))
-        if doing is None:
-            raise Refused("unknown", f"this agent knows no {request.get('do')!r}")
-        return doing(request)
+    def handle(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """The reply to one request."""
+        handler = self._handlers.get(str(request.get("do")))
+        if handler is None:
+            raise Refused("unknown", f"unknown request: {request.get('do')!r}")
+        return handler(request)
 
     def open(self, kernel_id: str, request: Dict[str, Any]) -> Tuple[str, socket.socket]:
-        """The kernel's id and a socket to its keeper. Refused, also where somebody else has it by now.
+        """Return the kernel's id and a socket to its keeper. Refused, also if another user's computer owns it by now.
 
-        request: {"owner": whose hub asks, "by": its name} and, unless it only comes back, either "create": settings,
-        to find or start a keeper (found is one that the same notebook left, with the same kernelspec: then the id is
-        that one's), or "attach": {…}, to have a kernel whoever has it now. Perhaps "boot": the boot id when it was
-        last seen, for a node that forgets at a reboot what was on it.
+        request: {"owner": the hub that asks, "by": its name}. With "create": settings, a kernel is found or started;
+        found is one that the same notebook with the same kernelspec has left, and the id is then that kernel's. With
+        "attach": {…}, the kernel is taken over from its owner. With neither, the hub connects again. "boot": the boot
+        id when the kernel was last seen, for a node that loses everything at a reboot.
         """
         kernel_id, owner = _checked(kernel_id), _owner(request)
         create, attach = request.get("create"), request.get("attach")
-        sock = self._keepers.connect(kernel_id) or self._keepers.successor(kernel_id)
+        sock = self._keepers.connect(kernel_id) or self._keepers.connect_to_successor(kernel_id)
         if sock is None:
             leftovers.clean(self.root, kernel_id)
         else:
-            with _closed_at_error(sock):
-                has = self._owner_of(kernel_id)
+            with _closed_on_error(sock):
+                owner_now = self._owner_of(kernel_id)
                 if attach is not None:
-                    self._ask(kernel_id, dict(attach, do="return", **owner))
+                    self._keepers.request(kernel_id, dict(attach, do="return", **owner))
                 else:
-                    _refuse_others(kernel_id, has, owner)
+                    _refuse_others(kernel_id, owner_now, owner)
         if sock is None and create is not None:
             create = dict(create, **owner)
-            left = self._keepers.left_by(create, owner, _here(request))
-            if left:
-                kernel_id, sock = left, self._keepers.connect(left)
+            detached = self._find_detached(create, request)
+            if detached:
+                kernel_id, sock = detached, self._keepers.connect(detached)
             else:
                 sock = self._keepers.create(dict(create, id=kernel_id))
         if sock is None:
-            raise Refused("gone", self._last_words(kernel_id, str(request.get("boot", ""))))
+            raise Refused("gone", self._why_gone(kernel_id, str(request.get("boot", ""))))
         return kernel_id, sock
 
     def _owner_of(self, kernel_id: str) -> Dict[str, Any]:
-        """What the keeper says about who has its kernel; {} if nothing. Refused if it speaks another protocol."""
-        has: Dict[str, Any] = {}
-        with contextlib.suppress(KeeperTimeout):  # then it is told when the keeper answers again
-            has = self._keepers.ask(kernel_id, {"do": "owner"}) or {}
-        if has and protocol_of(has) != PROTOCOL:
+        """The owner of a kernel, {} if the keeper does not tell. Refused if the keeper speaks another protocol."""
+        reply: Dict[str, Any] = {}
+        with contextlib.suppress(KeeperTimeout):  # the hub hears of it when the keeper replies again
+            reply = self._keepers.ask(kernel_id, {"do": "owner"}) or {}
+        if reply and protocol_of(reply) != PROTOCOL:
             raise Refused(
                 "protocol",
                 f"kernel {kernel_id} was started by another version of jupyter-gpu-kernel, which speaks protocol "
-                f"{protocol_of(has)}; this version speaks {PROTOCOL}. Use that version for it, or stop the kernel",
+                f"{protocol_of(reply)}; this version speaks {PROTOCOL}. Use that version for it, or stop the kernel",
             )
-        return has
+        return reply
 
-    def _ask(self, kernel_id: str, request: Dict[str, Any]) -> Optional[Dict[str, Any]]:
-        """What the keeper answers; None if there is none. Refused where it does not answer in time."""
-        return self._keepers.answer(kernel_id, request)
+    def _find_detached(self, settings: Dict[str, Any], request: Dict[str, Any]) -> str:
+        return self._keepers.find_detached(settings, _owner(request), _attached_kernels(request))
 
-    def _last_words(self, kernel_id: str, boot: str = "") -> str:
-        """What became of a kernel without a keeper. `boot`: the boot id of its time, as far as who asks knows it."""
+    def _why_gone(self, kernel_id: str, boot: str = "") -> str:
+        """Why a kernel has no keeper. `boot`: the boot id when it ran, if the hub knows it."""
         story = read_story(self.root.story(kernel_id))
         last = story[-1] if story else leftovers.end_without_story(boot)
         if not last:
             return f"there is no kernel {kernel_id} on this node"
-        if self.root.kernel(kernel_id).is_dir():  # not stale: something of the kernel still runs
+        if self.root.kernel(kernel_id).is_dir():  # the folder is not stale: the kernel still runs
             return f"the keeper of kernel {kernel_id} was killed; the kernel ends after its running cell"
         if last.get("cause"):
             evidence = f" ({last['evidence']})" if last.get("evidence") else ""
@@ -120,7 +117,7 @@ class RequestHandlers:
         when = time.strftime("%H:%M:%S", time.localtime(last.get("time", 0)))
         return f"kernel {kernel_id} is gone; last heard at {when}: {last.get('text', '')}"
 
-    # -------------------------------------------------------------------------------------- answers
+    # -------------------------------------------------------------------------------------- handlers
 
     def _list(self, _: Dict[str, Any]) -> Dict[str, Any]:
         return {"kernels": self._keepers.states()}
@@ -130,49 +127,51 @@ class RequestHandlers:
         leftovers.clean(self.root, kernel_id)
         path = self.root.story(kernel_id)
         if not path.exists():
-            when = booted_at() or "who knows when"
-            raise Refused("gone", f"no story of a kernel {kernel_id} on this node, booted {when}")
-        return {"story": read_story(path, STORY)}
+            when = booted_at() or "at an unknown time"
+            raise Refused(
+                "gone", f"there is no story of kernel {kernel_id} on this node, which was booted {when}"
+            )
+        return {"story": read_story(path, MAX_STORY)}
 
     def _stop(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """Stops, and waits until its folder is gone: then no process, socket or lease of it is left."""
+        """Stop a kernel, and wait until its folder is removed: then no process, socket or lease of it is left."""
         kernel_id = _checked(request["kernel"])
         more = {key: request[key] for key in ["replaced_by"] if key in request}
         stop = {"do": "stop", "why": request.get("why", "asked to"), **more}
-        answer = self._told_to_stop(kernel_id, stop)
-        if answer is None:
-            sock = self._keepers.successor(kernel_id)
+        reply = self._request_stop(kernel_id, stop)
+        if reply is None:
+            sock = self._keepers.connect_to_successor(kernel_id)
             if sock is not None:
                 sock.close()
-                answer = self._told_to_stop(kernel_id, stop)
-        if answer is None:
-            raise Refused("gone", self._last_words(kernel_id))
+                reply = self._request_stop(kernel_id, stop)
+        if reply is None:
+            raise Refused("gone", self._why_gone(kernel_id))
         deadline = time.monotonic() + 20
         while self.root.kernel(kernel_id).exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         return {"ok": not self.root.kernel(kernel_id).exists()}
 
-    def _told_to_stop(self, kernel_id: str, stop: Dict[str, Any]) -> Optional[Dict[str, Any]]:
+    def _request_stop(self, kernel_id: str, stop: Dict[str, Any]) -> Optional[Dict[str, Any]]:
         try:
             return self._keepers.ask(kernel_id, stop)
-        except KeeperTimeout:  # but it has the request
-            refused = self._keepers.silent(kernel_id)
+        except KeeperTimeout:  # but the keeper has received the request
+            refused = self._keepers.unresponsive(kernel_id)
             raise Refused(refused.code, f"{refused}; it will stop when it answers again") from None
 
-    def _passed_on(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """The keeper's own answer."""
+    def _forward(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """Forward the request to the keeper; return its reply."""
         kernel_id = _checked(request["kernel"])
-        answer = self._ask(kernel_id, request)
-        if answer is None:
-            raise Refused("gone", self._last_words(kernel_id))
-        return answer
+        reply = self._keepers.request(kernel_id, request)
+        if reply is None:
+            raise Refused("gone", self._why_gone(kernel_id))
+        return reply
 
     def _journal(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """What the kernel's last cells showed; see the keeper's own."""
-        return self._passed_on(dict(request, do="journal"))
+        """The output of the kernel's last cells."""
+        return self._forward(dict(request, do="journal"))
 
     def _gpus(self, _: Dict[str, Any]) -> Dict[str, Any]:
-        """{"gpus": [as the `gpus` verb shows them]}, or Refused. Blocks for some samples."""
+        """The GPUs, as the command `gpus` shows them. Blocks for some samples."""
         try:
             verdicts = survey(allowed_gpus(os.environ))
         except SmiError as error:
@@ -182,10 +181,10 @@ class RequestHandlers:
         return {"gpus": [dict(row, leftovers=leftovers.on_gpu(row, left)) for row in rows]}
 
 
-def _refuse_others(kernel_id: str, has: Dict[str, Any], owner: Dict[str, Any]) -> None:
-    """A hub that comes back must not take the kernel from the one that took it meanwhile."""
-    if owner.get("owner") and has.get("owner") and owner["owner"] != has["owner"]:
-        by = has.get("by") or "another computer"
+def _refuse_others(kernel_id: str, owner: Dict[str, Any], hub: Dict[str, Any]) -> None:
+    """A hub that connects again must not take a kernel that another hub has taken over meanwhile."""
+    if hub.get("owner") and owner.get("owner") and hub["owner"] != owner["owner"]:
+        by = owner.get("by") or "another computer"
         raise Refused("taken", f"kernel {kernel_id} was taken over by {by}")
 
 
@@ -193,21 +192,21 @@ def _owner(request: Dict[str, Any]) -> Dict[str, Any]:
     return {key: request[key] for key in ["owner", "by"] if key in request}
 
 
-def _here(request: Dict[str, Any]) -> Optional[List[str]]:
-    """The kernels that the hub which asks has attached, if it says so."""
+def _attached_kernels(request: Dict[str, Any]) -> Optional[List[str]]:
+    """The kernels that are attached to the hub, if it tells."""
     here = request.get("here")
     return list(map(str, here)) if isinstance(here, list) else None
 
 
 def _checked(kernel_id: Any) -> str:
-    """The id of a kernel, which is to name files here."""
+    """The kernel's id, which becomes part of file names."""
     if not isinstance(kernel_id, str) or not is_kernel_id(kernel_id):
         raise Refused("gone", f"{str(kernel_id)[:100]!r} is not the id of a kernel")
     return kernel_id
 
 
 @contextlib.contextmanager
-def _closed_at_error(sock: socket.socket) -> Iterator[None]:
+def _closed_on_error(sock: socket.socket) -> Iterator[None]:
     try:
         yield
     except BaseException:

@@ -1,7 +1,7 @@
-"""The keepers of this user on this node, as attach meets them: found, asked, started.
+"""Finds, asks and starts the keepers of this user on this node.
 
-A keeper that does not answer in time (a stopped process, a node that swaps) is there all the same: nothing is started
-or removed in its place. Blocking; it keeps no state of its own.
+A keeper that does not reply in time (a stopped process, a node that swaps) still exists: nothing is started or removed
+in its place. All calls block; there is no state.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from ..paths import Root, agent_command
 from ..policy import PolicyError, read_policy
 from ..story import read_story
 
-KEEPER_START = WITHIN + 10.0
-SUCCESSION = 20.0
-"""Seconds for another keeper to take a killed one's place."""
-BUSY = 20.0
-"""Seconds in which a keeper accepts a connection."""
-_AT_ONCE = 16
+START_TIMEOUT = WITHIN + 10.0
+SUCCESSOR_TIMEOUT = 20.0
+"""Seconds that a successor of a killed keeper has to start."""
+CONNECT_TIMEOUT = 20.0
+"""Seconds that a busy keeper has to accept a connection."""
+_POLL_INTERVAL = 0.05
+_THREADS = 16
 
 
 class Refused(Exception):
@@ -43,32 +44,32 @@ class Refused(Exception):
 
 
 class Keepers:
-    """Those whose folders lie in `root`. `patience`: seconds in which they have to answer."""
+    """The keepers whose folders are in `root`. `timeout`: seconds they have to reply."""
 
-    def __init__(self, root: Root, policy: Path, patience: float = TIMEOUT) -> None:
+    def __init__(self, root: Root, policy: Path, timeout: float = TIMEOUT) -> None:
         self.root = root
         self._policy = policy
-        self._patience = patience
+        self._timeout = timeout
 
-    # -------------------------------------------------------------------------------------- asked
+    # -------------------------------------------------------------------------------------- ask
 
     def ask(self, kernel_id: str, request: Dict[str, Any]) -> Optional[Dict[str, Any]]:
-        """What the keeper answers; None if there is none. KeeperTimeout."""
-        return ask_keeper(self._door(kernel_id), request, self._patience)
+        """Return the keeper's reply; None if there is no keeper. KeeperTimeout if it does not reply in time."""
+        return ask_keeper(self._socket_path(kernel_id), request, self._timeout)
 
-    def answer(self, kernel_id: str, request: Dict[str, Any]) -> Optional[Dict[str, Any]]:
-        """`ask`; Refused where the keeper does not answer."""
+    def request(self, kernel_id: str, request: Dict[str, Any]) -> Optional[Dict[str, Any]]:
+        """As `ask`, but Refused if the keeper does not reply in time."""
         try:
             return self.ask(kernel_id, request)
         except KeeperTimeout:
-            raise self.silent(kernel_id) from None
+            raise self.unresponsive(kernel_id) from None
 
     def states(self) -> List[Dict[str, Any]]:
-        """The status of each kernel that has a keeper; of one whose keeper does not answer what its story says."""
+        """The status of each kernel that has a keeper. If the keeper does not reply, it is read from the story."""
         kernels = [
             kernel_id for kernel_id in self.root.kernels() if not leftovers.clean(self.root, kernel_id)
         ]
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
+        with ThreadPoolExecutor(_THREADS) as pool:
             states = list(pool.map(self._state, kernels))
         return [state for state in states if state is not None]
 
@@ -76,13 +77,13 @@ class Keepers:
         try:
             state = self.ask(kernel_id, {"do": "status"})
         except KeeperTimeout:
-            return self._silent(kernel_id, "unresponsive")
+            return self._status_from_story(kernel_id, "unresponsive")
         if state is None and leftovers.locked(self.root.kernel(kernel_id)):
-            return self._silent(kernel_id, "starting")
+            return self._status_from_story(kernel_id, "starting")
         return state
 
-    def _silent(self, kernel_id: str, state: str) -> Dict[str, Any]:
-        """The status of a kernel whose keeper does not tell it, as far as its story does."""
+    def _status_from_story(self, kernel_id: str, state: str) -> Dict[str, Any]:
+        """The status of a kernel whose keeper does not reply, as far as its story shows it."""
         known: Dict[str, Any] = {"name": "", "notebook": "", "pid": 0, "since": time.time()}
         for entry in read_story(self.root.story(kernel_id)):
             known.update((key, entry[key]) for key in ("name", "notebook", "pid") if key in entry)
@@ -91,14 +92,14 @@ class Keepers:
             known, id=kernel_id, node=socket.gethostname(), state=state, gpus=[], attached=False, boot=""
         )
 
-    # -------------------------------------------------------------------------------------- found
+    # -------------------------------------------------------------------------------------- find
 
     def connect(self, kernel_id: str) -> Optional[socket.socket]:
-        """A socket to the keeper; None if there is none. Waits a while for one that is too busy to accept it."""
-        deadline = time.monotonic() + BUSY
+        """Return a socket to the keeper; None if there is no keeper. Waits for one that is too busy to accept it."""
+        deadline = time.monotonic() + CONNECT_TIMEOUT
         while True:
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-            error = sock.connect_ex(self._door(kernel_id))
+            error = sock.connect_ex(self._socket_path(kernel_id))
             if error == 0:
                 sock.setblocking(True)
                 return sock
@@ -106,80 +107,83 @@ class Keepers:
             if error in NO_KEEPER:
                 return None
             if time.monotonic() > deadline:
-                raise self.silent(kernel_id)
-            time.sleep(0.05)
+                raise self.unresponsive(kernel_id)
+            time.sleep(_POLL_INTERVAL)
 
-    def successor(self, kernel_id: str) -> Optional[socket.socket]:
-        """A socket to the keeper that takes a killed one's place, if one does; as long as the kernel lives."""
-        folder, deadline = self.root.kernel(kernel_id), time.monotonic() + SUCCESSION
+    def connect_to_successor(self, kernel_id: str) -> Optional[socket.socket]:
+        """Wait for the successor of a killed keeper while the kernel runs; return a socket to it, or None."""
+        folder, deadline = self.root.kernel(kernel_id), time.monotonic() + SUCCESSOR_TIMEOUT
         while runs(kernel_id, str(folder / "connection.json")) and time.monotonic() < deadline:
             sock = self.connect(kernel_id)
-            if sock is not None or self._given_up(kernel_id):
+            if sock is not None or self._gave_up(kernel_id):
                 return sock
-            time.sleep(0.05)
+            time.sleep(_POLL_INTERVAL)
         return None
 
-    def left_by(self, create: Dict[str, Any], owner: Dict[str, Any], here: Optional[List[str]]) -> str:
-        """The id of the newest kernel that this notebook left, with the same kernelspec. It is told that somebody
-        returns, and which other kernels the notebook has left. `here`: the kernels that this owner's hub has attached,
-        None if that is not known.
+    def find_detached(
+        self, settings: Dict[str, Any], owner: Dict[str, Any], attached: Optional[List[str]]
+    ) -> str:
+        """Return the id of the newest kernel that the same notebook with the same kernelspec has left; "" if none.
 
-        Refused where the keeper of such a kernel does not answer: a second kernel would not have the variables.
+        Its keeper is told that a front end returns, and which other kernels the notebook has left. `attached`: the
+        kernels that are attached to this owner's hub, None if that is unknown. Refused if the keeper of such a kernel
+        does not reply: a second kernel would not have the variables.
         """
-        notebook, name = create.get("notebook"), create.get("name")
-        if not notebook or not name or create.get("fresh"):
+        notebook, name = settings.get("notebook"), settings.get("name")
+        if not notebook or not name or settings.get("fresh"):
             return ""
         same = [one for one in self.states() if (one.get("notebook"), one.get("name")) == (notebook, name)]
         for state in same:
             if state["state"] == "unresponsive":
-                raise self.silent(str(state["id"]))
-        left = [one for one in same if self._is_left(one, owner, here)]
+                raise self.unresponsive(str(state["id"]))
+        left = [one for one in same if self._is_detached(one, owner, attached)]
         left.sort(key=lambda one: float(one.get("started", 0)), reverse=True)
         ids = [str(one["id"]) for one in left]
         for kernel_id in ids:
             others = [other for other in ids if other != kernel_id]
-            if self.answer(kernel_id, dict(owner, do="return", notebook=notebook, others=others)):
+            if self.request(kernel_id, dict(owner, do="return", notebook=notebook, others=others)):
                 return kernel_id
         return ""
 
-    def _is_left(self, state: Dict[str, Any], owner: Dict[str, Any], here: Optional[List[str]]) -> bool:
-        """Whether this kernel can be had, and no front end has it.
+    def _is_detached(
+        self, state: Dict[str, Any], owner: Dict[str, Any], attached: Optional[List[str]]
+    ) -> bool:
+        """Whether this kernel can be attached to, and no front end is.
 
-        A dead connection counts as one for a minute. That it is dead is known if it belongs to the hub that asks, and
-        this hub does not have the kernel any more.
+        A dead connection counts as attached for a minute. It is known to be dead if it belongs to the hub that asks,
+        and this hub no longer has the kernel.
         """
         if state["state"] == "ended" or protocol_of(state) != PROTOCOL:
             return False
         if not state.get("attached"):
             return True
-        if not owner.get("owner") or here is None or state["id"] in here:
+        if not owner.get("owner") or attached is None or state["id"] in attached:
             return False
-        has = self.answer(str(state["id"]), {"do": "owner"}) or {}
-        return bool(has.get("owner") == owner["owner"])
+        reply = self.request(str(state["id"]), {"do": "owner"}) or {}
+        return bool(reply.get("owner") == owner["owner"])
 
-    def silent(self, kernel_id: str) -> Refused:
-        """The refusal where a keeper does not answer."""
-        told = [entry["keeper"] for entry in read_story(self.root.story(kernel_id)) if entry.get("keeper")]
-        process = f" (process {told[-1]})" if told else ""
+    def unresponsive(self, kernel_id: str) -> Refused:
+        """The error for a keeper that does not reply."""
+        pids = [entry["keeper"] for entry in read_story(self.root.story(kernel_id)) if entry.get("keeper")]
+        process = f" (process {pids[-1]})" if pids else ""
         return Refused(
             "unresponsive",
-            f"the keeper of kernel {kernel_id}{process} is there, but does not answer: it is stopped, or the node is "
+            f"the keeper of kernel {kernel_id}{process} runs, but does not answer: it is stopped, or the node is "
             "overloaded",
         )
 
-    def _door(self, kernel_id: str) -> str:
+    def _socket_path(self, kernel_id: str) -> str:
         return str(self.root.kernel(kernel_id) / "keeper")
 
-    def _given_up(self, kernel_id: str) -> bool:
-        """Whether the kernel knows that no keeper will come."""
+    def _gave_up(self, kernel_id: str) -> bool:
+        """Whether the kernel has reported that it cannot start a successor."""
         return any(entry.get("event") == "orphan" for entry in read_story(self.root.story(kernel_id))[-2:])
 
-    # -------------------------------------------------------------------------------------- started
+    # -------------------------------------------------------------------------------------- start
 
     def create(self, settings: Dict[str, Any]) -> Optional[socket.socket]:
-        """Starts the keeper, unless it is being started already: by an attach whose link broke meanwhile.
-
-        The lock goes over to the keeper, which has it as long as it lives.
+        """Start the keeper; return a socket to it. If an `attach` whose link broke is starting it already, wait for
+        that. The folder's lock passes to the keeper, which holds it as long as it lives.
         """
         try:
             read_policy(self._policy).apply(settings)
@@ -189,14 +193,14 @@ class Keepers:
         path = self.root.make_kernel(kernel_id) / "lock"
         lock = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            deadline = time.monotonic() + KEEPER_START
+            deadline = time.monotonic() + START_TIMEOUT
             while not _locked(lock):
                 sock = self.connect(kernel_id)
                 if sock is not None or time.monotonic() > deadline:
                     return sock
-                time.sleep(0.05)
+                time.sleep(_POLL_INTERVAL)
             if not (path.exists() and os.path.samestat(os.fstat(lock), path.stat())):
-                return self.create(settings)  # it was a stale folder, which somebody cleaned away just now
+                return self.create(settings)  # a stale folder, which was removed just now
             self._start(settings, lock)
         except Refused:
             os.close(lock)
@@ -209,7 +213,7 @@ class Keepers:
         return self.connect(kernel_id)
 
     def _start(self, settings: Dict[str, Any], lock: int) -> None:
-        """Runs `serve`, behind the user's set-up lines if there are any: then `setup`. Refused if it does not begin."""
+        """Run `serve`, or `setup` if there are set-up lines, which runs `serve`. Refused if it does not start."""
         folder = self.root.kernel(str(settings["id"]))
         settings = dict(settings, python=str(settings.get("python") or sys.executable))
         verb, python = ("setup", sys.executable) if settings.get("setup") else ("serve", settings["python"])
@@ -226,16 +230,16 @@ class Keepers:
                 )  # fmt: skip
 
         try:
-            hand_over(folder, launch, settings, lock, KEEPER_START)
+            hand_over(folder, launch, settings, lock, START_TIMEOUT)
         except StartError as error:
             if verb == "setup":
                 raise Refused("setup", str(error)) from None
             raise Refused("keeper", printed(folder / "log") or str(error)) from None
 
 
-def protocol_of(said: Dict[str, Any]) -> int:
-    """The protocol that a keeper speaks, from its answer: the first ones did not tell."""
-    protocol = said.get("protocol", 1)
+def protocol_of(reply: Dict[str, Any]) -> int:
+    """The protocol that a keeper speaks, from its reply: keepers of protocol 1 did not send it."""
+    protocol = reply.get("protocol", 1)
     return protocol if isinstance(protocol, int) else 0
 
 
@@ -257,5 +261,5 @@ def _locked(fd: int) -> bool:
 
 
 def _environment() -> Dict[str, str]:
-    """Ours; but a keeper never belongs to a kernel, even where somebody runs all this inside of one."""
+    """Our environment, without the marks of a kernel: `attach` may run inside one, but a keeper never belongs to it."""
     return {name: value for name, value in os.environ.items() if name not in (TAG, SETUP)}
