@@ -19,6 +19,7 @@ from typing import Any
 
 from . import secret_filter
 from .errors import SettingsError
+from .wire import DEFAULT_GPUS
 
 # Designed, but nobody would heed them yet.
 _LATER = (
@@ -37,7 +38,7 @@ class Settings:
     identity: tuple[str, ...] = ()
     config: str = ""
     python: str = ""
-    gpus: int = 1
+    gpus: int = DEFAULT_GPUS
     env: Mapping[str, str] = field(default_factory=dict)
     env_file: str = ""
     cwd: str = ""
@@ -57,7 +58,7 @@ class Settings:
         if not self.route:
             raise SettingsError("“route” is empty", remedy='Write at least one hop: "route": ["alice@gpu2"].')
         if not 0 <= self.gpus <= _MOST_GPUS:
-            remedy = f"It is a number from 0 (none) to {_MOST_GPUS}; 1 is the default."
+            remedy = f"It is a number from 0 (none) to {_MOST_GPUS}; {DEFAULT_GPUS} is the default."
             raise SettingsError(f"“gpus” is {self.gpus}", remedy=remedy)
         for key, value in vars(self).items():
             if _has_nul(value):

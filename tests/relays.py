@@ -37,7 +37,7 @@ class Exchange:
             gpus,
             message_limits=limits,
         )
-        relay.gpus.begin()
+        relay.gpus.kernel_started()
         relay.kernel_up({"status": "ok"})
 
     def asks(self, msg_type: str, channel: Channel = Channel.SHELL, **content: Any) -> bytes:

@@ -192,7 +192,7 @@ def test_the_agent_finds_all_but_the_first_of_them_free(cluster):
     finally:
         os.environ["PATH"] = path
     assert [verdict.free for verdict in verdicts] == [False, True, True, True]
-    assert "somebody is on it" in verdicts[0].reason
+    assert "in use by an unknown user" in verdicts[0].reason
 
 
 def test_an_unknown_field_and_an_unknown_gpu_are_refused_as_nvidia_does(work):

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import os
+import threading
 import time
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Tuple, TypeVar
 
 import zmq
 
 _POLL_MS = 1000
+T = TypeVar("T")
 
 
 class Timer:
@@ -55,6 +58,32 @@ class Loop:
         timer = Timer(time.monotonic() + seconds, callback)
         heapq.heappush(self._timers, (timer.due, next(self._count), timer))
         return timer
+
+    def run_in_thread(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        """Call `work()` in a thread, and then `done(its result)` in the loop.
+
+        An exception of `work` is raised in the loop.
+        """
+        results: List[T] = []
+        errors: List[BaseException] = []
+        read_fd, write_fd = os.pipe()
+
+        def run() -> None:
+            try:
+                results.append(work())
+            except BaseException as error:  # raised again in the loop's thread
+                errors.append(error)
+            os.close(write_fd)
+
+        def finish(_: int) -> None:
+            self.forget(read_fd)
+            os.close(read_fd)
+            if errors:
+                raise errors[0]
+            done(results[0])
+
+        self.watch(read_fd, finish)
+        threading.Thread(target=run, name="loop-worker", daemon=True).start()
 
     def run(self) -> None:
         """Until `stop`. Whatever a callback raises ends the loop and comes out here."""

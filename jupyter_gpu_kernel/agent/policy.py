@@ -14,6 +14,8 @@ import math
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional
 
+from ..wire import DEFAULT_GPUS
+
 PATH = Path("/etc/jupyter-gpu-kernel/policy.json")
 STRICT_GPUS = 1
 STRICT_IDLE = 3600.0
@@ -34,7 +36,7 @@ class Policy(NamedTuple):
 
     def apply(self, settings: Dict[str, Any]) -> Dict[str, Any]:
         """The settings as this site allows them. PolicyError where that would not be what was asked for."""
-        gpus = int(settings.get("gpus", 1))
+        gpus = int(settings.get("gpus", DEFAULT_GPUS))
         if self.max_gpus is not None and gpus > self.max_gpus:
             most = f"at most {self.max_gpus} GPU" + ("" if self.max_gpus == 1 else "s")
             because = f" The file is read strictly, as {self.problem}." if self.problem else ""

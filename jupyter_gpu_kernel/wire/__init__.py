@@ -6,3 +6,5 @@ The protocol number, not the build, decides compatibility: a hub serves keepers 
 from __future__ import annotations
 
 PROTOCOL = 1
+DEFAULT_GPUS = 1
+"""How many GPUs a kernel gets if its settings do not say."""

@@ -20,6 +20,11 @@ def as_typed(words: Sequence[str], windows: bool = sys.platform == "win32") -> s
     return f"& {typed}" if typed.startswith('"') else typed
 
 
+def memory_size(mib: int) -> str:
+    """A size in MiB as users read it: "512 MiB", "11.9 GiB"."""
+    return f"{mib / 1024:.1f} GiB" if mib >= 1024 else f"{mib} MiB"
+
+
 def with_program(text: str, program: str) -> str:
     """The text with `program` (quoted for the reader's shell; "" if not known) in place of COMMAND."""
     return text.replace(COMMAND + " ", program + " ") if program else text

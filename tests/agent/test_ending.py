@@ -13,7 +13,6 @@ import pytest
 from keepers import DEADLINE, Hub, Place
 
 from jupyter_gpu_kernel.agent.exit import facts
-from jupyter_gpu_kernel.agent.exit.background import aside
 from jupyter_gpu_kernel.agent.exit.report import ExitReport
 from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.story import Story, read_story
@@ -58,7 +57,7 @@ def test_the_loop_goes_on_while_the_cause_is_looked_for(
 
 def test_a_fault_beside_the_loop_is_the_loops() -> None:
     loop = Loop()
-    aside(loop, lambda: 1 // 0, lambda _: None)
+    loop.run_in_thread(lambda: 1 // 0, lambda _: None)
     with pytest.raises(ZeroDivisionError):
         loop.run()
 

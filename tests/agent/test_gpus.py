@@ -9,9 +9,9 @@ from typing import Any, Dict, Iterator, List, Optional, Union
 
 import pytest
 
-from jupyter_gpu_kernel.agent.gpus.claim import Claim, Sample, Taken, Waiting
+from jupyter_gpu_kernel.agent.gpus.claim import Claim, ClaimGranted, ClaimPending
 from jupyter_gpu_kernel.agent.gpus.judge import (
-    Settings,
+    Criteria,
     Verdict,
     allowed_gpus,
     choose,
@@ -21,6 +21,7 @@ from jupyter_gpu_kernel.agent.gpus.judge import (
 )
 from jupyter_gpu_kernel.agent.gpus.lease import Holder, Lease, read_leases
 from jupyter_gpu_kernel.agent.gpus.nvidia_smi_csv import Gpu, GpuProcess, SmiError
+from jupyter_gpu_kernel.agent.gpus.sampler import Sample
 
 BOB = GpuProcess(1234, "bob", 12186, "python")
 
@@ -45,66 +46,72 @@ def test_an_idle_gpu_is_free() -> None:
 @pytest.mark.parametrize(
     ("facts", "reason"),
     [
-        ({"processes": (BOB,)}, "bob is on it (pid 1234, python, 11.9 GiB)"),
-        ({"processes": (GpuProcess(0, "?", None, "?"),)}, "somebody is on it (pid ?, ?)"),
+        ({"processes": (BOB,)}, "in use by bob (pid 1234, python, 11.9 GiB)"),
+        ({"processes": (GpuProcess(0, "?", None, "?"),)}, "in use by an unknown user (pid ?, ?)"),
         (
             {"processes": (GpuProcess(7, "amy", 600, "jupyter"), BOB)},
-            "bob and amy are on it (pid 1234, python, 11.9 GiB, 1 more)",
+            "in use by bob and amy (pid 1234, python, 11.9 GiB, 1 more)",
         ),
-        ({"memory_used_mib": 8000}, "7.8 GiB are used by no visible process (a ghost or a container)"),
+        (
+            {"memory_used_mib": 8000},
+            "7.8 GiB are used by no visible process (perhaps in a container, or already ended)",
+        ),
         ({"memory_used_mib": 400}, None),
-        ({"memory_used_mib": 401}, "401 MiB are used by no visible process (a ghost or a container)"),
+        (
+            {"memory_used_mib": 401},
+            "401 MiB are used by no visible process (perhaps in a container, or already ended)",
+        ),
         *(
             (
                 {"memory_used_mib": 8000, "utilization": percent},
-                "7.8 GiB are used by no visible process (a ghost or a container)",
+                "7.8 GiB are used by no visible process (perhaps in a container, or already ended)",
             )
             for percent in (1, 9, 10, 100)
         ),
-        ({"memory_used_mib": None}, "memory use is unknown ([N/A])"),
-        ({"utilization": 97}, "busy: 97 % over 3 samples, though nothing is on it"),
-        ({"utilization": 97, "memory_used_mib": 300}, "busy: 97 % over 3 samples"),
+        ({"memory_used_mib": None}, "nvidia-smi does not report its memory use ([N/A])"),
+        ({"utilization": 97}, "busy: up to 97 % utilization in 3 samples, although no process is visible"),
+        ({"utilization": 97, "memory_used_mib": 300}, "busy: up to 97 % utilization in 3 samples"),
         ({"utilization": None}, None),
         (
             {"utilization": None, "memory_used_mib": 300},
-            "utilization is unknown ([N/A]), and 300 MiB are used",
+            "nvidia-smi does not report its utilization ([N/A]), and 300 MiB are used",
         ),
         ({"compute_mode": "Exclusive_Process"}, None),
         ({"compute_mode": None, "mig_mode": None, "memory_reserved_mib": None}, None),
     ],
 )
 def test_reasons(facts: Dict[str, Any], reason: Optional[str]) -> None:
-    settings = Settings(ghost_mib=400)
-    found = verdict(gpu(**facts), settings=settings)
-    assert (found.free, found.reason, found.hopeless) == (reason is None, reason or "", False)
+    criteria = Criteria(unexplained_mib=400)
+    found = verdict(gpu(**facts), criteria=criteria)
+    assert (found.free, found.reason, found.unusable) == (reason is None, reason or "", False)
 
 
 @pytest.mark.parametrize(
     ("facts", "reason"),
     [
         ({"compute_mode": "Prohibited"}, "compute mode Prohibited"),
-        ({"mig_mode": "Enabled"}, "MIG is on"),
+        ({"mig_mode": "Enabled"}, "MIG mode is enabled"),
         ({"problem": "the driver has lost it"}, "the driver has lost it"),
     ],
 )
-def test_hopeless(facts: Dict[str, Any], reason: str) -> None:
+def test_unusable(facts: Dict[str, Any], reason: str) -> None:
     found = verdict(gpu(**facts))
-    assert not found.free and found.hopeless and found.reason.startswith(reason)
+    assert not found.free and found.unusable and found.reason.startswith(reason)
 
 
 def test_since_when() -> None:
     found = verdict(gpu(processes=(BOB._replace(since=time.mktime((2031, 5, 2, 14, 2, 0, 0, 0, -1))),)))
-    assert found.reason == "bob is on it (pid 1234, python, 11.9 GiB, since May 02 14:02)"
+    assert found.reason == "in use by bob (pid 1234, python, 11.9 GiB, since May 02 14:02)"
 
 
 def test_one_quiet_sample_proves_nothing() -> None:
-    assert verdict(gpu(), gpu()).reason == "being watched: 2 samples of 3"
+    assert verdict(gpu(), gpu()).reason == "being checked: 2 of 3 samples taken"
     assert verdict(gpu(utilization=80), gpu(), gpu(utilization=3)).reason.startswith(
-        "busy: 80 % over 3 samples"
+        "busy: up to 80 % utilization in 3 samples"
     )
     assert verdict(gpu(utilization=80), gpu(), gpu(), gpu()).free, "only the last three count"
     left = verdict(gpu(), gpu(processes=(BOB,)), gpu())
-    assert left.reason == "a moment ago: bob is on it (pid 1234, python, 11.9 GiB)"
+    assert left.reason == "a moment ago: in use by bob (pid 1234, python, 11.9 GiB)"
     assert judge([]) == []
 
 
@@ -141,7 +148,7 @@ def test_only_the_allowed_are_taken() -> None:
     for allowed in (["1"], ["GPU-1"], ["GPU-1", "MIG-7"]):
         found = judge([[gpu(0), gpu(1)]] * 3, allowed=allowed)
         assert [one.free for one in found] == [False, True]
-        assert found[0].hopeless and found[0].reason.startswith("not in the allocation")
+        assert found[0].unusable and found[0].reason.startswith("not in the allocation")
     assert not any(one.free for one in judge([[gpu(0), gpu(1)]] * 3, allowed=[]))
 
 
@@ -158,10 +165,15 @@ def test_the_text_of_a_waiting_cell() -> None:
     text = waiting_text(judge([[gpu(0, processes=(BOB,)), gpu(1)]] * 3), 2, "gpu2", ahead=1)
     assert text.split("\n") == [
         "Waiting for 2 GPUs on gpu2. They are taken together or not at all. "
-        "Your kernels that came before get 1 GPU first. Interrupt the kernel to stop waiting.",
-        "  GPU 0 (A100): bob is on it (pid 1234, python, 11.9 GiB)",
+        "Your kernels that asked earlier get 1 GPU first. Interrupt the kernel to stop waiting.",
+        "  GPU 0 (A100): in use by bob (pid 1234, python, 11.9 GiB)",
         "  GPU 1 (A100): free",
     ]
+
+
+def step(claim: Claim, sample: Sample, ahead: int = 0) -> Union[ClaimGranted, ClaimPending]:
+    claim.add(sample)
+    return claim.decide(ahead)
 
 
 class Node:
@@ -181,11 +193,11 @@ class Node:
     def leases(self) -> Dict[str, Holder]:
         return read_leases([one.uuid for one in self.gpus], timeout=0.01)
 
-    def settle(self, claim: Claim) -> Union[Taken, Waiting]:
+    def settle(self, claim: Claim, ahead: int = 0) -> Union[ClaimGranted, ClaimPending]:
         """Samples until the GPUs are taken, or nothing new can come of more."""
         for _ in range(5):
-            outcome = claim.step(self.sample())
-            if isinstance(outcome, Taken):
+            outcome = step(claim, self.sample(), ahead)
+            if isinstance(outcome, ClaimGranted):
                 self.taken += outcome.leases
                 break
         return outcome
@@ -206,14 +218,16 @@ def claim(count: int = 1, **words: Any) -> Claim:
 def test_a_claim_takes_the_first_free_gpu(node: Node) -> None:
     node.say(0, processes=(BOB,))
     mine = claim()
-    first = mine.step(node.sample())
-    assert isinstance(first, Waiting) and 0 < first.pause <= Settings().interval
-    assert "being watched" in first.text and not node.leases()
-    mine.step(node.sample())
-    leased = mine.step(node.sample())
-    assert isinstance(leased, Waiting) and leased.pause == 0 and list(node.leases()) == [node.gpus[1].uuid]
-    taken = mine.step(node.sample())
-    assert isinstance(taken, Taken) and taken.gpus == [node.gpus[1]]
+    first = step(mine, node.sample())
+    assert isinstance(first, ClaimPending) and 0 < first.pause <= Criteria().interval
+    assert "being checked" in first.text and not node.leases()
+    step(mine, node.sample())
+    leased = step(mine, node.sample())
+    assert (
+        isinstance(leased, ClaimPending) and leased.pause == 0 and list(node.leases()) == [node.gpus[1].uuid]
+    )
+    taken = step(mine, node.sample())
+    assert isinstance(taken, ClaimGranted) and taken.gpus == [node.gpus[1]]
     node.taken += taken.leases
     mine.release()
     assert list(node.leases()) == [node.gpus[1].uuid], "what is taken is the caller's"
@@ -223,60 +237,64 @@ def test_samples_at_hand_decide_at_once_but_are_confirmed_by_a_new_one(node: Nod
     mine = claim()
     assert mine.pause() == 0
     for _ in range(3):
-        mine.watch(node.sample())
-        assert mine.pause() <= Settings().interval
-    assert mine.watched and not node.leases()
-    assert isinstance(mine.decide(), Waiting) and node.leases()
-    assert isinstance(mine.decide(), Waiting), "no sample since the lease"
-    assert isinstance(node.settle(mine), Taken)
+        mine.add(node.sample())
+        assert mine.pause() <= Criteria().interval
+    assert mine.has_enough_samples and not node.leases()
+    assert isinstance(mine.decide(), ClaimPending) and node.leases()
+    assert isinstance(mine.decide(), ClaimPending), "no sample since the lease"
+    assert isinstance(node.settle(mine), ClaimGranted)
 
 
 def test_old_samples_say_nothing(node: Node) -> None:
     mine = claim()
     for _ in range(3):
-        mine.watch(node.sample()._replace(time=time.monotonic() - 61))
+        mine.add(node.sample()._replace(time=time.monotonic() - 61))
     outcome = mine.decide()
-    assert not mine.watched and isinstance(outcome, Waiting) and outcome.pause == 0 and not node.leases()
+    assert (
+        not mine.has_enough_samples
+        and isinstance(outcome, ClaimPending)
+        and outcome.pause == 0
+        and not node.leases()
+    )
 
 
 def test_somebody_was_quicker_without_a_lease(node: Node) -> None:
     mine = claim()
     for _ in range(3):
-        mine.step(node.sample())
+        step(mine, node.sample())
     assert list(node.leases()) == [node.gpus[0].uuid]
     node.say(0, processes=(BOB,))
-    outcome = mine.step(node.sample())
-    assert isinstance(outcome, Waiting) and "bob is on it" in outcome.text and not node.leases()
+    outcome = step(mine, node.sample())
+    assert isinstance(outcome, ClaimPending) and "in use by bob" in outcome.text and not node.leases()
     taken = node.settle(mine)
-    assert isinstance(taken, Taken) and taken.gpus[0].index == 1
+    assert isinstance(taken, ClaimGranted) and taken.gpus[0].index == 1
 
 
 def test_two_claims_share_the_node(node: Node) -> None:
-    assert isinstance(node.settle(claim()), Taken)
-    assert isinstance(node.settle(claim()), Taken)
+    assert isinstance(node.settle(claim()), ClaimGranted)
+    assert isinstance(node.settle(claim()), ClaimGranted)
     third = claim()
     outcome = node.settle(third)
-    assert isinstance(outcome, Waiting) and outcome.text.count("yours: ") == 2
-    assert Settings().wait[0] <= outcome.pause <= Settings().wait[1]
+    assert isinstance(outcome, ClaimPending) and outcome.text.count("leased by your ") == 2
+    assert Criteria().wait[0] <= outcome.pause <= Criteria().wait[1]
     node.taken.pop().release()
-    assert isinstance(node.settle(third), Taken)
+    assert isinstance(node.settle(third), ClaimGranted)
 
 
 def test_own_kernels_that_came_before_are_served_first(node: Node) -> None:
     second, third = claim(), claim()
-    second.ahead, third.ahead = 1, 2
-    assert isinstance(node.settle(third), Waiting) and not node.leases()
-    taken = node.settle(second)
-    assert isinstance(taken, Taken) and taken.gpus == [node.gpus[1]]
+    assert isinstance(node.settle(third, ahead=2), ClaimPending) and not node.leases()
+    taken = node.settle(second, ahead=1)
+    assert isinstance(taken, ClaimGranted) and taken.gpus == [node.gpus[1]]
 
 
 def test_never_a_part(node: Node) -> None:
     node.say(0, processes=(BOB,))
     both = claim(2)
-    assert isinstance(node.settle(both), Waiting) and not node.leases()
+    assert isinstance(node.settle(both), ClaimPending) and not node.leases()
     node.say(0, processes=())
     taken = node.settle(both)
-    assert isinstance(taken, Taken) and len(taken.leases) == 2
+    assert isinstance(taken, ClaimGranted) and len(taken.leases) == 2
 
 
 def test_a_lease_is_lost_between_sample_and_lease(node: Node) -> None:
@@ -286,14 +304,14 @@ def test_a_lease_is_lost_between_sample_and_lease(node: Node) -> None:
     assert other is not None
     node.taken.append(other)
     for sample in samples:
-        outcome = mine.step(sample)
-    assert isinstance(outcome, Waiting) and list(node.leases()) == [node.gpus[1].uuid]
+        outcome = step(mine, sample)
+    assert isinstance(outcome, ClaimPending) and list(node.leases()) == [node.gpus[1].uuid]
 
 
 def test_giving_up_holds_nothing(node: Node) -> None:
     mine = claim()
     for _ in range(3):
-        mine.step(node.sample())
+        step(mine, node.sample())
     assert node.leases()
     mine.release()
     assert not node.leases()
@@ -301,19 +319,23 @@ def test_giving_up_holds_nothing(node: Node) -> None:
 
 def test_asking_for_what_is_not_there_is_refused_at_once(node: Node) -> None:
     node.say(1, mig_mode="Enabled")
-    with pytest.raises(SmiError, match="2 GPUs asked for, but this node has 1 that we may use") as caught:
-        claim(2).step(node.sample())
-    assert caught.value.code == "few" and "MIG is on" in str(caught.value) and "--gpus" in caught.value.remedy
-    with pytest.raises(SmiError, match="has none that we may use"):
-        claim(allowed=[]).step(node.sample())
+    with pytest.raises(SmiError, match="2 GPUs requested, but this node has 1 that can be used") as caught:
+        step(claim(2), node.sample())
+    assert (
+        caught.value.code == "few"
+        and "MIG mode is enabled" in str(caught.value)
+        and "--gpus" in caught.value.remedy
+    )
+    with pytest.raises(SmiError, match="has none that can be used"):
+        step(claim(allowed=[]), node.sample())
 
 
 def test_a_refusal_gives_back_what_was_held(node: Node) -> None:
     mine = claim(2)
     for _ in range(3):
-        mine.step(node.sample())
+        step(mine, node.sample())
     assert len(node.leases()) == 2
     node.say(1, problem="the driver has lost it")
     with pytest.raises(SmiError, match="lost"):
-        mine.step(node.sample())
+        step(mine, node.sample())
     assert not node.leases()

@@ -143,11 +143,11 @@ def test_ones_own_kernel_is_known_by_its_notebook(gpus: List[str]) -> None:
         assert (mine.notebook, mine.state, mine.state_since) == ("", "", None)
     when = time.strftime("%b %d %H:%M", time.localtime(5.0))
     known = Holder("me", 7, "ab12", 5.0, 1, True, "a.ipynb", "idle", 5.0)
-    words = f"kernel ab12 of a.ipynb has it since {when} and is idle since {when}"
-    assert str(known) == f"yours: {words}; to free it: jupyter gpu-kernel stop ab12"
+    words = f"leased by your kernel ab12 (a.ipynb, since {when}, idle since {when})"
+    assert str(known) == f"{words}; to free it: jupyter gpu-kernel stop ab12"
     older = Holder("me", 7, "ab12", None, 1, True)
-    assert str(older) == "yours: kernel ab12 has it; to free it: jupyter gpu-kernel stop ab12"
-    assert str(older._replace(id="?")) == "yours: process 7 has it, and does not answer"
+    assert str(older) == "leased by your kernel ab12; to free it: jupyter gpu-kernel stop ab12"
+    assert str(older._replace(id="?")) == "leased by your process 7, which does not answer"
     assert "stop" not in str(known._replace(yours=False, user="bob"))
 
 
@@ -253,7 +253,7 @@ def test_a_full_queue_counts_as_leased(gpus: List[str]) -> None:
     name = "\0jupyter-gpu-kernel/lease/" + gpus[0]
     assert any(asker.connect_ex(name) for asker in askers), "the queue is not full"
     unknown = read_leases([gpus[0]], timeout=0.05)[gpus[0]]
-    assert (unknown.user, unknown.uid) == ("?", -1) and "cannot be asked" in str(unknown)
+    assert (unknown.user, unknown.uid) == ("?", -1) and "unknown process" in str(unknown)
     for asker in askers:
         asker.close()
     lease.answer()

@@ -123,10 +123,10 @@ def test_who_blocks_himself_is_told_so(
     waiting = loop.kernel(link, gpus=1)
     front = open_front(loop, waiting, stack)
     cell = front.client.execute(VISIBLE)
-    words = f"yours: kernel {holder.kernel_id} of /home/me/train.ipynb has it since"
+    words = f"leased by your kernel {holder.kernel_id} (/home/me/train.ipynb, since"
     stop = f"jupyter gpu-kernel stop {holder.kernel_id}"
     shown = ""
-    while not (words in shown and "is idle since" in shown and stop in shown):
+    while not (words in shown and "idle since" in shown and stop in shown):
         message = front.client.get_iopub_msg(timeout=60)
         shown = str(message["content"].get("data", ""))
     (row,) = loop.run(link.request("gpus"))["gpus"]

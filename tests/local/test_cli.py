@@ -308,7 +308,7 @@ GPU = {
     "processes": [{"pid": 7, "user": "bob", "memory_mib": 11800}],
     "lease": None,
     "free": False,
-    "reason": "bob is on it",
+    "reason": "in use by bob",
 }
 
 
@@ -322,7 +322,7 @@ def test_the_table_of_gpus() -> None:
     }
     lines = tables.gpus([GPU, unknown, leased]).splitlines()
     assert re.split(" {2,}", lines[1]) == [
-        *("gpu2", "0", "RTX 3090", "12000/24576", "97 %", "bob (11800 MiB)", "no: bob is on it")
+        *("gpu2", "0", "RTX 3090", "12000/24576", "97 %", "bob (11800 MiB)", "no: in use by bob")
     ]
     assert re.split(" {2,}", lines[2]) == ["gpu2", "1", "RTX 3090", "?/24576", "?", "-", "yes"]
     assert "eve, leased" in lines[3]

@@ -12,6 +12,7 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
 
 from ...wire import remedies
 from ...wire.remedies import LESS_MEMORY, NEW_KERNEL
+from ...wire.texts import memory_size
 from ..in_kernel.signal_rules import ENDED, REPEAT_ENDS, Sender
 
 SHORT = 0.10
@@ -114,7 +115,7 @@ def _unwitnessed(facts: Facts) -> ExitReason:
 def _oom(facts: Facts) -> Optional[ExitReason]:
     if facts.cgroup_kills and facts.limit_mib is not None:
         return ExitReason(
-            f"out of memory: it reached the limit of {_size(facts.limit_mib)}, and the system killed it",
+            f"out of memory: it reached the limit of {memory_size(facts.limit_mib)}, and the system killed it",
             "the oom_kill counter of its cgroup rose",
             _both(remedies.MORE_MEMORY, LESS_MEMORY),
         )
@@ -324,7 +325,3 @@ def _name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _size(mib: int) -> str:
-    return f"{mib / 1024:.1f} GiB" if mib >= 1024 else f"{mib} MiB"

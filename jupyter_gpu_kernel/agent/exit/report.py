@@ -7,7 +7,6 @@ from typing import Any, Callable, List, Mapping
 
 from ..loop import Loop
 from ..story import Story
-from .background import aside
 from .cleanup import Cleanup
 from .facts import FactCollector, searched
 from .reason import ExitReason, Facts, explain
@@ -49,4 +48,4 @@ class ExitReport:
         if asked:
             tell(facts)
         else:
-            aside(self._loop, lambda: searched(facts, gpus), tell)
+            self._loop.run_in_thread(lambda: searched(facts, gpus), tell)

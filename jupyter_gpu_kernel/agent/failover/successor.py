@@ -84,7 +84,7 @@ class Successor(Keeper):
         self._save_settings()
         self.story.tell("succession", f"the keeper was killed: process {os.getpid()} took over", **facts)
         self.status.become("busy")
-        self.gpus.begin()
+        self.gpus.kernel_started()
         self.ready.begin()
 
     def _kernel_ready(self) -> None:

@@ -1,6 +1,6 @@
-"""The gate: user cells wait here, in line, until the kernel has its GPUs. Everything else passes.
+"""The gate at which user cells wait, in order, until the kernel has its GPUs. All other requests pass.
 
-The first held cell shows what it waits for. This file makes messages; it knows neither sockets nor GPUs.
+The first waiting cell shows what it waits for. This module makes messages; it knows neither sockets nor GPUs.
 """
 
 from __future__ import annotations
@@ -14,83 +14,78 @@ from ...wire.messages import Message
 
 
 class Gate:
-    """`passes` is asked for every execute_request; `open` once, `give_up` at an interrupt."""
+    """Ask `admit` for every execute_request; then `open` the gate, or `fail_first` when the GPUs cannot be had."""
 
     def __init__(
         self, send: Send, answers: Answers, release: Callable[[Message], None], *, is_open: bool
     ) -> None:
+        """`release` sends a cell to the kernel."""
         self.is_open = is_open
         self._answers = answers
         self._release = release
-        self._held: Deque[Message] = deque()
+        self._cells: Deque[Message] = deque()
         self._display = TransientDisplay(send)
         self._text = ""
-        self._shown = False
+        self._text_visible = False
 
     @property
-    def holding(self) -> bool:
-        """Whether a cell waits."""
-        return bool(self._held)
-
-    @property
-    def held(self) -> List[Message]:
+    def cells(self) -> List[Message]:
         """The cells that wait."""
-        return list(self._held)
+        return list(self._cells)
 
     def close(self) -> None:
-        """The GPUs went back: the next user cell waits again."""
+        """Let user cells wait from now on, as the kernel has no GPUs any more."""
         self.is_open = False
 
-    def passes(self, message: Message) -> bool:
-        """False: the gate keeps the message. A user cell opens nothing by itself: who asked looks at
-        `holding`."""
+    def admit(self, message: Message) -> bool:
+        """Return whether this request may go to the kernel; otherwise it is kept here."""
         if self.is_open or not is_user_cell(message):
             return True
-        self._held.append(message.unparsed())
-        if len(self._held) == 1:
+        self._cells.append(message.unparsed())
+        if len(self._cells) == 1:
             self._answers.begin(message)
         return False
 
-    def show(self, text: str) -> None:
-        """What the first held cell waits for; displayed once it has waited long enough: see `reveal`."""
+    def set_text(self, text: str) -> None:
+        """Set what the first waiting cell waits for. It is displayed after `show_text`."""
         if text != self._text:
             self._text = text
-            if self._shown:
+            if self._text_visible:
                 self._display_text()
 
-    def reveal(self) -> None:
-        """The first held cell has waited so long that its user should see why."""
-        if self._held and not self._shown:
-            self._shown = True
+    def show_text(self) -> None:
+        """Display the text from now on: the first cell has waited long enough for its user to want a reason."""
+        if self._cells and not self._text_visible:
+            self._text_visible = True
             self._display_text()
 
     def open(self) -> None:
-        """The kernel has its GPUs: held cells go, in order."""
+        """Send the waiting cells to the kernel, in order, as it has its GPUs."""
         self.is_open = True
-        if self._held:
-            self._hide()
+        if self._cells:
+            self._clear_text()
         self._text = ""
-        while self._held:
-            self._release(self._held.popleft())
+        while self._cells:
+            self._release(self._cells.popleft())
 
-    def give_up(self, name: str, reason: str) -> None:
-        """The first held cell ends with an error; those behind it are aborted if it asked for that."""
-        if not self._held:
+    def fail_first(self, name: str, reason: str) -> None:
+        """End the first waiting cell with an error. Those behind it are aborted if it has `stop_on_error`."""
+        if not self._cells:
             return
-        first = self._held.popleft()
-        self._hide()
+        first = self._cells.popleft()
+        self._clear_text()
         self._answers.fail(first, name, reason)
         if first.content().get("stop_on_error", True):
-            while self._held:
-                self._answers.abort(self._held.popleft())
-        if self._held:
-            self._answers.begin(self._held[0])
-            self.reveal()
+            while self._cells:
+                self._answers.abort(self._cells.popleft())
+        if self._cells:
+            self._answers.begin(self._cells[0])
+            self.show_text()
 
     def _display_text(self) -> None:
         if self._text:
-            self._display.show(self._text, self._held[0].parts[0])
+            self._display.show(self._text, self._cells[0].parts[0])
 
-    def _hide(self) -> None:
-        self._shown = False
+    def _clear_text(self) -> None:
+        self._text_visible = False
         self._display.clear()

@@ -1,7 +1,8 @@
-"""Judges GPUs: which of them nobody uses, and why not the others. Pure: it reads and takes nothing.
+"""Judges which GPUs are free, and why the others are not. Pure functions: they read and take nothing.
 
-Free = allowed, usable, not leased, nobody on it, no unexplained memory, quiet over several samples. When in
-doubt, not free: taking a GPU from somebody is worse than waiting. Must not know how samples are come by.
+A GPU is free if it is allowed, usable, not leased, has no processes and no unexplained memory use, and was idle in
+several samples. In doubt it is not free: taking somebody's GPU is worse than waiting. This module does not know how
+samples are taken.
 """
 
 from __future__ import annotations
@@ -9,38 +10,39 @@ from __future__ import annotations
 import time
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from ...wire.texts import memory_size
 from .lease import Holder
 from .nvidia_smi_csv import Gpu, GpuProcess, SmiError
 
 _JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
-_NO_MIB = 64  # less than any CUDA context takes
+_NO_MIB = 64  # a CUDA context takes more
 
 
-class Settings(NamedTuple):
-    """How a GPU is judged and waited for. Times in seconds."""
+class Criteria(NamedTuple):
+    """When a GPU counts as free, and how often it is sampled. Times are in seconds."""
 
-    samples: int = 3
-    interval: float = 0.4  # from the begin of one sample of the first decision to the next
-    fresh: float = 60.0  # older samples say nothing; the measurement after the lease is always new
-    wait: Tuple[float, float] = (2.0, 3.0)  # between samples while waiting: from, to
-    ghost_mib: int = 500  # memory that may be in use without a visible process (the display, the driver)
-    busy_percent: int = 10
+    samples: int = 3  # the number of samples that a verdict needs
+    interval: float = 0.4  # between the starts of two samples, before the first verdict
+    fresh: float = 60.0  # the age at which a sample is too old
+    wait: Tuple[float, float] = (2.0, 3.0)  # between two samples while a cell waits: from, to
+    unexplained_mib: int = 500  # memory that may be used without a visible process (the display, the driver)
+    busy_percent: int = 10  # the utilization from which on a GPU is busy
 
 
-DEFAULTS = Settings()
+DEFAULT_CRITERIA = Criteria()
 
 
 class Verdict(NamedTuple):
-    """`reason` says why it is not free; `hopeless`: and waiting will not change that."""
+    """Whether a GPU is free. `reason`: why it is not; `unusable`: waiting will not change that."""
 
     gpu: Gpu
     free: bool
     reason: str = ""
-    hopeless: bool = False
+    unusable: bool = False
     holder: Optional[Holder] = None
 
     def to_json(self) -> Dict[str, Any]:
-        """As the `gpus` verb shows it, less the node."""
+        """Return the row of `jupyter gpu-kernel gpus --json`, without the node."""
         gpu = self.gpu
         return {
             "index": gpu.index,
@@ -57,15 +59,15 @@ class Verdict(NamedTuple):
 
 
 def in_allocation(environ: Mapping[str, str]) -> bool:
-    """Whether a scheduler gave us our GPUs: then they are used as given, without search or lease."""
+    """Whether a scheduler has allocated our GPUs: they are used as they are, without samples or leases."""
     return "CUDA_VISIBLE_DEVICES" in environ and any(job in environ for job in _JOBS)
 
 
 def allowed_gpus(environ: Mapping[str, str]) -> Optional[List[str]]:
-    """What a preset CUDA_VISIBLE_DEVICES leaves us: indices, UUIDs or their beginnings; None: any.
+    """Return the GPUs that CUDA_VISIBLE_DEVICES allows: indices, UUIDs or their prefixes. None means all.
 
-    It is never widened, in a job or out of one. A Slurm job without the variable was given no GPU; but
-    an ssh session that was adopted into a job has only SLURM_JOB_ID, and sees what its cgroup lets it see.
+    A Slurm job without the variable has no GPU; but an SSH session that was adopted into a job has only
+    SLURM_JOB_ID, and sees what its cgroup lets it see.
     """
     preset = environ.get("CUDA_VISIBLE_DEVICES")
     if preset is None:
@@ -74,7 +76,7 @@ def allowed_gpus(environ: Mapping[str, str]) -> Optional[List[str]]:
     for entry in preset.split(","):
         word = entry.strip()
         if not (word.isdigit() or word.startswith(("GPU-", "MIG-"))):
-            break  # as CUDA does: an invalid entry ("-1", "NoDevFiles") hides those behind it
+            break  # as in CUDA, an invalid entry ("-1", "NoDevFiles") hides those behind it
         allowed.append(word)
     return allowed
 
@@ -84,61 +86,62 @@ def judge(
     *,
     leases: Optional[Mapping[str, Holder]] = None,
     allowed: Optional[Sequence[str]] = None,
-    settings: Settings = DEFAULTS,
+    criteria: Criteria = DEFAULT_CRITERIA,
 ) -> List[Verdict]:
-    """A verdict on each GPU of the newest sample. `samples`: oldest first; the last few count.
+    """Return a verdict on each GPU of the newest sample.
 
-    `leases`: those of others, by UUID (none of our own). `allowed`: see `allowed_gpus`.
+    samples: Oldest first; the last `criteria.samples` count.
+    leases: The leases of others, by UUID.
+    allowed: See `allowed_gpus`.
     """
-    recent = samples[-settings.samples :]
+    recent = samples[-criteria.samples :]
     if not recent:
         return []
     verdicts = []
     for gpu in recent[-1]:
-        never = _never(gpu, allowed)
+        unusable = _unusable_reason(gpu, allowed)
         holder = (leases or {}).get(gpu.uuid)
-        seen = [old for sample in recent for old in sample if old.uuid == gpu.uuid]
-        reason = never or (str(holder) if holder else "") or _in_use(seen, settings)
-        verdicts.append(Verdict(gpu, not reason, reason, bool(never), holder))
+        history = [old for sample in recent for old in sample if old.uuid == gpu.uuid]
+        reason = unusable or (str(holder) if holder else "") or _busy_reason(history, criteria)
+        verdicts.append(Verdict(gpu, not reason, reason, bool(unusable), holder))
     return verdicts
 
 
 def choose(verdicts: Iterable[Verdict], count: int, ahead: int = 0) -> Optional[List[Gpu]]:
-    """The first `count` free GPUs behind the `ahead` that others are to have; None where there are fewer."""
+    """Return `count` free GPUs, after the first `ahead` ones, which others get; None if there are fewer."""
     free = sorted((verdict.gpu for verdict in verdicts if verdict.free), key=lambda gpu: gpu.index)
     return free[ahead : ahead + count] if len(free) >= ahead + count else None
 
 
-def require(verdicts: Sequence[Verdict], count: int) -> None:
-    """Raises SmiError (few) where no waiting can ever give `count` GPUs."""
-    usable = sum(not verdict.hopeless for verdict in verdicts)
+def require_usable(verdicts: Sequence[Verdict], count: int) -> None:
+    """Raise SmiError (few) if fewer than `count` GPUs will ever be free."""
+    usable = sum(not verdict.unusable for verdict in verdicts)
     if usable < count:
-        cause = f"{_gpus(count)} asked for, but this node has {usable or 'none'} that we may use"
-        listed = "".join(f"\n{_queue(verdict)}" for verdict in verdicts)
+        cause = f"{_gpu_count(count)} requested, but this node has {usable or 'none'} that can be used"
         raise SmiError(
             "few",
-            cause + listed,
-            "Ask for fewer (--gpus N), use another node, or ask the scheduler for more.",
+            "\n".join([cause, *map(_line, verdicts)]),
+            "Request fewer GPUs (--gpus N), use another node, or request more from the scheduler.",
         )
 
 
-def waiting_text(verdicts: Sequence[Verdict], count: int, place: str = "", ahead: int = 0) -> str:
-    """The visible lines of a cell that waits: for what, then each GPU with the reason why it is not free.
+def waiting_text(verdicts: Sequence[Verdict], count: int, node: str = "", ahead: int = 0) -> str:
+    """Return what a waiting cell shows: what it waits for, and why each GPU is not free.
 
-    `place`: the node's name for the user. `ahead`: as many GPUs go to the user's own kernels first.
+    `node`: its name; `ahead`: the number of GPUs that the user's other kernels get first.
     """
-    where = f" on {place}" if place else ""
-    queue = f" Your kernels that came before get {_gpus(ahead)} first." if ahead else ""
+    where = f" on {node}" if node else ""
+    queue = f" Your kernels that asked earlier get {_gpu_count(ahead)} first." if ahead else ""
     together = " They are taken together or not at all." if count > 1 else ""
-    head = f"Waiting for {_gpus(count)}{where}.{together}{queue} Interrupt the kernel to stop waiting."
-    return "\n".join([head, *map(_queue, verdicts)])
+    head = f"Waiting for {_gpu_count(count)}{where}.{together}{queue} Interrupt the kernel to stop waiting."
+    return "\n".join([head, *map(_line, verdicts)])
 
 
-def _never(gpu: Gpu, allowed: Optional[Sequence[str]]) -> str:
-    """Why this GPU is not for us, today or later; "" if it is."""
+def _unusable_reason(gpu: Gpu, allowed: Optional[Sequence[str]]) -> str:
+    """Why we can never use this GPU; "" if we can."""
     if gpu.problem:
         return gpu.problem
-    # Indices are nvidia-smi's, CUDA's with CUDA_DEVICE_ORDER=PCI_BUS_ID; in a device cgroup both begin at 0.
+    # nvidia-smi numbers GPUs as CUDA does with CUDA_DEVICE_ORDER=PCI_BUS_ID; in a device cgroup both start at 0.
     if allowed is not None and not any(
         word == str(gpu.index) or gpu.uuid.startswith(word) for word in allowed
     ):
@@ -146,66 +149,64 @@ def _never(gpu: Gpu, allowed: Optional[Sequence[str]]) -> str:
     if gpu.compute_mode == "Prohibited":
         return "compute mode Prohibited"
     if gpu.mig_mode == "Enabled":
-        return "MIG is on: only its parts could be used, which is not supported yet"
+        return "MIG mode is enabled, which is not supported yet"
     return ""
 
 
-def _in_use(seen: Sequence[Gpu], settings: Settings) -> str:
+def _busy_reason(history: Sequence[Gpu], criteria: Criteria) -> str:
     """Why a GPU is not idle, from its samples, oldest first; "" if it is."""
-    reason = _occupied(seen[-1], settings)
+    reason = _occupied_reason(history[-1], criteria)
     if reason:
         return reason
-    # Whoever starts one short process after the other has not left the GPU.
-    for older in reversed(seen[:-1]):
-        reason = _occupied(older, settings)
+    # Somebody who starts one short process after another still uses the GPU.
+    for older in reversed(history[:-1]):
+        reason = _occupied_reason(older, criteria)
         if reason:
             return f"a moment ago: {reason}"
-    count = f"{len(seen)} sample{'s' if len(seen) > 1 else ''}"
-    peak = max((gpu.utilization for gpu in seen if gpu.utilization is not None), default=0)
-    if peak >= settings.busy_percent:
-        alone = "" if _unexplained(seen[-1]) > _NO_MIB else ", though nothing is on it"
-        return f"busy: {peak} % over {count}{alone}"
-    return f"being watched: {count} of {settings.samples}" if len(seen) < settings.samples else ""
-
-
-def _occupied(gpu: Gpu, settings: Settings) -> str:
-    if gpu.processes:
-        return _people(gpu.processes)
-    if gpu.memory_used_mib is None:
-        return "memory use is unknown ([N/A])"
-    ghost = _unexplained(gpu)
-    if ghost > settings.ghost_mib:
-        return f"{_size(ghost)} are used by no visible process (a ghost or a container)"
-    # Virtual GPUs tell no utilization. Nobody computes without memory, so an empty one may be taken.
-    if gpu.utilization is None and ghost > _NO_MIB:
-        return f"utilization is unknown ([N/A]), and {_size(ghost)} are used"
+    peak = max((gpu.utilization for gpu in history if gpu.utilization is not None), default=0)
+    if peak >= criteria.busy_percent:
+        samples = f"{len(history)} sample{'s' if len(history) > 1 else ''}"
+        empty = "" if _unexplained_mib(history[-1]) > _NO_MIB else ", although no process is visible"
+        return f"busy: up to {peak} % utilization in {samples}{empty}"
+    if len(history) < criteria.samples:
+        return f"being checked: {len(history)} of {criteria.samples} samples taken"
     return ""
 
 
-def _unexplained(gpu: Gpu) -> int:
-    """MiB used beyond what the listed processes have. From driver 510 on, used is without reserved."""
+def _occupied_reason(gpu: Gpu, criteria: Criteria) -> str:
+    if gpu.processes:
+        return _processes_text(gpu.processes)
+    if gpu.memory_used_mib is None:
+        return "nvidia-smi does not report its memory use ([N/A])"
+    unexplained = _unexplained_mib(gpu)
+    if unexplained > criteria.unexplained_mib:
+        return f"{memory_size(unexplained)} are used by no visible process (perhaps in a container, or already ended)"
+    # Virtual GPUs report no utilization. No computation runs without memory, so an empty GPU is free.
+    if gpu.utilization is None and unexplained > _NO_MIB:
+        return f"nvidia-smi does not report its utilization ([N/A]), and {memory_size(unexplained)} are used"
+    return ""
+
+
+def _unexplained_mib(gpu: Gpu) -> int:
+    """The memory used beyond that of the listed processes. From driver 510 on, "used" excludes "reserved"."""
     return (gpu.memory_used_mib or 0) - sum(process.memory_mib or 0 for process in gpu.processes)
 
 
-def _people(processes: Sequence[GpuProcess]) -> str:
-    """ "bob is on it (pid 1234, python, 11.9 GiB)", the largest process first."""
+def _processes_text(processes: Sequence[GpuProcess]) -> str:
+    """ "in use by bob (pid 1234, python, 11.9 GiB)", with the facts of the largest process."""
     by_size = sorted(processes, key=lambda process: -(process.memory_mib or 0))
-    users = list(dict.fromkeys("somebody" if process.user == "?" else process.user for process in by_size))
-    first = by_size[0]
-    facts = [f"pid {first.pid or '?'}", first.name]
-    facts += [_size(first.memory_mib)] if first.memory_mib is not None else []
-    facts += [f"since {time.strftime('%b %d %H:%M', time.localtime(first.since))}"] if first.since else []
+    users = dict.fromkeys("an unknown user" if process.user == "?" else process.user for process in by_size)
+    largest = by_size[0]
+    facts = [f"pid {largest.pid or '?'}", largest.name]
+    facts += [memory_size(largest.memory_mib)] if largest.memory_mib is not None else []
+    facts += [f"since {time.strftime('%b %d %H:%M', time.localtime(largest.since))}"] if largest.since else []
     facts += [f"{len(by_size) - 1} more"] if len(by_size) > 1 else []
-    return f"{' and '.join(users)} {'is' if len(users) == 1 else 'are'} on it ({', '.join(facts)})"
+    return f"in use by {' and '.join(users)} ({', '.join(facts)})"
 
 
-def _queue(verdict: Verdict) -> str:
+def _line(verdict: Verdict) -> str:
     return f"  {verdict.gpu}: {verdict.reason or 'free'}"
 
 
-def _gpus(count: int) -> str:
+def _gpu_count(count: int) -> str:
     return "1 GPU" if count == 1 else f"{count} GPUs"
-
-
-def _size(mib: int) -> str:
-    return f"{mib / 1024:.1f} GiB" if mib >= 1024 else f"{mib} MiB"

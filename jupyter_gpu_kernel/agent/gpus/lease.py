@@ -1,13 +1,14 @@
-"""Leases: which of our users' kernels has a GPU, known to all users of the node without a file or a right.
+"""GPU leases: each GPU has at most one holder among the kernels of all users of the node.
 
-A lease is a listening abstract unix socket named by the GPU's UUID. Only one process can bind the name; the
-kernel frees it with the holder's last breath, SIGKILL included; and whoever connects learns the holder's pid
-and uid from the operating system. What the holder says of itself is taken from its own user alone, but for an id and
-a time, which are checked. Its limit: abstract names belong to a network namespace: containers with
-one of their own do not see our leases, nor we theirs; there only the measurements protect. And a lease
-binds only who asks for it.
+A lease is a listening abstract unix socket whose name contains the GPU's UUID. Only one process can bind the name, and
+the system frees it when that process ends, also by SIGKILL. A process that connects learns the holder's pid and uid
+from the system. Of what the holder itself tells, the id and the time are validated, and the rest is believed only of
+the same user's processes.
 
-Must not know nvidia-smi, what "free" means, or kernels.
+Limits: abstract names belong to a network namespace, so a container with its own namespace does not see our leases,
+nor do we see its leases; there only the samples protect a GPU. And leases bind only programs that use them.
+
+This module does not know nvidia-smi, which GPUs count as free, or kernels.
 """
 
 from __future__ import annotations
@@ -28,118 +29,123 @@ from .nvidia_smi_csv import clean, user_name
 
 _PREFIX = "\0jupyter-gpu-kernel/lease/"
 _CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
-_MOST_ANSWERS = 32  # per turn of the holder's poll loop, whoever may be knocking
-_LIMIT = 4096  # bytes of JSON
+_MAX_ANSWERS = 32  # per turn of the holder's event loop
+_MAX_JSON = 4096  # bytes
 _STATES = ("starting", "waiting", "idle", "busy", "ended")
-_SKEW = 2.0  # seconds by which a time may be wrong
+_CLOCK_TOLERANCE = 2.0  # seconds
 
 Details = Callable[[], Mapping[str, Any]]
-"""What a holder tells its own user alone: {"notebook", "state", "state_since"}."""
+"""Returns what a holder tells only the same user's processes: {"notebook", "state", "state_since"}."""
 
 
 class Holder(NamedTuple):
-    """Who has a lease. `user`, `uid` and `pid` are the system's word; `id` and `since` the holder's own, if they can
-    be true; the rest is known of one's own kernels only."""
+    """The holder of a lease.
+
+    `user`, `uid` and `pid` come from the system, `id` and `since` from the holder, if they are plausible. The rest is
+    known only of one's own kernels.
+    """
 
     user: str
-    pid: int  # 0 where it lives in another pid namespace
-    id: str  # JUPYTER_GPU_KERNEL_ID; "?" if it did not say
+    pid: int  # 0 in another pid namespace
+    id: str  # JUPYTER_GPU_KERNEL_ID; "?" if unknown
     since: Optional[float]  # seconds since the epoch
-    uid: int = -1  # -1: not known
+    uid: int = -1  # -1: unknown
     yours: bool = False
     notebook: str = ""
     state: str = ""
     state_since: Optional[float] = None
 
     def __str__(self) -> str:
-        since = f"since {_moment(self.since)}" if self.since else ""
-        if not self.yours:
-            user = "a process that cannot be asked" if self.uid < 0 else self.user
-            kernel, pid = self.id != "?" and f"kernel {self.id}", self.pid and f"pid {self.pid}"
-            facts = ", ".join(fact for fact in (kernel, pid, since) if fact)
-            return f"leased by {user}" + (f" ({facts})" if facts else "")
-        if self.id == "?":
-            return f"yours: process {self.pid or '?'} has it, and does not answer"
-        of = f" of {self.notebook}" if self.notebook else ""
-        now = f" and is {self.state}" if self.state else ""
-        now += f" since {_moment(self.state_since)}" if now and self.state_since else ""
-        has = f"kernel {self.id}{of} has it{' ' + since if since else ''}{now}"
-        return f"yours: {has}; to free it: jupyter gpu-kernel stop {self.id}"
+        if self.yours and self.id == "?":
+            return f"leased by your process {self.pid or '?'}, which does not answer"
+        since = f"since {_date(self.since)}" if self.since else ""
+        if self.yours:
+            state = self.state + (
+                f" since {_date(self.state_since)}" if self.state and self.state_since else ""
+            )
+            return (
+                f"leased by your kernel {self.id}{_in_parentheses(self.notebook, since, state)}; "
+                f"to free it: jupyter gpu-kernel stop {self.id}"
+            )
+        user = "an unknown process" if self.uid < 0 else self.user
+        kernel = f"kernel {self.id}" if self.id != "?" else ""
+        pid = f"pid {self.pid}" if self.pid else ""
+        return f"leased by {user}{_in_parentheses(kernel, pid, since)}"
 
 
 class Lease:
-    """A GPU that is ours until `release` or our death. Programs that we start do not inherit it."""
+    """The lease of a GPU, held until `release` or the end of this process. Child processes do not inherit it."""
 
     def __init__(
-        self, uuid: str, listener: socket.socket, who: Mapping[str, Any], details: Optional[Details]
+        self, uuid: str, listener: socket.socket, identity: Mapping[str, Any], details: Optional[Details]
     ) -> None:
+        """`identity`: {"id": …}, which everybody may know; `details`: for the same user's processes only."""
         self.uuid = uuid
         self._listener = listener
-        self._who = dict(who)
+        self._identity = {"since": round(time.time(), 1), **identity}
         self._details = details or dict
 
     @classmethod
-    def take(cls, uuid: str, who: Mapping[str, Any], details: Optional[Details] = None) -> Optional[Lease]:
-        """The lease, or None when somebody has it. `who` is told to whoever asks: {"id": …}.
-
-        Take it in the process that will live: others see the pid of the process that called this.
-        """
+    def take(
+        cls, uuid: str, identity: Mapping[str, Any], details: Optional[Details] = None
+    ) -> Optional[Lease]:
+        """Take the lease; None if another process holds it. Others see the calling process as its holder."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             listener.bind(_PREFIX + uuid)
-            listener.listen(_MOST_ANSWERS)
+            listener.listen(_MAX_ANSWERS)
         except OSError as error:
             listener.close()
             if error.errno == errno.EADDRINUSE:
                 return None
             raise
-        return cls(uuid, listener, {"since": round(time.time(), 1), **who}, details)
+        return cls(uuid, listener, identity, details)
 
     @classmethod
     def of_socket(
-        cls, listener: socket.socket, who: Mapping[str, Any], details: Optional[Details] = None
+        cls, listener: socket.socket, identity: Mapping[str, Any], details: Optional[Details] = None
     ) -> Lease:
-        """The lease that another process of ours held, by its socket. ValueError for any other socket."""
+        """Take over the lease of another process, by its socket. Raises ValueError for any other socket."""
         name = listener.getsockname()
         prefix = _PREFIX.encode()
         if not isinstance(name, bytes) or not name.startswith(prefix):
-            raise ValueError("the socket is no lease")
+            raise ValueError("the socket is not a lease")
         listener.setblocking(False)
-        listener.listen(_MOST_ANSWERS)  # from now on the system names this process to whoever asks
-        return cls(name[len(prefix) :].decode(), listener, {"since": round(time.time(), 1), **who}, details)
+        listener.listen(_MAX_ANSWERS)  # from now on the system names this process as the holder
+        return cls(name[len(prefix) :].decode(), listener, identity, details)
 
     def fileno(self) -> int:
-        """Readable when somebody asks: call `answer`."""
+        """The socket's descriptor. When it is readable, call `answer`."""
         return self._listener.fileno()
 
     def answer(self) -> None:
-        """Tells everybody who asks. Never blocks."""
-        for _ in range(_MOST_ANSWERS):
+        """Answer the processes that have connected. Never blocks."""
+        for _ in range(_MAX_ANSWERS):
             try:
-                asker, _address = self._listener.accept()
-            except OSError:  # nobody is left, or we are short of descriptors: the asker has our pid anyway
+                client, _address = self._listener.accept()
+            except OSError:  # no more clients, or no descriptors left: the client knows our pid anyway
                 return
-            with asker, contextlib.suppress(OSError):  # gone already, which is the asker's affair
-                asker.setblocking(False)
-                asker.send(self._words(_credentials(asker)[1]))
+            with client, contextlib.suppress(OSError):  # the client has ended
+                client.setblocking(False)
+                client.send(self._answer_to(_credentials(client)[1]))
 
     def release(self) -> None:
-        """Gives the GPU back; again is harmless."""
+        """Release the lease; harmless when repeated."""
         self._listener.close()
 
-    def _words(self, asker: int) -> bytes:
-        """`asker`: the uid of who asks."""
-        private = dict(self._details()) if asker == os.getuid() else {}
-        return json.dumps({**private, **self._who}).encode()
+    def _answer_to(self, uid: int) -> bytes:
+        """What a process of this user is told."""
+        details = dict(self._details()) if uid == os.getuid() else {}
+        return json.dumps({**details, **self._identity}).encode()
 
 
 def take_all(
-    uuids: Iterable[str], who: Mapping[str, Any], details: Optional[Details] = None
+    uuids: Iterable[str], identity: Mapping[str, Any], details: Optional[Details] = None
 ) -> Optional[List[Lease]]:
-    """A lease of each or none at all: two who wait for each other's half would wait for ever."""
+    """Take all of these leases or, if one is held already, none: two kernels with half of them each would deadlock."""
     leases: List[Lease] = []
     for uuid in uuids:
-        lease = Lease.take(uuid, who, details)
+        lease = Lease.take(uuid, identity, details)
         if lease is None:
             release_all(leases)
             return None
@@ -148,38 +154,38 @@ def take_all(
 
 
 def release_all(leases: Iterable[Lease]) -> None:
-    """Gives them all back."""
+    """Release all of them."""
     for lease in leases:
         lease.release()
 
 
 def read_leases(uuids: Iterable[str], timeout: float = 0.3) -> Dict[str, Holder]:
-    """The holders of those GPUs that somebody has leased. Blocks up to `timeout` seconds in all."""
+    """Return the holders of the leased GPUs among these. Blocks for up to `timeout` seconds in all."""
     return LeaseReader().read(uuids, timeout)
 
 
 class LeaseReader:
-    """`read` as often as needed. A holder that says nothing (stopped, busy, or hostile) holds its lease all the same,
-    but is waited for only once."""
+    """Reads leases, repeatedly. A holder that does not answer (stopped, busy, or hostile) counts all the same, but only
+    the first `read` waits for its answer."""
 
     def __init__(self) -> None:
-        self._silent: Set[Tuple[str, int]] = set()
+        self._silent: Set[Tuple[str, int]] = set()  # (uuid, pid) of holders that did not answer last time
 
     def read(self, uuids: Iterable[str], timeout: float = 0.3) -> Dict[str, Holder]:
-        """The holders of those GPUs that somebody has leased. Blocks up to `timeout` seconds in all."""
+        """Return the holders of the leased GPUs among these. Blocks for up to `timeout` seconds in all."""
         holders: Dict[str, Holder] = {}
         deadline = time.monotonic() + timeout
         with contextlib.ExitStack() as stack:
             selector = stack.enter_context(selectors.DefaultSelector())
             for uuid in uuids:
-                asker = stack.enter_context(
+                client = stack.enter_context(
                     socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
                 )
-                error = asker.connect_ex(_PREFIX + uuid)
+                error = client.connect_ex(_PREFIX + uuid)
                 if error == 0:
-                    holders[uuid] = _holder(asker, b"")
-                    selector.register(asker, selectors.EVENT_READ, (uuid, asker))
-                elif error == errno.EAGAIN:  # so many ask that there is no room in its queue
+                    holders[uuid] = _holder(client, b"")
+                    selector.register(client, selectors.EVENT_READ, (uuid, client))
+                elif error == errno.EAGAIN:  # the holder's queue of connections is full
                     holders[uuid] = Holder("?", 0, "?", None)
             waiting = {(key.data[0], holders[key.data[0]].pid) for key in selector.get_map().values()}
             while waiting:
@@ -189,59 +195,65 @@ class LeaseReader:
                     break
                 for key, _ in ready:
                     selector.unregister(key.fileobj)
-                    uuid, asker = key.data
+                    uuid, client = key.data
                     waiting.discard((uuid, holders[uuid].pid))
-                    holders[uuid] = _holder(asker, _received(asker))
+                    holders[uuid] = _holder(client, _receive(client))
             self._silent = waiting
         return holders
 
 
-def _received(asker: socket.socket) -> bytes:
+def _receive(client: socket.socket) -> bytes:
     try:
-        return asker.recv(_LIMIT)  # one send of the holder, which a unix socket hands over whole
+        return client.recv(_MAX_JSON)  # the holder sends once, and a unix socket delivers that in one piece
     except OSError:
         return b""
 
 
 def _credentials(sock: socket.socket) -> Tuple[int, int, int]:
-    """(pid, uid, gid) of the other end, by the system's word."""
+    """(pid, uid, gid) of the other end, from the system."""
     pid, uid, gid = _CREDENTIALS.unpack(
         sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     )
     return pid, uid, gid
 
 
-def _holder(asker: socket.socket, words: bytes) -> Holder:
-    pid, uid, _ = _credentials(asker)
-    said = _said(words)
-    kernel, begin = said.get("id"), procfs.start_time(pid) or procfs.boot_time()
+def _holder(client: socket.socket, answer: bytes) -> Holder:
+    pid, uid, _ = _credentials(client)
+    told = _json_object(answer)
+    kernel, begin = told.get("id"), procfs.start_time(pid) or procfs.boot_time()
     name = kernel if isinstance(kernel, str) and is_kernel_id(kernel) else "?"
-    known = Holder(user_name(uid), pid, name, _time(said.get("since"), begin), uid, uid == os.getuid())
+    known = Holder(user_name(uid), pid, name, _time(told.get("since"), begin), uid, uid == os.getuid())
     if not known.yours:
         return known
-    notebook, state = said.get("notebook"), said.get("state")
+    notebook, state = told.get("notebook"), told.get("state")
     return known._replace(
         notebook=clean(notebook) if isinstance(notebook, str) else "",
         state=state if state in _STATES else "",
-        state_since=_time(said.get("state_since"), procfs.boot_time()),
+        state_since=_time(told.get("state_since"), procfs.boot_time()),
     )
 
 
-def _said(words: bytes) -> Mapping[str, Any]:
-    """The JSON object somebody sent us; {} for anything else."""
+def _json_object(data: bytes) -> Mapping[str, Any]:
+    """The JSON object in `data`; {} for anything else."""
     try:
-        said = json.loads(words)
+        value = json.loads(data)
     except (ValueError, RecursionError):
         return {}
-    return said if isinstance(said, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
-def _time(said: Any, first: float) -> Optional[float]:
-    """What was said, if it is a time between the first that can be and now."""
-    if not isinstance(said, (int, float)) or isinstance(said, bool):
+def _time(value: Any, earliest: float) -> Optional[float]:
+    """`value`, if it is a time between `earliest` and now."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
         return None
-    return float(said) if first - _SKEW <= said <= time.time() + _SKEW else None
+    plausible = earliest - _CLOCK_TOLERANCE <= value <= time.time() + _CLOCK_TOLERANCE
+    return float(value) if plausible else None
 
 
-def _moment(seconds: Optional[float]) -> str:
+def _in_parentheses(*facts: str) -> str:
+    known = ", ".join(fact for fact in facts if fact)
+    return f" ({known})" if known else ""
+
+
+def _date(seconds: Optional[float]) -> str:
     return time.strftime("%b %d %H:%M", time.localtime(seconds))

@@ -1,5 +1,5 @@
-"""A kernel's GPUs from the keeper's point of view: user cells wait at the gate while GPUs are taken, the kernel is
-told which they are, unused ones go back. Joins gate, taking and questions; knows no link.
+"""A kernel's GPUs from the keeper's point of view: user cells wait at the gate while GPUs are acquired, the kernel
+is told which GPUs it has, and unused ones are released.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from .acquisition import Acquisition
 from .gate import Gate
 from .lease import Details
 
-AGAIN = 0.1
-"""Seconds until the kernel is told its GPUs again."""
-REVEAL = 1.5
-"""Seconds a cell waits before it shows so."""
+RETRY_AFTER = 0.1
+"""Seconds until the kernel is told its GPUs again, if it did not execute the first request."""
+SHOW_AFTER = 1.5
+"""Seconds that a cell waits before it shows why."""
 _NOTEBOOK = 100
-"""Characters at the end of a notebook's path that are shown."""
+"""The length of the end of a notebook's path that other kernels show."""
 
 
 class GpuManager:
-    """`passes` for every cell; `on_state("waiting" | "idle")` hears when the kernel waits and when no longer."""
+    """Ask `admit` for every cell; `on_state` is called with "waiting" and "idle" as the kernel's state changes."""
 
     def __init__(
         self,
         loop: Loop,
         settings: Dict[str, Any],
-        line: Path,
+        queue_folder: Path,
         send: Send,
         answers: Answers,
         release: Callable[[Message], None],
@@ -43,22 +43,33 @@ class GpuManager:
         on_state: Callable[[str], None],
         status: Details,
     ) -> None:
-        """`line`: where this user's kernels queue; `release` sends a cell on to the kernel; `status`: as `ps` shows
-        it."""
+        """Create the manager of one kernel's GPUs.
+
+        queue_folder: The folder of the wait queue, which this user's kernels share.
+        send, answers: Send messages, and answer requests, in the kernel's name.
+        release: Send a cell to the kernel.
+        status: Return the kernel's status as `ps` shows it.
+        """
         self._loop = loop
         self._program = str(settings.get("program") or "")
         self._internal_requests = internal_requests
         self._story = story
         self._on_state = on_state
-        self._again: Optional[Timer] = None
+        self._retry: Optional[Timer] = None
         self._acquisition = Acquisition(
-            loop, settings, line, self._taken, self._waiting, lambda: _details(status())
+            loop,
+            settings,
+            queue_folder,
+            lambda: _details(status()),
+            on_acquired=self._acquired,
+            on_error=self._failed,
+            on_waiting=self._waiting,
         )
-        self._gate = Gate(send, answers, release, is_open=self._acquisition.done)
+        self._gate = Gate(send, answers, release, is_open=self._acquisition.acquired)
 
     @property
     def uuids(self) -> List[str]:
-        """The kernel's GPUs; [] as long as it has none."""
+        """The kernel's GPUs; [] while it has none."""
         return self._acquisition.uuids
 
     @property
@@ -67,110 +78,113 @@ class GpuManager:
         return self._acquisition.names
 
     @property
-    def held(self) -> List[Message]:
-        """The cells that wait."""
-        return self._gate.held
+    def waiting_cells(self) -> List[Message]:
+        """The cells that wait for GPUs."""
+        return self._gate.cells
 
     @property
-    def returnable(self) -> bool:
-        """Whether there are GPUs that `lend_back` would give back."""
-        return self._acquisition.returnable
+    def holds_leases(self) -> bool:
+        """Whether there are GPUs that `release_unused` would release."""
+        return self._acquisition.holds_leases
 
     def environment(self) -> Dict[str, str]:
-        """What the kernel's process is born with."""
+        """The variables of the kernel's process that say which GPUs it has."""
         return self._acquisition.environment()
 
     def inherit(self, uuids: List[str]) -> None:
-        """The kernel has these GPUs from a keeper that was killed."""
+        """Lease the GPUs that the kernel has from a killed keeper."""
         for uuid in self._acquisition.inherit(uuids):
-            self._story.tell(
-                "gpu", f"{uuid} was leased by somebody else meanwhile; the kernel has it all the same"
-            )
-        if self._acquisition.done:
+            self._story.tell("gpu", f"another process has leased {uuid} since; this kernel still uses it")
+        if self._acquisition.acquired:
             self._gate.open()
 
     def receive(self, leases: Sequence[socket.socket]) -> None:
-        """The leases of the kernel that this one replaces, by their sockets; once the kernel is up."""
+        """Take over the leases, by their sockets, of the kernel that this one replaces. The kernel must be up."""
         if self._acquisition.receive(leases):
-            self._taken(self.uuids, "")
+            self._acquired()
 
     def hand_over(self, folder: Path, kernel_id: str) -> bool:
-        """Everything taken goes to the keeper with this folder, which replaces the kernel `kernel_id`."""
+        """Pass all leases to the keeper with this folder, which replaces the kernel `kernel_id`."""
         return self._acquisition.hand_over(folder, kernel_id)
 
-    def begin(self) -> None:
-        """The kernel starts: looks at the GPUs meanwhile. With GPUs that it is born with no cell need wait."""
-        self._say_no_more()
-        self._acquisition.begin()
-        if self._acquisition.done:
+    def kernel_started(self) -> None:
+        """Prepare for the first cell of a new process. Cells need not wait if it has its GPUs already."""
+        self._cancel_retry()
+        self._acquisition.prepare()
+        if self._acquisition.acquired:
             self._gate.open()
 
-    def passes(self, message: Message) -> bool:
-        """Whether this cell may go on; else it waits, and GPUs are wanted."""
-        if self._gate.passes(message):
+    def admit(self, message: Message) -> bool:
+        """Return whether this cell may go to the kernel; otherwise it waits, and GPUs are requested."""
+        if self._gate.admit(message):
             return True
         self._on_state("waiting")
-        self._loop.later(REVEAL, self._gate.reveal)
-        self._acquisition.want()
+        self._loop.later(SHOW_AFTER, self._gate.show_text)
+        self._acquisition.request()
         return False
 
-    def give_up(self, name: str, reason: str) -> bool:
-        """Whether a cell waited; it ends with this error."""
-        if not self._gate.holding:
+    def fail_first_cell(self, name: str, reason: str) -> bool:
+        """End the first waiting cell with this error. Returns whether there was one."""
+        if not self._gate.cells:
             return False
-        self._gate.give_up(name, reason)
-        if not self._gate.holding:
-            self._acquisition.give_up()
+        self._gate.fail_first(name, reason)
+        if not self._gate.cells:
+            self._acquisition.cancel()
             self._on_state("idle")
         return True
 
-    def lend_back(self) -> None:
-        """CUDA was never opened: others may have the GPUs until the next cell."""
-        self._story.tell("gpu", "gave back " + ", ".join(self.names) + ": not used for a while")
-        self.give_back()
+    def fail_all_cells(self, name: str, reason: str) -> None:
+        """End every waiting cell, as far as it is not aborted by the failure of the one before it."""
+        while self.fail_first_cell(name, reason):
+            pass
+
+    def release_unused(self) -> None:
+        """Release the GPUs until the next cell, as the kernel has not opened CUDA."""
+        self._story.tell("gpu", f"released {', '.join(self.names)}: not used for a while")
+        self.release()
         self._internal_requests.evaluate("__import__('gpu_kernel').take_gpus([])", lambda _: None)
         self._on_state("idle")
 
-    def give_back(self) -> None:
-        """Everything taken is free again; the next cell waits for GPUs anew."""
-        self._say_no_more()
-        self._acquisition.give_back()
-        if not self._acquisition.done:
+    def release(self) -> None:
+        """Release every GPU that was leased here; the next cell waits for GPUs again."""
+        self._cancel_retry()
+        self._acquisition.release()
+        if not self._acquisition.acquired:
             self._gate.close()
 
     def _waiting(self, text: str) -> None:
-        self._gate.show(with_program(text, self._program))
+        self._gate.set_text(with_program(text, self._program))
 
-    def _taken(self, uuids: List[str], problem: str) -> None:
-        """The GPUs are ours, or (`problem`) will never be: tells the kernel, then opens the gate."""
-        if problem:
-            self._story.tell("gpu", problem)
-            while self.give_up("GpuError", problem):
-                pass  # the next cell in line, where a failed one does not stop those behind it
+    def _failed(self, reason: str) -> None:
+        self._story.tell("gpu", reason)
+        self.fail_all_cells("GpuError", reason)
+
+    def _acquired(self) -> None:
+        """Tell the kernel its GPUs; then the gate opens."""
+        self._story.tell("gpu", f"took {', '.join(self.names)}", gpus=self.uuids)
+        self._tell_kernel()
+
+    def _tell_kernel(self) -> None:
+        code = f"__import__('gpu_kernel').take_gpus({self.uuids!r})"
+        self._internal_requests.evaluate(code, self._kernel_told)
+
+    def _kernel_told(self, reply: Dict[str, Any]) -> None:
+        if not reply:  # aborted, because a cell of the user failed before it
+            self._retry = self._loop.later(RETRY_AFTER, self._tell_kernel)
             return
-        self._story.tell("gpu", "took " + ", ".join(self.names), gpus=uuids)
-        self._say_which()
-
-    def _say_which(self) -> None:
-        self._internal_requests.evaluate("__import__('gpu_kernel').take_gpus(%r)" % (self.uuids,), self._told)
-
-    def _say_no_more(self) -> None:
-        if self._again is not None:
-            self._again.cancel()
-            self._again = None
-
-    def _told(self, answer: Dict[str, Any]) -> None:
-        if not answer:  # aborted, with whatever else was behind a front end's own code that failed
-            self._again = self._loop.later(AGAIN, self._say_which)
-            return
-        if answer.get("status") != "ok":
-            self._story.tell("gpu", f"the kernel could not be told its GPUs: {answer.get('evalue')}")
+        if reply.get("status") != "ok":
+            self._story.tell("gpu", f"telling the kernel its GPUs failed: {reply.get('evalue')}")
         self._on_state("idle")
         self._gate.open()
 
+    def _cancel_retry(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+
 
 def _details(status: Mapping[str, Any]) -> Dict[str, Any]:
-    """What the user's other kernels, which wait for these GPUs, show of this one."""
+    """What the user's other kernels that wait for these GPUs show of this one."""
     return {
         "notebook": str(status["notebook"])[-_NOTEBOOK:],
         "state": status["state"],

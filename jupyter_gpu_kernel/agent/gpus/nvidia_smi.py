@@ -1,7 +1,7 @@
-"""Runs the node's `nvidia-smi`, and never waits for it too long.
+"""Runs the node's `nvidia-smi`, with a time limit.
 
-A driver that hangs takes every nvidia-smi along, some beyond the reach of SIGKILL: such a process is left
-behind, and no second one is started next to it. Must not know leases, kernels, what "free" means.
+When the driver hangs, every nvidia-smi hangs, and some cannot be killed. Such a process is left behind, and no other
+one is started beside it. This module knows no leases and no kernels, and not which GPUs count as free.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from typing import IO, List, NamedTuple, Optional, Sequence
 
 from .nvidia_smi_csv import FIELDS, NO_DEVICES, OPTIONAL, WITHOUT, Gpu, SmiError, checked, clean, parse, query
 
-TIMEOUT = 15.0  # seconds; the first call takes several where persistence mode is off
+TIMEOUT = 15.0  # seconds; without persistence mode the first call takes several
 
-_MOST_GPUS = 32  # how far to count when a lost GPU makes nvidia-smi refuse to list them
+_MAX_GPUS = 32  # the indices to try when a lost GPU makes nvidia-smi refuse to list any
 _INVALID_FIELD = re.compile(r'Field "(.+?)" is not a valid field to query')
 _LOST = re.compile(r"^.*(?:Unable to determine the device handle|GPU is lost).*$", re.MULTILINE)
 
 
 class NvidiaSmi:
-    """The node's nvidia-smi, with what was learnt about it: fields it lacks, GPUs it lost, calls that hang.
+    """The node's nvidia-smi, and what is known of it: the fields it lacks, the GPUs it has lost, calls that hang.
 
-    One thread at a time.
+    Not for use by several threads at a time.
     """
 
     def __init__(self) -> None:
         self._fields: List[str] = list(FIELDS)
-        self._only: List[str] = []  # the indices to ask for, where one GPU is lost; empty: all
+        self._only: List[str] = []  # the indices to query if a GPU is lost; empty: all
         self._lost: List[Gpu] = []
         self._stuck: List[subprocess.Popen[bytes]] = []
 
     def read(self, timeout: float = TIMEOUT, stop: Optional[threading.Event] = None) -> List[Gpu]:
-        """All GPUs by index, within `timeout` seconds. Raises SmiError, also as soon as `stop` is set."""
+        """Return all GPUs, ordered by index, within `timeout` seconds. Raises SmiError, also when `stop` is set."""
         run = functools.partial(
             self._run, deadline=time.monotonic() + timeout, stop=stop or threading.Event()
         )
         while True:
-            # Both at once: the two answers should be of one moment.
+            # Both run at once, so that the two answers describe the same moment.
             gpus, apps = run([self._gpu_query(self._only), _app_query(self._only)])
             invalid = _INVALID_FIELD.search(gpus.text)
             if invalid and invalid[1] in OPTIONAL and invalid[1] in self._fields:
@@ -61,8 +61,8 @@ class NvidiaSmi:
         return query("gpu", self._fields, ids)
 
     def _isolate(self, run: functools.partial[List[_Answer]]) -> None:
-        """Ask for the GPUs one by one: nvidia-smi shows none as long as a lost one is among them."""
-        for index in range(_MOST_GPUS):
+        """Query the GPUs one by one, as nvidia-smi shows none if a lost one is among them."""
+        for index in range(_MAX_GPUS):
             (answer,) = run([self._gpu_query([str(index)])])
             lost = _LOST.search(answer.text)
             if lost:
@@ -78,9 +78,9 @@ class NvidiaSmi:
             )
 
     def _run(self, queries: List[List[str]], deadline: float, stop: threading.Event) -> List[_Answer]:
-        """Run them side by side. Output goes to files, so that nothing here can wait for a stuck process."""
+        """Run these queries in parallel. Their output goes to files, so nothing here waits for a stuck process."""
         self._stuck = [process for process in self._stuck if process.poll() is None]
-        if self._stuck:  # they are beyond SIGKILL (state D): another one would only join them
+        if self._stuck:  # not even SIGKILL ends it (state D); another one would hang, too
             raise _hang(self._stuck[0].pid)
         program = shutil.which("nvidia-smi")
         if program is None:
@@ -101,7 +101,7 @@ class NvidiaSmi:
     def _end(self, processes: List[subprocess.Popen[bytes]]) -> None:
         for process in processes:
             if process.poll() is None:
-                # The group: it may be a site's wrapper script. Not permitted: a setuid helper, let it go.
+                # The group, as it may be a wrapper script. A setuid helper may not be killed: ignore that.
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.pid, signal.SIGKILL)
         for process in processes:
@@ -112,7 +112,7 @@ class NvidiaSmi:
 
 
 def read_gpus(timeout: float = TIMEOUT) -> List[Gpu]:
-    """All GPUs of this node by index; blocks up to `timeout` seconds. Raises SmiError."""
+    """Return all GPUs of this node, ordered by index; blocks for up to `timeout` seconds. Raises SmiError."""
     return NvidiaSmi().read(timeout)
 
 
@@ -136,7 +136,7 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], deadline: float, stop: t
         if time.monotonic() > deadline:
             raise _hang()
         if stop.wait(0.01):
-            raise SmiError("stopped", "reading the GPUs was given up")
+            raise SmiError("stopped", "reading the GPUs was cancelled")
 
 
 def _text(output: IO[bytes]) -> str:
@@ -145,13 +145,13 @@ def _text(output: IO[bytes]) -> str:
 
 
 def _absent() -> SmiError:
-    remedy = (
-        "If no GPU is wanted, use --gpus 0. If the node has GPUs, put nvidia-smi's folder on PATH (--setup)."
-    )
-    return SmiError("absent", "no nvidia-smi on this node (looked along PATH)", remedy)
+    remedy = "If you need no GPU, use --gpus 0. If the node has GPUs, add the folder of nvidia-smi to PATH (--setup)."
+    return SmiError("absent", "nvidia-smi was not found in this node's PATH", remedy)
 
 
 def _hang(pid: int = 0) -> SmiError:
     cause = f"an earlier nvidia-smi (pid {pid}) still hangs" if pid else "nvidia-smi does not answer"
-    remedy = f"The driver or a GPU hangs: an administrator should look, often only a reboot helps. {WITHOUT}"
+    remedy = (
+        f"The driver or a GPU hangs. Ask an administrator for help: often only a reboot repairs it. {WITHOUT}"
+    )
     return SmiError("hang", cause, remedy)

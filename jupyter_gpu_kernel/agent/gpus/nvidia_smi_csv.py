@@ -1,7 +1,7 @@
-"""What `nvidia-smi` prints, as GPUs: its CSV by field name, its errors with their remedies.
+"""Parses the output of `nvidia-smi`: its CSV to GPUs, its errors to errors with a remedy.
 
-Knows /proc and the password database as well (whose process is that). Must not know how nvidia-smi is run
-(smi.py), what "free" means, leases or kernels. What nvidia-smi does not tell is None, never 0.
+The owners of processes are looked up in /proc and the password database. This module does not know how nvidia-smi is
+run, which GPUs count as free, leases, or kernels. What nvidia-smi does not report is None, never 0.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .. import procfs
 
-# `name` comes last, so that a comma in it does no harm. Older drivers lack the optional ones.
+# `name` comes last, because it may contain a comma. Older drivers lack the optional fields.
 OPTIONAL = ("memory.reserved", "mig.mode.current")
 FIELDS = (
     "index",
@@ -33,10 +33,10 @@ WITHOUT = "Until then, use another node, or --gpus 0 to run without a GPU."
 class GpuProcess(NamedTuple):
     """A compute process on a GPU."""
 
-    pid: int  # 0 where it is not told
-    user: str  # "?" where /proc hides the owner
+    pid: int  # 0 if unknown
+    user: str  # "?" if unknown
     memory_mib: Optional[int]
-    name: str  # "?" where it is not told; printable, no folder
+    name: str  # of its program, without the folder, printable; "?" if unknown
     since: Optional[float] = None  # seconds since the epoch
 
 
@@ -54,14 +54,14 @@ class Gpu:
     compute_mode: Optional[str] = None
     mig_mode: Optional[str] = None
     processes: Tuple[GpuProcess, ...] = ()
-    problem: str = ""  # why it cannot even be asked (a lost GPU)
+    problem: str = ""  # why nvidia-smi cannot query it (a lost GPU)
 
     def __str__(self) -> str:
         return f"GPU {self.index} ({self.name})"
 
 
 class SmiError(Exception):
-    """No GPUs to speak of. `code`: absent, hang, driver, none, few (fewer than asked), stopped."""
+    """There are no GPUs to use. `code`: absent, hang, driver, none, few (fewer than requested), stopped."""
 
     def __init__(self, code: str, cause: str, remedy: str = "") -> None:
         super().__init__(cause)
@@ -74,41 +74,41 @@ class SmiError(Exception):
 
 
 def query(what: str, fields: Sequence[str], ids: Sequence[str]) -> List[str]:
-    """nvidia-smi's arguments: these fields of `what` (gpu, compute-apps), of the GPUs `ids` or all."""
-    words = [f"--query-{what}={','.join(fields)}", "--format=csv,noheader,nounits"]
-    return [*words, "-i", ",".join(ids)] if ids else words
+    """Return the arguments for a query of these fields of `what` (gpu, compute-apps), for the GPUs `ids` or all."""
+    arguments = [f"--query-{what}={','.join(fields)}", "--format=csv,noheader,nounits"]
+    return [*arguments, "-i", ",".join(ids)] if ids else arguments
 
 
 def checked(code: int, text: str) -> str:
-    """`text` if nvidia-smi's exit status and words say it is an answer; SmiError otherwise."""
+    """Return `text` if exit status and text are those of a successful query. Raises SmiError otherwise."""
     if code == 0 and NO_DEVICES not in text:
         return text
     line = clean(next(filter(None, text.split("\n")), "it printed nothing"))
     if NO_DEVICES in text:
-        remedy = (
-            "In a job, ask the scheduler for GPUs. Else use another node, or --gpus 0 to run without a GPU."
-        )
+        remedy = "In a job, request GPUs from the scheduler. Otherwise use another node, or --gpus 0."
         raise SmiError("none", "nvidia-smi finds no GPU on this node", remedy)
     if "version mismatch" in line:
         remedy = (
-            "The driver was updated under way: an administrator must reboot the node or reload the driver."
+            "The driver was updated while in use: an administrator must reboot the node or reload the driver."
         )
     else:
-        remedy = "Ask the node's administrator to look at the NVIDIA driver (`nvidia-smi` shows the same)."
+        remedy = (
+            "Ask the node's administrator to look at the NVIDIA driver (`nvidia-smi` shows the same error)."
+        )
     raise SmiError("driver", f"nvidia-smi fails with exit status {code}: {line}", f"{remedy} {WITHOUT}")
 
 
 def parse(gpu_text: str, app_text: str, fields: Sequence[str] = FIELDS) -> List[Gpu]:
-    """GPUs from the CSV (noheader, nounits) of `--query-gpu=fields` and `--query-compute-apps`.
+    """Return the GPUs in the CSV (noheader, nounits) of `--query-gpu=fields` and `--query-compute-apps`.
 
-    Raises SmiError (driver) for anything but that: a wrong guess here takes somebody's GPU.
+    Raises SmiError (driver) for anything else: a wrong guess here would take somebody's GPU.
     """
     rows = []
     for line in filter(None, map(str.strip, gpu_text.split("\n"))):
         values = [value.strip() for value in line.split(",", len(fields) - 1)]
         row = dict(zip(fields, values))
         if len(values) != len(fields) or not row["index"].isdigit() or not _known(row["uuid"]):
-            raise _strange(line)
+            raise _unexpected(line)
         rows.append(row)
     processes = _parse_processes(app_text, [row["uuid"] for row in rows])
     return [_gpu(row, processes[row["uuid"]]) for row in rows]
@@ -130,7 +130,7 @@ def _gpu(row: Mapping[str, str], processes: Sequence[GpuProcess]) -> Gpu:
 
 
 def _parse_processes(text: str, uuids: Sequence[str]) -> Dict[str, List[GpuProcess]]:
-    """Rows `uuid, pid, name, memory`. A name may hold commas and line ends: its owner chose it."""
+    """Parse rows of `uuid, pid, name, memory`. A name may contain commas and newlines: its owner chose it."""
     found: Dict[str, List[GpuProcess]] = {uuid: [] for uuid in uuids}
     any_row = False
     for line in filter(None, map(str.strip, text.split("\n"))):
@@ -140,7 +140,7 @@ def _parse_processes(text: str, uuids: Sequence[str]) -> Dict[str, List[GpuProce
             name, comma, memory = rest.rpartition(", ")
             found[uuid].append(_process(_number(pid) or 0, name if comma else rest, memory if comma else ""))
         elif not any_row and not line.startswith("No running"):
-            raise _strange(line)
+            raise _unexpected(line)
     return found
 
 
@@ -150,14 +150,14 @@ def _process(pid: int, name: str, memory: str) -> GpuProcess:
 
 
 def _owner(pid: int) -> str:
-    """The user's name; "?" where the process is hidden (hidepid, another pid namespace) or gone."""
+    """The name of its user; "?" if the process is hidden (hidepid, another pid namespace) or has ended."""
     uid = procfs.uid_of(pid) if pid else None
     return "?" if uid is None else user_name(uid)
 
 
 @functools.lru_cache(maxsize=None)
 def user_name(uid: int) -> str:
-    """The name of `uid`, or "uid N" (may wait for the site's directory service)."""
+    """Return the name of `uid`, or "uid N". May wait for the site's directory service."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -165,7 +165,7 @@ def user_name(uid: int) -> str:
 
 
 def _known(value: str) -> Optional[str]:
-    """None for "", [N/A], [Not Supported], [Insufficient Permissions], [Not Found], ERR! and their like."""
+    """`value`; None if it is "", [N/A], [Not Supported], [Insufficient Permissions], [Not Found] or ERR!."""
     return None if not value or value.startswith("[") or value in ("N/A", "ERR!") else value
 
 
@@ -174,9 +174,9 @@ def _number(value: str) -> Optional[int]:
 
 
 def clean(text: str) -> str:
-    """What others chose to be called, made safe for a terminal and a line of text."""
+    """Return a name that others chose in a form that is safe in a terminal and in one line of text."""
     return "".join(char if char.isprintable() else "?" for char in text.strip())[:120]
 
 
-def _strange(line: str) -> SmiError:
-    return SmiError("driver", f"nvidia-smi printed what we do not understand: {clean(line)}", WITHOUT)
+def _unexpected(line: str) -> SmiError:
+    return SmiError("driver", f"unexpected output of nvidia-smi: {clean(line)}", WITHOUT)

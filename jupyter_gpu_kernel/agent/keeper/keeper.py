@@ -147,7 +147,7 @@ class Keeper:
         self.story.tell("start", f"kernel process {pid} started", pid=pid, **known, **facts)
         self._save_settings()
         self.status.become("starting")
-        self.gpus.begin()
+        self.gpus.kernel_started()
 
     def _is_up(self) -> None:
         self._kernel_ready()
@@ -213,12 +213,12 @@ class Keeper:
 
     def _leave(self) -> None:
         """The kernel will not be restarted: release its GPUs at once, and then end."""
-        self.gpus.give_back()
+        self.gpus.release()
         self.exit_report.cleanup.end(SETUP)
         self._shutdown.begin(asked=self._end_request is not EndRequest.NONE)
 
     def _clean_up(self) -> None:
-        self.gpus.give_back()
+        self.gpus.release()
         if self.kernel.pid:
             self.kernel.signal_group(signal.SIGKILL)
         self.exit_report.cleanup.kill()
@@ -262,7 +262,7 @@ class Keeper:
             self._end_request = EndRequest.SHUTDOWN
         elif self._end_request is not EndRequest.RESTART:
             self._end_request = EndRequest.SHUTDOWN_FOR_RESTART
-        self.gpus.give_up("DeadKernelError", "the kernel was shut down")
+        self.gpus.fail_first_cell("DeadKernelError", "the kernel was shut down")
         if self.status.state == "ended":
             if not restart:
                 self._leave()
@@ -326,7 +326,7 @@ class Keeper:
             self.relay.handle_kernel_message(channel, client, parts)
         except Exception as error:  # a cell can make its kernel send anything
             self._rejected_input.report(error)
-        if self.ready.up and not self.gpus.held:  # the hub sees it in the same messages
+        if self.ready.up and not self.gpus.waiting_cells:  # the hub sees it in the same messages
             self.status.seen("busy" if self.relay.busy else "idle")
 
     def _observe(self, message: Message) -> None:
@@ -343,13 +343,13 @@ class Keeper:
             busy=self.status.state != "idle",
             attached=self.server.attached,
             cpu=tree_cpu(pid),
-            has_gpu=self.gpus.returnable,
+            has_gpu=self.gpus.holds_leases,
             cuda_open=cuda_is_open(pid),
             named=bool(self.settings.get("notebook")),
         )
         if advice.warn:
             self.story.tell("idle", advice.warn)
         if advice.give_back:
-            self.gpus.lend_back()
+            self.gpus.release_unused()
         if advice.end:
             self.stop(advice.end)

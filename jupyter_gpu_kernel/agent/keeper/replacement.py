@@ -69,7 +69,7 @@ class Replacement:
         """The kernel has ended. Pass its GPUs on to the kernel that replaces it; if there is none, give them back."""
         by = self._replaced_by
         if not is_kernel_id(by) or not self._gpus.hand_over(self._root.kernel(by), self._id):
-            self._gpus.give_back()
+            self._gpus.release()
 
     def _receive(self, replaced: str, leases: List[socket.socket]) -> None:
         """The kernel `replaced` of this notebook has ended; these are its leases."""

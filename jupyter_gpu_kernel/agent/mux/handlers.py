@@ -14,9 +14,9 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ...wire import PROTOCOL
 from ..exit import leftovers
-from ..gpus.claim import survey
 from ..gpus.judge import allowed_gpus
 from ..gpus.nvidia_smi_csv import SmiError
+from ..gpus.sampler import judge_now
 from ..keeper.client import TIMEOUT, KeeperTimeout
 from ..paths import Root, is_kernel_id
 from ..policy import PATH
@@ -173,7 +173,7 @@ class RequestHandlers:
     def _gpus(self, _: Dict[str, Any]) -> Dict[str, Any]:
         """The GPUs, as the command `gpus` shows them. Blocks for some samples."""
         try:
-            verdicts = survey(allowed_gpus(os.environ))
+            verdicts = judge_now(allowed_gpus(os.environ))
         except SmiError as error:
             raise Refused(error.code, error.cause) from None
         rows = [dict(verdict.to_json(), node=socket.gethostname()) for verdict in verdicts]

@@ -125,8 +125,7 @@ class Relay:
             self._send_all([reply])
             self.answers.end_of(reply)
         self.executions.fail_all(reason)
-        while self.gpus.give_up("DeadKernelError", reason):
-            pass  # the next cell, if the failed one does not abort those behind it
+        self.gpus.fail_all_cells("DeadKernelError", reason)
         for request in self.reattach.unanswered:
             self.executions.refuse(request, reason)
         self.reattach.take_deferred()
@@ -155,7 +154,7 @@ class Relay:
 
     def unanswered_ids(self) -> List[str]:
         """Return the msg_ids of the requests that have no reply."""
-        held = [*self.gpus.held, *self._early, *self.reattach.unanswered]
+        held = [*self.gpus.waiting_cells, *self._early, *self.reattach.unanswered]
         return [*self.executions.pending_ids(), *(request.msg_id for request in held)]
 
     def inherit(self, cell: Message) -> None:
@@ -187,7 +186,7 @@ class Relay:
     def handle_request(self, request: Message) -> None:
         """Handle a request that `request_type` and `admit` accept."""
         msg_type = request.msg_type
-        if msg_type == "interrupt_request" and (self.gpus.held or self._state is not State.UP):
+        if msg_type == "interrupt_request" and (self.gpus.waiting_cells or self._state is not State.UP):
             self._interrupt_waiting(request)
         elif self._state is State.ENDED:
             self.executions.refuse(request, self._end_reason)
@@ -217,7 +216,7 @@ class Relay:
         self._pass_gate(request)
 
     def _pass_gate(self, request: Message) -> None:
-        if not is_user_cell(request) or self.gpus.passes(request):
+        if not is_user_cell(request) or self.gpus.admit(request):
             self.release(request)
 
     def release(self, request: Message) -> None:
@@ -254,7 +253,7 @@ class Relay:
         late: The interrupt was requested during an outage. A kernel that is idle by now is not interrupted.
         """
         self.aborts.interrupt(msg_ids)
-        if self.gpus.give_up("KeyboardInterrupt", "gave up waiting for a GPU"):
+        if self.gpus.fail_first_cell("KeyboardInterrupt", "gave up waiting for a GPU"):
             return
         if self._state is State.UP and (self.busy or not late):
             self.internal_requests.send(Channel.CONTROL, "interrupt_request", {})
@@ -262,7 +261,7 @@ class Relay:
     def _interrupt_waiting(self, interrupt: Message) -> None:
         """Handle an interrupt while a cell waits for GPUs or for the kernel: there is nothing to interrupt in it."""
         self.answers.begin(interrupt)
-        self.gpus.give_up("KeyboardInterrupt", "gave up waiting for a GPU")
+        self.gpus.fail_first_cell("KeyboardInterrupt", "gave up waiting for a GPU")
         for request in list(self._early):
             if request.msg_type == "execute_request":
                 self._early.remove(request)
@@ -311,7 +310,7 @@ class Relay:
         A front end takes every idle status for the kernel's, also that of a control request while a cell runs; and it
         may know of a busy status whose idle is not sent to it.
         """
-        busy = self.presumed_busy or bool(self._busy_with) or bool(self.gpus.held)
+        busy = self.presumed_busy or bool(self._busy_with) or bool(self.gpus.waiting_cells)
         if self.reattach.is_orphaned(parent) or self.reattach.is_answered(parent):
             busy = busy or any(msg_id != parent for msg_id in self.executions.pending_ids())
             self._send_status("busy" if busy else "idle")

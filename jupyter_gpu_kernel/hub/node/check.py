@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from ...errors import AgentError, GpuKernelError
+from ...wire import DEFAULT_GPUS
 from ..rpc import Call
 from .node import Node, Nodes
 
@@ -109,7 +110,7 @@ async def _look(rows: _Rows, node: Node, settings: dict[str, Any], call: Call) -
     )
     python = found.python.path
     await rows.step("agent", node.link(python, call), lambda _: "answers")
-    if int(settings.get("gpus", 1)):
+    if int(settings.get("gpus", DEFAULT_GPUS)):
         await rows.step("gpus", node.request(python, call, "gpus", 60), lambda answer: _gpus(answer["gpus"]))
 
 

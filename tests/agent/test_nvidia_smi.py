@@ -13,9 +13,10 @@ from typing import Any, Callable, Dict, List
 
 import pytest
 
-from jupyter_gpu_kernel.agent.gpus.claim import Sampler
-from jupyter_gpu_kernel.agent.gpus.nvidia_smi import NvidiaSmi, read_gpus
+from jupyter_gpu_kernel.agent.gpus.nvidia_smi import TIMEOUT, NvidiaSmi, read_gpus
 from jupyter_gpu_kernel.agent.gpus.nvidia_smi_csv import SmiError, parse
+from jupyter_gpu_kernel.agent.gpus.sampler import Sampler
+from jupyter_gpu_kernel.agent.loop import Loop
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 UUID = "GPU-00000000-0000-0000-0000-%012d"
@@ -118,7 +119,7 @@ def test_all_gpus_lost(state: State) -> None:
         ("mismatch", "driver", "version mismatch"),
         ("nocomm", "driver", "couldn't communicate"),
         ("nodev", "none", "no GPU"),
-        ("garbage", "driver", "do not understand: Segmentation fault, nearly"),
+        ("garbage", "driver", "unexpected output of nvidia-smi: Segmentation fault, nearly"),
     ],
 )
 def test_a_broken_driver_is_told(state: State, mode: str, code: str, words: str) -> None:
@@ -131,7 +132,7 @@ def test_a_broken_driver_is_told(state: State, mode: str, code: str, words: str)
 
 def test_no_nvidia_smi(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SmiError, match="no nvidia-smi on this node") as caught:
+    with pytest.raises(SmiError, match="nvidia-smi was not found") as caught:
         read_gpus(30)
     assert caught.value.code == "absent"
     assert "--gpus 0" in caught.value.remedy
@@ -161,50 +162,67 @@ def test_a_hanging_nvidia_smi_is_killed_and_told(state: State, tmp_path: Path) -
     ["No devices", "0, GPU-a, 1", "x, GPU-a, 1, 2, 3, Default, 4, Disabled, A", "0, [N/A]" + ", 1" * 7],
 )
 def test_only_the_expected_csv_is_read(text: str) -> None:
-    with pytest.raises(SmiError, match="do not understand"):
+    with pytest.raises(SmiError, match="unexpected output"):
         parse(text, "")
 
 
 def test_processes_that_cannot_be_read_are_not_no_processes() -> None:
     row = "0, GPU-a, 1, 2, 3, Default, 4, Disabled, A"
     assert parse(row, "")[0].processes == ()
-    with pytest.raises(SmiError, match="do not understand"):
+    with pytest.raises(SmiError, match="unexpected output"):
         parse(row, "Failed to initialize NVML: Unknown Error")
     assert [process.pid for process in parse(row, "GPU-a, [N/A], x, 5")[0].processes] == [0]
 
 
-def wait_for(sampler: Sampler) -> Any:
-    assert select.select([sampler], [], [], 60)[0], "no sample came"
-    return sampler.result()
+class Sampling:
+    """A sampler and its event loop."""
+
+    def __init__(self, timeout: float = TIMEOUT) -> None:
+        self.results: List[Any] = []
+        self.loop = Loop()
+        self.sampler = Sampler(self.loop, self._delivered, self._delivered, timeout)
+
+    def _delivered(self, result: Any) -> None:
+        self.results.append(result)
+        self.loop.stop()
+
+    def wait(self) -> Any:
+        """The next sample or error. Timers run meanwhile."""
+        self.loop.run()
+        return self.results.pop(0)
 
 
-def test_the_sampler_never_blocks(state: State) -> None:
+def test_the_sampler_never_blocks(state: State, tmp_path: Path) -> None:
     state(gpus=[{}], delay=0.3)
-    sampler = Sampler()
-    sampler.start()
-    sampler.start()
-    assert sampler.result() is None
-    assert [gpu.uuid for gpu in wait_for(sampler).gpus] == [UUID % 0]
-    assert select.select([sampler], [], [], 0)[0] == []
-    assert sampler.result() is None
+    sampling = Sampling()
+    sampling.sampler.start()
+    sampling.sampler.start()
+    turns: List[int] = []
+    sampling.loop.later(0, lambda: turns.append(len(sampling.results)))
+    assert [gpu.uuid for gpu in sampling.wait().gpus] == [UUID % 0]
+    assert turns == [0], "the loop waited for the sample"
+    assert len(calls(tmp_path)) == 2, "two samples at a time"
     state(mode="nodev")
-    sampler.start()
-    with pytest.raises(SmiError, match="no GPU"):
-        wait_for(sampler)
+    sampling.sampler.start()
+    assert "no GPU" in str(sampling.wait())
     state(gpus=[{}, {}])
-    sampler.start()
-    assert len(wait_for(sampler).gpus) == 2
-    sampler.close()
+    sampling.sampler.start()
+    assert len(sampling.wait().gpus) == 2
+    sampling.sampler.close()
 
 
 def test_closing_the_sampler_ends_a_hanging_nvidia_smi(state: State, tmp_path: Path) -> None:
     state(mode="hang")
-    sampler = Sampler(timeout=600)
-    sampler.start()
+    sampling = Sampling(timeout=600)
+    sampling.sampler.start()
     for _ in range(3000):
         if (tmp_path / "calls").exists() and len(calls(tmp_path)) == 2:
             break
         select.select([], [], [], 0.01)
-    sampler.close()
+    sampling.sampler.close()
     started: Dict[int, Any] = dict(calls(tmp_path))
     assert len(started) == 2 and not any(map(alive, started))
+    sampling.sampler.start()
+    sampling.loop.later(0.1, sampling.loop.stop)
+    sampling.loop.run()
+    assert not sampling.results, "delivered after the end"

@@ -28,16 +28,16 @@ def test_a_kernel_that_aborts_what_it_is_asked_is_asked_again_after_a_pause(tmp_
 
     questions = InternalRequests(aborts)
     states: List[str] = []
-    allotment = GpuManager(
+    manager = GpuManager(
         loop, {"id": "k", "gpus": 0}, tmp_path, lambda *said: None, Answers(lambda *said: None),
         lambda cell: None, questions, Story(tmp_path / "story"), states.append, dict,
     )  # fmt: skip
-    allotment._say_which()
+    manager._tell_kernel()
     assert len(asked) == 1, "asked again at once"
     look()
     loop.run()
     assert not states
-    allotment.begin()  # another process, which is born with its GPUs
+    manager.kernel_started()  # another process, which is born with its GPUs
     loop.later(0.3, loop.stop)
     loop.run()
     assert len(asked) == 3
