@@ -1,19 +1,19 @@
-"""Every error a user can meet: which hop, what happened, what to do.
+"""The errors that users see: the hop, the cause and the remedy.
 
-The tree:
+The class hierarchy:
 
     GpuKernelError
-    ├── SettingsError      a kernelspec, flag or file says something we cannot use
-    ├── RouteError         a destination or an ssh config cannot be turned into hops
-    ├── ConnectError       a hop cannot be reached or its SSH server not be spoken to
-    │   ├── HostKeyError   the hop is not, or not provably, the machine it was
-    │   └── AuthError      the hop does not let us in
-    ├── AgentError         the work node cannot run our agent (no Python, full disk, …)
-    ├── GpuError           GPUs cannot be read or given
-    ├── KernelStartError   the agent runs, but the kernel does not come up
-    └── HubError           the local hub cannot be started or asked
+    ├── SettingsError      a kernelspec, option or file has an invalid value
+    ├── RouteError         a destination or the ssh configuration does not give a list of hops
+    ├── ConnectError       a hop cannot be reached, or its SSH server does not work
+    │   ├── HostKeyError   the hop's host key is unknown, changed or revoked
+    │   └── AuthError      the hop refuses the sign-in
+    ├── AgentError         the work node cannot run the agent (no Python, full disk, …)
+    ├── GpuError           GPUs cannot be listed or taken
+    ├── KernelStartError   the agent runs, but the kernel does not start
+    └── HubError           the local hub cannot be started or does not answer
 
-An error crosses the hub's socket as the dictionary of `to_json`. This file knows no other module.
+The hub sends an error as the dictionary that `to_json` returns. This module imports no other module of ours.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from typing import Any
 
 
 class GpuKernelError(Exception):
-    """Base of all. `hop` is the user's own name for the machine ("" if it is this one).
+    """The base class. `hop` is the user's name for the machine, "" for this machine.
 
-    `login`: the owner has to type something, and there was nobody to ask; the `login` verb helps.
+    `login` is true if a password, code or confirmation is needed and nobody could be asked; the `login` verb helps.
     """
 
     def __init__(self, cause: str, *, hop: str = "", remedy: str = "", login: bool = False) -> None:
@@ -50,9 +50,9 @@ class GpuKernelError(Exception):
         self.steps = steps
 
     def to_json(self) -> dict[str, Any]:
-        """{"kind", "cause", "hop", "remedy"}, all strings, and "login" (true or false). "kind" is one of the tree's."""
+        """{"kind", "cause", "hop", "remedy"}, all strings, and "login" (true or false). "kind" is a class name."""
         return {
-            "kind": next((one.__name__ for one in type(self).__mro__ if one.__name__ in _KINDS), ""),
+            "kind": next((cls.__name__ for cls in type(self).__mro__ if cls.__name__ in _KINDS), ""),
             "cause": self.cause,
             "hop": self.hop,
             "remedy": self.remedy,
@@ -61,7 +61,7 @@ class GpuKernelError(Exception):
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> GpuKernelError:
-        """The error that `to_json` described; an unknown kind becomes the base class."""
+        """The error from the dictionary of `to_json`; the base class if the kind is unknown."""
         kind = _KINDS.get(str(data.get("kind")), GpuKernelError)
         return kind(
             str(data.get("cause", "unknown error")),
@@ -72,15 +72,15 @@ class GpuKernelError(Exception):
 
 
 class SettingsError(GpuKernelError):
-    """A kernelspec, flag or file says something we cannot use."""
+    """A kernelspec, option or file has an invalid value."""
 
 
 class RouteError(GpuKernelError):
-    """A destination or an ssh config cannot be turned into hops."""
+    """A destination or the ssh configuration does not give a list of hops."""
 
 
 class ConnectError(GpuKernelError):
-    """A hop cannot be reached, or its SSH server not be spoken to."""
+    """A hop cannot be reached, or its SSH server does not work."""
 
 
 class HostKeyError(ConnectError):
@@ -88,23 +88,23 @@ class HostKeyError(ConnectError):
 
 
 class AuthError(ConnectError):
-    """The hop does not let us in with what we have."""
+    """The hop refuses the sign-in."""
 
 
 class AgentError(GpuKernelError):
-    """The work node cannot run our agent."""
+    """The work node cannot run the agent."""
 
 
 class GpuError(GpuKernelError):
-    """GPUs cannot be read or given."""
+    """GPUs cannot be listed or taken."""
 
 
 class KernelStartError(GpuKernelError):
-    """The kernel did not come up."""
+    """The kernel did not start."""
 
 
 class HubError(GpuKernelError):
-    """The local hub cannot be started or asked."""
+    """The local hub cannot be started, or does not answer."""
 
 
 _KINDS: dict[str, type[GpuKernelError]] = {

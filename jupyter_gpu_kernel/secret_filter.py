@@ -1,7 +1,7 @@
-"""Recognises what looks like a secret in variables and shell lines, by its name or by its form.
+"""Detect what looks like a secret in variables and shell lines, by its name or its form.
 
-It is a net for oversights, and no wall: a value that says nothing about itself passes. What it finds is named by kind
-and never repeated. Which settings are looked at, and what is said to the user, is not known here.
+The filter catches oversights; it is not a security boundary, because a secret without a telling name or form passes. It
+returns the kind of secret, and never the secret. It does not know which settings are checked.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ _STRONG_NAME = re.compile(
 _NAME = re.compile(
     r"TOKEN\d*$|(^|_)PASS\d*$|\w_PWD$|(GH|GL|GITHUB|GITLAB|AZURE|DEVOPS)_PAT$|(^|_)KEYS?\d*$", re.IGNORECASE
 )
-"""Names that also have other uses: FIRST_PASS=true, PAD_TOKEN=<pad>, SORT_KEY=name."""
-_ABOUT_IT = re.compile(
+"""Names that are also used for other values: FIRST_PASS=true, PAD_TOKEN=<pad>, SORT_KEY=name."""
+_METADATA = re.compile(
     r"_(FILE|PATH|DIR|URL|HOST|NAME|ID|TYPE|POLICY|LENGTH|COUNT|MIN|MAX|TTL|STORE|MANAGER)S?$", re.IGNORECASE
 )
-"""Names that say something about a secret, such as where it is."""
+"""Names of values about a secret, such as its path."""
 
 _SETTING = re.compile(r"[-+]?[\d.]+|true|false|yes|no|on|off|none|null|auto|default", re.IGNORECASE)
-_MARKER = re.compile(r"<[^<>]*>|\[[^\[\]]*\]")
-"""What tokenizers call tokens."""
-_ELSEWHERE = re.compile(r"[$`/~]|\.\.?/|file:|[^\s:]+\.(?:json|pem|key|crt|txt|ya?ml|toml|ini|cfg|env)$")
-"""A value that refers to where the secret is."""
-_SORT = re.compile(r"[A-Za-z][A-Za-z_.-]*|.{0,15}")
-"""What a name with KEY may say without being a secret: a word, or something short."""
+_SPECIAL_TOKEN = re.compile(r"<[^<>]*>|\[[^\[\]]*\]")
+"""A special token of a tokenizer."""
+_REFERENCE = re.compile(r"[$`/~]|\.\.?/|file:|[^\s:]+\.(?:json|pem|key|crt|txt|ya?ml|toml|ini|cfg|env)$")
+"""A reference to a secret: a variable, a path, a file."""
+_HARMLESS_KEY = re.compile(r"[A-Za-z][A-Za-z_.-]*|.{0,15}")
+"""A value of a name with KEY that is not a secret: a word, or a short value."""
 
 _FORMS = {
     "a private key": r"-----BEGIN [A-Z ]*PRIVATE KEY",
@@ -43,49 +43,49 @@ _FORMS = {
     "a PyPI or npm token": r"\b(?:pypi-AgE[\w-]{16}|npm_[A-Za-z0-9]{30})",
     "a signed token (JWT)": r"\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*",
 }
-_GIVEN = r"['\"]?(?![-$`/~'\"<]|\.\.?/|https?:)"
-"""What a command is given, unless it is read from elsewhere."""
+_LITERAL = r"['\"]?(?![-$`/~'\"<]|\.\.?/|https?:)"
+"""The start of a literal argument, not of a reference."""
 _COMMANDS = {
-    "a password for curl": rf"\bcurl\b[^|;&]*\s(?:-[a-zA-Z]*u|--(?:proxy-)?user)[\s=]*{_GIVEN}[^\s:]+:(?!\$)[^\s'\"]",
-    "a key for wandb": rf"\bwandb\s+login\s+(?:-\S+\s+)*{_GIVEN}\S{{8}}",
-    "a password for sshpass": rf"\bsshpass\s+-p\s*{_GIVEN}\S",
-    "a password for docker": rf"\bdocker\s+login\b[^|;&]*\s-p\s*{_GIVEN}\S",
+    "a password for curl": rf"\bcurl\b[^|;&]*\s(?:-[a-zA-Z]*u|--(?:proxy-)?user)[\s=]*{_LITERAL}[^\s:]+:(?!\$)[^\s'\"]",
+    "a key for wandb": rf"\bwandb\s+login\s+(?:-\S+\s+)*{_LITERAL}\S{{8}}",
+    "a password for sshpass": rf"\bsshpass\s+-p\s*{_LITERAL}\S",
+    "a password for docker": rf"\bdocker\s+login\b[^|;&]*\s-p\s*{_LITERAL}\S",
     "an HTTP authorization": r"\bauthorization:\s*(?:bearer|basic|token)\s+(?!\$)\S{6}",
     "a secret as an option": r"(?:^|\s)--(?:[a-z-]*-)?"
     r"(?:password|passwd|passphrase|token|api-?key|secret-key|client-secret)"
-    rf"(?:=|\s+){_GIVEN}\S",
+    rf"(?:=|\s+){_LITERAL}\S",
 }
-_IN_VALUES = {kind: re.compile(form) for kind, form in _FORMS.items()}
-_IN_LINES = {kind: re.compile(form, re.IGNORECASE) for kind, form in _COMMANDS.items()}
+_VALUE_FORMS = {kind: re.compile(form) for kind, form in _FORMS.items()}
+_LINE_FORMS = {kind: re.compile(form, re.IGNORECASE) for kind, form in _COMMANDS.items()}
 _ASSIGNMENT = re.compile(
     r"(?:^|[\s;&|(])(?:setenv\s+([A-Za-z_]\w*)\s+|([A-Za-z_]\w*)=)(\"[^\"]*\"|'[^']*'|[^\s;&|)]*)"
 )
 
 
 def in_variable(name: str, value: str) -> str:
-    """What is secret in NAME=VALUE: a kind that it looks like; "" if nothing is."""
-    if _is_named_so(name, value):
+    """The kind of secret that NAME=VALUE seems to contain; "" if none."""
+    if _has_secret_name(name, value):
         return "a secret"
-    return _first(_IN_VALUES, value)
+    return _first_match(_VALUE_FORMS, value)
 
 
 def in_line(line: str) -> str:
-    """The same for a line of shell: in assignments (their names are told), commands and words."""
+    """The same for a shell line: for assignments (with the variable's name), commands and other words."""
     for for_csh, for_sh, value in _ASSIGNMENT.findall(line):
         if kind := in_variable(for_csh or for_sh, value.strip("\"'")):
             return f"{kind} in {for_csh or for_sh}"
-    return _first(_IN_VALUES, line) or _first(_IN_LINES, line)
+    return _first_match(_VALUE_FORMS, line) or _first_match(_LINE_FORMS, line)
 
 
-def _is_named_so(name: str, value: str) -> bool:
-    if not value or _ABOUT_IT.search(name) or _ELSEWHERE.match(value) or _MARKER.fullmatch(value):
+def _has_secret_name(name: str, value: str) -> bool:
+    if not value or _METADATA.search(name) or _REFERENCE.match(value) or _SPECIAL_TOKEN.fullmatch(value):
         return False
     if _STRONG_NAME.search(name):
         return not re.fullmatch(r"[01]|true|false|yes|no|none", value, re.IGNORECASE)
     if not _NAME.search(name) or _SETTING.fullmatch(value):
         return False
-    return not re.search(r"KEYS?\d*$", name, re.IGNORECASE) or not _SORT.fullmatch(value)
+    return not re.search(r"KEYS?\d*$", name, re.IGNORECASE) or not _HARMLESS_KEY.fullmatch(value)
 
 
-def _first(forms: dict[str, re.Pattern[str]], text: str) -> str:
+def _first_match(forms: dict[str, re.Pattern[str]], text: str) -> str:
     return next((kind for kind, form in forms.items() if form.search(text)), "")

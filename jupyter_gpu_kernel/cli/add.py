@@ -77,14 +77,14 @@ class Add(Verb):
             "--gpus",
             metavar="N",
             type=int,
-            default=1,
-            help="how many GPUs a kernel takes (default: 1; 0: none)",
+            default=Settings.gpus,
+            help=f"how many GPUs a kernel takes (default: {Settings.gpus}; 0: none)",
         )
         add(
             "--sigterm",
             choices=["survive", "default"],
-            default="survive",
-            help="what SIGTERM does to a kernel in use (default: survive)",
+            default=Settings.sigterm,
+            help=f"what SIGTERM does to a kernel in use (default: {Settings.sigterm})",
         )
         add(
             "--idle-timeout",

@@ -1,1 +1,1 @@
-"""The Jupyter server extension: HTTP handlers beside Jupyter's own. The hub does the work."""
+"""The Jupyter server extension and its HTTP API."""

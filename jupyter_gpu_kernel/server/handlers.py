@@ -1,6 +1,7 @@
-"""HTTP below jupyter-gpu-kernel/api: kernels, nodes, and what a kernel's last cells said. Thin: the hub knows it all.
+"""The HTTP API below jupyter-gpu-kernel/api: kernels, nodes, and the outputs of a kernel's last cells.
 
-Authenticated and authorised like every Jupyter handler. Nothing here starts a hub or a connection.
+Requests are authenticated and authorised as in every Jupyter handler, and answered by the hub. No request starts a hub
+or a connection.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ..wire.texts import with_program
 class KernelsHandler(APIHandler):
     """The remote kernels of this user's front ends: [{id, kernel_id, name, node, state, link, gpus, error, remedy}].
 
-    The remedies name our command as one types it in a terminal of this server.
+    The remedies name our command with the path that works in a terminal of this server.
     """
 
     auth_resource = "kernels"
@@ -30,14 +31,14 @@ class KernelsHandler(APIHandler):
     @tornado.web.authenticated
     @authorized
     async def get(self) -> None:
-        """Asks the hub, if there is one; never the network."""
+        """Ask the hub, if there is one; it does not use the network for this."""
         await self.finish(json.dumps(await asyncio.to_thread(_kernels)))
 
 
 class NodesHandler(APIHandler):
     """The work nodes of this user's front ends: [{node, names, state, connected, problem, program}].
 
-    `names`: of the kernelspecs that led there; `program`: how one types our command in a terminal of this server.
+    `names`: the kernelspecs that lead there; `program`: our command, for a terminal of this server.
     """
 
     auth_resource = "kernels"
@@ -45,22 +46,22 @@ class NodesHandler(APIHandler):
     @tornado.web.authenticated
     @authorized
     async def get(self) -> None:
-        """Asks the hub, if there is one; never the network."""
+        """Ask the hub, if there is one; it does not use the network for this."""
         await self.finish(json.dumps(await asyncio.to_thread(_nodes)))
 
 
 class JournalHandler(APIHandler):
-    """What the last cells of a kernel said: {kernel, cells: [{msg_id, cell_id, code, status, outputs, …}]}."""
+    """The last cells of a kernel and their outputs: {kernel, cells: [{msg_id, cell_id, code, status, outputs, …}]}."""
 
     auth_resource = "kernels"
 
     @tornado.web.authenticated
     @authorized("execute")  # type: ignore[untyped-decorator]
     async def get(self, kernel: str) -> None:
-        """`kernel`: our id or Jupyter's; `?cell=` the notebook's id of a cell, for that one only. Asks the node."""
+        """`kernel`: our id or Jupyter's; `?cell=`: the id of a notebook's cell, for that one only. Asks the node."""
         known = await asyncio.to_thread(_list_of, "kernels")
         if not any(kernel in (one["id"], one["kernel_id"]) for one in known):
-            return await self._refuse(404, f"no front end here has a remote kernel {kernel}")
+            return await self._refuse(404, f"no front end here uses a remote kernel {kernel}")
         try:
             journal = await asyncio.to_thread(_journal, kernel, self.get_query_argument("cell", ""))
         except GpuKernelError as error:
@@ -77,21 +78,21 @@ def _list_of(op: str) -> list[dict[str, Any]]:
         with HubClient(start=False) as hub:
             return list(hub.call(op, timeout=5))
     except GpuKernelError:
-        return []  # no hub: no kernels, no nodes
+        return []  # without a hub there are no kernels and nodes
 
 
 def _kernels() -> list[dict[str, Any]]:
     return [_with_program(kernel, command()) for kernel in _list_of("kernels")]
 
 
-def _with_program(told: dict[str, Any], program: str) -> dict[str, Any]:
-    """The kernel, or its error, with `program` in its remedies."""
-    told = dict(told)
-    if told.get("remedy"):
-        told["remedy"] = with_program(told["remedy"], program)
-    if told.get("error"):
-        told["error"] = _with_program(told["error"], program)
-    return told
+def _with_program(description: dict[str, Any], program: str) -> dict[str, Any]:
+    """The description of a kernel, or its error, with `program` in the remedies."""
+    description = dict(description)
+    if description.get("remedy"):
+        description["remedy"] = with_program(description["remedy"], program)
+    if description.get("error"):
+        description["error"] = _with_program(description["error"], program)
+    return description
 
 
 def _nodes() -> list[dict[str, Any]]:

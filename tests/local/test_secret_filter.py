@@ -123,7 +123,7 @@ PLAIN_LINES = [
 @pytest.mark.parametrize("name, value", SECRET_VARIABLES)
 def test_variables_that_are_secrets(name: str, value: str) -> None:
     with pytest.raises(
-        SettingsError, match=rf"{name} (looks like|has what looks like)(.|\n)*--env-file"
+        SettingsError, match=rf"{name} (looks like|contains what looks like)(.|\n)*--env-file"
     ) as error:
         Settings(("gpu2",), env={name: value})
     assert len(value) < 4 or value not in str(error.value)
@@ -137,7 +137,7 @@ def test_variables_that_are_none(name: str, value: str) -> None:
 @pytest.mark.parametrize("line", SECRET_LINES)
 def test_lines_with_secrets(line: str) -> None:
     with pytest.raises(
-        SettingsError, match=r"line 2 of “setup” has what looks like a(.|\n)*--env-file"
+        SettingsError, match=r"line 2 of “setup” contains what looks like a(.|\n)*--env-file"
     ) as error:
         Settings(("gpu2",), setup=("true", line))
     for secret in ("hunter2", "abcdef", "ghp_", "a b"):
