@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Callable, List
 
 from .daemon import detach
-from .keeper.handover import take
-from .paths import PlaceError, Root
+from .keeper.start import receive_request
+from .paths import FolderError, Root
 
 USAGE = 2
 OLD_PYTHON = 91
 NO_ZMQ = 92
-NO_PLACE = 93
+BAD_FOLDER = 93
 
 
 def main(argv: List[str]) -> int:
@@ -40,16 +40,16 @@ def main(argv: List[str]) -> int:
 
             return run_attach(root)
         if command == "setup" and len(rest) == 1:
-            return _set_up(root, rest[0])
+            return _run_setup(root, rest[0])
         if command == "serve" and len(rest) == 1:
             return _serve(root, rest[0])
         if command == "succeed" and len(rest) == 1:
             from .failover.successor import run as run_successor
 
             return run_successor(root, rest[0])
-    except PlaceError as error:
+    except FolderError as error:
         sys.stderr.write(f"{error}\n")
-        return NO_PLACE
+        return BAD_FOLDER
     sys.stderr.write("usage: agent attach | setup ID | serve ID | succeed ID | ipykernel ARGUMENTS\n")
     return USAGE
 
@@ -61,11 +61,11 @@ def _root() -> Path:
     return Path(os.environ["JUPYTER_GPU_KERNEL_ROOT"])
 
 
-def _set_up(root: Root, kernel_id: str) -> int:
+def _run_setup(root: Root, kernel_id: str) -> int:
     """Run the user's set-up lines, then the keeper; return once it serves."""
-    from .keeper.setup import set_up
+    from .keeper.setup import run_setup
 
-    set_up(root, kernel_id, take(root.kernel(kernel_id)))
+    run_setup(root, kernel_id, receive_request(root.kernel(kernel_id)))
     return 0
 
 
@@ -77,20 +77,20 @@ def _serve(root: Root, kernel_id: str) -> int:
         lacks, install = " and ".join(lacking), " ".join(lacking)
         sys.stderr.write(f"{sys.executable} lacks {lacks}: run {sys.executable} -m pip install {install}\n")
         return NO_ZMQ
-    handed = take(root.kernel(kernel_id))
+    request = receive_request(root.kernel(kernel_id))
 
     def keep(started: Callable[[], None]) -> None:
         from .keeper.keeper import Keeper
         from .policy import read_policy
 
-        handed.sock.close()
-        keeper = Keeper(root, handed.settings, read_policy())
+        request.sock.close()
+        keeper = Keeper(root, request.settings, read_policy())
         started()
         keeper.run()
 
     status = detach(keep, root.kernel(kernel_id) / "log")
     if status == 0:
-        handed.begun()
+        request.succeeded()
     return status
 
 

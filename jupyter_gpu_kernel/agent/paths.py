@@ -1,11 +1,10 @@
-"""Where the agent keeps its things on the work node: one folder of the user's, mode 0700, on node-local
-storage.
+"""Where the agent keeps its files on the work node: in one folder of the user, mode 0700, on node-local storage.
 
     <root>/agent-<hash>.pyz      the agent, one per version
-    <root>/k/<id>/               one kernel: its sockets and connection file; gone with its keeper
-    <root>/stories/<id>.jsonl    what happened to a kernel; stays for some days
+    <root>/k/<id>/               one kernel: its sockets and connection file; removed by its keeper
+    <root>/stories/<id>.jsonl    what happened to a kernel; kept for some days
 
-The shell script that installs the agent makes <root> and checks whose it is (hub/node/deploy.py).
+The shell script that installs the agent makes <root> and checks who owns it (install.sh).
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ _FOLDERS = ("k", "stories", "line")
 _KERNEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 
 
-class PlaceError(Exception):
-    """The folder is not ours alone, or cannot be made."""
+class FolderError(Exception):
+    """The folder does not belong to the user alone, or is no folder."""
 
 
 def agent_command(python: str) -> List[str]:
-    """How to run this very agent again with `python`: from its zip, or from its package in a checkout."""
+    """The command that runs this agent with `python`: from its zip, or from its package in a checkout."""
     program = [str(path) for path in archive()]
     return [python, *(program or ["-m", __package__])]
 
@@ -49,49 +48,49 @@ def touch(*paths: Path) -> None:
 
 
 def check_private(folder: Path) -> Path:
-    """`folder`, if it is a real folder of ours; then its mode is 0700. PlaceError otherwise."""
+    """Return `folder` if it is a folder of this user, and set its mode to 0700. FolderError otherwise."""
     info = os.lstat(str(folder))
     if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
-        raise PlaceError(f"{folder} belongs to somebody else, or is no folder")
+        raise FolderError(f"{folder} belongs to another user, or is not a folder")
     if info.st_mode & 0o077:
         os.chmod(str(folder), 0o700)
     return folder
 
 
-def check_above(folder: Path) -> None:
-    """PlaceError where others can put another folder in the place of this one, or of one above it."""
+def check_parents(folder: Path) -> None:
+    """FolderError if other users can replace this folder, or one above it."""
     for parent in Path(os.path.realpath(str(folder))).parents:
         mode = os.stat(str(parent)).st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            raise PlaceError(f"others can write to {parent}, and so replace {folder}")
+            raise FolderError(f"others can write to {parent}, and so replace {folder}")
 
 
 class Root:
-    """The agent's folder. PlaceError where it, or one in it, is not the user's alone."""
+    """The agent's folder. FolderError if it, or a folder in it, does not belong to the user alone."""
 
     def __init__(self, path: Path) -> None:
         self.path = check_private(path)
-        check_above(path)
+        check_parents(path)
         for name in _FOLDERS:
             if os.path.lexists(str(path / name)):
                 check_private(path / name)
 
     def kernel(self, kernel_id: str) -> Path:
         """The folder of one kernel (may not exist)."""
-        return self.path / "k" / _plain(kernel_id)
+        return self.path / "k" / _checked(kernel_id)
 
     def story(self, kernel_id: str) -> Path:
         """The story of one kernel (may not exist)."""
-        return self.path / "stories" / (_plain(kernel_id) + ".jsonl")
+        return self.path / "stories" / (_checked(kernel_id) + ".jsonl")
 
     def kernels(self) -> List[str]:
         """Ids of the kernels that have a folder."""
-        place = self.path / "k"
-        names = [entry.name for entry in place.iterdir()] if place.is_dir() else []
+        folder = self.path / "k"
+        names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
         return sorted(filter(is_kernel_id, names))
 
     def make_kernel(self, kernel_id: str) -> Path:
-        """Makes the folder of one kernel, 0700."""
+        """Make the folder of one kernel, mode 0700; return it."""
         folder = self.kernel(kernel_id)
         for path in (*(self.path / name for name in _FOLDERS), folder):
             with contextlib.suppress(FileExistsError):
@@ -101,11 +100,11 @@ class Root:
 
 
 def is_kernel_id(text: str) -> bool:
-    """Whether this can be a kernel's id, and so the name of a folder: ids also come from other machines."""
+    """Whether this is a valid kernel id, and so the name of a folder: ids also come from other machines."""
     return _KERNEL_ID.fullmatch(text) is not None
 
 
-def _plain(kernel_id: str) -> str:
+def _checked(kernel_id: str) -> str:
     if not is_kernel_id(kernel_id):
-        raise PlaceError(f"{kernel_id[:100]!r} is not the id of a kernel")
+        raise FolderError(f"{kernel_id[:100]!r} is not the id of a kernel")
     return kernel_id

@@ -2,9 +2,9 @@
 
     {"guard": false, "max_gpus": 2, "max_idle": 3600}
 
-All keys are optional; without the file there are no rules. A file that cannot be understood is read in the
-strictest sensible way, and its problem is told: an administrator meant something by it. The path is not for
-users to choose: it is an argument for tests, and no variable.
+All keys are optional; without the file there are no rules. A file that cannot be understood is
+read in the strictest sensible way, and the problem is reported: its administrator intended some rule. Users cannot
+choose the path: it is an argument for tests, and no environment variable.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ STRICT_IDLE = 3600.0
 
 
 class PolicyError(Exception):
-    """A kernel's settings ask for what the site does not allow."""
+    """The kernel's settings request something that the site does not allow."""
 
 
 class Policy(NamedTuple):
-    """`guard`: kernels may survive SIGTERM. `max_gpus`: per kernel. `max_idle`: seconds. None: no rule."""
+    """`guard`: whether kernels may survive SIGTERM. `max_gpus`: per kernel. `max_idle`: seconds. None: no rule."""
 
     path: Path
     guard: bool = True
@@ -35,7 +35,7 @@ class Policy(NamedTuple):
     problem: str = ""
 
     def apply(self, settings: Dict[str, Any]) -> Dict[str, Any]:
-        """The settings as this site allows them. PolicyError where that would not be what was asked for."""
+        """Return the settings as this site allows them. PolicyError if they request more GPUs than allowed."""
         gpus = int(settings.get("gpus", DEFAULT_GPUS))
         if self.max_gpus is not None and gpus > self.max_gpus:
             most = f"at most {self.max_gpus} GPU" + ("" if self.max_gpus == 1 else "s")
@@ -49,12 +49,12 @@ class Policy(NamedTuple):
             allowed["sigterm"] = "default"
         if self.max_idle is not None:
             for name in ("idle_timeout", "idle_timeout_attached"):
-                own = float(settings.get(name) or math.inf)  # 0 is "never", which is not the user's to say
+                own = float(settings.get(name) or math.inf)  # 0 means "never", which the site overrides
                 allowed[name] = min(own, self.max_idle)
         return allowed
 
     def __str__(self) -> str:
-        """What it rules, for the story; "" if nothing."""
+        """The rules, for the story; "" if there are none."""
         rules: List[str] = [] if self.guard else ["no guard against SIGTERM"]
         if self.max_gpus is not None:
             rules.append(f"at most {self.max_gpus} GPU(s) per kernel")
@@ -65,7 +65,7 @@ class Policy(NamedTuple):
 
 
 def read_policy(path: Path = PATH) -> Policy:
-    """This site's policy; one without rules where there is no such file."""
+    """Read this site's policy. Without a file there are no rules."""
     try:
         text = path.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
@@ -82,7 +82,7 @@ def read_policy(path: Path = PATH) -> Policy:
 
 
 def _checked(path: Path, data: Dict[str, Any]) -> Policy:
-    """Each key by itself; one that is unknown may be any rule misspelt, and the guard is the first to go."""
+    """Check each key. An unknown one may be any rule, misspelt: then the guard is off."""
     unknown = sorted(set(data) - set(Policy._fields[1:4]))
     policy = Policy(path, problem=f"the key “{unknown[0]}” is unknown" if unknown else "", guard=not unknown)
     guard, gpus, idle = data.get("guard", True), data.get("max_gpus"), data.get("max_idle")
@@ -92,11 +92,11 @@ def _checked(path: Path, data: Dict[str, Any]) -> Policy:
     if gpus is not None:
         fits = isinstance(gpus, int) and not isinstance(gpus, bool) and gpus >= 0
         policy = policy._replace(max_gpus=gpus if fits else STRICT_GPUS)
-        policy = policy if fits else policy._replace(problem="“max_gpus” is no whole number")
+        policy = policy if fits else policy._replace(problem="“max_gpus” is not a whole number")
     if idle is not None:
         fits = isinstance(idle, (int, float)) and not isinstance(idle, bool) and 0 < idle < math.inf
         policy = policy._replace(max_idle=float(idle) if fits else STRICT_IDLE)
-        policy = policy if fits else policy._replace(problem="“max_idle” is no number of seconds")
+        policy = policy if fits else policy._replace(problem="“max_idle” is not a number of seconds")
     return policy
 
 

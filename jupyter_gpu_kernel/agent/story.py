@@ -1,7 +1,7 @@
-"""The story of one kernel: what happened to it, one JSON object a line: {"time", "event", "text", …}.
+"""The story of one kernel: the log of what happened to it, one JSON object a line: {"time", "event", "text", …}.
 
-Written with one `write` a line; what a full disk did not take whole is taken back, and what is torn all the same
-`read_story` passes over. Writing never raises: a story that cannot be written must not end a kernel.
+Each line is one `write`. A line that a full disk took in part is removed again; `read_story` skips incomplete lines.
+Writing never raises an error: a story that cannot be written must not end a kernel.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List
 
 KEEP_DAYS = 30
-BURST, PAUSE, LONGEST = 20, 30.0, 1000
-"""Lines at once, seconds to the next one, and characters of one, of those that others cause."""
+BURST, INTERVAL, MAX_TEXT = 20, 30.0, 1000
+"""The rate limit of `Limited`: lines at once, seconds per further line, characters of one line."""
 
 
 class Story:
-    """Appends to the story at `path`, and remembers whether that failed."""
+    """Appends to the story at `path`, and counts the lines that could not be written."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.unwritten = 0
 
     def tell(self, event: str, text: str, **more: Any) -> Dict[str, Any]:
-        """Adds one line; returns it."""
+        """Add one line; return it."""
         entry = dict(more, time=time.time(), event=event, text=text)
         line = json.dumps(entry).encode() + b"\n"
         try:
             fd = os.open(str(self.path), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 written = os.write(fd, line)
-                if written < len(line):  # else the next line would be torn as well
+                if written < len(line):  # else the next line would be damaged, too
                     self.unwritten += 1
                     os.ftruncate(fd, os.fstat(fd).st_size - written)
             finally:
@@ -43,26 +43,26 @@ class Story:
 
 
 class Limited:
-    """Lines that others cause, so that nobody fills the disk: some at once, then one in a while. The next line that is
-    told counts those left out."""
+    """Limits the rate of lines that other processes cause, so that none of them fills the disk. A line says how many
+    before it were left out."""
 
     def __init__(self, story: Story, clock: Callable[[], float] = time.monotonic) -> None:
         self._story = story
         self._clock = clock
-        self._may = float(BURST)
+        self._tokens = float(BURST)
         self._last = clock()
         self._left_out = 0
 
     def tell(self, event: str, text: str, **more: Any) -> Dict[str, Any]:
-        """Adds one line; returns it. {}: it was left out."""
+        """Add one line; return it, or {} if it was left out."""
         now = self._clock()
-        self._may = min(BURST, self._may + (now - self._last) / PAUSE)
+        self._tokens = min(BURST, self._tokens + (now - self._last) / INTERVAL)
         self._last = now
-        text = "".join(c if c.isprintable() else " " for c in text[:LONGEST])
-        if self._may < 1:
+        text = "".join(c if c.isprintable() else " " for c in text[:MAX_TEXT])
+        if self._tokens < 1:
             self._left_out += 1
             return {}
-        self._may -= 1
+        self._tokens -= 1
         if self._left_out:
             text += f" (and {self._left_out} such lines before)"
             self._left_out = 0
@@ -70,7 +70,7 @@ class Limited:
 
 
 def read_story(path: Path, last: int = 0) -> List[Dict[str, Any]]:
-    """The story's entries, oldest first; [] if there is none. `last`: of that many bytes at its end."""
+    """Return the entries, oldest first; [] if there is no story. `last`: read only so many bytes at its end."""
     entries: List[Dict[str, Any]] = []
     try:
         lines = path.read_bytes()[-last:].splitlines()
@@ -80,18 +80,18 @@ def read_story(path: Path, last: int = 0) -> List[Dict[str, Any]]:
         try:
             entry = json.loads(line.decode())
         except (ValueError, RecursionError):
-            continue  # torn by a full disk, a kill, or `last`
+            continue  # incomplete, because of a full disk, a kill, or `last`
         if isinstance(entry, dict):
             entries.append(entry)
     return entries
 
 
 def forget_old_stories(folder: Path) -> None:
-    """Removes stories older than KEEP_DAYS; no folder is no story."""
+    """Remove stories older than KEEP_DAYS. The folder need not exist."""
     limit = time.time() - KEEP_DAYS * 86400
     for entry in folder.glob("*.jsonl"):
         try:
             if entry.stat().st_mtime < limit:
                 entry.unlink()
         except FileNotFoundError:
-            pass  # another attach was quicker
+            pass  # another attach process removed it

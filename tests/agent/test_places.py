@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
-from jupyter_gpu_kernel.agent.paths import PlaceError, Root, touch
+from jupyter_gpu_kernel.agent.paths import FolderError, Root, touch
 from jupyter_gpu_kernel.agent.story import KEEP_DAYS, Story, forget_old_stories, read_story
 from jupyter_gpu_kernel.wire.frames import FrameReader, Kind, json_frame
 
@@ -35,7 +35,7 @@ def test_folders_are_ours_alone(tmp_path: Path) -> None:
 def test_a_link_is_a_trap(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "there")
-    with pytest.raises(PlaceError, match="somebody else"):
+    with pytest.raises(FolderError, match="another user"):
         Root(tmp_path / "link")
 
 
@@ -43,7 +43,7 @@ def test_somebody_elses_folder(tmp_path: Path) -> None:
     if os.getuid() != 0:
         pytest.skip("only root can make a folder that belongs to somebody else")
     os.chown(str(tmp_path), 12345, 12345)
-    with pytest.raises(PlaceError, match="somebody else"):
+    with pytest.raises(FolderError, match="another user"):
         Root(tmp_path)
 
 
@@ -52,7 +52,7 @@ def test_a_folder_in_it_that_is_not_ours(tmp_path: Path, name: str) -> None:
     """As others could have put there while it was open to them."""
     (tmp_path / "there").mkdir()
     (tmp_path / name).symlink_to(tmp_path / "there")
-    with pytest.raises(PlaceError, match="somebody else"):
+    with pytest.raises(FolderError, match="another user"):
         Root(tmp_path)
     (tmp_path / name).unlink()
     root = Root(tmp_path)
@@ -62,7 +62,7 @@ def test_a_folder_in_it_that_is_not_ours(tmp_path: Path, name: str) -> None:
     if os.getuid() == 0:
         os.chown(str(tmp_path / name), 12345, 12345)
         for look in (lambda: Root(tmp_path), lambda: root.make_kernel("abc-2")):
-            with pytest.raises(PlaceError, match="somebody else"):
+            with pytest.raises(FolderError, match="another user"):
                 look()
 
 
@@ -75,7 +75,7 @@ def test_others_cannot_replace_it(tmp_path: Path) -> None:
         Root(folder)
     folder.parent.chmod(0o777)
     for path in (folder, tmp_path / "link" / "root"):
-        with pytest.raises(PlaceError, match="others can write"):
+        with pytest.raises(FolderError, match="others can write"):
             Root(path)
 
 
@@ -83,7 +83,7 @@ def test_others_cannot_replace_it(tmp_path: Path) -> None:
 def test_an_id_is_no_path(tmp_path: Path, kernel_id: str) -> None:
     root = Root(tmp_path)
     for place in (root.kernel, root.story, root.make_kernel):
-        with pytest.raises(PlaceError):
+        with pytest.raises(FolderError):
             place(kernel_id)
 
 

@@ -1,8 +1,8 @@
-"""The user's set-up lines (`module load cuda`): run in a login shell, which then becomes the keeper.
+"""Runs the user's set-up lines (`module load cuda`) in a login shell, which then becomes the keeper.
 
-The lines are in a file that only the user can read and in no command line, as they may hold secrets. What they print
-goes into the story. What they leave running belongs to the kernel and ends with it: it is known by a variable in its
-environment.
+The lines may hold secrets: they are in a file that only the user can read, and in no command line. Their output goes
+into the story. The processes that they leave running belong to the kernel and end with it; a variable in their
+environment marks them.
 """
 
 from __future__ import annotations
@@ -17,57 +17,57 @@ from typing import Any, Dict, List
 from ..exit.processes import ROOT, SETUP, end_all, tagged
 from ..paths import Root, agent_command
 from ..story import Story
-from .handover import Handed, StartError, hand_over, printed
+from .start import StartError, StartRequest, log_tail, start_keeper
 
-WITHIN = 60.0
+TIMEOUT = 60.0
 """Seconds that the lines and the start of the keeper may take, together."""
-_LINES = 20
-_WIDTH = 300
-_LOG = 1 << 20
+_MAX_LINES = 20
+_MAX_WIDTH = 300
+_MAX_LOG = 1 << 20
 
 
-def set_up(root: Root, kernel_id: str, handed: Handed) -> None:
-    """Starts the keeper behind the set-up lines, and tells the giver how that went."""
+def run_setup(root: Root, kernel_id: str, request: StartRequest) -> None:
+    """Run the set-up lines and then the keeper; report the result to the starter."""
     folder, story = root.kernel(kernel_id), Story(root.story(kernel_id))
-    python = str(handed.settings["python"])
+    python = str(request.settings["python"])
     script = folder / "setup.sh"
-    _write(script, _lines(handed.settings), [*agent_command(python), "serve", kernel_id])
+    _write(script, _lines(request.settings), [*agent_command(python), "serve", kernel_id])
     told = False
 
     def tell() -> None:
         nonlocal told
         told = True
-        _tell(story, printed(folder / "log"))
+        _tell(story, log_tail(folder / "log"))
 
     try:
-        hand_over(folder, lambda: _launch(root, script), handed.settings, handed.lock, WITHIN, tell)
+        start_keeper(folder, lambda: _launch(root, script), request.settings, request.lock, TIMEOUT, tell)
     except StartError as error:
         if not told:
             tell()
         end_all(tagged(kernel_id, SETUP, str(root.path)))
-        text = _problem(error, printed(folder / "log"))
+        text = _error(error, log_tail(folder / "log"))
         story.tell("end", text)
-        handed.failed(text)
+        request.failed(text)
     else:
-        handed.begun()
+        request.succeeded()
     finally:
-        with contextlib.suppress(OSError):  # the folder is gone with the keeper
+        with contextlib.suppress(OSError):  # the folder was removed by the keeper
             script.unlink()
 
 
 def trim(log: Path) -> None:
-    """What the set-up lines left running may print for ever: the file with that is emptied when it is large."""
+    """Empty the log when it is large: processes that the set-up lines left running may print for ever."""
     with contextlib.suppress(OSError):
-        if log.stat().st_size > _LOG:
+        if log.stat().st_size > _MAX_LOG:
             os.truncate(str(log), 0)  # it is written to with O_APPEND
 
 
-def _problem(error: StartError, said: str) -> str:
-    """The error for the user."""
-    text = f"the keeper did not start behind the set-up lines: {error}"
+def _error(error: StartError, output: str) -> str:
+    """The error message for the user."""
+    text = f"the keeper did not start after the set-up lines: {error}"
     if error.status is not None:
-        text = f"the set-up lines, or the keeper behind them, ended with status {error.status}"
-    return f"{text}; they printed:\n{said}" if said else text
+        text = f"the set-up lines, or the keeper started after them, exited with status {error.status}"
+    return f"{text}; they printed:\n{output}" if output else text
 
 
 def _lines(settings: Dict[str, Any]) -> List[str]:
@@ -89,10 +89,10 @@ def _launch(root: Root, script: Path) -> subprocess.Popen[bytes]:
         )  # fmt: skip
 
 
-def _tell(story: Story, text: str) -> None:
-    """The last lines, each as one of the story."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if len(lines) > _LINES:
-        story.tell("setup", f"the first {len(lines) - _LINES} lines are left out")
-    for line in lines[-_LINES:]:
-        story.tell("setup", line[:_WIDTH])
+def _tell(story: Story, output: str) -> None:
+    """Add the last lines to the story, one entry a line."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    if len(lines) > _MAX_LINES:
+        story.tell("setup", f"the first {len(lines) - _MAX_LINES} lines are left out")
+    for line in lines[-_MAX_LINES:]:
+        story.tell("setup", line[:_MAX_WIDTH])

@@ -20,13 +20,13 @@ from ...wire import PROTOCOL
 from ..exit import leftovers
 from ..exit.processes import SETUP, TAG, runs
 from ..keeper.client import NO_KEEPER, TIMEOUT, KeeperTimeout, ask_keeper
-from ..keeper.handover import StartError, hand_over, printed
-from ..keeper.setup import WITHIN
+from ..keeper.setup import TIMEOUT as SETUP_TIMEOUT
+from ..keeper.start import StartError, log_tail, start_keeper
 from ..paths import Root, agent_command
 from ..policy import PolicyError, read_policy
 from ..story import read_story
 
-START_TIMEOUT = WITHIN + 10.0
+START_TIMEOUT = SETUP_TIMEOUT + 10.0
 SUCCESSOR_TIMEOUT = 20.0
 """Seconds that a successor of a killed keeper has to start."""
 CONNECT_TIMEOUT = 20.0
@@ -230,11 +230,11 @@ class Keepers:
                 )  # fmt: skip
 
         try:
-            hand_over(folder, launch, settings, lock, START_TIMEOUT)
+            start_keeper(folder, launch, settings, lock, START_TIMEOUT)
         except StartError as error:
             if verb == "setup":
                 raise Refused("setup", str(error)) from None
-            raise Refused("keeper", printed(folder / "log") or str(error)) from None
+            raise Refused("keeper", log_tail(folder / "log") or str(error)) from None
 
 
 def protocol_of(reply: Dict[str, Any]) -> int:
