@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Sequence, Union
 
-from ..loop import Loop
 from .judge import DEFAULT_CRITERIA, Criteria, Verdict, judge
 from .lease import Holder, LeaseReader
 from .nvidia_smi import TIMEOUT, NvidiaSmi
 from .nvidia_smi_csv import Gpu, SmiError
+
+if TYPE_CHECKING:  # attach, which calls judge_now, runs without pyzmq
+    from ..loop import Loop
 
 _CLOSE_TIMEOUT = 2.0
 
