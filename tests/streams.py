@@ -28,7 +28,9 @@ from typing import Any, NamedTuple, TypeVar
 from jupyter_gpu_kernel.agent.mux.handlers import Refused, RequestHandlers
 from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.errors import ConnectError
+from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
+from jupyter_gpu_kernel.hub.kernel.vscode_sessions import VSCodeSession
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
 
 T = TypeVar("T")
@@ -276,12 +278,22 @@ class LoopThread:
         self._closing.append(link.close)
         return link
 
-    def kernel(self, link: Link, kernel_id: str = "", key: str = "key", **settings: Any) -> RemoteKernel:
+    def kernel(
+        self,
+        link: Link,
+        kernel_id: str = "",
+        key: str = "key",
+        session: VSCodeSession | None = None,
+        **settings: Any,
+    ) -> RemoteKernel:
         """A kernel behind the link, perhaps not up yet; let go of at the end."""
         kernel_id = kernel_id or uuid.uuid4().hex[:12]
         settings = {"id": kernel_id, "gpus": 0, "python": sys.executable, "name": "test", **settings}
         connection = {"ip": "127.0.0.1", "transport": "tcp", "key": key, "signature_scheme": "hmac-sha256"}
-        remote = self.call(lambda: RemoteKernel(kernel_id, settings, connection, link, log))
+        front_end = FrontEndSpec(connection)
+        remote = self.call(
+            lambda: RemoteKernel(kernel_id, settings, front_end, link, log, vscode_session=session)
+        )
 
         async def close() -> None:
             remote.close()
@@ -292,4 +304,4 @@ class LoopThread:
 
 def until(remote: RemoteKernel, *states: str) -> None:
     """Waits for one of the keeper's states."""
-    wait_for(lambda: remote.state["state"] in states, f"{remote}: {states}")
+    wait_for(lambda: remote.status["state"] in states, f"{remote}: {states}")

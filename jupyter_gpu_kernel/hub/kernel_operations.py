@@ -1,6 +1,6 @@
-"""The kernels that front ends have here: start, adopt, restart, let go. Their operations, as faces ask for them.
+"""The operations on kernels that front ends have here: start, attach, adopt, restart, release.
 
-An operation is a method `op_<name>(call)`, as in hub.py. This file knows who came and who left.
+An operation is a method `op_<name>(call)`, as in operations.py. This module knows which clients serve which front ends.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 from ..errors import AgentError, HubError, KernelStartError
 from . import validate
 from .front_end.delivered import Delivered
-from .front_end.front_ends import FrontEnd
-from .kernel.cell_history import read_journal
+from .front_end.front_ends import FrontEnd, FrontEndSpec
+from .kernel.cell_history import read_cell_history
 from .kernel.kernel_info_cache import KernelInfoCache
 from .kernel.reconnect_grace import ReconnectGrace, ports_of
 from .kernel.remote_kernel import RemoteKernel
 from .kernel.startup import until_up
-from .kernel.vscode_notebooks import is_file
-from .kernel.vscode_sessions import VSCodeSession, VSCodeSessions
+from .kernel.states import LinkState, Phase
+from .kernel.vscode_sessions import VSCodeSession, VSCodeSessions, is_file
 from .node.link import Link
 from .node.node import Node, Nodes, Way
 from .node.rows import disputed, distinct, has_kernel, nowhere
@@ -30,55 +30,56 @@ from .rpc import Call, RpcClient
 
 
 class KernelOperations:
-    """All kernels with a front end, and those whose front end is about to come back."""
+    """All kernels with a front end, and those whose front end may return."""
 
     def __init__(self, nodes: Nodes, log: logging.Logger) -> None:
         self._nodes = nodes
         self._log = log
         self._kernels: list[RemoteKernel] = []
         self._reconnect_grace = ReconnectGrace()
-        self._vscode_sessions = VSCodeSessions(self._reconnect_grace.give_way)
+        self._vscode_sessions = VSCodeSessions(self._reconnect_grace.release)
         self._infos = KernelInfoCache(data_folder() / "kernel-info")
         self._owner = owner()  # once: a laptop's name may change with its network
 
     @property
     def in_use(self) -> bool:
-        """Whether a front end has a kernel here, or is to come back to one."""
+        """Whether a front end has a kernel here, or may return to one."""
         return bool(self._kernels or self._reconnect_grace)
 
     def attached(self, node: Node, kernel_id: str) -> bool:
-        """Whether a front end has this kernel of that node, and the link to it is up."""
+        """Return whether a front end here has this kernel of that node, and the link to it is up."""
         remote = self._find(kernel_id, node)
-        return remote is not None and remote.link_state == "up"
+        return remote is not None and remote.link_state is LinkState.UP
 
     def attached_from(self, state: dict[str, Any]) -> str:
-        """Which other computer has this kernel attached, as its keeper says: "alice@desk"; "" if none has. A connection
-        of this hub that the keeper still counts is a dead one."""
+        """Return which other computer has this kernel attached, by the keeper's status: "alice@desk", or "". A
+        connection of this hub that the keeper still counts is a dead one."""
         if not state.get("attached") or state.get("owner", "") in ("", self._owner["owner"]):
             return ""
         return str(state.get("by") or "another computer")
 
     def away(self, node: Node) -> list[dict[str, Any]]:
-        """The kernels that front ends have here on a node which cannot be reached; its error tells why not."""
-        away = [one for one in self._kernels if one.link_state not in ("up", "lost")]
+        """Return rows for the kernels that front ends here have on a node which cannot be reached. The node has a row
+        of its own with the error."""
+        away = [one for one in self._kernels if one.link_state not in (LinkState.UP, LinkState.LOST)]
         rows = [one.describe() for one in away if self._node(one).way == node.way]
         for row in rows:
             del row["error"]
         return [{**row, "state": "away", "attached": True} for row in rows]
 
     def close(self) -> None:
-        """Lets go of all; keepers live on."""
+        """Close all kernels; their keepers live on."""
         for kernel in list(self._kernels):
             kernel.close()
 
     async def op_start(self, call: Call) -> dict[str, Any]:
-        """Binds the ports, starts the kernel; returns {"id", "connection", …} once it can be spoken to."""
+        """Bind the ports and start the kernel; return {"id", "connection", …} when it can be used."""
         settings = self._settings(call)
-        before = self._reconnect_grace.take(call.arguments["connection"])
+        before = self._reconnect_grace.pop(call.arguments["connection"])
         if before is not None:
             before.restart()
             return await self._serve(before, call)
-        self._reconnect_grace.give_way(settings["name"], settings["notebook"])
+        self._reconnect_grace.release(settings["name"], settings["notebook"])
         kernel_id = _kernel_id(call.arguments.get("kernel") or uuid.uuid4().hex[:12])
         node = self._nodes.of(settings)
         self._nodes.settle(kernel_id, node)
@@ -87,13 +88,12 @@ class KernelOperations:
             await node.signed_in(call, login_wait)
         settings["python"] = settings.get("python") or await node.some_python(call)
         link = node.begin_link(settings["python"], call)
-        remote = self._remote(kernel_id, settings, call, link, "create", None)
-        if "parent" in call.arguments and not settings["notebook"]:
-            self._visit(remote, call)
+        session = self._session(settings, call) if not settings["notebook"] else None
+        remote = self._remote(kernel_id, settings, call, link, "create", session=session)
         return await self._serve(remote, call)
 
     async def op_attach(self, call: Call) -> dict[str, Any]:
-        """One more front end on a kernel that runs, here or on any node of `specs`; answers as `start`."""
+        """Add a front end to a kernel that runs, here or on any node of `specs`; return the same as `start`."""
         kernel_id = _kernel_id(call.arguments["kernel"])
         remote = self._here(kernel_id)
         if remote is None:
@@ -103,74 +103,73 @@ class KernelOperations:
             link = await node.link(node.python, call)
             remote = self._find(kernel_id, node)  # another front end may have come to it meanwhile
             if remote is None:
-                remote = self._remote(kernel_id, settings, call, link, "attach", None)
-        front = self._take(remote, call) if remote not in self._kernels else self._join(remote, call, None)
+                remote = self._remote(kernel_id, settings, call, link, "attach")
+        new = remote not in self._kernels
+        front = self._connect(remote, call) if new else remote.front_ends.add(_front_end(call))
         try:
             await until_up(remote)
         except BaseException:
-            self._part(remote, front)
+            self._remove(remote, front)
             raise
-        self._follow(remote, call)
+        self._watch_client(remote, call)
         return {**_answer(remote, call.client), "settings": remote.settings}
 
     async def op_adopt(self, call: Call) -> dict[str, Any]:
-        """A kernel whose hub was killed: the same ports and key again. Answered at once; events tell the rest."""
-        kernel_id, index = _kernel_id(call.arguments["kernel"]), int(call.arguments.get("front", 0))
+        """Serve a kernel whose hub was killed, with the same ports and key. Return at once; events tell the rest."""
+        kernel_id, number = _kernel_id(call.arguments["kernel"]), int(call.arguments.get("front", 0))
         settings = self._settings(call)
         node = self._nodes.of(settings)
         remote = self._find(kernel_id, node)
         if remote is not None:
-            self._join(remote, call, index)
+            remote.front_ends.add(_front_end(call, number))
         else:
             settings["python"] = settings.get("python") or node.python
             link = node.begin_link(settings["python"], None)
             link.keep_trying()  # the hub before had it up: the kernel is there, whatever keeps us from it now
-            remote = self._remote(kernel_id, settings, call, link, "adopt", index)
-            if "parent" in call.arguments:
-                self._visit(remote, call)
-            self._take(remote, call)
-        self._follow(remote, call)
+            session = self._session(settings, call)
+            remote = self._remote(kernel_id, settings, call, link, "adopt", number, session)
+            self._connect(remote, call)
+        self._watch_client(remote, call)
         return _answer(remote, call.client)
 
-    def _visit(self, remote: RemoteKernel, call: Call) -> None:
-        """The front end that this launcher serves may be one that tells its notebook later."""
-        parent, name = int(call.arguments["parent"]), str(remote.settings["name"])
-        notebook = str(remote.settings["notebook"])
-        vscode_session = remote.vscode_session = VSCodeSession(
-            self._vscode_sessions, parent, name, notebook, used=call.op == "adopt"
-        )
-        call.client.on_closed.append(lambda: self._vscode_sessions.left(vscode_session, remote))
+    def _session(self, settings: dict[str, Any], call: Call) -> VSCodeSession | None:
+        """Return a session for a launcher, whose front end may tell its notebook later; None for others."""
+        if "parent" not in call.arguments:
+            return None
+        parent, name = int(call.arguments["parent"]), str(settings["name"])
+        notebook = str(settings["notebook"])
+        return VSCodeSession(self._vscode_sessions, parent, name, notebook, used=call.op == "adopt")
 
     async def _serve(self, remote: RemoteKernel, call: Call) -> dict[str, Any]:
-        self._take(remote, call)
+        self._connect(remote, call)
         made = remote.kernel_id
         try:
             await until_up(remote)
-        except BaseException:  # also when the face left meanwhile
+        except BaseException:  # also when the client left meanwhile
             if remote.kernel_id == made:  # nobody has used the kernel yet
                 self._forget(remote)
                 remote.stop("it did not start")
             else:  # it is the one that its notebook had left, with all its variables
-                self._let_go(remote)
+                self._close(remote)
             raise
-        self._follow(remote, call)
+        self._watch_client(remote, call)
         return _answer(remote, call.client)
 
     async def op_restart(self, call: Call) -> dict[str, Any]:
-        """A fresh kernel process behind the same ports, with the same GPUs."""
+        """Start a new kernel process, with the same ports and GPUs."""
         remote, front = self._kernel(call)
-        if front is not remote.front_ends.owner or remote.taken:
-            has = remote.taken or f"{remote.front_ends.owners_label} has this kernel now"
+        if front is not remote.front_ends.owner or remote.taken_by:
+            cause = remote.taken_by or f"{remote.front_ends.owners_label} has this kernel now"
             remedy = "Run a cell here first: that takes it over."
-            raise KernelStartError(has, hop=remote.link.name, remedy=remedy)
+            raise KernelStartError(cause, hop=remote.link.name, remedy=remedy)
         remote.restart()
         await until_up(remote)
         return _answer(remote, call.client)
 
     async def op_command(self, call: Call) -> dict[str, Any]:
-        """A word to the keeper: interrupt, kill, signal (number), stop. Answered as soon as it is queued.
+        """Send a command to the keeper: interrupt, kill, signal (number), stop. Return as soon as it is queued.
 
-        From a front end that does not own the kernel it means nothing.
+        Commands of a front end that does not own the kernel are ignored.
         """
         remote, front = self._kernel(call)
         if front is remote.front_ends.owner:
@@ -178,15 +177,15 @@ class KernelOperations:
         return {"ok": True}
 
     async def op_release(self, call: Call) -> dict[str, Any]:
-        """The front end is done with the kernel, ended or not."""
+        """The front end leaves the kernel, ended or not."""
         with contextlib.suppress(HubError):  # it is no longer here
-            self._part(*self._kernel(call))
+            self._remove(*self._kernel(call))
         return {"ok": True}
 
     async def op_returns(self, call: Call) -> dict[str, Any]:
-        """{"returns"}: whether the front end that this face is for can come back to its kernel by itself.
+        """Return {"returns"}: whether this client's front end can find its kernel again by itself.
 
-        VS Code names its notebooks, but may not have done so yet, or the notebook is not saved yet.
+        VS Code can, but may not have told the notebook yet, or the notebook is not saved yet.
         """
         with contextlib.suppress(HubError):  # it is no longer here
             remote, _ = self._kernel(call)
@@ -195,24 +194,26 @@ class KernelOperations:
         return {"returns": True}
 
     async def op_leave(self, call: Call) -> dict[str, Any]:
-        """`release`, for all kernels whose launchers the process `parent` started: it exits."""
+        """Release all kernels whose launchers the process `parent` started, as it exits."""
         for remote in list(self._kernels):
             for front in remote.front_ends:
                 if front.parent == int(call.arguments["parent"]):
-                    self._part(remote, front)
+                    self._remove(remote, front)
         return {"ok": True}
 
     async def op_renamed(self, call: Call) -> dict[str, Any]:
-        """A file or folder here has another name: so have the notebooks of kernels (`before`, `after`: whole paths)."""
+        """A file or folder on this machine was renamed, so rename the notebooks of kernels (`before`, `after`: absolute
+        paths)."""
         before, after = str(call.arguments["before"]), str(call.arguments["after"])
         for remote in self._kernels:
             notebook = str(remote.settings["notebook"])
             if notebook == before or notebook.startswith((before + "/", before + os.sep)):
-                remote.belongs_to(after + notebook[len(before) :])
+                remote.set_notebook(after + notebook[len(before) :])
         return {"ok": True}
 
     async def op_end(self, call: Call) -> dict[str, Any]:
-        """As `release`, and the kernel ends for good, as soon as the link allows; unless it is another's."""
+        """The front end leaves the kernel, which ends for good as soon as the link is up, unless another front end owns
+        it."""
         with contextlib.suppress(HubError):  # it is no longer here
             remote, front = self._kernel(call)
             why = str(call.arguments["why"])
@@ -221,39 +222,40 @@ class KernelOperations:
                 remote.stop(why)
                 return {"ok": True}
             if front is remote.front_ends.owner:
-                remote.command("stop", why=why)  # the others hear of it
-            self._part(remote, front)
+                remote.command("stop", why=why)  # the other front ends are notified
+            self._remove(remote, front)
         return {"ok": True}
 
     async def op_kernels(self, call: Call) -> list[dict[str, Any]]:
-        """The kernels that front ends have here, without asking any node."""
+        """Return the kernels that front ends have here, without asking any node."""
         return [remote.describe() for remote in self._kernels]
 
     async def op_journal(self, call: Call) -> dict[str, Any]:
-        """{"kernel", "cells"}: what the last cells of a kernel that is here showed. `kernel` may be Jupyter's id."""
+        """Return {"kernel", "cells"}: the last cells of a kernel that is here, with outputs. `kernel` may be Jupyter's
+        id."""
         wanted = str(call.arguments["kernel"])
-        by_jupyters = (one for one in self._kernels if one.settings["kernel_id"] == wanted)
-        remote = next(by_jupyters, None) or self._here(wanted)
+        by_jupyters_id = (one for one in self._kernels if one.settings["kernel_id"] == wanted)
+        remote = next(by_jupyters_id, None) or self._here(wanted)
         if remote is None:
             raise AgentError(
                 f"no front end here has a kernel {wanted}",
                 remedy="“jupyter gpu-kernel ps” lists the kernels.",
             )
-        cells = await read_journal(remote.link, remote.kernel_id, str(call.arguments.get("cell") or ""))
+        cells = await read_cell_history(remote.link, remote.kernel_id, str(call.arguments.get("cell") or ""))
         return {"kernel": remote.kernel_id, "cells": cells}
 
     # -------------------------------------------------------------------------------------- helpers
 
     def _kernel(self, call: Call) -> tuple[RemoteKernel, FrontEnd]:
-        """The kernel that the call names, and the front end that the call's face is for."""
-        for remote in self._kernels:  # of which two may have one kernel, if it was taken from one of them
+        """Return the kernel that the call names, and the front end that the call's client serves."""
+        for remote in self._kernels:  # two of them may have one id, if the kernel was taken from one of them
             front = remote.front_ends.of(call.client)
             if remote.kernel_id == str(call.arguments["kernel"]) and front is not None:
                 return remote, front
         raise HubError("this kernel is no longer here", remedy="Start it again.")
 
     async def _where(self, kernel_id: str, call: Call) -> tuple[Node, dict[str, Any], dict[str, Any]]:
-        """The node that has it, what the keeper says of it, and the settings of a kernelspec that leads there."""
+        """Return the node that has the kernel, the keeper's status, and the settings of a kernelspec for that node."""
         specs = self._nodes.ways_to(kernel_id, call)
         asked = await self._nodes.each(call, "list", specs=specs)
         having = distinct(one for one in asked if has_kernel(one, kernel_id))
@@ -266,30 +268,18 @@ class KernelOperations:
         settings = next(spec["settings"] for spec in specs if Way.of(spec["settings"]) == node.way)
         return node, state, settings
 
-    def _take(self, remote: RemoteKernel, call: Call) -> FrontEnd:
-        """The call's face is for the kernel's first front end, which comes, or comes again."""
+    def _connect(self, remote: RemoteKernel, call: Call) -> FrontEnd:
+        """The call's client serves a front end of the kernel, the first one or one that returns."""
         if remote not in self._kernels:
             self._kernels.append(remote)
         ports = ports_of(call.arguments["connection"])
         front_ends = list(remote.front_ends)
         front = next((one for one in front_ends if ports_of(one.edge.connection) == ports), front_ends[0])
-        self._is_for(front, remote, call)
+        front.reconnect(_front_end(call))
         return front
 
-    def _join(self, remote: RemoteKernel, call: Call, index: int | None) -> FrontEnd:
-        """One more front end on a kernel that is here."""
-        front = remote.front_ends.add(call.arguments["connection"], _label(call), index)
-        self._is_for(front, remote, call)
-        return front
-
-    def _is_for(self, front: FrontEnd, remote: RemoteKernel, call: Call) -> None:
-        front.listener, front.parent = call.client, int(call.arguments.get("parent") or 0)
-        front.paced = call.arguments.get("face") != "other"
-        front.revives = call.arguments.get("face") == "server"
-        remote.pacer.paced = any(one.paced for one in remote.front_ends)
-
-    def _follow(self, remote: RemoteKernel, call: Call) -> None:
-        call.client.on_closed.append(lambda: self._face_left(remote, call.client))
+    def _watch_client(self, remote: RemoteKernel, call: Call) -> None:
+        call.client.on_closed.append(lambda: self._client_left(remote, call.client))
 
     def _settings(self, call: Call) -> dict[str, Any]:
         settings = dict(call.arguments["settings"], name=call.arguments.get("name", ""))
@@ -298,53 +288,65 @@ class KernelOperations:
         return {**settings, **said, "kernel_id": call.arguments.get("kernel_id", "")}
 
     def _remote(
-        self, kernel_id: str, settings: dict[str, Any], call: Call, link: Link, how: str, index: int | None
+        self,
+        kernel_id: str,
+        settings: dict[str, Any],
+        call: Call,
+        link: Link,
+        how: str,
+        number: int | None = None,
+        session: VSCodeSession | None = None,
     ) -> RemoteKernel:
-        node = self._nodes.of(settings)
-        delivered = Delivered(hub_folder() / "delivered" / node.mark / kernel_id)
-        connection = call.arguments["connection"]
+        delivered = Delivered(hub_folder() / "delivered" / self._nodes.of(settings).mark / kernel_id)
         try:
-            return RemoteKernel(
-                kernel_id, settings, connection, link, self._log, self._infos, delivered,
-                how, _label(call), index, self._owner,
+            remote = RemoteKernel(
+                kernel_id, settings, _front_end(call, number), link, self._log, how=how, infos=self._infos,
+                delivered=delivered, owner=self._owner, vscode_session=session,
             )  # fmt: skip
-        except BaseException:  # its ports are taken; whoever adopts it tries again, and needs the counts
+        except (
+            BaseException
+        ):  # its ports are in use; a client that adopts it tries again, and needs the counts
             delivered.close() if how == "adopt" else delivered.forget()
             raise
+        if session is not None:
+            self._vscode_sessions.begin(session)
+            call.client.on_closed.append(lambda: self._vscode_sessions.end(session, remote))
+        return remote
 
-    def _face_left(self, remote: RemoteKernel, client: RpcClient) -> None:
-        """Detached; unless it left to come back, or was killed: then it keeps ports and GPUs for a moment."""
+    def _client_left(self, remote: RemoteKernel, client: RpcClient) -> None:
+        """The client that served a front end has gone, and so the front end, unless it restarts the kernel or was
+        killed: then the ports and GPUs are kept for a moment."""
         front = remote.front_ends.of(client)
         if remote not in self._kernels or front is None:
             return  # released before
-        restarts = remote.to_restart and front is remote.front_ends.owner
+        restarts = remote.phase is Phase.RESTART and front is remote.front_ends.owner
         if (client.said_bye and not restarts) or (len(remote.front_ends) > 1 and not restarts):
-            return self._part(remote, front)
+            return self._remove(remote, front)
         self._forget(remote)
-        front.listener = None
-        self._reconnect_grace.wait(remote, front.edge.connection, restarts=restarts)
+        front.disconnect()
+        self._reconnect_grace.add(remote, front.edge.connection, restarts=restarts)
 
-    def _part(self, remote: RemoteKernel, front: FrontEnd) -> None:
-        """The front end leaves the kernel, which is let go with the last one."""
+    def _remove(self, remote: RemoteKernel, front: FrontEnd) -> None:
+        """The front end leaves the kernel. With the last one the kernel is closed."""
         remote.front_ends.remove(front)
         if not len(remote.front_ends):
-            self._let_go(remote)
+            self._close(remote)
 
-    def _let_go(self, remote: RemoteKernel) -> None:
+    def _close(self, remote: RemoteKernel) -> None:
         self._forget(remote)
-        if remote.to_end and not remote.ended:  # the node has not heard of it yet, as the link is down
+        if remote.phase is Phase.SHUT_DOWN and not remote.ended:  # the request waits for the link
             remote.stop("shut down by its front end")
         else:
             remote.close()
 
     def _find(self, kernel_id: str, node: Node) -> RemoteKernel | None:
-        """By the id it has now: a notebook that returns gets the kernel it left, and so that one's id."""
+        """Return the kernel that has this id now: a notebook that returns gets the kernel it left, with its id."""
         here = (remote for remote in self._kernels if remote.kernel_id == kernel_id)
         return next((remote for remote in here if self._node(remote).same_as(node)), None)
 
     def _here(self, kernel_id: str) -> RemoteKernel | None:
-        """A kernel that front ends have here, on the node where this hub started it, if it did; AgentError where two
-        nodes say that they have it."""
+        """Return a kernel that front ends have here, on the node where this hub started it, if it did. AgentError if
+        two nodes report this id."""
         home = self._nodes.home(kernel_id)
         if home is not None:
             return self._find(kernel_id, home)
@@ -362,20 +364,29 @@ class KernelOperations:
             self._kernels.remove(remote)
 
 
-def _kernel_id(said: Any) -> str:
-    """An id that a front end chose: it names files, here and on the node."""
-    if not validate.is_id(said):
+def _kernel_id(kernel_id: Any) -> str:
+    """Check an id that a front end has chosen, as it names files, here and on the node."""
+    if not validate.is_id(kernel_id):
         raise HubError("a kernel's id has 1 to 64 letters, digits, “-” and “_”")
-    return str(said)
+    return str(kernel_id)
 
 
-def _label(call: Call) -> str:
-    """What the user calls this front end."""
-    return str(call.arguments.get("notebook") or call.arguments.get("label") or "")
+def _front_end(call: Call, number: int | None = None) -> FrontEndSpec:
+    """Return the front end that the call's client serves."""
+    arguments = call.arguments
+    return FrontEndSpec(
+        arguments["connection"],
+        label=str(arguments.get("notebook") or arguments.get("label") or ""),
+        number=number,
+        listener=call.client,
+        parent=int(arguments.get("parent") or 0),
+        rate_limited=arguments.get("face") != "other",
+        revives=arguments.get("face") == "server",
+    )
 
 
 def _answer(remote: RemoteKernel, client: RpcClient) -> dict[str, Any]:
-    """What a front end is told of its kernel; with `python` and `front` another hub could go on."""
+    """Return what a front end needs of its kernel; `python` and `front` are for another hub, which adopts it."""
     front = remote.front_ends.of(client)
-    more = {} if front is None else {"connection": front.edge.connection, "front": front.index}
+    more = {} if front is None else {"connection": front.edge.connection, "front": front.number}
     return {**remote.describe(), "python": remote.settings["python"], **more}

@@ -15,6 +15,7 @@ from exchange import Bystander, Item, Outcome, Tally, script
 from fronts import Front
 from streams import Faults, LoopThread, Node, wait_for
 
+from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
@@ -47,7 +48,8 @@ def test_exactly_once_and_in_order(
     seed: int, node: Node, remote: RemoteKernel, front: Front, undisturbed: list[Item], tally: Tally
 ) -> None:
     rng = random.Random(seed)
-    remote.pacer.paced = rng.random() < 0.5
+    (shown,) = remote.front_ends
+    shown.reconnect(FrontEndSpec(shown.edge.connection, rate_limited=rng.random() < 0.5))
     node.faults = lambda: Faults.drawn(rng)
     before = len(node.streams)
     node.streams[-1].cut()

@@ -32,7 +32,7 @@ def test_another_kernel_has_the_same_clients_and_nothing_was_passed_on(tmp_path:
     clients = before.clients(0)
     clients.add(b"first")
     for kernel_id in ("two", "two"):  # or the same one anew
-        before.follow(kernel_id)
+        before.switch(kernel_id)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["two", "two.0.clients"]
     clients.add(b"second")
     before.save([0, 0, 7])
@@ -46,7 +46,7 @@ def test_a_front_end_that_has_left_is_not_expected_back(tmp_path: Path) -> None:
     before = Delivered(tmp_path / "one")
     before.clients(0)
     before.clients(1).add(b"of one that leaves")
-    before.left(1)
+    before.forget_front_end(1)
     before.close()
     after = Delivered(tmp_path / "one")
     assert (after.front_ends, after.clients(1).known) == ([0], [])
@@ -74,6 +74,6 @@ def test_a_full_disk_costs_the_successor_the_counts_and_not_the_hub_its_life(ful
         "import pathlib, sys; from jupyter_gpu_kernel.hub.front_end.delivered import Delivered\n"
         "for name in ('one', 'two'):\n"
         "    here = Delivered(pathlib.Path(sys.argv[1], name)); here.save([1, 2, 3])\n"
-        "    here.clients(0).add(b'first'); here.follow('other'); here.save([4, 5, 6]); here.forget()\n"
+        "    here.clients(0).add(b'first'); here.switch('other'); here.save([4, 5, 6]); here.forget()\n"
     )
     subprocess.run([sys.executable, "-c", code, str(full)], check=True)

@@ -24,6 +24,7 @@ from jupyter_gpu_kernel.agent.exit.processes import open_gpus, tagged
 from jupyter_gpu_kernel.agent.mux.handlers import Refused
 from jupyter_gpu_kernel.agent.procfs import boot_id
 from jupyter_gpu_kernel.agent.story import read_story
+from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.node.link import Link
 
@@ -55,7 +56,7 @@ def told(remote: RemoteKernel, node: Node) -> str:
     ends = [entry for entry in story(remote, node) if entry["event"] == "end"]
     names = ("cause", "evidence", "remedy")
     attributed = {**ends[-1], "cause": f"the node says: {ends[-1]['cause']}"}
-    assert [remote.state.get(name) for name in names] == [attributed[name] for name in names]
+    assert [remote.status.get(name) for name in names] == [attributed[name] for name in names]
     return str(ends[-1]["text"])
 
 
@@ -110,7 +111,7 @@ def test_sigterm_while_not_in_use_names_its_sender(loop: LoopThread, link: Link,
         with subprocess.Popen(program, stdin=subprocess.PIPE) as sender:
             text = told(remote, node)
         assert f"(pid {sender.pid}, python" in text and "while it was not in use" in text
-        assert remote.state["returncode"] == -signal.SIGTERM
+        assert remote.status["returncode"] == -signal.SIGTERM
 
 
 def test_a_sigterm_while_c_code_holds_pythons_lock_is_in_the_story_at_once(
@@ -189,7 +190,7 @@ def test_after_a_reboot_running_and_next_cell_say_so(loop: LoopThread, link: Lin
     """As good as one: kernel and keeper are killed while nobody is there, and the boot id was another one."""
     with started(loop, link) as (remote, front):
         for shown in remote.front_ends:
-            shown.revives = True
+            shown.reconnect(FrontEndSpec(shown.edge.connection, revives=True))
         old, kernel = remote.kernel_id, int(front.run("import os, time; print(os.getpid())").text)
         child = int(front.run(DETACHED).text)  # what survives changes nothing
         request = front.client.execute("print('begun', flush=True); time.sleep(600)")
@@ -371,7 +372,7 @@ def test_a_keeper_keeps_to_the_sites_policy(tmp_path: Path) -> None:
                 assert "off" in front.run("import gpu_kernel; print(gpu_kernel.status()['guard'])").text
                 os.kill(int(front.run("import os; print(os.getpid())").text), signal.SIGTERM)
                 told(remote, node)
-                assert remote.state["returncode"] == -signal.SIGTERM
+                assert remote.status["returncode"] == -signal.SIGTERM
                 stop(loop, remote, node)
             assert keeper.wait() == 0
         assert "no guard against SIGTERM, idle for at most 600 s" in node.story("k1")

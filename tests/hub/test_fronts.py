@@ -10,7 +10,7 @@ import zmq
 from edges import DEADLINE, KEY, request
 
 from jupyter_gpu_kernel.hub.front_end import front_ends as fronts_module
-from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEnd, FrontEnds
+from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEnd, FrontEnds, FrontEndSpec
 from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
@@ -32,7 +32,7 @@ class Kernel:
         self.subscribed += 1
 
     def add(self, index: int | None = None) -> FrontEnd:
-        return self.fronts.add(dict(KEY), "", index)
+        return self.fronts.add(FrontEndSpec(dict(KEY), number=index))
 
     def client(self, front: FrontEnd, channel: str, kind: int = zmq.DEALER) -> zmq.Socket[bytes]:
         socket: zmq.Socket[bytes] = self._context.socket(kind)
@@ -98,8 +98,8 @@ def test_no_front_end_gets_the_number_of_another() -> None:
         kernel.fronts.remove(fourth)
         fifth = kernel.add()
         adopted, again, last = kernel.add(9), kernel.add(9), kernel.add()
-        numbers = [one.index for one in (first, second, third, fourth, fifth, adopted, again, last)]
-        assert adopted.index == 9 and len(set(numbers)) == len(numbers)
+        numbers = [one.number for one in (first, second, third, fourth, fifth, adopted, again, last)]
+        assert adopted.number == 9 and len(set(numbers)) == len(numbers)
         assert list(kernel.fronts) == [second, third, fifth, adopted, again, last]
 
     on(test)
@@ -138,14 +138,14 @@ def test_one_that_does_not_read_is_hung_up_on_only_where_somebody_waits_for_that
             await kernel.until(lambda: kernel.subscribed)
             for _ in range(40):  # more than all buffers on the way take
                 fronts.send(BULK)
-            assert not fronts.room(BULK) and not front.edge._left_out, "not before it had time to read"
-            monkeypatch.setattr(fronts_module, "PATIENCE", -1.0)
+            assert not fronts.make_room(BULK) and not front.edge._left_out, "not before it had time to read"
+            monkeypatch.setattr(fronts_module, "STALL_TIMEOUT", -1.0)
             if who == "beside another":
                 kernel.add()
             while who == "alive" and not front.edge._left_out:  # it may just have taken the last that it can
                 await kernel.asks(front)
-                fronts.room(BULK)
-            assert not fronts.room(BULK)
+                fronts.make_room(BULK)
+            assert not fronts.make_room(BULK)
             assert bool(front.edge._left_out) == (who != "alone")
 
     on(test)

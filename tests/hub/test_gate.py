@@ -90,15 +90,15 @@ def test_twelve_kernels_and_four_gpus(
     """Four get one each; eight wait in the order they came, see why, and run as others end."""
     remotes = [loop.kernel(link, gpus=1) for _ in range(12)]
     fronts = [open_front(loop, remote, stack) for remote in remotes]
-    assert all(remote.state["gpus"] == [] for remote in remotes), "taken before anybody asked"
+    assert all(remote.status["gpus"] == [] for remote in remotes), "taken before anybody asked"
     cells: list[str] = []
     for remote, front in zip(remotes, fronts, strict=True):
         cells.append(front.client.execute(VISIBLE))
-        wait_for(lambda r=remote: r.state["state"] == "waiting" or r.state["gpus"], "a place in line")  # type: ignore[misc]
+        wait_for(lambda r=remote: r.status["state"] == "waiting" or r.status["gpus"], "a place in line")  # type: ignore[misc]
     first = [front.finish(cell).text.strip() for front, cell in zip(fronts[:4], cells[:4], strict=True)]
     assert sorted(first) == sorted(gpus.uuids)
-    assert [remote.state["gpus"] for remote in remotes[:4]] == [[name] for name in first]
-    assert [remote.state["state"] for remote in remotes[4:]] == ["waiting"] * 8
+    assert [remote.status["gpus"] for remote in remotes[:4]] == [[name] for name in first]
+    assert [remote.status["state"] for remote in remotes[4:]] == ["waiting"] * 8
 
     for gone, comes in zip(range(2), range(4, 6), strict=True):
         loop.call(remotes[gone].command, "stop")
@@ -107,7 +107,7 @@ def test_twelve_kernels_and_four_gpus(
         assert "Waiting for 1 GPU" in str(cell.outputs)
         assert "since" in str(cell.outputs) or "kernel" in str(cell.outputs)
         assert "Waiting" not in str(cell.shown), "the waiting text stays when the cell runs"
-        assert [remote.state["state"] for remote in remotes[comes + 1 :]] == ["waiting"] * (11 - comes)
+        assert [remote.status["state"] for remote in remotes[comes + 1 :]] == ["waiting"] * (11 - comes)
     for remote in remotes:
         loop.call(remote.command, "stop")
 
@@ -163,7 +163,7 @@ def test_meanwhile_at_the_gate(loop: LoopThread, link: Link, gpus: Gpus, stack: 
     assert front.run("print('internal')", store_history=False).text == "internal\n"
     assert front.run("value = 1", silent=True).reply["status"] == "ok"
     assert front.client.complete("valu", reply=True)["content"]["matches"] == ["value"]
-    assert remote.state["state"] == "waiting"
+    assert remote.status["state"] == "waiting"
 
     assert front.control("interrupt_request")["status"] == "ok"
     assert front.finish(held).reply["ename"] == "KeyboardInterrupt"
@@ -229,8 +229,8 @@ def test_restart_keeps_the_gpu(
     assert len(before.split(",")) == 2
     loop.call(remote.command, "restart")
     until(remote, "idle")
-    assert remote.state["gpus"] == before.strip().split(","), "also before a cell asks for them"
-    assert remote.state["gpu_names"] == [f"GPU {n} (NVIDIA A100-SXM4-80GB)" for n in range(2)]
+    assert remote.status["gpus"] == before.strip().split(","), "also before a cell asks for them"
+    assert remote.status["gpu_names"] == [f"GPU {n} (NVIDIA A100-SXM4-80GB)" for n in range(2)]
     assert "took GPU 0 (NVIDIA A100-SXM4-80GB), GPU 1 (" in node.story(remote.kernel_id)
     assert front.run(VISIBLE + "\nprint('x' in globals())").text == before + "False\n"
     assert front.run("import gpu_kernel; print(len(gpu_kernel.status()['gpus']))").text == "2\n"
@@ -367,7 +367,7 @@ def test_who_returns_is_greeted_also_where_the_cell_waits(
     assert again.kernel_id == first.kernel_id
     front = open_front(loop, again, stack)
     cell = front.client.execute(VISIBLE)
-    wait_for(lambda: again.state["state"] == "waiting", "the gate")
+    wait_for(lambda: again.status["state"] == "waiting", "the gate")
     for message in front.iopub(cell):
         if "Waiting for" in str(message["content"]):
             break
@@ -382,9 +382,10 @@ def test_a_restart_with_a_new_kernel_hands_the_gpu_over(
     gpus.say(1)
     stack.callback(gpus.say, 4)
     visits = VSCodeSessions()
-    old = loop.kernel(link, gpus=1, name="one")
+    visit = VSCodeSession(visits, 1, "one")
+    old = loop.kernel(link, session=visit, gpus=1, name="one")
     front = stack.enter_context(Front(old.edge.connection))
-    visit = old.vscode_session = loop.call(VSCodeSession, visits, 1, "one")
+    loop.call(visits.begin, visit)
     front.run(NAMED, store_history=False)
     pid = front.run(VISIBLE + "; print(os.getpid())").text.split()[1]
     gpus.say(1, gpus=[{"uuid": gpus.uuids[0], "processes": [{"pid": int(pid), "memory": 900}]}])
@@ -397,9 +398,10 @@ def test_a_restart_with_a_new_kernel_hands_the_gpu_over(
     busy = front.client.execute("import time\ntime.sleep(600)")
     wait_for(lambda: old.describe()["state"] == "busy", "the cell")
 
-    new = loop.kernel(link, gpus=1, name="one")
-    new.vscode_session = loop.call(VSCodeSession, visits, 1, "one")
-    loop.call(visits.left, visit, old)
+    next_visit = VSCodeSession(visits, 1, "one")
+    new = loop.kernel(link, session=next_visit, gpus=1, name="one")
+    loop.call(visits.begin, next_visit)
+    loop.call(visits.end, visit, old)
     loop.call(old.close)
     front = open_front(loop, new, stack)
     front.run(NAMED, store_history=False)
@@ -431,4 +433,4 @@ def test_what_a_thread_prints_while_its_gpu_goes_back_is_its_cells(
             assert message["parent_header"]["msg_id"] == request
             said += message["content"]["text"]
     assert said.split() == [str(number) for number in range(60)]
-    assert not remote.state["gpus"]
+    assert not remote.status["gpus"]

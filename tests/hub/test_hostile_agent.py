@@ -13,7 +13,7 @@ from streams import LoopThread, Node
 
 from jupyter_gpu_kernel.errors import AgentError
 from jupyter_gpu_kernel.hub.kernel import cell_history
-from jupyter_gpu_kernel.hub.kernel.cell_history import read_journal
+from jupyter_gpu_kernel.hub.kernel.cell_history import read_cell_history
 from jupyter_gpu_kernel.hub.kernel.placeholder import Placeholder
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
@@ -46,14 +46,14 @@ def node() -> Iterator[Hostile]:
 
 
 def whole(loop: LoopThread, link: Link) -> list[dict[str, Any]]:
-    cells: list[dict[str, Any]] = loop.run(read_journal(link, "k1"))
+    cells: list[dict[str, Any]] = loop.run(read_cell_history(link, "k1"))
     return cells
 
 
 def test_cells_without_end(
     loop: LoopThread, link: Link, node: Hostile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cell_history, "PAGES", 20)
+    monkeypatch.setattr(cell_history, "MAX_PAGES", 20)
     node.says(journal={"cells": [CELL], "last": False})
     with pytest.raises(AgentError, match="does not come to an end"):
         whole(loop, link)
@@ -62,7 +62,7 @@ def test_cells_without_end(
 def test_outputs_without_end(
     loop: LoopThread, link: Link, node: Hostile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cell_history, "SIZE", 100_000)
+    monkeypatch.setattr(cell_history, "MAX_SIZE", 100_000)
     node.says(
         journal={
             "cells": [{**CELL, "outputs": 1}],
@@ -157,7 +157,7 @@ def test_of_a_kernel_info_as_much_is_remembered_as_one_has() -> None:
 
     def saw(content: dict[str, Any]) -> Message:
         message = Message(Channel.SHELL, 0, make("kernel_info_reply", content, b"{}", "session"))
-        standin.saw(message)
+        standin.observe(message)
         return message
 
     saw({"banner": "x" * 100_000})
@@ -165,5 +165,5 @@ def test_of_a_kernel_info_as_much_is_remembered_as_one_has() -> None:
     message = saw({"banner": "x"})
     assert learnt == [message.parts[3]]
     with pytest.raises(MessageError):
-        standin.saw(message.replace(parts=(*message.parts[:3], b"[" * 5000)))
+        standin.observe(message.replace(parts=(*message.parts[:3], b"[" * 5000)))
     assert learnt == [message.parts[3]]

@@ -17,6 +17,7 @@ from streams import DEADLINE, LoopThread, log, until, wait_for
 from jupyter_gpu_kernel.errors import ConnectError, GpuKernelError
 from jupyter_gpu_kernel.hub.front_end import unread
 from jupyter_gpu_kernel.hub.front_end.delivered import Delivered
+from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
 from jupyter_gpu_kernel.hub.front_end.unread import LIMIT
 from jupyter_gpu_kernel.hub.kernel import reattach
 from jupyter_gpu_kernel.hub.kernel.reattach import Reattach
@@ -39,7 +40,13 @@ def adopted(loop: LoopThread, link: Link, tmp_path: Path) -> Iterator[RemoteKern
         known.clients(number)
     remote = loop.call(
         lambda: RemoteKernel(
-            before.kernel_id, before.settings, CONNECTION, link, log, delivered=known, how="adopt", index=0
+            before.kernel_id,
+            before.settings,
+            FrontEndSpec(CONNECTION, number=0),
+            link,
+            log,
+            delivered=known,
+            how="adopt",
         )
     )
     yield remote
@@ -87,7 +94,7 @@ def test_what_is_printed_before_the_second_is_there_and_has_subscribed(
         cells = [first.execute("print('first')")]
         wait_for(lambda: adopted.endpoint.outbox.size, "the request")
         assert not link.in_use, "what it prints would be lost to the other"
-        other = loop.call(adopted.front_ends.add, CONNECTION, "", 1)
+        other = loop.call(adopted.front_ends.add, FrontEndSpec(CONNECTION, number=1))
         with connected(other.edge.connection, iopub=False) as second:
             assert printed(first, cells[0]) == "first\n"
             cells.append(second.execute("print('second')"))
@@ -99,7 +106,7 @@ def test_what_is_printed_before_the_second_is_there_and_has_subscribed(
 def test_one_that_left_before_is_not_waited_for(
     loop: LoopThread, adopted: RemoteKernel, tmp_path: Path
 ) -> None:
-    other = loop.call(adopted.front_ends.add, CONNECTION, "", 1)
+    other = loop.call(adopted.front_ends.add, FrontEndSpec(CONNECTION, number=1))
     with connected(other.edge.connection) as second:
         second.get_iopub_msg(timeout=DEADLINE)
         second.execute("1")
@@ -126,7 +133,7 @@ def test_one_that_never_subscribes_holds_up_the_other_for_a_while(
     adopted: RemoteKernel = request.getfixturevalue("adopted")
     with connected(adopted.edge.connection) as first:
         first.get_iopub_msg(timeout=DEADLINE)
-        other = loop.call(adopted.front_ends.add, CONNECTION, "", 1)
+        other = loop.call(adopted.front_ends.add, FrontEndSpec(CONNECTION, number=1))
         with connected(other.edge.connection, iopub=False) as second:
             large = f"for i in range(3): print('x' * {LIMIT // 2}, flush=True)"
             assert len(printed(first, first.execute(large))) == 3 * (LIMIT // 2 + 1)

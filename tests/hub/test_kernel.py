@@ -19,6 +19,7 @@ from jupyter_client.session import Session
 from streams import DEADLINE, Breakable, LoopThread, Node, until, wait_for
 
 from jupyter_gpu_kernel.errors import HubError
+from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.node.link import Link
 
@@ -259,7 +260,7 @@ def test_ports_in_use(loop: LoopThread, link: Link) -> None:
         port = taken.getsockname()[1]
         connection = {"ip": "127.0.0.1", "transport": "tcp", "key": "k", "iopub_port": port}
         with pytest.raises(HubError, match=str(port)):
-            loop.call(lambda: RemoteKernel(uuid.uuid4().hex, {}, connection, link, link._log))
+            loop.call(lambda: RemoteKernel(uuid.uuid4().hex, {}, FrontEndSpec(connection), link, link._log))
     assert link.in_use
 
 
@@ -275,11 +276,11 @@ def test_restart_gives_fresh_variables(loop: LoopThread, remote: RemoteKernel, f
 
 def test_restarts_in_a_row(loop: LoopThread, remote: RemoteKernel, front: Front) -> None:
     """Also while it is starting."""
-    pid = remote.state["pid"]
+    pid = remote.status["pid"]
     for _ in range(3):
         loop.call(remote.command, "restart")
-        wait_for(lambda old=pid: remote.state["pid"] not in (0, old), "another process")  # type: ignore[misc]
-        pid = remote.state["pid"]
+        wait_for(lambda old=pid: remote.status["pid"] not in (0, old), "another process")  # type: ignore[misc]
+        pid = remote.status["pid"]
     until(remote, "idle")
     assert front.run("print('alive')").text == "alive\n"
 
@@ -296,11 +297,11 @@ def test_the_kernel_is_killed_in_mid_cell(loop: LoopThread, remote: RemoteKernel
     """The cell ends with the cause, what is asked next is answered, and a restart brings it back."""
     request = front.client.execute("import time; print('last words', flush=True); time.sleep(600)")
     assert front.until_text(request, "last words")
-    os.kill(remote.state["pid"], signal.SIGKILL)
+    os.kill(remote.status["pid"], signal.SIGKILL)
     cell = front.finish(request)
     assert "SIGKILL" in cell.reply["evalue"]
     until(remote, "ended")
-    assert "SIGKILL" in remote.state["cause"]
+    assert "SIGKILL" in remote.status["cause"]
     assert "restart" in front.run("1").reply["evalue"]
     loop.call(remote.command, "restart")
     until(remote, "idle")
@@ -313,7 +314,7 @@ def test_what_a_killed_kernel_said_last(
     """It is in the socket still when the keeper hears of the end. A second subscriber hears when it is there: the
     kernel's zmq hands each message to all before the next."""
     go = tmp_path / "go"
-    kernel = psutil.Process(remote.state["pid"])
+    kernel = psutil.Process(remote.status["pid"])
     keeper = kernel.parent()
     assert keeper is not None
     with zmq.Context() as context, context.socket(zmq.SUB) as heard:
@@ -374,7 +375,7 @@ def test_shutdown_while_output_is_flushed(loop: LoopThread, link: Link) -> None:
         front.run(SLOW)
         assert front.control("shutdown_request", restart=False)["status"] == "ok"
         until(remote, "ended")
-    assert remote.state["returncode"] == 0
+    assert remote.status["returncode"] == 0
 
 
 def test_shutdown_leaves_nothing(loop: LoopThread, link: Link, node: Node) -> None:
@@ -418,17 +419,17 @@ def test_a_kernel_that_dies_at_its_start(loop: LoopThread, link: Link, tmp_path:
     (tmp_path / "ipykernel" / "__init__.py").write_text("raise ImportError('a broken ipykernel')")
     remote = loop.kernel(link, env={"PYTHONPATH": str(tmp_path)})
     until(remote, "ended")
-    assert "a broken ipykernel" in remote.state["stderr"]
-    assert remote.state["returncode"] == 1
+    assert "a broken ipykernel" in remote.status["stderr"]
+    assert remote.status["returncode"] == 1
 
 
 def test_the_keeper_survives_stray_signals(remote: RemoteKernel, front: Front, node: Node) -> None:
-    keeper = psutil.Process(remote.state["pid"]).ppid()
+    keeper = psutil.Process(remote.status["pid"]).ppid()
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         os.kill(keeper, number)
     assert front.run("print('alive')").text == "alive\n"
     assert "SIGTERM" in wait_for(lambda: "SIGHUP" in (told := node.story(remote.kernel_id)) and told)
-    assert psutil.Process(remote.state["pid"]).ppid() == keeper
+    assert psutil.Process(remote.status["pid"]).ppid() == keeper
 
 
 def test_attach_survives_sigterm(front: Front, node: Node) -> None:

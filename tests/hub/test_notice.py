@@ -50,7 +50,7 @@ def test_the_cell_says_what_it_waits_for_and_then_is_as_ever(loop: LoopThread, n
         notice = next(front.iopub(asked))
         text = notice["content"]["data"]["text/plain"]
         assert (
-            "gpu2 is out of reach since" in text
+            "gpu2 has been out of reach since" in text
             and "login: it wants a code" in text
             and "“'/a b/jupyter-gpu-kernel' login gpu2”" in text
         )
@@ -71,7 +71,7 @@ def test_it_is_gone_when_the_kernel_is(loop: LoopThread, node: Node, shown: bool
     link = loop.link(node)
     remote = loop.kernel(link)
     until(remote, "idle")
-    kernel = psutil.Process(remote.state["pid"])
+    kernel = psutil.Process(remote.status["pid"])
     keeper = kernel.parent()
     assert keeper is not None
     with Front(remote.edge.connection) as front:
@@ -80,14 +80,14 @@ def test_it_is_gone_when_the_kernel_is(loop: LoopThread, node: Node, shown: bool
         asked = front.client.execute("print('here')")
         if shown:
             assert "out of reach" in str(next(front.iopub(asked)))
-        wait_for(lambda: remote._deferred._messages, "the cell")
+        wait_for(lambda: remote._relay._deferred._messages, "the cell")
         keeper.kill()
         kernel.kill()
         node.plugged = True
         cell = front.finish(asked)
         answered = ["status", "execute_input", "error", "status"]  # busy first, as of every cell
         assert kinds(cell) == ["clear_output"] * shown + answered
-        assert remote._notice._timer is None
+        assert remote._relay._notice._timer is None
 
 
 def away(loop: LoopThread, node: Node) -> RemoteKernel:
@@ -125,7 +125,7 @@ def test_a_cell_that_runs_and_is_to_be_interrupted_does_not_go_on(loop: LoopThre
         asked = front.client.execute("import time; time.sleep(600)")
         wait_for(lambda: remote.describe()["state"] == "busy", "the cell")
         node.pull()
-        wait_for(lambda: remote._notice._display, "the text")
+        wait_for(lambda: remote._relay._notice._display, "the text")
         assert front.control("interrupt_request")["status"] == "ok"
         text = ""
         while "is interrupted when it is back" not in text:
@@ -141,7 +141,7 @@ def test_a_cell_that_has_shown_something_is_left_alone(loop: LoopThread, node: N
     with Front(remote.edge.connection) as front:
         asked = front.client.execute("import time; print('begun', flush=True); time.sleep(600)")
         front.until_text(asked, "begun\n")
-        assert remote._in_flight.running_silently is None
+        assert remote._relay._in_flight.silent_running_cell is None
         node.pull()
         wait_for(lambda: remote.link_state == "away", "the drop")
         node.plugged = True
@@ -214,7 +214,7 @@ def test_an_interrupt_overtakes_a_cell_that_the_link_has_swallowed(
         front.run("1")
         node.streams[-1].stall()
         asked = front.client.execute(f"open({str(ran)!r}, 'w')")
-        wait_for(lambda: remote._in_flight.ids, "the cell on its way")
+        wait_for(lambda: remote._relay._in_flight.ids, "the cell on its way")
         node.pull()
         wait_for(lambda: remote.link_state == "away", "the drop")
         assert front.control("interrupt_request")["status"] == "ok"
@@ -231,8 +231,10 @@ def test_an_interrupt_is_answered_while_a_notebooks_kernel_is_looked_for(
         front.run("1")
         loop.call(remote.hold)
         cell = front.client.execute("1 / 0")
-        wait_for(lambda: remote._deferred.messages, "the cell")  # the interrupt has a channel of its own
+        wait_for(
+            lambda: remote._relay._deferred.messages, "the cell"
+        )  # the interrupt has a channel of its own
         assert front.control("interrupt_request")["status"] == "ok"
         assert front.finish(cell).reply["ename"] == "KeyboardInterrupt"
-        loop.call(remote.go_on)
+        loop.call(remote.resume)
         assert "2" in str(front.run("1 + 1").outputs)

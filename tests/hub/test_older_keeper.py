@@ -18,7 +18,7 @@ import pytest
 from fronts import Front
 from streams import LoopThread, Node, until, wait_for
 
-from jupyter_gpu_kernel.hub.kernel.cell_history import read_journal
+from jupyter_gpu_kernel.hub.kernel.cell_history import read_cell_history
 from jupyter_gpu_kernel.hub.node.agent_errors import AgentRefusal
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
@@ -76,7 +76,7 @@ def test_a_keeper_of_an_older_build_is_served(loop: LoopThread, node: Node, agen
     with Front(again.edge.connection) as front:
         assert "Back on kernel" in str(front.run("treasure").outputs)
         with pytest.raises(AgentRefusal):  # which is told, and breaks nothing
-            loop.run(read_journal(link, kernel_id))
+            loop.run(read_cell_history(link, kernel_id))
         assert front.control("shutdown_request", restart=False)["status"] == "ok"
     wait_for(lambda: not (node.root / "k" / kernel_id).exists(), "the kernel's end")
 

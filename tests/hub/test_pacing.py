@@ -15,7 +15,7 @@ from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebso
 from tornado.platform.asyncio import BaseAsyncIOLoop
 from traitlets.config import LoggingConfigurable
 
-from jupyter_gpu_kernel.hub.kernel.pacing import STALLED, Pacer
+from jupyter_gpu_kernel.hub.kernel.pacing import STALL, Pacer
 from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.endpoint import Endpoint, ProtocolError
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, word
@@ -74,24 +74,25 @@ class Replay:
         self.passed: list[Message] = []
         self.held: list[int] = []
         self.number = 0
-        self.reads = True
+        self.reads = self.rate_limited = True
         self.pacer = Pacer(
             self._pass_on,
-            lambda: self.held.append(self.pacer.held),
+            lambda: self.held.append(self.pacer.oldest),
             logging.getLogger(),
-            lambda message: self.reads,
+            has_room=lambda message: self.reads,
+            rate_limited=lambda: self.rate_limited,
         )
 
     def _pass_on(self, message: Message) -> None:
         if message.channel is Channel.KEEPER:
-            (self.pacer.begin if message.content()["state"] == "begin" else self.pacer.end)()
+            (self.pacer.begin_replay if message.content()["state"] == "begin" else self.pacer.end_replay)()
         assert not self.server.drops(message), self.server.complaints
         self.passed.append(message)
 
     def take(self, *messages: Message) -> None:
         for message in messages:
             self.number += 1
-            self.pacer.take(message, self.number)
+            self.pacer.put(message, self.number)
 
     def pauses(self, seconds: float) -> None:
         """The front end reads nothing for a while."""
@@ -121,7 +122,7 @@ def on_a_loop(*plays: Callable[[Replay], None]) -> tuple[Replay, float]:
     async def run() -> None:
         for play in plays:
             play(replay)
-            while replay.pacer.held:
+            while replay.pacer.oldest:
                 await asyncio.sleep(0.01)
 
     try:
@@ -158,7 +159,7 @@ def test_the_limit_is_one() -> None:
     """Without a pace the server drops these, so the test above can fail."""
 
     def play(replay: Replay) -> None:
-        replay.pacer.paced = False
+        replay.rate_limited = False
         replay.take(BEGIN, *MANY)
 
     with pytest.raises(AssertionError, match="message rate exceeded"):
@@ -193,7 +194,7 @@ def test_what_waits_can_be_hurried_or_dropped() -> None:
     def play(replay: Replay) -> None:
         replay.take(BEGIN, *[output("display_data", data={})] * 500)
         assert 0 < replay.pacer.waiting < 500
-        replay.pacer.end()
+        replay.pacer.end_replay()
         assert replay.pacer.waiting == 0
         assert len(replay.passed) == 501
         replay.take(BEGIN, *[output("display_data", data={})] * 500)
@@ -241,23 +242,23 @@ def test_what_is_held_is_the_oldest_that_waits_whatever_numbering_follows() -> N
 
     def play(replay: Replay) -> None:
         replay.take(BEGIN, *[stream("x" * PIECE)] * 30)
-        assert replay.pacer.held == replay.number - replay.pacer.waiting + 1
+        assert replay.pacer.oldest == replay.number - replay.pacer.waiting + 1
         replay.take(stream("x" * PIECE * 20))
-        assert replay.pacer.held == replay.number - replay.pacer.waiting + 1
-        replay.pacer.take(stream("from a successor"), 1)
-        assert replay.pacer.held == 1, (
+        assert replay.pacer.oldest == replay.number - replay.pacer.waiting + 1
+        replay.pacer.put(stream("from a successor"), 1)
+        assert replay.pacer.oldest == 1, (
             "nothing of the new numbering is acknowledged before the old was passed on"
         )
 
     replay, _ = on_a_loop(play)
     assert replay.text.endswith("from a successor")
-    assert replay.pacer.owed == [0, 0, 0], "a message in pieces counts once"
+    assert replay.pacer.waiting_by_lane == [0, 0, 0], "a message in pieces counts once"
 
 
 def test_what_a_front_end_did_not_read_for_long_is_a_replay_until_all_of_it_was_read() -> None:
     def unread(replay: Replay) -> None:
         replay.take(*MANY[:1])
-        replay.pauses(STALLED + 1)
+        replay.pauses(STALL + 1)
         replay.take(*MANY[1:])
 
     live = [output("display_data", data={})] * 200
@@ -275,7 +276,7 @@ def test_what_a_front_end_did_not_read_for_long_is_a_replay_until_all_of_it_was_
 def test_what_a_front_end_did_not_read_for_a_moment_passes_at_once_again_and_again() -> None:
     def unread(replay: Replay) -> None:
         asyncio.get_running_loop().selector.now += 60  # type: ignore[attr-defined]
-        replay.pauses(STALLED / 2)
+        replay.pauses(STALL / 2)
         replay.take(*MANY[:500])
 
     replay, _ = on_a_loop(unread, unread, unread)
@@ -288,7 +289,7 @@ def test_another_keepers_messages_come_behind_all_that_waits_read_or_not() -> No
         replay.reads = False
         replay.take(BEGIN, *MANY[:100])
         replay.pacer.flush()
-        assert replay.passed == [BEGIN, *MANY[:100]] and replay.pacer.owed == [0, 0, 0]
+        assert replay.passed == [BEGIN, *MANY[:100]] and replay.pacer.waiting_by_lane == [0, 0, 0]
 
     on_a_loop(play)
 
@@ -304,12 +305,12 @@ def test_a_fault_costs_one_message_and_is_in_the_log(caplog: pytest.LogCaptureFi
 
     async def main() -> None:
         reads = False
-        pacer = Pacer(pass_on, lambda: None, logging.getLogger(), lambda message: reads)
+        pacer = Pacer(pass_on, lambda: None, logging.getLogger(), has_room=lambda message: reads)
         for number, message in enumerate((first, bad, last), 1):
-            pacer.take(message, number)
+            pacer.put(message, number)
         reads = True
-        pacer.end()
-        assert passed == [first, last] and pacer.owed == [0, 0, 0]
+        pacer.end_replay()
+        assert passed == [first, last] and pacer.waiting_by_lane == [0, 0, 0]
 
     asyncio.run(main())
     assert "a fault of ours" in caplog.text
@@ -323,31 +324,33 @@ def test_what_is_not_read_waits_in_order_and_is_bounded() -> None:
         passed: list[Message] = []
         reads: set[Channel] = {Channel.CONTROL}
         done = asyncio.Event()
-        pacer = Pacer(passed.append, done.set, logging.getLogger(), lambda message: message.channel in reads)
+        pacer = Pacer(
+            passed.append, done.set, logging.getLogger(), has_room=lambda message: message.channel in reads
+        )
         waits = [stream(str(number)) for number in range(100)]
         for number, message in enumerate(waits, 1):
-            pacer.take(message, number)
-        pacer.take(reply, 101)
-        pacer.take(question, 102)
-        assert passed == [reply] and pacer.held == 1 and pacer.owed == [1, 0, 100]
-        pacer.end()
+            pacer.put(message, number)
+        pacer.put(reply, 101)
+        pacer.put(question, 102)
+        assert passed == [reply] and pacer.oldest == 1 and pacer.waiting_by_lane == [1, 0, 100]
+        pacer.end_replay()
         assert passed == [reply], "what is not read does not go, hurried or not"
         reads.update((Channel.IOPUB, Channel.STDIN))
         while pacer.waiting:
             done.clear()
             await done.wait()
-        assert passed == [reply, *waits, question] and pacer.held == 0
+        assert passed == [reply, *waits, question] and pacer.oldest == 0
         large = output("display_data", data={"text/plain": "x" * 30_000_000})
         for number in range(103, 113):  # what was read makes room
             reads.clear()
-            pacer.take(large, number)
+            pacer.put(large, number)
             reads.add(Channel.IOPUB)
-            pacer.end()
+            pacer.end_replay()
         assert passed[-10:] == [large] * 10
         reads.clear()
         with pytest.raises(ProtocolError, match="more than was acknowledged"):
             for number in range(113, 133):
-                pacer.take(large, number)
+                pacer.put(large, number)
         pacer.close()
 
     asyncio.run(main())

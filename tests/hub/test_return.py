@@ -13,7 +13,8 @@ from fronts import Front
 from streams import DEADLINE, LoopThread, Node, log, until, wait_for
 
 from jupyter_gpu_kernel.hub.front_end.delivered import Delivered
-from jupyter_gpu_kernel.hub.kernel.cell_history import read_journal
+from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
+from jupyter_gpu_kernel.hub.kernel.cell_history import read_cell_history
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
 
@@ -73,7 +74,9 @@ def test_a_killed_hubs_successor_finds_what_was_passed_on_of_a_kernel_that_was_f
     settings = {"gpus": 0, "python": sys.executable, "notebook": "/home/me/found.ipynb", "name": "gpu2"}
     connection = {"transport": "tcp", "ip": "127.0.0.1", "key": "key"}
     again = loop.call(
-        lambda: RemoteKernel("new", settings, connection, link, log, delivered=Delivered(tmp_path / "new"))
+        lambda: RemoteKernel(
+            "new", settings, FrontEndSpec(connection), link, log, delivered=Delivered(tmp_path / "new")
+        )
     )
     until(again, "idle")
     with Front(again.edge.connection) as front:
@@ -168,13 +171,16 @@ def test_the_journal_has_the_last_cells_heard_or_not(loop: LoopThread, link: Lin
         front.client.shell_channel.send(message)
         front.finish(message["header"]["msg_id"])
         front.run("'silent'", store_history=False)
-    cells = loop.run(read_journal(link, remote.kernel_id))
+    cells = loop.run(read_cell_history(link, remote.kernel_id))
     assert [(cell["status"], cell["execution_count"]) for cell in cells] == [("ok", 1), ("error", 2)]
     stream, result = cells[0]["outputs"]
     assert stream == {"msg_type": "stream", "content": {"name": "stdout", "text": "0\n1\n2\n"}}
     assert result["content"]["data"] == {"text/plain": "2"}
-    assert loop.run(read_journal(link, remote.kernel_id, "the-cell"))[0]["outputs"][0]["msg_type"] == "error"
-    assert loop.run(read_journal(link, remote.kernel_id, "another cell")) == []
+    assert (
+        loop.run(read_cell_history(link, remote.kernel_id, "the-cell"))[0]["outputs"][0]["msg_type"]
+        == "error"
+    )
+    assert loop.run(read_cell_history(link, remote.kernel_id, "another cell")) == []
 
 
 def test_the_journal_of_what_no_answer_can_hold(loop: LoopThread, link: Link) -> None:
@@ -184,7 +190,7 @@ def test_the_journal_of_what_no_answer_can_hold(loop: LoopThread, link: Link) ->
         front.run(
             "print('before')\ndisplay({'text/html': 'x' * 6_000_000, 'text/plain': 'a plot'}, raw=True)\n'after'"
         )
-    (cell,) = loop.run(read_journal(link, remote.kernel_id))
+    (cell,) = loop.run(read_cell_history(link, remote.kernel_id))
     before, display, after = (output["content"] for output in cell["outputs"])
     assert before["text"] == "before\n" and after["data"] == {"text/plain": "'after'"}
     assert "a plot" in display["data"]["text/plain"] and "6 MB" in display["data"]["text/plain"]
@@ -246,8 +252,10 @@ def owned(loop: LoopThread, link: Link, notebook: str, owner: str) -> RemoteKern
     settings = {"gpus": 0, "python": sys.executable, "notebook": notebook, "name": "gpu2"}
     connection = {"transport": "tcp", "ip": "127.0.0.1", "key": "key"}
     kernel_id = uuid.uuid4().hex[:12]
-    made = lambda: RemoteKernel(kernel_id, settings, connection, link, log, owner={"owner": owner})  # noqa: E731
-    remote = loop.call(made)
+    front_end = FrontEndSpec(connection)
+    remote = loop.call(
+        lambda: RemoteKernel(kernel_id, settings, front_end, link, log, owner={"owner": owner})
+    )
     until(remote, "idle")
     return remote
 

@@ -13,7 +13,7 @@ class Kernel:
     def __init__(self) -> None:
         self.said: list[str] = []
         self.standin = Placeholder(self._say, None, lambda info: None)
-        self.standin.became("idle")
+        self.standin.update_state("idle")
 
     def _say(self, message: Message) -> None:
         if message.header()["msg_type"] == "status":
@@ -24,11 +24,11 @@ class Kernel:
 
     def is_(self, state: str, request: bytes = b"{}") -> None:
         parts = make("status", {"execution_state": state}, request)
-        self.standin.saw(Message(Channel.IOPUB, 0, parts))
+        self.standin.observe(Message(Channel.IOPUB, 0, parts))
 
     def welcome(self) -> str:
         """What a page that is loaded now hears."""
-        self.standin.welcome()
+        self.standin.greet_subscriber()
         return self.said[-1]
 
 
@@ -48,7 +48,7 @@ def test_a_new_process_and_the_keepers_word_end_what_was_busy() -> None:
     kernel = Kernel()
     for begins_anew in ("starting", "idle"):
         kernel.is_("busy", kernel.request("execute_request"))
-        kernel.standin.became(begins_anew)
+        kernel.standin.update_state(begins_anew)
         later = kernel.request("execute_request")
         kernel.is_("busy", later)
         kernel.is_("idle", later)
@@ -90,7 +90,7 @@ def test_a_report_that_nothing_is_at_work_ends_what_was_busy() -> None:
 def test_another_kernel_is_not_busy_with_what_the_one_before_was() -> None:
     kernel = Kernel()
     kernel.is_("busy", kernel.request("kernel_info_request"))
-    kernel.standin.switched()
+    kernel.standin.kernel_changed()
     cell = kernel.request("execute_request")
     kernel.is_("busy", cell)
     kernel.is_("idle", cell)
@@ -100,7 +100,7 @@ def test_another_kernel_is_not_busy_with_what_the_one_before_was() -> None:
 def test_a_keeper_that_is_back_and_says_idle_is_believed() -> None:
     kernel = Kernel()
     kernel.is_("busy", kernel.request("execute_request"))
-    kernel.standin.became("idle")
+    kernel.standin.update_state("idle")
     assert kernel.standin.state == "idle" and kernel.welcome() == "idle"
 
 

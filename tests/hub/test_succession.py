@@ -254,7 +254,7 @@ def test_interrupt_and_restart(kernel: Kernel) -> None:
     kernel.front.control("interrupt_request")
     assert kernel.front.finish(request).reply["ename"] == "KeyboardInterrupt"
     kernel.loop.call(kernel.remote.restart)
-    wait_for(lambda: kernel.remote.state["state"] == "idle" and kernel.remote.state["pid"] != kernel.pid)
+    wait_for(lambda: kernel.remote.status["state"] == "idle" and kernel.remote.status["pid"] != kernel.pid)
     wait_for(lambda: ended(kernel.pid), "the old kernel's end")
     kernel.pid = int(kernel.front.run(PID).text)
     kernel.kill_keeper()
@@ -284,7 +284,9 @@ def test_secrets_stay_where_they_were(loop: LoopThread, link: Link, node: Node) 
         assert not [path for path in folder.iterdir() if path.is_file() and b"s3cret" in path.read_bytes()]
         assert "JUPYTER_GPU_KERNEL_ID" not in psutil.Process(kernel.keeper).environ()
         loop.call(kernel.remote.restart)
-        wait_for(lambda: kernel.remote.state["state"] == "idle" and kernel.remote.state["pid"] != kernel.pid)
+        wait_for(
+            lambda: kernel.remote.status["state"] == "idle" and kernel.remote.status["pid"] != kernel.pid
+        )
         assert kernel.front.run("import os; print(os.environ['SECRET'])").text == "s3cret\n"
 
 
@@ -300,7 +302,7 @@ def test_its_gpu_stays_its_own(tmp_path: Path, loop: LoopThread) -> None:
         kernel.kill_keeper()
         assert read_leases([gpu])[gpu].pid == kernel.keeper
         assert kernel.front.run("print(os.environ['CUDA_VISIBLE_DEVICES'])").text == f"{gpu}\n"
-        assert kernel.remote.state["gpus"] == [gpu] and not kernel.story("fault")
+        assert kernel.remote.status["gpus"] == [gpu] and not kernel.story("fault")
         kernel.stop()
         wait_for(lambda: not read_leases([gpu]), "the lease's end")
 
@@ -362,7 +364,7 @@ def test_without_a_successor_a_cell_may_finish(
         wait_for(lambda: ended(kernel.pid) and ended(child), "the end of the kernel and of what it started")
         assert done.read_text() == "hook"
         wait_for(lambda: kernel.remote.link_state == "lost", "the hub's notice")
-        assert "keeper" in str(kernel.remote.state["cause"])
+        assert "keeper" in str(kernel.remote.status["cause"])
         assert not kernel.listed()
         kernel.is_gone()
 

@@ -11,6 +11,7 @@ import pytest
 from fronts import Front
 from streams import LoopThread, Node, log, until, wait_for
 
+from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.node.link import LinkTimeouts
 
@@ -33,7 +34,7 @@ class Computers:
     def come(self, owner: str, how: str, **settings: Any) -> RemoteKernel:
         link = self.loop.link(self._node, LinkTimeouts(retry=0.02))
         remote = self.loop.call(
-            RemoteKernel, self.kernel_id, settings, dict(CONNECTION), link, log, how=how,
+            RemoteKernel, self.kernel_id, settings, FrontEndSpec(dict(CONNECTION)), link, log, how=how,
             owner={"owner": owner, "by": owner},
         )  # fmt: skip
         self.loop.closing(remote.close)
@@ -51,13 +52,13 @@ def test_all_cells_that_are_sent_while_a_kernel_is_taken_back_run(computers: Com
     with Front(first.edge.connection) as front:
         front.run("seen = []")
         second = computers.come("second", "attach", name="test", python="")
-        wait_for(lambda: first.taken, "the first computer knows")
+        wait_for(lambda: first.taken_by, "the first computer knows")
         codes = [f"seen.append({number}); print(seen)" for number in range(4)]
         asked = [front.client.execute(code) for code in codes]
         cells = [front.finish(request) for request in asked]
         assert [cell.reply["status"] for cell in cells] == ["ok"] * 4
         assert [cell.text.splitlines()[-1] for cell in cells] == [str(list(range(n + 1))) for n in range(4)]
-        wait_for(lambda: second.taken, "the second computer knows")
+        wait_for(lambda: second.taken_by, "the second computer knows")
 
 
 def test_what_was_asked_before_a_switch_is_asked_of_the_other_kernel(computers: Computers) -> None:
@@ -73,7 +74,7 @@ def test_what_was_asked_before_a_switch_is_asked_of_the_other_kernel(computers: 
         )
         front.until_text(asleep, "asleep\n")
         behind = front.client.execute("stop = 1; print('behind')")
-        wait_for(lambda: len(first._in_flight.cells) == 2, "both were asked")
+        wait_for(lambda: len(first._relay._in_flight.describe()) == 2, "both were asked")
         loop.call(first.switch, other)
         front.client.execute("0", store_history=False)
         assert front.until_text(asleep, "asleep\n")

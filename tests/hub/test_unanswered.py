@@ -21,18 +21,18 @@ def said(asked: Message, msg_type: str, **content: Any) -> Message:
 def known(*cells: Message) -> InFlightCells:
     unanswered = InFlightCells()
     for one in cells:
-        unanswered.asked(one)
+        unanswered.sent(one)
     return unanswered
 
 
 def test_a_cell_is_unanswered_until_its_reply() -> None:
     first, second = cell(), cell()
     unanswered = known(first, second)
-    unanswered.asked(Message(Channel.SHELL, 3, make("complete_request", {})))
-    unanswered.answered(said(first, "complete_reply"))
+    unanswered.sent(Message(Channel.SHELL, 3, make("complete_request", {})))
+    unanswered.received(said(first, "complete_reply"))
     assert unanswered.ids == [first.header()["msg_id"], second.header()["msg_id"]]
     assert unanswered.size == sum(len(part) for one in (first, second) for part in one.parts)
-    unanswered.answered(said(first, "execute_reply", status="ok"))
+    unanswered.received(said(first, "execute_reply", status="ok"))
     assert unanswered.ids == [second.header()["msg_id"]]
 
 
@@ -44,9 +44,9 @@ def test_a_successor_is_told_their_very_text_and_what_front_ends_have_heard() ->
     unanswered = known(asked)
     states = []
     for state in ("busy", "idle", "starting"):
-        states.append(unanswered.cells[0]["said"])
-        unanswered.answered(said(asked, "status", execution_state=state))
-    (one,) = unanswered.cells
+        states.append(unanswered.describe()[0]["said"])
+        unanswered.received(said(asked, "status", execution_state=state))
+    (one,) = unanswered.describe()
     assert states == ["", "busy", "idle"] and one["said"] == "idle", "a start is said of no cell"
     assert one["client"] == 3
     assert [part.encode("utf-8", "surrogateescape") for part in one["parts"]] == list(asked.parts[:4])
@@ -56,14 +56,14 @@ def test_what_was_said_of_a_cell_goes_with_it() -> None:
     """A front end may use its msg_id again."""
     asked = cell()
     unanswered = known(asked)
-    unanswered.answered(said(asked, "status", execution_state="busy"))
-    unanswered.answered(said(asked, "execute_reply", status="ok"))
-    unanswered.asked(asked)
-    assert unanswered.cells[0]["said"] == ""
-    unanswered.answered(said(asked, "status", execution_state="busy"))
-    assert unanswered.take() == [asked] and unanswered.cells == []
-    unanswered.asked(asked)
-    assert unanswered.cells[0]["said"] == ""
+    unanswered.received(said(asked, "status", execution_state="busy"))
+    unanswered.received(said(asked, "execute_reply", status="ok"))
+    unanswered.sent(asked)
+    assert unanswered.describe()[0]["said"] == ""
+    unanswered.received(said(asked, "status", execution_state="busy"))
+    assert unanswered.clear() == [asked] and unanswered.describe() == []
+    unanswered.sent(asked)
+    assert unanswered.describe()[0]["said"] == ""
 
 
 def test_of_very_many_the_newest_are_named() -> None:
@@ -76,21 +76,21 @@ def test_a_cell_is_silent_until_it_shows_something() -> None:
     """Its input is shown by the front end that asked for it."""
     asked, behind = cell(), cell()
     unanswered = known(asked, behind)
-    unanswered.answered(said(asked, "status", execution_state="busy"))
-    unanswered.answered(said(asked, "execute_input", code="1"))
-    assert unanswered.running_silently == asked
-    unanswered.answered(said(asked, "stream", name="stdout", text="1"))
-    assert unanswered.running_silently is None
-    unanswered.answered(said(asked, "execute_reply", status="ok"))
-    assert unanswered.running_silently == behind
-    assert known(cell(store_history=False), behind).running_silently is None, (
+    unanswered.received(said(asked, "status", execution_state="busy"))
+    unanswered.received(said(asked, "execute_input", code="1"))
+    assert unanswered.silent_running_cell == asked
+    unanswered.received(said(asked, "stream", name="stdout", text="1"))
+    assert unanswered.silent_running_cell is None
+    unanswered.received(said(asked, "execute_reply", status="ok"))
+    assert unanswered.silent_running_cell == behind
+    assert known(cell(store_history=False), behind).silent_running_cell is None, (
         "users do not see the one that runs"
     )
-    assert known().running_silently is None
+    assert known().silent_running_cell is None
 
 
 def test_another_kernel_is_asked_each_cell_once_and_no_words() -> None:
     sent, queued = cell(), cell()
     other = Message(Channel.SHELL, 3, make("complete_request", {}))
-    again = known(sent, queued).again([word(do="interrupt"), queued, other])
+    again = known(sent, queued).with_queued([word(do="interrupt"), queued, other])
     assert again == [sent, queued, other]

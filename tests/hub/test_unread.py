@@ -16,6 +16,7 @@ from jupyter_client.session import Session
 from streams import LoopThread, until, wait_for
 
 from jupyter_gpu_kernel.hub.front_end import front_ends as fronts_module
+from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
 from jupyter_gpu_kernel.hub.front_end.unread import LIMIT
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.node.link import Link
@@ -31,7 +32,8 @@ LINES = 24
 def remote(loop: LoopThread, link: Link) -> RemoteKernel:
     remote = loop.kernel(link)
     until(remote, "idle")
-    remote.pacer.paced = False
+    (front,) = remote.front_ends
+    front.reconnect(FrontEndSpec(front.edge.connection, rate_limited=False))
     return remote
 
 
@@ -52,7 +54,7 @@ def subscriber(connection: dict[str, Any]) -> Iterator[zmq.Socket[bytes]]:
 
 def unread(remote: RemoteKernel) -> int:
     """Bytes in the hub for front ends."""
-    return remote.pacer._size + sum(
+    return remote._relay._pacer._size + sum(
         one.size for front in remote.front_ends for one in front.edge._unread.values()
     )
 
@@ -76,7 +78,7 @@ def test_what_a_front_end_does_not_read_waits_on_the_node(loop: LoopThread, remo
     connection = remote.edge.connection
     with subscriber(connection) as slow, Front(connection) as front:
         request = front.client.execute(f"for i in range({LINES}): {MEGABYTE}")
-        wait_for(lambda: remote.pacer.waiting > 0, "the hub waits")
+        wait_for(lambda: remote._relay._pacer.waiting > 0, "the hub waits")
         most = 0
         for _ in range(50):
             most = max(most, loop.call(unread, remote))
@@ -94,10 +96,10 @@ def test_one_that_does_not_read_does_not_hold_up_another(
     loop: LoopThread, remote: RemoteKernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is hung up on, and told so when it is back."""
-    monkeypatch.setattr(fronts_module, "PATIENCE", 0.5)
-    other = loop.call(remote.front_ends.add, dict(remote.edge.connection, **dict.fromkeys(
-        (f"{name}_port" for name in ("shell", "iopub", "stdin", "control", "hb")), 0
-    )), "other")  # fmt: skip
+    monkeypatch.setattr(fronts_module, "STALL_TIMEOUT", 0.5)
+    ports = dict.fromkeys((f"{name}_port" for name in ("shell", "iopub", "stdin", "control", "hb")), 0)
+    spec = FrontEndSpec({**remote.edge.connection, **ports}, "other", rate_limited=False)
+    other = loop.call(remote.front_ends.add, spec)
     with subscriber(other.edge.connection) as slow, Front(remote.edge.connection) as front:
         cell = front.run(f"for i in range({LINES}): {MEGABYTE}")
         assert numbers(cell.text) == list(range(LINES))
@@ -112,10 +114,10 @@ def test_a_reader_keeps_its_output_where_a_stranger_does_not_read(
     loop: LoopThread, remote: RemoteKernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Anybody on this machine may subscribe to a TCP port. Who asks for more is alive, and loses nothing."""
-    monkeypatch.setattr(fronts_module, "PATIENCE", 0.5)
+    monkeypatch.setattr(fronts_module, "STALL_TIMEOUT", 0.5)
     with subscriber(remote.edge.connection), Front(remote.edge.connection) as front:
         request = front.client.execute(f"for i in range({LINES}): {MEGABYTE}")
-        wait_for(lambda: remote.pacer.waiting > 0, "the hub waits")
+        wait_for(lambda: remote._relay._pacer.waiting > 0, "the hub waits")
         said = ""
         while len(numbers(said)) < LINES:
             front.client.kernel_info()
@@ -147,14 +149,14 @@ def test_what_waits_for_the_node_is_bounded_and_refused_beyond(
     front.edge.send = heard  # type: ignore[method-assign]
     loop.call(remote.hold)
     try:
-        loop.call(remote._from_front, front, request("comm_msg", MAX_MESSAGE - WINDOW - 10_000))
-        loop.call(remote._from_front, front, request("comm_msg", 2 * WINDOW))
-        assert b"comm_msg was dropped: what waits for" in said[-1][1]
-        loop.call(remote._from_front, front, request("execute_request", 2 * WINDOW))
+        loop.call(remote._relay._receive_request, front, request("comm_msg", MAX_MESSAGE - WINDOW - 10_000))
+        loop.call(remote._relay._receive_request, front, request("comm_msg", 2 * WINDOW))
+        assert b"comm_msg was dropped: the requests that wait for" in said[-1][1]
+        loop.call(remote._relay._receive_request, front, request("execute_request", 2 * WINDOW))
         (reply,) = [content for channel, content in said if channel is Channel.SHELL]
         assert b"QueueFull" in reply
-        assert len(remote._deferred.messages) == 1
+        assert len(remote._relay._deferred.messages) == 1
     finally:
         front.edge.send = send  # type: ignore[method-assign]
-        loop.call(remote._deferred.messages.clear)
-        loop.call(remote.go_on)
+        loop.call(remote._relay._deferred.messages.clear)
+        loop.call(remote.resume)

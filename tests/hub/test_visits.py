@@ -13,8 +13,7 @@ from fronts import Front
 from streams import LoopThread, Node, until, wait_for
 
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
-from jupyter_gpu_kernel.hub.kernel.vscode_notebooks import notebook_of
-from jupyter_gpu_kernel.hub.kernel.vscode_sessions import VSCodeSession, VSCodeSessions
+from jupyter_gpu_kernel.hub.kernel.vscode_sessions import VSCodeSession, VSCodeSessions, notebook_of
 from jupyter_gpu_kernel.hub.node.link import Link
 from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Message
@@ -57,9 +56,11 @@ def test_a_window_that_closes_while_its_notebooks_kernel_is_looked_for(
     left = loop.kernel(link, notebook="/a.ipynb", name="cpu")
     until(left, "idle")
     loop.call(left.close)
-    remote = loop.kernel(link, name="cpu")
+    visits = VSCodeSessions()
+    visit = VSCodeSession(visits, 1, "cpu")
+    remote = loop.kernel(link, session=visit, name="cpu")
     until(remote, "idle")
-    visit = remote.vscode_session = loop.call(VSCodeSession, VSCodeSessions(), 1, "cpu")
+    loop.call(visits.begin, visit)
     with Front(remote.edge.connection) as front:
         node.streams[-1].stall()
         front.client.execute("__vsc_ipynb_file__ = '/a.ipynb'", store_history=False)
@@ -82,8 +83,9 @@ class Window:
 
     def start(self) -> RemoteKernel:
         """A launcher, which does not say its notebook."""
-        remote = self._loop.kernel(self._link, name="cpu")
-        remote.vscode_session = self._loop.call(VSCodeSession, self.visits, self._process, "cpu")
+        visit = VSCodeSession(self.visits, self._process, "cpu")
+        remote = self._loop.kernel(self._link, session=visit, name="cpu")
+        self._loop.call(self.visits.begin, visit)
         return remote
 
     def close(self, remote: RemoteKernel) -> None:
@@ -94,7 +96,7 @@ class Window:
         def left() -> (
             None
         ):  # in one turn of the loop, as the hub does: what is asked of the node comes after the close
-            self.visits.left(visit, remote)
+            self.visits.end(visit, remote)
             remote.close()
 
         self._loop.call(left)
@@ -167,7 +169,7 @@ def test_a_running_cell_stands_still_until_it_is_known_what_its_window_wants(
         name(front, "/paused.ipynb")
         front.client.execute(COUNTING.format(path=str(path)))
         wait_for(path.exists, "the cell")
-        process = psutil.Process(old.state["pid"])
+        process = psutil.Process(old.status["pid"])
         new = window.start()
         window.close(old)
     wait_for(lambda: process.status() == psutil.STATUS_STOPPED, "the pause")
@@ -219,7 +221,7 @@ def test_a_notebook_that_is_saved_later_keeps_its_kernel(window: Window) -> None
         front.run("treasure = 42")
         name(front, "/saved.ipynb")
         assert "42" in str(front.run("treasure").outputs)
-    wait_for(lambda: new.state["notebook"] == "/saved.ipynb", "the name")
+    wait_for(lambda: new.status["notebook"] == "/saved.ipynb", "the name")
 
 
 @posix

@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from jupyter_gpu_kernel.hub.kernel.deferred_requests import _MOST, DeferredRequests
-from jupyter_gpu_kernel.hub.kernel.offline_notice import OfflineNotice
+from jupyter_gpu_kernel.hub.kernel.deferred_requests import _MAX_INTERRUPTS, DeferredRequests
 from jupyter_gpu_kernel.hub.kernel.placeholder import Placeholder
+from jupyter_gpu_kernel.hub.kernel.transient_displays import OfflineNotice
 from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
@@ -49,10 +49,10 @@ def hub() -> Hub:
 def test_while_the_link_is_down_all_but_urgent_requests_wait(hub: Hub) -> None:
     waiting = hub.waiting
     waits, urgent = [cell(), request("complete_request"), cell()], request("input_reply", Channel.STDIN)
-    assert not any(map(waiting.keeps, waits)) and not waiting.active
-    waiting.away()
-    assert all(map(waiting.keeps, waits)) and not waiting.keeps(urgent) and waiting.active
-    assert waiting.back() == waits and waiting.messages == [] and not waiting.active
+    assert not any(map(waiting.defer, waits)) and not waiting.active
+    waiting.link_down()
+    assert all(map(waiting.defer, waits)) and not waiting.defer(urgent) and waiting.active
+    assert waiting.link_up() == waits and waiting.messages == [] and not waiting.active
 
 
 def test_for_a_kernel_that_is_not_known_all_requests_wait(hub: Hub) -> None:
@@ -60,20 +60,20 @@ def test_for_a_kernel_that_is_not_known_all_requests_wait(hub: Hub) -> None:
     waiting = hub.waiting
     asked = [cell(), request("input_reply", Channel.STDIN)]
     waiting.hold()
-    waiting.away()
-    assert all(map(waiting.keeps, asked))
-    assert waiting.back() == [], "the link alone is not enough"
-    assert waiting.held and waiting.go_on() == asked
+    waiting.link_down()
+    assert all(map(waiting.defer, asked))
+    assert waiting.link_up() == [], "the link alone is not enough"
+    assert waiting.held and waiting.resume() == asked
 
 
 def test_when_the_kernel_is_known_and_the_link_is_down_only_urgent_requests_go(hub: Hub) -> None:
     waiting = hub.waiting
     bulk, urgent = cell(), request("input_reply", Channel.STDIN)
-    waiting.away()
+    waiting.link_down()
     waiting.hold()
-    assert waiting.keeps(bulk) and waiting.keeps(urgent)
-    assert waiting.go_on() == [urgent] and waiting.messages == [bulk]
-    assert waiting.back() == [bulk]
+    assert waiting.defer(bulk) and waiting.defer(urgent)
+    assert waiting.resume() == [urgent] and waiting.messages == [bulk]
+    assert waiting.link_up() == [bulk]
 
 
 def test_an_interrupt_cancels_users_cells_and_nothing_else(hub: Hub) -> None:
@@ -83,10 +83,10 @@ def test_an_interrupt_cancels_users_cells_and_nothing_else(hub: Hub) -> None:
     users, internal = cell(), cell(silent=True)
     others = [internal, cell(store_history=False), request("complete_request")]
     for message in (users, *others):
-        waiting.keeps(message)
-    waiting.cancel()
+        waiting.defer(message)
+    waiting.interrupt()
     assert hub.replies(users) == ["execute_reply"] and hub.replies(internal) == []
-    assert waiting.go_on() == others
+    assert waiting.resume() == others
 
 
 def test_of_a_kernel_that_is_gone_the_cells_are_answered(hub: Hub) -> None:
@@ -94,20 +94,20 @@ def test_of_a_kernel_that_is_gone_the_cells_are_answered(hub: Hub) -> None:
     waiting.hold()
     cells, other = [cell(), cell(silent=True)], request("complete_request")
     for message in (*cells, other):
-        waiting.keeps(message)
-    assert waiting.take() == cells and waiting.messages == []
+        waiting.defer(message)
+    assert waiting.clear() == cells and waiting.messages == []
 
 
 def test_only_a_users_cell_shows_that_it_waits(hub: Hub) -> None:
     async def main() -> None:
-        hub.notice.away(None)
-        hub.waiting.away()
-        hub.waiting.keeps(request("complete_request"))
-        hub.waiting.keeps(cell(silent=True))
+        hub.notice.link_down(None)
+        hub.waiting.link_down()
+        hub.waiting.defer(request("complete_request"))
+        hub.waiting.defer(cell(silent=True))
         assert hub.notice._timer is None
-        hub.waiting.keeps(cell())
+        hub.waiting.defer(cell())
         assert hub.notice._timer is not None
-        hub.notice.back()
+        hub.notice.link_up()
 
     asyncio.run(main())
 
@@ -121,23 +121,23 @@ def test_an_interrupt_that_was_answered_is_not_answered_again(hub: Hub) -> None:
         return Message(Channel.CONTROL, 1, make("interrupt_reply", {"status": "ok"}, asked.parts[0]))
 
     for message in (first, second):
-        waiting.asked(message)
-    assert waiting.passes(reply(first))
-    waiting.away()
+        waiting.sent(message)
+    assert not waiting.answered_here(reply(first))
+    waiting.link_down()
     assert hub.replies(first) == [] and hub.replies(second) == ["interrupt_reply"]
-    assert waiting.passes(reply(first)) and not waiting.passes(reply(second))
-    waiting.back()
-    waiting.away()
+    assert not waiting.answered_here(reply(first)) and waiting.answered_here(reply(second))
+    waiting.link_up()
+    waiting.link_down()
     assert hub.replies(second) == ["interrupt_reply"], "once"
 
 
 def test_interrupts_without_end_fill_no_memory(hub: Hub) -> None:
     waiting = hub.waiting
     for _ in range(2):
-        for _ in range(_MOST + 1):
-            waiting.asked(interrupt())
-        assert len(waiting._interrupts) == _MOST
-        waiting.away()
-    assert len(waiting._answered) == _MOST
+        for _ in range(_MAX_INTERRUPTS + 1):
+            waiting.sent(interrupt())
+        assert len(waiting._interrupts) == _MAX_INTERRUPTS
+        waiting.link_down()
+    assert len(waiting._answered) == _MAX_INTERRUPTS
     last = json.loads(hub.heard[-1][1])["msg_id"]
     assert last in waiting._answered

@@ -1,8 +1,8 @@
-"""How much of each kernel's messages was passed on to its front ends, and who their clients are: in files, so that a
-killed hub's successor goes on exactly there.
+"""How many messages of each kernel were delivered to its front ends, and who their clients are, in files: the successor
+of a killed hub continues exactly there.
 
-The counts are mapped: a write is a write to memory, and survives the process, though not the machine. So the files
-belong on this machine: a file server that does not answer would stop the hub.
+The counts are memory-mapped: a write is a write to memory and survives the process, though not the machine. So the
+files belong on this machine; a file server that does not answer would block the hub.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ _LAYOUT = struct.Struct(f"<{len(Lane)}Q")
 
 
 class Clients:
-    """The identities of one front end's clients, as long as the kernel has that front end. Numbers begin with 1."""
+    """The identities of one front end's clients, in a file. A client's number is its place in the list, from 1."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.known = self._read()
-        self._write([])  # the file says that there is this front end
+        self._append([])  # the file's existence says that there is this front end
 
     def add(self, identity: bytes) -> None:
-        """One more; its number is its place in the list."""
+        """Add a client at the end of the list."""
         self.known.append(identity)
-        self._write([identity])
+        self._append([identity])
 
     def move(self, path: Path) -> None:
-        """The same, for another kernel."""
+        """Write the list to another file, for another kernel."""
         self._path = path
-        self._write(self.known)
+        self._append(self.known)
 
-    def _write(self, identities: list[bytes]) -> None:
+    def _append(self, identities: list[bytes]) -> None:
         with contextlib.suppress(OSError), open(self._path, "a") as file:  # a full disk
             file.writelines(identity.hex() + "\n" for identity in identities)
 
@@ -48,7 +48,7 @@ class Clients:
 
 
 class Delivered:
-    """`counts` as they were found, `save` at every message, `forget` when the kernel is let go."""
+    """The files of one kernel. `counts` are those that a killed hub left, None if there are none."""
 
     def __init__(self, path: Path) -> None:
         self._clients: dict[int, Clients] = {}
@@ -58,30 +58,30 @@ class Delivered:
 
     @property
     def kernel_id(self) -> str:
-        """Whose counts these are."""
+        """The kernel whose counts these are."""
         return self._path.name
 
     def save(self, counts: list[int]) -> None:
-        """Per lane, how many messages were passed on."""
+        """Save how many messages were delivered, per lane."""
         _LAYOUT.pack_into(self._map, 0, *counts)
 
     def clients(self, index: int) -> Clients:
-        """Those of the front end with this number."""
+        """Return the clients of the front end with this number."""
         return self._clients.setdefault(index, Clients(self._clients_path(index)))
 
     @property
     def front_ends(self) -> list[int]:
-        """The numbers of those that the kernel has, or had when the hub was killed."""
+        """The numbers of the front ends that the kernel has, or had when the hub was killed."""
         names = [path.name.split(".")[-2] for path in self._clients_paths()]
         return sorted(int(name) for name in names if name.isdecimal())
 
-    def left(self, index: int) -> None:
-        """The kernel no longer has this front end."""
+    def forget_front_end(self, index: int) -> None:
+        """Remove the file of a front end that has left."""
         self._clients.pop(index, None)
         self._clients_path(index).unlink(missing_ok=True)
 
-    def follow(self, kernel_id: str) -> None:
-        """The front ends have another kernel now, of which nothing was passed on yet; their clients stay."""
+    def switch(self, kernel_id: str) -> None:
+        """The front ends have another kernel now, of which nothing was delivered yet; their clients stay."""
         self.forget()
         self._open(self._path.with_name(kernel_id))
         self.save([0 for _ in Lane])
@@ -90,11 +90,11 @@ class Delivered:
             clients.move(self._clients_path(index))
 
     def close(self) -> None:
-        """The file stays, for whoever comes after us."""
+        """Close the files, and leave them to a successor."""
         self._map.close()
 
     def forget(self) -> None:
-        """Nobody will come after us."""
+        """Close and remove the files: there will be no successor."""
         self.close()
         for path in (self._path, *self._clients_paths()):
             path.unlink(missing_ok=True)
@@ -102,8 +102,8 @@ class Delivered:
     def _open(self, path: Path) -> None:
         self._path = path
         try:
-            self._map = _mapped(path)
-        except OSError:  # a full disk: then the next hub does not know
+            self._map = _map_file(path)
+        except OSError:  # a full disk: then a successor does not know the counts
             self._map = mmap.mmap(-1, _LAYOUT.size)
 
     def _clients_paths(self) -> list[Path]:
@@ -113,8 +113,8 @@ class Delivered:
         return self._path.with_name(f"{self._path.name}.{index}.clients")
 
 
-def _mapped(path: Path) -> mmap.mmap:
-    """The disk's room is taken now: whoever writes to a mapped file for which there is none is killed."""
+def _map_file(path: Path) -> mmap.mmap:
+    """Map the file. The disk space is allocated now: a write to a mapped file without space kills the process."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
     try:
@@ -122,4 +122,4 @@ def _mapped(path: Path) -> mmap.mmap:
             os.write(fd, bytes(_LAYOUT.size))
         return mmap.mmap(fd, _LAYOUT.size)
     finally:
-        os.close(fd)  # the map has its own
+        os.close(fd)  # the map has its own descriptor

@@ -1,53 +1,108 @@
-"""The front ends on one kernel: each has its own edge, and one of them owns the kernel.
+"""The front ends of one kernel. Each has its own edge, and one of them owns the kernel.
 
-The owner is who ran a cell last, or came first: it alone interrupts, restarts and ends the kernel. The others see
-what it prints. This file knows neither link nor keeper.
+The owner is the front end that ran a cell last, or the first one. It alone may interrupt, restart and end the kernel.
+The others see the kernel's output. This module knows neither link nor keeper.
 """
 
 from __future__ import annotations
 
+import enum
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from ...wire.compose import is_user_cell
 from ...wire.messages import Channel, Message
+from ..requests import needs_owner
 from .delivered import Delivered
 from .edge import Edge
 
-PATIENCE = 10.0
-"""Seconds without progress after which a front end that does not read is hung up on, if somebody waits for that."""
+STALL_TIMEOUT = 10.0
+"""Seconds without progress after which a front end that does not read is disconnected, if somebody waits for that."""
 _CLIENTS = 1 << 16
-"""Clients of one front end: a number on the wire says which front end, and which of its clients."""
+"""Clients of one front end: a client number on the wire is the front end's number times this, plus its client's."""
 
 
 class Listener(Protocol):
-    """Who is told what happens to the kernel: a face."""
+    """Gets the events of a front end's kernel: the launcher or provisioner that serves the front end."""
 
     def send(self, message: dict[str, Any]) -> None: ...
 
 
+class FrontEndSpec(NamedTuple):
+    """What the process that serves a front end tells of it."""
+
+    connection: dict[str, Any]
+    """The content of its connection file."""
+    label: str = ""
+    """The name that users know."""
+    number: int | None = None
+    """Its number at a hub that was killed."""
+    listener: Listener | None = None
+    parent: int = 0
+    """The process that started its launcher."""
+    rate_limited: bool = True
+    """Whether it drops messages above a rate, as jupyter_server does."""
+    revives: bool = False
+    """Whether its user's next cell starts a kernel anew that ended."""
+
+
 class FrontEnd:
-    """One front end's edge, the face that asked for it, and what users call it.
+    """One front end: its edge, and the process that serves it."""
 
-    `paced`: it has a rate limit. `revives`: for it a kernel that ended starts anew with its user's next cell.
-    """
-
-    def __init__(self, index: int, edge: Edge, label: str) -> None:
-        self.index = index
+    def __init__(self, number: int, edge: Edge, spec: FrontEndSpec) -> None:
+        self.number = number
         self.edge = edge
-        self.label = label or "another front end"
-        self.listener: Listener | None = None
-        self.paced, self.revives = True, False
-        self.parent = 0  # the process that started its launcher
+        self.label = spec.label or "another front end"
+        self._spec = spec
 
-    def tell(self, event: dict[str, Any]) -> None:
-        """An event for its face, if that is still there."""
+    @property
+    def listener(self) -> Listener | None:
+        """The process that serves it; None while there is none."""
+        return self._spec.listener
+
+    @property
+    def parent(self) -> int:
+        """The process that started its launcher."""
+        return self._spec.parent
+
+    @property
+    def rate_limited(self) -> bool:
+        """Whether it drops messages above a rate."""
+        return self._spec.rate_limited
+
+    @property
+    def revives(self) -> bool:
+        """Whether its user's next cell starts a kernel anew that ended."""
+        return self._spec.revives
+
+    def reconnect(self, spec: FrontEndSpec) -> None:
+        """Another process serves it now."""
+        self._spec = spec
+
+    def disconnect(self) -> None:
+        """The process that served it has gone."""
+        self._spec = self._spec._replace(listener=None)
+
+    def notify(self, event: dict[str, Any]) -> None:
+        """Send an event to the process that serves it, if there is one."""
         if self.listener is not None:
             self.listener.send(event)
 
 
+class Access(enum.Enum):
+    """What becomes of a front end's request, by who owns the kernel."""
+
+    GRANTED = "granted"
+    TAKES_OVER = "takes over"
+    """It is a cell: the front end becomes the owner."""
+    DENIED = "denied"
+    NO_KERNEL = "no kernel"
+    """The kernel does not get it, as another computer has the kernel."""
+
+
 class FrontEnds:
-    """`add` one with its connection; `send` what the kernel says; `owner` is one of them, None if there is none."""
+    """The front ends of one kernel, by number. `owner` is one of them, None if there is none."""
 
     def __init__(
         self,
@@ -56,16 +111,16 @@ class FrontEnds:
         on_complete: Callable[[], None],
         delivered: Delivered | None,
     ) -> None:
-        """`on_message` gets messages whose client number says where the answer has to go. `on_complete()`: all that a
-        killed hub had are here."""
+        """`on_message(front, request)`: the request's client number says where the reply has to go. `on_subscribe()`:
+        called for each new subscriber. `on_complete()`: called when all front ends that a killed hub had are here."""
         self.owner: FrontEnd | None = None
         self._on_message = on_message
         self._on_subscribe = on_subscribe
         self._on_complete = on_complete
         self._delivered = delivered
         self._front_ends: dict[int, FrontEnd] = {}
-        self._missing = set(delivered.front_ends) if delivered is not None else set()
-        # Never a number twice: an answer for one that has left must not go to another.
+        self._missing = set(delivered.front_ends if delivered is not None else ())
+        # A number is not used again: a reply for a front end that has left must not go to another one.
         self._next = max(self._missing, default=-1) + 1
 
     def __len__(self) -> int:
@@ -76,19 +131,24 @@ class FrontEnds:
 
     @property
     def owners_label(self) -> str:
-        """What users call the one that owns the kernel."""
+        """The name by which users know the owner."""
         return self.owner.label if self.owner is not None else "nobody"
 
-    def add(self, connection: dict[str, Any], label: str, index: int | None = None) -> FrontEnd:
-        """One more; HubError if its ports cannot be had. `index`: the one it had with a hub before."""
-        number = self._next if index is None or index in self._front_ends else index
+    @property
+    def rate_limited(self) -> bool:
+        """Whether one of them drops messages above a rate."""
+        return any(front.rate_limited for front in self)
 
-        def heard(message: Message) -> None:
+    def add(self, spec: FrontEndSpec) -> FrontEnd:
+        """Add a front end. Raise HubError if its ports cannot be bound."""
+        number = self._next if spec.number is None or spec.number in self._front_ends else spec.number
+
+        def receive(message: Message) -> None:
             self._on_message(front, message.replace(client=number * _CLIENTS + message.client))
 
         clients = self._delivered.clients(number) if self._delivered is not None else None
-        edge = Edge(connection, heard, self._on_subscribe, clients, known=index is not None)
-        front = FrontEnd(number, edge, label)
+        edge = Edge(spec.connection, receive, self._on_subscribe, clients, known=spec.number is not None)
+        front = FrontEnd(number, edge, spec)
         self._front_ends[number] = front
         self._next = max(self._next, number + 1)
         self.owner = self.owner or front
@@ -98,40 +158,61 @@ class FrontEnds:
         return front
 
     def remove(self, front: FrontEnd) -> None:
-        """It has left; the oldest of the others owns the kernel, if it did."""
-        self._front_ends.pop(front.index, None)
+        """Remove a front end that has left. If it owned the kernel, the oldest of the others does now."""
+        self._front_ends.pop(front.number, None)
         front.edge.close()
         if self.owner is front:
             self.owner = next(iter(self._front_ends.values()), None)
         if self._delivered is not None:
-            self._delivered.left(front.index)
+            self._delivered.forget_front_end(front.number)
+
+    def close(self) -> None:
+        """Remove all of them."""
+        for front in self:
+            self.remove(front)
 
     def of(self, listener: object) -> FrontEnd | None:
-        """The one that this face asked for."""
+        """Return the one that this process serves."""
         return next((front for front in self if front.listener is listener), None)
 
+    def access(self, front: FrontEnd, request: Message, *, kernel_taken: bool) -> Access:
+        """Return what becomes of a request. `kernel_taken`: whether another computer has the kernel."""
+        if front is self.owner and not kernel_taken:
+            return Access.GRANTED
+        if is_user_cell(request):
+            return Access.TAKES_OVER
+        if needs_owner(request):
+            return Access.DENIED
+        return Access.NO_KERNEL if kernel_taken else Access.GRANTED
+
+    def change_owner(self, front: FrontEnd) -> None:
+        """Let this one own the kernel."""
+        self.owner = front
+
     def send(self, message: Message) -> None:
-        """To the client it is for; on iopub to all."""
+        """Send a message of the kernel to its client; on iopub to all."""
         if message.channel is Channel.IOPUB:
             for front in self._front_ends.values():
                 front.edge.send(message)
             return
-        index, client = divmod(message.client, _CLIENTS)
-        if index in self._front_ends:
-            self._front_ends[index].edge.send(message.replace(client=client))
+        number, client = divmod(message.client, _CLIENTS)
+        if number in self._front_ends:
+            self._front_ends[number].edge.send(message.replace(client=client))
 
-    def room(self, message: Message) -> bool:
-        """Whether all whom it is for take more. One that has taken nothing for long does not hold up others, nor itself
-        if it is alive and asks for more."""
-        full = [front for front in self._for(message) if not front.edge.has_room(message)]
+    def make_room(self, message: Message) -> bool:
+        """Return whether all recipients of this message can receive more.
+
+        One that has received nothing for long is disconnected if others wait for it, or if it still sends requests.
+        """
+        full = [front for front in self._recipients(message) if not front.edge.has_room(message)]
         for front in full:
             since = front.edge.stalled_since(message)
             others = len(self._front_ends) > len(full)
-            if time.monotonic() - since > PATIENCE and (others or front.edge.last_request > since):
+            if time.monotonic() - since > STALL_TIMEOUT and (others or front.edge.last_request > since):
                 front.edge.disconnect(message)
         return not full
 
-    def _for(self, message: Message) -> list[FrontEnd]:
+    def _recipients(self, message: Message) -> list[FrontEnd]:
         if message.channel is Channel.KEEPER:
             return []
         if message.channel is Channel.IOPUB:
@@ -139,12 +220,7 @@ class FrontEnds:
         front = self._front_ends.get(message.client // _CLIENTS)
         return [] if front is None else [front]
 
-    def tell(self, event: dict[str, Any]) -> None:
-        """To every face."""
+    def notify(self, event: dict[str, Any]) -> None:
+        """Send an event to the processes that serve them."""
         for front in self:
-            front.tell(event)
-
-    def close(self) -> None:
-        """All ports are free; faces hear nothing more."""
-        for front in self:
-            self.remove(front)
+            front.notify(event)

@@ -1,5 +1,5 @@
-"""What the last cells of a kernel showed, as its keeper has kept it: asked for page by page, so that nothing else on
-the link has to wait. The node decides how many pages there are, so all that is read has a limit."""
+"""The last cells of a kernel with their outputs, as its keeper keeps them. They are requested page by page, so that
+nothing else on the link has to wait. The node decides how many pages there are, so pages and bytes are limited."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from ...errors import AgentError
 from ..node.link import Link
 
-SIZE = 64 * 1024 * 1024
-"""Bytes of JSON in one journal; a keeper keeps 16 MiB of messages."""
-PAGES = 5000
-"""A keeper keeps 1000 cells, and gives their outputs in pages of a quarter of a megabyte."""
+MAX_SIZE = 64 * 1024 * 1024
+"""Bytes of JSON in one history; a keeper keeps 16 MiB of messages."""
+MAX_PAGES = 5000
+"""A keeper keeps 1000 cells, and sends their outputs in pages of a quarter of a megabyte."""
 
 
-async def read_journal(link: Link, kernel_id: str, cell_id: str = "") -> list[dict[str, Any]]:
-    """[{msg_id, cell_id, code, status, execution_count, started, finished, dropped, outputs [{msg_type, content}]}].
+async def read_cell_history(link: Link, kernel_id: str, cell_id: str = "") -> list[dict[str, Any]]:
+    """Return cells, the oldest first; with `cell_id` only the executions of that cell of the notebook. AgentError.
 
-    Oldest first; with `cell_id` only what that cell of the notebook did. Raises AgentError.
+    {msg_id, cell_id, code, status, execution_count, started, finished, dropped, outputs [{msg_type, content}]}
     """
     return await _Reader(link, kernel_id).cells(cell_id)
 
@@ -34,17 +34,17 @@ class _Reader:
         cells: list[dict[str, Any]] = []
         last = False
         while not last:
-            page = await self._ask(cell_id=cell_id, first=len(cells))
+            page = await self._request(cell_id=cell_id, first=len(cells))
             cells += page.get("cells", [])
             last = page.get("last", True) or not page.get("cells")
-        return [await self._whole(cell) for cell in cells]
+        return [await self._with_outputs(cell) for cell in cells]
 
-    async def _whole(self, cell: dict[str, Any]) -> dict[str, Any]:
-        """The cell with its outputs; if it is no longer kept, with none."""
+    async def _with_outputs(self, cell: dict[str, Any]) -> dict[str, Any]:
+        """Return the cell with its outputs; without outputs if the keeper does not keep it any more."""
         outputs: list[dict[str, Any] | None] = []
         last = not cell.get("outputs")
         while not last:
-            page = (await self._ask(msg_id=cell["msg_id"], first=len(outputs))).get("cell", {})
+            page = (await self._request(msg_id=cell["msg_id"], first=len(outputs))).get("cell", {})
             outputs += page.get("outputs", [])
             last = page.get("last", True) or not page.get("outputs")
             cell = {**cell, **page}
@@ -53,13 +53,15 @@ class _Reader:
         whole = {key: value for key, value in cell.items() if key != "last"}
         return {**whole, "dropped": dropped, "outputs": shown}
 
-    async def _ask(self, **more: Any) -> dict[str, Any]:
+    async def _request(self, **more: Any) -> dict[str, Any]:
         page = await self._link.request("journal", kernel=self._kernel_id, **more)
         self._pages += 1
         self._size += len(json.dumps(page))
-        if self._pages > PAGES or self._size > SIZE:
-            cause = "the node's journal of this kernel does not come to an end"
+        if self._pages > MAX_PAGES or self._size > MAX_SIZE:
+            cause = "the node's history of this kernel's cells does not come to an end"
             raise AgentError(
-                cause, hop=self._link.name, remedy="Show what is left of it in a cell: %gpu missed"
+                cause,
+                hop=self._link.name,
+                remedy="Run %gpu missed in a cell to see what the kernel has kept.",
             )
         return page

@@ -1,6 +1,6 @@
-"""Which cells of a kernel's front ends have no reply yet: asked by a keeper that took a killed one's place.
+"""The cells that were sent to the keeper and have no reply yet. If the keeper is killed, its successor asks for them.
 
-It knows messages, neither link nor sockets.
+This module knows messages, neither link nor sockets.
 """
 
 from __future__ import annotations
@@ -10,25 +10,27 @@ from typing import Any
 
 from ...wire.compose import is_user_cell
 from ...wire.messages import Channel, Message, MessageError
+from ..requests import id_of
+
+_MAX_IDS = 1000
 
 
 class InFlightCells:
-    """`asked` sees what goes to the keeper, `answered` what comes from it; `cells` are those between."""
+    """`sent` gets every request to the keeper, `received` every message of it."""
 
     def __init__(self) -> None:
         self._cells: dict[str, Message] = {}
-        self._silent: set[str] = set()  # those that have shown nothing
-        self._said: dict[str, str] = {}  # msg_id: the last state of the kernel that front ends have heard
+        self._silent: set[str] = set()  # msg_ids of those without output
+        self._states: dict[str, str] = {}  # by msg_id: the last execution state that front ends have received
 
-    @property
-    def cells(self) -> list[dict[str, Any]]:
-        """[{client, parts: their very text, said: "", "busy" or "idle"}], oldest first: as the keeper may have to send
-        them to the kernel."""
+    def describe(self) -> list[dict[str, Any]]:
+        """Return [{client, parts, said: "", "busy" or "idle"}], oldest first, as a successor of the keeper needs them.
+        It may have to send the parts to the kernel unchanged."""
         return [
             {
                 "client": cell.client,
                 "parts": [_text(part) for part in cell.parts[:4]],
-                "said": self._said.get(msg_id, ""),
+                "said": self._states.get(msg_id, ""),
             }
             for msg_id, cell in self._cells.items()
         ]
@@ -41,57 +43,50 @@ class InFlightCells:
     @property
     def ids(self) -> list[str]:
         """Their msg_ids, oldest first; of very many the newest."""
-        return list(self._cells)[-1000:]
+        return list(self._cells)[-_MAX_IDS:]
 
     @property
-    def running_silently(self) -> Message | None:
-        """The oldest one, which runs, if it is a user's and has shown nothing."""
+    def silent_running_cell(self) -> Message | None:
+        """The oldest one, which is running, if it is a user's cell and has no output yet."""
         msg_id, cell = next(iter(self._cells.items()), ("", None))
         return cell if cell is not None and msg_id in self._silent and is_user_cell(cell) else None
 
-    def asked(self, message: Message) -> None:
-        """A request goes on its way."""
-        if message.channel is not Channel.SHELL or b'"execute_request"' not in message.parts[0]:
+    def sent(self, request: Message) -> None:
+        """Take note of a request to the keeper."""
+        if request.channel is not Channel.SHELL or b'"execute_request"' not in request.parts[0]:
             return
         with contextlib.suppress(MessageError):  # the keeper will not answer it either
-            msg_id = str(message.header().get("msg_id"))
-            self._cells[msg_id] = message.unparsed()
+            msg_id = request.msg_id
+            self._cells[msg_id] = request.unparsed()
             self._silent.add(msg_id)
 
-    def answered(self, message: Message) -> None:
-        """The keeper, or the kernel, says something."""
+    def received(self, message: Message) -> None:
+        """Take note of a message of the keeper or the kernel."""
         if message.channel is Channel.SHELL and b'"execute_reply"' in message.parts[0]:
-            msg_id = str(message.parent().get("msg_id"))
+            msg_id = message.parent_id
             self._cells.pop(msg_id, None)
-            self._said.pop(msg_id, None)
+            self._states.pop(msg_id, None)
             self._silent.discard(msg_id)
         elif self._cells and message.channel is Channel.IOPUB and b'"status"' in message.parts[0]:
-            msg_id = str(message.parent().get("msg_id"))
+            msg_id = message.parent_id
             state = message.content().get("execution_state")
             if msg_id in self._cells and state in ("busy", "idle"):
-                self._said[msg_id] = state
+                self._states[msg_id] = state
         elif self._silent and message.channel is Channel.IOPUB and b'"execute_input"' not in message.parts[0]:
-            self._silent.discard(str(message.parent().get("msg_id")))
+            self._silent.discard(message.parent_id)
 
-    def again(self, queued: list[Message]) -> list[Message]:
-        """What another kernel is to be asked, in this order: every cell without a reply, and what else is `queued`.
-        Words to the keeper are for the one before."""
+    def with_queued(self, queued: list[Message]) -> list[Message]:
+        """Return the requests to send to another kernel: each cell without a reply, and what else is `queued`, in
+        order. Commands to the keeper are left out."""
         queued = [message for message in queued if message.channel is not Channel.KEEPER]
-        ids = {_id(message) for message in queued}
+        ids = {id_of(message) for message in queued}
         return [cell for msg_id, cell in self._cells.items() if msg_id not in ids] + queued
 
-    def take(self) -> list[Message]:
-        """All of them; nobody is asked any more."""
-        cells, self._cells, self._said = list(self._cells.values()), {}, {}
+    def clear(self) -> list[Message]:
+        """Forget all of them, and return them."""
+        cells, self._cells, self._states = list(self._cells.values()), {}, {}
         self._silent.clear()
         return cells
-
-
-def _id(message: Message) -> str:
-    try:
-        return str(message.header().get("msg_id"))
-    except MessageError:
-        return ""
 
 
 def _text(part: bytes) -> str:

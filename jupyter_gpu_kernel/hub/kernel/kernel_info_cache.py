@@ -1,5 +1,6 @@
-"""What is remembered of a node's kernels from one time to the next: their kernel_info, so that the next one can be
-ready before it is there. A cache: lost or broken, it costs a second of waiting and nothing else.
+"""The kernel_info replies of a node's kernels, kept in files, so that the placeholder of the next kernel has one.
+
+A cache: if it is lost or broken, a front end waits a second longer.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from pathlib import Path
 
 
 class KernelInfoCache:
-    """kernel_info contents (JSON bytes) by way and Python, one file each under `folder`."""
+    """Contents of kernel_info replies (JSON bytes) by node and Python, one file each under `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._known: dict[str, bytes] = {}
 
-    def get(self, way: str, python: str) -> bytes | None:
-        """What the last kernel there said of itself."""
-        name = _name(way, python)
+    def get(self, node: str, python: str) -> bytes | None:
+        """Return the reply of the last kernel there."""
+        name = _name(node, python)
         if name not in self._known:
             with contextlib.suppress(OSError, ValueError):
                 data = (self._folder / name).read_bytes()
@@ -30,9 +31,9 @@ class KernelInfoCache:
                 self._known[name] = data
         return self._known.get(name)
 
-    def put(self, way: str, python: str, content: bytes) -> None:
-        """What a kernel there just said of itself."""
-        name = _name(way, python)
+    def put(self, node: str, python: str, content: bytes) -> None:
+        """Keep the reply of a kernel there."""
+        name = _name(node, python)
         if self._known.get(name) == content:
             return
         self._known[name] = content
@@ -44,13 +45,13 @@ class KernelInfoCache:
 
 
 def recall(
-    infos: KernelInfoCache | None, way: str, python: str
+    infos: KernelInfoCache | None, node: str, python: str
 ) -> tuple[bytes | None, Callable[[bytes], None]]:
-    """What is known of kernels of this Python on this way, and what is to be called with news of them."""
+    """Return the reply of the last kernel of this node and Python, and the function that keeps a newer one."""
     if infos is None:
         return None, lambda content: None
-    return infos.get(way, python), functools.partial(infos.put, way, python)
+    return infos.get(node, python), functools.partial(infos.put, node, python)
 
 
-def _name(way: str, python: str) -> str:
-    return hashlib.sha256(f"{way}\n{python}".encode()).hexdigest()[:16] + ".json"
+def _name(node: str, python: str) -> str:
+    return hashlib.sha256(f"{node}\n{python}".encode()).hexdigest()[:16] + ".json"

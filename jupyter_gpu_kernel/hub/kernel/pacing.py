@@ -1,8 +1,8 @@
-"""The pace at which messages are passed on: live ones at once, as long as the front ends read; what waited at the
-keeper below jupyter_server's rate limit, which would drop the rest.
+"""The rate at which the keeper's messages are passed on: live messages at once, as long as the front ends read; those
+that waited at the keeper (a replay) below jupyter_server's rate limit, which would drop the rest.
 
-What waits here is not acknowledged, so the keeper sends no more than its window and a killed hub loses nothing.
-This file knows neither link nor sockets.
+Messages that wait here are not acknowledged, so the keeper sends no more than its window, and a killed hub loses
+nothing. This module knows neither link nor sockets.
 """
 
 from __future__ import annotations
@@ -14,32 +14,33 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ...wire.endpoint import ProtocolError
-from ...wire.messages import Channel, Lane, Message, MessageError, lane_of
+from ...wire.messages import Channel, Lane, Message, lane_of
 from ...wire.queues import MAX_MESSAGE, WINDOW
 from ...wire.streams import split
+from ..requests import type_of
 
-BYTES = 750_000
-MESSAGES = 750
-"""A second. jupyter_server lets 1 MB of streams and 1000 messages pass, over 3 s; its clock is not ours."""
+MAX_BYTES = 750_000
+MAX_MESSAGES = 750
+"""Per second. jupyter_server allows 1 MB of streams and 1000 messages, over 3 s, by a clock of its own."""
 BURST = 0.05
-"""Seconds' worth that may pass at once: a loop's timers are not finer."""
-POLL, POLL_SELDOM = 0.01, 0.25
-"""Seconds until a front end that does not read is looked at again; the longer it lasts, the more seldom."""
-STALLED = 2.0
-"""Seconds after which what a front end did not read is a replay for it."""
-MOST = MAX_MESSAGE + 2 * WINDOW
-"""Bytes that may wait: a keeper's window, of which one message may be the largest. No keeper sends more."""
+"""Seconds' worth that may be passed on at once: an event loop's timers are not finer."""
+POLL, MAX_POLL = 0.01, 0.25
+"""Seconds until a front end that does not read is checked again; the delay grows."""
+STALL = 2.0
+"""Seconds after which messages that a front end did not read are a replay for it."""
+MAX_WAITING = MAX_MESSAGE + 2 * WINDOW
+"""Bytes that may wait: a keeper's window, in which one message may be the largest. No keeper sends more."""
 _OVERHEAD = 512
 """Bytes of memory for a message besides its parts."""
-_FREE = ("status", "comm_open", "execute_input")
+_NOT_COUNTED = ("status", "comm_open", "execute_input")
 
 
-class _Held(NamedTuple):
+class _Waiting(NamedTuple):
     number: int
     message: Message
     lane: Lane
     seconds: float
-    last: bool  # of the pieces that one message was cut into
+    last: bool  # of the pieces into which one message was split
 
     @property
     def size(self) -> int:
@@ -47,141 +48,132 @@ class _Held(NamedTuple):
 
 
 class Pacer:
-    """`take` every message; `begin` when the keeper may have kept some, `end` when those are through.
-
-    `pass_on(message)` is called in order, at once or later; `passed()` when something was held and is no longer;
-    `room(message)` says whether whoever it is for takes more.
-    """
+    """The queue of the keeper's messages. `begin_replay` and `end_replay` say whether the rate is limited."""
 
     def __init__(
         self,
         pass_on: Callable[[Message], None],
-        passed: Callable[[], None],
+        on_progress: Callable[[], None],
         log: logging.Logger,
-        room: Callable[[Message], bool] = lambda message: True,
+        *,
+        has_room: Callable[[Message], bool] = lambda message: True,
+        rate_limited: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.paced = True  # False: this front end has no limit
-        self.owed = [0 for _ in Lane]
-        """Per lane, how many messages wait."""
+        """`pass_on(message)` is called in order, at once or later; `on_progress()` when fewer messages wait.
+        `has_room(message)`: whether its recipients can receive more; `rate_limited()`: whether one of them drops
+        messages above a rate."""
+        self.waiting_by_lane = [0 for _ in Lane]
+        """How many messages wait, per lane."""
         self._pass_on = pass_on
-        self._passed = passed
+        self._on_progress = on_progress
         self._log = log
-        self._room = room
-        self._replay = False
-        self._queue: deque[_Held] = deque()
+        self._has_room = has_room
+        self._rate_limited = rate_limited
+        self._is_replay = False
+        self._queue: deque[_Waiting] = deque()
         self._size = 0
         self._due = 0.0
-        self._stalled: float | None = None  # since when
-        self._until_empty = False  # the replay is what a front end did not read
+        self._stalled_since: float | None = None
+        self._until_empty = False  # the replay consists of what a front end did not read
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def waiting(self) -> int:
         """How many messages wait."""
-        return sum(self.owed)
+        return sum(self.waiting_by_lane)
 
     @property
-    def held(self) -> int:
-        """The number of the oldest message that waits here; 0: none does."""
+    def oldest(self) -> int:
+        """The number of the oldest message that waits here, 0 if none does."""
         return self._queue[0].number if self._queue else 0
 
-    def begin(self) -> None:
-        """What comes now may be a replay."""
-        self._replay, self._until_empty = self.paced, False
+    def begin_replay(self) -> None:
+        """The messages that come now may have waited at the keeper."""
+        self._is_replay, self._until_empty = self._rate_limited(), False
 
-    def end(self) -> None:
-        """What comes now is live; what waits goes at once, as far as it is read."""
-        self._replay = self._until_empty = False
+    def end_replay(self) -> None:
+        """The messages that come now are live. Those that wait are passed on at once, as far as they are read."""
+        self._is_replay = self._until_empty = False
         if self._timer is not None:
             self._timer.cancel()
             self._run()
 
     def flush(self) -> None:
-        """What waits goes at once, read or not: what comes now is from another keeper."""
-        self._replay = False
+        """Pass on all that wait at once, read or not: the next ones come from another keeper."""
+        self._is_replay = False
         while self._queue:
-            self._next()
-        self.end()
+            self._pass_on_next()
+        self.end_replay()
 
-    def take(self, message: Message, number: int) -> None:
-        """A message whose last chunk has this number. ProtocolError: no keeper sends as much ahead."""
-        if not self._replay and not self._queue and self._room(message):
+    def put(self, message: Message, number: int) -> None:
+        """Pass on a message whose last chunk has this number, now or later. Raise ProtocolError if more wait than a
+        keeper may send without acknowledgement."""
+        if not self._is_replay and not self._queue and self._has_room(message):
             return self._pass_on(message)
-        msg_type = _type(message)
+        msg_type = "" if message.channel is Channel.KEEPER else type_of(message)
         lane = lane_of(message, msg_type)
-        if lane is not Lane.ORDERED and self._room(message):
+        if lane is not Lane.ORDERED and self._has_room(message):
             return self._pass_on(message)
-        if (
-            self._queue and number <= self._queue[-1].number
-        ):  # another numbering: a killed keeper's successor's
-            self._queue = deque(held._replace(number=number) for held in self._queue)
+        if self._queue and number <= self._queue[-1].number:  # the numbering of a killed keeper's successor
+            self._queue = deque(waiting._replace(number=number) for waiting in self._queue)
         pieces = split(message, msg_type)
-        self.owed[lane] += 1
+        self.waiting_by_lane[lane] += 1
         for piece in pieces:
-            held = _Held(number, piece.unparsed(), lane, _seconds(piece, msg_type), piece is pieces[-1])
-            self._queue.append(held)
-            self._size += held.size
+            waiting = _Waiting(number, piece.unparsed(), lane, _seconds(piece, msg_type), piece is pieces[-1])
+            self._queue.append(waiting)
+            self._size += waiting.size
         if self._timer is None:
             self._run()
-        if self._size > MOST:
+        if self._size > MAX_WAITING:
             raise ProtocolError("the keeper sends more than was acknowledged")
 
     def close(self) -> None:
-        """Nothing more is passed on."""
+        """Drop all that wait."""
         self._queue.clear()
-        self.owed, self._size = [0 for _ in Lane], 0
+        self.waiting_by_lane, self._size = [0 for _ in Lane], 0
         if self._timer is not None:
             self._timer.cancel()
 
     def _run(self) -> None:
-        """Passes on what is due."""
+        """Pass on the messages that are due."""
         self._timer = None
         while self._queue:
-            pause = self._pause()
-            if pause > 0:
-                self._timer = asyncio.get_running_loop().call_later(pause, self._run)
+            delay = self._delay()
+            if delay > 0:
+                self._timer = asyncio.get_running_loop().call_later(delay, self._run)
                 break
-            self._next()
+            self._pass_on_next()
         if not self._queue and self._until_empty:
-            self.end()
-        self._passed()
+            self.end_replay()
+        self._on_progress()
 
-    def _pause(self) -> float:
-        """Seconds until the next one may go; what a front end did not read for long is a replay from then on."""
+    def _delay(self) -> float:
+        """Return the seconds until the next message may be passed on. A long stall begins a replay."""
         now = asyncio.get_running_loop().time()
-        if not self._room(self._queue[0].message):
-            self._stalled = self._stalled or now
-            return min(max(POLL, (now - self._stalled) / 10), POLL_SELDOM)
-        if self._stalled is not None and now - self._stalled > STALLED and not self._replay:
-            self.begin()
+        if not self._has_room(self._queue[0].message):
+            self._stalled_since = self._stalled_since or now
+            return min(max(POLL, (now - self._stalled_since) / 10), MAX_POLL)
+        if self._stalled_since is not None and now - self._stalled_since > STALL and not self._is_replay:
+            self.begin_replay()
             self._until_empty = True
-        self._stalled = None
+        self._stalled_since = None
         early = self._due - now
-        return early if self._replay and early > BURST else 0.0
+        return early if self._is_replay and early > BURST else 0.0
 
-    def _next(self) -> None:
-        held = self._queue.popleft()
-        self._size -= held.size
-        self._due = max(self._due, asyncio.get_running_loop().time()) + held.seconds
-        self.owed[held.lane] -= held.last
+    def _pass_on_next(self) -> None:
+        waiting = self._queue.popleft()
+        self._size -= waiting.size
+        self._due = max(self._due, asyncio.get_running_loop().time()) + waiting.seconds
+        self.waiting_by_lane[waiting.lane] -= waiting.last
         try:
-            self._pass_on(held.message)
-        except Exception:  # a fault of ours costs this message, not those after it
+            self._pass_on(waiting.message)
+        except Exception:  # a bug of ours costs this message, not those after it
             self._log.exception("a message was lost")
 
 
-def _type(message: Message) -> str:
-    if message.channel is Channel.KEEPER:
-        return ""
-    try:
-        return str(message.header().get("msg_type"))
-    except MessageError:
-        return ""
-
-
 def _seconds(message: Message, msg_type: str) -> float:
-    """How long the limit lets nothing follow this message: as jupyter_server counts."""
-    if message.channel is not Channel.IOPUB or msg_type in _FREE:
+    """Return how long no other message may follow this one, by the way jupyter_server counts."""
+    if message.channel is not Channel.IOPUB or msg_type in _NOT_COUNTED:
         return 0.0
     size = sum(map(len, message.parts)) + 100 if msg_type == "stream" else 0
-    return max(size / BYTES, 1 / MESSAGES)
+    return max(size / MAX_BYTES, 1 / MAX_MESSAGES)

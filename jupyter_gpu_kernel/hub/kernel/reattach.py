@@ -1,6 +1,6 @@
-"""When a kernel is attached to its link: at once, or when the front ends of a killed hub are back.
+"""When a kernel is attached to its link: at once, or when the front ends of a killed hub have connected again.
 
-This file knows no messages.
+This module knows no messages.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..node.link import Link
 
 
 class Reattach:
-    """`attach` and `release` may be called more than once."""
+    """Attaches one kernel to its link. `attach` and `release` may be called more than once."""
 
     def __init__(self, link: Link, attachment: Attachment) -> None:
         self._link = link
@@ -22,8 +22,8 @@ class Reattach:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, at_once: bool) -> None:
-        """Attaches the kernel; unless `at_once`, when all front ends are here (what is for the others would be lost)
-        and one of them has subscribed. That is waited for only for a while: there may be one that never comes."""
+        """Attach the kernel: `at_once`, or when all front ends are here (output for the others would be lost) and one
+        of them has subscribed. The wait is limited, as a front end may never come back."""
         if at_once:
             self.attach()
         else:
@@ -36,25 +36,25 @@ class Reattach:
         self._attach_if_ready()
 
     def subscribed(self) -> None:
-        """A front end hears what is passed on."""
+        """A front end has subscribed to iopub."""
         self._subscribed = True
         self._attach_if_ready()
 
     def attach(self) -> None:
-        """From now on the link carries the kernel."""
-        self._stop_waiting()
+        """Let the link carry the kernel."""
+        self._cancel_timer()
         if not self._attached and not self._closed:
             self._attached = True
             self._link.attach(self._attachment)
 
     def release(self) -> None:
-        """For now the link does not carry it."""
-        self._stop_waiting()
+        """Detach the kernel from the link, until `attach`."""
+        self._cancel_timer()
         self._link.release(self._attachment)
         self._attached = False
 
     def close(self) -> None:
-        """It never will again."""
+        """Detach the kernel from the link for good."""
         self._closed = True
         self.release()
 
@@ -62,7 +62,7 @@ class Reattach:
         if self._timer is not None and self._complete and self._subscribed:
             self.attach()
 
-    def _stop_waiting(self) -> None:
+    def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,7 +1,7 @@
-"""Kernels whose front end is gone, and may be about to come back with the same ports: for a moment they are kept here.
+"""Kernels whose front end has left and may return with the same ports: they are kept here for a moment.
 
-Two kinds: an argv front end that restarts its kernel comes by a new process with its old connection file; one that was
-killed may be started again. This file knows neither faces nor nodes.
+There are two kinds. An argv front end restarts its kernel by a new launcher with the old connection file. A front end
+that was killed may be started again. This module knows neither clients nor nodes.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 from .remote_kernel import RemoteKernel
 
-WITHIN = 10.0
-"""Seconds it has."""
+RECONNECT_TIMEOUT = 10.0
+"""Seconds in which the front end has to return."""
 Ports = tuple[str, int]
 
 
-class Gone(NamedTuple):
-    """A kernel that waits; `restarts`: its front end has ended it, to start it anew."""
+class _Waiting(NamedTuple):
+    """A kernel that waits. `restarts`: its front end has shut it down in order to start it again."""
 
     remote: RemoteKernel
     restarts: bool
@@ -25,46 +25,46 @@ class Gone(NamedTuple):
 
 
 class ReconnectGrace:
-    """`wait` for one, `take` it when it comes; true while one is waited for."""
+    """The kernels that wait for their front end; true while there is one."""
 
     def __init__(self) -> None:
-        self._gone: dict[Ports, Gone] = {}
+        self._waiting: dict[Ports, _Waiting] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._gone)
+        return bool(self._waiting)
 
-    def wait(self, remote: RemoteKernel, connection: dict[str, Any], *, restarts: bool) -> None:
-        """Keeps the ports; after a moment the kernel is let go of, or, if it was to be restarted, ended."""
+    def add(self, remote: RemoteKernel, connection: dict[str, Any], *, restarts: bool) -> None:
+        """Keep the kernel with its ports. After the timeout it is closed, or, if it was to be restarted, stopped."""
         remote.hold() if restarts else remote.pause()
         ports = ports_of(connection)
-        timer = asyncio.get_running_loop().call_later(WITHIN, self._give_up, ports)
-        self._gone[ports] = Gone(remote, restarts, timer)
+        timer = asyncio.get_running_loop().call_later(RECONNECT_TIMEOUT, self._give_up, ports)
+        self._waiting[ports] = _Waiting(remote, restarts, timer)
 
-    def take(self, connection: dict[str, Any]) -> RemoteKernel | None:
-        """The kernel that this front end had; None if it is a new one."""
-        gone = self._gone.pop(ports_of(connection), None)
-        if gone is None:
+    def pop(self, connection: dict[str, Any]) -> RemoteKernel | None:
+        """Return the kernel whose front end had these ports, which has returned; None if it is a new one."""
+        waiting = self._waiting.pop(ports_of(connection), None)
+        if waiting is None:
             return None
-        gone.timer.cancel()
-        return gone.remote
+        waiting.timer.cancel()
+        return waiting.remote
 
-    def give_way(self, name: str, notebook: str) -> None:
-        """The notebook comes back by another front end: what was kept for the killed one is free."""
-        for ports, (remote, restarts, timer) in list(self._gone.items()):
+    def release(self, name: str, notebook: str) -> None:
+        """Close the kernel of this kernelspec and notebook, as the notebook returns by another front end."""
+        for ports, (remote, restarts, timer) in list(self._waiting.items()):
             before = remote.settings["name"], remote.settings["notebook"]
             if notebook and not restarts and before == (name, notebook):
                 timer.cancel()
-                del self._gone[ports]
+                del self._waiting[ports]
                 remote.close()
 
     def _give_up(self, ports: Ports) -> None:
-        gone = self._gone.pop(ports)
-        if gone.restarts:
-            gone.remote.stop("nobody came back to restart it")
+        waiting = self._waiting.pop(ports)
+        if waiting.restarts:
+            waiting.remote.stop("nobody came back to restart it")
         else:
-            gone.remote.close()
+            waiting.remote.close()
 
 
 def ports_of(connection: dict[str, Any]) -> Ports:
-    """What two front ends share only if they have the same connection file."""
+    """Return what two front ends share only if they have the same connection file."""
     return str(connection.get("key")), int(connection.get("shell_port") or 0)

@@ -1,47 +1,149 @@
-"""Displays of a kernel that tell of a moment: a front end that leaves must not save them with its notebook.
+"""Displays that a cell shows for a while and that are removed again, so that they are not saved with the notebook.
 
-Such as what a cell waits for. The kernel's keeper removes them when the moment is over, but a front end that has left
-does not hear of that. This file knows neither link nor sockets.
+`OfflineNotice` is our own: the node cannot be reached. `TransientDisplays` are those of the keeper, such as why a cell
+waits. The keeper removes them, but not from the notebooks of front ends that have left before. This module knows
+neither link nor sockets.
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
+import uuid
 from collections.abc import Callable
+from typing import Any
 
+from ...errors import GpuKernelError
 from ...wire.compose import PASSING, make
 from ...wire.messages import Channel, Message, MessageError
+from ...wire.texts import with_program
 
-_MOST = 100
-"""Cells: what a kernel says must not fill our memory."""
+NOTICE_DELAY = 3.0
+"""Seconds a cell waits until it shows the notice: most interruptions are shorter."""
+_MAX_CELLS = 100
+"""Cells with displays that are remembered, so that a kernel cannot fill our memory."""
 _TAIL = 200
-"""Bytes at the end of a display in which its id stands, as keepers write it."""
+"""Bytes at the end of a display that contain its id, as keepers write it."""
 _MARK = f'"{PASSING}'.encode()
 
 
+class OfflineNotice:
+    """The notice that the node cannot be reached: since when, why, and what can be done.
+
+    It is shown in the cell that is running, if that has no output (the notice could not be removed from other output),
+    or else in the first cell that waits.
+    """
+
+    def __init__(self, send: Callable[[Message], None], node: str, program: str = "") -> None:
+        """`program`: how the user runs our commands, if that is known."""
+        self._program = program
+        self._send = send
+        self._node = node
+        self._since = 0.0
+        self._problem: GpuKernelError | None = None
+        self._cell: bytes | None = None  # the header of the cell that shows the notice
+        self._is_running = False  # whether that cell is running on the node
+        self._interrupted = False  # whether an interrupt of that cell is on its way
+        self._display = ""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def link_down(
+        self, problem: GpuKernelError | None, silence: float = 0.0, running: Message | None = None
+    ) -> None:
+        """The link is (still) down; the node has been silent for `silence` seconds. `problem`: why it cannot reconnect,
+        if that is known; `running`: the cell that is running, if it has no output."""
+        self._problem = problem
+        if not self._since:
+            self._since = time.time() - silence
+            if running is not None:
+                self._schedule(running, max(0.0, NOTICE_DELAY - silence))
+                self._is_running = True
+        elif self._display:
+            self._show()
+
+    def link_up(self) -> None:
+        """The link is up, or is not waited for any more: remove the notice."""
+        self._remove()
+        self._since = 0.0
+
+    def defer(self, cell: Message) -> None:
+        """A user's cell has to wait if the link is down."""
+        if self._since and self._cell is None:
+            self._schedule(cell, NOTICE_DELAY)
+
+    def interrupt(self, canceled: list[Message]) -> None:
+        """The user has interrupted the kernel, which canceled these deferred cells. A running cell is interrupted when
+        the link is up."""
+        if any(cell.parts[0] == self._cell for cell in canceled):
+            self._remove()
+        elif self._is_running:
+            self._interrupted = True
+            if self._display:
+                self._show()
+
+    def for_user(self, text: str) -> str:
+        """Return the text with our commands as this user can run them."""
+        return with_program(text, self._program)
+
+    def _schedule(self, cell: Message, delay: float) -> None:
+        self._cell = cell.parts[0]
+        self._timer = asyncio.get_running_loop().call_later(delay, self._show)
+
+    def _remove(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._display:
+            self._send(_clear_output(self._cell or b"{}"))
+        self._cell, self._display, self._timer = None, "", None
+        self._is_running = self._interrupted = False
+
+    def _show(self) -> None:
+        msg_type = "update_display_data" if self._display else "display_data"
+        self._display = self._display or uuid.uuid4().hex
+        content: dict[str, Any] = {
+            "data": {"text/plain": self._text()},
+            "metadata": {},
+            "transient": {"display_id": self._display},
+        }
+        self._send(Message(Channel.IOPUB, 0, make(msg_type, content, self._cell or b"{}")))
+
+    def _text(self) -> str:
+        since = time.strftime("%H:%M:%S", time.localtime(self._since))
+        then = "This cell goes on there." if self._is_running else "This cell runs when it is back."
+        if self._interrupted:
+            then = "This cell is interrupted when it is back."
+        text = f"{self._node} has been out of reach since {since}; the kernel goes on there. {then}"
+        return self.for_user(f"{text}\n{self._problem}") if self._problem is not None else text
+
+
 class TransientDisplays:
-    """`saw` every message of the kernel; `withdraw` what is shown, in time before the front ends leave."""
+    """The keeper's displays for the moment: `clear` removes them before the front ends leave."""
 
-    def __init__(self, say: Callable[[Message], None]) -> None:
-        self._say = say
-        self._cells: dict[str, bytes] = {}  # msg_id and header of the cells that show something
+    def __init__(self, send: Callable[[Message], None]) -> None:
+        self._send = send
+        self._cells: dict[str, bytes] = {}  # msg_id and header of the cells that show one
 
-    def saw(self, message: Message) -> None:
-        """A message of the kernel on its way to a front end."""
+    def observe(self, message: Message) -> None:
+        """Take note of a message of the kernel to a front end."""
         if message.channel is not Channel.IOPUB:
             return
         header = message.parts[0]
         try:
             if b'"display_data"' in header and _MARK in message.parts[3][-_TAIL:]:
-                self._cells[str(message.parent().get("msg_id"))] = message.parts[1]
-                if len(self._cells) > _MOST:
+                self._cells[message.parent_id] = message.parts[1]
+                if len(self._cells) > _MAX_CELLS:
                     self._cells.pop(next(iter(self._cells)))
             elif self._cells and (b'"clear_output"' in header or b'"idle"' in message.parts[3][:_TAIL]):
-                self._cells.pop(str(message.parent().get("msg_id")), None)
+                self._cells.pop(message.parent_id, None)
         except MessageError:
-            pass  # a front end does not read it either
+            pass  # front ends cannot read it either
 
-    def withdraw(self) -> None:
-        """The cells show nothing of it any more."""
+    def clear(self) -> None:
+        """Remove all of them."""
         cells, self._cells = self._cells, {}
-        for parent in cells.values():
-            self._say(Message(Channel.IOPUB, 0, make("clear_output", {"wait": False}, parent)))
+        for header in cells.values():
+            self._send(_clear_output(header))
+
+
+def _clear_output(cell: bytes) -> Message:
+    return Message(Channel.IOPUB, 0, make("clear_output", {"wait": False}, cell))

@@ -1,36 +1,49 @@
-"""VS Code's way: a new launcher with a new key for every start, and only its messages tell for which notebook.
+"""VS Code: which notebook a launcher belongs to, and whether it means a restart or a return.
 
-So a visit begins with a new kernel. Once the notebook is known, that kernel is the notebook's, or the front end is
-given the kernel that this notebook left. If the launcher before it, of the same window, kernelspec and notebook, left
-at most RESTART_WITHIN seconds before this one started, it was a restart: the new kernel stays, and the old one is
-ended and hands its GPUs over. A Python on a slow file system tells its notebook only after many seconds; until then
-kernels that may be meant are paused.
+VS Code starts a new launcher with a new key for every start of a kernel, and only the messages tell its notebook:
+start-up code, or a cell's id. So a session begins with a new kernel. When the notebook is known, that kernel becomes
+the notebook's, or the front end gets the kernel that this notebook left before. If the session before it, of the same
+window, kernelspec and notebook, ended at most RESTART_WINDOW seconds before this one started, it was a restart: the new
+kernel stays, and the old one is ended and hands over its GPUs. A Python on a slow file system tells its notebook only
+after many seconds; until then the kernels that may have been meant are paused.
+
+Only a file is a notebook that can be recognised again: VS Code calls the first unsaved notebook of every window
+`Untitled-1.ipynb`.
 """
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import base64
 import contextlib
+import re
 import time
 from collections.abc import Callable, Coroutine
+from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 from ...errors import GpuKernelError
 from ...wire.compose import is_user_cell
-from ...wire.messages import Message
+from ...wire.messages import Channel, Message, MessageError
 from ..node.agent_errors import AgentRefusal
 from ..node.link import Link
 from .remote_kernel import RemoteKernel
 from .startup import until_attached
-from .vscode_notebooks import from_vs_code, notebook_of
+from .states import LinkState
 
-RESTART_WITHIN = 5.0
-"""Seconds after which somebody who left a notebook's kernel and comes again does not mean a restart."""
+RESTART_WINDOW = 5.0
+"""Seconds after which a user who left a notebook's kernel and opens the notebook again does not mean a restart."""
 Key = tuple[int, str, str]
+"""The window's process, the kernelspec, the notebook."""
+
+_STARTUP = re.compile(r"__vsc_ipynb_file__\s*=\s*(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')")
+_CELL = re.compile(r"^vscode-notebook-cell:(?://[^/]*)?([^#?]+)(?:\?[^#]*)?(?:#W\d+s(?P<scheme>[^#]*))?")
 
 
-class Left(NamedTuple):
-    """A kernel that a visit had. `time`: of time.monotonic()."""
+class LeftKernel(NamedTuple):
+    """The kernel of a session that has ended. `time`: its end, by time.monotonic()."""
 
     kernel_id: str
     link: Link
@@ -38,159 +51,161 @@ class Left(NamedTuple):
 
 
 class VSCodeSessions:
-    """All visits of this hub: who left which kernel when.
-
-    `on_return(name, notebook)` is called when a notebook is about to be given the kernel it left.
-    """
+    """All sessions of this hub: which of them left which kernel, and when."""
 
     def __init__(
         self,
         on_return: Callable[[str, str], None] = lambda name, notebook: None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`on_return(name, notebook)` is called before a notebook gets the kernel that it left."""
         self.on_return = on_return
         self.now = now
-        self._left: dict[Key, Left] = {}
-        self._here: dict[Key, VSCodeSession] = {}
+        self._left: dict[Key, LeftKernel] = {}
+        self._current: dict[Key, VSCodeSession] = {}
         self._unknown: set[VSCodeSession] = set()
 
-    def came(self, vscode_session: VSCodeSession) -> None:
-        """A launcher has started; as a rule it is not known yet for which notebook."""
-        if vscode_session.notebook:
-            self._here[vscode_session.key] = vscode_session
+    def begin(self, session: VSCodeSession) -> None:
+        """The session's launcher has started a kernel. As a rule the notebook is not known yet."""
+        if session.notebook:
+            self._current[session.key] = session
             return
-        self._unknown.add(vscode_session)
+        self._unknown.add(session)
         for key, left in self._left.items():
-            if key[:2] == vscode_session.window and _restarts(left, vscode_session):
-                vscode_session.suspects(left)
+            if key[:2] == session.window and _is_restart(left, session):
+                session.suspect(left)
 
-    def known(self, vscode_session: VSCodeSession) -> tuple[bool, Left | None]:
-        """It has told its notebook. Whether it is a restart, and of which kernel, if that has been left by now."""
-        self._unknown.discard(vscode_session)
-        overlaps = vscode_session.key in self._here
-        self._here[vscode_session.key] = vscode_session
-        left = self._left.pop(vscode_session.key, None)
-        left = left if left is not None and _restarts(left, vscode_session) else None
+    def identified(self, session: VSCodeSession) -> tuple[bool, LeftKernel | None]:
+        """The session's notebook is known. Return whether it is a restart, and of which kernel, if that was left."""
+        self._unknown.discard(session)
+        overlaps = session.key in self._current
+        self._current[session.key] = session
+        left = self._left.pop(session.key, None)
+        left = left if left is not None and _is_restart(left, session) else None
         return overlaps or left is not None, left
 
-    def left(self, vscode_session: VSCodeSession, remote: RemoteKernel) -> None:
-        """A visit ends; its kernel lives on, unless it was a restart and the next one is here already."""
-        self._unknown.discard(vscode_session)
-        vscode_session.acquits()
-        if not vscode_session.notebook:
+    def end(self, session: VSCodeSession, remote: RemoteKernel) -> None:
+        """A session ends. Its kernel lives on, unless this was a restart and the next session is here already."""
+        self._unknown.discard(session)
+        session.clear_suspects()
+        if not session.notebook:
             return
-        left = Left(remote.kernel_id, remote.link, self.now())
-        here = self._here.get(vscode_session.key, vscode_session)
-        if here is not vscode_session:
-            return here.follows(left)
-        self._here.pop(vscode_session.key, None)
-        self._left[vscode_session.key] = left
+        left = LeftKernel(remote.kernel_id, remote.link, self.now())
+        current = self._current.get(session.key, session)
+        if current is not session:
+            return current.replace_later(left)
+        self._current.pop(session.key, None)
+        self._left[session.key] = left
         for other in self._unknown:
-            if other.window == vscode_session.window and left.time - other.started < RESTART_WITHIN:
-                other.suspects(left)
+            if other.window == session.window and left.time - other.started < RESTART_WINDOW:
+                other.suspect(left)
 
 
-def _restarts(left: Left, vscode_session: VSCodeSession) -> bool:
-    """Whether the visit, of the same notebook, is a restart. It may have started before the other one left."""
-    return vscode_session.started - left.time < RESTART_WITHIN
+def _is_restart(left: LeftKernel, session: VSCodeSession) -> bool:
+    """Return whether the session, of the same notebook, is a restart. It may have started before that end."""
+    return session.started - left.time < RESTART_WINDOW
 
 
 class VSCodeSession:
-    """One front end that did not say its notebook. `saw` sees its requests before they go to the kernel.
+    """One launcher that did not tell its notebook. `observe` gets its requests before the kernel does.
 
-    `from_vs_code`: it did say something that only VS Code says.
+    `from_vs_code`: whether a request was seen that only VS Code sends.
     """
 
     def __init__(
-        self, visits: VSCodeSessions, parent: int, name: str, notebook: str = "", used: bool = False
+        self, sessions: VSCodeSessions, parent: int, name: str, notebook: str = "", used: bool = False
     ) -> None:
-        """`notebook`: if it is known from a hub before this one; `used`: whether a cell may have been run already."""
+        """`parent`: the window's process; `name`: the kernelspec; `notebook`: if it is known from a hub before this
+        one; `used`: whether a cell may have been run already."""
         self.notebook = notebook
         self.window = parent, name
-        self.started = visits.now()
+        self.started = sessions.now()
         self.from_vs_code = False
-        self._visits = visits
+        self._sessions = sessions
         self._used = used
         self._remote: RemoteKernel | None = None
-        self._suspects: list[Left] = []
+        self._suspects: list[LeftKernel] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        visits.came(self)
 
     @property
     def key(self) -> Key:
         """The window's process, the kernelspec, the notebook."""
         return (*self.window, self.notebook)
 
-    def saw(self, remote: RemoteKernel, message: Message) -> None:
-        """A request on the shell channel."""
-        self.from_vs_code = self.from_vs_code or from_vs_code(message)
+    def observe(self, remote: RemoteKernel, request: Message) -> None:
+        """Take note of a request on the shell channel."""
+        self.from_vs_code = self.from_vs_code or is_from_vs_code(request)
         if not self.notebook:
-            self.notebook = notebook_of(message)
+            self.notebook = notebook_of(request)
             if self.notebook:
                 remote.hold()
                 self._remote = remote
-                self._spawn(self._known(remote, self._used))
-        self._used = self._used or is_user_cell(message)
+                self._spawn(self._identified(remote, self._used))
+        self._used = self._used or is_user_cell(request)
 
-    def suspects(self, left: Left) -> None:
-        """It may be the restart of this kernel, which is paused until that is known."""
+    def suspect(self, left: LeftKernel) -> None:
+        """This session may be the restart of that kernel: pause it until that is known."""
         self._suspects.append(left)
-        self._spawn(_ask_once(left, "pause"))
+        self._spawn(_request_once(left, "pause"))
 
-    def acquits(self) -> None:
-        """It is no restart of those kernels."""
+    def clear_suspects(self) -> None:
+        """This session is no restart of the suspected kernels: let them run."""
         suspects, self._suspects = self._suspects, []
         for left in suspects:
-            self._spawn(_ask_once(left, "resume"))
+            self._spawn(_request_once(left, "resume"))
 
-    def follows(self, left: Left) -> None:
-        """The one before, in the same window, overlapped: it has left only now."""
+    def replace_later(self, left: LeftKernel) -> None:
+        """The session before, in the same window, overlapped with this one, and has ended only now."""
         if self._remote is not None:
             self._remote.hold()
-            self._spawn(self._follow(self._remote, left))
+            self._spawn(self._replace_overlapping(self._remote, left))
 
-    async def _known(self, remote: RemoteKernel, used: bool) -> None:
-        """The notebook is known: whose kernel is it to have? `used`: its user has variables in the new one."""
+    async def _identified(self, remote: RemoteKernel, used: bool) -> None:
+        """The notebook is known: decide which kernel it gets. `used`: the user has variables in the new one."""
         try:
-            restart, before = self._visits.known(self)
+            restart, before = self._sessions.identified(self)
             self._suspects = [left for left in self._suspects if left != before]
-            self.acquits()
+            self.clear_suspects()
             if before is not None:
                 await self._replace(remote, before)
             elif not restart and not used:
                 await self._return(remote)
-            remote.belongs_to(self.notebook)
+            remote.set_notebook(self.notebook)
         finally:
-            remote.go_on()
+            remote.resume()
 
-    async def _follow(self, remote: RemoteKernel, before: Left) -> None:
+    async def _replace_overlapping(self, remote: RemoteKernel, before: LeftKernel) -> None:
         try:
             await self._replace(remote, before)
         finally:
-            remote.go_on()
+            remote.resume()
 
     async def _return(self, remote: RemoteKernel) -> None:
-        self._visits.on_return(self._name, self.notebook)
+        """Give the front end the kernel that its notebook left, if there is one, and end the new one."""
+        self._sessions.on_return(self._name, self.notebook)
         wanted: dict[str, Any] = {"name": self._name, "notebook": self.notebook, **remote.owner}
         wanted["here"] = remote.link.kernel_ids
-        left = (await self._ask(remote, remote.link, "left", **wanted)).get("kernel")
-        if left and len(remote.front_ends):  # else it has left meanwhile
+        left = (await self._request(remote, remote.link, "left", **wanted)).get("kernel")
+        if left and len(remote.front_ends):  # else the front end has left meanwhile
             fresh = remote.kernel_id
             remote.switch(str(left))
-            await self._ask(remote, remote.link, "stop", kernel=fresh, why="its notebook has another kernel")
+            why = "its notebook has another kernel"
+            await self._request(remote, remote.link, "stop", kernel=fresh, why=why)
 
-    async def _replace(self, remote: RemoteKernel, before: Left) -> None:
-        """The kernel before ends, and the new one has its GPUs."""
+    async def _replace(self, remote: RemoteKernel, before: LeftKernel) -> None:
+        """End the kernel before; the new one gets its GPUs."""
         why = "restarted by its front end, with a new kernel"
         more = {"kernel": before.kernel_id, "replaced_by": remote.kernel_id}
-        await self._ask(remote, before.link, "stop", why=why, **more)
+        await self._request(remote, before.link, "stop", why=why, **more)
 
-    async def _ask(self, remote: RemoteKernel, link: Link, do: str, **more: Any) -> dict[str, Any]:
-        """The agent's answer, also where the link is down for a while; {} if it refuses or the front end has left."""
-        while len(remote.front_ends) and remote.link_state not in ("lost", "taken"):
+    async def _request(self, remote: RemoteKernel, link: Link, do: str, **more: Any) -> dict[str, Any]:
+        """Return the agent's answer, also where the link is down for a while; {} if the agent refuses or the front end
+        has left."""
+        gone = (LinkState.LOST, LinkState.TAKEN)
+        while len(remote.front_ends) and remote.link_state not in gone:
             try:
                 return await link.request(do, **more)
-            except AgentRefusal:  # it has ended by itself
+            except AgentRefusal:  # the kernel has ended by itself
                 return {}
             except GpuKernelError:
                 if link is not remote.link:  # the kernelspec leads to another node now
@@ -208,7 +223,64 @@ class VSCodeSession:
         task.add_done_callback(self._tasks.discard)
 
 
-async def _ask_once(left: Left, do: str) -> None:
-    """Not again after a drop: by then it is known what the user meant."""
+async def _request_once(left: LeftKernel, do: str) -> None:
+    """Do not repeat the request after a drop: by then it is known what the user meant."""
     with contextlib.suppress(GpuKernelError):
         await left.link.request(do, kernel=left.kernel_id)
+
+
+# ---------------------------------------------------------------------- the notebook in VS Code's messages
+
+
+def is_file(notebook: str) -> bool:
+    """Return whether this is the absolute path of a file; a folder (a session without a name) is none."""
+    absolute = PurePosixPath(notebook).is_absolute() or PureWindowsPath(notebook).is_absolute()
+    return absolute and not notebook.endswith(("/", "\\"))
+
+
+def notebook_of(request: Message) -> str:
+    """Return the notebook's path, or "" if this request does not contain it."""
+    path = _name_in(request)
+    return path if is_file(path) else ""
+
+
+def is_from_vs_code(request: Message) -> bool:
+    """Return whether this is a request that only VS Code sends."""
+    return bool(_name_in(request))
+
+
+def _name_in(request: Message) -> str:
+    """Return the notebook's name as VS Code gives it: a path, or the name of an unsaved one."""
+    if request.channel is not Channel.SHELL or b"execute_request" not in request.parts[0]:
+        return ""
+    try:
+        code = str(request.content().get("code", ""))
+        return _name_in_code(code) or _name_in_cell_id(request.metadata())
+    except MessageError:
+        return ""
+
+
+def _name_in_code(code: str) -> str:
+    found = _STARTUP.search(code)
+    if found is None:
+        return ""
+    try:
+        return str(ast.literal_eval(found[1]))
+    except (ValueError, SyntaxError):
+        return ""
+
+
+def _name_in_cell_id(metadata: dict[str, Any]) -> str:
+    found = _CELL.match(str(metadata.get("cellId", "")))
+    if found is None:
+        return ""
+    path = unquote(found[1])
+    return PurePosixPath(path).name if _scheme(found["scheme"] or "") == "untitled" else path
+
+
+def _scheme(encoded: str) -> str:
+    """Return the scheme of the notebook's own URI, which VS Code adds to the id of each cell in base64."""
+    try:
+        return base64.b64decode(unquote(encoded)).decode()
+    except ValueError:
+        return ""

@@ -33,8 +33,11 @@ _FINAL = ("gone", "taken", "protocol")
 class Attachment(Protocol):
     """What a link carries for one kernel."""
 
-    endpoint: Endpoint
     kernel_id: str
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The hub's end of the message stream to the keeper."""
 
     def open_request(self) -> dict[str, Any]:
         """Return arguments for the agent's `open`, such as {"create": settings}; {} to return to a known keeper."""

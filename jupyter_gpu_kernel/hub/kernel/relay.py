@@ -1,0 +1,312 @@
+"""The messages of one kernel: requests of its front ends to the keeper, and the keeper's messages to the front ends.
+
+While the link is down requests wait here or in the endpoint's queue, and the placeholder answers what it can. What the
+messages mean for the kernel's life is decided in `remote_kernel.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Protocol
+
+from ...errors import GpuKernelError
+from ...wire.endpoint import State
+from ...wire.messages import Channel, Lane, Message, MessageError, word
+from .. import requests, validate
+from ..front_end.delivered import Delivered
+from ..front_end.front_ends import Access, FrontEnd, FrontEnds
+from ..node.attachments import new_endpoint
+from ..node.link import Link
+from ..requests import type_of
+from .deferred_requests import DeferredRequests
+from .in_flight import InFlightCells
+from .kernel_info_cache import KernelInfoCache, recall
+from .pacing import Pacer
+from .placeholder import Placeholder
+from .reattach import Reattach
+from .transient_displays import OfflineNotice, TransientDisplays
+
+
+class Kernel(Protocol):
+    """The kernel whose messages these are: what the relay asks of it, and what it reports to it."""
+
+    @property
+    def kernel_id(self) -> str:
+        """Its id at the node."""
+
+    @property
+    def taken_by(self) -> str:
+        """The other computer that has the kernel; "" if none has."""
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether it was attached before, or can be attached now."""
+
+    def event(self) -> dict[str, Any]:
+        """Return its state as an event for front ends."""
+
+    def revive_if_ended(self, front: FrontEnd, request: Message) -> None:
+        """Start the kernel anew if it has ended and this request is a cell that may do so."""
+
+    def observe_shell_request(self, request: Message) -> None:
+        """A front end sends this request on the shell channel."""
+
+    def shutdown_requested(self, *, restart: bool) -> None:
+        """A shutdown_request is sent to the kernel."""
+
+    def take_back(self) -> None:
+        """A user's cell takes the kernel back from another computer."""
+
+    def status_reported(self, status: dict[str, Any]) -> None:
+        """The keeper reports the kernel's status."""
+
+
+class Relay:
+    """The way between the front ends and the keeper of one kernel."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        link: Link,
+        reattach: Reattach,
+        settings: dict[str, Any],
+        log: logging.Logger,
+        infos: KernelInfoCache | None,
+        delivered: Delivered | None,
+    ) -> None:
+        self.endpoint = new_endpoint(delivered.counts if delivered else None)
+        self._kernel = kernel
+        self._link = link
+        self._reattach = reattach
+        self._log = log
+        self._delivered = delivered
+        self._in_flight = InFlightCells()
+        info, learn = recall(infos, link.name, str(settings.get("python")))
+        self._placeholder = Placeholder(self._send_to_front_ends, info, learn)
+        self._notice = OfflineNotice(self._send_to_front_ends, link.name, str(settings.get("program") or ""))
+        self._deferred = DeferredRequests(self._placeholder, self._notice)
+        self._displays = TransientDisplays(self._send_to_front_ends)
+        self.front_ends = FrontEnds(self._receive_request, self._subscribed, reattach.complete, delivered)
+        self._pacer = Pacer(
+            self._pass_on,
+            self._pacer_progressed,
+            log,
+            has_room=self.front_ends.make_room,
+            rate_limited=lambda: self.front_ends.rate_limited,
+        )
+
+    def newest_state(self, reported: str) -> str:
+        """Return the kernel's state, of which the keeper has reported this one."""
+        return self._placeholder.newest_state(reported)
+
+    def show_text(self, cell: Message, text: str) -> None:
+        """Show a text in the cell of this request."""
+        self._placeholder.show_text(cell, text)
+
+    def close(self) -> None:
+        """Stop to pass messages on; the front ends leave."""
+        self._notice.link_up()
+        self._displays.clear()
+        self._pacer.close()
+
+    # -------------------------------------------------------------------------------------- to the keeper
+
+    def command(self, do: str, **arguments: Any) -> None:
+        """Send a command to the keeper: interrupt, restart, kill, signal, stop."""
+        if do == "interrupt":
+            late = self._deferred.active  # when it arrives the kernel may have nothing to interrupt
+            self._deferred.interrupt()
+            arguments = {"cells": self._in_flight.ids, "late": late, **arguments}
+        else:
+            self._pacer.end_replay()  # the front end waits for the kernel's end now, not for its output
+        self.send(Lane.URGENT, word(do=do, **arguments))
+
+    def send(self, lane: Lane, message: Message) -> None:
+        """Send a message to the keeper, when the link is up."""
+        self.endpoint.send(lane, message.encode())
+        self._link.pump()
+
+    def hold(self) -> None:
+        """From now on requests wait for `resume`: they are for a kernel that is still to be started or found."""
+        self._deferred.hold()
+
+    def resume(self) -> None:
+        """Send the requests that were held."""
+        for request in self._deferred.resume():
+            self._forward(request)
+
+    def _receive_request(self, front: FrontEnd, request: Message) -> None:
+        if not self._check_access(front, request):
+            return
+        sent = max(self.endpoint.outbox.size, self._in_flight.size)
+        if requests.exceeds_queue(request, self._deferred.messages, sent):
+            return self._placeholder.reject(request, requests.QUEUE_FULL.format(self._link.name))
+        if request.channel is Channel.CONTROL and type_of(request) == "shutdown_request":
+            front.notify({"event": "shutdown", "kernel": self._kernel.kernel_id})
+        if self._deferred.active and type_of(request) == "interrupt_request":
+            self.command("interrupt")
+            return self._placeholder.acknowledge(request)
+        if self._deferred.held and self._deferred.defer(request):
+            return
+        self._kernel.revive_if_ended(front, request)
+        if self._may_use_placeholder() and self._placeholder.answer(request):
+            return
+        if request.channel is Channel.SHELL:
+            self._kernel.observe_shell_request(request)
+        if not self._deferred.defer(request):
+            self._forward(request)
+
+    def _check_access(self, front: FrontEnd, request: Message) -> bool:
+        """Return whether the kernel may get this request. If not, it is answered here."""
+        taken_by = self._kernel.taken_by
+        access = self.front_ends.access(front, request, kernel_taken=bool(taken_by))
+        if access is Access.TAKES_OVER:
+            self._take_over(front, request)
+        elif access is Access.DENIED:
+            owner = taken_by or f"{self.front_ends.owners_label} has this kernel now"
+            self._placeholder.deny(request, f"{owner}: run a cell to take it over")
+            if type_of(request) == "shutdown_request":
+                front.notify({**self._kernel.event(), "state": "ended", "asked": "shutdown", "returncode": 0})
+        elif access is Access.NO_KERNEL:
+            self._placeholder.answer(request)
+        return access in (Access.GRANTED, Access.TAKES_OVER)
+
+    def _take_over(self, front: FrontEnd, cell: Message) -> None:
+        if self._kernel.taken_by:
+            self._kernel.take_back()
+        else:
+            before = self.front_ends.owners_label
+            self.show_text(cell, f"You have this kernel now; {before} still sees its output.")
+            text = f"taken over by {front.label}"
+            self.send(Lane.URGENT, word(do="tell", event="takeover", text=text))
+        self.front_ends.change_owner(front)
+
+    def _may_use_placeholder(self) -> bool:
+        """Not before the node was reached: until then a front end must get the error, such as a refused key."""
+        return self.endpoint.state is not State.OPEN and self._kernel.is_reachable
+
+    def _forward(self, request: Message) -> None:
+        if request.channel is Channel.CONTROL and type_of(request) == "shutdown_request":
+            self._pacer.end_replay()
+            self._kernel.shutdown_requested(restart=requests.wants_restart(request))
+        self._deferred.sent(request)
+        self._in_flight.sent(request)
+        self.send(requests.lane_of_request(request), request)
+
+    # -------------------------------------------------------------------------------------- to the front ends
+
+    def deliver(self, data: bytes) -> None:
+        """Take a message of the keeper."""
+        self._pacer.put(validate.message(data), self.endpoint.received)
+        self.endpoint.held = self._pacer.oldest
+
+    def _pacer_progressed(self) -> None:
+        """Acknowledge the messages that were passed on, so that the keeper sends more."""
+        self.endpoint.held = self._pacer.oldest
+        self._link.pump()
+
+    def _pass_on(self, message: Message) -> None:
+        if message.channel is Channel.KEEPER:
+            return self._handle_event(message)
+        if self._deferred.answered_here(message):
+            return
+        self._in_flight.received(message)
+        self._placeholder.observe(message)
+        self._displays.observe(message)
+        self._send_to_front_ends(message)
+        failed = requests.failed_cell(message)
+        if failed:  # at once: the front end's next requests, sent after this reply, come behind this word
+            self.send(Lane.ORDERED, word(do="heard", reply=failed))
+        if self._delivered is not None:
+            counts = zip(self.endpoint.delivered, self._pacer.waiting_by_lane, strict=True)
+            self._delivered.save([max(0, count - waiting) for count, waiting in counts])
+
+    def _handle_event(self, message: Message) -> None:
+        """Handle what the keeper reports itself, besides the kernel's messages."""
+        try:
+            event = {"event": "", **validate.word(message.content())}
+        except (validate.Malformed, MessageError) as error:
+            return self._log.warning(
+                "%s: kernel %s: ignored a malformed event of the keeper: %s",
+                self._link.name, self._kernel.kernel_id, error,
+            )  # fmt: skip
+        kind = event.pop("event")
+        if kind == "mark":  # these replies were delivered before, here or by a hub that was killed
+            for reply in event["replies"]:
+                self.send(Lane.ORDERED, word(do="heard", reply=reply))
+        elif kind == "successor":  # it does not know which cells its killed predecessor got
+            cells = self._in_flight.describe()
+            self.send(Lane.ORDERED, word(do="unanswered", cells=cells, count=self._placeholder.count))
+        elif kind == "replay":
+            (self._pacer.begin_replay if event["state"] == "begin" else self._pacer.end_replay)()
+        elif kind == "state" and event["state"]:
+            if event.get("cause"):
+                event["cause"] = f"the node says: {event['cause']}"
+            if event["state"] in ("starting", "idle", "busy"):
+                self._placeholder.update_state(event["state"])
+            self._kernel.status_reported(event)
+
+    def _subscribed(self) -> None:
+        self._placeholder.greet_subscriber()
+        self._reattach.subscribed()
+
+    def _send_to_front_ends(self, message: Message) -> None:
+        self.front_ends.send(message)
+
+    # -------------------------------------------------------------------------------------- link and kernel
+
+    def link_up(self) -> None:
+        """The keeper is attached (again): send what waited."""
+        if self._delivered is not None and self._delivered.kernel_id != self._kernel.kernel_id:
+            self._delivered.switch(
+                self._kernel.kernel_id
+            )  # its notebook had left that kernel, and has it again
+        self._notice.link_up()
+        self._pacer.begin_replay()
+        for request in self._deferred.link_up():
+            self._forward(request)
+
+    def link_down(self, problem: GpuKernelError | None, silence: float) -> None:
+        """The link to an attached kernel is down; the node has been silent for so many seconds."""
+        self._notice.link_down(problem, silence, self._in_flight.silent_running_cell)
+        self._deferred.link_down()
+
+    def stop_waiting(self) -> None:
+        """The node has answered that it has no such kernel for us: no cell waits for the link any more."""
+        self._notice.link_up()
+
+    def kernel_lost(self, reason: str) -> None:
+        """The kernel does not exist any more: its cells end with an error."""
+        self._pacer.end_replay()
+        self._fail_cells(self._notice.for_user(reason))
+
+    def kernel_taken(self, by: str, remedy: str) -> None:
+        """Another computer has the kernel: our requests, which the node does not get, are answered here."""
+        for request in map(Message.decode, self.endpoint.outbox.withdraw()):
+            if requests.needs_owner(request):
+                self._placeholder.deny(request, by)
+            elif type_of(request) == "kernel_info_request":
+                self._placeholder.answer(request)
+        self._fail_cells(f"{by}. {remedy}")
+
+    def discard_requests(self) -> None:
+        """Forget the requests to a kernel that does not exist any more, of which the last one was its shutdown."""
+        self._in_flight.clear()
+        self.endpoint.outbox.withdraw()
+
+    def switch(self, kernel_id: str) -> None:
+        """The front ends get another kernel, and so another keeper: it gets the requests without a reply."""
+        self._pacer.flush()
+        self._placeholder.kernel_changed()
+        queued = list(map(Message.decode, self.endpoint.outbox.withdraw()))
+        again = self._in_flight.with_queued(queued)
+        self.endpoint = new_endpoint(None)
+        self._in_flight = InFlightCells()
+        if self._delivered is not None:
+            self._delivered.switch(kernel_id)
+        for request in again:
+            self._in_flight.sent(request)
+            self.send(requests.lane_of_request(request), request)
+
+    def _fail_cells(self, reason: str) -> None:
+        self._placeholder.fail(self._in_flight.clear() + self._deferred.clear(), reason)

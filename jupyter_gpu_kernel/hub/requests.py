@@ -1,0 +1,76 @@
+"""What the hub reads in the Jupyter messages that it passes on.
+
+A front end may sign something malformed: then these functions return "" or False.
+"""
+
+from __future__ import annotations
+
+from ..wire.messages import Channel, Lane, Message, MessageError
+from ..wire.queues import MAX_MESSAGE, WINDOW
+
+QUEUE_FULL = f"the requests that wait for {{}} would exceed {MAX_MESSAGE // 2**20} MiB; try again later"
+"""The reason for a request for which `exceeds_queue` holds; to be formatted with the node's name."""
+
+
+def type_of(message: Message) -> str:
+    """Return the msg_type, or ""."""
+    try:
+        return message.msg_type
+    except MessageError:
+        return ""
+
+
+def id_of(message: Message) -> str:
+    """Return the msg_id, or ""."""
+    try:
+        return message.msg_id
+    except MessageError:
+        return ""
+
+
+def parent_id_of(message: Message) -> str:
+    """Return the msg_id of the request that this message answers, or ""."""
+    try:
+        return message.parent_id
+    except MessageError:
+        return ""
+
+
+def needs_owner(request: Message) -> bool:
+    """Return whether only the front end that owns the kernel may send this request."""
+    return request.channel is Channel.CONTROL and type_of(request) in (
+        "interrupt_request",
+        "shutdown_request",
+    )
+
+
+def wants_restart(shutdown: Message) -> bool:
+    """Return whether this shutdown_request begins a restart."""
+    try:
+        return bool(shutdown.content().get("restart"))
+    except MessageError:
+        return False
+
+
+def failed_cell(message: Message) -> str:
+    """Return the msg_id of the cell if this is the reply to one that failed, else ""."""
+    if message.channel is not Channel.SHELL or b'"error"' not in message.parts[3]:
+        return ""
+    try:
+        failed = type_of(message) == "execute_reply" and message.content().get("status") == "error"
+        return message.parent_id if failed else ""
+    except MessageError:
+        return ""
+
+
+def lane_of_request(request: Message) -> Lane:
+    """Return the lane of a front end's request."""
+    return Lane.URGENT if request.channel in (Channel.CONTROL, Channel.STDIN) else Lane.ORDERED
+
+
+def exceeds_queue(request: Message, deferred: list[Message], sent: int) -> bool:
+    """Return whether this request is larger than a message may be, or does not fit into the queue, in which there are
+    the requests `deferred` and `sent` bytes of others."""
+    size, *before = (sum(map(len, one.parts)) for one in (request, *deferred))
+    waiting = sent + sum(before)
+    return size > MAX_MESSAGE - WINDOW or (waiting > 0 and waiting + size > MAX_MESSAGE)
