@@ -61,7 +61,7 @@ def test_the_same_notebook_returns_to_its_kernel_and_is_told_what_happened(
         assert numbers == list(range(numbers[0], 20)), "what was not heard before, in order and once"
         assert "'done'" in str(shown.outputs)
         assert "Nothing was missed" in front.run("%gpu missed").text
-    assert "back in /home/me/a.ipynb" in node.story(first.kernel_id)
+    assert "a front end returned: /home/me/a.ipynb" in node.story(first.kernel_id)
 
 
 def test_a_killed_hubs_successor_finds_what_was_passed_on_of_a_kernel_that_was_found_again(
