@@ -1,4 +1,4 @@
-"""What both ends speak: frames, messages, the journal, the connection. No I/O, stdlib only, Python 3.8.
+"""The protocol between hub and work node: frames, messages, queues, endpoints. No I/O, stdlib only, Python 3.8.
 
 The protocol number, not the build, decides compatibility: a hub serves keepers of older builds.
 """

@@ -1,43 +1,80 @@
-"""One end of an attachment: hello, numbered data, acknowledgements, resume. Bytes of frames in and out,
-no I/O.
+"""One end of an attachment: HELLO, numbered data, acknowledgements, resume. Frames in and out, no I/O.
 
-The hub's end says HELLO first, the keeper's end answers. A HELLO carries this end's numbering
-(`session`), the numbering it knows of the other end (`peer`) and how much of that it has (`received`).
-Whoever is known resumes; whoever is new gets everything that was never wholly acknowledged.
+The hub's end says HELLO first, and the keeper's end answers. A HELLO carries this end's numbering (`session`), the
+numbering of the other end that it knows (`peer`), and how much of that it has (`received`). Two ends that know each
+other resume; otherwise everything that was not acknowledged completely is sent again.
 """
 
 from __future__ import annotations
 
 import enum
 import uuid
-from typing import Any, Dict, FrozenSet, Iterable, List, Optional
+from typing import Any, Dict, FrozenSet, Iterable, List, NamedTuple, Optional
 
 from . import PROTOCOL
-from .fields import FieldError
+from .fields import FieldError, items, number, numbers, text
 from .frames import Frame, FrameError, Kind, json_frame
-from .hello import Hello, VersionError
 from .messages import Lane
 from .queues import WINDOW, Inbox, NumberingError, Outbox
 
+_MAX_NAME = 64
+_MAX_FEATURES = 64
+
 
 class ProtocolError(Exception):
-    """The other end broke the rules, or speaks a protocol that we do not."""
+    """The other end broke the rules of the protocol."""
 
 
-class OtherVersion(ProtocolError):
+class VersionError(ProtocolError):
     """The other end speaks another version of the protocol: trying again does not help."""
 
 
 class State(enum.Enum):
-    """CLOSED: no stream. GREETING: a stream, hello not yet exchanged. OPEN: data flows."""
+    """CLOSED: there is no stream. GREETING: there is one, but no HELLO was exchanged. OPEN: data flows."""
 
     CLOSED = "closed"
     GREETING = "greeting"
     OPEN = "open"
 
 
+class Hello(NamedTuple):
+    """What one end says about itself and the other. `serials` and `delivered` have one number per lane."""
+
+    protocol: int
+    session: str
+    peer: str
+    received: int
+    serials: Optional[List[int]]
+    delivered: Optional[List[int]]
+    features: FrozenSet[str]
+
+    @classmethod
+    def read(cls, value: Dict[str, Any]) -> Hello:
+        """Return the HELLO in a frame's JSON. FieldError: a value is malformed. VersionError: another protocol."""
+        protocol = number(value, "protocol")
+        if protocol != PROTOCOL:
+            raise VersionError(f"the other end speaks protocol {protocol}, we speak {PROTOCOL}")
+        return cls(
+            protocol=protocol,
+            session=text(value, "session", most=_MAX_NAME, least=1),
+            peer=text(value, "peer", "", most=_MAX_NAME),
+            received=number(value, "received", 0),
+            serials=numbers(value, "serials", len(Lane)),
+            delivered=numbers(value, "delivered", len(Lane)),
+            features=frozenset(
+                text({"feature": feature}, "feature", most=_MAX_NAME)
+                for feature in items(value, "features", _MAX_FEATURES, default=[])
+            ),
+        )
+
+    def to_json(self) -> Dict[str, Any]:
+        """Return the JSON object that `read` takes, without the values that are None."""
+        value = {key: value for key, value in self._asdict().items() if value is not None}
+        return dict(value, features=sorted(self.features))
+
+
 class Endpoint:
-    """`first`: this end says hello first (the hub's). Survives any number of streams, one at a time."""
+    """One end of an attachment. It survives any number of streams, one at a time."""
 
     def __init__(
         self,
@@ -48,13 +85,17 @@ class Endpoint:
         delivered: Optional[List[int]] = None,
         features: Iterable[str] = (),
     ) -> None:
-        """`delivered`: what this end's predecessor, which died, said of itself last; `features`: what it can do that
-        older ends of this protocol cannot."""
+        """Create a closed end.
+
+        first: This end says HELLO first, as the hub's does.
+        delivered: What the predecessor of this end, which was killed, had delivered.
+        features: What this end can do and older ends of this protocol cannot.
+        """
         self.first = first
         self.attachment = attachment
         self.state = State.CLOSED
         self.outbox = Outbox(window)
-        self.held = 0  # the number of a received chunk from which on nothing is acknowledged; 0: none
+        self._held = 0  # the number of the first received chunk that is not acknowledged yet; 0: none
         self._inbox = Inbox()
         self._session = uuid.uuid4().hex
         self._peer = ""
@@ -63,52 +104,56 @@ class Endpoint:
         self._inherited = delivered
         self._our_features = list(features)
         self.features: FrozenSet[str] = frozenset()
-        """What the other end says it can do."""
+        """What the other end can do, by its HELLO."""
 
     def __repr__(self) -> str:
-        return f"<Connection {self.state.value} received={self._inbox.received} {self.outbox!r}>"
+        return f"<Endpoint {self.state.value} received={self._inbox.received} {self.outbox!r}>"
 
     @property
     def delivered(self) -> List[int]:
-        """Per lane, how many of the other end's messages were handed out here, earlier sessions' too."""
+        """Per lane, how many of the other end's messages were delivered here, in earlier sessions as well."""
         if not self._peer and self._inherited is not None:
             return list(self._inherited)
         return list(self._inbox.delivered)
 
     @property
     def received(self) -> int:
-        """The number of the last chunk that came: while a message is handed out, of its last."""
+        """The number of the last chunk that was received: that of a message's last chunk while it is delivered."""
         return self._inbox.received
 
     def opened(self, attachment: int = 0) -> None:
-        """There is a new stream."""
+        """A new stream was opened."""
         self.attachment = attachment
         self.state = State.GREETING
         self._hello_due = self.first
 
     def closed(self) -> None:
-        """The stream is gone; nothing is lost."""
+        """The stream was closed. Nothing is lost."""
         self.state = State.CLOSED
         self._hello_due = False
 
     def send(self, lane: Lane, data: bytes) -> None:
-        """Queues a message, whatever the state."""
+        """Queue a message, in any state."""
         self.outbox.put(lane, data)
 
+    def hold_acknowledgements(self, first: int) -> None:
+        """Do not acknowledge the chunk with this number and later ones. 0: acknowledge everything."""
+        self._held = first
+
     def withdraw(self) -> List[bytes]:
-        """Takes back every message not wholly acknowledged, while there is no stream. What is sent from now on has
-        another numbering: should the same peer come again, it must not go on with the old one."""
+        """Remove and return every message that was not acknowledged completely. There must be no stream.
+
+        What is sent from now on has another numbering: if the same peer comes again, it must not resume the old one.
+        """
         self._session = uuid.uuid4().hex
         return self.outbox.withdraw()
 
     def check(self, frame: Frame) -> Hello:
-        """The HELLO in this frame; ProtocolError if it cannot be answered. Nothing is changed."""
+        """Return the HELLO in this frame; ProtocolError if it cannot be answered. Nothing is changed."""
         try:
             hello = Hello.read(frame.json())
             if self._resumes(hello):
                 self.outbox.check(hello.received)
-        except VersionError as error:
-            raise OtherVersion(str(error)) from None
         except (FrameError, FieldError, NumberingError) as error:
             raise ProtocolError(str(error)) from None
         if self.first and hello.peer != self._session:
@@ -116,10 +161,10 @@ class Endpoint:
         return hello
 
     def receive(self, frame: Frame) -> List[bytes]:
-        """The messages that this frame completes. ProtocolError: close the stream."""
+        """Return the messages that this frame completes. ProtocolError: the stream must be closed."""
         try:
             if frame.kind is Kind.HELLO:
-                self._hello(frame)
+                self._receive_hello(frame)
             elif self.state is not State.OPEN:
                 raise ProtocolError(f"{frame.kind.name} before HELLO")
             elif frame.kind is Kind.DATA:
@@ -134,17 +179,17 @@ class Endpoint:
         return []
 
     def outgoing(self, limit: int = WINDOW) -> List[Frame]:
-        """The frames to write now, in this order; no new data once `limit` bytes are reached.
+        """Return the frames to write now, in this order; no new data once `limit` bytes are reached.
 
-        Ask for little at a time: what was handed out can no longer be overtaken.
+        Callers should take little at a time: what was returned can no longer be overtaken.
         """
         frames: List[Frame] = []
         if self._hello_due:
             self._hello_due = False
             frames.append(json_frame(Kind.HELLO, self._our_hello(), self.attachment))
         if self.state is State.OPEN:
-            if self._acknowledged < self._taken:
-                self._acknowledged = self._taken
+            if self._acknowledged < self._acknowledgeable:
+                self._acknowledged = self._acknowledgeable
                 frames.append(Frame(Kind.ACK, self.attachment, self._acknowledged))
             for number, flags, payload in self.outbox.take():
                 frames.append(Frame(Kind.DATA, self.attachment, number, flags, payload))
@@ -154,42 +199,50 @@ class Endpoint:
         return frames
 
     @property
-    def _taken(self) -> int:
-        """What the other end need not keep."""
-        return min(self._inbox.received, self.held - 1) if self.held else self._inbox.received
+    def _acknowledgeable(self) -> int:
+        """The number of the last chunk that the other end need not keep."""
+        return min(self._inbox.received, self._held - 1) if self._held else self._inbox.received
 
     def _our_hello(self) -> Dict[str, Any]:
         delivered = None if self._peer else self._inherited
         features = frozenset(self._our_features)
         hello = Hello(
-            PROTOCOL, self._session, self._peer, self._taken, self.outbox.serials, delivered, features
+            PROTOCOL,
+            self._session,
+            self._peer,
+            self._acknowledgeable,
+            self.outbox.serials,
+            delivered,
+            features,
         )
         return hello.to_json()
 
     def _resumes(self, hello: Hello) -> bool:
         return hello.peer == self._session and bool(hello.session == self._peer or hello.received)
 
-    def _hello(self, frame: Frame) -> None:
+    def _receive_hello(self, frame: Frame) -> None:
         if self.state is not State.GREETING:
-            raise ProtocolError("HELLO in a stream that was greeted already")
+            raise ProtocolError("a second HELLO in one stream")
         hello = self.check(frame)
         self.features = hello.features
         if self._resumes(hello):
             self.outbox.resume(hello.received)
-            if self.first:  # a keeper says all that it has; a hub leaves out what it holds
-                self.outbox.put_back()
+            if (
+                self.first
+            ):  # `received` is exact in a keeper's HELLO; in a hub's it leaves out what the hub holds
+                self.outbox.requeue()
         else:
             self._restart(hello.delivered)
         if hello.session != self._peer:
             self._peer = hello.session
             self._inbox = Inbox(hello.serials)
-            self.held = 0
-        self._acknowledged = self._taken
+            self._held = 0
+        self._acknowledged = self._acknowledgeable
         self._hello_due = not self.first
         self.state = State.OPEN
 
     def _restart(self, delivered: Optional[List[int]]) -> None:
-        """The other end has nothing of ours. The hello we said already fixes the first end's numbering."""
+        """The other end has nothing of ours. The first end has already told its numbering in its HELLO."""
         if not self.first:
             self._session = uuid.uuid4().hex
         self.outbox.restart(delivered)

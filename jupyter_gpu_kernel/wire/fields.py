@@ -1,4 +1,4 @@
-"""Values in JSON that another process wrote: each is checked for type and size before it is used."""
+"""Reads JSON objects of other processes: each value is checked for its type and size before it is used."""
 
 from __future__ import annotations
 
@@ -7,64 +7,64 @@ import sys
 from typing import Any, Dict, List, Mapping, Optional
 
 TEXT = 4096
-"""Characters of a text, unless its reader allows another number."""
+"""The default limit for the length of a text, in characters."""
 NUMBER = (1 << 63) - 1
 DEPTH = 200
-"""Levels of nesting. Whoever writes a value out again, or walks through it, needs stack for each."""
+"""The limit for levels of nesting: walking through a value needs stack for each."""
 _DIGITS = 4300
-"""Digits of an integer: Python's own limit, in versions that have it. Reading takes the square of it."""
+"""The limit for the digits of an integer, as in Python versions that have one: parsing takes quadratic time."""
 
 
 class FieldError(ValueError):
-    """A value is missing, of a wrong type, or too large."""
+    """A value is missing, has a wrong type, or is too large."""
 
 
 def load_object(data: bytes, errors: str = "strict") -> Dict[str, Any]:
-    """The JSON object in these bytes; `errors` as in bytes.decode."""
+    """Return the JSON object in these bytes; `errors` as in bytes.decode."""
     try:
-        said = data.decode("utf-8", errors)
-        value = json.loads(said, parse_int=_PARSE_INT)
+        decoded = data.decode("utf-8", errors)
+        value = json.loads(decoded, parse_int=_PARSE_INT)
     except (ValueError, RecursionError) as error:
-        raise FieldError(f"no JSON: {error}") from None
+        raise FieldError(f"malformed JSON: {error}") from None
     if not isinstance(value, dict):
-        raise FieldError("JSON that is no object")
-    if said.count("{") + said.count("[") > DEPTH and _is_deeper(value, DEPTH):
+        raise FieldError("the JSON value is not an object")
+    if decoded.count("{") + decoded.count("[") > DEPTH and _is_deeper(value, DEPTH):
         raise FieldError(f"JSON of more than {DEPTH} levels")
     return value
 
 
 def text(
-    said: Mapping[str, Any], key: str, default: Optional[str] = None, most: int = TEXT, least: int = 0
+    fields: Mapping[str, Any], key: str, default: Optional[str] = None, most: int = TEXT, least: int = 0
 ) -> str:
-    """The text at `key`, of so many characters."""
-    value = said.get(key, default)
+    """Return the text at `key`, which must have `least` to `most` characters."""
+    value = fields.get(key, default)
     if not isinstance(value, str) or not least <= len(value) <= most:
-        raise FieldError(f"{key!r} is no text of {least} to {most} characters")
+        raise FieldError(f"{key!r} is not a text of {least} to {most} characters")
     return value
 
 
 def number(
-    said: Mapping[str, Any], key: str, default: Optional[int] = None, least: int = 0, most: int = NUMBER
+    fields: Mapping[str, Any], key: str, default: Optional[int] = None, least: int = 0, most: int = NUMBER
 ) -> int:
-    """The integer at `key`, between these two."""
-    return _number(said.get(key, default), key, least, most)
+    """Return the integer at `key`, which must be from `least` to `most`."""
+    return _number(fields.get(key, default), key, least, most)
 
 
-def numbers(said: Mapping[str, Any], key: str, count: int) -> Optional[List[int]]:
-    """The list of so many integers at `key`; None if there is none."""
-    values = said.get(key)
+def numbers(fields: Mapping[str, Any], key: str, count: int) -> Optional[List[int]]:
+    """Return the list of `count` integers at `key`; None if there is none."""
+    values = fields.get(key)
     if values is None:
         return None
-    return [_number(value, key, 0, NUMBER) for value in items(said, key, count, least=count)]
+    return [_number(value, key, 0, NUMBER) for value in items(fields, key, count, least=count)]
 
 
 def items(
-    said: Mapping[str, Any], key: str, most: int, least: int = 0, default: Optional[List[Any]] = None
+    fields: Mapping[str, Any], key: str, most: int, least: int = 0, default: Optional[List[Any]] = None
 ) -> List[Any]:
-    """The list at `key`, of so many values."""
-    values = said.get(key, default)
+    """Return the list at `key`, which must have `least` to `most` values."""
+    values = fields.get(key, default)
     if not isinstance(values, list) or not least <= len(values) <= most:
-        raise FieldError(f"{key!r} is no list of {least} to {most} values")
+        raise FieldError(f"{key!r} is not a list of {least} to {most} values")
     return values
 
 
@@ -78,7 +78,7 @@ def _is_deeper(value: Any, depth: int) -> bool:
 
 def _number(value: Any, key: str, least: int, most: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise FieldError(f"{key!r} is no number from {least} to {most}")
+        raise FieldError(f"{key!r} is not an integer from {least} to {most}")
     return value
 
 

@@ -1,8 +1,8 @@
-"""Frames: how the byte stream between hub and work node is cut.
+"""Frames: the units of the byte stream between the hub and a work node.
 
-A stream begins with MAGIC, so that noise printed by shell start-up files before it can be skipped and
-shown. After it only frames follow: length, attachment, kind, flags, number (big-endian), then payload.
-This file knows neither what the payloads mean nor which side we are.
+A stream begins with MAGIC, so that what shell start-up files print before it can be skipped and shown. Only frames
+follow: length, attachment, kind, flags, number (big-endian), then the payload. This module knows neither what the
+payloads mean nor which end of the stream it runs on.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from .fields import FieldError, load_object
 
 MAGIC = b"\x00\xffJGK\r\n\x00"
 CHUNK = 64 * 1024
-"""Largest payload of a DATA frame, bytes: what an urgent frame may have to wait for."""
+"""The largest payload of a DATA frame in bytes. An urgent frame waits for one of them at most."""
 MAX_PAYLOAD = 4 * 1024 * 1024
 MAX_NOISE = 256 * 1024
 _HEADER = struct.Struct("!IIBBQ")
 
 
 class FrameError(Exception):
-    """The peer's bytes are no frames of this protocol: the stream must be given up."""
+    """The bytes are not frames of this protocol: the stream must be closed."""
 
 
 class Kind(enum.IntEnum):
-    """What a frame is for. HELLO to CLOSE belong to an attachment; the rest to the stream (attachment 0)."""
+    """The kind of a frame. HELLO to CLOSE belong to an attachment; the others to the stream (attachment 0)."""
 
     HELLO = 1
     DATA = 2
@@ -40,7 +40,7 @@ class Kind(enum.IntEnum):
 
 
 class Frame(NamedTuple):
-    """`number` numbers DATA chunks, acknowledges them, or pairs requests with replies and pings."""
+    """A frame. `number` is that of a DATA chunk or of an acknowledged one, or pairs a reply with its request."""
 
     kind: Kind
     attachment: int = 0
@@ -49,12 +49,12 @@ class Frame(NamedTuple):
     payload: bytes = b""
 
     def encode(self) -> bytes:
-        """The frame's bytes on the stream."""
+        """Return the frame's bytes on the stream."""
         header = _HEADER.pack(len(self.payload), self.attachment, self.kind, self.flags, self.number)
         return header + self.payload
 
     def json(self) -> Dict[str, Any]:
-        """The payload as a JSON object; FrameError if it is none."""
+        """Return the payload as a JSON object; FrameError if it is none."""
         try:
             return load_object(self.payload)
         except FieldError as error:
@@ -62,12 +62,12 @@ class Frame(NamedTuple):
 
 
 def json_frame(kind: Kind, value: Dict[str, Any], attachment: int = 0, number: int = 0) -> Frame:
-    """A frame whose payload is a JSON object."""
+    """Return a frame whose payload is a JSON object."""
     return Frame(kind, attachment, number, 0, json.dumps(value, separators=(",", ":")).encode())
 
 
 def reply_frame(answer: Dict[str, Any], number: int) -> Frame:
-    """The answer to a REQUEST of that number; an error in its place where it is larger than a frame."""
+    """Return the REPLY to the REQUEST of this number, with an error in its place if it is too large for a frame."""
     reply = json_frame(Kind.REPLY, answer, number=number)
     if len(reply.payload) <= MAX_PAYLOAD:
         return reply
@@ -77,7 +77,7 @@ def reply_frame(answer: Dict[str, Any], number: int) -> Frame:
 
 
 class FrameReader:
-    """Bytes in, frames out. With `greeting` everything before MAGIC is noise, kept for error messages."""
+    """Bytes in, frames out. With `greeting`, `noise` keeps the bytes before MAGIC for error messages."""
 
     def __init__(self, greeting: bool = True) -> None:
         self.noise = b""
@@ -85,7 +85,7 @@ class FrameReader:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> List[Frame]:
-        """Every frame that `data` completes. Raises FrameError; then nothing more can be read."""
+        """Return every frame that `data` completes. After a FrameError nothing more can be read."""
         self._buffer += data
         if not self.greeted and not self._find_magic():
             return []

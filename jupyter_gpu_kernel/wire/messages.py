@@ -1,7 +1,7 @@
-"""Messages: one Jupyter message, or one word between hub and keeper, without signature and identity.
+"""Messages: Jupyter messages without signature and identity, and messages between hub and keeper.
 
-The edge verifies and signs with the front end's key, the keeper with the kernel's; in between a message is
-(channel, client number, header, parent, metadata, content, buffers), its JSON parts untouched bytes.
+The edge verifies and signs with the front end's key, the keeper with the kernel's. Between them a message is
+(channel, client number, header, parent, metadata, content, buffers). Its JSON parts are passed on as bytes.
 """
 
 from __future__ import annotations
@@ -14,18 +14,16 @@ from typing import Any, Dict, List, Optional, Tuple
 from .fields import FieldError, load_object
 
 _HEAD = struct.Struct("!BIH")
-
-
-MOST_CLIENTS = (1 << 32) - 1
-MOST_PARTS = (1 << 16) - 1
+MAX_CLIENTS = (1 << 32) - 1
+MAX_PARTS = (1 << 16) - 1
 
 
 class MessageError(Exception):
-    """Bytes that are no message."""
+    """The bytes are not a message."""
 
 
 class Channel(enum.IntEnum):
-    """Jupyter's channels that cross the wire (heartbeats are answered locally), and our own."""
+    """Jupyter's channels that cross the wire, and our own. Heartbeats are answered locally."""
 
     SHELL = 1
     IOPUB = 2
@@ -35,7 +33,7 @@ class Channel(enum.IntEnum):
 
 
 class Lane(enum.IntEnum):
-    """What may overtake what: a lower lane goes first. Within a lane order is kept."""
+    """Which messages may overtake others: a lower lane goes first, and within a lane the order is kept."""
 
     URGENT = 0
     PROMPT = 1
@@ -85,18 +83,18 @@ class Message:
 
     @property
     def size(self) -> int:
-        """How many bytes `encode` makes of it."""
+        """The number of bytes that `encode` returns."""
         return _HEAD.size + 4 * len(self.parts) + sum(map(len, self.parts))
 
     def encode(self) -> bytes:
-        """The message's bytes: channel, client, count, lengths, parts."""
+        """Return the message's bytes: channel, client, count, lengths, parts."""
         lengths = struct.pack("!%dI" % len(self.parts), *map(len, self.parts))
         head = _HEAD.pack(self.channel, self.client, len(self.parts))
         return b"".join((head, lengths, *self.parts))
 
     @classmethod
     def decode(cls, data: bytes) -> Message:
-        """The message in `data`; MessageError if its lengths do not fit."""
+        """Return the message in `data`; MessageError if its lengths do not fit."""
         try:
             channel, client, count = _HEAD.unpack_from(data)
             lengths = struct.unpack_from("!%dI" % count, data, _HEAD.size)
@@ -105,7 +103,7 @@ class Message:
             raise MessageError(str(error)) from None
         offset = _HEAD.size + 4 * count
         if offset + sum(lengths) != len(data):
-            raise MessageError("a message whose lengths do not add up")
+            raise MessageError("the lengths of a message's parts do not add up")
         parts: List[bytes] = []
         for length in lengths:
             parts.append(data[offset : offset + length])
@@ -125,7 +123,7 @@ class Message:
         return self._json(2)
 
     def content(self) -> Dict[str, Any]:
-        """Return the message's content; for KEEPER the whole word."""
+        """Return the message's content; for KEEPER the whole JSON object."""
         return self._json(0 if self.channel is Channel.KEEPER else 3)
 
     @property
@@ -155,8 +153,8 @@ class Message:
         return parsed
 
 
-def word(**value: Any) -> Message:
-    """A word between hub and keeper, such as word(do="interrupt") or word(event="state", …)."""
+def keeper_message(**value: Any) -> Message:
+    """Return a message between hub and keeper: a command (do="interrupt") or an event (event="state", …)."""
     return Message(Channel.KEEPER, 0, (json.dumps(value).encode(),))
 
 

@@ -1,8 +1,8 @@
-"""The journal of one direction: messages waiting, chunks numbered, chunks not yet acknowledged.
+"""The queues of one direction: messages that wait, numbered chunks, chunks that are not acknowledged.
 
-Chunks are numbered when they are sent, not when they are queued: so urgent messages overtake bulk, and yet
-what was sent has one order, which a reconnect repeats from the first number that the peer lacks.
-A message is kept until its last chunk is acknowledged. This file knows neither sockets nor Jupyter.
+Chunks are numbered when they are sent, not when they are queued. So urgent messages overtake bulk, and what was sent
+still has one order, which is repeated after a reconnect from the first number that the peer lacks. A message is kept
+until its last chunk is acknowledged. This module knows neither sockets nor Jupyter.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from .frames import CHUNK
 from .messages import Lane
 
 WINDOW = 2 * 1024 * 1024
-"""Bytes that may be on their way unacknowledged: more would only queue where nothing can overtake."""
+"""Bytes that may be unacknowledged: more would only wait in buffers where nothing can overtake them."""
 MAX_MESSAGE = 256 * 1024 * 1024
-"""Bytes of one message, and of all messages of an attachment that have not wholly come. Whoever passes a message on has
-it in memory up to three times for a moment, and a hub has many kernels."""
+"""The size of one message, and of all incomplete messages of an attachment, in bytes.
+
+A message that is passed on is in memory up to three times for a moment, and a hub has many kernels.
+"""
 _LAST = 0x80
 
 
 class NumberingError(Exception):
-    """The peer's numbers and ours cannot both be right."""
+    """The peer's numbers contradict ours."""
 
 
 class Chunk(NamedTuple):
-    """A numbered piece of a message: at most CHUNK bytes, `flags` holding its lane and whether it is the
-    last."""
+    """A numbered piece of a message, at most CHUNK bytes. `flags` has its lane and whether it is the last one."""
 
     number: int
     flags: int
@@ -35,7 +36,7 @@ class Chunk(NamedTuple):
 
 
 class _Entry:
-    """A message, its place among all of its lane, and how far it has been cut."""
+    """A message, its serial number in its lane, and how much of it was cut into chunks."""
 
     __slots__ = ("data", "lane", "offset", "serial")
 
@@ -47,15 +48,15 @@ class _Entry:
 
 
 class Outbox:
-    """What we owe to the peer."""
+    """Messages to the peer, until they are acknowledged."""
 
     def __init__(self, window: int = WINDOW) -> None:
         self.window = window
         self.size = 0
         self._lanes: Dict[Lane, Deque[_Entry]] = {lane: deque() for lane in Lane}
-        self._serials = [0 for _ in Lane]  # of the next message put into each lane
+        self._serials = [0 for _ in Lane]  # of the next message in each lane
         self._sent: Deque[Tuple[Chunk, _Entry]] = deque()
-        self._unsent = 0  # how many chunks at the end of _sent wait to be sent again
+        self._unsent = 0  # how many chunks at the end of _sent are to be sent again
         self._in_flight = 0
         self._number = 0
 
@@ -64,17 +65,17 @@ class Outbox:
         return f"<Outbox waiting={waiting} unacknowledged={len(self._sent)} next={self._number + 1}>"
 
     def count_from(self, serial: int) -> None:
-        """Before the first message: whoever heard another sender of the same name must not take ours for its."""
+        """Number the messages from `serial` on, so that the peer does not take them for those of a predecessor."""
         self._serials = [serial for _ in Lane]
 
     def put(self, lane: Lane, data: bytes) -> None:
-        """Queues one message."""
+        """Queue one message."""
         self.size += len(data)
         self._lanes[lane].append(_Entry(lane, self._serials[lane], data))
         self._serials[lane] += 1
 
     def take(self) -> Iterator[Chunk]:
-        """The chunks that may be sent now: first those to repeat, then new ones while the window is open."""
+        """Yield the chunks that may be sent now: first those to repeat, then new ones while the window is open."""
         while self._unsent:
             chunk, _ = self._sent[-self._unsent]
             self._unsent -= 1
@@ -86,7 +87,7 @@ class Outbox:
             yield chunk_or_none
 
     def acknowledge(self, number: int) -> None:
-        """The peer has everything up to `number`."""
+        """The peer has every chunk up to `number`."""
         if number > self._number:
             raise NumberingError(f"the peer acknowledges {number}, but only {self._number} were sent")
         while self._sent and self._sent[0][0].number <= number:
@@ -97,14 +98,17 @@ class Outbox:
         self._unsent = min(self._unsent, len(self._sent))
 
     def resume(self, received: int) -> None:
-        """A new stream to the same peer, which has everything up to `received`: the rest is sent again."""
+        """There is a new stream to the same peer, which has every chunk up to `received`: send the rest again."""
         self.check(received)
         self.acknowledge(received)
         self._unsent = len(self._sent)
 
-    def put_back(self) -> None:
-        """After `resume`, if the peer has told exactly what it has: what it lacks is numbered anew when it is sent, and
-        urgent messages overtake it."""
+    def requeue(self) -> None:
+        """Put the chunks that are to be sent again back into their messages.
+
+        They get new numbers when they are sent, and urgent messages overtake them. Call it after `resume`, and only if
+        the peer's `received` was exact.
+        """
         while self._unsent:
             chunk, entry = self._sent.pop()
             if chunk.flags & _LAST:  # else it is still the first of its lane
@@ -115,7 +119,7 @@ class Outbox:
             self._unsent -= 1
 
     def check(self, received: int) -> None:
-        """JournalError if a peer that has everything up to `received` cannot be sent the rest."""
+        """Raise NumberingError if a peer that has every chunk up to `received` cannot be sent the rest."""
         if received > self._number:
             raise NumberingError(f"the peer has {received} chunks, but only {self._number} were sent")
         if received < self._number and (not self._sent or self._sent[0][0].number > received + 1):
@@ -123,13 +127,13 @@ class Outbox:
 
     @property
     def serials(self) -> List[int]:
-        """Per lane, the serial of the next message that is sent for the first time."""
+        """Per lane, the serial number of the next message that is sent for the first time."""
         return [self._lanes[lane][0].serial if self._lanes[lane] else self._serials[lane] for lane in Lane]
 
     def restart(self, delivered: Optional[List[int]] = None) -> None:
-        """A new peer: every message not wholly acknowledged goes back to its place.
+        """The peer is a new one: put every message that was not acknowledged completely back into its lane.
 
-        `delivered`: per lane the serial up to which its predecessor passed messages on all the same.
+        delivered: Per lane, the serial number up to which the peer's predecessor delivered messages all the same.
         """
         again = {id(entry): entry for _, entry in self._sent}
         for queue in self._lanes.values():
@@ -147,7 +151,7 @@ class Outbox:
                 self.size -= len(queue.popleft().data)
 
     def withdraw(self) -> List[bytes]:
-        """Takes out every message not wholly acknowledged; to be called while there is no stream."""
+        """Remove and return every message that was not acknowledged completely. There must be no stream."""
         self.restart()
         messages: List[bytes] = []
         for queue in self._lanes.values():
@@ -178,16 +182,16 @@ class Outbox:
 
 
 class Inbox:
-    """What the peer has sent: every number once, in order, put together to messages."""
+    """Chunks of the peer, each number once and in order, put together to messages."""
 
     def __init__(self, serials: Optional[List[int]] = None) -> None:
-        """`serials`: where the peer's lanes begin; then `delivered` counts on from there."""
+        """`serials`: the serial numbers at which the peer's lanes begin; `delivered` counts on from there."""
         self.received = 0
         self.delivered = list(serials or [0 for _ in Lane])
         self._parts = {lane: bytearray() for lane in Lane}
 
     def accept(self, number: int, flags: int, payload: bytes) -> Optional[bytes]:
-        """The message that this chunk completes. A number seen before is passed over; a gap is an error."""
+        """Return the message that this chunk completes. A number seen before is ignored; a gap is an error."""
         if number <= self.received:
             return None
         if number != self.received + 1:

@@ -1,7 +1,7 @@
-"""What a user can do about a kernel's end: the sentences that a keeper may say, and the hub shows in its own voice.
+"""Remedies: the sentences about a kernel's end that a keeper may send and the hub shows as its own advice.
 
-A remedy is an instruction, so the hub shows no text of a node's as one: `known` lets only these sentences pass. A
-sentence stays here as long as a keeper that says it may run.
+A remedy tells the user what to do. Therefore the hub shows no other text of a node as one: `known` accepts only these
+sentences. A sentence stays in this module as long as keepers that send it may run.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ LINGER_IF_AGAIN = (
 _KNOWN = frozenset(value for name, value in globals().items() if name.isupper())
 
 
-def known(said: str) -> str:
-    """`said`, if it consists of these sentences; else ""."""
-    rest = said[:1000]
+def known(text: str) -> str:
+    """Return the text if it consists of these sentences; else ""."""
+    rest = text[:1000]
     while rest:
         sentence = next((one for one in _KNOWN if rest == one or rest.startswith(one + " ")), None)
         if sentence is None:
             return ""
         rest = rest[len(sentence) + 1 :]
-    return said
+    return text

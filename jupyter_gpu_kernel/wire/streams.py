@@ -1,7 +1,6 @@
-"""Stream output as text: what a stream message says, and smaller messages that say the same.
+"""Stream output as text: what a stream message contains, and smaller messages with the same text.
 
-A kernel may print megabytes in one message; whoever paces, merges or drops needs smaller ones. This file
-knows neither who waits nor why.
+A kernel may print megabytes in one message; pacing, merging and dropping output need smaller ones.
 """
 
 from __future__ import annotations
@@ -12,18 +11,18 @@ from typing import Any, List, NamedTuple, Optional
 from .messages import Channel, Message, MessageError
 
 PIECE = 64 * 1024
-"""Characters of text in one message that we make."""
+"""Characters of text in one message that we create."""
 
 
-class Said(NamedTuple):
-    """`name`: stdout or stderr."""
+class Stream(NamedTuple):
+    """A stream message's content. `name` is stdout or stderr."""
 
     name: str
     text: str
 
 
-def said(message: Message, msg_type: str) -> Optional[Said]:
-    """What a stream message says; None for any other, and for one that is not as it should be."""
+def read_stream(message: Message, msg_type: str) -> Optional[Stream]:
+    """Return the content of a stream message; None for any other, and for a malformed one."""
     if msg_type != "stream" or message.channel is not Channel.IOPUB or len(message.parts) != 4:
         return None
     try:
@@ -33,32 +32,33 @@ def said(message: Message, msg_type: str) -> Optional[Said]:
     name, text = content.get("name"), content.get("text")
     if not isinstance(name, str) or not isinstance(text, str):
         return None
-    return Said(name, text)
+    return Stream(name, text)
 
 
-def say(like: Message, number: int, what: Said) -> Message:
-    """The message `like`, with this text. Every `number` but 0 makes an id of its own: receivers may pass
-    over what comes twice."""
-    header = like.parts[0]
+def with_stream(message: Message, number: int, stream: Stream) -> Message:
+    """Return the message with this content.
+
+    Every `number` except 0 makes a msg_id of its own, because receivers may ignore a message that comes twice.
+    """
+    header = message.parts[0]
     if number:
-        fields = like.header()
-        header = pack(dict(fields, msg_id=f"{fields.get('msg_id')}.{number}"))
-    return like.replace(parts=(header, *like.parts[1:3], pack(what._asdict())))
+        header = dump(dict(message.header(), msg_id=f"{message.header().get('msg_id')}.{number}"))
+    return message.replace(parts=(header, *message.parts[1:3], dump(stream._asdict())))
 
 
 def split(message: Message, msg_type: str) -> List[Message]:
-    """Messages of at most PIECE characters that together say what a long stream message says."""
+    """Return messages of at most PIECE characters with the text of a long stream message; any other one as it is."""
     if len(message.parts[-1]) <= PIECE:
         return [message]
-    whole = said(message, msg_type)
+    whole = read_stream(message, msg_type)
     if whole is None:
         return [message]
     pieces = [whole.text[at : at + PIECE] for at in range(0, len(whole.text), PIECE)]
-    return [say(message, number, Said(whole.name, text)) for number, text in enumerate(pieces)]
+    return [with_stream(message, number, Stream(whole.name, text)) for number, text in enumerate(pieces)]
 
 
-def pack(value: Any) -> bytes:
-    """JSON as kernels write it: UTF-8, escapes only for what UTF-8 cannot say."""
+def dump(value: Any) -> bytes:
+    """Return JSON as kernels write it: UTF-8, with escapes only for what UTF-8 cannot represent."""
     try:
         return json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:

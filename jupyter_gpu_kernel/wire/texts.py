@@ -1,4 +1,4 @@
-"""What texts for users have in common: they name our commands as their reader can run them."""
+"""Commands in texts for users: written so that the reader can run them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import sys
 from typing import Sequence
 
 COMMAND = "jupyter gpu-kernel"
-"""How texts name our program where nothing else is known."""
+"""The name of our program in texts, where nothing else is known."""
 
 
 def as_typed(words: Sequence[str], windows: bool = sys.platform == "win32") -> str:
-    """A command as its user would type it in a shell on this computer; on Windows in PowerShell, which runs a program
-    in quotes only behind “&”."""
+    """Return a command as a user types it in a shell on this computer.
+
+    On Windows that is PowerShell, which runs a quoted program only behind “&”.
+    """
     if not windows:
         return shlex.join(words)
     typed = subprocess.list2cmdline(words)
@@ -26,5 +28,5 @@ def memory_size(mib: int) -> str:
 
 
 def with_program(text: str, program: str) -> str:
-    """The text with `program` (quoted for the reader's shell; "" if not known) in place of COMMAND."""
+    """Return the text with `program` (quoted for the reader's shell; "" if unknown) in place of COMMAND."""
     return text.replace(COMMAND + " ", program + " ") if program else text

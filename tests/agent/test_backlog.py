@@ -17,7 +17,7 @@ from jupyter_gpu_kernel.agent.relay.output.flow import AHEAD, Flow
 from jupyter_gpu_kernel.agent.relay.output.terminal_text import TerminalText, collapse
 from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.endpoint import Endpoint
-from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, word
+from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, keeper_message
 from jupyter_gpu_kernel.wire.streams import PIECE, split
 
 NEVER = ("status", "error", "execute_input", "comm_open", "comm_close", "execute_reply")
@@ -166,7 +166,7 @@ MESSAGE = st.one_of(
         st.dictionaries(st.sampled_from(["value", "max", "msg_id"]), st.integers(), min_size=1),
     ),
     st.builds(lambda kind, cell, n: message(kind, cell, n=n), st.sampled_from(NEVER), CELL, st.integers()),
-    st.builds(lambda n: word(event="state", n=n), st.integers()),
+    st.builds(lambda n: keeper_message(event="state", n=n), st.integers()),
 )
 
 
@@ -428,7 +428,7 @@ def test_live_messages_pass_as_they_are_and_a_replay_is_marked(backlog: Backlog)
     for one in live:
         hub.flow.send(Lane.ORDERED, one)
     hub.read()
-    assert hub.got == [word(event="replay", state="end"), *live]
+    assert hub.got == [keeper_message(event="replay", state="end"), *live]
     hub.leave()
     for _ in range(2):
         hub.flow.send(Lane.ORDERED, stream("c"))

@@ -16,7 +16,7 @@ from jupyter_gpu_kernel.agent.exit import facts
 from jupyter_gpu_kernel.agent.exit.report import ExitReport
 from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.story import Story, read_story
-from jupyter_gpu_kernel.wire.messages import word
+from jupyter_gpu_kernel.wire.messages import keeper_message
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
 
@@ -109,16 +109,16 @@ def test_meanwhile_cells_wait_and_a_restart_is_one(place: Place, gpu: Gpu) -> No
         assert content["ename"] == "DeadKernelError" and "abort" in content["evalue"]
 
     gpu.say(mode="ok")
-    hub.tell(word(do="restart"))
+    hub.tell(keeper_message(do="restart"))
     assert hub.run("print('x' in globals())").endswith("False\n")
     cell = crashed(hub, gpu)
-    hub.tell(word(do="restart"))
+    hub.tell(keeper_message(do="restart"))
     gpu.say(mode="ok")
     assert hub.run("print('x' in globals(), 2)").endswith("False 2\n")
     assert hub.reply(cell).content()["ename"] == "DeadKernelError"
     events: List[str] = [entry["event"] for entry in place.story("e1")]
     assert events.count("start") == 3 and events.count("end") == 2
     crashed(hub, gpu)
-    hub.tell(word(do="stop", why="enough"))
+    hub.tell(keeper_message(do="stop", why="enough"))
     eventually(lambda: not place.folder("e1").exists(), "the folder's end")
     hub.sock.close()

@@ -25,7 +25,7 @@ from jupyter_gpu_kernel.agent.mux.keepers import Refused
 from jupyter_gpu_kernel.agent.story import BURST, Limited, Story, read_story
 from jupyter_gpu_kernel.wire import PROTOCOL
 from jupyter_gpu_kernel.wire.frames import MAGIC, Frame, FrameReader, Kind, json_frame
-from jupyter_gpu_kernel.wire.messages import Channel, Message, word
+from jupyter_gpu_kernel.wire.messages import Channel, Message, keeper_message
 
 HELLO: Dict[str, Any] = {"protocol": PROTOCOL, "session": "s", "peer": "", "received": 0}
 DEEP = b'{"do":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
@@ -211,7 +211,7 @@ def test_words(victim: Victim, said: Dict[str, Any]) -> None:
     """They end this connection."""
     hub = Hub(victim.connect())
     hub.run("1")
-    hub.tell(word(**said))
+    hub.tell(keeper_message(**said))
     while hub.sock.recv(1 << 16):
         pass
     hub.sock.close()
@@ -406,7 +406,7 @@ def test_attach_passes_on_only_what_is_for_keepers(attach: subprocess.Popen[byte
 
 def test_requests_that_are_more_than_may_wait_are_answered(place: Place) -> None:
     """The others run."""
-    small = "from jupyter_gpu_kernel.agent.relay import queue_limit; queue_limit.MOST = 20_000"
+    small = "from jupyter_gpu_kernel.agent.relay import limits; limits.MAX_WAITING = 20_000"
     (place.path / "sitecustomize.py").write_text(small)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", f"{place.path}:{os.environ['PYTHONPATH']}")

@@ -18,7 +18,7 @@ from keepers import AGENT, DEADLINE, Hub, Place
 from jupyter_gpu_kernel.agent.mux.keepers import Refused
 from jupyter_gpu_kernel.agent.story import read_story
 from jupyter_gpu_kernel.wire.frames import MAGIC, Frame, FrameReader, Kind, json_frame
-from jupyter_gpu_kernel.wire.messages import word
+from jupyter_gpu_kernel.wire.messages import keeper_message
 
 
 def test_two_attaches_start_one_keeper(place: Place) -> None:
@@ -157,7 +157,7 @@ def test_an_end_in_a_folder_that_was_cleaned(place: Place) -> None:
     hub.run("1")
     for name in ("keeper", "story", "lock"):
         (place.folder("k8") / name).unlink()
-    hub.tell(word(do="stop", why="enough"))
+    hub.tell(keeper_message(do="stop", why="enough"))
     deadline = time.monotonic() + DEADLINE
     while place.folder("k8").exists():
         assert time.monotonic() < deadline, "something is left"
@@ -169,7 +169,7 @@ def test_a_stop_overtakes_a_restart(place: Place) -> None:
     """The process that a restart kills is not gone at once; what is asked meanwhile counts."""
     hub = place.start("k7")
     hub.run("1")
-    hub.tell(word(do="restart"), word(do="stop", why="enough"))
+    hub.tell(keeper_message(do="restart"), keeper_message(do="stop", why="enough"))
     deadline = time.monotonic() + DEADLINE
     while place.folder("k7").exists():
         assert time.monotonic() < deadline, "it was started anew"

@@ -14,7 +14,7 @@ from jupyter_gpu_kernel.agent.keeper.server import KeeperServer
 from jupyter_gpu_kernel.agent.keeper.shutdown import Shutdown
 from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.relay.output.backlog import Backlog
-from jupyter_gpu_kernel.wire.messages import Lane, word
+from jupyter_gpu_kernel.wire.messages import Lane, keeper_message
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_with_nothing_to_say_it_is_over_at_once(loop: Loop, server: KeeperServer
 def test_what_nobody_has_heard_waits_unless_somebody_asked_for_the_end(
     loop: Loop, server: KeeperServer
 ) -> None:
-    server.send(Lane.ORDERED, word(event="said"))
+    server.send(Lane.ORDERED, keeper_message(event="said"))
     last = leaving(loop, server)
     ran: List[str] = []
     last.begin(asked=False)
@@ -61,7 +61,7 @@ def test_what_nobody_has_heard_waits_unless_somebody_asked_for_the_end(
 
 
 def test_a_kernel_that_is_started_anew_meanwhile_is_not_left(loop: Loop, server: KeeperServer) -> None:
-    server.send(Lane.ORDERED, word(event="said"))
+    server.send(Lane.ORDERED, keeper_message(event="said"))
     last = leaving(loop, server)
     ran: List[str] = []
     last.begin(asked=False)

@@ -17,7 +17,7 @@ from jupyter_gpu_kernel.agent.exit.processes import SETUP, tagged
 from jupyter_gpu_kernel.agent.keeper.setup import trim
 from jupyter_gpu_kernel.agent.mux.keepers import Refused
 from jupyter_gpu_kernel.wire.frames import Kind, json_frame
-from jupyter_gpu_kernel.wire.messages import word
+from jupyter_gpu_kernel.wire.messages import keeper_message
 
 SERVER = "sleep 600 &"
 
@@ -49,7 +49,7 @@ def test_a_server_in_the_background_holds_nothing_of_ours(place: Place) -> None:
     held = {name: os.readlink(f"/proc/{server}/fd/{name}") for name in os.listdir(f"/proc/{server}/fd")}
     log = str(place.folder("s1") / "log")
     assert held == {"0": os.devnull, "1": log, "2": log}
-    hub.tell(word(do="restart"))
+    hub.tell(keeper_message(do="restart"))
     until(lambda: len(place.story("s1", "start")) == 2, "a restart")
     assert servers(place, "s1") == [server]
     hub.sock.close()
@@ -183,7 +183,7 @@ def test_a_folder_in_use_is_removed_by_nobody_else(place: Place, monkeypatch: py
         assert not leftovers.clean(place.handlers.root, "s8")
         assert place.folder("s8").exists()
     assert hub.run("import os; print(os.getpid())") == pid
-    hub.tell(word(do="stop", why="enough"))
+    hub.tell(keeper_message(do="stop", why="enough"))
     until(lambda: not place.folder("s8").exists(), "the folder's end")
     hub.sock.close()
 

@@ -18,7 +18,7 @@ from jupyter_gpu_kernel.hub.kernel.placeholder import Placeholder
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
 from jupyter_gpu_kernel.wire.compose import make
-from jupyter_gpu_kernel.wire.messages import Channel, Message, MessageError, word
+from jupyter_gpu_kernel.wire.messages import Channel, Message, MessageError, keeper_message
 
 PROGRAM = str(Path(__file__).parents[1] / "programs" / "hostile-python")
 CELL = {"msg_id": "m1", "cell_id": "c1", "code": "1", "status": "ok", "execution_count": 1, "dropped": False}
@@ -109,7 +109,7 @@ def remote(loop: LoopThread, node: Hostile) -> RemoteKernel:
 
 def says(loop: LoopThread, remote: RemoteKernel, **said: Any) -> dict[str, Any]:
     """What front ends hear after this word."""
-    loop.call(remote.deliver, word(**said).encode())
+    loop.call(remote.deliver, keeper_message(**said).encode())
     return loop.call(remote.describe)
 
 

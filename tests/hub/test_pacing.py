@@ -18,7 +18,7 @@ from traitlets.config import LoggingConfigurable
 from jupyter_gpu_kernel.hub.kernel.pacing import STALL, Pacer
 from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.endpoint import Endpoint, ProtocolError
-from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, word
+from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, keeper_message
 from jupyter_gpu_kernel.wire.streams import PIECE
 
 
@@ -132,7 +132,7 @@ def on_a_loop(*plays: Callable[[Replay], None]) -> tuple[Replay, float]:
     return replay, loop.time()
 
 
-BEGIN, END = word(event="replay", state="begin"), word(event="replay", state="end")
+BEGIN, END = keeper_message(event="replay", state="begin"), keeper_message(event="replay", state="end")
 MANY = [stream("line %d\n" % number) for number in range(20_000)]
 
 
@@ -222,17 +222,17 @@ def test_what_waits_is_not_acknowledged() -> None:
     exchange()
     for number in range(100):
         keeper.send(Lane.ORDERED, bytes([number]) * PIECE)
-    hub.held = 1
+    hub.hold_acknowledgements(1)
     assert len(exchange()) == 2 * 1024 * 1024 // PIECE
     assert exchange() == []
-    hub.held = 11
+    hub.hold_acknowledgements(11)
     assert len(exchange()) == 10
     for end in (keeper, hub):
         end.closed()
         end.opened()
     assert exchange() == []  # seen before, and still not acknowledged
     assert keeper.outbox.size == 90 * PIECE
-    hub.held = 0
+    hub.hold_acknowledgements(0)
     rest = exchange() + exchange() + exchange()
     assert rest[-1] == bytes([99]) * PIECE and keeper.outbox.size == 0
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from jupyter_gpu_kernel.hub.kernel.in_flight import InFlightCells
 from jupyter_gpu_kernel.wire.compose import make
-from jupyter_gpu_kernel.wire.messages import Channel, Message, word
+from jupyter_gpu_kernel.wire.messages import Channel, Message, keeper_message
 
 
 def cell(**content: Any) -> Message:
@@ -92,5 +92,5 @@ def test_a_cell_is_silent_until_it_shows_something() -> None:
 def test_another_kernel_is_asked_each_cell_once_and_no_words() -> None:
     sent, queued = cell(), cell()
     other = Message(Channel.SHELL, 3, make("complete_request", {}))
-    again = known(sent, queued).with_queued([word(do="interrupt"), queued, other])
+    again = known(sent, queued).with_queued([keeper_message(do="interrupt"), queued, other])
     assert again == [sent, queued, other]

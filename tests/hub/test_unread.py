@@ -84,7 +84,7 @@ def test_what_a_front_end_does_not_read_waits_on_the_node(loop: LoopThread, remo
             most = max(most, loop.call(unread, remote))
             time.sleep(0.02)
         assert most <= LIMIT + 2 * WINDOW + 4_000_000
-        assert loop.call(lambda: remote.endpoint.held) > 0, "the rest is not acknowledged"
+        assert loop.call(lambda: remote._relay._pacer.oldest) > 0, "the rest is not acknowledged"
         session = Session(key=b"key")
         said = lines(slow, session, lambda said: said.count("\n") >= LINES)
         assert numbers(said) == list(range(LINES))

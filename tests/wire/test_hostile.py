@@ -180,7 +180,7 @@ def test_an_outbox(steps: list[tuple[str, int]]) -> None:
             elif what == "resume":
                 outbox.resume(number)
             elif what == "put_back":
-                outbox.put_back()
+                outbox.requeue()
             else:
                 outbox.restart([number, number, number] if number % 2 else None)
         except NumberingError:

@@ -23,7 +23,7 @@ from jupyter_gpu_kernel.wire.frames import (
     Kind,
     reply_frame,
 )
-from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, MessageError, lane_of, word
+from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, MessageError, keeper_message, lane_of
 from jupyter_gpu_kernel.wire.queues import Inbox, NumberingError, Outbox
 
 # ---------------------------------------------------------------------------------------------- frames
@@ -73,7 +73,13 @@ def test_message_round_trip(parts: list[bytes], client: int) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\x01", word(do="stop").encode()[:-1], word(do="stop").encode() + b"x", b"\x63" + b"\0" * 6],
+    [
+        b"",
+        b"\x01",
+        keeper_message(do="stop").encode()[:-1],
+        keeper_message(do="stop").encode() + b"x",
+        b"\x63" + b"\0" * 6,
+    ],
 )
 def test_torn_messages_are_errors(data: bytes) -> None:
     with pytest.raises(MessageError):
@@ -126,7 +132,7 @@ def test_urgent_overtakes_what_was_sent_and_has_not_come() -> None:
     inbox.accept(*sent[0])
     outbox.put(Lane.URGENT, b"!")
     outbox.resume(inbox.received)
-    outbox.put_back()
+    outbox.requeue()
     came = [inbox.accept(*chunk) for chunk in outbox.take()]
     assert came == [b"!", first, second]
     outbox.acknowledge(inbox.received)

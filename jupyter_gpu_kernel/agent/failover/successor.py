@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import IO, Any, Callable, Dict, List, NamedTuple
 
-from ...wire.messages import Lane, Message, word
+from ...wire.messages import Lane, Message, keeper_message
 from ..daemon import detach
 from ..keeper.handlers import UnansweredCell
 from ..keeper.keeper import Keeper
@@ -103,7 +103,7 @@ class Successor(Keeper):
     def _attached(self) -> None:
         if not self._cells.listed:
             if FEATURE in self.server.endpoint.features:
-                self.server.send(Lane.ORDERED, word(event="successor"))
+                self.server.send(Lane.ORDERED, keeper_message(event="successor"))
             else:
                 self._cells.unanswered([], 0)
         super()._attached()

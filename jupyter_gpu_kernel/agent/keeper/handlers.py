@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Pro
 
 from ...wire import PROTOCOL
 from ...wire.fields import FieldError, items, number, text
-from ...wire.messages import MOST_CLIENTS, Channel, Message
+from ...wire.messages import MAX_CLIENTS, Channel, Message
 from ...wire.queues import MAX_MESSAGE
 from ..loop import Loop
 from ..process.pause import Pause
@@ -42,7 +42,7 @@ class UnansweredCell(NamedTuple):
             raise FieldError("a cell that is no object")
         texts = [text({"part": part}, "part", most=MAX_MESSAGE) for part in items(cell, "parts", 4, least=4)]
         parts = tuple(part.encode("utf-8", "surrogateescape") for part in texts)
-        request = Message(Channel.SHELL, number(cell, "client", most=MOST_CLIENTS), parts)
+        request = Message(Channel.SHELL, number(cell, "client", most=MAX_CLIENTS), parts)
         text(request.header(), "msg_id")
         request.content()
         return cls(request.unparsed(), text(cell, "said", UNKNOWN_STATE))

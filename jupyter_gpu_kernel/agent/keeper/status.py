@@ -7,7 +7,7 @@ import time
 from typing import Any, Callable, Dict
 
 from ...wire import PROTOCOL
-from ...wire.messages import Lane, word
+from ...wire.messages import Lane, keeper_message
 from ...wire.texts import COMMAND
 from ..exit.report import ExitReport
 from ..gpus.manager import GpuManager
@@ -48,7 +48,7 @@ class Status:
 
     def tell(self, lane: Lane = Lane.ORDERED) -> None:
         """Send the status to the hub that is attached, or to the next one."""
-        self._server.send(lane, word(event="state", **dict(self.json(), **self._extra)))
+        self._server.send(lane, keeper_message(event="state", **dict(self.json(), **self._extra)))
 
     def facts(self) -> Dict[str, Any]:
         """What a front end's first cell shows: `json()` and "program", how the user runs our commands."""

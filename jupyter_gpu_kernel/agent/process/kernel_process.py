@@ -21,7 +21,7 @@ from typing import Any, Callable, Dict, List, Optional, Protocol, Tuple
 
 import zmq
 
-from ...wire.messages import MOST_CLIENTS, MOST_PARTS, Channel
+from ...wire.messages import MAX_CLIENTS, MAX_PARTS, Channel
 from ..daemon import original_core_limit
 from ..failover.keeper_pipe import KeeperPipe
 from ..loop import Loop
@@ -230,11 +230,11 @@ class KernelProcess:
     def _take(self, channel: Channel, frames: List[bytes]) -> None:
         at = frames.index(DELIMITER) if DELIMITER in frames else len(frames)
         signature, parts = b"".join(frames[at + 1 : at + 2]), tuple(frames[at + 2 :])
-        if not 4 <= len(parts) <= MOST_PARTS or not hmac.compare_digest(signature, self._sign(parts[:4])):
+        if not 4 <= len(parts) <= MAX_PARTS or not hmac.compare_digest(signature, self._sign(parts[:4])):
             return  # only processes of this very user can even reach the socket
         client = 0
         if channel is not Channel.IOPUB and at and _CLIENT.fullmatch(frames[at - 1]):
-            client = min(int(frames[at - 1]), MOST_CLIENTS)
+            client = min(int(frames[at - 1]), MAX_CLIENTS)
         self._on_message(channel, client, parts)
 
     def _sign(self, parts: Tuple[bytes, ...]) -> bytes:

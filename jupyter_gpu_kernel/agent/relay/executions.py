@@ -6,7 +6,7 @@ from typing import Dict, Iterable, List, Optional, Set
 
 from ...wire.answers import Answers
 from ...wire.compose import error_reply
-from ...wire.messages import Message, MessageError, word
+from ...wire.messages import Message, MessageError, keeper_message
 
 FEATURE = "heard"
 """The feature, in a hub's HELLO, of reporting which failures the front end has seen."""
@@ -129,7 +129,7 @@ class Aborts:
     def unseen_failures(self) -> Optional[Message]:
         """Return the event for a hub that attaches: when it has passed on all that it lacks, the front end has seen
         these replies. None if there is nothing to report."""
-        return word(event="mark", replies=list(self._failed.values())) if self._failed else None
+        return keeper_message(event="mark", replies=list(self._failed.values())) if self._failed else None
 
     def clear(self) -> None:
         """Forget the failures: the front end is another one, or its hub does not report what it has seen."""

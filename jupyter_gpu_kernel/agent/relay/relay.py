@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Sequence, Set
 from ...wire.answers import Answers
 from ...wire.compose import Parts, is_user_cell, make
 from ...wire.fields import text
-from ...wire.messages import MOST_PARTS, Channel, Lane, Message, MessageError, lane_of
+from ...wire.messages import MAX_PARTS, Channel, Lane, Message, MessageError, lane_of
 from ..gpus.manager import GpuManager
 from .executions import Aborts, Executions
 from .greeting import Greeting, GreetingText, Later, ToHub
@@ -167,7 +167,7 @@ class Relay:
     @staticmethod
     def request_type(message: Message) -> str:
         """Return a request's type; FieldError or MessageError if it is none that a kernel could take."""
-        if message.channel not in _REQUESTS or not 4 <= len(message.parts) <= MOST_PARTS:
+        if message.channel not in _REQUESTS or not 4 <= len(message.parts) <= MAX_PARTS:
             raise MessageError(f"a request of {len(message.parts)} parts for {message.channel.name}")
         header = message.header()
         text(header, "msg_id", most=_MAX_ID, least=1)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from ...errors import GpuKernelError
 from ...wire.endpoint import State
-from ...wire.messages import Channel, Lane, Message, MessageError, word
+from ...wire.messages import Channel, Lane, Message, MessageError, keeper_message
 from .. import requests, validate
 from ..front_end.delivered import Delivered
 from ..front_end.front_ends import Access, FrontEnd, FrontEnds
@@ -119,7 +119,7 @@ class Relay:
             arguments = {"cells": self._in_flight.ids, "late": late, **arguments}
         else:
             self._pacer.end_replay()  # the front end waits for the kernel's end now, not for its output
-        self.send(Lane.URGENT, word(do=do, **arguments))
+        self.send(Lane.URGENT, keeper_message(do=do, **arguments))
 
     def send(self, lane: Lane, message: Message) -> None:
         """Send a message to the keeper, when the link is up."""
@@ -178,7 +178,7 @@ class Relay:
             before = self.front_ends.owners_label
             self.show_text(cell, f"You have this kernel now; {before} still sees its output.")
             text = f"taken over by {front.label}"
-            self.send(Lane.URGENT, word(do="tell", event="takeover", text=text))
+            self.send(Lane.URGENT, keeper_message(do="tell", event="takeover", text=text))
         self.front_ends.change_owner(front)
 
     def _may_use_placeholder(self) -> bool:
@@ -198,11 +198,11 @@ class Relay:
     def deliver(self, data: bytes) -> None:
         """Take a message of the keeper."""
         self._pacer.put(validate.message(data), self.endpoint.received)
-        self.endpoint.held = self._pacer.oldest
+        self.endpoint.hold_acknowledgements(self._pacer.oldest)
 
     def _pacer_progressed(self) -> None:
         """Acknowledge the messages that were passed on, so that the keeper sends more."""
-        self.endpoint.held = self._pacer.oldest
+        self.endpoint.hold_acknowledgements(self._pacer.oldest)
         self._link.pump()
 
     def _pass_on(self, message: Message) -> None:
@@ -216,7 +216,7 @@ class Relay:
         self._send_to_front_ends(message)
         failed = requests.failed_cell(message)
         if failed:  # at once: the front end's next requests, sent after this reply, come behind this word
-            self.send(Lane.ORDERED, word(do="heard", reply=failed))
+            self.send(Lane.ORDERED, keeper_message(do="heard", reply=failed))
         if self._delivered is not None:
             counts = zip(self.endpoint.delivered, self._pacer.waiting_by_lane, strict=True)
             self._delivered.save([max(0, count - waiting) for count, waiting in counts])
@@ -233,10 +233,12 @@ class Relay:
         kind = event.pop("event")
         if kind == "mark":  # these replies were delivered before, here or by a hub that was killed
             for reply in event["replies"]:
-                self.send(Lane.ORDERED, word(do="heard", reply=reply))
+                self.send(Lane.ORDERED, keeper_message(do="heard", reply=reply))
         elif kind == "successor":  # it does not know which cells its killed predecessor got
             cells = self._in_flight.describe()
-            self.send(Lane.ORDERED, word(do="unanswered", cells=cells, count=self._placeholder.count))
+            self.send(
+                Lane.ORDERED, keeper_message(do="unanswered", cells=cells, count=self._placeholder.count)
+            )
         elif kind == "replay":
             (self._pacer.begin_replay if event["state"] == "begin" else self._pacer.end_replay)()
         elif kind == "state" and event["state"]:

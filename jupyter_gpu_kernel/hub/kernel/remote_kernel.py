@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import AgentError, GpuKernelError, KernelStartError
 from ...wire.compose import is_user_cell
 from ...wire.endpoint import Endpoint
-from ...wire.messages import Lane, Message, word
+from ...wire.messages import Lane, Message, keeper_message
 from ..front_end.delivered import Delivered
 from ..front_end.edge import Edge
 from ..front_end.front_ends import FrontEnd, FrontEndSpec
@@ -133,7 +133,7 @@ class RemoteKernel:
     def set_notebook(self, notebook: str) -> None:
         """The kernel's notebook is known now, or was renamed."""
         self.settings = dict(self.settings, notebook=notebook)
-        self._relay.send(Lane.URGENT, word(do="notebook", notebook=notebook))
+        self._relay.send(Lane.URGENT, keeper_message(do="notebook", notebook=notebook))
 
     def hold(self) -> None:
         """From now on requests wait for `resume`: they are for a kernel that is still to be started or found."""
@@ -278,7 +278,7 @@ class RemoteKernel:
         self._set_phase(Phase.REVIVE)
         if self.link_state is LinkState.LOST:
             return self._create_anew()
-        self._relay.send(Lane.ORDERED, word(do="revive"))
+        self._relay.send(Lane.ORDERED, keeper_message(do="revive"))
 
     # -------------------------------------------------------------------------------------- helpers
 

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, Protocol
 
 from ...errors import AgentError, GpuKernelError
-from ...wire.endpoint import Endpoint, OtherVersion, ProtocolError, State
+from ...wire.endpoint import Endpoint, ProtocolError, State, VersionError
 from ...wire.frames import CHUNK, Frame, Kind
 from ...wire.messages import MessageError
 from .agent_errors import AgentRefusal, refusal
@@ -177,7 +177,7 @@ class Attachments:
             if frame.kind is Kind.HELLO and attachment.endpoint.state is State.OPEN:
                 entry.backoff.opened()
                 attachment.attached()
-        except OtherVersion as error:
+        except VersionError as error:
             text = f"the keeper of kernel {attachment.kernel_id} runs another version of jupyter-gpu-kernel: {error}"
             self._write(Frame(Kind.CLOSE, frame.attachment))
             self._lose(frame.attachment, refusal("protocol", text, self._hop))

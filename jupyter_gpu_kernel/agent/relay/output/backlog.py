@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from ....wire.compose import make
 from ....wire.messages import Channel, Message, MessageError
-from ....wire.streams import Said, pack, said, say
+from ....wire.streams import Stream, dump, read_stream, with_stream
 from .memory_queue import Cell, Kind, MemoryQueue
 from .spill import Record, Segment, Spill
 
@@ -178,15 +178,15 @@ class Backlog:
         if begin >= end or cell is None:
             return [record]
         message = Message.decode(record.data)
-        what = said(message, "stream")
-        if what is None:
+        stream = read_stream(message, "stream")
+        if stream is None:
             return [record]
         self._note(cell, begin, end - begin)
         kept = []
         for number, (first, last) in enumerate(((record.begin, begin), (end, record.end))):
             if first < last:
-                text = what.text[first - record.begin : last - record.begin]
-                data = say(message, number, Said(what.name, text)).encode()
+                text = stream.text[first - record.begin : last - record.begin]
+                data = with_stream(message, number, Stream(stream.name, text)).encode()
                 kept.append(record._replace(begin=first, end=last, data=data))
         cell.waiting += len(kept)
         self._waiting.gone(cell)
@@ -224,7 +224,7 @@ def _as_text(size: int, record: Record) -> List[Record]:
         content = in_words(message.content(), size // 2, len(record.data), "the journal's cap")
     except (MessageError, KeyError, TypeError, ValueError):
         return [record]
-    parts = (*message.parts[:3], pack(content))
+    parts = (*message.parts[:3], dump(content))
     return [record._replace(kind=Kind.KEEP, data=message.replace(parts=parts).encode())]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Iterator
 
 from ....wire.endpoint import Endpoint, State
-from ....wire.messages import Lane, Message, word
+from ....wire.messages import Lane, Message, keeper_message
 from ....wire.queues import WINDOW
 from .backlog import Backlog
 
@@ -67,4 +67,4 @@ class Flow:
             yield from self._backlog.take()
 
     def _mark(self, state: str) -> None:
-        self._connection.send(Lane.ORDERED, word(event="replay", state=state).encode())
+        self._connection.send(Lane.ORDERED, keeper_message(event="replay", state=state).encode())

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, Deque, Dict, Iterator, List, Optional, Tuple
 
 from ....wire.messages import Channel, Message, MessageError
-from ....wire.streams import PIECE, Said, said, say
+from ....wire.streams import PIECE, Stream, read_stream, with_stream
 from .spill import Record
 from .terminal_text import TerminalText
 
@@ -77,7 +77,7 @@ class Entry:
         """The message, with all its text."""
         if self.text is None:
             return self.message.unparsed()
-        return say(self.message, self.counter, Said(self.name, str(self.text)))
+        return with_stream(self.message, self.counter, Stream(self.name, str(self.text)))
 
     def record(self) -> Record:
         """As it goes to the disk, or out."""
@@ -107,9 +107,9 @@ class MemoryQueue:
             self._clear(cell)
         elif msg_type == "clear_output":
             return self._clear_output(cell, message)
-        what = said(message, msg_type)
-        if what is not None and what.text:
-            return self._put_text(cell, message, what)
+        stream = read_stream(message, msg_type)
+        if stream is not None and stream.text:
+            return self._put_text(cell, message, stream)
         entry = self._add(Kind.DISPLAY if msg_type in _DISPLAYS else Kind.KEEP, cell, message)
         sets = self._key(message, msg_type)
         if sets is not None:
@@ -185,13 +185,13 @@ class MemoryQueue:
 
     # -------------------------------------------------------------------------------------- streams
 
-    def _put_text(self, cell: Cell, message: Message, what: Said) -> None:
+    def _put_text(self, cell: Cell, message: Message, stream: Stream) -> None:
         """Into the cell's last message if that is of the same stream, and into as many more as it takes."""
         at = counter = 0
-        while at < len(what.text):
-            entry, text = cell.last, what.text
-            if entry is None or entry.text is None or entry.name != what.name:
-                entry = self._new_text(cell, message, what.name, counter)
+        while at < len(stream.text):
+            entry, text = cell.last, stream.text
+            if entry is None or entry.text is None or entry.name != stream.name:
+                entry = self._new_text(cell, message, stream.name, counter)
             assert entry.text is not None
             size = max(_LEAST, PIECE - entry.text.size)
             before = entry.text.size
