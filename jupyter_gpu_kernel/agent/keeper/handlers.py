@@ -160,8 +160,8 @@ class RequestHandlers:
         self._keeper.stop(text(request, "why", "asked to"))
 
     def _pause(self, _: Dict[str, Any]) -> None:
-        if self._keeper.relay.busy and not self._keeper.server.attached:
-            self._keeper.pause.begin()
+        if self._keeper.relay.busy:
+            self._keeper.pause.begin_when(lambda: not self._keeper.server.attached)
 
     def _return(self, request: Dict[str, Any]) -> None:
         """Another front end attaches: output that the last one has not received is kept for it. If that one is still

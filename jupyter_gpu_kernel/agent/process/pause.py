@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from typing import Optional
+import time
+from typing import Callable, Optional
 
 from ..loop import Loop, Timer
 from ..story import Story
@@ -17,6 +18,8 @@ from .kernel_process import KernelProcess
 
 MOST = 120.0
 """Seconds: a new kernel whose Python comes from a slow file system has said by then for which notebook it is."""
+DETACH_WITHIN = 5.0
+"""Seconds after which a hub that asked for a pause is still attached because it wants to be."""
 _RESUME = 'trap "" HUP INT TERM; read -r _; kill -s CONT -- "-$1"'
 """A shell's program: waits for the end of its input, which the keeper's death is, and continues the process group."""
 
@@ -29,7 +32,18 @@ class Pause:
         self._kernel = kernel
         self._story = story
         self._timer: Optional[Timer] = None
+        self._detaching: Optional[Timer] = None
         self._resumer: Optional[subprocess.Popen[bytes]] = None
+
+    def begin_when(self, detached: Callable[[], bool]) -> None:
+        """Begin once `detached()`: a hub asks after it has detached, but the keeper may read that later."""
+        self._begin_when(detached, time.monotonic() + DETACH_WITHIN)
+
+    def _begin_when(self, detached: Callable[[], bool], deadline: float) -> None:
+        if detached():
+            self.begin()
+        elif time.monotonic() < deadline:
+            self._detaching = self._loop.later(0.02, lambda: self._begin_when(detached, deadline))
 
     def begin(self) -> None:
         """The processes stop, unless nothing could continue them after our death."""
@@ -45,6 +59,9 @@ class Pause:
 
     def end(self) -> None:
         """The processes go on."""
+        if self._detaching is not None:
+            self._detaching.cancel()
+            self._detaching = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
