@@ -16,7 +16,8 @@ from jupyter_gpu_kernel.agent.story import Story
 begun, go = sys.argv[1:]
 successor = f"open({begun!r}, 'w').close(); open({go!r}).read(); input()"  # what it has to know is one line
 orphan = KeeperWatch(Guard(Use()), Story(begun + '.story'), lambda: [], 0.0)
-orphan._will = {"command": [sys.executable, "-c", successor], "cwd": "/", "environ": dict(os.environ), "settings": {}}
+command = [sys.executable, "-c", successor]
+orphan._successor = {"command": command, "cwd": "/", "environ": dict(os.environ), "settings": {}}
 started = []
 thread = threading.Thread(target=lambda: started.append(orphan._start()))
 thread.start()
@@ -26,8 +27,8 @@ if not child:
     select.select([], [], [])
 open(go, "w").close()  # it is ready; and as it has ended then, the pipe must end
 thread.join()
-lifeline, problem = started[0]
-ended = select.select([lifeline], [], [], 20.0)[0] and os.read(lifeline, 1) == b""
+pipe, problem = started[0]
+ended = select.select([pipe], [], [], 20.0)[0] and os.read(pipe, 1) == b""
 os.kill(child, 9)
 os.waitpid(child, 0)
 sys.exit(0 if ended and not problem else problem or "the pipe did not end")

@@ -387,7 +387,7 @@ def test_without_a_successor_a_cell_may_finish(
 
 
 def test_so_many_successors_are_enough(kernel: Kernel) -> None:
-    for _ in range(keeper_watch.MOST):
+    for _ in range(keeper_watch.MAX_STARTS):
         kernel.kill_keeper()
     os.kill(kernel.keeper, signal.SIGKILL)
     wait_for(lambda: kernel.story("orphan"), "the kernel's notice")

@@ -1,7 +1,6 @@
-"""A process that is not our child, with the little of `subprocess.Popen` that a keeper needs.
+"""A process that is not our child, with the interface of `subprocess.Popen` that a keeper uses.
 
-How such a process ended only its parent is told: here it is known as long as nobody has reaped it, which may be
-never. It knows /proc and process descriptors, nothing of kernels.
+Only its parent learns its exit status. We can read it as long as the process is a zombie, so we may never learn it.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from ..exit.reason import UNKNOWN
 from ..loop import Loop
 from ..procfs import start_ticks, zombie_status
 
-_EVERY = 0.5
-"""Seconds between two looks, where the system cannot tell (Linux before 5.3, Python before 3.9)."""
+_POLL_INTERVAL = 0.5
+"""Seconds, where there are no process descriptors (Linux before 5.3, Python before 3.9)."""
 
 
 class AdoptedProcess:
-    """`poll()` as Popen's, UNKNOWN for a status that nobody told; `on_end()` once it is gone."""
+    """`on_end()` is called when the process has ended; `poll()` returns UNKNOWN if its exit status is unknown."""
 
     def __init__(self, loop: Loop, pid: int, on_end: Callable[[], None]) -> None:
         self.pid = pid
@@ -31,24 +30,24 @@ class AdoptedProcess:
         except ProcessLookupError:
             self._handle = -1
         if self._handle >= 0:
-            loop.watch(self._handle, lambda _: self._over())
+            loop.watch(self._handle, lambda _: self._ended())
         else:
-            self._look()
+            self._check()
 
     def poll(self) -> Optional[int]:
-        """None while it runs."""
+        """Return None while the process runs, then its return code."""
         if self._start and start_ticks(self.pid) == self._start:
             return None
         status = zombie_status(self.pid, self._start)
         return UNKNOWN if status is None else status
 
-    def _over(self) -> None:
+    def _ended(self) -> None:
         self._loop.forget(self._handle)
         os.close(self._handle)
         self._on_end()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         if self.poll() is None:
-            self._loop.later(_EVERY, self._look)
+            self._loop.later(_POLL_INTERVAL, self._check)
         else:
             self._loop.later(0, self._on_end)

@@ -1,16 +1,20 @@
-"""After a keeper was killed: what becomes of the cells that it knew, and the one in its place does not.
+"""What a successor does about cells that the killed keeper had received.
 
-The hub says which of its cells it has no reply for. Those that the kernel runs or has before it, it answers as ever
-(or, where the reply was for the dead one, we do, by what the kernel published). Those that ended while nobody
-listened end with an error. Those that never came to the kernel go to it now. Which those are is known when the
-kernel has answered on its shell channel, said nothing of any of them before, and told which it began. Cells that the
-hub sends again, as nobody acknowledged them, wait for that, too: each runs once. No sockets here.
+The hub lists the cells that it has no reply for. The kernel answers those that it runs or has in its queue. If its
+reply went to the killed keeper, the successor replies, from what the kernel has published. A cell that ended while no
+keeper listened ends with an error. A cell that the kernel never received is sent to it now.
+
+Which cell is which is known once the kernel has replied to internal requests on its shell channel, has published
+nothing in between, and has listed the cells that it began. Until then, cells that the hub sends are held: it may have
+sent them before. So each cell runs once.
 """
 
 from __future__ import annotations
 
 import ast
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set
+import dataclasses
+import enum
+from typing import Any, Callable, Dict, List, Optional
 
 from ...wire.compose import aborted_reply, error_reply, make
 from ...wire.fields import number
@@ -20,176 +24,194 @@ from ..loop import Loop
 from ..relay.relay import Relay
 
 FEATURE = "unanswered"
-"""What a hub says in its HELLO that tells what it waits for."""
-PAUSE = 0.1
-QUIET = 3
-"""So many answers of an otherwise silent kernel: it takes what came from the dead keeper, and from us, in turns."""
-_BEGUN = "__import__('gpu_kernel').begun()"
-_ENDED = (
-    "this kernel's keeper was killed, and with it what this cell said last, and how it ended; the cell ran"
+"""The feature in the HELLO of a hub that lists the cells it has no reply for."""
+INTERVAL = 0.1
+QUIET_REPLIES = 3
+"""So many replies in a row without a message in between: the kernel takes turns between our requests and older ones."""
+_LIST_BEGUN = "__import__('gpu_kernel').begun()"
+_OUTPUT_LOST = (
+    "this cell has run, but its last output and its result are lost, because the kernel's keeper was killed"
 )
-_UNKNOWN = "this kernel's keeper was killed, and then the kernel ended: what came of this cell is not known"
+_RESULT_UNKNOWN = (
+    "it is unknown whether this cell has run: the kernel's keeper was killed, and then the kernel ended"
+)
 
 
-class Trace(NamedTuple):
-    """What the kernel published of a cell."""
+class State(enum.Enum):
+    """STARTING: the kernel does not reply yet. PROBING: it is asked until it is quiet. ENDED: it has ended."""
 
-    number: int = 0
+    STARTING = "starting"
+    PROBING = "probing"
+    SETTLED = "settled"
+    ENDED = "ended"
+
+
+@dataclasses.dataclass
+class Trace:
+    """What the kernel has published of a cell since the takeover."""
+
+    count: int = 0
     error: Optional[Dict[str, Any]] = None
-    ended: bool = False
+    idle: bool = False
+    replied: bool = False
 
 
 class InheritedCells:
-    """`begin` when the kernel hears us, `end` when it is gone; `unanswered` what the hub says, `waits` for what it
-    asks. `on_quiet(busy)` once the kernel has come through what it had before; `busy`: some of it runs beside."""
+    """Calls `on_settled(busy)` when it is known what becomes of each cell; `busy`: the kernel still runs some."""
 
-    def __init__(self, loop: Loop, relay: Relay, on_quiet: Callable[[bool], None]) -> None:
+    def __init__(self, loop: Loop, relay: Relay, on_settled: Callable[[bool], None]) -> None:
         self.listed = False
-        """Whether the hub has said what it waits for, or never will."""
-        self.over = False
+        """Whether the hub has listed its cells, or never will."""
         self._loop = loop
-        self._talk = relay
-        self._on_quiet = on_quiet
-        self._up = False
-        self._cells: List[Message] = []
-        self._again: List[Message] = []
+        self._relay = relay
+        self._on_settled = on_settled
+        self._state = State.STARTING
+        self._cells: List[Message] = []  # listed by the hub
+        self._held: List[Message] = []  # sent by the hub since the takeover
         self._traces: Dict[str, Trace] = {}
-        self._answered: Set[str] = set()
-        self._heard: Dict[str, str] = {}  # msg_id: the last state that front ends heard of a cell
-        self._said = 0
-        self._watching = True  # whether the kernel may still say something of these cells
+        self._states: Dict[
+            str, str
+        ] = {}  # msg_id: the last status of the cell that front ends have been sent
+        self._messages = 0
 
-    def begin(self) -> None:
-        """The kernel hears us."""
-        self._up = True
-        self._ask(self._said, 0)
+    @property
+    def over(self) -> bool:
+        """Whether the kernel that was taken over has ended."""
+        return self._state is State.ENDED
 
-    def end(self) -> None:
-        """The kernel is gone, and its cells have heard so."""
-        self._up, self._watching, self.over = False, False, True
-        again, self._again = self._again, []
-        for cell in again:
-            self._talk.handle_request(cell)
+    def kernel_ready(self) -> None:
+        """The kernel replies to us."""
+        self._probe()
 
-    def waits(self, message: Message) -> bool:
-        """Whether this may have come to the kernel already, or follows one that may: kept until that is known."""
-        if self.over or (self.listed and not self._again):
+    def kernel_ended(self) -> None:
+        """The kernel has ended, and its pending cells have ended with an error."""
+        self._state = State.ENDED
+        held, self._held = self._held, []
+        for cell in held:
+            self._relay.handle_request(cell)
+
+    def hold(self, request: Message) -> bool:
+        """Whether the request is held: the kernel may have received it, or one before it, from the killed keeper."""
+        if self.over or (self.listed and not self._held):
             return False
-        if message.channel is not Channel.SHELL or b'"execute_request"' not in message.parts[0]:
+        if request.channel is not Channel.SHELL or request.msg_type != "execute_request":
             return False
-        self._again.append(message.unparsed())
+        self._held.append(request.unparsed())
         return True
 
-    def unanswered(self, waiting: List[UnansweredCell], count: int) -> None:
-        """The hub waits for these, or does not tell. `count`: the number of the last cell that it knows."""
+    def set_unanswered(self, cells: List[UnansweredCell], count: int) -> None:
+        """The hub has no reply for these cells. `count`: the execution count of the last cell that it knows."""
         self.listed = True
-        self._talk.answers.count = max(self._talk.answers.count, count)
-        known = {*self._answered, *self._talk.unanswered_ids(), *(cell.msg_id for cell in self._again)}
-        self._cells = [one.request for one in waiting if one.request.msg_id not in known]
-        for cell, heard in waiting:
-            self._heard[cell.msg_id] = heard
-            if heard == "busy":
-                self._talk.answers.assume_busy(cell)
-        for cell in self._cells:
-            self._inherit(cell)
+        answers = self._relay.answers
+        answers.count = max(answers.count, count)
+        replied = [msg_id for msg_id, trace in self._traces.items() if trace.replied]
+        known = {*replied, *self._relay.unanswered_ids(), *(cell.msg_id for cell in self._held)}
+        self._cells = [cell.request for cell in cells if cell.request.msg_id not in known]
+        for request, state in cells:
+            self._states[request.msg_id] = state
+            if state == "busy":
+                answers.assume_busy(request)
+        for request in self._cells:
+            self._add(request)
             if self.over:
-                self._talk.executions.fail(cell, _UNKNOWN, "KeeperError")
-        if self._up:
-            self._ask(self._said, 0)
+                self._relay.executions.fail(request, _RESULT_UNKNOWN, "KeeperError")
+        if self._state is State.SETTLED:
+            self._probe()
 
-    def _inherit(self, cell: Message) -> None:
-        self._talk.inherit(cell)
-        if self._heard.get(cell.msg_id) == "idle":
-            self._talk.executions.handle_idle(cell.msg_id)
+    def _add(self, cell: Message) -> None:
+        self._relay.inherit(cell)
+        if self._states.get(cell.msg_id) == "idle":
+            self._relay.executions.handle_idle(cell.msg_id)
 
-    # -------------------------------------------------------------------------------------- listening
+    # -------------------------------------------------------------------------------------- observe the kernel
 
     def observe(self, message: Message) -> None:
-        """Take note of a message to front ends, by the kernel or in its name."""
-        if not self._watching:
+        """Take note of a message to front ends, of the kernel or in its name."""
+        if self.over or (self.listed and self._state is State.SETTLED):
             return
-        self._said += 1
-        msg_type, parent = message.msg_type, message.parent_id
-        trace = self._traces.get(parent, Trace())
-        if message.channel is Channel.SHELL and msg_type == "execute_reply":
-            self._answered.add(parent)
+        self._messages += 1
+        msg_type = message.msg_type
+        if msg_type not in ("execute_reply", "execute_input", "error", "status"):
+            return
+        trace = self._traces.setdefault(message.parent_id, Trace())
+        if msg_type == "execute_reply":
+            trace.replied = message.channel is Channel.SHELL
         elif msg_type == "execute_input":
-            self._traces[parent] = trace._replace(number=number(message.content(), "execution_count", 0))
+            trace.count = number(message.content(), "execution_count", 0)
         elif msg_type == "error":
-            self._traces[parent] = trace._replace(error=message.content())
-        elif msg_type == "status":
-            ended = message.content().get("execution_state") == "idle"
-            self._traces[parent] = trace._replace(ended=ended)
+            trace.error = message.content()
+        else:
+            trace.idle = message.content().get("execution_state") == "idle"
 
-    def _ask(self, said: int, quiet: int) -> None:
-        """Again and again, until the kernel answers and has nothing else to say."""
+    def _probe(self) -> None:
+        self._state = State.PROBING
+        self._ask(quiet=0)
 
-        def answered(answer: Dict[str, Any]) -> None:
-            # None: aborted with cells behind one that failed.
-            begun = answer.get("data", {}).get("text/plain")
-            still = quiet + 1 if said == self._said and begun else 0
-            if still < QUIET:
-                self._loop.later(PAUSE, lambda: self._ask(self._said, still))
+    def _ask(self, quiet: int) -> None:
+        """Ask again and again, until the kernel has replied and published nothing else. `quiet`: replies so far."""
+        messages = self._messages
+
+        def on_result(result: Dict[str, Any]) -> None:
+            begun = result.get("data", {}).get("text/plain")  # None: aborted behind a cell that failed
+            quiet_now = quiet + 1 if messages == self._messages and begun else 0
+            if quiet_now < QUIET_REPLIES:
+                self._loop.later(INTERVAL, lambda: self._ask(quiet_now))
             else:
                 self._settle(_names(begun))
 
-        if self._up:
-            self._talk.internal_requests.evaluate(_BEGUN, answered)
+        if self._state is State.PROBING:
+            self._relay.internal_requests.evaluate(_LIST_BEGUN, on_result)
 
-    # -------------------------------------------------------------------------------------- the end of it
+    # -------------------------------------------------------------------------------------- settle
 
     def _settle(self, begun: List[str]) -> None:
-        """`begun`: the cells that the kernel ever began, or the last of them."""
-        again, self._again = (self._again, []) if self.listed else ([], self._again)
-        for cell in again:
-            self._inherit(cell)
-        cells, self._cells = [*self._cells, *again], []
-        running, lost = [], []
+        """`begun`: the msg_ids of the cells that the kernel began, or of the last of them."""
+        self._state = State.SETTLED
+        if self.listed:
+            for cell in self._held:
+                self._add(cell)
+            self._cells += self._held
+            self._held = []
+        cells, self._cells = self._cells, []
         for cell in cells:
             trace = self._traces.get(cell.msg_id)
-            if cell.msg_id in self._answered:
-                continue
-            if trace is None:
-                lost.append(cell)
-            elif trace.ended:
-                self._answer(cell, trace, cell.msg_id in begun)
-            else:
-                running.append(cell)
-        self._finish(bool(running))
+            if trace is not None and trace.idle and not trace.replied:
+                self._reply(cell, trace, cell.msg_id in begun)
+        lost = [cell for cell in cells if cell.msg_id not in self._traces]
+        running = set(self._relay.executions.pending_ids()) - {cell.msg_id for cell in lost}
+        self._on_settled(bool(running))
         for cell in lost:
-            if cell.msg_id in begun:
-                if (
-                    self._heard.get(cell.msg_id, UNKNOWN_STATE) == UNKNOWN_STATE
-                ):  # it began before, most probably
-                    self._talk.answers.assume_busy(cell)
-                self._talk.executions.fail(cell, _ENDED, "KeeperError")
-            else:  # or aborted, if one before it failed
-                self._talk.executions.remove(cell)
-                self._talk.handle_request(cell)
+            self._finish_lost(cell, cell.msg_id in begun)
 
-    def _finish(self, running: bool) -> None:
-        if self.listed:
-            self._watching = False
-        self._on_quiet(running)
+    def _finish_lost(self, cell: Message, began: bool) -> None:
+        """End a cell of which the kernel has published nothing since the takeover, or send it to the kernel."""
+        if not began:  # or it was aborted, because one before it failed
+            self._relay.executions.remove(cell)
+            return self._relay.handle_request(cell)
+        if self._states.get(cell.msg_id, UNKNOWN_STATE) == UNKNOWN_STATE:
+            self._relay.answers.assume_busy(cell)
+        self._relay.executions.fail(cell, _OUTPUT_LOST, "KeeperError")
 
-    def _answer(self, cell: Message, trace: Trace, ran: bool) -> None:
-        """The kernel's own reply went to the one who is dead."""
-        reply: Dict[str, Any] = {"status": "ok", "user_expressions": {}, "payload": []}
+    def _reply(self, cell: Message, trace: Trace, began: bool) -> None:
+        """Reply in the kernel's name: it has replied to the killed keeper."""
+        content: Dict[str, Any] = {"status": "ok", "user_expressions": {}, "payload": []}
         if trace.error is not None:
-            reply = error_reply(str(trace.error.get("ename")), str(trace.error.get("evalue")), 0)
-            reply.update(trace.error)
-        reply["execution_count"] = trace.number or self._talk.answers.count
-        if not ran:
-            reply = aborted_reply()
-        self._talk.executions.handle_idle(cell.msg_id)  # which may have been before the hub named it
-        parts = make("execute_reply", reply, cell.parts[0], self._talk.internal_requests.session)
-        self._talk.handle_kernel_message(Channel.SHELL, cell.client, parts)
+            content = error_reply(str(trace.error.get("ename")), str(trace.error.get("evalue")), 0)
+            content.update(trace.error)
+        content["execution_count"] = trace.count or self._relay.answers.count
+        if not began:
+            content = aborted_reply()
+        self._relay.executions.handle_idle(
+            cell.msg_id
+        )  # which the kernel may have sent before the hub listed the cell
+        parts = make("execute_reply", content, cell.parts[0], self._relay.internal_requests.session)
+        self._relay.handle_kernel_message(Channel.SHELL, cell.client, parts)
 
 
-def _names(shown: str) -> List[str]:
-    """The list that a kernel shows; none where it shows something else."""
+def _names(text: str) -> List[str]:
+    """Parse the list of strings that the kernel shows; [] if it shows something else."""
     try:
-        names = ast.literal_eval(shown)
+        names = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return []
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []

@@ -74,8 +74,7 @@ class Successor(Keeper):
 
     def _begin(self) -> None:
         self.ready.reset()
-        self.relay.kernel_starting()
-        self.relay.presumed_busy = True  # until the kernel has answered
+        self.relay.kernel_taken_over()
         self.gpus.inherit(self._running.gpus)  # before others see that nobody has them
         facts = self.exit_report.collector.began(self._running.pid)
         self.server.endpoint.outbox.count_from(int(time.time()) << 20)
@@ -91,13 +90,13 @@ class Successor(Keeper):
         if self._cells.over:
             return super()._kernel_ready()
         self.kernel.pipe.write({"hears": True})
-        self._cells.begin()
+        self._cells.kernel_ready()
 
     def _observe(self, message: Message) -> None:
         self._cells.observe(message)
 
     def _forward(self, request: Message) -> None:
-        if not self._cells.waits(request):
+        if not self._cells.hold(request):
             super()._forward(request)
 
     def _attached(self) -> None:
@@ -105,19 +104,18 @@ class Successor(Keeper):
             if FEATURE in self.server.endpoint.features:
                 self.server.send(Lane.ORDERED, keeper_message(event="successor"))
             else:
-                self._cells.unanswered([], 0)
+                self._cells.set_unanswered([], 0)
         super()._attached()
 
     def set_unanswered(self, cells: List[UnansweredCell], count: int) -> None:
-        self._cells.unanswered(cells, count)
+        self._cells.set_unanswered(cells, count)
 
     def _end_cells(self, why: str, for_good: bool) -> None:
         super()._end_cells(why, for_good)
-        self._cells.end()
+        self._cells.kernel_ended()
 
     def _on_settled(self, busy: bool) -> None:
-        """The kernel has answered all that the killed keeper had sent it."""
-        self.relay.presumed_busy = False  # what still runs is known by now
+        self.relay.kernel_settled()
         self.status.become("busy" if busy else "idle")
 
 

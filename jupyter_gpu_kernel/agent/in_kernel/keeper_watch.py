@@ -1,9 +1,11 @@
-"""Inside the kernel: its keeper is gone (killed, or a fault of ours). Another one is started in its place; where that
-cannot be, nobody can reach the kernel any more, and it must not hold its GPU for ever.
+"""Runs in the kernel: watches the keeper, and starts another one if the keeper was killed, or ended by a fault of ours.
 
-The keeper holds one end of a pipe, the lifeline, and has written its will into it: how to start a successor, which
-gets an end of a new lifeline and says there when it hears the kernel. Without a successor the running cell, perhaps a
-training that saves its result, has some minutes to finish; then the kernel ends itself and all that it started.
+The keeper holds the other end of a pipe, and has written into it how to start its successor: see
+`failover/keeper_pipe.py`. The successor gets an end of a new pipe, and writes there when it can reach the kernel.
+
+If none can be started, nobody can reach the kernel any more, and it must not hold its GPU for ever: the running cell,
+perhaps a training that saves its result, has some minutes to finish; then the kernel ends itself and all that it
+started.
 """
 
 from __future__ import annotations
@@ -22,63 +24,66 @@ from ..story import Story
 from .guard import Guard
 
 LIMIT = 600.0
-"""Seconds that a cell nobody can reach may still run."""
-MOST, WITHIN = 5, 600.0
-"""So many successors within so many seconds: then something ends every one of them."""
-START = 60.0
+"""Seconds that the running cell may take when there is no keeper any more."""
+MAX_STARTS, PERIOD = 5, 600.0
+"""If so many successors started within so many seconds, something ends every one of them."""
+START_TIMEOUT = 60.0
 Gpus = Callable[[], List[str]]
-_PAUSE = 0.1
-_RETRY = 0.2
+_POLL_INTERVAL = 0.1
+_RETRY_INTERVAL = 0.2
 
 
-def watch(lifeline: int, guard: Guard, story_socket: str, gpus: Gpus, limit: float = LIMIT) -> None:
-    """From now on. `lifeline`: the pipe's descriptor. The story's file is found from the keeper's socket for it."""
-    os.set_inheritable(lifeline, False)
-    place = Path(story_socket)
-    story = Story(place.parents[2] / "stories" / (place.parent.name + ".jsonl"))
+def watch(pipe: int, guard: Guard, story_socket: str, gpus: Gpus, limit: float = LIMIT) -> None:
+    """Watch in a thread. `pipe`: a descriptor. `story_socket`: the path of the socket to which the guard reports."""
+    os.set_inheritable(pipe, False)
+    path = Path(story_socket)
+    story = Story(path.parents[2] / "stories" / (path.parent.name + ".jsonl"))
     keeper_watch = KeeperWatch(guard, story, gpus, limit)
-    threading.Thread(target=keeper_watch.watch, args=(lifeline,), name="keeper-watch", daemon=True).start()
+    threading.Thread(target=keeper_watch.watch, args=(pipe,), name="keeper-watch", daemon=True).start()
 
 
 class KeeperWatch:
-    """A kernel, as it stands without a keeper."""
+    """Starts a successor after each end of a keeper; if there is none, ends the kernel."""
 
     def __init__(self, guard: Guard, story: Story, gpus: Gpus, limit: float) -> None:
         self._guard = guard
         self._gpus = gpus
         self._story = story
         self._limit = limit
-        self._will: Dict[str, Any] = {}
+        self._successor: Dict[str, Any] = {}  # {command, environ, cwd, settings}
         self._died = 0.0
         self._starts: List[float] = []
-        self._theirs = -1  # the successor's end of the new lifeline, as long as it is open here, too
-        self._pipes = threading.Lock()
+        self._write_end = -1  # the successor's end of the new pipe, while it is open in this process
+        self._pipe_lock = threading.Lock()
         os.register_at_fork(
-            before=self._pipes.acquire, after_in_parent=self._pipes.release, after_in_child=self._forked
+            before=self._pipe_lock.acquire,
+            after_in_parent=self._pipe_lock.release,
+            after_in_child=self._forked,
         )
 
-    def watch(self, lifeline: int) -> None:
-        """Until no keeper is to be had any more; then the kernel's end."""
-        while lifeline >= 0:
-            self._listen(lifeline)
+    def watch(self, pipe: int) -> None:
+        """Replace each keeper that dies. When that is not possible any more, end the kernel."""
+        while pipe >= 0:
+            self._read(pipe)
             self._died = time.monotonic()
-            lifeline = self._succeeded()
-        self._outlive()
+            pipe = self._replace_keeper()
+        self._end_without_keeper()
 
-    def _listen(self, lifeline: int) -> None:
-        """Until the keeper is gone."""
-        with os.fdopen(lifeline, "rb") as words:
-            for line in words:
+    def _read(self, pipe: int) -> None:
+        """Read the keeper's messages until it has died."""
+        with os.fdopen(pipe, "rb") as lines:
+            for line in lines:
                 try:
-                    word: Dict[str, Any] = json.loads(line.decode())
-                except ValueError:  # cut off by its death
+                    message: Dict[str, Any] = json.loads(line.decode())
+                except ValueError:  # incomplete, because the keeper died
                     continue
-                if "command" in word:
-                    self._will = word
+                if "command" in message:
+                    self._successor = message
                 else:
-                    self._hears_us()
+                    self._taken_over()
 
-    def _hears_us(self) -> None:
+    def _taken_over(self) -> None:
+        """The successor can reach the kernel."""
         gap = time.monotonic() - self._died
         self._guard.say(
             f"[This kernel's keeper was killed, and another one took over. What this cell printed in the {gap:.1f} s "
@@ -87,76 +92,77 @@ class KeeperWatch:
 
     # -------------------------------------------------------------------------------------- a successor
 
-    def _succeeded(self) -> int:
-        """The lifeline to the next keeper; -1: there is none."""
-        problem = f"the last {MOST} ended, too" if self._will else "it left no word how"
-        while self._will and self._may_start():
-            lifeline, problem = self._start()
-            if lifeline >= 0:
-                return lifeline
-            time.sleep(_RETRY)
+    def _replace_keeper(self) -> int:
+        """Return the pipe to the next keeper; -1 if none could be started."""
+        problem = f"the last {MAX_STARTS} ended, too" if self._successor else "its command is not known"
+        while self._successor and self._may_start():
+            pipe, problem = self._start()
+            if pipe >= 0:
+                return pipe
+            time.sleep(_RETRY_INTERVAL)
         self._story.tell("fault", f"no other keeper could be started: {problem}")
         return -1
 
     def _may_start(self) -> bool:
         now = time.monotonic()
-        self._starts = [start for start in self._starts if now - start < WITHIN]
+        self._starts = [start for start in self._starts if now - start < PERIOD]
         self._starts.append(now)
-        return len(self._starts) <= MOST
+        return len(self._starts) <= MAX_STARTS
 
     def _start(self) -> Tuple[int, str]:
-        """(lifeline, "") once it has begun, or (-1, why it did not)."""
-        will = self._will
-        with self._pipes:
-            lifeline, self._theirs = os.pipe()
-        theirs = self._theirs
+        """Start a successor; return (pipe, "") once it serves, or (-1, why it does not)."""
+        successor = self._successor
+        with self._pipe_lock:
+            pipe, self._write_end = os.pipe()
+        write_end = self._write_end
         try:
             with subprocess.Popen(
-                will["command"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                cwd=will["cwd"], env=will["environ"], pass_fds=[theirs], start_new_session=True,
+                successor["command"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                cwd=successor["cwd"], env=successor["environ"], pass_fds=[write_end], start_new_session=True,
             ) as process:  # fmt: skip
                 try:
-                    said = process.communicate(self._heritage(theirs), START)[1]
+                    error = process.communicate(self._kernel_info(write_end), START_TIMEOUT)[1]
                 except subprocess.TimeoutExpired:
                     process.kill()
-                    said = b"it does not begin"
-        except OSError as error:
-            os.close(lifeline)
-            return -1, str(error)
+                    error = b"it did not start in time"
+        except OSError as failure:
+            os.close(pipe)
+            return -1, str(failure)
         finally:
-            self._close_theirs()
+            self._close_write_end()
         if process.returncode == 0:
-            return lifeline, ""
-        os.close(lifeline)
-        return -1, said.decode("utf-8", "replace").strip()[-500:]
+            return pipe, ""
+        os.close(pipe)
+        return -1, error.decode("utf-8", "replace").strip()[-500:]
 
-    def _close_theirs(self) -> None:
-        with self._pipes:
-            os.close(self._theirs)
-            self._theirs = -1
+    def _close_write_end(self) -> None:
+        with self._pipe_lock:
+            os.close(self._write_end)
+            self._write_end = -1
 
     def _forked(self) -> None:
-        """In a process that a cell forked: it must not hold the pipe open when the successor has died."""
-        if self._theirs >= 0:
-            os.close(self._theirs)
-            self._theirs = -1
-        self._pipes.release()
+        """In a process that a cell has forked: close the pipe, which is to end when the successor dies."""
+        if self._write_end >= 0:
+            os.close(self._write_end)
+            self._write_end = -1
+        self._pipe_lock.release()
 
-    def _heritage(self, lifeline: int) -> bytes:
-        """See `succession.Heritage`."""
-        heritage = {"kernel": os.getpid(), "lifeline": lifeline, "gpus": self._gpus()}
-        return json.dumps(dict(heritage, settings=self._will["settings"])).encode() + b"\n"
+    def _kernel_info(self, pipe: int) -> bytes:
+        """The kernel, as the successor reads it: see `failover.successor.RunningKernel`."""
+        info = {"kernel": os.getpid(), "lifeline": pipe, "gpus": self._gpus()}
+        return json.dumps(dict(info, settings=self._successor["settings"])).encode() + b"\n"
 
     # -------------------------------------------------------------------------------------- no successor
 
-    def _outlive(self) -> None:
+    def _end_without_keeper(self) -> None:
+        """Wait for the running cell, at most for the limit, and end the kernel."""
         cells, deadline = self._guard.use.running(), time.monotonic() + self._limit
         until = f"when its running cell has ended, in {self._limit:.0f} s at the latest" if cells else "now"
         self._story.tell(
             "orphan", f"the kernel's keeper was killed; as nobody can reach the kernel, it ends {until}"
         )
         while not cells.isdisjoint(self._guard.use.running()) and time.monotonic() < deadline:
-            time.sleep(_PAUSE)
+            time.sleep(_POLL_INTERVAL)
         self._end()
 
     def _end(self) -> None:

@@ -11,7 +11,7 @@ reading:
     JUPYTER_GPU_KERNEL_LINGER     seconds a kernel counts as in use after its user was last active
     JUPYTER_GPU_KERNEL_STORY      path of the datagram socket that events go to
     JUPYTER_GPU_KERNEL_READY_FD   where b"1" is written when the kernel can be spoken to
-    JUPYTER_GPU_KERNEL_KEEPER_FD  a pipe that ends with the keeper: see orphan.py
+    JUPYTER_GPU_KERNEL_KEEPER_FD  a pipe that ends with the keeper: see keeper_watch.py
     JUPYTER_GPU_KERNEL_ORPHAN     seconds that a cell may still run when no keeper can be had
 """
 

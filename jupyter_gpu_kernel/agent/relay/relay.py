@@ -68,8 +68,7 @@ class Relay:
         self.aborts = Aborts()
         self.reattach = Reattach(self.history, self.answers, self.send)
         self.greeting_text = GreetingText(self.reattach)
-        self.presumed_busy = False
-        """Whether the kernel may be busy with a request of a killed keeper, which is not known here."""
+        self._presumed_busy = False  # with a request of a killed keeper, which is not known here
         self._to_kernel = to_kernel
         self._to_hub = to_hub
         self._facts = facts
@@ -91,13 +90,13 @@ class Relay:
     @property
     def busy(self) -> bool:
         """Whether the kernel is busy, or has pending cells."""
-        return self.presumed_busy or bool(self._busy_with) or bool(self.executions.pending_ids())
+        return self._presumed_busy or bool(self._busy_with) or bool(self.executions.pending_ids())
 
     # -------------------------------------------------------------------------------------- the kernel's life
 
     def kernel_starting(self) -> None:
         """A process was started, which takes no requests yet."""
-        self._state, self.presumed_busy = State.DOWN, False
+        self._state, self._presumed_busy = State.DOWN, False
         self._busy_with.clear()
         self.internal_requests.clear()
         self.answers.clear()
@@ -105,6 +104,15 @@ class Relay:
         self._queue_limit.clear()
         for request in self._early:
             self._queue_limit.admit(request)
+
+    def kernel_taken_over(self) -> None:
+        """The kernel runs, and may be busy with requests of a killed keeper."""
+        self.kernel_starting()
+        self._presumed_busy = True
+
+    def kernel_settled(self) -> None:
+        """All requests of the killed keeper that the kernel still has are known."""
+        self._presumed_busy = False
 
     def kernel_up(self, kernel_info: Dict[str, Any]) -> None:
         """The kernel takes requests, and this is its kernel_info: send it the requests that waited."""
@@ -310,7 +318,7 @@ class Relay:
         A front end takes every idle status for the kernel's, also that of a control request while a cell runs; and it
         may know of a busy status whose idle is not sent to it.
         """
-        busy = self.presumed_busy or bool(self._busy_with) or bool(self.gpus.waiting_cells)
+        busy = self._presumed_busy or bool(self._busy_with) or bool(self.gpus.waiting_cells)
         if self.reattach.is_orphaned(parent) or self.reattach.is_answered(parent):
             busy = busy or any(msg_id != parent for msg_id in self.executions.pending_ids())
             self._send_status("busy" if busy else "idle")
