@@ -23,8 +23,10 @@ from .kernel.startup import until_up
 from .kernel.states import LinkState, Phase
 from .kernel.vscode_sessions import VSCodeSession, VSCodeSessions, is_file
 from .node.link import Link
-from .node.node import Node, Nodes, Way
-from .node.rows import disputed, distinct, has_kernel, nowhere
+from .node.node import Node
+from .node.nodes import Nodes
+from .node.replies import conflict, distinct, has_kernel, not_found
+from .node.shared_connection import RouteSettings
 from .paths import data_folder, hub_folder, owner
 from .rpc import Call, RpcClient
 
@@ -62,7 +64,7 @@ class KernelOperations:
         """Return rows for the kernels that front ends here have on a node which cannot be reached. The node has a row
         of its own with the error."""
         away = [one for one in self._kernels if one.link_state not in (LinkState.UP, LinkState.LOST)]
-        rows = [one.describe() for one in away if self._node(one).way == node.way]
+        rows = [one.describe() for one in away if self._node(one).settings == node.settings]
         for row in rows:
             del row["error"]
         return [{**row, "state": "away", "attached": True} for row in rows]
@@ -82,11 +84,11 @@ class KernelOperations:
         self._reconnect_grace.release(settings["name"], settings["notebook"])
         kernel_id = _kernel_id(call.arguments.get("kernel") or uuid.uuid4().hex[:12])
         node = self._nodes.of(settings)
-        self._nodes.settle(kernel_id, node)
-        node.known_as(settings["name"])
+        self._nodes.record_start(kernel_id, node)
+        node.add_name(settings["name"])
         if login_wait := float(call.arguments.get("login_wait") or 0):
             await node.signed_in(call, login_wait)
-        settings["python"] = settings.get("python") or await node.some_python(call)
+        settings["python"] = settings.get("python") or await node.best_python(call)
         link = node.begin_link(settings["python"], call)
         session = self._session(settings, call) if not settings["notebook"] else None
         remote = self._remote(kernel_id, settings, call, link, "create", session=session)
@@ -256,16 +258,20 @@ class KernelOperations:
 
     async def _where(self, kernel_id: str, call: Call) -> tuple[Node, dict[str, Any], dict[str, Any]]:
         """Return the node that has the kernel, the keeper's status, and the settings of a kernelspec for that node."""
-        specs = self._nodes.ways_to(kernel_id, call)
-        asked = await self._nodes.each(call, "list", specs=specs)
+        specs = self._nodes.specs_for(kernel_id, call)
+        asked = await self._nodes.ask_each(call, "list", specs=specs)
         having = distinct(one for one in asked if has_kernel(one, kernel_id))
         if not having:
-            raise nowhere(kernel_id, asked)
+            raise not_found(kernel_id, asked)
         if len(having) > 1:
-            raise disputed([one.node for one in having], [kernel_id])
-        node, said = having[0].node, having[0].said
+            raise conflict([one.node for one in having], [kernel_id])
+        node, said = having[0].node, having[0].answer
         state = next(state for state in said["kernels"] if state["id"] == kernel_id)
-        settings = next(spec["settings"] for spec in specs if Way.of(spec["settings"]) == node.way)
+        settings = next(
+            spec["settings"]
+            for spec in specs
+            if RouteSettings.from_settings(spec["settings"]) == node.settings
+        )
         return node, state, settings
 
     def _connect(self, remote: RemoteKernel, call: Call) -> FrontEnd:
@@ -297,7 +303,7 @@ class KernelOperations:
         number: int | None = None,
         session: VSCodeSession | None = None,
     ) -> RemoteKernel:
-        delivered = Delivered(hub_folder() / "delivered" / self._nodes.of(settings).mark / kernel_id)
+        delivered = Delivered(hub_folder() / "delivered" / self._nodes.of(settings).digest / kernel_id)
         try:
             remote = RemoteKernel(
                 kernel_id, settings, _front_end(call, number), link, self._log, how=how, infos=self._infos,
@@ -347,13 +353,13 @@ class KernelOperations:
     def _here(self, kernel_id: str) -> RemoteKernel | None:
         """Return a kernel that front ends have here, on the node where this hub started it, if it did. AgentError if
         two nodes report this id."""
-        home = self._nodes.home(kernel_id)
+        home = self._nodes.started_on(kernel_id)
         if home is not None:
             return self._find(kernel_id, home)
         here = [remote for remote in self._kernels if remote.kernel_id == kernel_id]
         nodes = [self._node(remote) for remote in here]
         if not all(node.same_as(nodes[0]) for node in nodes):
-            raise disputed(nodes, [kernel_id])
+            raise conflict(nodes, [kernel_id])
         return here[0] if here else None
 
     def _node(self, remote: RemoteKernel) -> Node:

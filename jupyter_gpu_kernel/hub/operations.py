@@ -17,8 +17,18 @@ from ..errors import AgentError, GpuKernelError, HubError
 from ..wire import PROTOCOL
 from .kernel_operations import KernelOperations
 from .node.check import check
-from .node.node import Answered, Node, Nodes, named
-from .node.rows import Rows, Seen, disputed, distinct, has_kernel, is_gone, nowhere
+from .node.node import Node
+from .node.nodes import Nodes
+from .node.replies import (
+    KernelRows,
+    NodeReply,
+    SeenRows,
+    conflict,
+    distinct,
+    has_kernel,
+    is_gone,
+    not_found,
+)
 from .paths import trust_file
 from .rpc import Call
 
@@ -50,7 +60,8 @@ class Operations:
         try:
             return await method(call)
         except GpuKernelError as error:
-            raise named(error, str(call.arguments.get("name") or "")) from None
+            error.fill_in("NAME", str(call.arguments.get("name") or ""))
+            raise
 
     async def close(self) -> None:
         """Hangs up everywhere; keepers live on."""
@@ -66,9 +77,9 @@ class Operations:
     async def op_login(self, call: Call) -> dict[str, Any]:
         """Opens the connection, asking the owner for what it must; it stays for kernels to come."""
         node = self._nodes.of(call.arguments["settings"])
-        node.known_as(str(call.arguments.get("name") or ""))
+        node.add_name(str(call.arguments.get("name") or ""))
         await node.connected(call)
-        node.keep(LOGIN_KEEPS)
+        node.keep_open(LOGIN_KEEPS)
         return {"node": node.name}
 
     async def op_nodes(self, call: Call) -> list[dict[str, Any]]:
@@ -84,11 +95,11 @@ class Operations:
         """Walks to the node, finds a Python with ipykernel, looks at the GPUs."""
         settings = call.arguments["settings"]
         node = self._nodes.of(settings)
-        found, connection = await node.pythons(settings.get("python"), call)
+        found, connection = await node.find_pythons(settings.get("python"), call)
         answer = {
             **found.to_json(),
             "hops": [dict(zip(("hop", "step", "seconds"), step, strict=True)) for step in connection.steps],
-            "route": list(node.way.words),
+            "route": list(node.settings.route),
             "gpus": [],
             "gpus_error": None,
         }
@@ -109,45 +120,47 @@ class Operations:
 
     async def op_gpus(self, call: Call) -> list[dict[str, Any]]:
         """Every GPU of every node, once."""
-        answers = await self._nodes.each(call, "gpus", timeout=60)
+        answers = await self._nodes.ask_each(call, "gpus", timeout=60)
         return _rows(answers, "gpus", lambda row: row.get("uuid") or row.get("index"))
 
     async def op_ps(self, call: Call) -> list[dict[str, Any]]:
         """Our kernels on all nodes; of one that cannot be asked, those that front ends have here: away."""
         rows: list[dict[str, Any]] = []
-        claims = Rows(self._nodes.home)
-        for answered in await self._nodes.each(call, "list"):
-            node = answered.node
-            if answered.error is not None:
-                rows += [*self._kernels.away(node), answered.row]
-            kernels = answered.said.get("kernels", [])
-            rows += [self._seen_here(node, state) for state in kernels if claims.shows(node, state["id"])]
-        return rows + claims.errors
+        shown = KernelRows(self._nodes.started_on)
+        for reply in await self._nodes.ask_each(call, "list"):
+            node = reply.node
+            if reply.error is not None:
+                rows += [*self._kernels.away(node), reply.error_row]
+            kernels = reply.answer.get("kernels", [])
+            rows += [self._seen_here(node, state) for state in kernels if shown.add(node, state["id"])]
+        return rows + shown.errors
 
     async def op_logs(self, call: Call) -> list[dict[str, Any]]:
         """A kernel's story, from the node that has it; from each that says so, where this hub does not know."""
         kernel_id = str(call.arguments["kernel"])
-        ways = self._nodes.ways_to(kernel_id, call)
-        answers = await self._nodes.each(call, "story", specs=ways, more=lambda node: {"kernel": kernel_id})
-        told = distinct(answered for answered in answers if answered.error is None)
+        ways = self._nodes.specs_for(kernel_id, call)
+        answers = await self._nodes.ask_each(
+            call, "story", specs=ways, more=lambda node: {"kernel": kernel_id}
+        )
+        told = distinct(reply for reply in answers if reply.error is None)
         if not told:
-            raise nowhere(
+            raise not_found(
                 kernel_id, answers, "What a node has recorded of one is lost when the node is rebooted."
             )
-        rows = [dict(entry, hop=one.node.name) for one in told for entry in one.said["story"]]
+        rows = [dict(entry, hop=one.node.name) for one in told for entry in one.answer["story"]]
         if len(told) > 1:
             nodes = [one.node for one in told]
-            rows.append({"node": nodes[0].name, "error": disputed(nodes, [kernel_id]).to_json()})
+            rows.append({"node": nodes[0].name, "error": conflict(nodes, [kernel_id]).to_json()})
         return rows
 
     async def op_stop(self, call: Call) -> dict[str, Any]:
         """Ends a kernel for good, on every node that says it has it; returns once nothing of it is left."""
         kernel_id = str(call.arguments["kernel"])
         call.progress("", f"stopping {kernel_id}")
-        answers = await self._nodes.each(call, "list", specs=self._nodes.ways_to(kernel_id, call))
+        answers = await self._nodes.ask_each(call, "list", specs=self._nodes.specs_for(kernel_id, call))
         having = [one for one in answers if has_kernel(one, kernel_id)]
         if not having:
-            raise nowhere(kernel_id, answers)
+            raise not_found(kernel_id, answers)
         done = await asyncio.gather(*(self._stop(one.node, kernel_id, call) for one in distinct(having)))
         failed = [error for error in done if error is not None]
         if failed and not (None in done and all(is_gone(error) for error in failed)):
@@ -156,7 +169,7 @@ class Operations:
 
     async def op_leftovers(self, call: Call) -> list[dict[str, Any]]:
         """The owner's processes of kernels that no longer exist, on all nodes."""
-        return _processes(await self._nodes.each(call, "leftovers"), "leftovers")
+        return _processes(await self._nodes.ask_each(call, "leftovers"), "leftovers")
 
     async def op_end_leftovers(self, call: Call) -> list[dict[str, Any]]:
         """Ends those of `leftovers`, as op_leftovers told them, that are still there; returns them, and an error for
@@ -166,7 +179,7 @@ class Operations:
         def of(node: Node) -> dict[str, Any]:
             return {"leftovers": [row for row in wanted if row["node"] == node.name]}
 
-        ended = _processes(await self._nodes.each(call, "end_leftovers", more=of), "ended")
+        ended = _processes(await self._nodes.ask_each(call, "end_leftovers", more=of), "ended")
         names = {_process(row) for row in wanted}
         left = [row for row in await self.op_leftovers(call) if "error" in row or _process(row) in names]
         still = {_process(row) for row in left}
@@ -197,18 +210,18 @@ class Operations:
 
 
 def _rows(
-    answers: list[Answered], key: str, name: Callable[[dict[str, Any]], Hashable]
+    answers: list[NodeReply], key: str, name: Callable[[dict[str, Any]], Hashable]
 ) -> list[dict[str, Any]]:
     """The lists under `key`, each row with its node as `hop` and once (by `name`); a node's error as a row."""
-    seen, rows = Seen(), list[dict[str, Any]]()
-    for answered in answers:
-        said = answered.said.get(key, [])
-        rows += [dict(row, hop=answered.node.name) for row in said if seen.first(answered.node, name(row))]
-        rows += [answered.row] if answered.error is not None else []
+    seen, rows = SeenRows(), list[dict[str, Any]]()
+    for reply in answers:
+        said = reply.answer.get(key, [])
+        rows += [dict(row, hop=reply.node.name) for row in said if seen.add(reply.node, name(row))]
+        rows += [reply.error_row] if reply.error is not None else []
     return rows
 
 
-def _processes(answers: list[Answered], key: str) -> list[dict[str, Any]]:
+def _processes(answers: list[NodeReply], key: str) -> list[dict[str, Any]]:
     """The same for processes; their node is the one that was asked, and is asked again."""
     rows = _rows(answers, key, lambda row: (row["pid"], row.get("start")))
     return [dict(row, node=row["hop"]) if "hop" in row else row for row in rows]

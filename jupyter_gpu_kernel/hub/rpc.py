@@ -41,7 +41,7 @@ CALLS = 64
 """Calls of one face at a time."""
 FACES = 500
 """Connections at a time."""
-FAULT = "The hub's log has more; please report it."
+REPORT_BUG = "The hub's log has more; please report it."
 
 Operation = Callable[["Call"], Awaitable[Any]]
 _NUMBERS = 2**53
@@ -300,7 +300,7 @@ class RpcServer:
             call.client.send({"id": number, "error": error.to_json()})
         except Exception as error:  # a fault of ours: the face must hear of it, the hub must go on
             self._log.exception("operation %s failed", call.op)
-            fault = HubError(f"{type(error).__name__}: {error}", remedy=FAULT)
+            fault = HubError(f"{type(error).__name__}: {error}", remedy=REPORT_BUG)
             call.client.send({"id": number, "error": fault.to_json()})
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpu_kernel.errors import AgentError
-from jupyter_gpu_kernel.hub.node.probe import Found, find_pythons
+from jupyter_gpu_kernel.hub.node.find_python import FoundPythons, find_pythons
 
 MARK = "=== jupyter-gpu-kernel probe"
 GOOD = json.dumps(
@@ -37,7 +37,7 @@ class Script:
         )
 
 
-def inert(found: Found | AgentError) -> None:
+def inert(found: FoundPythons | AgentError) -> None:
     said = [found.cause, found.remedy] if isinstance(found, AgentError) else _texts(found.to_json())
     for text in said:
         shown = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
@@ -98,7 +98,7 @@ def test_facts_that_are_none(facts: str) -> None:
 def test_more_answers_than_were_asked_for() -> None:
     tried = f"tried\t/usr/bin/python3\t0\t{GOOD}"
     assert find_pythons(Script(SURVEY, [tried]), "gpu2").python.version == "3.11.1"
-    with pytest.raises(AgentError, match="were told of"):
+    with pytest.raises(AgentError, match="but reported on"):
         find_pythons(Script(SURVEY, [tried, tried]), "gpu2")
 
 

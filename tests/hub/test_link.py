@@ -18,7 +18,7 @@ from jupyter_gpu_kernel.errors import AgentError, AuthError, ConnectError, GpuKe
 from jupyter_gpu_kernel.hub.node import stream as stream_module
 from jupyter_gpu_kernel.hub.node.attachments import MAX_UNGREETED, ReopenBackoff
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
-from jupyter_gpu_kernel.hub.node.stream import READS_AHEAD, StreamThreads
+from jupyter_gpu_kernel.hub.node.stream import MAX_PENDING_READS, StreamThreads
 from jupyter_gpu_kernel.wire.endpoint import Endpoint
 from jupyter_gpu_kernel.wire.frames import CHUNK, MAGIC, Frame, FrameReader, Kind, json_frame
 from jupyter_gpu_kernel.wire.messages import Lane, MessageError
@@ -241,7 +241,7 @@ def test_no_greeting_is_an_error_that_says_what_came(greeting: bytes) -> None:
     world.greeting = greeting
 
     async def test(world: World, link: Link) -> None:
-        with pytest.raises(AgentError, match="did not greet") as error:
+        with pytest.raises(AgentError, match="did not send its greeting") as error:
             await link.up()
         assert greeting.decode().strip() in error.value.cause
         assert link.state == "failed"
@@ -747,7 +747,7 @@ def test_the_loop_works_at_what_comes_bit_by_bit() -> None:
 
 def test_others_have_their_turn_while_one_read_is_worked_through(monkeypatch: pytest.MonkeyPatch) -> None:
     """All frames come in a single read, and a turn is over after each of them."""
-    monkeypatch.setattr(stream_module, "TURN", -1.0)
+    monkeypatch.setattr(stream_module, "MAX_TURN", -1.0)
     frames = 50
     ours, theirs = socket.socketpair()
 
@@ -801,7 +801,7 @@ def test_so_much_is_read_ahead_and_no_more() -> None:
         wire.close()
         return reads
 
-    assert asyncio.run(main()) <= READS_AHEAD
+    assert asyncio.run(main()) <= MAX_PENDING_READS
     ours.close()
     theirs.close()
 

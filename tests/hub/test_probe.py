@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu_kernel.errors import AgentError
-from jupyter_gpu_kernel.hub.node.probe import Found, Python, find_pythons
+from jupyter_gpu_kernel.hub.node.find_python import FoundPythons, find_pythons
+from jupyter_gpu_kernel.hub.node.probe import Python
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the script runs on the work node's sh")
 
@@ -20,7 +21,7 @@ TOOLS = "cat date dd find getconf grep head hostname ls mktemp readlink rm sed s
 
 
 class Node:
-    """A work node: a home, and a PATH with the usual tools but no Python. Also the `Runner`."""
+    """A work node: a home, and a PATH with the usual tools but no Python. Also the `CommandRunner`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -84,7 +85,7 @@ class Node:
             words, input=stdin, capture_output=True, timeout=timeout, env=env, cwd=self.home
         )
 
-    def find(self, wanted: str | None = None) -> Found:
+    def find(self, wanted: str | None = None) -> FoundPythons:
         return find_pythons(self, "gpu2", wanted)
 
     def starts(self) -> list[str]:
@@ -120,7 +121,7 @@ def real_venv(prefix: Path, ipykernel: str | None) -> Path:
     return prefix / "bin" / "python"
 
 
-def why_not(found: Found, path: Path) -> str:
+def why_not(found: FoundPythons, path: Path) -> str:
     (python,) = [python for python in found.others if python.path == str(path)]
     return python.why_not
 
@@ -148,7 +149,7 @@ def test_a_real_venv_in_the_home_is_found_by_every_sh(node: Node, shell: str) ->
         ipykernel="7.1.0",
         pyzmq="26.0.3",
     )
-    assert found.others == () and found.unseen == ()
+    assert found.others == () and found.skipped == ()
     assert found.node.home == str(node.home) and found.node.home_problem == "" and found.node.machine
     assert list(node.home.iterdir()) == [node.home / "work"]  # nothing is left behind
     assert list(node.tmp.iterdir()) == []
@@ -219,7 +220,7 @@ def test_a_login_shell_that_hangs_is_cut_off_and_named(node: Node) -> None:
     node.shell = node.program("hanging-shell", f"echo $$ >{pid}; exec sleep 600")
     found = node.find()
     assert found.python.path == str(good)
-    assert found.unseen == (f"the login shell's PATH: {node.shell} did not answer within 5 s",)
+    assert found.skipped == (f"the login shell's PATH: {node.shell} did not answer within 5 s",)
     assert not Path("/proc", pid.read_text().strip(), "exe").exists()
 
 
@@ -251,7 +252,7 @@ def test_no_python_at_all(node: Node) -> None:
     with pytest.raises(AgentError) as raised:
         node.find()
     assert raised.value.hop == "gpu2"
-    assert "there is no Python" in raised.value.cause
+    assert "no Python was found" in raised.value.cause
     assert "-m pip install ipykernel" in raised.value.remedy
 
 
@@ -283,7 +284,7 @@ def test_only_old_pythons(node: Node) -> None:
     with pytest.raises(AgentError) as raised:
         node.find()
     assert "is Python 3.6.8; 3.8 or newer is needed" in raised.value.cause
-    assert "Install a Python ≥ 3.8" in raised.value.remedy
+    assert "Install Python 3.8 or newer" in raised.value.remedy
 
 
 def test_a_python_that_cannot_run_there_is_quoted(node: Node) -> None:
@@ -311,11 +312,11 @@ def test_a_wanted_python_that_will_not_do(node: Node) -> None:
     plain = node.home / "data.txt"
     plain.write_text("no program")
     for wanted, cause, remedy in [
-        ("/nowhere/python", "/nowhere/python cannot be started", "another with --python"),
-        (str(plain), "data.txt cannot be run as a program", "another with --python"),
-        (str(old), "is Python 3.6.8", "another with --python"),
+        ("/nowhere/python", "/nowhere/python cannot be started", "another one with --python"),
+        (str(plain), "data.txt cannot be run as a program", "another one with --python"),
+        (str(old), "is Python 3.6.8", "another one with --python"),
         (str(without), "has no ipykernel", f"run: {without} -m pip install ipykernel"),
-        ("python3.99", "python3.99 is on PATH neither of", "Give --python its path"),
+        ("python3.99", "python3.99 is not on the PATH of", "Give --python its path"),
         ("a;b", "'a;b' is not the name of a program", "Give --python a path"),
     ]:
         with pytest.raises(AgentError) as raised:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu_kernel.errors import GpuKernelError, RouteError
-from jupyter_gpu_kernel.hub.node.shared_connection import Way
+from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
 from jupyter_gpu_kernel.hub.ssh.route import Hop, parse_route, resolve
 
 
@@ -244,6 +244,6 @@ def test_ways_that_differ_in_anything_share_no_connection() -> None:
     """Else a kernelspec would be served with the key, or by the config, of another one."""
     settings = {"route": ["login", "gpu2"], "identity": ["/a"], "config": "/c"}
     others = [{"route": ["gpu2"]}, {"identity": ["/b"]}, {"identity": []}, {"config": "/d"}, {"config": None}]
-    ways = {Way.of({**settings, **other}) for other in ({}, *others)}
+    ways = {RouteSettings.from_settings({**settings, **other}) for other in ({}, *others)}
     assert len(ways) == 1 + len(others)
-    assert Way.of({**settings, "gpus": 2, "python": "/p"}) in ways
+    assert RouteSettings.from_settings({**settings, "gpus": 2, "python": "/p"}) in ways

@@ -21,7 +21,7 @@ from sshd import DEADLINE, TwoHops, free_port, make_key
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError, HostKeyError, RouteError
 from jupyter_gpu_kernel.hub.asker import Asker
-from jupyter_gpu_kernel.hub.node.shared_connection import SharedConnection, Way
+from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings, SharedConnection
 from jupyter_gpu_kernel.hub.ssh.connect import SSHConnection, connect
 from jupyter_gpu_kernel.hub.ssh.route import Hop
 
@@ -520,7 +520,7 @@ def test_a_connection_that_always_ends_in_the_key_exchange_is_given_up(dial: Dia
 
 def test_a_shared_connection_that_another_user_of_it_closed_is_made_anew(two_hops: TwoHops) -> None:
     """It answered that one too late, say."""
-    way = Way(two_hops.route, (), str(two_hops.ssh_config))
+    way = RouteSettings(two_hops.route, (), str(two_hops.ssh_config))
     shared = SharedConnection(way, two_hops.trust_file)
     used: list[SSHConnection] = []
 
@@ -530,7 +530,7 @@ def test_a_shared_connection_that_another_user_of_it_closed_is_made_anew(two_hop
             shared.close()
         return connection.run("echo here").stdout
 
-    assert shared.over(None, work) == b"here\n" and len(used) == 2
+    assert shared.run(None, work) == b"here\n" and len(used) == 2
     shared.close()
 
 

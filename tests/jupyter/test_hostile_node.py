@@ -157,7 +157,7 @@ def test_it_cannot_speak_for_a_kernel_of_another_node(
         (kernel, "idle", "work")
     ]
     (error,) = [row["error"] for row in rows if "error" in row]
-    assert error["hop"] == "hostile" and kernel in error["cause"] and "both say" in error["cause"]
+    assert error["hop"] == "hostile" and kernel in error["cause"] and "both report" in error["cause"]
     assert "a lie" not in str(remote.ask("logs", kernel=kernel, specs=specs))
     assert remote.ask("journal", kernel=kernel)["kernel"] == kernel
 
@@ -274,7 +274,7 @@ def test_two_that_say_they_have_a_kernel_which_nobody_started_here(
     eventually(lambda: _answers(remote), "its front end has started another hub")
     rows = remote.ask("ps", specs=specs)
     assert {row["hop"] for row in rows if row.get("id") == kernel_id} == {"hostile", "work"}
-    assert any("both say" in row["error"]["cause"] for row in rows if "error" in row)
+    assert any("both report" in row["error"]["cause"] for row in rows if "error" in row)
     told = remote.ask("logs", kernel=kernel_id, specs=specs)
     assert {row["hop"] for row in told if "error" not in row} == {"hostile", "work"} and "error" in told[-1]
     assert "a lie" in remote.program("logs", kernel_id).stdout

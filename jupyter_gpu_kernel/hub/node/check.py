@@ -1,8 +1,8 @@
-"""The `check` verb: the whole way, step by step, timed; what fails says why and what to do. Nothing of it stays.
+"""The operation `check`: connects to a node step by step, and reports the time of each step and the first failure.
 
-It goes the way by a connection of its own: the one that is open was made when host keys, key files and rules may have
-been others. Where a machine asks for a code, the owner is asked only if no connection is open; else the rest is checked
-over that one, and the rows say what was not.
+It opens a connection of its own, as host keys, key files and rules may have changed since the shared one was opened. If
+a hop asks for a code while the shared connection is open, the user is not asked: the other steps are checked over the
+shared connection, and the rows say which hops were not checked.
 """
 
 from __future__ import annotations
@@ -14,27 +14,30 @@ from typing import Any, TypeVar
 from ...errors import AgentError, GpuKernelError
 from ...wire import DEFAULT_GPUS
 from ..rpc import Call
-from .node import Node, Nodes
+from .node import Node
+from .nodes import Nodes
 
 T = TypeVar("T")
 
 
 async def check(nodes: Nodes, settings: dict[str, Any], call: Call) -> list[dict[str, Any]]:
-    """[{"step", "hop", "ok", "checked", "seconds", "message", "remedy"}], ending with the first step that fails."""
+    """Return [{"step", "hop", "ok", "checked", "seconds", "message", "remedy"}] up to the first step that fails."""
     shared = nodes.of(settings)
-    own = nodes.apart(settings, asks=not shared.alive)
-    rows = _Rows(own.name, call)
+    own = nodes.separate(settings, asks=not shared.alive)
+    report = _Report(own.name, call)
     try:
-        node = own if await _connect(rows, own, shared, call) else shared
-        await _look(rows, node, settings, call)
+        node = own if await _connect(report, own, shared, call) else shared
+        await _check_node(report, node, settings, call)
     except GpuKernelError:
-        pass  # the last row tells it
+        pass  # the last row reports it
     finally:
         await own.close()
-    return rows.rows
+    return report.rows
 
 
-class _Rows:
+class _Report:
+    """The rows so far."""
+
     def __init__(self, hop: str, call: Call) -> None:
         self.rows: list[dict[str, Any]] = []
         self._hop = hop
@@ -54,8 +57,8 @@ class _Rows:
         }
         self.rows.append(row)
 
-    def leave_out(self, error: GpuKernelError) -> None:
-        """The last row, which failed, was not checked; nor was what comes behind it."""
+    def mark_unchecked(self, error: GpuKernelError) -> None:
+        """Change the last row, which failed: this hop and those behind it are not checked."""
         self.rows[-1] |= {
             "ok": True,
             "checked": False,
@@ -64,54 +67,55 @@ class _Rows:
         }
 
     async def step(self, name: str, work: Awaitable[T], message: Callable[[T], str]) -> T:
-        """Runs one step; a GpuKernelError becomes its row and is raised again."""
+        """Run one step and add its row. A GpuKernelError is added as its row, and raised again."""
         self._call.progress(self._hop, name)
         began = time.monotonic()
         try:
             value = await work
         except GpuKernelError as error:
-            *made, failed = error.steps or [(error.hop or self._hop, name, time.monotonic() - began)]
-            for hop, step, seconds in made:
+            *completed, failed = error.steps or [(error.hop or self._hop, name, time.monotonic() - began)]
+            for hop, step, seconds in completed:
                 self.add(step, hop, seconds)
             hop, step, seconds = failed
-            who = "" if error.hop in ("", hop) else f"{error.hop}: "  # the jump host that refuses
-            self.add(step, hop, seconds, f"{who}{error.cause}", error.remedy, ok=False)
+            speaker = "" if error.hop in ("", hop) else f"{error.hop}: "  # a jump host that refuses
+            self.add(step, hop, seconds, f"{speaker}{error.cause}", error.remedy, ok=False)
             raise
         self.add(name, self._hop, time.monotonic() - began, message(value))
         return value
 
 
-async def _connect(rows: _Rows, own: Node, shared: Node, call: Call) -> bool:
-    """Whether `own` is connected now; otherwise the owner would have to type something, and `shared` is."""
+async def _connect(report: _Report, own: Node, shared: Node, call: Call) -> bool:
+    """Connect `own`, and return True. If only the user could, return False: then `shared` is connected."""
     try:
-        connection = await rows.step("connect", own.connected(call), lambda _: "")
+        connection = await report.step("connect", own.connected(call), lambda _: "")
     except GpuKernelError as error:
         if not (error.login and shared.alive):
             raise
-        rows.leave_out(error)
-        await rows.step(
-            "connect", shared.connected(call), lambda _: "the rest is checked over the open connection"
-        )
+        report.mark_unchecked(error)
+        message = "the other steps are checked over the open connection"
+        await report.step("connect", shared.connected(call), lambda _: message)
         return False
-    connect = rows.rows.pop()  # the sum of what was made for it
+    total = report.rows.pop()
     for hop, step, seconds in connection.steps:
-        rows.add(step, hop, seconds)
-    rows.rows.append(connect)
+        report.add(step, hop, seconds)
+    report.rows.append(total)
     return True
 
 
-async def _look(rows: _Rows, node: Node, settings: dict[str, Any], call: Call) -> None:
-    found, _ = await rows.step(
+async def _check_node(report: _Report, node: Node, settings: dict[str, Any], call: Call) -> None:
+    found, _ = await report.step(
         "python",
-        node.pythons(settings.get("python"), call),
+        node.find_pythons(settings.get("python"), call),
         lambda done: (
             f"{done[0].python.path} ({done[0].python.version}, ipykernel {done[0].python.ipykernel})"
         ),
     )
     python = found.python.path
-    await rows.step("agent", node.link(python, call), lambda _: "answers")
+    await report.step("agent", node.link(python, call), lambda _: "answers")
     if int(settings.get("gpus", DEFAULT_GPUS)):
-        await rows.step("gpus", node.request(python, call, "gpus", 60), lambda answer: _gpus(answer["gpus"]))
+        await report.step(
+            "gpus", node.request(python, call, "gpus", 60), lambda answer: _gpus(answer["gpus"])
+        )
 
 
 def _gpus(gpus: list[dict[str, Any]]) -> str:

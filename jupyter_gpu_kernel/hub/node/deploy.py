@@ -1,7 +1,7 @@
-"""Brings the agent to a node and dials it: pack, name by content, install if missing, start `attach`.
+"""Deploys the agent to a node: packs it, installs it if missing, and starts `attach`.
 
-The agent is read as data, never imported. It travels as one zip with fixed timestamps, named by its hash:
-another version is another file, and what runs keeps the one it began with. This file knows no paramiko.
+The agent is read as data, never imported. It is sent as one zip with fixed timestamps, named by its hash: another
+version is another file, and running kernels keep theirs. This module knows no paramiko.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from typing import NamedTuple, Protocol
 from ...errors import AgentError, ConnectError, GpuKernelError
 from ...wire.frames import MAGIC, MAX_NOISE
 from .. import inert
-from .stream import READ, Stream
+from .stream import READ_SIZE, Stream
 
-DIAL_WITHIN = 60.0
-"""Seconds for the node's shell, an upload and Python's start on a slow file system, together."""
+DIAL_TIMEOUT = 60.0
+"""Seconds for the node's shell, the upload and the start of Python on a slow file system, together."""
 _SEND = b"\njupyter-gpu-kernel: send\n"
 _PACKAGE = "jupyter_gpu_kernel"
 _FOLDER = Path(__file__).resolve().parents[2]
-_MAIN = f"import sys\nfrom {_PACKAGE}.agent.__main__ import main\nsys.exit(main(sys.argv[1:]))\n"
-_ADVICE = {
+_MAIN_PY = f"import sys\nfrom {_PACKAGE}.agent.__main__ import main\nsys.exit(main(sys.argv[1:]))\n"
+_EXIT_STATUSES = {
     90: ("the node's Python cannot run the agent", "Choose another with --python."),
     91: ("the node's Python is too old: 3.8 or newer is needed", "Choose another with --python."),
-    93: ("the agent's folder on the node is not ours alone", "Ask who made it, or remove it."),
+    93: ("the agent's folder on the node is not ours alone", "Ask who created it, or remove it."),
     94: ("no folder on the node has room for the agent", "Free space in /tmp, /var/tmp or your home there."),
     95: (
         "the kernelspec's Python is not on the node",
@@ -42,7 +42,7 @@ _ADVICE = {
 
 
 class Package(NamedTuple):
-    """The agent as one file, and the shell lines that install it. `sum`: the SHA-256 of its data."""
+    """The agent as one file, and the shell script that installs it. `sum`: the SHA-256 of its data."""
 
     name: str
     data: bytes
@@ -50,19 +50,19 @@ class Package(NamedTuple):
     sum: str
 
 
-class Way(Protocol):
-    """An open connection to the node: `open` runs a command as a byte stream."""
+class Connection(Protocol):
+    """A connection to the node: `open` runs a command, whose stdin and stdout are the stream."""
 
     def open(self, command: str) -> Stream: ...
 
 
 @functools.cache
 def pack() -> Package:
-    """The agent and the wire as a zip, the same bytes for the same sources. Read once: a running hub may outlive the
-    files that it came from, or they may be another version's by then."""
-    files = {"__main__.py": _MAIN.encode(), f"{_PACKAGE}/__init__.py": b""}
-    for room in ("agent", "wire"):
-        for path in (_FOLDER / room).rglob("*.py"):
+    """Return the agent and the wire as a zip: the same bytes for the same sources. They are read once, as the files may
+    be removed or replaced while the hub runs."""
+    files = {"__main__.py": _MAIN_PY.encode(), f"{_PACKAGE}/__init__.py": b""}
+    for folder in ("agent", "wire"):
+        for path in (_FOLDER / folder).rglob("*.py"):
             files[f"{_PACKAGE}/{path.relative_to(_FOLDER).as_posix()}"] = path.read_bytes()
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -74,81 +74,81 @@ def pack() -> Package:
     return Package(f"agent-{digest[:16]}.pyz", data, install, digest)
 
 
-def dial(way: Way, python: str, hop: str) -> Stream:
-    """A stream that begins with the agent's greeting. Blocks. AgentError: what the node said instead."""
+def dial(connection: Connection, python: str, hop: str) -> Stream:
+    """Return a stream that begins with the agent's greeting. Blocks. AgentError shows the node's output instead."""
     package = pack()
     try:
-        stream = way.open("/bin/sh")
+        stream = connection.open("/bin/sh")
     except OSError as error:
         raise ConnectError(f"no session could be opened: {error}", hop=hop) from None
-    watchdog = threading.Timer(DIAL_WITHIN, stream.close)
+    watchdog = threading.Timer(DIAL_TIMEOUT, stream.close)
     watchdog.daemon = True
     watchdog.start()
     try:
-        with contextlib.suppress(OSError):  # a shell that has ended already said why
+        with contextlib.suppress(OSError):  # if the shell has ended, its output says why
             stream.write(script(package, python))
-        rest = _await_greeting(stream, package, hop)
+        rest = _read_until_greeting(stream, package, hop)
     except GpuKernelError:
         stream.close()
         raise
     except OSError as error:
         stream.close()
-        raise _broken(hop, str(error)) from None
+        raise _connection_broken(hop, str(error)) from None
     finally:
         watchdog.cancel()
-    return _Begun(stream, rest)
+    return _ResumedStream(stream, rest)
 
 
 def script(package: Package, python: str) -> bytes:
-    """What the node's /bin/sh reads. The command itself is only “/bin/sh”, so login shells of any kind
-    will do."""
+    """Return the script for the node's /bin/sh. The command itself is only “/bin/sh”, so that it works in any login
+    shell."""
     given = {"name": package.name, "size": str(len(package.data)), "sum": package.sum, "python": python}
     head = "".join(f"{name}={shlex.quote(value)}\n" for name, value in given.items())
     return head.encode() + package.install
 
 
-def _await_greeting(stream: Stream, package: Package, hop: str) -> bytes:
-    """Sends the agent when asked; returns what was read from the greeting on. What came before is noise."""
-    heard = bytearray()
+def _read_until_greeting(stream: Stream, package: Package, hop: str) -> bytes:
+    """Send the agent when the script asks for it. Return the data from the greeting on; output before it is ignored."""
+    received = bytearray()
     sent = False
-    while len(heard) < MAX_NOISE:
-        data = stream.read(READ)
+    while len(received) < MAX_NOISE:
+        data = stream.read(READ_SIZE)
         if not data:
-            raise _refused(stream, bytes(heard), hop)
-        heard += data
-        at = heard.find(MAGIC)
+            raise _start_failed(stream, bytes(received), hop)
+        received += data
+        at = received.find(MAGIC)
         if at >= 0:
-            return bytes(heard[at:])
-        if not sent and _SEND in heard:
+            return bytes(received[at:])
+        if not sent and _SEND in received:
             sent = True
             stream.write(package.data)
     raise AgentError(
         "the shell's start-up files on the node print without end",
         hop=hop,
-        remedy="Look at ~/.bashrc (or ~/.cshrc) there: print only when the shell is interactive.",
+        remedy="Change ~/.bashrc (or ~/.cshrc) there to print only in interactive shells.",
     )
 
 
-def _broken(hop: str, why: str) -> ConnectError:
+def _connection_broken(hop: str, why: str) -> ConnectError:
     return ConnectError(f"the connection broke while the agent was started: {why}", hop=hop)
 
 
-def _refused(stream: Stream, heard: bytes, hop: str) -> GpuKernelError:
-    said = getattr(stream, "stderr_tail", lambda: "")().strip()
-    status = getattr(stream, "wait", lambda timeout: None)(5.0)  # it comes a moment after the end of stdout
-    if status is None and not said and not heard:
-        return _broken(hop, "it ended without a word")
-    cause, remedy = _ADVICE.get(status if status is not None else -1, ("", ""))
+def _start_failed(stream: Stream, received: bytes, hop: str) -> GpuKernelError:
+    stderr = getattr(stream, "stderr_tail", lambda: "")().strip()
+    status = getattr(stream, "wait", lambda timeout: None)(5.0)  # it arrives shortly after the end of stdout
+    if status is None and not stderr and not received:
+        return _connection_broken(hop, "it ended without output")
+    cause, remedy = _EXIT_STATUSES.get(status if status is not None else -1, ("", ""))
     if not cause:
         cause = f"the node's shell ended (status {status}) before the agent started"
-        remedy = "Check what the login shell's start-up files do there; “ssh HOST /bin/sh” must work."
-    noise = heard.decode("utf-8", "replace").strip()
-    text = "\n".join(inert.block(part[-800:]) for part in (said, noise) if part)
-    return AgentError(cause + (f"; it says:\n{text}" if text else ""), hop=hop, remedy=remedy)
+        remedy = "Check the login shell's start-up files there: “ssh HOST /bin/sh” must work."
+    noise = received.decode("utf-8", "replace").strip()
+    text = "\n".join(inert.block(part[-800:]) for part in (stderr, noise) if part)
+    return AgentError(cause + (f"; its output:\n{text}" if text else ""), hop=hop, remedy=remedy)
 
 
-class _Begun:
-    """A stream of which the beginning was read already."""
+class _ResumedStream:
+    """A stream whose beginning was read already, and is returned first."""
 
     def __init__(self, stream: Stream, beginning: bytes) -> None:
         self._stream = stream
@@ -167,5 +167,5 @@ class _Begun:
         self._stream.close()
 
     def stderr_tail(self) -> str:
-        """What the agent wrote beside the stream."""
+        """Return what the agent wrote to stderr."""
         return str(getattr(self._stream, "stderr_tail", lambda: "")())

@@ -21,7 +21,7 @@ from .agent_errors import checked
 from .attachments import Attachment, Attachments
 from .stream import Stream, StreamThreads
 
-LinkState = Literal["connecting", "up", "away", "failed"]
+_State = Literal["connecting", "up", "away", "failed"]
 """`connecting`: never up so far; `away`: down, and dialled again; `failed`: given up. `nodes` shows these words."""
 _MAX_UNEXPECTED = 50_000
 """Frames without an attachment between two pings: more than can still be on their way for a released kernel."""
@@ -72,7 +72,7 @@ class Link:
     ) -> None:
         """`dial(again)` returns a new stream, on a worker thread; `again` is true if the link is reconnecting."""
         self.name = name
-        self.state: LinkState = "connecting"
+        self.state: _State = "connecting"
         self.problem: GpuKernelError | None = None
         self._dial = dial
         self._log = log
@@ -239,7 +239,7 @@ class Link:
                 future.set_exception(LinkDown(cause, hop=self.name, remedy=TRY_AGAIN_SOON))
         self._attachments.disconnected(reason)
 
-    def _set(self, state: LinkState, problem: GpuKernelError | None) -> None:
+    def _set(self, state: _State, problem: GpuKernelError | None) -> None:
         self.state = state
         self.problem = problem
         self._changed.set()

@@ -1,7 +1,7 @@
-"""The byte stream to a work node, and the two threads that join one to the hub's loop.
+"""The byte stream to a work node, and the two threads that connect it to the hub's event loop.
 
-A stream blocks: one thread reads it, another writes it, and the loop sees frames come in and counts what is
-still to be written. This file knows no SSH, no attachments, and does not reconnect.
+A stream blocks: one thread reads it, another one writes it. The event loop receives frames, and knows how many bytes
+are still to be written. This module knows no SSH and no attachments, and does not reconnect.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from ...errors import AgentError
 from ...wire.frames import CHUNK, Frame, FrameError, FrameReader
 from .. import inert
 
-READ = 4 * 1024 * 1024
-"""More than the SSH window: paramiko is slow when a read leaves something behind."""
-READS_AHEAD = 2
-"""Reads that the loop has not worked through yet; then the stream waits, and with it the node."""
-TURN = 0.005
-"""Seconds of work on one stream's frames, after which other streams and front ends have their turn."""
+READ_SIZE = 4 * 1024 * 1024
+"""Bytes; more than the SSH window, because paramiko is slow if a read leaves data in its buffer."""
+MAX_PENDING_READS = 2
+"""Reads that the loop has not processed yet. Beyond that the thread stops to read, and so the node to send."""
+MAX_TURN = 0.005
+"""Seconds in which one stream's frames are processed, before other streams and front ends have their turn."""
 
 
 class Stream(Protocol):
-    """The seam to the outside: what an SSH channel, a local pipe and a test's pipe have in common."""
+    """A byte stream to the node: an SSH channel, or a pipe in tests."""
 
     def read(self, size: int, /) -> bytes:
-        """Blocks; b"" at the end."""
+        """Block for up to `size` bytes; b"" at the end."""
 
     def write(self, data: bytes, /) -> None:
-        """Blocks until all is taken; OSError when the stream is gone."""
+        """Block until all data is sent. OSError if the stream has ended."""
 
     def close(self) -> None:
-        """From any thread; unblocks `read` and `write`."""
+        """Close the stream, from any thread; `read` and `write` return."""
 
 
 class StreamThreads:
-    """A stream with its two threads, seen from the loop. `queued` bytes are not written yet."""
+    """A stream with its two threads, for use on the event loop. `queued`: bytes that are not written yet."""
 
     def __init__(
         self,
@@ -61,32 +61,32 @@ class StreamThreads:
         self._on_written = on_written
         self._name = name
         self._reader = FrameReader()
-        self._unread: deque[memoryview] = deque()
+        self._chunks: deque[memoryview] = deque()
         self._frames: deque[Frame] = deque()
-        self._working = False
-        self._room = threading.Semaphore(READS_AHEAD)
+        self._scheduled = False
+        self._read_slots = threading.Semaphore(MAX_PENDING_READS)
         self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         for target in (self._read, self._write):
             threading.Thread(target=target, name=f"link-{name}", daemon=True).start()
 
     def write(self, data: bytes) -> None:
-        """Queues bytes."""
+        """Queue bytes."""
         self.queued += len(data)
         self._queue.put(data)
 
     def close(self) -> None:
-        """Ends both threads, and the stream."""
+        """End both threads, and the stream."""
         self._queue.put(None)
         threading.Thread(target=self._stream.close, daemon=True).start()  # closing may block on a dead link
         self.end("closed")
 
     def no_greeting(self) -> AgentError:
-        """Why there was no greeting, with what came instead."""
-        said = self._reader.noise.decode("utf-8", "replace").strip()[-500:]
-        tail = getattr(self._stream, "stderr_tail", lambda: "")().strip()[-1000:]
-        heard = "\n".join(inert.block(text) for text in (said, tail) if text)
+        """Return the error for a missing greeting, with the output that came instead."""
+        output = self._reader.noise.decode("utf-8", "replace").strip()[-500:]
+        stderr = getattr(self._stream, "stderr_tail", lambda: "")().strip()[-1000:]
+        shown = "\n".join(inert.block(text) for text in (output, stderr) if text)
         return AgentError(
-            "the node's agent did not greet" + (f"; it said:\n{heard}" if heard else ""),
+            "the agent on the node did not send its greeting" + (f"; its output:\n{shown}" if shown else ""),
             hop=self._name,
             remedy="Check the node with “jupyter gpu-kernel check NAME”.",
         )
@@ -94,9 +94,9 @@ class StreamThreads:
     def _read(self) -> None:
         reason = "the connection was closed"
         try:
-            while self._room.acquire() and (data := self._stream.read(READ)):
+            while self._read_slots.acquire() and (data := self._stream.read(READ_SIZE)):
                 self._call(self._received, data)
-        except Exception as error:  # whatever a transport raises: this stream is over
+        except Exception as error:  # whatever a transport raises, this stream has ended
             reason = str(error) or type(error).__name__
         self._call(self.end, reason)
 
@@ -105,7 +105,7 @@ class StreamThreads:
             while (data := self._queue.get()) is not None:
                 self._stream.write(data)
                 self._call(self._written, len(data))
-        except Exception as error:  # whatever a transport raises: this stream is over
+        except Exception as error:  # whatever a transport raises, this stream has ended
             self._call(self.end, str(error) or type(error).__name__)
 
     def _call(self, function: Callable[..., None], *args: Any) -> None:
@@ -114,37 +114,37 @@ class StreamThreads:
 
     def _received(self, data: bytes) -> None:
         if self.ended.done():
-            return self._room.release()  # read on, until the stream is closed
+            return self._read_slots.release()  # discard data until the stream is closed
         self.last_received = time.monotonic()
-        self._unread.append(memoryview(data))
-        if not self._working:
-            self._work()
+        self._chunks.append(memoryview(data))
+        if not self._scheduled:
+            self._process()
 
-    def _work(self) -> None:
-        """Hands out frames; what is left after one turn has to wait for the next."""
-        until = time.monotonic() + TURN
+    def _process(self) -> None:
+        """Pass frames on for one turn, and schedule the next turn if some are left."""
+        until = time.monotonic() + MAX_TURN
         frame = None
         try:
-            while (frame := self._next()) is not None and not self.ended.done():
+            while (frame := self._next_frame()) is not None and not self.ended.done():
                 self._on_frame(frame)
                 if time.monotonic() > until:
                     break
         except FrameError as error:
             self.end(str(error))
-        self._working = frame is not None and not self.ended.done()
-        if self._working:
+        self._scheduled = frame is not None and not self.ended.done()
+        if self._scheduled:
             self.last_received = time.monotonic()
-            self._loop.call_soon(self._work)
+            self._loop.call_soon(self._process)
         self._on_written()  # acknowledgements are due
 
-    def _next(self) -> Frame | None:
-        while not self._frames and self._unread:
-            data = self._unread.popleft()
+    def _next_frame(self) -> Frame | None:
+        while not self._frames and self._chunks:
+            data = self._chunks.popleft()
             self._frames.extend(self._reader.feed(bytes(data[:CHUNK])))
             if len(data) > CHUNK:
-                self._unread.appendleft(data[CHUNK:])
+                self._chunks.appendleft(data[CHUNK:])
             else:
-                self._room.release()
+                self._read_slots.release()
             if self._reader.greeted and not self.greeted.done():
                 self.greeted.set_result(None)
         return self._frames.popleft() if self._frames else None
@@ -154,10 +154,10 @@ class StreamThreads:
         self._on_written()
 
     def end(self, reason: str) -> None:
-        """The stream is no use any more: fulfils `ended`, and fails `greeted` if that is still open."""
-        self._room.release(READS_AHEAD)  # the thread may wait for room
+        """Mark the stream as ended: resolve `ended` with the reason, and fail `greeted` if that is pending."""
+        self._read_slots.release(MAX_PENDING_READS)  # the thread may wait for one
         if not self.ended.done():
             self.ended.set_result(reason)
         if not self.greeted.done():
             self.greeted.set_exception(self.no_greeting())
-            self.greeted.exception()  # whoever waited has it; if nobody did, that is no fault
+            self.greeted.exception()  # mark it as retrieved, as perhaps nobody waits for it

@@ -1,0 +1,197 @@
+"""Chooses the Python of a work node that runs kernels, and explains what to install if there is none."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ...errors import AgentError
+from .probe import SOURCES, CommandRunner, NodeFacts, Probe, Python
+
+OLDEST_PYTHON = (3, 8)
+OLDEST_IPYKERNEL = (6, 20)
+_AT_ONCE = 4  # Pythons that are started side by side: more would slow down a slow file system
+_START_TIMEOUT = 10  # seconds for one Python to start, as a first start over NFS is slow
+_START_TIMEOUT_WANTED = 25  # for one that the user named
+_BUDGET = 20.0  # seconds after which no further ones are started
+
+
+@dataclass(frozen=True)
+class FoundPythons:
+    """The chosen Python, and what else was found. `skipped`: sentences about places that were not searched."""
+
+    python: Python
+    others: tuple[Python, ...]
+    node: NodeFacts
+    skipped: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return {"python": {path, version, ipykernel}, "others": [{path, version, why_not}], "node", "unseen"}."""
+        chosen = self.python
+        return {
+            "python": {"path": chosen.path, "version": chosen.version, "ipykernel": chosen.ipykernel},
+            "others": [{"path": p.path, "version": p.version, "why_not": p.why_not} for p in self.others],
+            "node": asdict(self.node),
+            "unseen": list(self.skipped),
+        }
+
+
+def find_pythons(runner: CommandRunner, hop: str, wanted: str | None = None) -> FoundPythons:
+    """Choose `wanted` (a path, or a name on the node's PATH), or else the best Python that is found.
+
+    If none can run a kernel, AgentError lists them, with the command that installs what is missing.
+    """
+    probe = Probe(runner, hop)
+    return _check(probe, hop, wanted) if wanted else _find(probe, hop)
+
+
+def _find(probe: Probe, hop: str) -> FoundPythons:
+    surveyed = [_judged_by_files(python) for python in probe.survey("all", "python3", "python")]
+    unfit = [python for python in surveyed if python.why_not]
+    rest = sorted((python for python in surveyed if not python.why_not), key=_preference)
+    deadline = time.monotonic() + _BUDGET
+    tried: list[Python] = []
+    while rest and all(python.why_not for python in tried) and time.monotonic() < deadline:
+        tried += map(_judged, probe.start(rest[:_AT_ONCE], _START_TIMEOUT))
+        del rest[:_AT_ONCE]
+    good = sorted((python for python in tried if not python.why_not), key=_preference)
+    skipped = list(probe.skipped)
+    if not good and rest:
+        skipped.append(f"{len(rest)} Pythons: starting the others took {_BUDGET:.0f} s")
+    if not good:
+        raise _none_fits(_distinct(tried + unfit), probe.node, skipped, hop)
+    second = [replace(python, why_not="would do, too: choose it with --python") for python in good[1:]]
+    later = [replace(python, why_not=_not_started(python)) for python in rest]
+    bad = [python for python in tried if python.why_not]
+    others = _distinct([good[0], *second, *later, *bad, *unfit])[1:]
+    return FoundPythons(good[0], tuple(others), probe.node, tuple(skipped))
+
+
+def _check(probe: Probe, hop: str, wanted: str) -> FoundPythons:
+    path = _locate(probe, hop, wanted)
+    python = _judged(*probe.start([Python(path, "wanted", "")], _START_TIMEOUT_WANTED))
+    if not python.why_not:
+        return FoundPythons(replace(python, path=path), (), probe.node, tuple(probe.skipped))
+    remedy = "Choose another one with --python; without --python, one is searched for."
+    if _at_least(python.version, OLDEST_PYTHON):
+        remedy = _install_command(python, probe.node, hop)
+    raise AgentError(f"{path} {python.why_not}", hop=hop, remedy=remedy)
+
+
+def _locate(probe: Probe, hop: str, wanted: str) -> str:
+    """Return the absolute path of what the user wrote."""
+    if "/" in wanted:
+        probe.survey("path")
+        return wanted if wanted[0] == "/" else f"{probe.node.home}/{wanted.removeprefix('~/')}"
+    if not re.fullmatch(r"[\w.+-]+", wanted):
+        raise AgentError(f"{wanted!r} is not the name of a program", remedy="Give --python a path.")
+    found = probe.survey("path", wanted)
+    if not found:
+        raise AgentError(
+            f"{wanted} is not on the PATH of a plain or a login shell",
+            hop=hop,
+            remedy="Give --python its path; without --python, one is searched for.",
+        )
+    return found[0].path
+
+
+# --- what a kernel needs
+
+
+def _judged_by_files(python: Python) -> Python:
+    """Add `why_not` where the files alone are proof; starting a Python can take seconds."""
+    certain = python.kind in ("venv", "conda") and python.version
+    return replace(python, why_not=_lacks(python)) if certain else python
+
+
+def _judged(python: Python) -> Python:
+    """Add `why_not` to a Python that was started."""
+    return python if python.why_not else replace(python, why_not=_lacks(python))
+
+
+def _lacks(python: Python) -> str:
+    """Return what prevents a Python from running a kernel, as the rest of a sentence, or ""."""
+    if not _at_least(python.version, OLDEST_PYTHON):
+        return f"is Python {python.version}; {_dotted(OLDEST_PYTHON)} or newer is needed"
+    if not python.ipykernel:
+        return f"(Python {python.version}) has no ipykernel"
+    if not _at_least(python.ipykernel, OLDEST_IPYKERNEL):
+        return f"has ipykernel {python.ipykernel}; {_dotted(OLDEST_IPYKERNEL)} or newer is needed"
+    return "" if python.pyzmq else "has ipykernel, but no pyzmq"
+
+
+def _not_started(python: Python) -> str:
+    has = f", ipykernel {python.ipykernel} by its files" if python.ipykernel else ""
+    return f"not started{has}: another one was chosen before"
+
+
+def _preference(python: Python) -> tuple[int, tuple[int, ...]]:
+    """Order by where a Python was found, then by the newest ipykernel; sorting keeps the order of equals."""
+    return SOURCES.index(python.source), tuple(-part for part in _numbers(python.ipykernel)[:3])
+
+
+def _distinct(pythons: Sequence[Python]) -> list[Python]:
+    """Return the first Python of each prefix."""
+    return list({python.prefix: python for python in reversed(pythons)}.values())[::-1]
+
+
+def _at_least(version: str, least: tuple[int, ...]) -> bool:
+    return _numbers(version) >= least
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version))
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+# --- what to install
+
+
+def _none_fits(pythons: Sequence[Python], node: NodeFacts, skipped: Sequence[str], hop: str) -> AgentError:
+    if not pythons:
+        cause = "no Python was found: none on PATH, no conda, no virtual environment in the home"
+    else:
+        listed = [f"  {python.path} {python.why_not}" for python in pythons[:6]]
+        cause = "\n".join(["no Python on the node can run a kernel:", *listed])
+    if skipped:
+        cause += "\nNot searched: " + "; ".join(skipped)
+    usable = [python for python in pythons if _at_least(python.version, OLDEST_PYTHON)]
+
+    def effort(
+        python: Python,
+    ) -> tuple[bool, bool]:  # the user's own environments, their conda base, the system's
+        return not _is_own(python, node), python.kind == "conda" and "/envs/" not in python.prefix
+
+    remedy = _install_command(min(usable, key=effort), node, hop) if usable else _install_python(node)
+    return AgentError(cause, hop=hop, remedy=remedy)
+
+
+def _is_own(python: Python, node: NodeFacts) -> bool:
+    return bool(node.home) and python.prefix.startswith(node.home + "/")
+
+
+def _install_command(python: Python, node: NodeFacts, hop: str) -> str:
+    """Return the command that installs into this Python what a kernel needs."""
+    program = shlex.quote(python.path)
+    install = "-m pip install " + ("--upgrade " if python.ipykernel else "") + "ipykernel"
+    if not _is_own(python, node) and python.kind == "other":
+        folder = f"{shlex.quote(node.home)}/gpu-kernel"
+        command = f"{program} -m venv {folder} && {folder}/bin/python {install}"
+    else:
+        command = f"{program} {install}"
+    return f"On {hop} (or the login node, if the home is shared) run: {command}"
+
+
+def _install_python(node: NodeFacts) -> str:
+    return (
+        f"Install Python {_dotted(OLDEST_PYTHON)} or newer for {node.machine or 'it'} into the home (no root needed), "
+        "e.g. Miniforge (from the login node, if the home is shared). Then run: "
+        "~/miniforge3/bin/python -m pip install ipykernel. Choose a Python that is elsewhere with --python."
+    )
