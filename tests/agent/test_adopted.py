@@ -57,12 +57,12 @@ def test_one_that_is_gone_already() -> None:
 
 
 def test_a_death_without_witness() -> None:
-    assert "how is not known" in explain(Facts(UNKNOWN)).cause
-    assert "shut down" in explain(Facts(UNKNOWN, asked="shutdown")).cause
-    assert "front end ended it" in explain(Facts(UNKNOWN, sent=9)).cause
-    assert "out of memory" in explain(Facts(UNKNOWN, node_kills=1)).cause
+    assert "unknown reason" in explain(Facts(UNKNOWN)).cause
+    assert "shut down" in explain(Facts(UNKNOWN, requested="shutdown")).cause
+    assert "front end ended it" in explain(Facts(UNKNOWN, signal_sent=9)).cause
+    assert "out of memory" in explain(Facts(UNKNOWN, node_oom_kills=1)).cause
     trace = 'Fatal Python error: Aborted\n\nCurrent thread 0x1 (most recent call first):\n  File "a.py", line 3 in f\n'
-    assert "abort" in explain(Facts(UNKNOWN, trace=trace)).cause
+    assert "abort" in explain(Facts(UNKNOWN, stderr=trace)).cause
 
 
 def test_a_kernel_that_does_not_read_holds_up_nobody() -> None:

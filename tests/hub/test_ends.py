@@ -19,8 +19,9 @@ import pytest
 from fronts import Front
 from streams import LoopThread, Node, until, wait_for
 
-from jupyter_gpu_kernel.agent.exit import leftovers
-from jupyter_gpu_kernel.agent.exit.processes import open_gpus, tagged
+from jupyter_gpu_kernel.agent.exit import stale_folders
+from jupyter_gpu_kernel.agent.exit.leftovers import leftovers_on_gpu
+from jupyter_gpu_kernel.agent.exit.processes import find_processes, open_gpus
 from jupyter_gpu_kernel.agent.mux.handlers import Refused
 from jupyter_gpu_kernel.agent.procfs import boot_id
 from jupyter_gpu_kernel.agent.story import read_story
@@ -96,7 +97,7 @@ def test_a_crash_in_c_code_names_the_line_of_the_cell(loop: LoopThread, link: Li
 def test_exit_in_a_cell(loop: LoopThread, link: Link, node: Node) -> None:
     with started(loop, link) as (remote, front):
         assert front.run("exit()").reply["status"] == "ok"
-        assert "exit() or quit() in a cell" in told(remote, node)
+        assert "exit() or quit() was called in a cell" in told(remote, node)
 
 
 def test_sigterm_while_not_in_use_names_its_sender(loop: LoopThread, link: Link, node: Node) -> None:
@@ -151,7 +152,7 @@ def test_somebodys_sigkill(env: dict[str, str]) -> None:
         front.until_text(request, "begun")
         os.kill(pid, signal.SIGKILL)
         cell = front.finish(request)
-        for word in ["Slurm job 17", "sacct"] if env else ["somebody unknown", "administrators"]:
+        for word in ["Slurm job 17", "sacct"] if env else ["unknown sender", "administrators"]:
             assert word in cell.reply["evalue"]
         assert told(remote, node) == cell.reply["evalue"]
         stop(loop, remote, node)
@@ -257,15 +258,15 @@ def test_a_folder_without_keeper_and_kernel_tells_why_and_goes(node: Node) -> No
 def test_a_folder_of_a_keeper_that_is_starting_stays(node: Node) -> None:
     root = node.handlers.root
     folder = root.make_kernel("starting")
-    assert not leftovers.clean(root, "starting"), "no lock yet, but young"
+    assert not stale_folders.remove_stale(root, "starting"), "no lock yet, but young"
     holder = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, 2); print('locked', flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", holder, str(folder / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         assert process.stdout and process.stdout.readline()
-        assert not leftovers.clean(root, "starting")
+        assert not stale_folders.remove_stale(root, "starting")
         process.communicate(b"\n")
-    assert leftovers.clean(root, "starting")
+    assert stale_folders.remove_stale(root, "starting")
 
 
 # ---------------------------------------------------------------------------------------------- leftovers
@@ -312,9 +313,9 @@ def test_leftovers_are_found_and_ended(leftover: subprocess.Popen[bytes], node: 
     ]
     assert row["kernel"] == "past" and "SIG_IGN" in row["command"] and row["gpus"] == []
     assert open_gpus(leftover.pid, str(tmp_path / "nvidia")) == {3}
-    assert leftovers.on_gpu({"index": 3, "processes": []}, [dict(row, gpus=[3])])
-    assert leftovers.on_gpu({"index": 0, "processes": [{"pid": leftover.pid}]}, [row])
-    assert not leftovers.on_gpu({"index": 0, "processes": []}, [row])
+    assert leftovers_on_gpu({"index": 3, "processes": []}, [dict(row, gpus=[3])])
+    assert leftovers_on_gpu({"index": 0, "processes": [{"pid": leftover.pid}]}, [row])
+    assert not leftovers_on_gpu({"index": 0, "processes": []}, [row])
 
     for other in (dict(row, start=row["start"] + 1), dict(row, boot="another node's")):
         assert node.handlers.handle({"do": "end_leftovers", "leftovers": [other]}) == {"ended": []}
@@ -326,7 +327,7 @@ def test_leftovers_are_found_and_ended(leftover: subprocess.Popen[bytes], node: 
 def test_processes_of_a_living_kernel_are_no_leftovers(loop: LoopThread, link: Link, node: Node) -> None:
     with started(loop, link) as (remote, front):
         child = int(front.run(DETACHED).text)
-        assert child in [process.pid for process in tagged(remote.kernel_id)]
+        assert child in [process.pid for process in find_processes(remote.kernel_id)]
         assert child not in [row["pid"] for row in node.handlers.handle({"do": "leftovers"})["leftovers"]]
         stop(loop, remote, node)
         gone(child)
@@ -342,7 +343,7 @@ def test_other_peoples_processes_are_never_seen(node: Node) -> None:
             assert other.pid not in [
                 row["pid"] for row in node.handlers.handle({"do": "leftovers"})["leftovers"]
             ]
-            assert other.pid not in [process.pid for process in tagged()]
+            assert other.pid not in [process.pid for process in find_processes()]
         finally:
             other.kill()
 
@@ -367,7 +368,7 @@ def test_a_keeper_keeps_to_the_sites_policy(tmp_path: Path) -> None:
     policy.write_text('{"guard": false, "max_idle": 600}')
     with Node() as node, LoopThread() as loop:
         with subprocess.Popen([sys.executable, "-c", KEEPER, str(node.root), str(policy)]) as keeper:
-            wait_for(lambda: leftovers.has_keeper(node.handlers.root.kernel("k1")), "the keeper")
+            wait_for(lambda: stale_folders.has_keeper(node.handlers.root.kernel("k1")), "the keeper")
             with started(loop, loop.link(node), kernel_id="k1") as (remote, front):
                 assert "off" in front.run("import gpu_kernel; print(gpu_kernel.status()['guard'])").text
                 os.kill(int(front.run("import os; print(os.getpid())").text), signal.SIGTERM)
@@ -394,7 +395,7 @@ def test_the_real_earlyoom(tmp_path: Path) -> None:
         command = [*space, "sh", "-c", script, "sh", sys.executable, KEEPER, str(node.root), str(go)]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as keeper:
             try:
-                wait_for(lambda: leftovers.has_keeper(node.handlers.root.kernel("k1")), "the keeper")
+                wait_for(lambda: stale_folders.has_keeper(node.handlers.root.kernel("k1")), "the keeper")
                 with started(loop, loop.link(node), kernel_id="k1") as (remote, front):
                     request = front.client.execute(
                         "import time\ndata = b'x' * (600 << 20)\nprint('full')\ntime.sleep(600)"

@@ -213,15 +213,15 @@ def test_every_remedy_of_a_keeper_is_known() -> None:
     for returncode in (-9, -15, -11, -6, -7, 0, 3, reason.UNKNOWN):
         for more in (
             {},
-            {"cgroup_kills": 1, "limit_mib": 5},
-            {"node_kills": 1},
-            {"available": 0.01},
+            {"cgroup_oom_kills": 1, "limit_mib": 5},
+            {"node_oom_kills": 1},
+            {"memory_available": 0.01},
             {"job": "Slurm job 17"},
-            {"full": ["/home"]},
-            {"gpu": "GPU 3"},
-            {"term": {"kind": "scheduler"}},
-            {"term": {"kind": "memory", "command": "earlyoom", "action": "ended"}},
-            {"term": {"kind": "root", "action": "ended", "in_use": False}},
+            {"unwritable": ["/home"]},
+            {"gpu_problem": "GPU 3"},
+            {"sigterm": {"kind": "scheduler"}},
+            {"sigterm": {"kind": "memory", "command": "earlyoom", "action": "ended"}},
+            {"sigterm": {"kind": "root", "action": "ended", "in_use": False}},
         ):
             said.add(reason.explain(reason.Facts(returncode, **more)).remedy)  # type: ignore[arg-type]
     for last in ({}, {"event": "drop"}, {"event": "signal", "text": "SIGTERM"}, {"kind": "scheduler"}):

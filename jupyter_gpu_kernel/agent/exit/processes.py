@@ -1,9 +1,7 @@
-"""The user's own processes on this node, by the kernel they belong to; and how to end them without ever hitting
-another one.
+"""Finds the processes of a kernel, and ends them without ever signalling another process.
 
-A kernel's descendants inherit JUPYTER_GPU_KERNEL_ID, however far they move away (setsid, nohup, double forks).
-Only own ones are looked at, and a process is known by pid and start time together. This file must not know
-keepers and kernels; it reads /proc.
+A kernel's descendants inherit the variable JUPYTER_GPU_KERNEL_ID, also those that leave its session (setsid, nohup,
+double forks). Only the user's own processes count, and a process is identified by its pid and start time together.
 """
 
 from __future__ import annotations
@@ -11,21 +9,24 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Any, List, NamedTuple, Set
+from pathlib import Path
+from typing import Any, Callable, List, NamedTuple, Set
 
 from .. import procfs
 from ..paths import is_kernel_id
 
 TAG = "JUPYTER_GPU_KERNEL_ID"
+"""The variable with the id of the kernel that a process belongs to."""
 ROOT = "JUPYTER_GPU_KERNEL_ROOT"
+"""The variable with the agent's folder."""
 SETUP = "JUPYTER_GPU_KERNEL_SETUP"
-"""Instead of TAG: of what a kernel's set-up lines started, which outlives restarts of the kernel."""
+"""Replaces TAG for what a kernel's set-up lines started, which outlives restarts of the kernel."""
 GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL."""
 
 
 class Process(NamedTuple):
-    """`start`: in clock ticks since boot; `kernel`, `root`: what its environment says it belongs to."""
+    """A process. `start`: in clock ticks since the boot; `kernel`, `root`: from its environment."""
 
     pid: int
     start: int
@@ -39,70 +40,103 @@ class Process(NamedTuple):
         return procfs.start_ticks(self.pid) == self.start
 
     def send(self, number: int) -> None:
-        """Signals exactly this process; nothing, if it is gone."""
+        """Send a signal to exactly this process; nothing happens if it has ended."""
         try:
-            handle = handle_of(self.pid)
+            pidfd = open_pidfd(self.pid)
             try:
                 if not self.alive:
                     return
-                if handle >= 0:
-                    signal.pidfd_send_signal(handle, number)  # type: ignore[attr-defined,unused-ignore]
+                if pidfd >= 0:
+                    signal.pidfd_send_signal(pidfd, number)  # type: ignore[attr-defined,unused-ignore]
                 else:
                     os.kill(self.pid, number)
             finally:
-                if handle >= 0:
-                    os.close(handle)
-        except (ProcessLookupError, PermissionError):  # just gone; or it has become somebody else
+                if pidfd >= 0:
+                    os.close(pidfd)
+        except (ProcessLookupError, PermissionError):  # it has just ended, or runs as another user now
             return
 
 
-def tagged(kernel: str = "", tag: str = TAG, root: str = "") -> List[Process]:
-    """Our own processes, but this one, that belong to this kernel (without a name: to any) of the agent in the folder
-    `root` (without: of any). `tag`: or SETUP."""
+class Cleanup:
+    """Ends what a kernel has started: `terminate` whenever its process has ended, `kill` when nothing may remain."""
+
+    def __init__(self, later: Callable[[float, Callable[[], None]], object], folder: Path) -> None:
+        """`later(seconds, callback)` sets a timer; `folder`: the kernel's."""
+        self._later = later
+        self._kernel_id, self._root = folder.name, str(folder.parent.parent)
+        self._ending: List[Process] = []
+
+    @property
+    def alive(self) -> bool:
+        """Whether a terminated process still runs."""
+        self._ending = [process for process in self._ending if process.alive]
+        return bool(self._ending)
+
+    def terminate(self, tag: str = TAG) -> List[Process]:
+        """Send SIGTERM now and SIGKILL after GRACE. Processes that a restarted kernel starts meanwhile are not touched.
+
+        `tag`: SETUP for what the set-up lines started.
+        """
+        found = find_processes(self._kernel_id, tag, self._root)
+        _send_all(found, signal.SIGTERM)
+        if found:
+            self._ending += found
+            self._later(GRACE, lambda: _send_all(found, signal.SIGKILL))
+        return found
+
+    def kill(self) -> None:
+        """Send SIGKILL to every process."""
+        for tag in (TAG, SETUP):
+            _send_all(find_processes(self._kernel_id, tag, self._root), signal.SIGKILL)
+
+
+def find_processes(kernel_id: str = "", tag: str = TAG, root: str = "") -> List[Process]:
+    """Return the user's processes, except this one, that belong to a kernel.
+
+    kernel_id: The kernel; "" for any.
+    tag: TAG or SETUP.
+    root: The agent's folder; "" for any.
+    """
     found = []
     for pid in procfs.pids():
         if pid == os.getpid() or not _is_own(pid):
             continue
         environment = procfs.environment(pid)
-        owner, place = environment.get(tag, ""), environment.get(ROOT, "")
-        start = procfs.start_ticks(pid) if is_kernel_id(owner) else 0
-        if start and kernel in ("", owner) and root in ("", place):
-            found.append(Process(pid, start, _command(pid), owner, place))
+        kernel, folder = environment.get(tag, ""), environment.get(ROOT, "")
+        start = procfs.start_ticks(pid) if is_kernel_id(kernel) else 0
+        if start and kernel_id in ("", kernel) and root in ("", folder):
+            found.append(Process(pid, start, _command(pid), kernel, folder))
     return found
 
 
-def serving() -> Set[str]:
-    """The kernels for which a keeper of ours runs, whatever a cleaner of /tmp did to its folder."""
+def kernels_with_keeper() -> Set[str]:
+    """Return the ids of the kernels for which a keeper of this user runs, whether or not their folders exist."""
     commands = [procfs.arguments(pid) for pid in procfs.pids() if _is_own(pid)]
     return {words[-1] for words in commands if words[-2:-1] in (["serve"], ["succeed"], ["setup"])}
 
 
-def runs(kernel: str, word: str) -> bool:
-    """Whether a process of this kernel has this word in its command line."""
-    return any(word in procfs.arguments(process.pid) for process in tagged(kernel))
+def runs_with_argument(kernel_id: str, argument: str) -> bool:
+    """Return whether a process of this kernel has this argument in its command line."""
+    return any(argument in procfs.arguments(process.pid) for process in find_processes(kernel_id))
 
 
 def end_all(processes: List[Process]) -> None:
-    """SIGTERM, a moment, SIGKILL. Blocks until they are gone, at most a little more than 2 · GRACE seconds."""
+    """Send SIGTERM, and SIGKILL after GRACE. Blocks until all have ended, for 2 · GRACE seconds at most."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        for process in processes:
-            process.send(number)
+        _send_all(processes, number)
         deadline = time.monotonic() + GRACE
         while any(process.alive for process in processes) and time.monotonic() < deadline:
             time.sleep(0.02)
 
 
 def open_gpus(pid: int, devices: str = "/dev/nvidia") -> Set[int]:
-    """The numbers of the GPUs that this own process has open."""
+    """Return the numbers of the GPUs that this process of the user has open."""
     paths = [path for path in procfs.open_files(pid) if path.startswith(devices)]
     return {int(path[len(devices) :]) for path in paths if path[len(devices) :].isdigit()}
 
 
-def handle_of(pid: int) -> int:
-    """A descriptor that is this process and no later one of its number; -1 where there is no such thing.
-
-    ProcessLookupError: it is gone.
-    """
+def open_pidfd(pid: int) -> int:
+    """Return a descriptor of the process; -1 where the system has none. Raises ProcessLookupError if it has ended."""
     opener: Any = getattr(os, "pidfd_open", None)
     if opener is None or not hasattr(signal, "pidfd_send_signal"):
         return -1
@@ -110,8 +144,13 @@ def handle_of(pid: int) -> int:
         return int(opener(pid))
     except ProcessLookupError:
         raise
-    except OSError:  # an old Linux under a new Python
+    except OSError:  # an old Linux with a new Python
         return -1
+
+
+def _send_all(processes: List[Process], number: int) -> None:
+    for process in processes:
+        process.send(number)
 
 
 def _is_own(pid: int) -> bool:

@@ -1,7 +1,7 @@
-"""Why a kernel ended, in words: from facts to cause, evidence and remedy. Pure: it reads and asks nothing.
+"""Explains why a kernel, or its keeper, ended: from facts to cause, evidence and remedy. Pure functions.
 
-The order of the questions is what matters here: what is certain comes first, what is likely says so. Must not
-know how the facts are come by; that is witness.py.
+The order of the tests matters: certain reasons come first, and likely ones say that they are only likely. This module
+does not know how the facts are collected; see facts.py.
 """
 
 from __future__ import annotations
@@ -16,38 +16,41 @@ from ...wire.texts import memory_size
 from ..in_kernel.signal_rules import ENDED, REPEAT_ENDS, Sender
 
 SHORT = 0.10
-"""Share of a node's memory below which earlyoom starts to end processes."""
+"""The share of available memory below which earlyoom starts to kill processes."""
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
+_JOB_END = "was cancelled, or reached its time or memory limit"
+_NO_STORY = "its story does not say why"
 _FAULTS = {"Aborted": signal.SIGABRT, "Bus error": signal.SIGBUS, "Illegal instruction": signal.SIGILL}
 FRAMES = 4
+"""How many frames of a crash are shown."""
 UNKNOWN = -255
-"""The return code of a process whose end nobody was told."""
+"""The return code of a process whose exit status is unknown."""
 _CELL = re.compile(r"/ipykernel_\d+/|^<ipython-input")
 _BELOW_CELLS = re.compile(r"/IPython/core/|/ipykernel/")
 
 
 class Facts(NamedTuple):
-    """What is known at a kernel's end. Shares from 0 to 1; "" and None are "not known"."""
+    """What is known of a kernel's end. Shares are from 0 to 1; "" and None mean unknown."""
 
     returncode: int
-    asked: str = ""  # "restart", "shutdown": by its user
-    why: str = ""  # what was said when asked
-    sent: int = 0  # the signal that its front end sent last
-    guard: bool = True  # whether SIGTERM was caught
-    term: Mapping[str, Any] = {}  # what the guard told about the last SIGTERM, if that was a moment ago
-    cgroup_kills: int = 0  # by the OOM killer, since the start
-    node_kills: int = 0
+    requested: str = ""  # "restart" or "shutdown", if its user requested the end
+    stop_reason: str = ""  # the reason given with the request
+    signal_sent: int = 0  # the last signal that was sent for a front end
+    guard: bool = True  # whether the guard was on
+    sigterm: Mapping[str, Any] = {}  # what the guard reported of the last SIGTERM, if that is recent
+    cgroup_oom_kills: int = 0  # since the start
+    node_oom_kills: int = 0
     limit_mib: Optional[int] = None
-    available: Optional[float] = None  # the least share of the node's memory that was available of late
-    memory_daemon: str = ""  # its name, if one runs here
-    trace: str = ""  # what faulthandler, or the process, wrote last
-    full: Sequence[str] = ()  # "/home/alice: Disk quota exceeded"
-    gpu: str = ""  # what is wrong with one of its GPUs
+    memory_available: Optional[float] = None  # the smallest recent share of the node's memory
+    memory_daemon: str = ""  # the name of one that runs here
+    stderr: str = ""  # the last output of faulthandler, or of the process
+    unwritable: Sequence[str] = ()  # folders: "/home/alice: Disk quota exceeded"
+    gpu_problem: str = ""
     job: str = ""  # "Slurm job 17"
 
 
 class ExitReason(NamedTuple):
-    """What a user reads. No part ends with a full stop but the remedy."""
+    """What a user reads. Only the remedy ends with a full stop."""
 
     cause: str
     evidence: str = ""
@@ -59,126 +62,135 @@ class ExitReason(NamedTuple):
 
 
 def explain(facts: Facts) -> ExitReason:
-    """The death that fits these facts."""
-    if facts.asked:
-        return ExitReason("it was restarted" if facts.asked == "restart" else "it was shut down", facts.why)
-    if facts.sent and facts.returncode in (-facts.sent, UNKNOWN):
-        return ExitReason(f"its front end ended it with {_name(facts.sent)}")
+    """Return the reason that fits these facts."""
+    if facts.requested:
+        return ExitReason(
+            "it was restarted" if facts.requested == "restart" else "it was shut down", facts.stop_reason
+        )
+    if facts.signal_sent and facts.returncode in (-facts.signal_sent, UNKNOWN):
+        return ExitReason(f"its front end ended it with {_name(facts.signal_sent)}")
     if facts.returncode == UNKNOWN:
-        return _with_troubles(facts, _unwitnessed(facts))
+        return _with_node_problems(facts, _unknown_status(facts))
     if facts.returncode == -signal.SIGKILL:
-        return _with_troubles(facts, _killed(facts))
+        return _with_node_problems(facts, _killed(facts))
     if facts.returncode == -signal.SIGTERM:
         return _terminated(facts)
     if -facts.returncode in CRASHES:
-        return _with_troubles(facts, _crashed(facts))
+        return _with_node_problems(facts, _crashed(facts))
     if facts.returncode == 0:
         return ExitReason(
-            "it exited by itself: exit() or quit() in a cell, or a library's",
-            "status 0, and nobody had asked",
+            "it exited by itself: exit() or quit() was called in a cell or a library",
+            "exit status 0, without a request",
             remedies.NO_EXIT,
         )
-    return _with_troubles(facts, _exited(facts))
+    return _with_node_problems(facts, _exited(facts))
 
 
 def _killed(facts: Facts) -> ExitReason:
-    """SIGKILL leaves no note: the circumstances have to say who it was."""
-    for suspect in (_oom, _memory_daemon, _after_sigterm, _low_memory, _job):
-        death = suspect(facts)
-        if death is not None:
-            return death
+    """Explain a SIGKILL, whose sender is unknown, from the circumstances."""
+    reason = _sigkill_reason(facts)
+    if reason is not None:
+        return reason
     return ExitReason(
-        "it was killed (SIGKILL) by somebody unknown: a person, a reaper of the site, or a service",
-        "no sign of the OOM killer, and memory was not short",
+        "it was killed (SIGKILL) by an unknown sender: a person, a cleanup job of the site, or a service",
+        "there is no sign of the OOM killer, and memory was not short",
         _both(remedies.ASK_ADMINISTRATORS, NEW_KERNEL),
     )
 
 
-def _unwitnessed(facts: Facts) -> ExitReason:
-    """Its keeper was killed before it, and the one in its place is not told how it ended: what did it leave?"""
-    fault = crash_site(facts.trace).partition(" ← ")[0]
+def _sigkill_reason(facts: Facts) -> Optional[ExitReason]:
+    tests = (_oom, _memory_daemon, _after_sigterm, _low_memory, _job)
+    return next((reason for reason in (test(facts) for test in tests) if reason is not None), None)
+
+
+def _unknown_status(facts: Facts) -> ExitReason:
+    """Explain an end without an exit status: the kernel's parent, its first keeper, was killed before."""
+    fault = crash_site(facts.stderr).partition(" ← ")[0]
     if fault:
         return _crashed(facts._replace(returncode=-_FAULTS.get(fault, signal.SIGSEGV)))
-    if facts.term.get("action") == ENDED:
+    if facts.sigterm.get("action") == ENDED:
         return _terminated(facts)
-    for suspect in (_oom, _memory_daemon, _after_sigterm, _low_memory, _job):
-        death = suspect(facts)
-        if death is not None:
-            return death
+    reason = _sigkill_reason(facts)
+    if reason is not None:
+        return reason
     return ExitReason(
-        "it ended, and how is not known",
-        "its first keeper was killed, and the system tells nobody else; memory was not short",
+        "it ended for an unknown reason",
+        "its first keeper was killed, so its exit status is unknown; memory was not short",
         _both(remedies.EXIT_KILL_OR_CRASH, NEW_KERNEL),
     )
 
 
 def _oom(facts: Facts) -> Optional[ExitReason]:
-    if facts.cgroup_kills and facts.limit_mib is not None:
+    if facts.cgroup_oom_kills and facts.limit_mib is not None:
         return ExitReason(
             f"out of memory: it reached the limit of {memory_size(facts.limit_mib)}, and the system killed it",
             "the oom_kill counter of its cgroup rose",
             _both(remedies.MORE_MEMORY, LESS_MEMORY),
         )
-    if facts.cgroup_kills or facts.node_kills:
-        sure = "" if facts.cgroup_kills else "probably "
+    if facts.cgroup_oom_kills or facts.node_oom_kills:
+        sure = "" if facts.cgroup_oom_kills else "probably "
         return ExitReason(
-            f"{sure}out of memory: the node had none left, and the system killed it",
-            f"the oom_kill counter of its {'cgroup' if facts.cgroup_kills else 'node'} rose",
+            f"{sure}out of memory: the node had no memory left, and the system killed it",
+            f"the oom_kill counter of {'its cgroup' if facts.cgroup_oom_kills else 'the node'} rose",
             LESS_MEMORY,
         )
     return None
 
 
 def _memory_daemon(facts: Facts) -> Optional[ExitReason]:
-    told = facts.term.get("kind") == "memory"
-    if told or (facts.memory_daemon and facts.available is not None and facts.available <= SHORT):
-        name = str(facts.term.get("command")) if told else facts.memory_daemon
+    certain = facts.sigterm.get("kind") == "memory"
+    if certain or (
+        facts.memory_daemon and facts.memory_available is not None and facts.memory_available <= SHORT
+    ):
+        name = str(facts.sigterm.get("command")) if certain else facts.memory_daemon
         return ExitReason(
-            f"{'' if told else 'probably '}{name} killed it: the node's memory was short",
-            f"its SIGTERM came before, {_clock(facts)}" if told else f"{_share(facts)}, and {name} runs here",
+            f"{'' if certain else 'probably '}{name} killed it: the node's memory was short",
+            f"its SIGTERM came before, {_clock(facts)}"
+            if certain
+            else f"{_share(facts)}, and {name} runs here",
             LESS_MEMORY,
         )
     return None
 
 
 def _after_sigterm(facts: Facts) -> Optional[ExitReason]:
-    kind = facts.term.get("kind")
+    kind = facts.sigterm.get("kind")
     if kind is None:
         return None
-    who = {"scheduler": "the scheduler", "container": "the container's runtime", "system": "systemd"}.get(
-        str(kind), str(_sender(facts.term))
+    sender = {"scheduler": "the scheduler", "container": "the container's runtime", "system": "systemd"}.get(
+        str(kind), str(_sender(facts.sigterm))
     )
-    end = (
-        f"the end of {facts.job}" if facts.job else "the end of the allocation, the session or their patience"
-    )
+    end = facts.job or "the allocation, the session or the grace period"
     return ExitReason(
-        f"it was killed (SIGKILL), probably by {who}: {end}",
-        f"SIGTERM from {_sender(facts.term)} came before, {_clock(facts)}",
+        f"it was killed (SIGKILL), probably by {sender} at the end of {end}",
+        f"SIGTERM from {_sender(facts.sigterm)} came before, {_clock(facts)}",
         _both(remedies.MORE_TIME, NEW_KERNEL),
     )
 
 
 def _low_memory(facts: Facts) -> Optional[ExitReason]:
-    if facts.available is None or facts.available > SHORT / 2:
+    if facts.memory_available is None or facts.memory_available > SHORT / 2:
         return None
-    return ExitReason("it was killed (SIGKILL), probably for want of memory", _share(facts), LESS_MEMORY)
+    return ExitReason(
+        "it was killed (SIGKILL), probably because memory was short", _share(facts), LESS_MEMORY
+    )
 
 
 def _job(facts: Facts) -> Optional[ExitReason]:
     if not facts.job:
         return None
     return ExitReason(
-        f"it was killed (SIGKILL), probably with {facts.job}: cancelled, or its time or memory was used up",
+        f"it was killed (SIGKILL), probably with {facts.job}, which {_JOB_END}",
         "it ran in that job",
         _both(remedies.SCHEDULER, NEW_KERNEL),
     )
 
 
 def _terminated(facts: Facts) -> ExitReason:
-    term = facts.term
+    term = facts.sigterm
     if not term or term.get("action") != ENDED:
-        why = "whose sender is unknown" if facts.guard else "whose sender is unknown, as the guard was off"
-        return ExitReason(f"SIGTERM ended it, {why}", "", NEW_KERNEL)
+        off = "" if facts.guard else " (the guard was off)"
+        return ExitReason(f"SIGTERM from an unknown sender ended it{off}", "", NEW_KERNEL)
     sender, when = _sender(term), _clock(facts)
     if term.get("kind") == "memory":
         return ExitReason(
@@ -198,17 +210,17 @@ def _crashed(facts: Facts) -> ExitReason:
     number = -facts.returncode
     what = {
         int(signal.SIGSEGV): "it crashed in C code (segmentation fault)",
-        int(signal.SIGABRT): "a library ended it (abort)",
-        int(signal.SIGBUS): "it crashed at a memory access that could not be served (bus error)",
+        int(signal.SIGABRT): "a library aborted it (SIGABRT)",
+        int(signal.SIGBUS): "it crashed in a memory access (bus error)",
     }.get(number, f"it crashed ({_name(number)})")
     first = {int(signal.SIGBUS): remedies.BUS_ERROR, int(signal.SIGABRT): remedies.ABORT}
-    return ExitReason(what, crash_site(facts.trace), _both(first.get(number, remedies.CRASH), NEW_KERNEL))
+    return ExitReason(what, crash_site(facts.stderr), _both(first.get(number, remedies.CRASH), NEW_KERNEL))
 
 
 def _exited(facts: Facts) -> ExitReason:
     if facts.returncode < 0:
         return ExitReason(f"it was ended by {_name(-facts.returncode)}", "", NEW_KERNEL)
-    traced = facts.trace.rpartition("Traceback (most recent call last):\n")
+    traced = facts.stderr.rpartition("Traceback (most recent call last):\n")
     last = traced[2].strip().rpartition("\n")[2][:300] if traced[1] else ""
     return ExitReason(
         f"it exited with status {facts.returncode}",
@@ -217,18 +229,19 @@ def _exited(facts: Facts) -> ExitReason:
     )
 
 
-def _with_troubles(facts: Facts, death: ExitReason) -> ExitReason:
-    """What else is wrong on the node right now, and may well be why."""
-    troubles = [*(f"no room: {place}" for place in facts.full), *([facts.gpu] if facts.gpu else [])]
-    if not troubles:
-        return death
-    evidence = "; ".join([part for part in [death.evidence, *troubles] if part])
-    first = remedies.MAKE_ROOM if facts.full else remedies.BROKEN_GPU
-    return death._replace(evidence=evidence, remedy=_both(first, death.remedy))
+def _with_node_problems(facts: Facts, reason: ExitReason) -> ExitReason:
+    """Add what else is wrong on the node, as it may be the reason."""
+    problems = [f"cannot write to {folder}" for folder in facts.unwritable]
+    problems += [facts.gpu_problem] if facts.gpu_problem else []
+    if not problems:
+        return reason
+    evidence = "; ".join([part for part in [reason.evidence, *problems] if part])
+    first = remedies.MAKE_ROOM if facts.unwritable else remedies.BROKEN_GPU
+    return reason._replace(evidence=evidence, remedy=_both(first, reason.remedy))
 
 
 def crash_site(trace: str) -> str:
-    """faulthandler's account in one line: the fault, and the innermost frames of the thread it hit."""
+    """Return faulthandler's output in one line: the fault, and the innermost frames of the thread that crashed."""
     fault = trace.rfind("Fatal Python error: ")
     if fault < 0:
         return ""
@@ -245,18 +258,18 @@ def crash_site(trace: str) -> str:
     return " ← ".join([lines[0][len("Fatal Python error: ") :], *frames[:FRAMES]])
 
 
-# ------------------------------------------------------------------------------------------ keepers' deaths
+# ------------------------------------------------------------------------------------------ keepers
 
 
 class KeeperFacts(NamedTuple):
-    """What is known of a keeper that is gone without a word. `start`, `last`: entries of its story."""
+    """What is known of a keeper that was killed. `start`, `last`: entries of its story."""
 
     start: Mapping[str, Any]
     last: Mapping[str, Any]
-    boot: str  # the boot id of now
-    booted: str = ""  # when that was, as the user reads it
-    lingers: bool = False  # whether the user's processes outlive his sessions
-    kills_sessions: Optional[bool] = None  # logind's KillUserProcesses, where it says
+    boot: str  # the present boot id
+    booted: str = ""  # when that boot was, for the user
+    lingers: bool = False  # whether logind keeps the user's processes after logout
+    kills_sessions: Optional[bool] = None  # logind's KillUserProcesses, if it is set
 
 
 def same_boot(before: str, now: str) -> bool:
@@ -265,41 +278,39 @@ def same_boot(before: str, now: str) -> bool:
 
 
 def explain_keeper(facts: KeeperFacts) -> ExitReason:
-    """Why the keeper, and with it its kernel, is gone."""
+    """Return why the keeper, and with it its kernel, has ended."""
     before = facts.start.get("boot")
     if before and facts.boot and not same_boot(str(before), facts.boot):
         return ExitReason(
-            f"the node was rebooted {facts.booted}".strip(), "its boot id is another one", NEW_KERNEL
+            f"the node was rebooted {facts.booted}".strip(), "its boot id has changed", NEW_KERNEL
         )
     session = re.search(r"session-\w+\.scope", str(facts.start.get("cgroup", "")))
     termed = facts.last.get("event") == "signal" and "SIGTERM" in str(facts.last.get("text"))
     killing = facts.kills_sessions or (facts.kills_sessions is None and termed)
     if session and not facts.lingers and killing:
         return ExitReason(
-            "the end of the SSH session it was started from killed it, probably",
-            f"it ran in {session[0]}, and this node ends what a logout leaves (KillUserProcesses)",
+            "it was probably killed at the end of the SSH session that it was started from",
+            f"it ran in {session[0]}, and this node kills a user's processes at logout (KillUserProcesses)",
             remedies.LINGER,
         )
-    told = "SIGTERM from the scheduler came before" if facts.last.get("kind") == "scheduler" else ""
-    job = facts.start.get("job") or (
-        told and "a job of the scheduler"
-    )  # which not every site tells its sessions
+    sigterm = "SIGTERM from the scheduler came before" if facts.last.get("kind") == "scheduler" else ""
+    job = facts.start.get("job") or (sigterm and "a job of the scheduler")  # sessions may not know their job
     if job:
         return ExitReason(
-            f"its keeper was killed with {job}: cancelled, or its time or memory was used up",
-            told or "it left no word",
+            f"its keeper was killed with {job}, which {_JOB_END}",
+            sigterm or _NO_STORY,
             _both(remedies.SCHEDULER, NEW_KERNEL),
         )
     if facts.last.get("event") == "drop":
         return ExitReason(
             "its keeper was killed",
-            "no word came after the link went down: the node may end what a logout leaves",
+            "nothing was logged after the connection was lost: this node may kill a user's processes at logout",
             remedies.LINGER_IF_AGAIN,
         )
-    return ExitReason("its keeper was killed", "it left no word", NEW_KERNEL)
+    return ExitReason("its keeper was killed", _NO_STORY, NEW_KERNEL)
 
 
-# ------------------------------------------------------------------------------------------ words
+# ------------------------------------------------------------------------------------------ phrases
 
 
 def _both(first: str, then: str) -> str:
@@ -312,12 +323,12 @@ def _sender(term: Mapping[str, Any]) -> Sender:
 
 
 def _clock(facts: Facts) -> str:
-    return "at %s" % facts.term.get("clock", "?")
+    return "at %s" % facts.sigterm.get("clock", "?")
 
 
 def _share(facts: Facts) -> str:
-    assert facts.available is not None
-    return f"only {facts.available:.0%} of the node's memory was available"
+    assert facts.memory_available is not None
+    return f"only {facts.memory_available:.0%} of the node's memory was available"
 
 
 def _name(number: int) -> str:

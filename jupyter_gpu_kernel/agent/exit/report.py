@@ -1,4 +1,4 @@
-"""A kernel's end, as the keeper has it: why it came, told in the story, and an end for what the kernel left."""
+"""Reports a kernel's end for its keeper: finds the reason, writes it into the story, ends leftover processes."""
 
 from __future__ import annotations
 
@@ -7,45 +7,52 @@ from typing import Any, Callable, List, Mapping
 
 from ..loop import Loop
 from ..story import Story
-from .cleanup import Cleanup
-from .facts import FactCollector, searched
+from .facts import FactCollector, check_node
+from .processes import Cleanup
 from .reason import ExitReason, Facts, explain
 
 
 class ExitReport:
-    """`witness` is told what happens meanwhile; `remains` are what was left; `death` is the last one."""
+    """The parts that deal with a kernel's end. `reason` is that of the last end."""
 
     def __init__(self, loop: Loop, folder: Path, story: Story) -> None:
+        """`folder`: the kernel's."""
         self.collector = FactCollector(loop, folder / "stderr")
-        self.cleanup = Cleanup(loop, folder)
-        self.death = ExitReason("")
+        self.cleanup = Cleanup(loop.later, folder)
+        self.reason = ExitReason("")
         self._loop = loop
         self._story = story
 
     def explain(
         self,
         returncode: int,
-        asked: str,
-        term: Mapping[str, Any],
+        requested: str,
+        sigterm: Mapping[str, Any],
         gpus: List[str],
         done: Callable[[str], None],
     ) -> None:
-        """`done(the sentence for its cells)`, at once or, where a look at disks and GPUs is needed, in some seconds.
+        """Find the reason and call `done` with the sentence for the kernel's cells.
 
-        `term`: the story's last SIGTERM; `gpus`: UUIDs.
+        It is called at once if the end was requested; otherwise after checks of the node, which may take seconds.
+
+        requested: "restart" or "shutdown"; "" if the kernel ended by itself.
+        sigterm: The story's last entry about a SIGTERM.
+        gpus: The UUIDs of the kernel's GPUs.
         """
-        left = self.cleanup.end()
-        facts = self.collector.facts(returncode, asked, term)
+        leftovers = self.cleanup.terminate()
+        facts = self.collector.facts(returncode, requested, sigterm)
 
         def tell(facts: Facts) -> None:
-            self.death = explain(facts)
-            text = f"the kernel ended: {self.death}"
-            self._story.tell("end", text, returncode=returncode, asked=asked, **self.death._asdict())
-            for process in left:
-                self._story.tell("leftover", f"ending what it left: {process.command} (pid {process.pid})")
+            self.reason = explain(facts)
+            text = f"the kernel ended: {self.reason}"
+            self._story.tell("end", text, returncode=returncode, asked=requested, **self.reason._asdict())
+            for process in leftovers:
+                self._story.tell(
+                    "leftover", f"ending a leftover process: {process.command} (pid {process.pid})"
+                )
             done(text)
 
-        if asked:
+        if requested:
             tell(facts)
         else:
-            self._loop.run_in_thread(lambda: searched(facts, gpus), tell)
+            self._loop.run_in_thread(lambda: check_node(facts, gpus), tell)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import Callable, Optional
 
-from ..exit.processes import handle_of
+from ..exit.processes import open_pidfd
 from ..exit.reason import UNKNOWN
 from ..loop import Loop
 from ..procfs import start_ticks, zombie_status
@@ -26,7 +26,7 @@ class AdoptedProcess:
         self._loop = loop
         self._on_end = on_end
         try:
-            self._handle = handle_of(pid)
+            self._handle = open_pidfd(pid)
         except ProcessLookupError:
             self._handle = -1
         if self._handle >= 0:

@@ -143,7 +143,7 @@ class Keeper:
             return self._leave()
         pid = self.kernel.pid
         known = {key: str(self.settings.get(key) or "") for key in ("name", "notebook")}
-        facts = self.exit_report.collector.began(pid)
+        facts = self.exit_report.collector.started(pid)
         self.story.tell("start", f"kernel process {pid} started", pid=pid, **known, **facts)
         self._save_settings()
         self.status.become("starting")
@@ -214,7 +214,7 @@ class Keeper:
     def _leave(self) -> None:
         """The kernel will not be restarted: release its GPUs at once, and then end."""
         self.gpus.release()
-        self.exit_report.cleanup.end(SETUP)
+        self.exit_report.cleanup.terminate(SETUP)
         self._shutdown.begin(asked=self._end_request is not EndRequest.NONE)
 
     def _clean_up(self) -> None:

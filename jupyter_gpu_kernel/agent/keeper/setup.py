@@ -14,7 +14,7 @@ import subprocess
 from pathlib import Path
 from typing import Any, Dict, List
 
-from ..exit.processes import ROOT, SETUP, end_all, tagged
+from ..exit.processes import ROOT, SETUP, end_all, find_processes
 from ..paths import Root, agent_command
 from ..story import Story
 from .start import StartError, StartRequest, log_tail, start_keeper
@@ -44,7 +44,7 @@ def run_setup(root: Root, kernel_id: str, request: StartRequest) -> None:
     except StartError as error:
         if not told:
             tell()
-        end_all(tagged(kernel_id, SETUP, str(root.path)))
+        end_all(find_processes(kernel_id, SETUP, str(root.path)))
         text = _error(error, log_tail(folder / "log"))
         story.tell("end", text)
         request.failed(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Optional
 
-from ..exit.cleanup import Cleanup
+from ..exit.processes import Cleanup
 from ..loop import Loop, Timer
 from .idle import IdleTimer
 from .server import KeeperServer

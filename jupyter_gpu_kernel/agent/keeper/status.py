@@ -56,7 +56,7 @@ class Status:
 
     def json(self) -> Dict[str, Any]:
         """The row of `ps`. With an ended kernel, also the reason of its end."""
-        reason = self._exit_report.death._asdict() if self.state == "ended" else {}
+        reason = self._exit_report.reason._asdict() if self.state == "ended" else {}
         return {
             **reason,
             "id": str(self._settings["id"]),

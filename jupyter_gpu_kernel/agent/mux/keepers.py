@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from ...wire import PROTOCOL
-from ..exit import leftovers
-from ..exit.processes import SETUP, TAG, runs
+from ..exit import stale_folders
+from ..exit.processes import SETUP, TAG, runs_with_argument
 from ..keeper.client import NO_KEEPER, TIMEOUT, KeeperTimeout, ask_keeper
 from ..keeper.setup import TIMEOUT as SETUP_TIMEOUT
 from ..keeper.start import StartError, log_tail, start_keeper
@@ -67,7 +67,9 @@ class Keepers:
     def states(self) -> List[Dict[str, Any]]:
         """The status of each kernel that has a keeper. If the keeper does not reply, it is read from the story."""
         kernels = [
-            kernel_id for kernel_id in self.root.kernels() if not leftovers.clean(self.root, kernel_id)
+            kernel_id
+            for kernel_id in self.root.kernels()
+            if not stale_folders.remove_stale(self.root, kernel_id)
         ]
         with ThreadPoolExecutor(_THREADS) as pool:
             states = list(pool.map(self._state, kernels))
@@ -78,7 +80,7 @@ class Keepers:
             state = self.ask(kernel_id, {"do": "status"})
         except KeeperTimeout:
             return self._status_from_story(kernel_id, "unresponsive")
-        if state is None and leftovers.locked(self.root.kernel(kernel_id)):
+        if state is None and stale_folders.is_locked(self.root.kernel(kernel_id)):
             return self._status_from_story(kernel_id, "starting")
         return state
 
@@ -113,7 +115,7 @@ class Keepers:
     def connect_to_successor(self, kernel_id: str) -> Optional[socket.socket]:
         """Wait for the successor of a killed keeper while the kernel runs; return a socket to it, or None."""
         folder, deadline = self.root.kernel(kernel_id), time.monotonic() + SUCCESSOR_TIMEOUT
-        while runs(kernel_id, str(folder / "connection.json")) and time.monotonic() < deadline:
+        while runs_with_argument(kernel_id, str(folder / "connection.json")) and time.monotonic() < deadline:
             sock = self.connect(kernel_id)
             if sock is not None or self._gave_up(kernel_id):
                 return sock
@@ -205,7 +207,7 @@ class Keepers:
         except Refused:
             os.close(lock)
             lock = -1
-            leftovers.remove_unused(self.root, kernel_id)
+            stale_folders.remove_unused(self.root, kernel_id)
             raise
         finally:
             if lock >= 0:

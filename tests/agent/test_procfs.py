@@ -12,7 +12,7 @@ from typing import Iterator
 
 import pytest
 
-from jupyter_gpu_kernel.agent.exit.facts import memory_daemon
+from jupyter_gpu_kernel.agent.exit.node_checks import memory_daemon
 from jupyter_gpu_kernel.agent.in_kernel import guard
 from jupyter_gpu_kernel.agent.keeper.idle import cuda_is_open, tree_cpu
 from jupyter_gpu_kernel.agent.process.signals import sigterm_is_pending

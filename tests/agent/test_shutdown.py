@@ -8,7 +8,7 @@ from typing import Iterator, List
 
 import pytest
 
-from jupyter_gpu_kernel.agent.exit.cleanup import Cleanup
+from jupyter_gpu_kernel.agent.exit.processes import Cleanup
 from jupyter_gpu_kernel.agent.keeper.idle import IdleTimer
 from jupyter_gpu_kernel.agent.keeper.server import KeeperServer
 from jupyter_gpu_kernel.agent.keeper.shutdown import Shutdown
@@ -37,7 +37,10 @@ def server(loop: Loop) -> Iterator[KeeperServer]:
 
 def leaving(loop: Loop, server: KeeperServer) -> Shutdown:
     return Shutdown(
-        loop, server, IdleTimer({"idle_timeout": 1e-9}), Cleanup(loop, Path("no folder", "k", "no kernel"))
+        loop,
+        server,
+        IdleTimer({"idle_timeout": 1e-9}),
+        Cleanup(loop.later, Path("no folder", "k", "no kernel")),
     )
 
 

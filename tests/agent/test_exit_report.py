@@ -12,7 +12,7 @@ from typing import Callable, Dict, List
 import pytest
 from keepers import DEADLINE, Hub, Place
 
-from jupyter_gpu_kernel.agent.exit import facts
+from jupyter_gpu_kernel.agent.exit import node_checks
 from jupyter_gpu_kernel.agent.exit.report import ExitReport
 from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.story import Story, read_story
@@ -38,7 +38,7 @@ def test_the_loop_goes_on_while_the_cause_is_looked_for(
     program.chmod(0o700)
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(facts, "PATIENCE", DEADLINE)
+    monkeypatch.setattr(node_checks, "TIMEOUT", DEADLINE)
     loop, told = Loop(), []  # type: ignore[var-annotated]
 
     def done(text: str) -> None:
@@ -46,7 +46,7 @@ def test_the_loop_goes_on_while_the_cause_is_looked_for(
         loop.stop()
 
     ending = ExitReport(loop, folder, Story(tmp_path / "story"))
-    ending.collector.began(os.getpid())
+    ending.collector.started(os.getpid())
     ending.explain(-11, "", {}, ["GPU-1"], done)
     assert not told
     loop.later(0.05, go.touch)

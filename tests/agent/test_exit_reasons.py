@@ -14,9 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_kernel.agent.exit.facts import full_places, gpu_trouble, job, memory_daemon
-from jupyter_gpu_kernel.agent.exit.leftovers import kills_sessions
 from jupyter_gpu_kernel.agent.exit.memory import Cgroup, node_mib, node_oom_kills
+from jupyter_gpu_kernel.agent.exit.node_checks import (
+    gpu_problem,
+    kills_sessions,
+    memory_daemon,
+    scheduler_job,
+    unwritable_folders,
+)
 from jupyter_gpu_kernel.agent.exit.reason import Facts, KeeperFacts, crash_site, explain, explain_keeper
 
 KILLED, TERMED, SEGFAULT, ABORTED, BUS = -9, -15, -11, -6, -7
@@ -28,49 +33,58 @@ EARLYOOM = dict(ROOT, kind="memory", user="nobody", command="earlyoom", action="
 @pytest.mark.parametrize(
     ("facts", "words"),
     [
-        (Facts(0, asked="restart"), ["restarted"]),
-        (Facts(KILLED, asked="shutdown", why="idle for 2 h"), ["shut down", "idle for 2 h"]),
-        (Facts(KILLED, sent=9), ["its front end", "SIGKILL"]),
-        (Facts(KILLED, cgroup_kills=1, node_kills=1, limit_mib=2048), ["the limit of 2.0 GiB", "--mem"]),
-        (Facts(KILLED, cgroup_kills=1), ["the node had none left", "oom_kill", "smaller batches"]),
-        (Facts(KILLED, node_kills=1), ["probably out of memory"]),
-        (Facts(KILLED, term=EARLYOOM), ["earlyoom killed it", "12:00:00"]),
-        (Facts(KILLED, memory_daemon="earlyoom", available=0.04), ["probably earlyoom", "only 4%"]),
-        (Facts(KILLED, available=0.04), ["probably for want of memory", "only 4%"]),
-        (Facts(KILLED, memory_daemon="earlyoom", available=0.5), ["somebody unknown"]),
+        (Facts(0, requested="restart"), ["restarted"]),
+        (Facts(KILLED, requested="shutdown", stop_reason="idle for 2 h"), ["shut down", "idle for 2 h"]),
+        (Facts(KILLED, signal_sent=9), ["its front end", "SIGKILL"]),
         (
-            Facts(KILLED, term=SLURM, job="Slurm job 17"),
+            Facts(KILLED, cgroup_oom_kills=1, node_oom_kills=1, limit_mib=2048),
+            ["the limit of 2.0 GiB", "--mem"],
+        ),
+        (Facts(KILLED, cgroup_oom_kills=1), ["the node had no memory left", "oom_kill", "smaller batches"]),
+        (Facts(KILLED, node_oom_kills=1), ["probably out of memory"]),
+        (Facts(KILLED, sigterm=EARLYOOM), ["earlyoom killed it", "12:00:00"]),
+        (Facts(KILLED, memory_daemon="earlyoom", memory_available=0.04), ["probably earlyoom", "only 4%"]),
+        (Facts(KILLED, memory_available=0.04), ["probably because memory was short", "only 4%"]),
+        (Facts(KILLED, memory_daemon="earlyoom", memory_available=0.5), ["unknown sender"]),
+        (
+            Facts(KILLED, sigterm=SLURM, job="Slurm job 17"),
             ["the scheduler", "the end of Slurm job 17", "slurmstepd"],
         ),
-        (Facts(KILLED, term=dict(SLURM, kind="container")), ["the container's runtime"]),
+        (Facts(KILLED, sigterm=dict(SLURM, kind="container")), ["the container's runtime"]),
         (Facts(KILLED, job="Slurm job 17"), ["with Slurm job 17", "sacct"]),
-        (Facts(KILLED), ["somebody unknown", "administrators"]),
+        (Facts(KILLED), ["unknown sender", "administrators"]),
         (
-            Facts(TERMED, term=dict(ROOT, action="ended", in_use=False)),
+            Facts(TERMED, sigterm=dict(ROOT, action="ended", in_use=False)),
             ["root (pid 7, reaper)", "not in use", "hold()"],
         ),
         (
-            Facts(TERMED, term=dict(ROOT, kind="owner", action="ended", in_use=True)),
+            Facts(TERMED, sigterm=dict(ROOT, kind="owner", action="ended", in_use=True)),
             ["a second SIGTERM", "5 s"],
         ),
-        (Facts(TERMED, term=dict(EARLYOOM, action="ended")), ["earlyoom ended it", "memory was short"]),
+        (Facts(TERMED, sigterm=dict(EARLYOOM, action="ended")), ["earlyoom ended it", "memory was short"]),
         (Facts(TERMED, guard=False), ["the guard was off"]),
         (
-            Facts(SEGFAULT, trace="Fatal Python error: Segmentation fault\n\n"),
+            Facts(SEGFAULT, stderr="Fatal Python error: Segmentation fault\n\n"),
             ["segmentation fault", "which library"],
         ),
         (Facts(ABORTED), ["abort"]),
         (
-            Facts(BUS, full=["/dev/shm: No space left on device"]),
+            Facts(BUS, unwritable=["/dev/shm: No space left on device"]),
             ["bus error", "/dev/shm: No space", "Make room"],
         ),
-        (Facts(ABORTED, gpu="GPU 3 has fallen off"), ["abort", "GPU 3 has fallen off", "administrators"]),
+        (
+            Facts(ABORTED, gpu_problem="GPU 3 has fallen off"),
+            ["abort", "GPU 3 has fallen off", "administrators"],
+        ),
         (Facts(0), ["exit()", "status 0"]),
         (
-            Facts(3, trace="Traceback (most recent call last):\n  x\nOSError: gone"),
+            Facts(3, stderr="Traceback (most recent call last):\n  x\nOSError: gone"),
             ["status 3", "OSError: gone"],
         ),
-        (Facts(1, full=["/home/ada: Disk quota exceeded"]), ["status 1", "Disk quota exceeded", "Make room"]),
+        (
+            Facts(1, unwritable=["/home/ada: Disk quota exceeded"]),
+            ["status 1", "Disk quota exceeded", "Make room"],
+        ),
         (Facts(-signal.SIGHUP), ["SIGHUP"]),
         (Facts(-40), ["signal 40"]),
     ],
@@ -82,7 +96,9 @@ def test_a_death_in_words(facts, words):
 
 
 def test_a_memory_shortage_is_not_blamed_for_what_its_user_asked():
-    assert "memory" not in str(explain(Facts(KILLED, asked="restart", cgroup_kills=3, available=0.01)))
+    assert "memory" not in str(
+        explain(Facts(KILLED, requested="restart", cgroup_oom_kills=3, memory_available=0.01))
+    )
 
 
 def test_the_site_of_a_crash():
@@ -208,7 +224,8 @@ def test_what_logind_does_at_the_end_of_a_session(tmp_path):
 
 @pytest.mark.skipif(os.getuid() != 0 or not shutil.which("unshare"), reason="needs the right to mount")
 def test_a_full_disk_is_found(tmp_path):
-    code = "import sys; from jupyter_gpu_kernel.agent.exit.facts import full_places; print(full_places(sys.argv[1:]))"
+    code = "import sys; from jupyter_gpu_kernel.agent.exit.node_checks import unwritable_folders as check; "
+    code += "print(check(sys.argv[1:]))"
     script = 'mount -t tmpfs -o size=64k none "$1" && exec "$2" -c "$3" "$1" "$4" /nowhere'
     full, roomy = tmp_path / "full", tmp_path / "roomy"
     full.mkdir()
@@ -220,7 +237,7 @@ def test_a_full_disk_is_found(tmp_path):
 
 
 def test_places_with_room_are_not_full(tmp_path):
-    assert full_places([str(tmp_path)]) == []
+    assert unwritable_folders([str(tmp_path)]) == []
 
 
 def test_a_gpu_that_fell_off_is_found(tmp_path, monkeypatch):
@@ -230,12 +247,15 @@ def test_a_gpu_that_fell_off_is_found(tmp_path, monkeypatch):
     )
     monkeypatch.setenv("FAKE_NVIDIA_STATE", str(state))
     state.write_text(json.dumps({"gpus": [{"uuid": "GPU-1"}, {"uuid": "GPU-2", "lost": True}]}))
-    assert gpu_trouble([]) == "" and gpu_trouble(["GPU-1"]) == ""
-    assert gpu_trouble(["GPU-1", "GPU-2"]) == "GPU-2 has fallen off: nvidia-smi does not list it any more"
+    assert gpu_problem([]) == "" and gpu_problem(["GPU-1"]) == ""
+    assert (
+        gpu_problem(["GPU-1", "GPU-2"])
+        == "GPU-2 has fallen off the bus: nvidia-smi does not list it any more"
+    )
     state.write_text(json.dumps({"mode": "mismatch"}))
-    assert gpu_trouble(["GPU-1"]).startswith("the GPUs: ")
+    assert gpu_problem(["GPU-1"]).startswith("nvidia-smi fails")
     state.write_text(json.dumps({"gpus": []}))
-    assert "finds no GPU" in gpu_trouble(["GPU-1"])
+    assert "finds no GPU" in gpu_problem(["GPU-1"])
 
 
 def test_a_memory_daemon_is_known_by_its_name(tmp_path):
@@ -250,7 +270,11 @@ def test_a_memory_daemon_is_known_by_its_name(tmp_path):
 
 
 def test_the_job_is_known_by_the_environment():
-    assert (job({"SLURM_JOB_ID": "17"}), job({"PBS_JOBID": "3.pbs"}), job({})) == (
+    assert (
+        scheduler_job({"SLURM_JOB_ID": "17"}),
+        scheduler_job({"PBS_JOBID": "3.pbs"}),
+        scheduler_job({}),
+    ) == (
         "Slurm job 17",
         "PBS job 3.pbs",
         "",
