@@ -334,7 +334,9 @@ def test_large_displays_become_their_text_widgets_go_last(backlog: Backlog, kind
     taken = drain(backlog)
     texts = [m.content()["data"]["text/plain"] for m in taken if kind_of(m) == kind]
     assert len(texts) == 20
-    assert texts[0] == "<Figure 0>\n[… 1 MB of image/png left out here: the journal's cap …]"
+    assert (
+        texts[0] == "<Figure 0>\n[… 1 MB of image/png left out here: the output exceeded journal_cap_mib …]"
+    )
     assert [kind_of(m) for m in taken].count("status") == 20
     assert "left out here" in printed(taken, "b", "stderr")
 
@@ -439,7 +441,7 @@ def test_live_messages_pass_as_they_are_and_a_replay_is_marked(backlog: Backlog)
     assert [kind_of(m) for m in hub.got] == ["", "stream", "", "status"]
     assert [m.content()["state"] for m in hub.got if not kind_of(m)] == ["begin", "end"]
     assert printed(hub.got) == "cc"
-    assert hub.flow.owes == 0
+    assert hub.flow.unacknowledged == 0
 
 
 def test_the_connection_holds_little_where_nobody_reads(backlog: Backlog) -> None:
@@ -451,7 +453,7 @@ def test_the_connection_holds_little_where_nobody_reads(backlog: Backlog) -> Non
         hub.flow.feed()
     assert hub.keeper.outbox.size < AHEAD + 200_000
     hub.flow.send(Lane.URGENT, message("status", "urgent"))
-    assert AHEAD < hub.flow.owes < AHEAD + 5 * MIB
+    assert AHEAD < hub.flow.unacknowledged < AHEAD + 5 * MIB
     hub.leave()
     assert len(list(hub.flow.withdraw())) > 50
-    assert hub.flow.owes == 0
+    assert hub.flow.unacknowledged == 0

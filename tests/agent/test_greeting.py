@@ -124,4 +124,4 @@ def test_a_fresh_kernels_gpus_have_the_names_that_users_know() -> None:
     kernel.text.kernel_replaced("k0")
     names = ["GPU 0 (NVIDIA A100)", "GPU 3 (NVIDIA A100)"]
     text, _ = kernel.text.take(lambda: {**FACTS, "gpu_names": names})
-    assert f"on gpu2 with {', '.join(names)}; the one before, k0, has ended" in text
+    assert f"on gpu2 with {', '.join(names)}; the previous one, k0, has ended" in text

@@ -67,7 +67,7 @@ def test_fifty_megabytes_while_nobody_is_there(node: Node, loop: LoopThread, tmp
     *last_lines, progress = tail.split("\n")
     assert last_lines[-5000:] == lines[-5000:]
     assert progress.endswith("step  4999") and len(progress) < 1000
-    assert "journal's cap is reached" in node.story(remote.kernel_id)
+    assert "exceeds journal_cap_mib" in node.story(remote.kernel_id)
 
 
 def test_a_shutdown_does_not_wait_for_a_replay(node: Node, loop: LoopThread, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_a_restart_overlaps_the_old_one(remote: Remote, until: Callable[[Launche
             eventually(lambda: before not in remote.kernels_on_node(), "the old one has gone")
             cell = run(client, "print('x' in globals())")
             assert cell.text == "False\n"
-            assert f"fresh kernel on {socket.gethostname()}; the one before, {before}, has ended" in str(
+            assert f"new kernel on {socket.gethostname()}; the previous one, {before}, has ended" in str(
                 cell.messages
             )
             assert run(client, "print(6 * 7)").text == "42\n"

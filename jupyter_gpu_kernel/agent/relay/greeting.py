@@ -59,17 +59,17 @@ class GreetingText:
     def _about_new_kernel(self, facts: Dict[str, Any]) -> str:
         gpus = f" with {', '.join(facts['gpu_names'])}" if facts["gpu_names"] else ""
         before = self._previous_kernel
-        return f"This is a fresh kernel on {facts['node']}{gpus}; the one before, {before}, has ended."
+        return f"This is a new kernel on {facts['node']}{gpus}; the previous one, {before}, has ended."
 
     def _about_return(self, facts: Dict[str, Any]) -> List[str]:
         lines = [f"Back on kernel {facts['id']} on {facts['node']}; its variables are as you left them."]
         for other in self._other_kernels:
             stop = f"{facts['program']} stop {other}"
-            lines.append(f"This notebook has left another kernel, {other}. To end it: {stop}")
+            lines.append(f"Another kernel of this notebook is still running: {other}. To end it, run: {stop}")
         cells = self._reattach.missed
         lines += map(describe, cells)
         if any(not (self._reattach.page_fills_cells and cell.cell_id) for cell in cells):
-            lines.append("%gpu missed shows what they printed.")
+            lines.append("Run %gpu missed to see their output.")
         return lines
 
 

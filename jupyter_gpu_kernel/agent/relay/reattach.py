@@ -124,7 +124,7 @@ def describe(cell: PastCell) -> str:
         return f"  still {cell.status}: {code}"
     when = time.strftime("%H:%M:%S", time.localtime(cell.finished))
     number = f"[{cell.count}] " if cell.count else ""
-    dropped = " (its output was too much to keep)" if cell.dropped else ""
+    dropped = " (not all of its output was kept)" if cell.dropped else ""
     return f"  {cell.status} at {when}: {number}{code}{dropped}"
 
 

@@ -186,9 +186,7 @@ class Relay:
         """Return whether there is room for this request; if not, refuse it."""
         if self._queue_limit.admit(request):
             return True
-        self.executions.refuse(
-            request, "more requests wait for this kernel than there is room for", "QueueFull"
-        )
+        self.executions.refuse(request, "too many requests are waiting for this kernel", "QueueFull")
         return False
 
     def handle_request(self, request: Message) -> None:

@@ -1,1 +1,1 @@
-"""What a keeper holds while nobody reads: merged, spilled to disk, bounded, in order."""
+"""The kernel's output in the keeper: merged, written to disk while nobody reads, up to a limit, in order."""

@@ -1,8 +1,8 @@
-"""What a kernel said while nobody reads: first in memory, then on disk, up to a cap, and what goes first there.
+"""The backlog: the kernel's messages while nobody reads them, first in memory, then on disk, up to a cap.
 
-Beyond the cap are left out, each with a notice where it stood: the middle of a cell's text (of the cell with
-most of it first), large displays but for their text, widgets' messages. Never: replies, states, errors, the
-begin and end of cells and comms. This file knows neither link nor kernel.
+Beyond the cap, these are left out, each with a notice in its place: the middle of a cell's text (first of the cell with
+the most text), large displays except for their text, widgets' messages. These never are: replies, statuses, errors, the
+begin and end of cells and comms. This module knows neither link nor kernel.
 """
 
 from __future__ import annotations
@@ -21,112 +21,121 @@ from .spill import Record, Segment, Spill
 MIB = 1024 * 1024
 MEMORY_MIB = 8
 CAP_MIB = 512
-KEEP = MIB
-"""Characters of a cell's text that are kept at its beginning, or half of what it may have."""
-LEAST = 2000
-LARGE = (64 * 1024, 8 * 1024, 1024)
-"""Bytes of a display that is left out but for its text: one size after the other."""
+HEAD = MIB
+"""Characters that are kept at the beginning of a cell's text, or half of what it may have."""
+MIN_SHARE = 2000
+"""Characters of text that a cell may have at least."""
+LARGE_DISPLAYS = (64 * 1024, 8 * 1024, 1024)
+"""Sizes in bytes above which a display is reduced to its text: one after the other."""
 
-Trouble = Callable[[str], Any]
+OnProblem = Callable[[str], Any]
 Change = Callable[[Record], List[Record]]
 
 
 class Backlog:
-    """`put` messages, `take` bytes, oldest first; true while something waits. Nothing here raises."""
+    """`put` messages, `take` their bytes, oldest first. It is true while messages wait. Methods never raise."""
 
     def __init__(
-        self, folders: Sequence[Path], settings: Dict[str, Any], trouble: Trouble = lambda text: None
+        self, folders: Sequence[Path], settings: Dict[str, Any], on_problem: OnProblem = lambda text: None
     ) -> None:
-        """`folders`: where to spill; `settings`: journal_memory_mib, journal_cap_mib; `trouble` is told once
-        what goes wrong."""
-        self._memory = int(float(settings.get("journal_memory_mib", MEMORY_MIB)) * MIB)
+        """Create an empty backlog.
+
+        folders: Where files may be created.
+        settings: journal_memory_mib and journal_cap_mib.
+        on_problem: Called once for each problem.
+        """
+        self._memory_limit = int(float(settings.get("journal_memory_mib", MEMORY_MIB)) * MIB)
         cap = int(float(settings.get("journal_cap_mib", CAP_MIB)) * MIB)
-        self._spill = Spill(folders, cap, self._memory)
-        self._waiting = MemoryQueue()
-        self._trouble = trouble
-        self._told = ""
+        self._spill = Spill(folders, cap, self._memory_limit)
+        self._memory = MemoryQueue()
+        self._on_problem = on_problem
+        self._reported = ""
 
     def __bool__(self) -> bool:
-        return bool(self._waiting or self._spill.segments)
+        return bool(self._memory or self._spill.segments)
 
     def __repr__(self) -> str:
-        return f"<Backlog memory={self._waiting.size} disk={self._spill.size}>"
+        return f"<Backlog memory={self._memory.size} disk={self._spill.size}>"
 
     @property
     def size(self) -> int:
-        """About how many bytes wait."""
-        return self._waiting.size + self._spill.size
+        """The approximate size of the messages that wait, in bytes."""
+        return self._memory.size + self._spill.size
 
     def put(self, message: Message) -> None:
-        """One more message waits."""
-        self._waiting.put(message)
-        if self._waiting.size > self._memory:
-            self._spill.put(self._waiting.pop_all())
+        """Add a message."""
+        self._memory.put(message)
+        if self._memory.size > self._memory_limit:
+            self._spill.put(self._memory.pop_all())
             if self._spill.full:
-                self._tell(f"the journal cannot be written: {self._spill.full}")
-            self._relieve()
+                self._report(
+                    f"output that waits for a front end cannot be written to disk: {self._spill.full}"
+                )
+            self._shrink()
 
     def take(self) -> List[bytes]:
-        """The oldest message that waits, perhaps with a notice before it; [] if none does."""
+        """Remove and return the oldest message, perhaps with a notice before it; [] if none waits."""
         record = self._oldest()
         if record is None:
-            self._told = ""
+            self._reported = ""
             return []
-        cell = self._waiting.cells.get(record.cell)
+        cell = self._memory.cells.get(record.cell)
         if cell is None:  # its beginning was on a disk that lost it
             return [record.data]
         taken = [record.data]
         if cell.left_out and record.begin >= cell.left_out_at:
             taken.insert(0, _notice(cell, record.data))
             cell.left_out = 0
-        self._waiting.gone(cell)
+        self._memory.release(cell)
         return taken
 
     def close(self) -> None:
-        """Frees the disk."""
+        """Free the disk space."""
         self._spill.close()
 
     def _oldest(self) -> Optional[Record]:
         try:
             record = self._spill.take()
         except (OSError, EOFError) as error:
-            self._tell(f"a part of the journal cannot be read again: {error}")
+            self._report(f"a part of the output that waits for a front end cannot be read from disk: {error}")
             return self._oldest()
-        if record is None and self._waiting:
-            record = self._waiting.pop()
+        if record is None and self._memory:
+            record = self._memory.pop()
         return record
 
-    def _tell(self, text: str) -> None:
-        if text != self._told:
-            self._told = text
-            self._trouble(text)
+    def _report(self, text: str) -> None:
+        if text != self._reported:
+            self._reported = text
+            self._on_problem(text)
 
     # -------------------------------------------------------------------------------------- beyond the cap
 
     @property
     def _goal(self) -> int:
-        """The size that leaves room for as much as the memory holds."""
+        """The size to shrink to: it leaves room for as much as the memory holds."""
         capacity = self._spill.capacity
-        return max(capacity - self._memory, capacity // 2)
+        return max(capacity - self._memory_limit, capacity // 2)
 
     @property
     def _fits(self) -> bool:
         return self._spill.size <= self._goal
 
-    def _relieve(self) -> None:
+    def _shrink(self) -> None:
         if self._fits:
             return
-        self._tell("the journal's cap is reached: output is left out")
+        self._report(
+            "the output that waits for a front end exceeds journal_cap_mib: a part of it is left out"
+        )
         share = self._share()
-        while share > LEAST and not self._fits:
-            self._thin(Kind.STREAM, partial(self._has_middle, share), partial(self._without_middle, share))
+        while share > MIN_SHARE and not self._fits:
+            self._reduce(Kind.STREAM, partial(self._has_middle, share), partial(self._without_middle, share))
             share //= 2
-        for size in LARGE:
-            self._thin(Kind.DISPLAY, partial(_has_larger, size), partial(_as_text, size))
-        self._thin(Kind.WIDGET, bool, self._leave_out)
+        for size in LARGE_DISPLAYS:
+            self._reduce(Kind.DISPLAY, partial(_has_larger, size), partial(_reduce_display, size))
+        self._reduce(Kind.WIDGET, bool, self._leave_out)
 
     def _share(self) -> int:
-        """How much text each cell may have, so that all fits; who has less gives nothing."""
+        """Return how much text each cell may have, so that everything fits. Cells with less text lose nothing."""
         sizes: Counter[int] = Counter()
         for segment in self._spill.segments:
             sizes.update(segment.bytes_of.get(Kind.STREAM, {}))
@@ -138,9 +147,9 @@ class Backlog:
         return room
 
     def _middle(self, share: int, number: int) -> Tuple[int, int]:
-        """Where the middle of a cell's text begins and ends."""
-        cell = self._waiting.cells.get(number)
-        head = min(KEEP, share // 2)
+        """Return where the middle of a cell's text, which is left out, begins and ends."""
+        cell = self._memory.cells.get(number)
+        head = min(HEAD, share // 2)
         return head, (cell.position if cell else 0) - (share - head)
 
     def _has_middle(self, share: int, segment: Segment) -> bool:
@@ -150,8 +159,8 @@ class Backlog:
                 return True
         return False
 
-    def _thin(self, kind: Kind, wanted: Callable[[Segment], bool], change: Change) -> None:
-        """Changes the records of this kind in the segments wanted, the oldest first, until all fits."""
+    def _reduce(self, kind: Kind, wanted: Callable[[Segment], bool], change: Change) -> None:
+        """Change the records of this kind in the wanted segments, the oldest first, until everything fits."""
         at = 0
         while at < len(self._spill.segments) and not self._fits:
             segment = self._spill.segments[at]
@@ -168,13 +177,13 @@ class Backlog:
         try:
             return self._spill.segments[at].take_all()
         except (OSError, EOFError) as error:
-            self._tell(f"a part of the journal cannot be read again: {error}")
+            self._report(f"a part of the output that waits for a front end cannot be read from disk: {error}")
             return []
 
     def _without_middle(self, share: int, record: Record) -> List[Record]:
         begin, end = self._middle(share, record.cell)
         begin, end = max(begin, record.begin), min(end, record.end)
-        cell = self._waiting.cells.get(record.cell)
+        cell = self._memory.cells.get(record.cell)
         if begin >= end or cell is None:
             return [record]
         message = Message.decode(record.data)
@@ -189,14 +198,14 @@ class Backlog:
                 data = with_stream(message, number, Stream(stream.name, text)).encode()
                 kept.append(record._replace(begin=first, end=last, data=data))
         cell.waiting += len(kept)
-        self._waiting.gone(cell)
+        self._memory.release(cell)
         return kept
 
     def _leave_out(self, record: Record) -> List[Record]:
-        cell = self._waiting.cells.get(record.cell)
+        cell = self._memory.cells.get(record.cell)
         if cell is not None:
             self._note(cell, record.begin, len(record.data))
-            self._waiting.gone(cell)
+            self._memory.release(cell)
         return []
 
     def _note(self, cell: Cell, at: int, size: int) -> None:
@@ -205,7 +214,7 @@ class Backlog:
 
 
 def _notice(cell: Cell, before: bytes) -> bytes:
-    text = f"\n[… {_amount(cell.left_out)} of output left out here: the journal's cap …]\n"
+    text = f"\n[… {_format_size(cell.left_out)} of output left out here: the output exceeded journal_cap_mib …]\n"
     session = str(Message.decode(before).header().get("session", ""))
     parts = make("stream", {"name": "stderr", "text": text}, cell.parent, session)
     return Message(Channel.IOPUB, 0, parts).encode()
@@ -215,27 +224,32 @@ def _has_larger(size: int, segment: Segment) -> bool:
     return segment.largest.get(Kind.DISPLAY, 0) > size
 
 
-def _as_text(size: int, record: Record) -> List[Record]:
-    """A large display, as the text that it brings along."""
+def _reduce_display(size: int, record: Record) -> List[Record]:
+    """Reduce a large display to its text."""
     if len(record.data) <= size:
         return [record]
     message = Message.decode(record.data)
     try:
-        content = in_words(message.content(), size // 2, len(record.data), "the journal's cap")
+        content = as_text(
+            message.content(), size // 2, len(record.data), "the output exceeded journal_cap_mib"
+        )
     except (MessageError, KeyError, TypeError, ValueError):
         return [record]
     parts = (*message.parts[:3], dump(content))
     return [record._replace(kind=Kind.KEEP, data=message.replace(parts=parts).encode())]
 
 
-def in_words(content: Dict[str, Any], room: int, size: int, why: str) -> Dict[str, Any]:
-    """A display's content with so much of its text, and a notice. KeyError, TypeError, ValueError: it is none."""
+def as_text(content: Dict[str, Any], room: int, size: int, reason: str) -> Dict[str, Any]:
+    """Return a display's content with `room` characters of its text and a notice that the rest is left out.
+
+    KeyError, TypeError, ValueError: this is not a display's content.
+    """
     data = dict(content["data"])
-    lost = ", ".join(sorted(set(data) - {"text/plain"})) or "text"
-    notice = f"[… {_amount(size)} of {lost} left out here: {why} …]"
+    left_out = ", ".join(sorted(set(data) - {"text/plain"})) or "text"
+    notice = f"[… {_format_size(size)} of {left_out} left out here: {reason} …]"
     text = str(data.get("text/plain", ""))[:room]
     return dict(content, data={"text/plain": f"{text}\n{notice}".strip()}, metadata={})
 
 
-def _amount(size: int) -> str:
+def _format_size(size: int) -> str:
     return f"{size / 1e6:.0f} MB" if size >= 1e6 else f"{max(1, size // 1000)} kB"

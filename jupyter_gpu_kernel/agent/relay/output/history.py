@@ -1,7 +1,7 @@
-"""The last cells: what was asked, and all that came of it, heard by somebody or not, within a bound.
+"""The history: the last cells and their output, delivered or not, up to a limit.
 
-For whoever returns, loads the page again or comes with another front end. A cell is known by the msg_id of its
-request; what it shows is kept merged, as it would be shown at the end. No sockets here.
+It is for front ends that return, reload the page, or are others. A cell is identified by the msg_id of its request. Its
+output is kept merged, as it would be shown in the end. This module knows no sockets.
 """
 
 from __future__ import annotations
@@ -15,27 +15,29 @@ from typing import Any, Dict, List, Optional, Tuple
 from ....wire.compose import error_content, make
 from ....wire.fields import number, text
 from ....wire.messages import Channel, Message, MessageError
-from .backlog import in_words
+from .backlog import as_text
 from .memory_queue import MemoryQueue
 
 CAP = 16 * 1024 * 1024
+"""The size of all output in bytes."""
 CELLS = 1000
+"""The number of cells."""
 SHOWN = ("stream", "display_data", "update_display_data", "execute_result", "error", "clear_output")
 PAGE = 256 * 1024
-"""Bytes in one answer, about; at least one output or cell. The keeper does nothing else while it makes one."""
+"""The approximate size of one page in bytes. The keeper does nothing else while it creates one."""
 OUTPUTS = 250
-"""Outputs in one answer."""
+"""The number of outputs in one page."""
 LARGEST = 3 * 1024 * 1024
-"""Bytes of one output in an answer: the wire's frames take 4 MiB."""
+"""The size of one output in a page, in bytes: the wire's frames take 4 MiB."""
 CODE = 128 * 1024
-"""Characters of a cell's code."""
+"""The length of a cell's code in characters."""
 _ID = 200
 _SUMMARY = 800
-"""Bytes of a summary besides the code."""
+"""The size of a summary besides the code, in bytes."""
 
 
 class PastCell:
-    """One cell: `status` is waiting, running, or what its reply said. `dropped`: some of its output was too much."""
+    """One cell. `status` is waiting, running, or that of its reply. `dropped`: not all of its output was kept."""
 
     def __init__(self, request: Message) -> None:
         self.msg_id = request.msg_id
@@ -49,11 +51,11 @@ class PastCell:
 
     @property
     def ended(self) -> bool:
-        """Whether it was answered."""
+        """Whether the cell has its reply."""
         return self.status not in ("waiting", "running")
 
     def summary(self) -> Dict[str, Any]:
-        """{msg_id, code, cell_id, status, execution_count, started, finished, outputs (how many), dropped}: JSON."""
+        """Return the cell without its outputs, of which only the number is given, as a JSON object."""
         return {
             "msg_id": self.msg_id,
             "code": self.code,
@@ -67,14 +69,14 @@ class PastCell:
         }
 
     def page(self, first: int) -> Tuple[List[Dict[str, Any]], bool]:
-        """Outputs {msg_type, content} from the `first` on, a PAGE or one, and whether these are the last."""
+        """Return outputs {msg_type, content} from the `first` on, a PAGE or one, and whether they are the last."""
         outputs: List[Dict[str, Any]] = []
         size = 0
         for message in islice(self.shown.messages(first), OUTPUTS):
             content = message.content()
             length = max(len(message.parts[3]), len(json.dumps(content)))
             if length > LARGEST:
-                content, self.dropped = _less(content, length), True
+                content, self.dropped = _reduced(content, length), True
                 length = PAGE
             if outputs and size + length > PAGE:
                 break
@@ -84,7 +86,7 @@ class PastCell:
 
 
 class History:
-    """`asked` for every request, `take` for every message; `cells`, oldest first, by msg_id."""
+    """`add_request` every user cell, `add_message` every message. `cells` has them by msg_id, oldest first."""
 
     def __init__(self, cap: int = CAP) -> None:
         self.cells: OrderedDict[str, PastCell] = OrderedDict()
@@ -93,7 +95,7 @@ class History:
         self._question: Optional[Message] = None
 
     def add_request(self, request: Message) -> None:
-        """A user asks for a cell."""
+        """Add a cell that a user runs."""
         cell = PastCell(request)
         self.cells[cell.msg_id] = cell
         if len(self.cells) > CELLS:
@@ -117,26 +119,26 @@ class History:
             self._question = message
 
     def add_input_reply(self, reply: Message) -> None:
-        """A user's answer to input(), kept as JupyterLab shows it by itself. Passwords are not kept."""
+        """Add the user's answer to input(), as JupyterLab shows it. Passwords are not kept."""
         question, self._question = self._question, None
         if question is None:
             return
-        asked = question.content()
-        said = "········" if asked.get("password") else reply.content().get("value", "")
-        content = {"name": "stdin", "text": f"{asked.get('prompt', '')} {said}\n"}
+        question_content = question.content()
+        value = "········" if question_content.get("password") else reply.content().get("value", "")
+        content = {"name": "stdin", "text": f"{question_content.get('prompt', '')} {value}\n"}
         cell = self.cells.get(question.parent_id)
         if cell is not None:
             self._show(cell, Message(Channel.IOPUB, 0, make("stream", content, question.parts[1])))
 
     def page_of(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """A page of the cells' summaries, from the number `first` on; with a `msg_id` of that cell's outputs."""
+        """Return a page of summaries from the number `first` on; with a `msg_id`, a page of that cell's outputs."""
         first = number(request, "first", 0)
         if request.get("msg_id"):
             return {"cell": self.page(text(request, "msg_id"), first)}
         return self.summaries(first, text(request, "cell_id", ""))
 
     def summaries(self, first: int, cell_id: str = "") -> Dict[str, Any]:
-        """{"cells": [summary], "last": bool}: from the `first` on, about a PAGE; with `cell_id` only that cell's."""
+        """Return {"cells": [summary], "last": bool} from the `first` on; with `cell_id`, only those of that cell."""
         cells = [cell for cell in self.cells.values() if not cell_id or cell.cell_id == cell_id][first:]
         page, size = [], 0
         for cell in cells:
@@ -147,7 +149,7 @@ class History:
         return {"cells": page, "last": len(page) == len(cells)}
 
     def page(self, msg_id: str, first: int) -> Dict[str, Any]:
-        """{…the cell's summary, "outputs": [{msg_type, content}], "last": bool}; {} if it is not there (any more)."""
+        """Return {…summary, "outputs": [{msg_type, content}], "last": bool}; {} if the cell is unknown."""
         cell = self.cells.get(msg_id)
         if cell is None:
             return {}
@@ -159,10 +161,10 @@ class History:
         cell.shown.put(message)
         self._size += cell.shown.size - before
         if self._size > self._cap:
-            self._relieve()
+            self._shrink()
 
-    def _relieve(self) -> None:
-        """The oldest output goes first: the newest is what one comes back for."""
+    def _shrink(self) -> None:
+        """Drop output, the oldest first: users who return want the newest."""
         for cell in self.cells.values():
             before = cell.shown.size
             while cell.shown and self._size - (before - cell.shown.size) > self._cap:
@@ -173,16 +175,16 @@ class History:
                 return
 
 
-def _less(content: Dict[str, Any], size: int) -> Dict[str, Any]:
-    """In place of what no answer can hold."""
+def _reduced(content: Dict[str, Any], size: int) -> Dict[str, Any]:
+    """Return a content in place of one that is too large for a page."""
     try:
-        return in_words(content, 10_000, size, "too much to show it again")
-    except (KeyError, TypeError, ValueError):  # no display: the traceback of an error
-        return error_content(str(content.get("ename")), "too much to show it again")
+        return as_text(content, 10_000, size, "too large to be shown again")
+    except (KeyError, TypeError, ValueError):  # not a display but an error with a long traceback
+        return error_content(str(content.get("ename")), "too large to be shown again")
 
 
 def _cell_id(request: Message) -> str:
-    """The cell's id, where the front end sends it along, as JupyterLab and VS Code do."""
+    """Return the cell's id if the front end sends it, as JupyterLab and VS Code do; else ""."""
     try:
         return str(request.metadata().get("cellId", ""))[:_ID]
     except MessageError:

@@ -1,28 +1,29 @@
-"""Messages that wait in memory: neighbouring stream output merged, what is overwritten or cleared left out.
+"""Messages that wait in memory: neighbouring stream output is merged, overwritten and cleared output is left out.
 
-What a front end shows at the end is the same. This file knows Jupyter's messages; it knows no disk and no cap.
+What a front end shows in the end stays the same. This module knows Jupyter's messages, but neither disk nor cap.
 """
 
 from __future__ import annotations
 
 import enum
-import json
 from collections import OrderedDict, deque
 from itertools import islice
-from typing import Any, Deque, Dict, Iterator, List, Optional, Tuple
+from typing import Deque, Dict, Iterator, List, Optional, Tuple
 
 from ....wire.messages import Channel, Message, MessageError
 from ....wire.streams import PIECE, Stream, read_stream, with_stream
 from .spill import Record
+from .superseding import Key, Newest, content_of, key_of, object_at
 from .terminal_text import TerminalText
 
 _OVERHEAD = 200
-_LEAST = 4096
-"""Characters of room that are worth filling."""
+"""Bytes of memory for a message besides its parts."""
+_MIN_ROOM = 4096
+"""Characters of room for which a message is filled up."""
 
 
 class Kind(enum.IntEnum):
-    """What may be left out when there is too much: nothing of KEEP, of the others in this order."""
+    """What may be left out when there is too much: nothing of KEEP, and the others in this order."""
 
     KEEP = 0
     STREAM = 1
@@ -35,7 +36,7 @@ _OUTPUTS = ("stream", "display_data", "execute_result", "error")
 
 
 class Cell:
-    """All that waits with one parent. `position`: characters of text that it printed so far."""
+    """The messages that wait with the same parent. `position`: characters of text that the cell printed so far."""
 
     def __init__(self, number: int, key: str, parent: bytes) -> None:
         self.number = number
@@ -44,20 +45,20 @@ class Cell:
         self.waiting = 0
         self.position = 0
         self.left_out = self.left_out_at = 0
-        self.last: Optional[Entry] = None  # what may still grow
+        self.last: Optional[Entry] = None  # the entry that text may be appended to
         self.shown: Deque[int] = deque()  # what a clear_output would clear; nothing before a widget's message
         self.clears: Deque[int] = deque()
         self.clear_next = False
 
     def forget_entries(self) -> None:
-        """They left the memory."""
+        """The entries left the memory."""
         self.last = None
         self.shown.clear()
         self.clears.clear()
 
 
 class Entry:
-    """One message, or merged ones (then `text` is what they say)."""
+    """One message, or several merged stream messages: then `text` is what they contain."""
 
     __slots__ = ("cell", "counter", "key", "kind", "message", "name", "position", "serial", "size", "text")
 
@@ -71,59 +72,57 @@ class Entry:
         self.text: Optional[TerminalText] = None
         self.name = ""
         self.counter = 0
-        self.key: Optional[Tuple[Any, Any]] = None
+        self.key: Optional[Key] = None
 
     def whole(self) -> Message:
-        """The message, with all its text."""
+        """Return the message, with all its text."""
         if self.text is None:
             return self.message.unparsed()
         return with_stream(self.message, self.counter, Stream(self.name, str(self.text)))
 
     def record(self) -> Record:
-        """As it goes to the disk, or out."""
+        """Return the message as it is written to the disk or sent."""
         end = self.position + (0 if self.text is None else len(str(self.text)))
         return Record(self.kind, self.cell.number, self.position, end, self.whole().encode())
 
 
 class MemoryQueue:
-    """`put`, then `pop` or `pop_all`. `cells`: by number, also those of which only the disk has something."""
+    """`put` messages, then `pop` one or `pop_all`. `cells`, by number, has also those with messages only on disk."""
 
     def __init__(self) -> None:
         self.size = 0
         self.cells: Dict[int, Cell] = {}
         self._entries: OrderedDict[int, Entry] = OrderedDict()
         self._parents: Dict[str, Cell] = {}
-        self._newest: Dict[Any, Dict[Any, int]] = {}  # what a later message of the same key supersedes
+        self._newest = Newest()
         self._serial = self._cell_number = 0
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def put(self, message: Message) -> None:
-        """One more message."""
-        msg_type, parent, key = _identify(message)
-        cell = self._cell(key, parent)
+        """Add a message."""
+        msg_type, parent, parent_key = _identify(message)
+        cell = self._cell(parent_key, parent)
         if msg_type in _OUTPUTS and cell.clear_next:
             self._clear(cell)
         elif msg_type == "clear_output":
-            return self._clear_output(cell, message)
+            return self._put_clear_output(cell, message)
         stream = read_stream(message, msg_type)
         if stream is not None and stream.text:
             return self._put_text(cell, message, stream)
         entry = self._add(Kind.DISPLAY if msg_type in _DISPLAYS else Kind.KEEP, cell, message)
-        sets = self._key(message, msg_type)
-        if sets is not None:
-            if sets[0] != Kind.DISPLAY:
-                entry.kind = Kind.WIDGET
-            return self._supersede(entry, sets)
+        key = key_of(message, msg_type)
+        if key is not None:
+            return self._put_superseding(entry, key)
         cell.last = None
         if entry.kind is Kind.DISPLAY:
             cell.shown.append(entry.serial)
         elif msg_type.startswith("comm_"):
-            self._comm(entry, message, msg_type)
+            self._put_comm(entry, message, msg_type)
 
     def pop(self) -> Record:
-        """The oldest."""
+        """Remove and return the oldest message."""
         entry = self._entries.popitem(last=False)[1]
         self.size -= entry.size
         cell = entry.cell
@@ -132,19 +131,20 @@ class MemoryQueue:
                 serials.popleft()
         if cell.last is entry:
             cell.last = None
-        self._forget_key(entry)
+        if entry.key is not None:
+            self._newest.remove(entry.key, entry.serial)
         return entry.record()
 
     def drop(self) -> None:
-        """The oldest goes, unheard."""
-        self.gone(self.cells[self.pop().cell])
+        """Remove the oldest message."""
+        self.release(self.cells[self.pop().cell])
 
     def messages(self, first: int = 0) -> Iterator[Message]:
-        """The messages from the `first` on, oldest first; they stay. None is put together before it is asked for."""
+        """Yield the messages from the `first` on, oldest first. They stay; each is put together when it is needed."""
         return (entry.whole() for entry in islice(self._entries.values(), first, None))
 
     def pop_all(self) -> List[Record]:
-        """All of it, oldest first."""
+        """Remove and return all messages, oldest first."""
         records = [entry.record() for entry in self._entries.values()]
         for entry in self._entries.values():
             entry.cell.forget_entries()
@@ -153,8 +153,8 @@ class MemoryQueue:
         self.size = 0
         return records
 
-    def gone(self, cell: Cell) -> None:
-        """One message of the cell waits no longer, here or on disk."""
+    def release(self, cell: Cell) -> None:
+        """One message of this cell no longer waits, in memory or on disk."""
         cell.waiting -= 1
         if not cell.waiting:
             del self.cells[cell.number]
@@ -181,24 +181,24 @@ class MemoryQueue:
         entry = self._entries.pop(serial, None)
         if entry is not None:
             self.size -= entry.size
-            self.gone(entry.cell)
+            self.release(entry.cell)
 
     # -------------------------------------------------------------------------------------- streams
 
     def _put_text(self, cell: Cell, message: Message, stream: Stream) -> None:
-        """Into the cell's last message if that is of the same stream, and into as many more as it takes."""
+        """Append the text to the cell's last entry if that is of the same stream, and to as many new ones as needed."""
         at = counter = 0
         while at < len(stream.text):
-            entry, text = cell.last, stream.text
+            entry = cell.last
             if entry is None or entry.text is None or entry.name != stream.name:
                 entry = self._new_text(cell, message, stream.name, counter)
             assert entry.text is not None
-            size = max(_LEAST, PIECE - entry.text.size)
+            size = max(_MIN_ROOM, PIECE - entry.text.size)
             before = entry.text.size
-            entry.text.append(text[at : at + size])
+            entry.text.append(stream.text[at : at + size])
             entry.size += entry.text.size - before
             self.size += entry.text.size - before
-            cell.position += len(text[at : at + size])
+            cell.position += len(stream.text[at : at + size])
             at += size
             if entry.text.size >= PIECE:
                 cell.last = None
@@ -211,10 +211,10 @@ class MemoryQueue:
         cell.shown.append(entry.serial)
         return entry
 
-    # -------------------------------------------------------------------------------------- what is overtaken
+    # -------------------------------------------------------------------------------------- what is superseded
 
-    def _clear_output(self, cell: Cell, message: Message) -> None:
-        cell.clear_next = bool(_content(message).get("wait"))
+    def _put_clear_output(self, cell: Cell, message: Message) -> None:
+        cell.clear_next = bool(content_of(message).get("wait"))
         entry = self._add(Kind.KEEP, cell, message)
         cell.last = None
         cell.clears.append(entry.serial)
@@ -222,7 +222,7 @@ class MemoryQueue:
             self._clear(cell)
 
     def _clear(self, cell: Cell) -> None:
-        """What the cell showed since its last widget message; of the clears only the last is left."""
+        """Remove what the cell showed since its last widget message, and every clear_output but the last."""
         cell.clear_next = False
         cell.last = None
         while len(cell.clears) > 1:
@@ -231,60 +231,26 @@ class MemoryQueue:
         while cell.shown and cell.shown[0] < last:
             self._remove(cell.shown.popleft())
 
-    def _key(self, message: Message, msg_type: str) -> Optional[Tuple[Any, Any]]:
-        """Of what is shown: what this message sets, so that one like it makes it needless. Such messages can
-        change places with the cell's text."""
-        if msg_type not in ("update_display_data", "comm_msg"):
-            return None
-        content = _content(message)
-        if msg_type == "update_display_data":
-            return Kind.DISPLAY, str(_object(content, "transient").get("display_id"))
-        data = _object(content, "data")
-        state = data.get("state")
-        if data.get("method") != "update" or not isinstance(state, dict) or "msg_id" in state:
-            return None  # with msg_id a widget begins and ends to capture the cell's output
-        return str(content.get("comm_id")), (tuple(sorted(state)), json.dumps(data.get("buffer_paths")))
+    def _put_superseding(self, entry: Entry, key: Key) -> None:
+        if key.is_widget:
+            entry.kind = Kind.WIDGET
+        entry.key = key
+        superseded = self._newest.add(key, entry.serial)
+        if superseded is not None:
+            self._remove(superseded)
 
-    def _comm(self, entry: Entry, message: Message, msg_type: str) -> None:
+    def _put_comm(self, entry: Entry, message: Message, msg_type: str) -> None:
         """A widget's other messages: what is before them stays before them."""
-        content = _content(message)
-        self._newest.pop(str(content.get("comm_id")), None)
+        content = content_of(message)
+        self._newest.remove_widget(str(content.get("comm_id")))
         entry.cell.shown.clear()
         entry.cell.clears.clear()
-        if msg_type == "comm_msg" and "state" not in _object(content, "data"):
+        if msg_type == "comm_msg" and "state" not in object_at(content, "data"):
             entry.kind = Kind.WIDGET
-
-    def _supersede(self, entry: Entry, key: Tuple[Any, Any]) -> None:
-        newest = self._newest.setdefault(key[0], {})
-        if key[1] in newest:
-            self._remove(newest[key[1]])
-        newest[key[1]] = entry.serial
-        entry.key = key
-
-    def _forget_key(self, entry: Entry) -> None:
-        if entry.key is not None:
-            family, key = entry.key
-            newest = self._newest.get(family, {})
-            if newest.get(key) == entry.serial:
-                del newest[key]
-                if not newest:
-                    del self._newest[family]
-
-
-def _content(message: Message) -> Dict[str, Any]:
-    try:
-        return message.content()
-    except MessageError:
-        return {}  # what a kernel says wrongly is passed on all the same
-
-
-def _object(content: Dict[str, Any], key: str) -> Dict[str, Any]:
-    value = content.get(key)
-    return value if isinstance(value, dict) else {}
 
 
 def _identify(message: Message) -> Tuple[str, bytes, str]:
-    """Return the message's type, its parent's header, and a key for that parent: "" for a word, and without JSON.
+    """Return the message's type, its parent's header, and a key for that parent. A keeper's message has none of them.
 
     The header itself is no key: kernels write the same one differently for a stream and for a display.
     """

@@ -1,8 +1,7 @@
-"""Records on disk: files without a name, so that nothing can be read by path and nothing is left behind.
+"""Records on disk, in files without a name: nothing can be read by path, and nothing is left behind.
 
-First in, first out, in some files, so that what was read frees its space and the middle can be taken out.
-Where the disk does not take it, a segment is in memory, and the capacity shrinks to that. This file knows
-no messages.
+First in, first out, in several files, so that records that were read free their space and the middle can be removed.
+If the disk takes no more, a segment is kept in memory, and the capacity is smaller. This module knows no messages.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from pathlib import Path
 from typing import IO, Deque, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 SEGMENT = 8 * 1024 * 1024
-"""Bytes of one file: what is read and written at once when its middle is taken out."""
+"""The size of one file in bytes: that much is read and written at once when its middle is removed."""
 _HEAD = struct.Struct("!IBIQQ")
 
 
 class Record(NamedTuple):
-    """`kind` and `cell` are numbers that the backlog understands; `begin`, `end`: positions in the cell's text."""
+    """A record. `kind` and `cell` are the backlog's numbers; `begin` and `end` are positions in the cell's text."""
 
     kind: int
     cell: int
@@ -31,8 +30,12 @@ class Record(NamedTuple):
 
 
 class Segment:
-    """Some records, oldest first. `bytes_of` counts those of each kind and cell that are still to be read;
-    `spans`: where a cell's text that came here begins and ends; `largest`: of each kind."""
+    """A file of records, oldest first.
+
+    bytes_of: The size of the records of each kind and cell that were not read yet.
+    spans: Where the text of each cell in this segment begins and ends.
+    largest: The size of the largest record of each kind.
+    """
 
     def __init__(self, file: IO[bytes]) -> None:
         self.size = 0
@@ -44,16 +47,16 @@ class Segment:
 
     @property
     def on_disk(self) -> bool:
-        """Whether the disk took it."""
+        """Whether the segment is on disk, not in memory."""
         return not isinstance(self._file, io.BytesIO)
 
     @property
     def extent(self) -> int:
-        """Bytes of the file, with those that were read already."""
+        """The size of the file, including the records that were read already."""
         return self._begin + self.size
 
     def append(self, records: Iterable[Record]) -> None:
-        """Adds records, all of them or (OSError) none."""
+        """Add all of these records, or none of them (OSError)."""
         end = self.extent
         records = list(records)
         data = b"".join(
@@ -72,7 +75,7 @@ class Segment:
             self.largest[record.kind] = max(self.largest.get(record.kind, 0), len(record.data))
 
     def next(self) -> Record:
-        """The oldest record, which is then no longer here. OSError, EOFError: it cannot be read back."""
+        """Remove and return the oldest record. OSError, EOFError: it cannot be read back."""
         self._file.seek(self._begin)
         length, kind, cell, begin, end = _HEAD.unpack(self._read(_HEAD.size))
         record = Record(kind, cell, begin, end, self._read(length))
@@ -82,7 +85,7 @@ class Segment:
         return record
 
     def take_all(self) -> List[Record]:
-        """All that is left; then the segment is empty, and its space free."""
+        """Remove and return all records. The segment is then empty, and its space is free."""
         records = []
         while self.size:
             records.append(self.next())
@@ -92,7 +95,7 @@ class Segment:
         return records
 
     def close(self) -> None:
-        """Frees the space."""
+        """Free the space."""
         self._file.close()
 
     def _count(self, record: Record, size: int) -> None:
@@ -116,32 +119,35 @@ class Segment:
 
 
 class Spill:
-    """`put` at the end, `take` from the front; `segments` may be thinned out (`replace`)."""
+    """A queue of records in segments: `put` at the end, `take` from the front, `replace` the records of a segment."""
 
     def __init__(self, folders: Sequence[Path], cap: int, spare: int) -> None:
-        """The folder with most room is taken. `cap`: most bytes on disk, if that is not more than a twentieth
-        of what is free; `spare`: in memory, where the disk takes none."""
+        """Create an empty queue in the folder that has the most free space.
+
+        cap: The limit for the size on disk in bytes, if that is not more than a twentieth of the free space.
+        spare: The limit for the size in memory if the disk takes nothing.
+        """
         self.segments: Deque[Segment] = deque()
-        self.full = ""  # why the disk took no more, when that was tried last
+        self.full = ""  # why the disk took no more at the last attempt
         self._folders = list(folders)
         self._cap = cap
         self._spare = spare
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """The size of all records in bytes."""
         return sum(segment.size for segment in self.segments)
 
     @property
     def capacity(self) -> int:
-        """Bytes that there should be at most."""
+        """The size that all records should have at most, in bytes."""
         used = sum(segment.size for segment in self.segments if segment.on_disk)
         if self.full:
             return min(self._cap, used + self._spare)
         return min(self._cap, max(self._spare, (max(map(_free, self._folders), default=0) + used) // 20))
 
     def put(self, records: List[Record]) -> None:
-        """Never fails: what the disk does not take stays in memory."""
+        """Add records. This never fails: what the disk does not take stays in memory."""
         size = sum(_HEAD.size + len(record.data) for record in records)
         try:
             self._put_on_disk(records, size)
@@ -153,7 +159,7 @@ class Spill:
             self.segments[-1].append(records)
 
     def take(self) -> Optional[Record]:
-        """The oldest record; None if there is none. OSError, EOFError: some are lost."""
+        """Remove and return the oldest record; None if there is none. OSError, EOFError: some records are lost."""
         while self.segments:
             segment = self.segments[0]
             if segment.size:
@@ -166,7 +172,7 @@ class Spill:
         return None
 
     def replace(self, number: int, records: List[Record]) -> bool:
-        """What is left of a segment after `take_all`. True: its neighbour took it, and it is gone."""
+        """Put records back after `take_all`. Return True if the segment before took them and this one is removed."""
         segment = self.segments[number]
         before = self.segments[number - 1] if number else None
         if before is not None and before.extent + sum(len(r.data) for r in records) < SEGMENT:
@@ -175,7 +181,7 @@ class Spill:
                 self._drop(number)
                 return True
             except OSError:
-                pass  # it has room of its own, which it had before
+                pass  # the segment's own file has room for them
         try:
             segment.append(records)
         except OSError:
@@ -185,7 +191,7 @@ class Spill:
         return False
 
     def close(self) -> None:
-        """Frees everything."""
+        """Free all space."""
         while self.segments:
             self._drop(0)
 
@@ -197,7 +203,7 @@ class Spill:
         last = self.segments[-1] if self.segments else None
         if last is not None and last.on_disk and last.extent + size <= SEGMENT:
             return last.append(records)
-        problem = OSError("there is no folder for it")
+        problem = OSError("no folder can be written to")
         for folder in sorted(self._folders, key=_free, reverse=True):
             try:
                 return self.segments.append(_written(folder, records))
@@ -207,12 +213,12 @@ class Spill:
 
 
 def folders(own: Path) -> List[Path]:
-    """Where a spill may be: our own folder, or where temporary files are."""
+    """Return the folders for a spill: our own one, and those for temporary files."""
     return [own, Path(tempfile.gettempdir()), Path("/var/tmp")]
 
 
 def _written(folder: Path, records: List[Record]) -> Segment:
-    """A new segment, in a file without a name."""
+    """Return a new segment, in a file without a name."""
     segment = Segment(tempfile.TemporaryFile(buffering=0, dir=str(folder)))  # noqa: SIM115 (the segment closes it)
     try:
         segment.append(records)
@@ -223,7 +229,7 @@ def _written(folder: Path, records: List[Record]) -> Segment:
 
 
 def _free(folder: Path) -> int:
-    """Bytes that we may still write there."""
+    """Return how many bytes we may still write in this folder."""
     try:
         place = os.statvfs(str(folder))
     except OSError:

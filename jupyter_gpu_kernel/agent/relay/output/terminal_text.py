@@ -1,7 +1,7 @@
-"""Text that waits: what a carriage return overwrites is left out, so that an hour of progress bar is one line.
+"""Text that waits: what a carriage return overwrites is left out, so that an hour of a progress bar is one line.
 
-Only what no front end would show is left out: terminals and JupyterLab lay what follows a `\\r` over what
-is there, so a shorter text covers only a part. Lines with other control characters stay as they are.
+Only what no front end would show is left out: terminals and JupyterLab write what follows a `\\r` over what is there,
+so a shorter text covers only a part. Lines with other control characters stay as they are.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def collapse(line: str, start: bool = True) -> str:
-    """A line (without its newline) that looks the same. `start`: it begins at the left margin."""
+    """Return a line that looks the same as this one (without its newline). `start`: it begins at the left margin."""
     parts = line.split("\r")
     if len(parts) < 2:
         return line
@@ -34,7 +34,7 @@ def collapse(line: str, start: bool = True) -> str:
 
 
 def _neutral(parts: List[str]) -> List[bool]:
-    """Which parts leave the colour as they found it."""
+    """Return which parts do not change the colour."""
     neutral = []
     colour = "?"
     for part in parts:
@@ -46,19 +46,19 @@ def _neutral(parts: List[str]) -> List[bool]:
 
 
 class TerminalText:
-    """Grows by `append`; `size` is about what it takes, in bytes."""
+    """Text that grows by `append`. `size` is its approximate size in bytes."""
 
     def __init__(self) -> None:
         self.size = 0
         self._lines: List[str] = []  # whole lines, in larger pieces
         self._last = ""  # the line that is being written
-        self._start = False  # whether that is known to begin at the left margin
+        self._start = False  # whether it is known to begin at the left margin
 
     def __str__(self) -> str:
         return "".join(self._lines) + self._last
 
     def append(self, text: str) -> None:
-        """More of it."""
+        """Add text at the end."""
         self.size -= _size(self._last)
         text = self._last + text
         if "\r" in text:
