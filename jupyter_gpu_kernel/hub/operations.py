@@ -16,6 +16,7 @@ from .. import __version__
 from ..errors import AgentError, GpuKernelError, HubError
 from ..wire import PROTOCOL
 from .kernel_operations import KernelOperations
+from .kernels import Kernels
 from .node.check import check
 from .node.node import Node
 from .node.nodes import Nodes
@@ -42,7 +43,8 @@ class Operations:
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
         self._nodes = Nodes(trust_file(), log)
-        self._kernels = KernelOperations(self._nodes, log)
+        self._kernels = Kernels(self._nodes, log)
+        self._kernel_operations = KernelOperations(self._nodes, self._kernels)
 
     @property
     def in_use(self) -> bool:
@@ -52,7 +54,7 @@ class Operations:
     async def operation(self, call: Call) -> Any:
         """Runs the operation that the call names."""
         name = "op_" + call.op
-        method = getattr(self, name, None) or getattr(self._kernels, name, None)
+        method = getattr(self, name, None) or getattr(self._kernel_operations, name, None)
         if method is None:
             raise HubError(
                 f"this hub knows no operation {call.op!r}", remedy="Restart it: stop all front ends."

@@ -361,7 +361,7 @@ def test_who_returns_is_greeted_also_where_the_cell_waits(
     first = loop.kernel(link, gpus=1, notebook="/home/me/greeted.ipynb")
     until(first, "idle")
     loop.call(first.close)
-    wait_for(lambda: "nobody is there" in node.story(first.kernel_id), "the front end's leaving")
+    wait_for(lambda: "no front end is connected" in node.story(first.kernel_id), "the front end's leaving")
     again = loop.kernel(link, gpus=1, notebook="/home/me/greeted.ipynb")
     until(again, "idle")
     assert again.kernel_id == first.kernel_id

@@ -1,1 +1,1 @@
-"""The sockets towards front ends: ports, keys, client identities, and who may connect."""
+"""The sockets of one front end: ports, keys, the identities of its clients, and which users may connect."""

@@ -1,1 +1,1 @@
-"""One remote kernel in the hub: what passes between its front ends and its keeper, and what is said in its place."""
+"""One remote kernel in the hub: its life cycle, its messages, and what front ends get while it cannot answer."""

@@ -1,0 +1,210 @@
+"""The kernels that front ends have here: created, found by id, and released when the clients that serve them leave.
+
+A client is a launcher or provisioner that is connected to the hub's socket. This module knows no SSH.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+from ..errors import HubError
+from .front_end.delivered import Delivered
+from .front_end.front_ends import FrontEnd, FrontEndSpec
+from .kernel.kernel_info_cache import KernelInfoCache
+from .kernel.reconnect_grace import ReconnectGrace, ports_of
+from .kernel.remote_kernel import RemoteKernel
+from .kernel.states import LinkState, Phase
+from .kernel.vscode_sessions import VSCodeSession, VSCodeSessions
+from .node.link import Link
+from .node.node import Node
+from .node.nodes import Nodes
+from .node.replies import conflict
+from .paths import data_folder, hub_folder, owner
+from .rpc import Call, RpcClient
+
+
+class Kernels:
+    """All kernels with a front end, and those whose front end may return."""
+
+    def __init__(self, nodes: Nodes, log: logging.Logger) -> None:
+        self._nodes = nodes
+        self._log = log
+        self._kernels: list[RemoteKernel] = []
+        self._reconnect_grace = ReconnectGrace()
+        self._vscode_sessions = VSCodeSessions(self._reconnect_grace.release)
+        self._infos = KernelInfoCache(data_folder() / "kernel-info")
+        self._owner = owner()  # once: a laptop's name may change with its network
+
+    def __iter__(self) -> Iterator[RemoteKernel]:
+        return iter(list(self._kernels))
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a front end has a kernel here, or may return to one."""
+        return bool(self._kernels or self._reconnect_grace)
+
+    def attached(self, node: Node, kernel_id: str) -> bool:
+        """Return whether a front end here has this kernel of that node, and the link to it is up."""
+        remote = self.find(kernel_id, node)
+        return remote is not None and remote.link_state is LinkState.UP
+
+    def attached_from(self, state: dict[str, Any]) -> str:
+        """Return which other computer has this kernel attached, by the keeper's status: "alice@desk", or "". A
+        connection of this hub that the keeper still counts is a dead one."""
+        if not state.get("attached") or state.get("owner", "") in ("", self._owner["owner"]):
+            return ""
+        return str(state.get("by") or "another computer")
+
+    def away(self, node: Node) -> list[dict[str, Any]]:
+        """Return rows for the kernels that front ends here have on a node which cannot be reached. The node has a row
+        of its own with the error."""
+        away = [one for one in self._kernels if one.link_state not in (LinkState.UP, LinkState.LOST)]
+        rows = [one.describe() for one in away if self._node(one).settings == node.settings]
+        for row in rows:
+            del row["error"]
+        return [{**row, "state": "away", "attached": True} for row in rows]
+
+    def close(self) -> None:
+        """Close all kernels; their keepers live on."""
+        for kernel in list(self._kernels):
+            kernel.close()
+
+    def pop_returning(self, settings: dict[str, Any], call: Call) -> RemoteKernel | None:
+        """Return the kernel whose front end has returned with the same ports; None if it is a new front end. If that
+        has the notebook of one that was waited for, the wait is over."""
+        remote = self._reconnect_grace.pop(call.arguments["connection"])
+        if remote is None:
+            self._reconnect_grace.release(settings["name"], settings["notebook"])
+        return remote
+
+    def create(
+        self,
+        kernel_id: str,
+        settings: dict[str, Any],
+        call: Call,
+        link: Link,
+        how: str,
+        number: int | None = None,
+    ) -> RemoteKernel:
+        """Make a kernel for the call's client, which is its first front end and had this number at a killed hub. `how`:
+        see RemoteKernel."""
+        session = self._new_session(settings, call)
+        delivered = Delivered(hub_folder() / "delivered" / self._nodes.of(settings).digest / kernel_id)
+        try:
+            remote = RemoteKernel(
+                kernel_id, settings, front_end_of(call, number), link, self._log, how=how, infos=self._infos,
+                delivered=delivered, owner=self._owner, vscode_session=session,
+            )  # fmt: skip
+        except (
+            BaseException
+        ):  # the ports are in use; a client that adopts it tries again, and needs the counts
+            delivered.close() if how == "adopt" else delivered.forget()
+            raise
+        if session is not None:
+            self._vscode_sessions.begin(session)
+            call.client.on_closed.append(lambda: self._vscode_sessions.end(session, remote))
+        return remote
+
+    def connect(self, remote: RemoteKernel, call: Call) -> FrontEnd:
+        """The call's client serves a front end of the kernel, the first one or one that returns."""
+        if remote not in self._kernels:
+            self._kernels.append(remote)
+        ports = ports_of(call.arguments["connection"])
+        front_ends = list(remote.front_ends)
+        front = next((one for one in front_ends if ports_of(one.edge.connection) == ports), front_ends[0])
+        front.reconnect(front_end_of(call))
+        return front
+
+    def watch_client(self, remote: RemoteKernel, call: Call) -> None:
+        """From now on the front end leaves when the call's client does."""
+        call.client.on_closed.append(lambda: self._client_left(remote, call.client))
+
+    def of(self, call: Call) -> tuple[RemoteKernel, FrontEnd]:
+        """Return the kernel that the call names, and the front end that the call's client serves."""
+        for remote in self._kernels:  # two of them may have one id, if the kernel was taken from one of them
+            front = remote.front_ends.of(call.client)
+            if remote.kernel_id == str(call.arguments["kernel"]) and front is not None:
+                return remote, front
+        raise HubError("this kernel is no longer here", remedy="Start it again.")
+
+    def remove(self, remote: RemoteKernel, front: FrontEnd) -> None:
+        """The front end leaves the kernel. With the last one the kernel is closed."""
+        remote.front_ends.remove(front)
+        if not len(remote.front_ends):
+            self.release(remote)
+
+    def release(self, remote: RemoteKernel) -> None:
+        """Close a kernel, which lives on unless its shutdown was requested."""
+        self._forget(remote)
+        if remote.phase is Phase.SHUT_DOWN and not remote.ended:  # the request waits for the link
+            remote.stop("shut down by its front end")
+        else:
+            remote.close()
+
+    def stop(self, remote: RemoteKernel, why: str) -> None:
+        """End a kernel for good, as soon as the link is up."""
+        self._forget(remote)
+        remote.stop(why)
+
+    def find(self, kernel_id: str, node: Node) -> RemoteKernel | None:
+        """Return the kernel that has this id now: a notebook that returns gets the kernel it left, with its id."""
+        here = (remote for remote in self._kernels if remote.kernel_id == kernel_id)
+        return next((remote for remote in here if self._node(remote).same_as(node)), None)
+
+    def here(self, kernel_id: str) -> RemoteKernel | None:
+        """Return a kernel that front ends have here, on the node where this hub started it, if it did. AgentError if
+        two nodes report this id."""
+        home = self._nodes.started_on(kernel_id)
+        if home is not None:
+            return self.find(kernel_id, home)
+        here = [remote for remote in self._kernels if remote.kernel_id == kernel_id]
+        nodes = [self._node(remote) for remote in here]
+        if not all(node.same_as(nodes[0]) for node in nodes):
+            raise conflict(nodes, [kernel_id])
+        return here[0] if here else None
+
+    # -------------------------------------------------------------------------------------- helpers
+
+    def _new_session(self, settings: dict[str, Any], call: Call) -> VSCodeSession | None:
+        """Return a session for a launcher, whose front end may tell its notebook later; None for other clients."""
+        notebook = str(settings["notebook"])
+        if "parent" not in call.arguments or (notebook and call.op == "start") or call.op == "attach":
+            return None
+        parent, name = int(call.arguments["parent"]), str(settings["name"])
+        return VSCodeSession(self._vscode_sessions, parent, name, notebook, used=call.op == "adopt")
+
+    def _client_left(self, remote: RemoteKernel, client: RpcClient) -> None:
+        """The client that served a front end has gone, and so the front end, unless it restarts the kernel or was
+        killed: then the ports and GPUs are kept for a moment."""
+        front = remote.front_ends.of(client)
+        if remote not in self._kernels or front is None:
+            return  # released before
+        restarts = remote.phase is Phase.RESTART and front is remote.front_ends.owner
+        if (client.said_bye and not restarts) or (len(remote.front_ends) > 1 and not restarts):
+            return self.remove(remote, front)
+        self._forget(remote)
+        front.disconnect()
+        self._reconnect_grace.add(remote, front.edge.connection, restarts=restarts)
+
+    def _node(self, remote: RemoteKernel) -> Node:
+        return self._nodes.of(remote.settings)
+
+    def _forget(self, remote: RemoteKernel) -> None:
+        if remote in self._kernels:
+            self._kernels.remove(remote)
+
+
+def front_end_of(call: Call, number: int | None = None) -> FrontEndSpec:
+    """Return the front end that the call's client serves."""
+    arguments = call.arguments
+    return FrontEndSpec(
+        arguments["connection"],
+        label=str(arguments.get("notebook") or arguments.get("label") or ""),
+        number=number,
+        listener=call.client,
+        parent=int(arguments.get("parent") or 0),
+        rate_limited=arguments.get("face") != "other",
+        revives=arguments.get("face") == "server",
+    )

@@ -1,0 +1,101 @@
+"""The life cycle of a kernel whose node cannot be reached: which state follows which."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from edges import KEY
+from streams import log
+
+from jupyter_gpu_kernel.errors import ConnectError
+from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
+from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
+from jupyter_gpu_kernel.hub.kernel.states import LINK_STATES, PHASES, LinkState, Phase, transition
+from jupyter_gpu_kernel.hub.node.agent_errors import refusal
+from jupyter_gpu_kernel.hub.node.link import Link
+from jupyter_gpu_kernel.wire.compose import make
+from jupyter_gpu_kernel.wire.messages import Channel, Message
+
+GONE = refusal("gone", "there is no such kernel", "node")
+TAKEN = refusal("taken", "taken over by alice@desk", "node")
+
+
+def on(test: Callable[[RemoteKernel, Link], None]) -> None:
+    """A kernel that was attached, on a link that is down."""
+
+    def fail(again: bool) -> Any:
+        raise ConnectError("there is no route", hop="node")
+
+    async def main() -> None:
+        link = Link("node", fail, log)
+        remote = RemoteKernel("k1", {"gpus": 0}, FrontEndSpec(dict(KEY), revives=True), link, log)
+        remote.attached()
+        try:
+            test(remote, link)
+        finally:
+            remote.close()
+            await link.close()
+
+    asyncio.run(main())
+
+
+def test_only_a_new_kernel_follows_a_lost_one_and_nothing_follows_a_closed_one() -> None:
+    assert transition(LINK_STATES, LinkState.LOST, LinkState.CONNECTING) is LinkState.CONNECTING
+    for state in (LinkState.UP, LinkState.AWAY, LinkState.TAKEN):
+        with pytest.raises(RuntimeError, match="cannot follow"):
+            transition(LINK_STATES, LinkState.LOST, state)
+    for phase in Phase:
+        with pytest.raises(RuntimeError, match="cannot follow"):
+            transition(PHASES, Phase.CLOSED, phase)
+    assert set(LINK_STATES) == set(LinkState) and set(PHASES) == set(Phase)
+
+
+def test_a_restart_forgets_that_a_shutdown_was_requested() -> None:
+    def test(remote: RemoteKernel, link: Link) -> None:
+        remote.shutdown_requested(restart=False)
+        assert remote.phase is Phase.SHUT_DOWN
+        remote.restart()
+        assert remote.phase is Phase.RUN
+
+    on(test)
+
+
+@pytest.mark.parametrize("error", [GONE, TAKEN])
+def test_a_kernel_that_stops_is_closed_when_it_is_gone_or_taken(error: Any) -> None:
+    def test(remote: RemoteKernel, link: Link) -> None:
+        remote.stop("the test is over")
+        assert not remote.closed and link.kernel_ids == ["k1"]
+        remote.lost(error)
+        assert remote.closed and link.kernel_ids == []
+
+    on(test)
+
+
+def test_a_kernel_that_was_taken_before_it_stops_is_closed_at_once() -> None:
+    def test(remote: RemoteKernel, link: Link) -> None:
+        remote.lost(TAKEN)
+        assert remote.taken_by == "taken over by alice@desk" and remote.describe()["link"] == "taken"
+        remote.stop("the test is over")
+        assert remote.closed
+
+    on(test)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_cell_starts_an_ended_kernel_anew_unless_it_is_stopped_meanwhile(stopped: bool) -> None:
+    def test(remote: RemoteKernel, link: Link) -> None:
+        (front,) = remote.front_ends
+        cell = Message(Channel.SHELL, 1, make("execute_request", {"code": "1"}))
+        remote.status_reported({"state": "ended", "cause": "killed by SIGKILL"})
+        remote.revive_if_ended(front, cell)
+        assert remote.phase is Phase.REVIVE and remote.describe()["state"] == "starting"
+        if stopped:
+            remote.stop("the test is over")
+        remote.lost(GONE)
+        assert remote.closed is stopped
+        assert remote.kernel_id == "k1" if stopped else remote.open_request()["create"] == {"gpus": 0}
+
+    on(test)
