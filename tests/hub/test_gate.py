@@ -408,7 +408,7 @@ def test_a_restart_with_a_new_kernel_hands_the_gpu_over(
     cell = front.run(VISIBLE)
     assert cell.text.strip() == gpus.uuids[0] and "Waiting" not in str(cell.outputs)
     gpu = rf"(GPU 0 \(.+\)|{gpus.uuids[0]})"  # the name, if the new keeper has looked at the GPUs by then
-    assert re.search(f"with {gpu}; the one before, {old.kernel_id}, has ended", str(cell.outputs))
+    assert re.search(f"with {gpu}; the previous one, {old.kernel_id}, has ended", str(cell.outputs))
     assert not (node.root / "k" / old.kernel_id).exists() and busy
     assert read_leases(gpus.uuids[:1])[gpus.uuids[0]].id == new.kernel_id
     gpus.say(2)

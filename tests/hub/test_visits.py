@@ -129,7 +129,7 @@ def test_a_restart_counts_from_the_launchers_start(window: Window, node: Node) -
             "the old kernel ends as soon as this is a restart"
         )
         cell = front.run("'treasure' in dir()")
-        assert "False" in str(cell.outputs) and f"the one before, {old.kernel_id}, has ended" in str(
+        assert "False" in str(cell.outputs) and f"the previous one, {old.kernel_id}, has ended" in str(
             cell.outputs
         )
         assert "has ended" not in str(cell.shown), "what is said of the kernel stays in the notebook"
