@@ -98,7 +98,7 @@ def test_hooks_and_handlers_run_on_the_main_thread(kernel, tmp_path):
     text = kernel.text(request)
     assert "saved MainThread" in text and "ValueError: no disk" in text and "mine 15" in text
     assert text.endswith("the end\n")
-    kernel.run("signal.signal(signal.SIGTERM, before); gpu_kernel._guard.hooks.clear()")
+    kernel.run("signal.signal(signal.SIGTERM, before); gpu_kernel._guard.hooks.functions.clear()")
 
 
 def test_a_librarys_handler_that_calls_the_one_before(kernel, tmp_path):

@@ -31,7 +31,7 @@ def test_status_and_magic(kernel):
 
 def test_only_the_users_own_cells_are_activity(kernel):
     def active():
-        last = {"last": "__import__('gpu_kernel')._guard.use._active"}
+        last = {"last": "__import__('gpu_kernel')._guard.usage._last_active"}
         return kernel.finish(kernel.start("", silent=True, user_expressions=last))["user_expressions"]
 
     before = active()

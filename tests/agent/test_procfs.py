@@ -13,7 +13,7 @@ from typing import Iterator
 import pytest
 
 from jupyter_gpu_kernel.agent.exit.node_checks import memory_daemon
-from jupyter_gpu_kernel.agent.in_kernel import guard
+from jupyter_gpu_kernel.agent.in_kernel import usage
 from jupyter_gpu_kernel.agent.keeper.idle import cuda_is_open, tree_cpu
 from jupyter_gpu_kernel.agent.process.signals import sigterm_is_pending
 from jupyter_gpu_kernel.agent.procfs import command_name, start_ticks
@@ -40,7 +40,7 @@ def stranger(tmp_path: Path) -> Iterator[int]:
 
 def test_a_process_whose_name_is_cut(stranger: int) -> None:
     assert tree_cpu(os.getsid(0)) > 0
-    assert guard._activity()[0] >= 0
+    assert usage._cpu_usage()[0] >= 0
     assert command_name(stranger).startswith("a训练")
     assert start_ticks(stranger) > 0
     assert not sigterm_is_pending(stranger)

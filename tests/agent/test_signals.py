@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from guarded import wait_until
 
-from jupyter_gpu_kernel.agent.in_kernel.guard import Use
 from jupyter_gpu_kernel.agent.in_kernel.signal_rules import (
     ENDED,
     SURVIVED,
@@ -14,6 +13,7 @@ from jupyter_gpu_kernel.agent.in_kernel.signal_rules import (
     decide,
     sentence,
 )
+from jupyter_gpu_kernel.agent.in_kernel.usage import Usage
 
 
 @pytest.mark.parametrize(
@@ -70,15 +70,15 @@ def test_sentences():
 
 
 def test_what_counts_as_use():
-    use = Use(linger=2.0)
-    assert use.now()  # a fresh kernel
-    wait_until(lambda: not use.now())
-    with use.cell("request", by_user=False):
-        assert use.now() and use.cells() == ["request"]
-    assert not use.now()
-    with use.cell(None, by_user=False), use.hold():
-        assert use.now() and use.cells() == []
-    assert not use.now()
-    with use.cell("request", by_user=True):
+    usage = Usage(linger=2.0)
+    assert usage.in_use()  # a fresh kernel
+    wait_until(lambda: not usage.in_use())
+    with usage.cell("request", by_user=False):
+        assert usage.in_use() and usage.visible_cells() == ["request"]
+    assert not usage.in_use()
+    with usage.cell(None, by_user=False), usage.hold():
+        assert usage.in_use() and usage.visible_cells() == []
+    assert not usage.in_use()
+    with usage.cell("request", by_user=True):
         pass
-    assert use.now()
+    assert usage.in_use()

@@ -25,13 +25,14 @@ from ..exit.memory import meter
 from ..gpus.nvidia_smi import read_gpus
 from ..gpus.nvidia_smi_csv import SmiError
 from ..keeper.client import KeeperTimeout, ask_keeper
-from .guard import Guard, Use
+from .guard import Guard
+from .usage import Usage
 
 __all__ = ["hold", "missed", "on_sigterm", "status"]
 
 SMI_TIMEOUT = 5.0
 F = TypeVar("F", bound=Callable[[], object])
-_guard = Guard(Use())
+_guard = Guard(Usage())
 _given: Optional[List[str]] = None  # the keeper's GPUs, whatever a cell does to the environment
 _begun: Deque[str] = deque(maxlen=200)
 
@@ -56,7 +57,7 @@ def status() -> Dict[str, Any]:
         "gpus": gpus,
         "pid": os.getpid(),
         "guard": "on" if _guard.on else "off",
-        "in_use": _guard.use.now(),
+        "in_use": _guard.usage.in_use(),
         "sigterms": _guard.count,
         "last_sigterm": _guard.last,
         "memory": {**meter(), **_gpu_memory(gpus)},
@@ -87,20 +88,13 @@ def on_sigterm(function: F) -> F:
     """
     if not _guard.installed:
         warnings.warn("the guard is not installed in this kernel: on_sigterm has no effect", stacklevel=2)
-    name = getattr(function, "__qualname__", None)
-    _guard.hooks[:] = [hook for hook in _guard.hooks if _other(hook, function, name)]
-    _guard.hooks.append(function)
+    _guard.hooks.add(function)
     return function
-
-
-def _other(hook: Callable[[], object], function: Callable[[], object], name: Optional[str]) -> bool:
-    same_name = name is not None and name != "<lambda>" and getattr(hook, "__qualname__", None) == name
-    return hook is not function and not same_name
 
 
 def hold() -> ContextManager[None]:
     """A context manager: inside it this kernel is in use, from any thread."""
-    return _guard.use.hold()
+    return _guard.usage.hold()
 
 
 def missed(show: bool = False) -> List[Dict[str, Any]]:

@@ -156,12 +156,12 @@ class KeeperWatch:
 
     def _end_without_keeper(self) -> None:
         """Wait for the running cell, at most for the limit, and end the kernel."""
-        cells, deadline = self._guard.use.running(), time.monotonic() + self._limit
+        cells, deadline = self._guard.usage.running_cells(), time.monotonic() + self._limit
         until = f"when its running cell has ended, in {self._limit:.0f} s at the latest" if cells else "now"
         self._story.tell(
             "orphan", f"the kernel's keeper was killed; as nobody can reach the kernel, it ends {until}"
         )
-        while not cells.isdisjoint(self._guard.use.running()) and time.monotonic() < deadline:
+        while not cells.isdisjoint(self._guard.usage.running_cells()) and time.monotonic() < deadline:
             time.sleep(_POLL_INTERVAL)
         self._end()
 

@@ -31,7 +31,8 @@ from typing import Any, List, Tuple
 
 from . import gpu_kernel, keeper_watch
 from .children import TERM
-from .guard import LINGER, Guard, Use
+from .guard import Guard
+from .usage import LINGER, Usage
 
 CONTROL_WITHIN = 2.0
 """Seconds for what follows the answer to a shutdown."""
@@ -59,8 +60,6 @@ def main(argv: List[str]) -> None:
     app.initialize(argv)
     if app.shell is not None:
         app.shell.register_magic_function(gpu_kernel.magic, "line", "gpu")
-    if app.kernel is not None:
-        guard.tell = functools.partial(tell, app.kernel)
     if ready:
         with contextlib.suppress(BrokenPipeError):  # its keeper was killed; the next one sees for itself
             os.write(int(ready), b"1")
@@ -82,7 +81,7 @@ def guard_from_environment() -> Guard:
     """The guard, installed unless the settings or the system say no. Before any thread exists."""
     mode = os.environ.pop("JUPYTER_GPU_KERNEL_SIGTERM", "survive")
     linger = float(os.environ.pop("JUPYTER_GPU_KERNEL_LINGER", LINGER))
-    guard = Guard(Use(linger), os.environ.pop("JUPYTER_GPU_KERNEL_STORY", ""))
+    guard = Guard(Usage(linger), os.environ.pop("JUPYTER_GPU_KERNEL_STORY", ""), write_to_cells)
     if mode == "default":
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, TERM)
@@ -157,8 +156,10 @@ def kernel_class(base: Any, guard: Guard) -> Any:
     return subclass(base.__name__, base, do_execute=do_execute)
 
 
-def tell(kernel: Any, cells: List[Any], text: str) -> None:
-    """`text` on stderr of each of these requests, also where user code replaced sys.stderr. Any thread."""
+def write_to_cells(cells: List[Any], text: str) -> None:
+    """Write to stderr of the cells with these requests, also if user code has replaced sys.stderr. From any thread."""
+    kernelapp: Any = importlib.import_module("ipykernel.kernelapp")
+    kernel = kernelapp.IPKernelApp.instance().kernel
     OutStream: Any = importlib.import_module("ipykernel.iostream").OutStream
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, OutStream):  # what the cell printed before comes before

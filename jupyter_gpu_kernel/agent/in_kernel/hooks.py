@@ -1,0 +1,144 @@
+"""Runs the user's SIGTERM functions, and the user's own signal handler, on the main thread.
+
+The guard's thread interrupts the main thread by a real-time signal. If that is in a C call, the functions run after it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import io
+import signal
+import sys
+import threading
+import traceback
+from typing import Any, Callable, List
+
+from .children import TERM
+
+OUTPUT_LIMIT = 4000
+"""The length of the output that is reported."""
+Hook = Callable[[], object]
+
+
+class Hooks:
+    """`functions` run whenever SIGTERM arrives: the guard calls `start` for that."""
+
+    def __init__(
+        self,
+        guard_handler: Callable[[int, Any], None],
+        cell_runs: Callable[[], bool],
+        report_output: Callable[[str], None],
+    ) -> None:
+        """Create the hooks of a kernel.
+
+        guard_handler: The guard's own handler of SIGTERM; any other one is the user's.
+        cell_runs: Return whether a cell runs that shows output.
+        report_output: Called with what the functions printed while no cell ran.
+        """
+        self.functions: List[Hook] = []
+        self.delivering = False
+        """Whether SIGTERM is being delivered to the user's own handler."""
+        self._guard_handler = guard_handler
+        self._cell_runs = cell_runs
+        self._report_output = report_output
+        self._started = False
+        self._interrupt = False
+        self._finished = threading.Event()
+
+    def install(self) -> None:
+        """Install the handler of the real-time signal. Main thread only."""
+        signal.signal(_wake_signal(), self._handle)
+
+    def add(self, function: Hook) -> None:
+        """Add a function; it replaces one of the same name, as when its cell runs again."""
+        name = getattr(function, "__qualname__", None)
+        self.functions[:] = [other for other in self.functions if not _is_same(other, function, name)]
+        self.functions.append(function)
+
+    def start(self, interrupt: bool = False) -> None:
+        """Have the main thread run the functions, unless it runs them now.
+
+        `interrupt`: after them free memory, and interrupt the running cell.
+        """
+        self._interrupt = self._interrupt or interrupt
+        if not (self.functions or interrupt or self._has_user_handler()):
+            self._finished.set()
+        elif not self._started:
+            self._started = True
+            self._finished.clear()
+            signal.pthread_kill(main_thread_id(), _wake_signal())
+
+    def wait(self, seconds: float) -> None:
+        """Wait until the functions have returned."""
+        self._finished.wait(seconds)
+
+    def _has_user_handler(self) -> bool:
+        handler = signal.getsignal(signal.SIGTERM)
+        return callable(handler) and handler != self._guard_handler
+
+    def _handle(self, number: int, frame: Any) -> None:
+        try:
+            # While no cell runs, prints would appear in an old cell: the story gets them.
+            output = None if self._cell_runs() else io.StringIO()
+            with contextlib.ExitStack() as stack:
+                if output is not None:
+                    stack.enter_context(contextlib.redirect_stdout(output))
+                    stack.enter_context(contextlib.redirect_stderr(output))
+                self._run()
+            if output is not None and output.getvalue():
+                self._report_output(output.getvalue()[-OUTPUT_LIMIT:])
+        finally:
+            self._started = False
+            self._finished.set()
+        if self._interrupt:
+            self._interrupt = False
+            _free_memory()
+            signal.raise_signal(signal.SIGINT)  # interrupts a cell, and is ignored between cells
+
+    def _run(self) -> None:
+        functions = list(self.functions)
+        if self._has_user_handler():
+            functions.append(self._deliver)
+        for function in functions:
+            try:
+                function()
+            except BaseException:  # a function that fails, or calls sys.exit, must not end the cell
+                print(f"A SIGTERM function failed:\n{traceback.format_exc()}", file=sys.stderr)
+
+    def _deliver(self) -> None:
+        """Deliver SIGTERM to the user's handler, on the main thread as always, also with asyncio."""
+        self.delivering = True
+        try:
+            signal.raise_signal(signal.SIGTERM)  # stays pending, as this thread blocks it
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, TERM)  # the handler runs here, and may raise
+        finally:
+            signal.pthread_sigmask(signal.SIG_BLOCK, TERM)
+            self.delivering = False
+
+
+def main_thread_id() -> int:
+    """Return the main thread's id, for signal.pthread_kill."""
+    ident = threading.main_thread().ident
+    assert ident is not None  # the main thread was started by the system
+    return ident
+
+
+def _wake_signal() -> int:
+    return signal.SIGRTMAX - 3  # other libraries use the first real-time signals
+
+
+def _is_same(other: Hook, function: Hook, name: Any) -> bool:
+    same_name = name is not None and name != "<lambda>" and getattr(other, "__qualname__", None) == name
+    return other is function or same_name
+
+
+def _free_memory() -> None:
+    """Free what is not referenced any more, here and, if torch has opened CUDA, on the GPU."""
+    gc.collect()
+    cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)
+    try:
+        if cuda is not None and cuda.is_initialized():
+            cuda.empty_cache()
+    except Exception:  # of a library in an unknown state: the cell is interrupted all the same
+        print(f"freeing the GPU's memory failed:\n{traceback.format_exc()}", file=sys.stderr)
