@@ -153,11 +153,11 @@ def test_a_keeper_speaks_of_its_own_kernel_and_in_its_own_name(
 
 def test_of_a_kernel_info_as_much_is_remembered_as_one_has() -> None:
     learnt: list[bytes] = []
-    standin = Placeholder(lambda message: None, None, learnt.append)
+    placeholder = Placeholder(lambda message: None, None, learnt.append)
 
     def saw(content: dict[str, Any]) -> Message:
         message = Message(Channel.SHELL, 0, make("kernel_info_reply", content, b"{}", "session"))
-        standin.observe(message)
+        placeholder.observe(message)
         return message
 
     saw({"banner": "x" * 100_000})
@@ -165,5 +165,5 @@ def test_of_a_kernel_info_as_much_is_remembered_as_one_has() -> None:
     message = saw({"banner": "x"})
     assert learnt == [message.parts[3]]
     with pytest.raises(MessageError):
-        standin.observe(message.replace(parts=(*message.parts[:3], b"[" * 5000)))
+        placeholder.observe(message.replace(parts=(*message.parts[:3], b"[" * 5000)))
     assert learnt == [message.parts[3]]

@@ -157,6 +157,9 @@ class Attachment:
     def open_request(self) -> dict[str, Any]:
         return {}
 
+    def opened(self, kernel_id: str) -> None:
+        self.kernel_id = kernel_id
+
     def deliver(self, data: bytes) -> None:
         if data == b"fault":
             raise ValueError("a fault of ours")

@@ -204,6 +204,10 @@ class RemoteKernel:
         boot = {"boot": self.status.get("boot", "")}
         return {**self.owner, **boot, **({} if self.phase is Phase.STOP else self._open_arguments)}
 
+    def opened(self, kernel_id: str) -> None:
+        """The agent has opened a stream to this kernel, perhaps another one that the notebook had left."""
+        self.kernel_id = kernel_id
+
     def deliver(self, data: bytes) -> None:
         """Take a message of the keeper."""
         self._relay.deliver(data)

@@ -33,7 +33,9 @@ _FINAL = ("gone", "taken", "protocol")
 class Attachment(Protocol):
     """What a link carries for one kernel."""
 
-    kernel_id: str
+    @property
+    def kernel_id(self) -> str:
+        """The kernel that is requested, and then the one that was opened."""
 
     @property
     def endpoint(self) -> Endpoint:
@@ -41,6 +43,9 @@ class Attachment(Protocol):
 
     def open_request(self) -> dict[str, Any]:
         """Return arguments for the agent's `open`, such as {"create": settings}; {} to return to a known keeper."""
+
+    def opened(self, kernel_id: str) -> None:
+        """The agent has opened a stream to the keeper of this kernel, perhaps another one that the notebook had left."""
 
     def deliver(self, data: bytes) -> None:
         """Take a message of the keeper. Raise MessageError or ProtocolError if a keeper may not send it."""
@@ -238,7 +243,7 @@ class Attachments:
             return
         if number not in self._entries:  # removed, or opened again, meanwhile
             return self._write(Frame(Kind.CLOSE, number))
-        attachment.kernel_id = answer.get("kernel", attachment.kernel_id)
+        attachment.opened(answer.get("kernel", attachment.kernel_id))
         self._take_from_others(attachment)
         attachment.endpoint.opened(number)
         self.pump()

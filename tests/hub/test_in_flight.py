@@ -19,21 +19,21 @@ def said(asked: Message, msg_type: str, **content: Any) -> Message:
 
 
 def known(*cells: Message) -> InFlightCells:
-    unanswered = InFlightCells()
+    in_flight = InFlightCells()
     for one in cells:
-        unanswered.sent(one)
-    return unanswered
+        in_flight.sent(one)
+    return in_flight
 
 
 def test_a_cell_is_unanswered_until_its_reply() -> None:
     first, second = cell(), cell()
-    unanswered = known(first, second)
-    unanswered.sent(Message(Channel.SHELL, 3, make("complete_request", {})))
-    unanswered.received(said(first, "complete_reply"))
-    assert unanswered.ids == [first.header()["msg_id"], second.header()["msg_id"]]
-    assert unanswered.size == sum(len(part) for one in (first, second) for part in one.parts)
-    unanswered.received(said(first, "execute_reply", status="ok"))
-    assert unanswered.ids == [second.header()["msg_id"]]
+    in_flight = known(first, second)
+    in_flight.sent(Message(Channel.SHELL, 3, make("complete_request", {})))
+    in_flight.received(said(first, "complete_reply"))
+    assert in_flight.ids == [first.header()["msg_id"], second.header()["msg_id"]]
+    assert in_flight.size == sum(len(part) for one in (first, second) for part in one.parts)
+    in_flight.received(said(first, "execute_reply", status="ok"))
+    assert in_flight.ids == [second.header()["msg_id"]]
 
 
 def test_a_successor_is_told_their_very_text_and_what_front_ends_have_heard() -> None:
@@ -41,12 +41,12 @@ def test_a_successor_is_told_their_very_text_and_what_front_ends_have_heard() ->
     asked = cell().replace(
         parts=(*cell().parts[:3], b'{"code": "\xff"}', b"a buffer" * 1000),
     )
-    unanswered = known(asked)
+    in_flight = known(asked)
     states = []
     for state in ("busy", "idle", "starting"):
-        states.append(unanswered.describe()[0]["said"])
-        unanswered.received(said(asked, "status", execution_state=state))
-    (one,) = unanswered.describe()
+        states.append(in_flight.describe()[0]["said"])
+        in_flight.received(said(asked, "status", execution_state=state))
+    (one,) = in_flight.describe()
     assert states == ["", "busy", "idle"] and one["said"] == "idle", "a start is said of no cell"
     assert one["client"] == 3
     assert [part.encode("utf-8", "surrogateescape") for part in one["parts"]] == list(asked.parts[:4])
@@ -55,15 +55,15 @@ def test_a_successor_is_told_their_very_text_and_what_front_ends_have_heard() ->
 def test_what_was_said_of_a_cell_goes_with_it() -> None:
     """A front end may use its msg_id again."""
     asked = cell()
-    unanswered = known(asked)
-    unanswered.received(said(asked, "status", execution_state="busy"))
-    unanswered.received(said(asked, "execute_reply", status="ok"))
-    unanswered.sent(asked)
-    assert unanswered.describe()[0]["said"] == ""
-    unanswered.received(said(asked, "status", execution_state="busy"))
-    assert unanswered.clear() == [asked] and unanswered.describe() == []
-    unanswered.sent(asked)
-    assert unanswered.describe()[0]["said"] == ""
+    in_flight = known(asked)
+    in_flight.received(said(asked, "status", execution_state="busy"))
+    in_flight.received(said(asked, "execute_reply", status="ok"))
+    in_flight.sent(asked)
+    assert in_flight.describe()[0]["said"] == ""
+    in_flight.received(said(asked, "status", execution_state="busy"))
+    assert in_flight.clear() == [asked] and in_flight.describe() == []
+    in_flight.sent(asked)
+    assert in_flight.describe()[0]["said"] == ""
 
 
 def test_of_very_many_the_newest_are_named() -> None:
@@ -75,14 +75,14 @@ def test_of_very_many_the_newest_are_named() -> None:
 def test_a_cell_is_silent_until_it_shows_something() -> None:
     """Its input is shown by the front end that asked for it."""
     asked, behind = cell(), cell()
-    unanswered = known(asked, behind)
-    unanswered.received(said(asked, "status", execution_state="busy"))
-    unanswered.received(said(asked, "execute_input", code="1"))
-    assert unanswered.silent_running_cell == asked
-    unanswered.received(said(asked, "stream", name="stdout", text="1"))
-    assert unanswered.silent_running_cell is None
-    unanswered.received(said(asked, "execute_reply", status="ok"))
-    assert unanswered.silent_running_cell == behind
+    in_flight = known(asked, behind)
+    in_flight.received(said(asked, "status", execution_state="busy"))
+    in_flight.received(said(asked, "execute_input", code="1"))
+    assert in_flight.silent_running_cell == asked
+    in_flight.received(said(asked, "stream", name="stdout", text="1"))
+    assert in_flight.silent_running_cell is None
+    in_flight.received(said(asked, "execute_reply", status="ok"))
+    assert in_flight.silent_running_cell == behind
     assert known(cell(store_history=False), behind).silent_running_cell is None, (
         "users do not see the one that runs"
     )

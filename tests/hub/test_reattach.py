@@ -152,6 +152,9 @@ class Carried:
     def open_request(self) -> dict[str, Any]:
         return {}
 
+    def opened(self, kernel_id: str) -> None:
+        raise AssertionError("there is no keeper")
+
     def deliver(self, data: bytes) -> None:
         raise AssertionError("there is no keeper")
 

@@ -56,18 +56,18 @@ def test_a_window_that_closes_while_its_notebooks_kernel_is_looked_for(
     left = loop.kernel(link, notebook="/a.ipynb", name="cpu")
     until(left, "idle")
     loop.call(left.close)
-    visits = VSCodeSessions()
-    visit = VSCodeSession(visits, 1, "cpu")
-    remote = loop.kernel(link, session=visit, name="cpu")
+    sessions = VSCodeSessions()
+    session = VSCodeSession(sessions, 1, "cpu")
+    remote = loop.kernel(link, session=session, name="cpu")
     until(remote, "idle")
-    loop.call(visits.begin, visit)
+    loop.call(sessions.begin, session)
     with Front(remote.edge.connection) as front:
         node.streams[-1].stall()
         front.client.execute("__vsc_ipynb_file__ = '/a.ipynb'", store_history=False)
-        wait_for(lambda: visit._tasks, "the question to the node")
+        wait_for(lambda: session._tasks, "the question to the node")
         loop.call(remote.close)
         node.streams[-1].resume()
-        wait_for(lambda: not visit._tasks, "its answer")
+        wait_for(lambda: not session._tasks, "its answer")
     assert not link.in_use
 
 
@@ -76,27 +76,27 @@ class Window:
 
     def __init__(self, loop: LoopThread, link: Link, process: int = 1) -> None:
         self.time = 0.0
-        self.visits = VSCodeSessions(now=lambda: self.time)
+        self.sessions = VSCodeSessions(now=lambda: self.time)
         self._loop = loop
         self._link = link
         self._process = process
 
     def start(self) -> RemoteKernel:
         """A launcher, which does not say its notebook."""
-        visit = VSCodeSession(self.visits, self._process, "cpu")
-        remote = self._loop.kernel(self._link, session=visit, name="cpu")
-        self._loop.call(self.visits.begin, visit)
+        session = VSCodeSession(self.sessions, self._process, "cpu")
+        remote = self._loop.kernel(self._link, session=session, name="cpu")
+        self._loop.call(self.sessions.begin, session)
         return remote
 
     def close(self, remote: RemoteKernel) -> None:
         """The launcher gets SIGTERM."""
-        visit = remote.vscode_session
-        assert visit is not None
+        session = remote.vscode_session
+        assert session is not None
 
         def left() -> (
             None
         ):  # in one turn of the loop, as the hub does: what is asked of the node comes after the close
-            self.visits.end(visit, remote)
+            self.sessions.end(session, remote)
             remote.close()
 
         self._loop.call(left)
@@ -133,7 +133,7 @@ def test_a_restart_counts_from_the_launchers_start(window: Window, node: Node) -
             cell.outputs
         )
         assert "has ended" not in str(cell.shown), "what is said of the kernel stays in the notebook"
-        assert "fresh" not in str(front.run("1").outputs), "said once"
+        assert "new kernel" not in str(front.run("1").outputs), "said once"
 
 
 @posix

@@ -32,7 +32,7 @@ class Hub:
     def __init__(self) -> None:
         self.heard: list[tuple[str, bytes]] = []
         self.notice = OfflineNotice(self._say, "node")
-        self.waiting = DeferredRequests(Placeholder(self._say, None, lambda info: None), self.notice)
+        self.deferred = DeferredRequests(Placeholder(self._say, None, lambda info: None), self.notice)
 
     def _say(self, message: Message) -> None:
         self.heard.append((message.header()["msg_type"], message.parts[1]))
@@ -47,65 +47,65 @@ def hub() -> Hub:
 
 
 def test_while_the_link_is_down_all_but_urgent_requests_wait(hub: Hub) -> None:
-    waiting = hub.waiting
+    deferred = hub.deferred
     waits, urgent = [cell(), request("complete_request"), cell()], request("input_reply", Channel.STDIN)
-    assert not any(map(waiting.defer, waits)) and not waiting.active
-    waiting.link_down()
-    assert all(map(waiting.defer, waits)) and not waiting.defer(urgent) and waiting.active
-    assert waiting.link_up() == waits and waiting.messages == [] and not waiting.active
+    assert not any(map(deferred.defer, waits)) and not deferred.active
+    deferred.link_down()
+    assert all(map(deferred.defer, waits)) and not deferred.defer(urgent) and deferred.active
+    assert deferred.link_up() == waits and deferred.messages == [] and not deferred.active
 
 
 def test_for_a_kernel_that_is_not_known_all_requests_wait(hub: Hub) -> None:
     """An answer on stdin would reach the wrong kernel."""
-    waiting = hub.waiting
+    deferred = hub.deferred
     asked = [cell(), request("input_reply", Channel.STDIN)]
-    waiting.hold()
-    waiting.link_down()
-    assert all(map(waiting.defer, asked))
-    assert waiting.link_up() == [], "the link alone is not enough"
-    assert waiting.held and waiting.resume() == asked
+    deferred.hold()
+    deferred.link_down()
+    assert all(map(deferred.defer, asked))
+    assert deferred.link_up() == [], "the link alone is not enough"
+    assert deferred.held and deferred.resume() == asked
 
 
 def test_when_the_kernel_is_known_and_the_link_is_down_only_urgent_requests_go(hub: Hub) -> None:
-    waiting = hub.waiting
+    deferred = hub.deferred
     bulk, urgent = cell(), request("input_reply", Channel.STDIN)
-    waiting.link_down()
-    waiting.hold()
-    assert waiting.defer(bulk) and waiting.defer(urgent)
-    assert waiting.resume() == [urgent] and waiting.messages == [bulk]
-    assert waiting.link_up() == [bulk]
+    deferred.link_down()
+    deferred.hold()
+    assert deferred.defer(bulk) and deferred.defer(urgent)
+    assert deferred.resume() == [urgent] and deferred.messages == [bulk]
+    assert deferred.link_up() == [bulk]
 
 
 def test_an_interrupt_cancels_users_cells_and_nothing_else(hub: Hub) -> None:
     """Code that a front end runs for itself is no cell that a user would see end."""
-    waiting = hub.waiting
-    waiting.hold()
+    deferred = hub.deferred
+    deferred.hold()
     users, internal = cell(), cell(silent=True)
     others = [internal, cell(store_history=False), request("complete_request")]
     for message in (users, *others):
-        waiting.defer(message)
-    waiting.interrupt()
+        deferred.defer(message)
+    deferred.interrupt()
     assert hub.replies(users) == ["execute_reply"] and hub.replies(internal) == []
-    assert waiting.resume() == others
+    assert deferred.resume() == others
 
 
 def test_of_a_kernel_that_is_gone_the_cells_are_answered(hub: Hub) -> None:
-    waiting = hub.waiting
-    waiting.hold()
+    deferred = hub.deferred
+    deferred.hold()
     cells, other = [cell(), cell(silent=True)], request("complete_request")
     for message in (*cells, other):
-        waiting.defer(message)
-    assert waiting.clear() == cells and waiting.messages == []
+        deferred.defer(message)
+    assert deferred.clear() == cells and deferred.messages == []
 
 
 def test_only_a_users_cell_shows_that_it_waits(hub: Hub) -> None:
     async def main() -> None:
         hub.notice.link_down(None)
-        hub.waiting.link_down()
-        hub.waiting.defer(request("complete_request"))
-        hub.waiting.defer(cell(silent=True))
+        hub.deferred.link_down()
+        hub.deferred.defer(request("complete_request"))
+        hub.deferred.defer(cell(silent=True))
         assert hub.notice._timer is None
-        hub.waiting.defer(cell())
+        hub.deferred.defer(cell())
         assert hub.notice._timer is not None
         hub.notice.link_up()
 
@@ -114,30 +114,30 @@ def test_only_a_users_cell_shows_that_it_waits(hub: Hub) -> None:
 
 def test_an_interrupt_that_was_answered_is_not_answered_again(hub: Hub) -> None:
     """Of two the kernel answered one before the link went down."""
-    waiting = hub.waiting
+    deferred = hub.deferred
     first, second = interrupt(), interrupt()
 
     def reply(asked: Message) -> Message:
         return Message(Channel.CONTROL, 1, make("interrupt_reply", {"status": "ok"}, asked.parts[0]))
 
     for message in (first, second):
-        waiting.sent(message)
-    assert not waiting.answered_here(reply(first))
-    waiting.link_down()
+        deferred.sent(message)
+    assert not deferred.answered_here(reply(first))
+    deferred.link_down()
     assert hub.replies(first) == [] and hub.replies(second) == ["interrupt_reply"]
-    assert not waiting.answered_here(reply(first)) and waiting.answered_here(reply(second))
-    waiting.link_up()
-    waiting.link_down()
+    assert not deferred.answered_here(reply(first)) and deferred.answered_here(reply(second))
+    deferred.link_up()
+    deferred.link_down()
     assert hub.replies(second) == ["interrupt_reply"], "once"
 
 
 def test_interrupts_without_end_fill_no_memory(hub: Hub) -> None:
-    waiting = hub.waiting
+    deferred = hub.deferred
     for _ in range(2):
         for _ in range(_MAX_INTERRUPTS + 1):
-            waiting.sent(interrupt())
-        assert len(waiting._interrupts) == _MAX_INTERRUPTS
-        waiting.link_down()
-    assert len(waiting._answered) == _MAX_INTERRUPTS
+            deferred.sent(interrupt())
+        assert len(deferred._interrupts) == _MAX_INTERRUPTS
+        deferred.link_down()
+    assert len(deferred._answered) == _MAX_INTERRUPTS
     last = json.loads(hub.heard[-1][1])["msg_id"]
-    assert last in waiting._answered
+    assert last in deferred._answered

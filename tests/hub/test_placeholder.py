@@ -1,4 +1,4 @@
-"""Which state the stand-in tells to those that come while a cell runs."""
+"""Which state the placeholder tells to those that come while a cell runs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
 class Kernel:
-    """A kernel as a stand-in sees it. `said`: what that told front ends of its state."""
+    """A kernel as the placeholder sees it. `said`: what that told front ends of its state."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
-        self.standin = Placeholder(self._say, None, lambda info: None)
-        self.standin.update_state("idle")
+        self.placeholder = Placeholder(self._say, None, lambda info: None)
+        self.placeholder.update_state("idle")
 
     def _say(self, message: Message) -> None:
         if message.header()["msg_type"] == "status":
@@ -24,11 +24,11 @@ class Kernel:
 
     def is_(self, state: str, request: bytes = b"{}") -> None:
         parts = make("status", {"execution_state": state}, request)
-        self.standin.observe(Message(Channel.IOPUB, 0, parts))
+        self.placeholder.observe(Message(Channel.IOPUB, 0, parts))
 
     def welcome(self) -> str:
         """What a page that is loaded now hears."""
-        self.standin.greet_subscriber()
+        self.placeholder.greet_subscriber()
         return self.said[-1]
 
 
@@ -39,16 +39,16 @@ def test_a_request_on_the_control_channel_does_not_end_a_cell() -> None:
     kernel.is_("busy", cell)
     kernel.is_("busy", info)
     kernel.is_("idle", info)
-    assert (kernel.welcome(), kernel.standin.state) == ("busy", "busy")
+    assert (kernel.welcome(), kernel.placeholder.state) == ("busy", "busy")
     kernel.is_("idle", cell)
-    assert (kernel.welcome(), kernel.standin.state) == ("idle", "idle")
+    assert (kernel.welcome(), kernel.placeholder.state) == ("idle", "idle")
 
 
 def test_a_new_process_and_the_keepers_word_end_what_was_busy() -> None:
     kernel = Kernel()
     for begins_anew in ("starting", "idle"):
         kernel.is_("busy", kernel.request("execute_request"))
-        kernel.standin.update_state(begins_anew)
+        kernel.placeholder.update_state(begins_anew)
         later = kernel.request("execute_request")
         kernel.is_("busy", later)
         kernel.is_("idle", later)
@@ -61,11 +61,11 @@ def test_of_requests_at_work_and_of_states_no_more_is_remembered_than_a_kernel_h
     for cell in cells:
         kernel.is_("busy", cell)
     kernel.is_("\x1b]0;a title of its own\x07", cells[0])
-    assert kernel.standin.state == "busy"
+    assert kernel.placeholder.state == "busy"
     for cell in cells[-1000:]:
-        assert kernel.standin.state == "busy"
+        assert kernel.placeholder.state == "busy"
         kernel.is_("idle", cell)
-    assert kernel.standin.state == "idle"
+    assert kernel.placeholder.state == "idle"
 
 
 def test_a_report_of_the_keeper_is_no_request_that_stays_at_work() -> None:
@@ -76,7 +76,7 @@ def test_a_report_of_the_keeper_is_no_request_that_stays_at_work() -> None:
     kernel.is_("busy")
     assert kernel.welcome() == "busy"
     kernel.is_("idle", history)
-    assert (kernel.welcome(), kernel.standin.state) == ("idle", "idle")
+    assert (kernel.welcome(), kernel.placeholder.state) == ("idle", "idle")
 
 
 def test_a_report_that_nothing_is_at_work_ends_what_was_busy() -> None:
@@ -90,18 +90,18 @@ def test_a_report_that_nothing_is_at_work_ends_what_was_busy() -> None:
 def test_another_kernel_is_not_busy_with_what_the_one_before_was() -> None:
     kernel = Kernel()
     kernel.is_("busy", kernel.request("kernel_info_request"))
-    kernel.standin.kernel_changed()
+    kernel.placeholder.kernel_changed()
     cell = kernel.request("execute_request")
     kernel.is_("busy", cell)
     kernel.is_("idle", cell)
-    assert kernel.standin.state == "idle"
+    assert kernel.placeholder.state == "idle"
 
 
 def test_a_keeper_that_is_back_and_says_idle_is_believed() -> None:
     kernel = Kernel()
     kernel.is_("busy", kernel.request("execute_request"))
-    kernel.standin.update_state("idle")
-    assert kernel.standin.state == "idle" and kernel.welcome() == "idle"
+    kernel.placeholder.update_state("idle")
+    assert kernel.placeholder.state == "idle" and kernel.welcome() == "idle"
 
 
 def test_who_was_told_that_the_kernel_is_busy_is_told_when_it_is_not() -> None:
