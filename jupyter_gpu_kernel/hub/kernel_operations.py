@@ -91,8 +91,8 @@ class KernelOperations:
     async def op_restart(self, call: Call) -> dict[str, Any]:
         """Start a new kernel process, with the same ports and GPUs."""
         remote, front = self._kernels.of(call)
-        if front is not remote.front_ends.owner or remote.taken_by:
-            cause = remote.taken_by or f"{remote.front_ends.owners_label} has this kernel now"
+        if front is not remote.front_ends.owner or remote.taken_cause:
+            cause = remote.taken_cause or f"{remote.front_ends.owners_label} has this kernel now"
             remedy = "Run a cell here first: that takes it over."
             raise KernelStartError(cause, hop=remote.link.name, remedy=remedy)
         remote.restart()

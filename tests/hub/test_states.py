@@ -77,7 +77,7 @@ def test_a_kernel_that_stops_is_closed_when_it_is_gone_or_taken(error: Any) -> N
 def test_a_kernel_that_was_taken_before_it_stops_is_closed_at_once() -> None:
     def test(remote: RemoteKernel, link: Link) -> None:
         remote.lost(TAKEN)
-        assert remote.taken_by == "taken over by alice@desk" and remote.describe()["link"] == "taken"
+        assert remote.taken_cause == "taken over by alice@desk" and remote.describe()["link"] == "taken"
         remote.stop("the test is over")
         assert remote.closed
 

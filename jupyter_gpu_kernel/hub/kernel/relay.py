@@ -35,8 +35,8 @@ class Kernel(Protocol):
         """Its id at the node."""
 
     @property
-    def taken_by(self) -> str:
-        """The other computer that has the kernel; "" if none has."""
+    def taken_cause(self) -> str:
+        """The sentence that another computer has taken the kernel over; "" if none has."""
 
     @property
     def is_reachable(self) -> bool:
@@ -104,7 +104,7 @@ class Relay:
         self._placeholder.show_text(cell, text)
 
     def close(self) -> None:
-        """Stop to pass messages on; the front ends leave."""
+        """Stop passing messages on; the front ends leave."""
         self._notice.link_up()
         self._displays.clear()
         self._pacer.close()
@@ -158,12 +158,12 @@ class Relay:
 
     def _check_access(self, front: FrontEnd, request: Message) -> bool:
         """Return whether the kernel may get this request. If not, it is answered here."""
-        taken_by = self._kernel.taken_by
-        access = self.front_ends.access(front, request, kernel_taken=bool(taken_by))
+        taken_cause = self._kernel.taken_cause
+        access = self.front_ends.access(front, request, kernel_taken=bool(taken_cause))
         if access is Access.TAKES_OVER:
             self._take_over(front, request)
         elif access is Access.DENIED:
-            owner = taken_by or f"{self.front_ends.owners_label} has this kernel now"
+            owner = taken_cause or f"{self.front_ends.owners_label} has this kernel now"
             self._placeholder.deny(request, f"{owner}: run a cell to take it over")
             if type_of(request) == "shutdown_request":
                 front.notify({**self._kernel.event(), "state": "ended", "asked": "shutdown", "returncode": 0})
@@ -172,7 +172,7 @@ class Relay:
         return access in (Access.GRANTED, Access.TAKES_OVER)
 
     def _take_over(self, front: FrontEnd, cell: Message) -> None:
-        if self._kernel.taken_by:
+        if self._kernel.taken_cause:
             self._kernel.take_back()
         else:
             before = self.front_ends.owners_label

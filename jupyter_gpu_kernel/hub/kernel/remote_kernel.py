@@ -61,7 +61,7 @@ class RemoteKernel:
         self.phase = Phase.RUN
         self.error: GpuKernelError | None = None
         self.vscode_session = vscode_session
-        self._taken_by = ""
+        self._taken_cause = ""
         self._open_arguments = open_arguments(how, settings)  # {} once the kernel was attached
         self._watchers: list[Callable[[], None]] = []
         self._delivered = delivered
@@ -86,9 +86,9 @@ class RemoteKernel:
         return self.status["state"] == "ended" or self.link_state is LinkState.LOST
 
     @property
-    def taken_by(self) -> str:
-        """The other computer that has the kernel; "" if none has."""
-        return self._taken_by if self.link_state is LinkState.TAKEN else ""
+    def taken_cause(self) -> str:
+        """The sentence that another computer has taken the kernel over; "" if none has."""
+        return self._taken_cause if self.link_state is LinkState.TAKEN else ""
 
     @property
     def closed(self) -> bool:
@@ -229,7 +229,7 @@ class RemoteKernel:
         """The keeper does not exist any more, or never did; or another computer has the kernel now."""
         self._relay.stop_waiting()
         if getattr(error, "code", "") == "taken":
-            self._taken_by = error.cause
+            self._taken_cause = error.cause
             self._relay.kernel_taken(error.cause, error.remedy)
             return self._set_link_state(LinkState.TAKEN)
         if self.phase is Phase.REVIVE:  # the keeper was about to exit

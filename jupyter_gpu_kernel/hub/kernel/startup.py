@@ -45,8 +45,8 @@ async def until_attached(remote: RemoteKernel) -> None:
 def _raise_if_failed(remote: RemoteKernel) -> None:
     if remote.ended:
         raise remote.error or _ended_early(remote)
-    if remote.taken_by:
-        raise KernelStartError(remote.taken_by, hop=remote.link.name, remedy="Use it there.")
+    if remote.taken_cause:
+        raise KernelStartError(remote.taken_cause, hop=remote.link.name, remedy="Use it there.")
     if remote.link.problem is not None and remote.link.problem.login:
         raise remote.link.problem  # the link is down, and only its user can sign in again
 

@@ -45,7 +45,7 @@ class Attachment(Protocol):
         """Return arguments for the agent's `open`, such as {"create": settings}; {} to return to a known keeper."""
 
     def opened(self, kernel_id: str) -> None:
-        """The agent has opened a stream to the keeper of this kernel, perhaps another one that the notebook had left."""
+        """The agent has opened a stream to this kernel, perhaps another one that the notebook had left."""
 
     def deliver(self, data: bytes) -> None:
         """Take a message of the keeper. Raise MessageError or ProtocolError if a keeper may not send it."""
