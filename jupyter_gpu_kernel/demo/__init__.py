@@ -1,9 +1,9 @@
-"""`jupyter gpu-kernel demo`: the main job on this machine alone, told step by step.
+"""`jupyter gpu-kernel demo`: a demo of this package on one machine.
 
-A practice cluster (cluster.py, server.py, gpus.py) in a folder of its own (sandbox.py), a kernelspec for it,
-a notebook run by nbclient (notebook.py) while its kernel gets a SIGTERM and its link is cut (trouble.py), and
-a judgement (show.py); or JupyterLab on it (lab.py). It uses the product as any front end does, and must not
-know how that works inside.
+It starts a practice cluster (cluster.py, server.py, gpus.py) in a folder of its own (sandbox.py), and writes a
+kernelspec for it. Then nbclient runs a notebook (notebook.py) while the kernel gets a SIGTERM and the link is cut
+(trouble.py), and the results are checked (show.py); or JupyterLab opens on the cluster (lab.py). The demo uses this
+package as any front end does, and does not know its internals.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from ..errors import SettingsError
 
 
 def run_demo(lab: bool = False) -> int:
-    """Run the demo, or JupyterLab on its cluster until Ctrl-C. 0: all that was promised held; else 1.
+    """Run the demo, or JupyterLab on its cluster until Ctrl-C. Return 0 if all checks pass, else 1.
 
-    To be called in the main thread of a process that does nothing else: it changes the environment while it
-    runs. Raises SettingsError where it cannot run.
+    Call it in the main thread of a process that does nothing else, because it changes the environment. SettingsError if
+    the demo cannot run here.
     """
     if sys.platform != "linux":
         raise SettingsError(
             "the practice cluster needs Linux: its work node is this machine",
-            remedy="Run the demo on Linux or in WSL. Real work nodes can be used from here all the same.",
+            remedy="Run the demo on Linux or in WSL. Real work nodes can be used from this machine.",
         )
     try:
-        return _lab() if lab else _story()
-    except KeyboardInterrupt:  # everything is put away by now
+        return _run_lab() if lab else _run_notebook()
+    except KeyboardInterrupt:  # everything has been cleaned up by now
         return 130
 
 
-def _story() -> int:
+def _run_notebook() -> int:
     _require("nbclient")
     from .show import show
 
     return show()
 
 
-def _lab() -> int:
+def _run_lab() -> int:
     _require("nbclient", "jupyterlab")
     from .lab import show_lab
 
@@ -46,7 +46,7 @@ def _lab() -> int:
 
 
 def _require(*modules: str) -> None:
-    """What the demo alone needs, and the package does not bring."""
+    """SettingsError if a module is missing that only the demo needs."""
     missing = [module for module in modules if importlib.util.find_spec(module) is None]
     if missing:
         raise SettingsError(

@@ -1,4 +1,4 @@
-"""What can be done to the demo in JupyterLab by request: cut the link, send SIGTERM, restart the server."""
+"""Actions on the demo in JupyterLab, on request: cut the link, send SIGTERM, restart the server."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _LONGEST = 60.0  # seconds
 
 
 class Actions:
-    """`handle` carries out one request and tells `say` what it does; so does the terminal."""
+    """`handle` runs one request. It reports to its caller and to the demo's terminal."""
 
     def __init__(self, at: Stage, restart: Callable[[float], None]) -> None:
         self._at = at
         self._restart_server = restart
-        self._link = threading.Lock()  # held while it is cut
+        self._cutting = threading.Lock()  # held while the link is cut
         self._over = threading.Event()
 
     def handle(self, request: str, say: Say) -> None:
-        """`cut SECONDS`, `sigterm` or `restart SECONDS`. May be called on several threads."""
+        """Run `cut SECONDS`, `sigterm` or `restart SECONDS`. Thread-safe."""
 
         def tell(text: str) -> None:
             self._at.terminal.say("!", text)
@@ -39,25 +39,25 @@ class Actions:
             case ["restart", text] if seconds := _seconds(text):
                 self._restart(seconds, tell)
             case _:
-                tell(f"{request!r} is not possible: between 0 and {_LONGEST:.0f} seconds are.")
+                tell(f"{request!r} is not possible: give a number of seconds up to {_LONGEST:.0f}.")
 
     def end(self) -> None:
-        """A link that is cut comes back now, and stays."""
+        """Restore the link now, and cut it no more."""
         self._over.set()
-        with self._link:
+        with self._cutting:
             pass
 
     def _cut(self, seconds: float, tell: Say) -> None:
-        with self._link:
+        with self._cutting:
             if self._over.is_set():
                 return
             self._at.cluster.cut()
             try:
-                tell(f"The link is cut for {seconds:g} s. The kernel goes on on the work node.")
+                tell(f"The link is cut for {seconds:g} s. The kernel keeps running on the work node.")
                 self._over.wait(seconds)
             finally:
                 self._at.cluster.start()
-            tell("The link is there again.")
+            tell("The link is restored.")
 
     def _sigterm(self, tell: Say) -> None:
         try:
@@ -70,17 +70,15 @@ class Actions:
             tell(f"kill -TERM {pid}")
             os.kill(pid, signal.SIGTERM)
         if not pids:
-            tell(
-                "No kernel answers on the work node. Run a cell of demo.ipynb first, while the link is there."
-            )
+            tell("No kernel runs on the work node, or the link is cut. Run a cell of demo.ipynb first.")
 
     def _restart(self, seconds: float, tell: Say) -> None:
-        tell(f"JupyterLab's server ends now, and starts again {seconds:g} s later.")
+        tell(f"The Jupyter server stops now, and starts again in {seconds:g} s.")
         self._restart_server(seconds)
 
 
 def _seconds(text: str) -> float:
-    """A duration; 0.0 if it is none, or too long."""
+    """A duration; 0.0 if the text is not a number, or too large."""
     try:
         seconds = float(text)
     except ValueError:

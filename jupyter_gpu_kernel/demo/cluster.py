@@ -1,9 +1,9 @@
-"""The practice cluster: a login node on a loopback port, and a work node behind it that has no port at all.
+"""The practice cluster: a login node on a loopback port, and a work node behind it that has no port.
 
-Everything it needs lies in one folder of its own: keys, known hosts, an ssh config with `demo-login` and
-`gpu-demo`, the nodes' home folders and the agent's base. Its link can be cut and restored. Knows nothing of
-kernels; the nodes are this machine, and their processes those of whoever runs it. POSIX only (importing works
-everywhere).
+All its files are in one folder: keys, known hosts, an ssh configuration with `demo-login` and `gpu-demo`, the nodes'
+home folders and the agent's base folder. The link can be cut and restored. Both nodes are this machine, and their
+processes belong to the current user. The cluster needs POSIX; the module can be imported everywhere. It does not know
+kernels.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from .server import Node
 
 LOGIN, WORK = "demo-login", "gpu-demo"
 ROUTE = (LOGIN, WORK)
-MARK = "JUPYTER_GPU_KERNEL_DEMO"  # in the environment of every process of a cluster: its folder
-BASE = "JUPYTER_GPU_KERNEL_BASE"  # where the agent makes its folder
+MARK = (
+    "JUPYTER_GPU_KERNEL_DEMO"  # the variable with the cluster's folder, in the environment of its processes
+)
+BASE = "JUPYTER_GPU_KERNEL_BASE"  # the variable with the folder in which the agent makes its own
 
 _CONFIG = """Host {login}
   HostName 127.0.0.1
@@ -49,7 +51,7 @@ Host {login} {work}
 
 
 class Cluster:
-    """In `folder` (0700, empty, a short path: sockets lie below it). Simulated GPUs unless `real_gpus`."""
+    """A cluster in `folder`, which is empty, has mode 0700 and a short path. GPUs are simulated unless `real_gpus`."""
 
     def __init__(self, folder: Path, *, real_gpus: bool = False) -> None:
         self.folder = folder
@@ -65,29 +67,29 @@ class Cluster:
         self._login = Node(
             LOGIN, _key(login), user, _key(client), self._environment(LOGIN), {(WORK, 22): self._work}
         )
-        self._door = _Door(self._login)
+        self._login_port = _LoginPort(self._login)
         self._describe(user)
 
     @property
     def port(self) -> int:
-        """The login node's, on 127.0.0.1."""
-        return self._door.port
+        """The login node's port on 127.0.0.1."""
+        return self._login_port.port
 
     def start(self) -> None:
-        """Take connections."""
-        self._door.open()
+        """Accept connections."""
+        self._login_port.open()
 
     def cut(self) -> None:
-        """The network is gone: connections break, new ones are refused. Until `start`."""
-        self._door.close()
+        """Cut the network: close all connections, and refuse new ones, until `start`."""
+        self._login_port.close()
 
     def stop(self) -> None:
-        """Cut, and end every process that was started on the nodes and is left."""
+        """Cut the network, and kill all processes that are left on the nodes."""
         self.cut()
         end_processes(self.folder)
 
     def _environment(self, name: str) -> dict[str, str]:
-        """As a login gives it: nothing of ours comes along but the way to Python."""
+        """The environment of a login, without variables of this process except the path to Python."""
         user, home = getpass.getuser(), str(self.folder / name)
         environment = {
             "HOME": home,
@@ -108,19 +110,24 @@ class Cluster:
     def _describe(self, user: str) -> None:
         known_hosts = self.folder / "known_hosts"
         lines = (
-            f"[127.0.0.1]:{self._door.port} {_public(self._login)}\n",
+            f"[127.0.0.1]:{self._login_port.port} {_public(self._login)}\n",
             f"{WORK} {_public(self._work)}\n",
         )
         known_hosts.write_text("".join(lines))
         key = self.folder / "id_ed25519"
         self.ssh_config.write_text(
             _CONFIG.format(
-                login=LOGIN, work=WORK, port=self._door.port, user=user, key=key, known_hosts=known_hosts
+                login=LOGIN,
+                work=WORK,
+                port=self._login_port.port,
+                user=user,
+                key=key,
+                known_hosts=known_hosts,
             )
         )
 
 
-class _Door:
+class _LoginPort:
     """The login node's port on loopback, and the connections through it."""
 
     def __init__(self, node: Node) -> None:
@@ -131,7 +138,7 @@ class _Door:
         self.port: int = self._listener.getsockname()[1]
 
     def open(self) -> None:
-        """Listen, on the same port every time."""
+        """Listen, on the same port each time."""
         listener = self._listener or _listener(self.port)
         listener.listen(16)
         listener.settimeout(0.5)  # closing does not wake `accept` on every system
@@ -141,7 +148,7 @@ class _Door:
         ).start()
 
     def close(self) -> None:
-        """Refuse new connections and break those that are."""
+        """Close all connections, and refuse new ones."""
         with self._lock:
             listener, self._listener = self._listener, None
             broken, self._connections = self._connections, []
@@ -163,7 +170,7 @@ class _Door:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._lock:
                 self._connections = [one for one in self._connections if one.fileno() >= 0]
-                if self._listener is not listener:  # cut in this very moment
+                if self._listener is not listener:  # cut in this moment
                     sock.close()
                     return
                 self._connections.append(sock)
@@ -181,11 +188,8 @@ def _listener(port: int) -> socket.socket:
     return sock
 
 
-# --- keys
-
-
 def _new_key() -> str:
-    """A private key as OpenSSH writes it."""
+    """A new private key in OpenSSH's format."""
     key = Ed25519PrivateKey.generate().private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
     )
@@ -205,30 +209,27 @@ def _write(file: Path, text: str) -> None:
         out.write(text)
 
 
-# --- what is left
-
-
-def end_processes(folder: Path, patience: float = 10.0) -> list[int]:
-    """Kill whatever was started in the cluster of `folder`; its pids. Needs /proc, else finds nothing."""
+def end_processes(folder: Path, timeout: float = 10.0) -> list[int]:
+    """Kill all processes of the cluster in `folder`. Return their pids. Without /proc, none are found."""
     killed: list[int] = []
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     while (left := processes(folder)) and time.monotonic() < deadline:
         for pid in left:
             with contextlib.suppress(ProcessLookupError):  # ended by itself
                 os.kill(pid, signal.SIGKILL)
         killed += [pid for pid in left if pid not in killed]
-        time.sleep(0.02)  # one that we killed may just have started another
+        time.sleep(0.02)  # a killed process may just have started another one
     return killed
 
 
 def processes(folder: Path) -> list[int]:
-    """The pids of whatever was started in the cluster of `folder` and lives: all bear its mark."""
+    """The pids of the running processes of the cluster in `folder`, found by their environment."""
     mark = f"{MARK}={folder}".encode()
-    found = []  # a zombie has no environment any more
+    found = []  # without zombies, which have no environment
     for entry in Path("/proc").glob("[0-9]*/environ"):
         try:
             marked = mark in entry.read_bytes().split(b"\0")
-        except OSError:  # somebody else's, or gone
+        except OSError:  # another user's, or gone
             continue
         if marked and int(entry.parent.name) != os.getpid():
             found.append(int(entry.parent.name))

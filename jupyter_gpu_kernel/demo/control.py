@@ -1,7 +1,7 @@
-"""How a notebook with a local kernel disturbs the demo in JupyterLab: functions for its cells, and their socket.
+"""Functions with which a notebook controls the demo in JupyterLab, and the socket between them and the demo.
 
-The socket lies in the demo's folder, which no other user can enter. A request is one line; the answer is lines
-of text until the end. Knows nothing of what the requests do.
+The socket is in the demo's folder, which no other user can enter. A request is one line, and the answer is lines of
+text until the end of the stream. This module does not know what the requests do.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def sigterm() -> None:
 
 
 def restart_server(seconds: float = 5) -> None:
-    """End JupyterLab's server, which ends the kernel of the cell that calls this, and start it again later."""
+    """Stop the Jupyter server, and with it the kernel of the calling cell; start the server again later."""
     _request(f"restart {seconds}")
 
 
 def _request(line: str) -> None:
-    """Print the answer while it arrives."""
+    """Send a request, and print the answer as it arrives."""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(str(Path(os.environ[MARK], _SOCKET)))
         sock.sendall(f"{line}\n".encode())
@@ -46,7 +46,7 @@ def _request(line: str) -> None:
 
 
 class Control:
-    """The demo's end of the socket in `folder`. `handle(request, say)` is called on a thread per request."""
+    """The demo's end of the socket in `folder`. `handle(request, say)` is called on one thread per request."""
 
     def __init__(self, folder: Path, handle: Callable[[str, Say], None]) -> None:
         self._handle = handle
@@ -56,7 +56,7 @@ class Control:
         threading.Thread(target=self._accept, name="demo control", daemon=True).start()
 
     def close(self) -> None:
-        """Take no more requests."""
+        """Accept no more requests."""
         with contextlib.suppress(OSError):  # not every system can shut down a listening socket
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -71,7 +71,7 @@ class Control:
 
     def _serve(self, sock: socket.socket) -> None:
         def say(text: str) -> None:
-            with contextlib.suppress(OSError):  # an interrupted cell no longer listens
+            with contextlib.suppress(OSError):  # the cell was interrupted
                 sock.sendall(f"{text}\n".encode())
 
         with sock, contextlib.suppress(OSError), sock.makefile("rb") as requests:

@@ -1,7 +1,7 @@
-"""SIMULATED GPUs: an `nvidia-smi` for the practice work node of a machine that has none to spare.
+"""SIMULATED GPUs: an `nvidia-smi` for the practice work node, for machines without an unused GPU.
 
-Answers the CSV queries and `-L` as NVIDIA's program does, for four GPUs of which somebody else uses the
-first. Every GPU has SIMULATED in its name. Run as a program it stands alone, on the standard library only.
+It answers the CSV queries and `-L` as NVIDIA's program does, for four GPUs, of which another user uses the first. Every
+GPU has SIMULATED in its name. The program runs alone, with only the standard library.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pathlib import Path
 NAME = "SIMULATED GPU 24GB"
 COUNT = 4
 _TOTAL_MIB = 24576
-_USED_MIB = 19500  # by somebody else, on GPU 0
-_SPARE_MIB = 500  # a GPU with less memory in use is one that nobody uses
+_USED_MIB = 19500  # by another user, on GPU 0
+_UNUSED_MIB = 500  # a GPU with less memory in use counts as unused
 _INVALID, _NOT_FOUND = 2, 6  # exit statuses
-_HELP = "This SIMULATED nvidia-smi knows --query-gpu=, --query-compute-apps= (CSV) and -L."
+_HELP = "This SIMULATED nvidia-smi supports --query-gpu=, --query-compute-apps= (CSV) and -L."
 
 
 def spare_real_gpu() -> bool:
-    """Whether this machine has a GPU that seems to be unused. Asks nvidia-smi; may take some seconds."""
+    """Whether this machine has a GPU that seems to be unused. Runs nvidia-smi, which may take some seconds."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return False
@@ -36,21 +36,21 @@ def spare_real_gpu() -> bool:
     except (OSError, subprocess.TimeoutExpired):
         return False
     used = [line.strip() for line in done.stdout.splitlines()]
-    return done.returncode == 0 and any(word.isdigit() and int(word) < _SPARE_MIB for word in used)
+    return done.returncode == 0 and any(word.isdigit() and int(word) < _UNUSED_MIB for word in used)
 
 
 def install(folder: Path, label: str) -> Path:
     """Write the program `nvidia-smi` into `folder`. `label`: 8 hex digits that begin the UUIDs."""
     program = folder / "nvidia-smi"
     words = shlex.join([sys.executable, "-IS", str(Path(__file__).resolve()), label])
-    # Not a #! line of Python's: those cannot hold every path.
+    # A shell script, because a #! line cannot contain every path of a Python.
     program.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
     program.chmod(0o700)
     return program
 
 
 def main(label: str, words: Sequence[str]) -> int:
-    """nvidia-smi with the arguments `words`; returns its exit status."""
+    """Run nvidia-smi with the arguments `words`. Return the exit status."""
     asked = dict(word.split("=", 1) for word in words if word.startswith("--query-") and "=" in word)
     chosen = _chosen(label, words[words.index("-i") + 1].split(",")) if "-i" in words else _gpus(label)
     if not chosen:
@@ -106,7 +106,7 @@ def _gpu(label: str, index: int) -> dict[str, str]:
 def _app(gpu: dict[str, str]) -> dict[str, str]:
     return {
         "gpu_uuid": gpu["uuid"],
-        "pid": "[N/A]",  # somebody else's, on a node that hides whose: there is no such process here
+        "pid": "[N/A]",  # the process of another user on a node that hides process owners
         "process_name": "train.py",
         "used_memory": str(_USED_MIB),
     }

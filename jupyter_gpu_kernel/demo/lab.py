@@ -15,22 +15,22 @@ from pathlib import Path
 from . import tour
 from .actions import Actions
 from .control import Control
-from .stage import KERNEL, Stage, end, stage, stop_kernels, walk
+from .stage import KERNEL, Stage, check_connection, end, stage, stop_kernels
 
-_QUESTIONS = {"@jupyterlab/apputils-extension:announcements": True}  # it asks whether news may be fetched
+_DISABLED = {"@jupyterlab/apputils-extension:announcements": True}  # it asks whether to fetch news
 _EXTENSION = "jupyter-gpu-kernel"
-_NOT_BUILT = """our extension is not built: npm was not found, or the build failed. JupyterLab opens
-without an item in the status bar, and without filling cells after a reload of the page.
+_NOT_BUILT = """the JupyterLab extension is not built: npm was not found, or the build failed. Without it, JupyterLab
+has no item in the status bar, and does not restore outputs after a reload of the page.
 Install Node.js (20.19 or newer), end this with Ctrl-C, and run it again."""
 
 
 def show_lab() -> int:
-    """0 once it is over and nothing is left, else 1."""
+    """Run JupyterLab. Return 0 if it ends normally and leaves nothing behind, else 1."""
     with stage() as at:
-        if not walk(at):
+        if not check_connection(at):
             return 1
         lab = _Lab(_prepared(at))
-        at.terminal.say("JupyterLab", "opens. Ctrl-C ends it, and the cluster with it.")
+        at.terminal.say("JupyterLab", "starts. Ctrl-C stops it, and the cluster.")
         actions = Actions(at, lab.restart)
         with contextlib.closing(Control(at.cluster.folder, actions.handle)):
             status = lab.run()
@@ -40,7 +40,7 @@ def show_lab() -> int:
 
 
 def _prepared(at: Stage) -> list[str]:
-    """Write the notebooks and JupyterLab's settings; the command that opens it."""
+    """Write the notebooks and JupyterLab's settings. Return the command that starts it."""
     built = _link_extension()
     if not built:
         at.terminal.say("JupyterLab", _NOT_BUILT)
@@ -50,7 +50,7 @@ def _prepared(at: Stage) -> list[str]:
         (folder / name).write_text(json.dumps(notebook))
     page = Path(os.environ["JUPYTER_CONFIG_DIR"]) / "labconfig" / "page_config.json"
     page.parent.mkdir()
-    page.write_text(json.dumps({"disabledExtensions": _QUESTIONS}))
+    page.write_text(json.dumps({"disabledExtensions": _DISABLED}))
     command = [sys.executable, "-m", "jupyterlab", "-y", f"--ServerApp.root_dir={folder}"]
     # Looking for language servers runs npm, which writes into the home folder.
     command += ["--LanguageServerManager.autodetect=False"]
@@ -59,7 +59,7 @@ def _prepared(at: Stage) -> list[str]:
 
 
 def _link_extension() -> bool:
-    """Let JupyterLab find our extension, which a checkout does not install; whether it is built at all."""
+    """Let JupyterLab find our extension, which a checkout does not install. Return whether it is built."""
     shared = Path("share", "jupyter", "labextensions", _EXTENSION)
     in_package = Path(__file__).parents[1] / "labextension"
     for folder in (in_package, sys.prefix / shared, site.getuserbase() / shared):
@@ -77,24 +77,24 @@ class _Lab:
     def __init__(self, command: Sequence[str]) -> None:
         self._command = list(command)
         self._process: subprocess.Popen[bytes] | None = None
-        self._again_in: float | None = None  # seconds after its end
+        self._restart_in: float | None = None  # seconds
 
     def run(self) -> int:
-        """To its end; its exit status. Ctrl-C is for it: it gets it from the terminal as we do."""
+        """Run it to its end, and return its exit status. Ctrl-C reaches it from the terminal as it reaches us."""
         while True:
             self._process = subprocess.Popen(self._command)
             status = self._wait(self._process)
-            if self._again_in is None or not _slept(self._again_in):
+            if self._restart_in is None or not _slept(self._restart_in):
                 return status
-            self._again_in = None
+            self._restart_in = None
 
     def restart(self, seconds: float) -> None:
-        """End it, and start it again after so long: on its port, so that an open page finds it."""
-        if self._process is not None and self._again_in is None:
+        """Stop it, and start it again later on the same port, so that an open page finds it."""
+        if self._process is not None and self._restart_in is None:
             file = Path(os.environ["JUPYTER_RUNTIME_DIR"], f"jpserver-{self._process.pid}.json")
             port = json.loads(file.read_text())["port"]
             self._command += ["--no-browser", f"--ServerApp.port={port}"]
-            self._again_in = seconds
+            self._restart_in = seconds
             self._process.terminate()
 
     def _wait(self, process: subprocess.Popen[bytes]) -> int:
@@ -102,7 +102,7 @@ class _Lab:
             try:
                 return process.wait()
             except KeyboardInterrupt:
-                self._again_in = None
+                self._restart_in = None
             except BaseException:
                 process.terminate()
                 process.wait(10)
@@ -110,7 +110,7 @@ class _Lab:
 
 
 def _slept(seconds: float) -> bool:
-    """Whether that was without a Ctrl-C."""
+    """Sleep; False if Ctrl-C interrupts it."""
     try:
         time.sleep(seconds)
     except KeyboardInterrupt:

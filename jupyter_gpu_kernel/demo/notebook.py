@@ -1,6 +1,6 @@
-"""The demo's notebook, and how it is run: by nbclient, each output shown when it arrives.
+"""The demo's notebook, and a runner that shows each output when it arrives.
 
-Knows the cells and what must be in their outputs; nothing of clusters, signals or links.
+This module knows the cells and their outputs, and not the cluster, signals or links.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CELLS = (WHERE, GPU, _LONG, _ALIVE, _GUARD)
 
 
 def make(kernel: str) -> NotebookNode:
-    """The notebook for the kernelspec `kernel`, not run yet."""
+    """The notebook for the kernelspec `kernel`, without outputs."""
     empty: dict[str, Any] = {"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": []}
     cells = [{**empty, "source": text} for text in CELLS]
     spec = {"name": kernel, "display_name": kernel, "language": "python"}
@@ -45,7 +45,7 @@ def make(kernel: str) -> NotebookNode:
 
 
 class Runner(nbclient.NotebookClient):
-    """Runs a notebook. `on_input(number, code)` and `on_text(text)` hear cells and outputs as they come."""
+    """Run a notebook; call `on_input(number, code)` for each cell and `on_text(text)` for each output."""
 
     def __init__(
         self, notebook: NotebookNode, on_input: Callable[[int, str], None], on_text: Callable[[str], None]
@@ -56,14 +56,14 @@ class Runner(nbclient.NotebookClient):
         self.on_cell_execute = lambda cell, cell_index: on_input(cell_index + 1, cell.source)
 
     def run(self) -> None:
-        """Run all cells, then shut the kernel down. Raises nbclient's errors, or the kernel manager's."""
+        """Run all cells, then shut the kernel down. Raises errors of nbclient or of the kernel manager."""
         try:
             self.execute()
         finally:
-            atexit.unregister(self._cleanup_kernel)  # nbclient leaves it there when no kernel came up
+            atexit.unregister(self._cleanup_kernel)  # nbclient leaves it registered if no kernel started
 
     def output(self, outs: Any, msg: Any, display_id: Any, cell_index: int) -> Any:
-        """nbclient's, and told at once."""
+        """Override nbclient's method to report the output at once."""
         self._on_text(_text(msg["content"]))
         return super().output(outs, msg, display_id, cell_index)
 
@@ -74,24 +74,24 @@ def outputs(notebook: NotebookNode) -> list[str]:
 
 
 def numbers_in(text: str) -> list[int]:
-    """The numbers that the long cell printed, as they stand there."""
+    """The numbers that the long cell printed, in the order of the text."""
     return [int(digits) for digits in re.findall(r"#(\d\d) ", text)]
 
 
 def kernel_in(text: str) -> str:
-    """The JUPYTERGPU_KERNEL_ID that the last cell printed; "" if it did not."""
+    """The JUPYTER_GPU_KERNEL_ID that the last cell printed; "" if there is none."""
     found = re.search(r"kernel (\S+):", text)
     return found[1] if found else ""
 
 
 def process_in(text: str) -> int:
-    """The process id that a cell printed; 0 if it did not."""
+    """The process id that a cell printed; 0 if there is none."""
     found = re.search(r"process (\d+)", text)
     return int(found[1]) if found else 0
 
 
 def _text(content: Any) -> str:
-    """Of a stream, a display or an error; "" for anything else."""
+    """The text of a stream, display or error; "" for other messages."""
     if "traceback" in content:
         return "\n".join(content["traceback"])
     return str(content.get("text") or content.get("data", {}).get("text/plain", ""))

@@ -1,6 +1,6 @@
 """A folder for one demo, and an environment in which Jupyter and our hub use nothing outside it.
 
-Also its end: whatever was started bears the folder's mark, and nothing of it stays. Knows nothing of kernels.
+Every process of the demo has a variable in its environment that names the folder, so that all of them can be ended.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from .cluster import MARK, Cluster, end_processes
 
 @contextlib.contextmanager
 def practice() -> Iterator[Cluster]:
-    """A running cluster, and the environment for this process; gone afterwards, also when SIGTERM ends us."""
-    # Sockets have short paths: not below a long TMPDIR.
-    place = "/tmp" if os.access("/tmp", os.W_OK | os.X_OK) else None
-    folder = Path(tempfile.mkdtemp(prefix="jgk-demo-", dir=place))
+    """Start a cluster and set this process's environment. Undo both at the end, also if SIGTERM ends this process."""
+    # The paths of sockets are short: do not use a long TMPDIR.
+    parent = "/tmp" if os.access("/tmp", os.W_OK | os.X_OK) else None
+    folder = Path(tempfile.mkdtemp(prefix="jgk-demo-", dir=parent))
     with _ended_by_sigterm(), contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         stack.callback(end_processes, folder)
         cluster = Cluster(folder, real_gpus=gpus.spare_real_gpu())
         stack.callback(cluster.stop)
-        stack.enter_context(_environment(_own_places(folder)))
+        stack.enter_context(_environment(_jupyter_folders(folder)))
         cluster.start()
         yield cluster
 
 
-def _own_places(folder: Path) -> dict[str, str]:
+def _jupyter_folders(folder: Path) -> dict[str, str]:
     places = {
         "JUPYTER_DATA_DIR": "jupyter/data",
         "JUPYTER_PATH": "jupyter/share/jupyter",
         "JUPYTER_CONFIG_DIR": "jupyter/config",
         "JUPYTER_RUNTIME_DIR": "jupyter/runtime",
         "IPYTHONDIR": "jupyter/ipython",
-        "XDG_RUNTIME_DIR": "run",  # the hub's folder lies here
+        "XDG_RUNTIME_DIR": "run",  # the hub's folder is here
     }
     for path in places.values():
         (folder / path).mkdir(mode=0o700, parents=True)
-    # The demo finds its processes by the mark in their environment, which the hub otherwise hides.
+    # The demo finds its processes by a variable in their environment, which the hub otherwise hides.
     config = folder / places["JUPYTER_CONFIG_DIR"] / "jupyter_gpu_kernel_config.json"
     config.write_text(json.dumps({"HubApp": {"private_memory": False}}))
     return {MARK: str(folder), **{name: str(folder / path) for name, path in places.items()}}
@@ -69,7 +69,7 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends us as an exception, so that everything is put away."""
+    """Turn SIGTERM into SystemExit, so that everything is cleaned up."""
 
     def end(number: int, frame: FrameType | None) -> None:
         sys.exit(128 + number)

@@ -1,8 +1,7 @@
-"""An SSH server for practice: one machine's sign-in, commands and tunnels over a connection that is there.
+"""The demo's SSH server: sign-in, commands and tunnels of one machine, on a connected socket.
 
-As OpenSSH's server as far as a kernel needs it: public keys only, commands as real processes that outlive
-their connection, no pty, no forwarding but to the nodes given. Knows no port, no file and nothing of kernels;
-who listens, and where, is cluster.py's affair.
+It behaves as OpenSSH's server as far as a kernel needs it: public keys only, commands as real processes that outlive
+their connection, no pty, and forwarding only to given nodes. It knows no ports and files: cluster.py listens.
 """
 
 from __future__ import annotations
@@ -30,26 +29,26 @@ from ..hub.ssh.algorithms import Algorithms
 from ..hub.ssh.packets import WINDOW
 from ..hub.ssh.transport import JumpSocket, Transport
 
-_GREETING = 30.0  # seconds a client may take to greet
+_BANNER_TIMEOUT = 30.0  # seconds for the client's version string
 _CHUNK = 1 << 18  # bytes read from a process at a time
-_LOST = (OSError, EOFError, paramiko.SSHException)  # what paramiko raises when the other side is gone
+_LOST = (OSError, EOFError, paramiko.SSHException)  # what paramiko raises if the connection is lost
 
 
 @dataclass(frozen=True)
 class Node:
-    """One practice machine: who may sign in, what commands run in, which other nodes it leads to."""
+    """One machine of the cluster: its user and key, the environment of its commands, and the nodes it forwards to."""
 
     name: str
     host_key: paramiko.PKey
     user: str
     client_key: paramiko.PKey
-    environment: Mapping[str, str]  # all of it; HOME is the folder commands start in
+    environment: Mapping[str, str]  # complete; commands start in HOME
     tunnels: Mapping[tuple[str, int], Node] = field(default_factory=dict)
 
     def serve(self, sock: socket.socket | _Tunnel) -> None:
         """Speak SSH on `sock` until either side closes it; returns at once."""
         connection = _Connection(sock, self)
-        with contextlib.suppress(*_LOST):  # hung up already
+        with contextlib.suppress(*_LOST):  # disconnected already
             connection.start_server(event=threading.Event(), server=connection.requests)
             threading.Thread(
                 target=connection.take_channels, name=f"{self.name} channels", daemon=True
@@ -57,7 +56,7 @@ class Node:
 
 
 class _Tunnel(JumpSocket):
-    """A client's channel through one node as its connection to the next."""
+    """A client's channel through one node, as its connection to the next node."""
 
     def close(self) -> None:
         """Close the channel, which may have broken already."""
@@ -66,12 +65,12 @@ class _Tunnel(JumpSocket):
 
 
 class _Requests(paramiko.ServerInterface):
-    """What one connection's client asks for. Called in its transport's thread, so nothing here may wait."""
+    """The requests of one client. paramiko calls the methods in the transport's thread, so they must not block."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self.ways: dict[int, Node] = {}  # tunnels asked for, by channel number
-        self.commands: dict[int, bytes] = {}  # commands to be run, by channel number
+        self.tunnels: dict[int, Node] = {}  # requested tunnels, by channel number
+        self.commands: dict[int, bytes] = {}  # requested commands, by channel number
 
     def get_allowed_auths(self, username: str) -> str:
         return "publickey"
@@ -88,10 +87,10 @@ class _Requests(paramiko.ServerInterface):
     def check_channel_direct_tcpip_request(
         self, chanid: int, origin: tuple[str, int], destination: tuple[str, int]
     ) -> int:
-        way = self.node.tunnels.get(destination)
-        if way is None:
+        node = self.node.tunnels.get(destination)
+        if node is None:
             return OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED
-        self.ways[chanid] = way
+        self.tunnels[chanid] = node
         return OPEN_SUCCEEDED
 
     def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
@@ -103,25 +102,25 @@ class _Connection(Transport):
     """One client's connection to one node."""
 
     def __init__(self, sock: socket.socket | _Tunnel, node: Node) -> None:
-        super().__init__(sock, Algorithms((node.host_key.get_name(),)), _GREETING)
+        super().__init__(sock, Algorithms((node.host_key.get_name(),)), _BANNER_TIMEOUT)
         self.add_server_key(node.host_key)
         self.node = node
         self.requests = _Requests(node)
-        self._held: set[paramiko.Channel] = set()  # paramiko itself refers to channels only weakly
+        self._kept_channels: set[paramiko.Channel] = set()  # paramiko itself has only weak references
 
     def take_channels(self) -> None:
-        """Hand tunnels to their nodes, until the connection ends."""
+        """Pass tunnels to their nodes, until the connection ends."""
         while self.is_active():
             channel = self.accept(1.0)
             if channel is None:
                 continue
-            self._held = {one for one in self._held if not one.closed} | {channel}
-            way = self.requests.ways.pop(channel.chanid, None)
-            if way is not None:
-                way.serve(_Tunnel(channel))
+            self._kept_channels = {one for one in self._kept_channels if not one.closed} | {channel}
+            node = self.requests.tunnels.pop(channel.chanid, None)
+            if node is not None:
+                node.serve(_Tunnel(channel))
 
     def begin(self, channel: paramiko.Channel) -> None:
-        """Run the command that was asked for on `channel`, if one was."""
+        """Run the command that was requested on `channel`, if any."""
         command = self.requests.commands.pop(channel.chanid, None)
         if command is not None:
             session = _Session(channel, command, self.node.environment)
@@ -132,7 +131,7 @@ class _Connection(Transport):
         channel._handle_request(message)
         channel.transport.begin(channel)
 
-    # Commands begin after the answer to their request is sent: a short one's end must not overtake it.
+    # A command starts after the reply to its request is sent, so that the end of a short command cannot overtake it.
     _channel_handler_table = {  # noqa: RUF012
         **Transport._channel_handler_table,
         MSG_CHANNEL_REQUEST: _answer,
@@ -148,7 +147,7 @@ class _Session:
         self._environment = environment
 
     def run(self) -> None:
-        """As sshd without a pty: a session of its own; the channel stays until all let go of the pipes."""
+        """Run it as sshd does without a pty, in a new session. The channel stays open until the pipes are closed."""
         with contextlib.suppress(*_LOST), contextlib.closing(self._channel):
             try:
                 process = self._start()
@@ -163,9 +162,7 @@ class _Session:
             _pump(process.stdout, self._channel.sendall)
             errors.join()
             status = process.wait()
-            if (
-                status >= 0
-            ):  # else a signal ended it, which paramiko has no words for: the client gets no status
+            if status >= 0:  # otherwise a signal ended it, which paramiko cannot report
                 with contextlib.suppress(*_LOST):
                     self._channel.send_exit_status(status)
 
@@ -186,7 +183,7 @@ class _Session:
         self._channel.send_exit_status(126)
 
     def _feed(self, stdin: IO[bytes]) -> None:
-        """The client's data to the process; what that no longer reads is thrown away: the window goes on."""
+        """Pass the client's data to the process. Data that it does not read is discarded: the window stays open."""
         with contextlib.suppress(*_LOST):
             while data := self._channel.recv(WINDOW):
                 with contextlib.suppress(BrokenPipeError):
@@ -196,7 +193,7 @@ class _Session:
 
 
 def _pump(pipe: IO[bytes], send: Any) -> None:
-    """From the process to the client. When that is gone the pipe closes: the next write is a SIGPIPE."""
+    """Pass the process's output to the client. If the client is gone, close the pipe: the next write is a SIGPIPE."""
     with pipe, contextlib.suppress(*_LOST):
         while data := os.read(pipe.fileno(), _CHUNK):
             send(data)

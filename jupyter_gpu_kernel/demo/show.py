@@ -1,4 +1,4 @@
-"""The demo as a story on the terminal: cell by cell, trouble on purpose, and the judgement."""
+"""The demo in a terminal: run the notebook, disturb it, and check the results."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import time
 
 from . import gpus
 from .notebook import NUMBERS, Runner, kernel_in, make, numbers_in, outputs, process_in
-from .stage import KERNEL, Stage, end, stage, walk
+from .stage import KERNEL, Stage, check_connection, end, stage
 from .trouble import Trouble
 
 
 def show() -> int:
-    """Run it all; 0 if everything that was promised held."""
+    """Run the demo. Return 0 if all checks pass, else 1."""
     with stage() as at:
-        held = walk(at) and _run_notebook(at)
-        held = end(at) and held
-    held = at.terminal.check(not at.cluster.folder.exists(), "the folder is gone") and held
-    at.terminal.say("demo", "everything held" if held else "something did NOT hold")
-    return 0 if held else 1
+        passed = check_connection(at) and _run_notebook(at)
+        passed = end(at) and passed
+    passed = at.terminal.check(not at.cluster.folder.exists(), "the demo's folder is removed") and passed
+    at.terminal.say("demo", "all checks passed" if passed else "a check FAILED")
+    return 0 if passed else 1
 
 
 def _run_notebook(at: Stage) -> bool:
@@ -25,43 +25,43 @@ def _run_notebook(at: Stage) -> bool:
 
     def on_text(text: str) -> None:
         at.terminal.text(text)
-        trouble.heard(text)
+        trouble.printed(text)
 
     notebook = make(KERNEL)
     runner = Runner(notebook, lambda number, code: at.terminal.say(f"In [{number}]", code), on_text)
-    at.terminal.say("notebook", "nbclient starts the kernel; its first cell takes a GPU that nobody uses")
+    at.terminal.say("notebook", "nbclient starts the kernel; the first cell takes a free GPU")
     try:
         runner.run()
-    except Exception as error:  # nbclient's many, and ours through the provisioner: all mean the same here
-        return at.terminal.check(False, f"the notebook did not come to its end: {error}")
+    except Exception as error:  # one of nbclient's many errors, or ours from the provisioner
+        return at.terminal.check(False, f"the notebook failed: {error}")
     finally:
         trouble.end()
     cells = outputs(notebook)
-    _tell_story(at, kernel_in(cells[-1]))
-    return _judge(at, cells, trouble)
+    _print_log(at, kernel_in(cells[-1]))
+    return _check_results(at, cells, trouble)
 
 
-def _tell_story(at: Stage, kernel: str) -> None:
-    """What the work node wrote down of the kernel, as `jupyter gpu-kernel logs` shows it."""
-    story = at.hub.call("logs", kernel=kernel, specs=at.specs, timeout=30)
-    lines = [f"{time.strftime('%H:%M:%S', time.localtime(line['time']))} {line['text']}" for line in story]
+def _print_log(at: Stage, kernel: str) -> None:
+    """Print the kernel's log, as `jupyter gpu-kernel logs` shows it."""
+    log = at.hub.call("logs", kernel=kernel, specs=at.specs, timeout=30)
+    lines = [f"{time.strftime('%H:%M:%S', time.localtime(line['time']))} {line['text']}" for line in log]
     at.terminal.say("logs", "\n".join(lines))
 
 
-def _judge(at: Stage, cells: list[str], trouble: Trouble) -> bool:
+def _check_results(at: Stage, cells: list[str], trouble: Trouble) -> bool:
     where, gpu, long, alive, guard = cells
     checks = (
-        (numbers_in(long) == list(range(NUMBERS)), f"all {NUMBERS} numbers came, once each, in order"),
-        (trouble.signalled and "1 SIGTERM" in guard, "the kernel got one SIGTERM and stayed"),
-        (trouble.cut, "the link was cut, and came back"),
-        (process_in(alive) == process_in(where) > 0, "it is the same process"),
-        (str(sum(range(NUMBERS))) in alive, "its variables are alive"),
-        (_fits(gpu, at.cluster.simulated), "it had a GPU that nobody else was on"),
+        (numbers_in(long) == list(range(NUMBERS)), f"all {NUMBERS} numbers arrived once, in order"),
+        (trouble.signalled and "1 SIGTERM" in guard, "the kernel survived one SIGTERM"),
+        (trouble.cut, "the link was cut and restored"),
+        (process_in(alive) == process_in(where) > 0, "the kernel is the same process"),
+        (str(sum(range(NUMBERS))) in alive, "its variables are kept"),
+        (_is_expected_gpu(gpu, at.cluster.simulated), "it had a GPU that nobody else used"),
     )
-    held = [at.terminal.check(ok, text) for ok, text in checks]  # every one is told
-    return all(held)
+    passed = [at.terminal.check(ok, text) for ok, text in checks]  # all of them are printed
+    return all(passed)
 
 
-def _fits(gpu: str, simulated: bool) -> bool:
-    """Whether `nvidia-smi -L` showed one GPU, of the right kind; of the simulated ones the first is taken."""
+def _is_expected_gpu(gpu: str, simulated: bool) -> bool:
+    """Whether `nvidia-smi -L` listed one GPU of the right kind; the first simulated GPU is in use by others."""
     return gpu.count("GPU-") == 1 and (gpus.NAME in gpu) == simulated and not (simulated and "GPU 0:" in gpu)

@@ -1,6 +1,6 @@
-"""What both ways of the demo stand on: the practice cluster, a kernelspec, the hub; and how all of it ends.
+"""Set-up and clean-up for both forms of the demo: the practice cluster, a kernelspec, the hub.
 
-A face like any other: it asks the hub through the client. Knows nothing of what is played on it.
+The demo is a client of the hub like any other. This module does not know what the demo shows.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .sandbox import practice
 from .terminal import Terminal
 
 KERNEL = "gpu-demo"  # the kernelspec
-_GONE_WITHIN = 15.0  # seconds for everything to end by itself
+_END_TIMEOUT = 15.0  # seconds for all processes to end by themselves
 
 
 class Stage(NamedTuple):
-    """The cluster is up, the kernelspec written, the hub started."""
+    """A running demo: the cluster is up, the kernelspec is written, the hub is started."""
 
     terminal: Terminal
     cluster: Cluster
@@ -34,31 +34,33 @@ class Stage(NamedTuple):
 
     @property
     def specs(self) -> list[dict[str, Any]]:
-        """Where the hub looks for kernels."""
+        """The kernelspecs to which the hub's operations apply."""
         return [{"settings": self.settings}]
 
 
 @contextlib.contextmanager
 def stage() -> Iterator[Stage]:
-    """Set it up, telling so; whatever has not ended by itself ends here."""
+    """Set up a demo, and print each step. At the end, kill all processes that are left."""
     terminal = Terminal()
     with practice() as cluster:
         _introduce(cluster, terminal)
         settings = _write_kernelspec(cluster)
         terminal.say("kernelspec", f"Remote GPU ({KERNEL}), as “jupyter gpu-kernel add” writes it")
         with HubClient() as hub:
-            terminal.say("hub", "one local process for all front ends: it alone holds the connection")
+            terminal.say("hub", "one local process for all front ends, which holds the SSH connection")
             yield Stage(terminal, cluster, hub, settings)
 
 
 def _introduce(cluster: Cluster, terminal: Terminal) -> None:
-    terminal.say("cluster", f"everything of this demo is in the folder {cluster.folder} until it ends")
-    terminal.say("cluster", f"{LOGIN}: our own SSH server on 127.0.0.1 port {cluster.port}")
-    terminal.say("cluster", f"{WORK}: no port at all, reached through {LOGIN} only (both are this machine)")
+    terminal.say("cluster", f"all files of this demo are in the folder {cluster.folder} until it ends")
+    terminal.say("cluster", f"{LOGIN}: the demo's SSH server on 127.0.0.1 port {cluster.port}")
+    terminal.say(
+        "cluster", f"{WORK}: has no port, can be reached only through {LOGIN} (both are this machine)"
+    )
     if cluster.simulated:
-        terminal.say("cluster", f"GPUs: SIMULATED, {gpus.COUNT} of them, somebody is on the first")
+        terminal.say("cluster", f"GPUs: {gpus.COUNT} SIMULATED ones; the first one is in use")
     else:
-        terminal.say("cluster", "GPUs: the real ones of this machine")
+        terminal.say("cluster", "GPUs: the real GPUs of this machine")
 
 
 def _write_kernelspec(cluster: Cluster) -> dict[str, Any]:
@@ -71,19 +73,19 @@ def _write_kernelspec(cluster: Cluster) -> dict[str, Any]:
     return kernelspecs.write(KERNEL, settings, prefix=cluster.folder / "jupyter").settings
 
 
-def walk(at: Stage) -> bool:
-    """The way hop by hop, as `jupyter gpu-kernel check` goes it; whether it leads to the end."""
+def check_connection(at: Stage) -> bool:
+    """Check the connection as `jupyter gpu-kernel check` does, and print the steps. Return whether all succeed."""
     rows = at.hub.call("check", settings=at.settings, timeout=60)
     for row in rows:
-        words = f"{row['step']}: {row['message'] or ('ok' if row['ok'] else 'failed')}"
-        at.terminal.say(row["hop"] or "here", f"{words} ({row['seconds'] * 1000:.0f} ms)")
+        text = f"{row['step']}: {row['message'] or ('ok' if row['ok'] else 'failed')}"
+        at.terminal.say(row["hop"] or "here", f"{text} ({row['seconds'] * 1000:.0f} ms)")
         if not row["ok"]:
             at.terminal.say("", row["remedy"])
     return all(row["ok"] for row in rows)
 
 
 def stop_kernels(at: Stage) -> None:
-    """Those that a front end left running."""
+    """Stop the kernels that are still running."""
     for row in at.hub.call("ps", specs=at.specs, timeout=30):
         if "id" in row and row.get("state") != "ended":
             at.terminal.say("stop", f"kernel {row['id']}")
@@ -91,20 +93,20 @@ def stop_kernels(at: Stage) -> None:
 
 
 def end(at: Stage) -> bool:
-    """End the hub; whether nothing at all is left that was started here."""
+    """Stop the hub. Return whether no process of the demo is left."""
     try:
         at.hub.call("shutdown", timeout=10)
     except GpuKernelError as error:
-        return at.terminal.check(False, f"the hub did not end: {error}")
-    deadline = time.monotonic() + _GONE_WITHIN
+        return at.terminal.check(False, f"the hub did not stop: {error}")
+    deadline = time.monotonic() + _END_TIMEOUT
     while (left := processes(at.cluster.folder)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    names = "".join(f"\nnot {pid}: {_command(pid)}" for pid in left)
-    return at.terminal.check(not left, f"kernel, agent and hub have ended by themselves{names}")
+    names = "".join(f"\nstill running: {pid} {_command(pid)}" for pid in left)
+    return at.terminal.check(not left, f"kernel, agent and hub ended by themselves{names}")
 
 
 def _command(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").replace("\0", " ")[:100]
-    except OSError:  # ended in this moment
+    except OSError:  # it has just ended
         return ""

@@ -1,7 +1,4 @@
-"""What the demo prints: lines with the time since its start, and between them what the kernel prints.
-
-Threads may share a terminal. Knows nothing of what is told.
-"""
+"""The demo's output: lines with the time since its start, and between them the kernel's output. Thread-safe."""
 
 from __future__ import annotations
 
@@ -16,13 +13,13 @@ class Terminal:
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._lock = threading.Lock()
-        self._fresh = True  # the cursor is at the beginning of a line
+        self._at_line_start = True
 
     def say(self, who: str, text: str) -> None:
-        """One line, or several: what `who` (a hop, a part) does."""
+        """Print one or more lines about `who`, a hop or a part of the package."""
         seconds = f"{time.monotonic() - self._began:5.1f} s"
         with self._lock:
-            if not self._fresh:
+            if not self._at_line_start:
                 self._write("\n")
             first, *more = text.splitlines() or [""]
             self._write(f"{seconds}  {who:<11} {first}\n")
@@ -30,17 +27,17 @@ class Terminal:
                 self._write(f"{'':20} {line}\n")
 
     def check(self, ok: bool, text: str) -> bool:
-        """A line for something that must hold; returns `ok`."""
-        self.say("held" if ok else "NOT HELD", text)
+        """Print the result of a check, and return it."""
+        self.say("ok" if ok else "FAILED", text)
         return ok
 
     def text(self, text: str) -> None:
-        """What the kernel printed, indented."""
+        """Print the kernel's output, indented."""
         with self._lock:
             for line in text.splitlines(keepends=True):
-                self._write(f"{'':20} | {line}" if self._fresh else line)
+                self._write(f"{'':20} | {line}" if self._at_line_start else line)
 
     def _write(self, text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
-        self._fresh = text.endswith("\n")
+        self._at_line_start = text.endswith("\n")

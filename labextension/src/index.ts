@@ -1,6 +1,6 @@
 /**
- * The plugins: the link state of the current notebook's remote kernel in the status bar, the outputs that a
- * notebook's page has missed, and the start that goes on when its user has signed in.
+ * The plugins: the status bar item for the current notebook's remote kernel, the restoring of outputs that a
+ * page has missed, and the start of a kernel after its user has signed in.
  */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { INotebookTracker } from '@jupyterlab/notebook';
@@ -43,13 +43,13 @@ const status: JupyterFrontEndPlugin<void> = {
 
 const outputs: JupyterFrontEndPlugin<void> = {
   id: OUTPUTS_PLUGIN_ID,
-  description: 'Brings outputs of remote GPU kernels that the page has missed into the notebook.',
+  description: 'Restores outputs of remote GPU kernels that the page has missed.',
   autoStart: true,
   requires: [INotebookTracker],
   activate: (app: JupyterFrontEnd, tracker: INotebookTracker): void => {
     const { serverSettings, kernelspecs } = app.serviceManager;
     const dismissed = new MessageIds(window.localStorage, 'jupyter-gpu-kernel:dismissed');
-    // Of this browser tab alone: trust ends with it.
+    // Stored for this browser tab only, so that trust ends with the tab.
     const executed = new MessageIds(window.sessionStorage, 'jupyter-gpu-kernel:executed');
     tracker.widgetAdded.connect(async (_, panel) => {
       await Promise.all([panel.context.ready, kernelspecs.ready]);
@@ -68,7 +68,7 @@ const outputs: JupyterFrontEndPlugin<void> = {
 
 const signIn: JupyterFrontEndPlugin<void> = {
   id: SIGN_IN_PLUGIN_ID,
-  description: 'Starts a remote GPU kernel again when its user has signed in to the node that refused it.',
+  description: 'Starts a remote GPU kernel again after the user has signed in to its node.',
   autoStart: true,
   requires: [INotebookTracker],
   activate: (app: JupyterFrontEnd, tracker: INotebookTracker): void => {

@@ -1,7 +1,7 @@
 /**
- * What the work node kept of its last cells, as the server answers it. Pure: it knows neither page nor network.
+ * The records of a kernel's last cells, which the work node stores. Pure: no page, no network.
  *
- * The node may be in foreign hands. `parseJournal` passes nothing on that is not of the types declared here.
+ * The node may be compromised. `parseJournal` drops everything that does not have the types declared here.
  */
 import type { PartialJSONObject } from '@lumino/coreutils';
 
@@ -18,9 +18,9 @@ export interface IOutputMessage {
 
 /** One execution of one cell. */
 export interface IRecord {
-  /** Of the execute_request. */
+  /** The id of the execute_request. */
   readonly msg_id: string;
-  /** The notebook's id of the cell. */
+  /** The id of the cell in the notebook. */
   readonly cell_id: string;
   readonly code: string;
   readonly status: CellStatus;
@@ -28,7 +28,7 @@ export interface IRecord {
   /** Seconds since 1970, by the node's clock. */
   readonly started: number | null;
   readonly finished: number | null;
-  /** Whether some of the output was too much to keep. */
+  /** Whether some of the output was too large to keep. */
   readonly dropped: boolean;
   readonly outputs: readonly IOutputMessage[];
 }
@@ -39,7 +39,7 @@ export interface IJournal {
   readonly cells: readonly IRecord[];
 }
 
-/** The journal, less what is malformed. */
+/** The journal without malformed records. */
 export function parseJournal(answer: unknown): IJournal {
   const { kernel, cells } = isObject(answer) ? answer : {};
   return { kernel: String(kernel ?? ''), cells: listOf(cells).flatMap(parseRecord) };
@@ -90,7 +90,7 @@ function isListOfTexts(value: unknown): boolean {
   return Array.isArray(value) && value.every(each => typeof each === 'string');
 }
 
-/** Numbers, or null. */
+/** Whether all values are numbers or null. */
 function areNumbers(...values: unknown[]): boolean {
   return values.every(value => value === null || Number.isFinite(value));
 }
@@ -99,9 +99,9 @@ export function hasEnded(record: IRecord): boolean {
   return record.status !== 'waiting' && record.status !== 'running';
 }
 
-/** All records so far, of which the last of each cell counts. */
+/** All records so far. The last one of each cell is used. */
 export class Records {
-  /** A record that is known already takes its old place. */
+  /** A record that is already known replaces its older version. */
   add(records: readonly IRecord[]): void {
     for (const record of records) {
       this._all.set(record.msg_id, record);
@@ -112,7 +112,7 @@ export class Records {
     return this._all.get(msgId);
   }
 
-  /** The last execution of a cell. */
+  /** The record of a cell's last execution. */
   of(cellId: string): IRecord | undefined {
     return [...this._all.values()].filter(each => each.cell_id === cellId).pop();
   }

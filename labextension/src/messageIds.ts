@@ -1,10 +1,10 @@
 /**
- * A set of message ids that outlives a reload of the page: the most recent ones, in a storage of the browser.
+ * A set of message ids that outlives a reload of the page: the most recent ones, in the browser's storage.
  */
 const LIMIT = 500;
 
 export class MessageIds {
-  /** `key`: under which name the storage keeps them. */
+  /** `key`: the key of the ids in the storage. */
   constructor(storage: Pick<Storage, 'getItem' | 'setItem'>, key: string) {
     this._storage = storage;
     this._key = key;
@@ -24,7 +24,7 @@ export class MessageIds {
       const stored: unknown = JSON.parse(this._storage.getItem(this._key) ?? '[]');
       return Array.isArray(stored) ? stored.map(String) : [];
     } catch {
-      return []; // something else wrote under our name
+      return []; // another program wrote to this key
     }
   }
 
@@ -32,7 +32,7 @@ export class MessageIds {
   private readonly _key: string;
 }
 
-/** An execution by this page: no kernel can name one of a cell that the user did not run. */
+/** An execution by this page: a kernel cannot forge the execution of a cell that the user did not run. */
 export function execution(cellId: string, msgId: string): string {
   return `${cellId} ${msgId}`;
 }

@@ -1,5 +1,5 @@
 /**
- * A notebook's code cells as `rule.ts` sees them, and changed as it says. It knows JupyterLab's cells, no kernel.
+ * Reads a notebook's code cells for `rule.ts`, and changes them. It knows JupyterLab's cells, and no kernel.
  */
 import type { CodeCell } from '@jupyterlab/cells';
 import type { IOutput } from '@jupyterlab/nbformat';
@@ -19,12 +19,12 @@ export function cellOf(panel: NotebookPanel, cellId: string): CodeCell | undefin
   return codeCells(panel).find(each => each.model.id === cellId);
 }
 
-/** The msg_id of the last execution of the cell that this page asked for. */
+/** The msg_id of the last execution of the cell by this page. */
 export function askedOf(cell: CodeCell): string | null {
   return futureOf(cell)?.msg.header.msg_id ?? null;
 }
 
-/** Whether this page hears of the cell's execution by itself. */
+/** Whether this page receives the messages of the cell's execution. */
 export function isLive(cell: CodeCell): boolean {
   return futureOf(cell)?.isDisposed === false;
 }
@@ -41,15 +41,15 @@ export function viewOfCell(panel: NotebookPanel, cell: CodeCell): ICell {
   };
 }
 
-/** Whether the outputs that are brought may run scripts; `unchanged`: the user has decided since they began. */
+/** Whether restored outputs may run scripts; `unchanged`: keep the user's decision since the restoring began. */
 export type Trust = 'trusted' | 'untrusted' | 'unchanged';
 
-/** Brings the cell to what the record says. */
-export function bring(cell: CodeCell, record: IRecord, outputs: readonly IOutput[], trust: Trust): void {
+/** Updates the cell from the record. */
+export function update(cell: CodeCell, record: IRecord, outputs: readonly IOutput[], trust: Trust): void {
   const { model } = cell;
   const change = changeOf(model.outputs.toJSON(), outputs);
   if (change && trust === 'untrusted') {
-    model.trusted = false; // before there is anything that could run
+    model.trusted = false; // before any output is added
   }
   if (change?.clear) {
     model.outputs.clear();
@@ -61,12 +61,12 @@ export function bring(cell: CodeCell, record: IRecord, outputs: readonly IOutput
     model.executionCount = count;
   }
   if (trust === 'trusted') {
-    model.trusted = true; // not before all outputs are those of the run
+    model.trusted = true; // not before all outputs belong to that execution
   }
   showRunning(cell, !hasEnded(record));
 }
 
-/** [*] in front of the cell, or its number. */
+/** Shows [*] or the number in the cell's prompt. */
 export function showRunning(cell: CodeCell, running: boolean): void {
   const state = running ? 'running' : 'idle';
   if ((cell.model.executionState as string | undefined) === undefined) {

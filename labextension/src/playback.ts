@@ -1,21 +1,21 @@
 /**
- * Output messages → the outputs that a cell has in the end: what JupyterLab's output area would have made of them.
+ * Replays output messages to get the outputs of a cell, as JupyterLab's output area does.
  *
- * The list of outputs is JupyterLab's own (it merges streams and applies carriage returns); this file does what
- * the area around it does: display ids, also those of other cells, and clear_output. It knows no page.
+ * The list of outputs is JupyterLab's own, which merges streams and applies carriage returns. This module does the
+ * rest of the output area's work: display ids, also those of other cells, and clear_output. It knows no page.
  */
 import type { IOutput } from '@jupyterlab/nbformat';
 import type { JSONObject } from '@lumino/coreutils';
 
 import type { IOutputMessage, IRecord } from './journal';
 
-/** Before what is left of a cell whose first outputs were too much to keep. */
+/** Shown before the remaining outputs of a cell whose first outputs were dropped. */
 const NOTICE: IOutputMessage = {
   msg_type: 'stream',
-  content: { name: 'stderr', text: '[the first part of this output was too much to keep]\n' }
+  content: { name: 'stderr', text: '[The first part of this output was too large to keep.]\n' }
 };
 
-/** What is needed of JupyterLab's `IOutputAreaModel`. */
+/** The part of JupyterLab's `IOutputAreaModel` that is used here. */
 export interface IOutputs {
   readonly length: number;
   add(output: IOutput): number;
@@ -25,12 +25,12 @@ export interface IOutputs {
 }
 
 export class Playback {
-  /** `make` makes an empty list of outputs. */
+  /** `make` returns a new, empty list of outputs. */
   constructor(make: () => IOutputs) {
     this._make = make;
   }
 
-  /** Plays a record, in place of an earlier state of it; returns the msg_ids of all records it changed. */
+  /** Replays a record, replacing its earlier version. Returns the msg_ids of all changed records. */
   play(record: IRecord): Set<string> {
     const stage = { outputs: this._make(), displays: new Map<string, number[]>(), clearNext: false };
     this._stages.set(record.msg_id, stage);
@@ -42,12 +42,12 @@ export class Playback {
     return changed;
   }
 
-  /** The outputs of a record that was played. */
+  /** The outputs of a record that was replayed. */
   outputsOf(msgId: string): IOutput[] {
     return this._stages.get(msgId)?.outputs.toJSON() ?? [];
   }
 
-  /** A display with an id replaces what was shown under it, by whichever cell. */
+  /** A display with an id replaces the displays with that id in all cells. */
   private _update(message: IOutputMessage, changed: Set<string>): void {
     const id = displayIdOf(message);
     if (id === undefined) {

@@ -1,5 +1,5 @@
 /**
- * The requests that this extension makes.
+ * The HTTP requests of this extension.
  */
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
@@ -12,14 +12,14 @@ import type { INode, IRemoteKernel } from './tokens';
 /**
  * All remote kernels that the server knows.
  *
- * Rejects with a `ServerConnection.ResponseError` when the server refuses (404: our server extension is
- * not there), with a `ServerConnection.NetworkError` when it cannot be reached.
+ * Rejects with a `ServerConnection.ResponseError` if the server refuses (404: our server extension is not
+ * loaded), and with a `ServerConnection.NetworkError` if it cannot be reached.
  */
 export async function fetchKernels(settings: ServerConnection.ISettings): Promise<IRemoteKernel[]> {
   return (await get(settings, KERNELS_PATH)) as IRemoteKernel[];
 }
 
-/** The work nodes that kernels were started on, or were refused by. Rejects as `fetchKernels` does. */
+/** The work nodes on which kernels were started, or that refused a start. Rejects as `fetchKernels` does. */
 export async function fetchNodes(settings: ServerConnection.ISettings): Promise<INode[]> {
   return (await get(settings, NODES_PATH)) as INode[];
 }
@@ -27,7 +27,7 @@ export async function fetchNodes(settings: ServerConnection.ISettings): Promise<
 /**
  * The last cells of the kernel with this Jupyter kernel id; with `cellId` the executions of that cell only.
  *
- * Rejects as `fetchKernels` does; 404 also when there is no such remote kernel.
+ * Rejects as `fetchKernels` does, and with 404 if there is no such remote kernel.
  */
 export async function fetchJournal(
   settings: ServerConnection.ISettings,

@@ -1,8 +1,8 @@
 /**
- * Brings into one notebook the outputs that its page has missed: at every (re)connection to a kernel it asks for
- * the journal, and again for what still runs.
+ * Restores the outputs that the page of one notebook has missed. It requests the journal at every (re)connection
+ * to a kernel, and repeatedly while a cell runs.
  *
- * What is to be changed says `rule.ts`. Nothing here is the user's business: what fails is tried again, silently.
+ * `rule.ts` decides which cells change. Failed requests are repeated without a message to the user.
  */
 import { CodeCellModel } from '@jupyterlab/cells';
 import type { Cell, CodeCell } from '@jupyterlab/cells';
@@ -17,14 +17,14 @@ import { hasEnded, Records } from './journal';
 import type { IJournal, IRecord } from './journal';
 import { execution } from './messageIds';
 import type { MessageIds } from './messageIds';
-import { askedOf, bring, cellOf, codeCells, isLive, showRunning, viewOfCell } from './page';
+import { askedOf, cellOf, codeCells, isLive, showRunning, update, viewOfCell } from './page';
 import type { Trust } from './page';
 import { Playback } from './playback';
 import { isBehind } from './rule';
 
 const SHORTEST_INTERVAL = 1000;
 const LONGEST_INTERVAL = 30000;
-/** How often a kernel may be unknown before it is taken for one that has no journal. */
+/** After how many 404 responses a kernel counts as one without a journal. */
 const UNKNOWN_AT_MOST = 5;
 
 export class Restorer {
@@ -55,7 +55,7 @@ export class Restorer {
     return this._options.panel.sessionContext.session?.kernel ?? null;
   }
 
-  /** Asks anew, if there is a connection to one of our kernels. */
+  /** Starts requests, if the notebook is connected to one of our kernels. */
   private _begin(): void {
     this._end();
     this._kernel?.anyMessage.connect(this._onMessage, this);
@@ -67,7 +67,7 @@ export class Restorer {
     }
   }
 
-  /** Nothing is brought any more; who runs is no longer said by us. */
+  /** Stops requests, and the display of running cells. */
   private _end(): void {
     this._turn++;
     [...this._filling.keys()].forEach(cellId => this._leave(cellId));
@@ -81,7 +81,7 @@ export class Restorer {
     }
   }
 
-  /** Remembers what the user executes in this page, whose outputs are trusted when they are restored. */
+  /** Remembers the executions by this page, whose restored outputs are trusted. */
   private _onMessage(_: unknown, { msg, direction }: Kernel.IAnyMessageArgs): void {
     if (direction === 'send' && msg.header.msg_type === 'execute_request') {
       this._options.executed.add(execution(String(msg.metadata.cellId), msg.header.msg_id));
@@ -105,7 +105,7 @@ export class Restorer {
     }
   }
 
-  /** The user wants nothing more of what the cell did last. */
+  /** The user has discarded the outputs of the cell's last execution. */
   private _dismiss(cell: CodeCell): void {
     const msgId = askedOf(cell) ?? this._records.of(cell.model.id)?.msg_id;
     if (msgId !== undefined) {
@@ -114,7 +114,7 @@ export class Restorer {
     this._leave(cell.model.id);
   }
 
-  /** All of the journal at first, then what it says of the oldest cell that is not at its end, and of the next. */
+  /** Requests the whole journal first, and then the records of unfinished cells, the oldest one first. */
   private async _ask(): Promise<void> {
     const [turn, kernel] = [this._turn, this._kernel];
     if (!kernel) {
@@ -126,7 +126,7 @@ export class Restorer {
       [asked, begun] = [this._next, Date.now()];
       const journal = await this._fetch(kernel.id, asked ?? '');
       if (turn !== this._turn || this._poll.isDisposed) {
-        return; // the connection is another, or gone
+        return; // the connection has changed, or is closed
       }
       this._take(journal.cells, asked);
     } while (asked !== undefined && this._next !== undefined && asked !== this._next);
@@ -145,16 +145,16 @@ export class Restorer {
       if (unknown && ++this._unknown >= UNKNOWN_AT_MOST) {
         this._end();
       }
-      throw error; // the poll slows down
+      throw error; // so that the poll slows down
     }
   }
 
-  /** The oldest cell that is not at its end. */
+  /** The oldest unfinished cell. */
   private get _next(): string | undefined {
     return this._filling.keys().next().value;
   }
 
-  /** What takes long to fetch, and what runs for long, is asked for less often. */
+  /** Requests are less frequent if they take long, or if the cell runs for long. */
   private _slowDown(took: number): void {
     const waited = Date.now() - this._begun;
     const interval = Math.max(SHORTEST_INTERVAL, Math.min(waited / 60, 5 * SHORTEST_INTERVAL), 5 * took);
@@ -163,19 +163,19 @@ export class Restorer {
 
   private _take(fetched: readonly IRecord[], asked: string | undefined): void {
     if (asked !== undefined && !fetched.some(record => record.cell_id === asked)) {
-      this._leave(asked); // its record is gone
+      this._leave(asked); // its record no longer exists
     }
     this._records.add(fetched);
     const changed = new Set(fetched.flatMap(record => [...this._playback.play(record)]));
     for (const msgId of changed) {
       const record = this._records.get(msgId);
       if (record && this._records.of(record.cell_id) === record) {
-        this._bring(record);
+        this._restore(record);
       }
     }
   }
 
-  private _bring(record: IRecord): void {
+  private _restore(record: IRecord): void {
     const { panel } = this._options;
     const cell = cellOf(panel, record.cell_id);
     const outputs = this._playback.outputsOf(record.msg_id);
@@ -183,7 +183,7 @@ export class Restorer {
       this._filling.delete(record.cell_id);
       return;
     }
-    bring(cell, record, outputs, this._trustOf(record));
+    update(cell, record, outputs, this._trustOf(record));
     if (hasEnded(record)) {
       this._filling.delete(record.cell_id);
     } else {
@@ -198,7 +198,7 @@ export class Restorer {
     return !this._options.dismissed.has(record.msg_id) && isBehind();
   }
 
-  /** Trust is the user's: what a node says of a cell that was not executed here may be anything. */
+  /** Only executions by this page are trusted: a node can forge the record of any other cell. */
   private _trustOf(record: IRecord): Trust {
     if (this._options.executed.has(execution(record.cell_id, record.msg_id))) {
       return 'trusted';
@@ -210,9 +210,9 @@ export class Restorer {
   private readonly _poll: Poll<void>;
   private _records = new Records();
   private _playback = newPlayback();
-  /** Cells that are not at their end yet, oldest first: cell id → msg_id. */
+  /** Unfinished cells that are restored, oldest first: cell id → msg_id. */
   private readonly _filling = new Map<string, string>();
-  /** Grows whenever what was asked before no longer counts. */
+  /** Increases when responses to earlier requests become invalid. */
   private _turn = 0;
   private _unknown = 0;
   private _begun = 0;
@@ -224,14 +224,14 @@ function newPlayback(): Playback {
 
 export namespace Restorer {
   export interface IOptions {
-    /** Its notebook is loaded. */
+    /** The panel, whose notebook is loaded. */
     readonly panel: NotebookPanel;
     readonly isOurs: (kernel: Kernel.IKernelConnection) => boolean;
-    /** The journal of a kernel; of one cell, or with '' of all. */
+    /** Fetches the journal of a kernel, for one cell or, with '', for all. */
     readonly fetch: (kernelId: string, cellId: string) => Promise<IJournal>;
-    /** Executions whose outputs the user wants no more of: cleared, or ended by a restart of the kernel. */
+    /** Executions whose outputs the user has discarded: by clearing them, or by a restart of the kernel. */
     readonly dismissed: MessageIds;
-    /** What this browser tab has executed (see `execution`). */
+    /** Executions by this browser tab (see `execution`). */
     readonly executed: MessageIds;
   }
 }

@@ -1,40 +1,40 @@
 /**
- * Which cells are brought to what the work node says, and how. Pure.
+ * Decides which cells are restored from the work node's records, and how. Pure.
  *
- * JupyterLab empties a cell (no outputs, no number) when it asks for its execution, and numbers it when the reply
- * is there. So a notebook that was saved says by itself how far the page had come:
+ * JupyterLab clears a cell (no outputs, no number) when it executes the cell, and sets the number when the reply
+ * arrives. So a saved notebook shows which part of an execution the page had received:
  *
- * - The source is not the code that ran: the user has edited it since. Left alone.
- * - This page asked for the execution and still hears of it, or asked for another one since: left alone.
- * - The user cleared its outputs, or ended it by restarting the kernel (the page remembers it): left alone.
- * - No number: the notebook was saved in mid-execution, and whatever is shown is a part. Filled.
- * - No number, and some of the record was too much to keep: filled only if nothing is shown.
- * - A number, saved before the record ended: it is of an earlier run. Filled. Whoever saved later saw the end.
- * - The record's number, and outputs that are its beginning: something was printed after the end. Filled.
+ * - The source differs from the code of the record: the user has edited it since. Not restored.
+ * - This page executed the cell and still receives its messages, or executed it again since: not restored.
+ * - The user cleared its outputs, or restarted the kernel (the page remembers this): not restored.
+ * - No number: the notebook was saved during the execution, and shows a part of the outputs. Restored.
+ * - No number, and some of the record was dropped: restored only if the cell shows nothing.
+ * - A number, and the notebook was saved before the record ended: the number is of an earlier execution. Restored.
+ * - The record's number, and outputs that are the beginning of the record's: more was printed later. Restored.
  *
- * A cell that is being filled is so until its execution has ended, as one that runs: edited meanwhile or not.
+ * The restoring of a cell goes on until its execution has ended, also if the user edits the cell meanwhile.
  */
 import type { IOutput } from '@jupyterlab/nbformat';
 import { JSONExt } from '@lumino/coreutils';
 
-// With the ending, for Node's test runner.
+// The import has a suffix, for Node's test runner.
 import { hasEnded } from './journal.js';
 import type { IRecord } from './journal.js';
 
-/** What the page says of a cell. */
+/** The state of a cell in the page. */
 export interface ICell {
   readonly source: string;
   readonly executionCount: number | null;
   readonly outputs: readonly IOutput[];
-  /** The msg_id of the last execution that this page asked for; null: of none. */
+  /** The msg_id of the last execution by this page, or null. */
   readonly asked: string | null;
-  /** Whether the page still hears of that execution. */
+  /** Whether the page still receives messages of that execution. */
   readonly live: boolean;
   /** When the notebook's file was written, in seconds since 1970. */
   readonly saved: number;
 }
 
-/** Whether the cell is to be brought to `record`, whose outputs are `outputs`. */
+/** Whether the cell must be restored from `record`, whose outputs are `outputs`. */
 export function isBehind(cell: ICell, record: IRecord, outputs: readonly IOutput[]): boolean {
   if (cell.source !== record.code || cell.live || (cell.asked ?? record.msg_id) !== record.msg_id) {
     return false;
@@ -66,7 +66,7 @@ function continues(part: IOutput, whole: IOutput): boolean {
   return isText && String(whole.text).startsWith(String(part.text));
 }
 
-/** What turns one list of outputs into another: a clear, or some set, then the rest added. */
+/** A change of one list of outputs into another: clear it or set some outputs, then add the rest. */
 export interface IChange {
   readonly clear: boolean;
   readonly set: readonly number[];
@@ -74,7 +74,7 @@ export interface IChange {
   readonly addFrom: number;
 }
 
-/** The smallest change, so that what is shown already is not drawn anew; null: none. */
+/** The smallest change, so that unchanged outputs are not rendered again; null: no change. */
 export function changeOf(have: readonly IOutput[], want: readonly IOutput[]): IChange | null {
   if (have.length > want.length) {
     return { clear: true, set: [], addFrom: 0 };

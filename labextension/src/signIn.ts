@@ -1,26 +1,26 @@
 /**
- * Starts a notebook's kernel again when its user has signed in to the node that refused the first start.
+ * Starts a notebook's kernel again after its user has signed in to the node that refused the first start.
  *
- * Nothing secret is asked for here: the user signs in with our command, in a terminal.
+ * This code asks for no secrets: the user signs in with our command, in a terminal.
  */
 import type { ISessionContext } from '@jupyterlab/apputils';
 import type { Kernel, KernelSpec } from '@jupyterlab/services';
 import { Poll } from '@lumino/polling';
 import { Signal } from '@lumino/signaling';
 
-// With the ending, for Node's test runner.
+// The imports have a suffix, for Node's test runner.
 import { isOurs, ourSpec } from './specs.js';
 import type { INode } from './tokens';
 
 const INTERVAL = 2000;
 const LONGEST_INTERVAL = 30000;
 
-/** The node that this kernelspec leads to and that lets nobody in before its owner has signed in, if it is so. */
+/** The node of this kernelspec, if it refuses connections until the user has signed in. */
 export function refusing(nodes: readonly INode[], name: string): INode | undefined {
   return nodes.find(node => node.names?.includes(name) && !node.connected && node.problem?.login === true);
 }
 
-/** Whether there is a connection to the node that this kernelspec leads to. */
+/** Whether there is a connection to the node of this kernelspec. */
 export function isConnected(nodes: readonly INode[], name: string): boolean {
   return nodes.some(node => node.names?.includes(name) && node.connected);
 }
@@ -33,7 +33,7 @@ export class SignIn {
       name: 'jupyter-gpu-kernel:sign-in',
       factory: () => this._ask(),
       frequency: { interval: options.interval ?? INTERVAL, backoff: true, max: LONGEST_INTERVAL },
-      standby: 'never' // the user may sign in in another window
+      standby: 'never' // the user may sign in from another window
     });
     options.sessionContext.statusChanged.connect(this._onStatus, this);
     options.sessionContext.disposed.connect(this.dispose, this);
@@ -48,19 +48,19 @@ export class SignIn {
   private _onStatus(context: ISessionContext, status: Kernel.Status): void {
     const [kernel, specs] = [context.session?.kernel, this._options.specs()];
     if (kernel || status === 'starting') {
-      this._end(); // the user has one, whichever it is, or is about to
+      this._end(); // the user has a kernel, or starts one
     }
     if (!kernel && status === 'starting') {
       this._name = ourSpec(specs, context.kernelDisplayName);
     } else if (kernel && status === 'dead' && isOurs(specs, kernel)) {
-      this._name = kernel.name; // started by its argv: its launcher was refused
+      this._name = kernel.name; // a kernel that was started by argv: its launcher failed
     }
     if (this._name !== undefined && (status === 'unknown' || status === 'dead')) {
       void this._poll.refresh();
     }
   }
 
-  /** Nothing is waited for any more. */
+  /** Stops waiting. */
   private _end(): void {
     this._name = undefined;
     void this._poll.stop();
@@ -77,19 +77,19 @@ export class SignIn {
     const node = refusing(nodes, name);
     if (this._withdraw && isConnected(nodes, name)) {
       this._end();
-      await this._options.sessionContext.changeKernel({ name }).catch(() => undefined); // JupyterLab shows why
+      await this._options.sessionContext.changeKernel({ name }).catch(() => undefined); // JupyterLab shows the error
     } else if (!this._withdraw && node) {
       this._withdraw = this._options.tell(node, name);
     } else if (!this._withdraw) {
-      this._end(); // it was refused for another reason
+      this._end(); // the start failed for another reason
     }
   }
 
   private readonly _options: SignIn.IOptions;
   private readonly _poll: Poll<void>;
-  /** The kernelspec of the start that goes on, or was refused. */
+  /** The kernelspec of the pending or refused start. */
   private _name: string | undefined;
-  /** Takes back what the user was told; set while the sign-in is waited for. */
+  /** Closes the notification; set while waiting for the sign-in. */
   private _withdraw: (() => void) | undefined;
 }
 
@@ -99,9 +99,9 @@ export namespace SignIn {
     /** The kernelspecs, null while they are not known. */
     readonly specs: () => KernelSpec.ISpecModels | null;
     readonly fetch: () => Promise<INode[]>;
-    /** Tells the user what to do; returns what takes that back. */
+    /** Shows the user what to do. Returns a function that closes the notification. */
     readonly tell: (node: INode, name: string) => () => void;
-    /** Milliseconds between two questions. */
+    /** Milliseconds between two requests. */
     readonly interval?: number;
   }
 }

@@ -1,19 +1,19 @@
 /**
- * Which kernelspecs are ours. Pure: it knows neither the page nor the network.
+ * Which kernelspecs are ours. Pure: no page, no network.
  */
 import type { Kernel, KernelSpec } from '@jupyterlab/services';
 
-// With the ending, for Node's test runner.
+// The import has a suffix, for Node's test runner.
 import { METADATA_KEY } from './tokens.js';
 
 type Specs = KernelSpec.ISpecModels | null;
 
-/** Whether a kernel is of one of our kernelspecs; false also while these are not known. */
+/** Whether a kernel has one of our kernelspecs; false while the kernelspecs are not known. */
 export function isOurs(specs: Specs, kernel: Pick<Kernel.IModel, 'name'>): boolean {
   return specs?.kernelspecs[kernel.name]?.metadata?.[METADATA_KEY] !== undefined;
 }
 
-/** The name of our kernelspec that users see under this name, if there is one. */
+/** The name of our kernelspec with this display name, if there is one. */
 export function ourSpec(specs: Specs, displayName: string): string | undefined {
   const named = Object.values(specs?.kernelspecs ?? {}).filter(spec => spec?.display_name === displayName);
   return named.find(spec => isOurs(specs, spec!))?.name;

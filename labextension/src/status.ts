@@ -1,5 +1,5 @@
 /**
- * The status bar item: follows the current notebook and polls while there is something to show.
+ * The status bar item. It follows the current notebook, and polls while there is something to show.
  */
 import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 import { ServerConnection } from '@jupyterlab/services';
@@ -15,7 +15,7 @@ import type { IView } from './view';
 
 const INTERVAL = 5000;
 const LONGEST_INTERVAL = 60000;
-/** After the kernel's last change of state, of which a run of many cells has many. */
+/** Delay after a change of the kernel's state, since running many cells changes it often. */
 const SETTLES_IN = 200;
 
 export class LinkStatus extends Widget {
@@ -35,7 +35,7 @@ export class LinkStatus extends Widget {
     this._follow(options.tracker, options.tracker.currentWidget);
   }
 
-  /** Emitted when the item has something to show, or no longer. */
+  /** Emitted when the item becomes visible or invisible. */
   readonly activeChanged = new Signal<this, void>(this);
 
   isActive(): boolean {
@@ -63,13 +63,13 @@ export class LinkStatus extends Widget {
     this._ask();
   }
 
-  /** Forget what was shown for another kernel, and ask now. */
+  /** Clears the item of another kernel, and requests the state at once. */
   private _ask(): void {
     this._show(null);
     void this._poll.refresh();
   }
 
-  /** What is shown may have changed: the kernel says so. */
+  /** The kernel's state has changed, so the item may have to change. */
   private _askSoon(): void {
     void this._refresh.invoke();
   }
@@ -83,7 +83,7 @@ export class LinkStatus extends Widget {
     if (!kernel || this._unavailable) {
       return false;
     }
-    return !this._strangers.has(kernel.id) || isOurs(this._options.specs(), kernel);
+    return !this._foreign.has(kernel.id) || isOurs(this._options.specs(), kernel);
   }
 
   private async _update(): Promise<void> {
@@ -99,18 +99,18 @@ export class LinkStatus extends Widget {
       const known = asked && this._known?.kernel_id === asked.id ? this._known : undefined;
       const view = known && viewOf([known], asked!.id);
       this._show(view && error instanceof ServerConnection.NetworkError ? outdated(view, known!.node) : null);
-      // Without our server extension there is nothing to ask, until the page is loaded anew.
+      // Our server extension is not loaded. Make no more requests until the page is reloaded.
       this._unavailable = error instanceof ServerConnection.ResponseError && error.response.status === 404;
-      throw error; // the poll slows down
+      throw error; // so that the poll slows down
     }
   }
 
-  /** A kernel that is not ours is asked about once, not every five seconds. */
+  /** Remembers kernels that are not ours, to make one request for each, and not one every five seconds. */
   private _note(id: string): void {
     if (this._view) {
-      this._strangers.delete(id);
+      this._foreign.delete(id);
     } else {
-      this._strangers.add(id);
+      this._foreign.add(id);
     }
   }
 
@@ -127,7 +127,7 @@ export class LinkStatus extends Widget {
     }
   }
 
-  /** The user is back, perhaps from a terminal where they have signed in. */
+  /** The page is visible again. The user may have signed in in a terminal. */
   private readonly _onVisibility = (): void => {
     if (!document.hidden) {
       this._askSoon();
@@ -138,10 +138,10 @@ export class LinkStatus extends Widget {
   private readonly _poll: Poll<void>;
   private readonly _refresh = new Debouncer(() => (this._worthAsking() ? this._poll.refresh() : undefined), SETTLES_IN);
   private readonly _text = document.createElement('span');
-  private readonly _strangers = new Set<string>();
+  private readonly _foreign = new Set<string>();
   private _panel: NotebookPanel | null = null;
   private _view: IView | null = null;
-  /** What the server said last of the kernel that is shown. */
+  /** The last known state of the kernel that is shown. */
   private _known: IRemoteKernel | undefined;
   private _unavailable = false;
 }

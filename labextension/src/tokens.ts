@@ -1,5 +1,5 @@
 /**
- * Ids, constants and the shape of the server's answers. Nothing here has side effects.
+ * Ids, constants, and the types of the server's responses. No side effects.
  */
 
 export const PLUGIN_ID = 'jupyter-gpu-kernel:status';
@@ -21,45 +21,45 @@ export type KernelState = 'starting' | 'waiting' | 'idle' | 'busy' | 'away' | 'd
 
 export type LinkState = 'up' | 'away' | 'taken' | 'lost' | 'connecting';
 
-/** A message of ours: which hop, what happened, what to do. */
+/** An error: the hop, the cause, the remedy. */
 export interface IProblem {
   readonly kind: string;
   readonly hop: string;
   readonly cause: string;
   readonly remedy: string;
-  /** Whether our command `login` would help. */
+  /** Whether the command `login` helps. */
   readonly login?: boolean;
 }
 
-/** One element of the answer to GET `NODES_PATH`. */
+/** One element of the response to GET `NODES_PATH`. */
 export interface INode {
   readonly node: string;
-  /** Of the kernelspecs that led there. */
+  /** The names of the kernelspecs that lead to this node. */
   readonly names?: readonly string[];
   readonly connected: boolean;
   readonly problem: IProblem | null;
-  /** How one types our command in a terminal of the Jupyter server. */
+  /** Our command, for a terminal of the Jupyter server. */
   readonly program: string;
 }
 
-/** One element of the answer to GET `KERNELS_PATH`. */
+/** One element of the response to GET `KERNELS_PATH`. */
 export interface IRemoteKernel {
-  /** JUPYTER_GPU_KERNEL_ID: what the command line calls ID. */
+  /** JUPYTER_GPU_KERNEL_ID, the ID on the command line. */
   readonly id: string;
-  /** The Jupyter server's own id of the kernel, if it has one. */
+  /** The kernel's id in the Jupyter server, if it has one. */
   readonly kernel_id: string | null;
   /** The kernelspec's name. */
   readonly name: string;
   readonly node: string;
   readonly state: KernelState;
   readonly link: LinkState;
-  /** Why it cannot be reached, or why it never came up. */
+  /** Why the kernel cannot be reached, or did not start. */
   readonly error?: IProblem | null;
-  /** Of a kernel that has ended: why, and what would help. */
+  /** Why a kernel has ended, and what to do. */
   readonly cause?: string;
   readonly remedy?: string;
-  /** UUIDs of the GPUs it holds. */
+  /** The UUIDs of its GPUs. */
   readonly gpus: readonly string[];
-  /** What users call them: “GPU 0 (NVIDIA A100)”. Keepers of older versions do not tell. */
+  /** Names such as “GPU 0 (NVIDIA A100)”. Older keepers do not send them. */
   readonly gpu_names?: readonly string[];
 }

@@ -1,5 +1,5 @@
 /**
- * What the status bar says about a kernel. Pure: it knows neither the page nor the network.
+ * The text of the status bar item for a kernel. Pure: no page, no network.
  */
 import type { IRemoteKernel } from './tokens';
 
@@ -14,11 +14,11 @@ export function viewOf(kernels: readonly IRemoteKernel[], kernelId: string): IVi
   return kernel ? { text: textOf(kernel), tooltip: tooltipOf(kernel) } : null;
 }
 
-/** The view of a kernel of which nothing new can be heard: the browser does not reach the Jupyter server. */
+/** The view of a kernel while the browser cannot reach the Jupyter server. */
 export function outdated(view: IView, node: string): IView {
   return {
     text: `${node}: Jupyter server out of reach`,
-    tooltip: `The browser cannot reach the Jupyter server. The kernel goes on. Last known:\n${view.tooltip}`
+    tooltip: `The browser cannot reach the Jupyter server. The kernel keeps running. Last known state:\n${view.tooltip}`
   };
 }
 
@@ -27,13 +27,13 @@ function textOf(kernel: IRemoteKernel): string {
   return trouble ? `${kernel.node}: ${trouble}` : `${kernel.node} ${gpuCount(kernel)}`;
 }
 
-/** By the kind of error: what does not end by itself. */
+/** By the kind of error: the text for a state that does not end by itself. */
 const AWAY: Partial<Record<string, string>> = {
   AuthError: 'out of reach until you sign in',
   HostKeyError: 'out of reach, its host key is not accepted'
 };
 
-/** In a few words what the user must know first; '' when all is well. */
+/** The most important problem in a few words; '' if there is none. */
 function troubleOf(kernel: IRemoteKernel): string {
   if (kernel.state === 'ended') {
     return 'ended';
@@ -66,7 +66,7 @@ function tooltipOf(kernel: IRemoteKernel): string {
   ].join('\n');
 }
 
-const NO_GPUS = 'none; taken when the first cell runs';
+const NO_GPUS = 'none; the first cell takes them';
 
 function endOf(kernel: IRemoteKernel): string[] {
   return [kernel.cause ?? '', kernel.remedy ?? '', 'The next cell that you run starts a new kernel.'].filter(Boolean);

@@ -98,7 +98,7 @@ test('an update is no next output, and finds nothing after a clear', () => {
 
 test('it is said where something is missing', () => {
   const playback = play({ ...record('a', text('end')), dropped: true });
-  assert.deepEqual(shown(playback, 'a'), ['[the first part of this output was too much to keep]\n', 'end']);
+  assert.deepEqual(shown(playback, 'a'), ['[The first part of this output was too large to keep.]\n', 'end']);
 });
 
 test('a record that has grown is played in place of its earlier state', () => {

@@ -61,7 +61,7 @@ test('an ended kernel says why, and what starts a new one', () => {
   const { tooltip } = viewOf([{ ...kernel, state: 'ended', gpus: [], cause: 'out of memory', remedy: 'Use less.' }], 'jupyter-1');
   assert.ok(tooltip.includes('out of memory\nUse less.\nThe next cell'), tooltip);
   assert.doesNotMatch(tooltip, /GPUs/);
-  assert.match(viewOf([{ ...kernel, gpus: [] }], 'jupyter-1').tooltip, /GPUs: none; taken when the first cell runs/);
+  assert.match(viewOf([{ ...kernel, gpus: [] }], 'jupyter-1').tooltip, /GPUs: none; the first cell takes them/);
 });
 
 test('GPUs have the names that users know', () => {
