@@ -53,6 +53,11 @@ class TransientDisplay:
         self._id = ""
         self._parent = b""
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether a text is shown."""
+        return bool(self._id)
+
     def show(self, text: str, parent: bytes) -> None:
         """Show the text in the cell with this header; if one is shown already, replace it."""
         msg_type = "update_display_data" if self._id else "display_data"

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from collections.abc import Callable
 from typing import Any
 
 from ...errors import GpuKernelError
-from ...wire.compose import PASSING, make
+from ...wire.compose import PASSING, TransientDisplay, make
 from ...wire.messages import Channel, Message, MessageError
 from ...wire.texts import with_program
 
@@ -44,7 +43,7 @@ class OfflineNotice:
         self._cell: bytes | None = None  # the header of the cell that shows the notice
         self._is_running = False  # whether that cell is running on the node
         self._interrupted = False  # whether an interrupt of that cell is on its way
-        self._display = ""
+        self._display = TransientDisplay(self._send_message)
         self._timer: asyncio.TimerHandle | None = None
 
     def link_down(
@@ -58,7 +57,7 @@ class OfflineNotice:
             if running is not None:
                 self._schedule(running, max(0.0, NOTICE_DELAY - silence))
                 self._is_running = True
-        elif self._display:
+        elif self._display.is_shown:
             self._show()
 
     def link_up(self) -> None:
@@ -78,7 +77,7 @@ class OfflineNotice:
             self._remove()
         elif self._is_running:
             self._interrupted = True
-            if self._display:
+            if self._display.is_shown:
                 self._show()
 
     def for_user(self, text: str) -> str:
@@ -92,20 +91,17 @@ class OfflineNotice:
     def _remove(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._display:
-            self._send(_clear_output(self._cell or b"{}"))
-        self._cell, self._display, self._timer = None, "", None
+        self._display.clear()
+        self._cell, self._timer = None, None
         self._is_running = self._interrupted = False
 
     def _show(self) -> None:
-        msg_type = "update_display_data" if self._display else "display_data"
-        self._display = self._display or uuid.uuid4().hex
-        content: dict[str, Any] = {
-            "data": {"text/plain": self._text()},
-            "metadata": {},
-            "transient": {"display_id": self._display},
-        }
-        self._send(Message(Channel.IOPUB, 0, make(msg_type, content, self._cell or b"{}")))
+        self._display.show(self._text(), self._cell or b"{}")
+
+    def _send_message(
+        self, channel: Channel, client: int, msg_type: str, content: dict[str, Any], parent: bytes
+    ) -> None:
+        self._send(Message(channel, client, make(msg_type, content, parent)))
 
     def _text(self) -> str:
         since = time.strftime("%H:%M:%S", time.localtime(self._since))
