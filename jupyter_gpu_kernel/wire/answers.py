@@ -27,6 +27,10 @@ class Answers:
         self._on_count = on_count
         self._busy: Dict[str, Optional[int]] = {}  # msg_ids of requests: the count of a cell that has one
 
+    def count_from(self, count: int) -> None:
+        """Front ends know of a cell with this execution count."""
+        self.count = max(self.count, count)
+
     def clear(self) -> None:
         """Forget everything: the kernel's process is another one."""
         self.count = 0
@@ -41,7 +45,7 @@ class Answers:
         if message.msg_type in ("execute_input", "execute_reply"):
             count = message.content().get("execution_count")
             if message.msg_type == "execute_reply" and isinstance(count, int):
-                self.count = max(self.count, count)
+                self.count_from(count)
             elif message.parent_id in self._busy and isinstance(count, int):
                 self._busy[message.parent_id] = count
         return True
@@ -116,5 +120,5 @@ class Answers:
             if is_user_cell(request):
                 self._on_count(count)
         if count is not None and is_user_cell(request):
-            self.count = max(self.count, count)
+            self.count_from(count)
         return self.count

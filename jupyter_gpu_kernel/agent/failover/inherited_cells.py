@@ -103,7 +103,7 @@ class InheritedCells:
         """The hub has no reply for these cells. `count`: the execution count of the last cell that it knows."""
         self.listed = True
         answers = self._relay.answers
-        answers.count = max(answers.count, count)
+        answers.count_from(count)
         replied = [msg_id for msg_id, trace in self._traces.items() if trace.replied]
         known = {*replied, *self._relay.unanswered_ids(), *(cell.msg_id for cell in self._held)}
         self._cells = [cell.request for cell in cells if cell.request.msg_id not in known]
