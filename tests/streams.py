@@ -291,9 +291,7 @@ class LoopThread:
         settings = {"id": kernel_id, "gpus": 0, "python": sys.executable, "name": "test", **settings}
         connection = {"ip": "127.0.0.1", "transport": "tcp", "key": key, "signature_scheme": "hmac-sha256"}
         front_end = FrontEndSpec(connection)
-        remote = self.call(
-            lambda: RemoteKernel(kernel_id, settings, front_end, link, log, vscode_session=session)
-        )
+        remote = self.call(lambda: RemoteKernel(kernel_id, settings, front_end, link, log, session=session))
 
         async def close() -> None:
             remote.close()

@@ -122,7 +122,7 @@ class KernelOperations:
         """
         with contextlib.suppress(HubError):  # it is no longer here
             remote, _ = self._kernels.of(call)
-            from_vs_code = remote.vscode_session is not None and remote.vscode_session.from_vs_code
+            from_vs_code = remote.session is not None and remote.session.from_vs_code
             return {"returns": bool(remote.settings["notebook"]) or from_vs_code}
         return {"returns": True}
 

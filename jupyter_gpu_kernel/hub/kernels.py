@@ -95,7 +95,7 @@ class Kernels:
         try:
             remote = RemoteKernel(
                 kernel_id, settings, front_end_of(call, number), link, self._log, how=how, infos=self._infos,
-                delivered=delivered, owner=self._owner, vscode_session=session,
+                delivered=delivered, owner=self._owner, session=session,
             )  # fmt: skip
         except (
             BaseException

@@ -77,6 +77,7 @@ class Window:
     def __init__(self, loop: LoopThread, link: Link, process: int = 1) -> None:
         self.time = 0.0
         self.sessions = VSCodeSessions(now=lambda: self.time)
+        self._open: dict[RemoteKernel, VSCodeSession] = {}
         self._loop = loop
         self._link = link
         self._process = process
@@ -86,12 +87,12 @@ class Window:
         session = VSCodeSession(self.sessions, self._process, "cpu")
         remote = self._loop.kernel(self._link, session=session, name="cpu")
         self._loop.call(self.sessions.begin, session)
+        self._open[remote] = session
         return remote
 
     def close(self, remote: RemoteKernel) -> None:
         """The launcher gets SIGTERM."""
-        session = remote.vscode_session
-        assert session is not None
+        session = self._open.pop(remote)
 
         def left() -> (
             None
@@ -199,7 +200,7 @@ def test_a_restart_at_the_moment_the_link_is_down(window: Window, node: Node, li
         wait_for(lambda: new.link_state == "away", "the drop")
         named = front.client.execute("__vsc_ipynb_file__ = '/down.ipynb'", store_history=False)
         cell = front.client.execute("'treasure' in dir()")
-        wait_for(lambda: new.vscode_session is not None and new.vscode_session.notebook, "its notebook")
+        wait_for(lambda: new.session is not None and new.session.notebook, "its notebook")
         node.plugged = True
         assert front.finish(named).reply["status"] == "ok"
         assert "False" in str(front.finish(cell).outputs)

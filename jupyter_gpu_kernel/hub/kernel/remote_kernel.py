@@ -10,7 +10,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ...errors import AgentError, GpuKernelError, KernelStartError
 from ...wire.compose import is_user_cell
@@ -26,8 +26,20 @@ from .reattach import Reattach
 from .relay import Relay
 from .states import LINK_STATES, PHASES, LinkState, Phase, transition
 
-if TYPE_CHECKING:
-    from .vscode_sessions import VSCodeSession
+
+class Session(Protocol):
+    """Finds out which notebook the kernel's launcher belongs to: see `vscode_sessions.py`."""
+
+    @property
+    def notebook(self) -> str:
+        """The notebook, "" while it is not known."""
+
+    @property
+    def from_vs_code(self) -> bool:
+        """Whether a request was seen that only VS Code sends."""
+
+    def observe(self, remote: RemoteKernel, request: Message) -> None:
+        """Take note of a request on the shell channel."""
 
 
 class RemoteKernel:
@@ -48,7 +60,7 @@ class RemoteKernel:
         infos: KernelInfoCache | None = None,
         delivered: Delivered | None = None,
         owner: dict[str, str] | None = None,
-        vscode_session: VSCodeSession | None = None,
+        session: Session | None = None,
     ) -> None:
         """`how`: "create" a kernel, "attach" to a running one, or "adopt" that of a killed hub, whose front end uses
         these ports already. `front_end`: the first one. `owner`: this user and computer, see `paths.owner`."""
@@ -60,7 +72,7 @@ class RemoteKernel:
         self.link_state = LinkState.CONNECTING
         self.phase = Phase.RUN
         self.error: GpuKernelError | None = None
-        self.vscode_session = vscode_session
+        self.session = session
         self._taken_cause = ""
         self._open_arguments = open_arguments(how, settings)  # {} once the kernel was attached
         self._watchers: list[Callable[[], None]] = []
@@ -250,8 +262,8 @@ class RemoteKernel:
 
     def observe_shell_request(self, request: Message) -> None:
         """A front end sends this request on the shell channel."""
-        if self.vscode_session is not None:
-            self.vscode_session.observe(self, request)
+        if self.session is not None:
+            self.session.observe(self, request)
 
     def shutdown_requested(self, *, restart: bool) -> None:
         """A shutdown_request is sent to the kernel."""
