@@ -155,7 +155,7 @@ def test_a_fresh_kernel_has_no_variables_and_the_same_front_end(
     remote = start(loop, link, "/home/me/fresh.ipynb")
     with Front(remote.edge.connection) as front:
         front.run("import os; treasure = os.getpid()")
-        assert "A new kernel follows" in front.run("%gpu fresh").text
+        assert "A new kernel starts now" in front.run("%gpu fresh").text
         cell = front.run("'treasure' in dir()")
         assert "False" in str(cell.outputs) and cell.reply["execution_count"] == 1
     assert "%gpu fresh" in node.story(remote.kernel_id)

@@ -1,1 +1,1 @@
-"""Why kernels end, and what they leave: causes with evidence, processes, stale folders."""
+"""The end of a kernel: why it ended, and the processes and folders that it left."""

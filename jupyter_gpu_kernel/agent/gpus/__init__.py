@@ -1,1 +1,1 @@
-"""A kernel's GPUs: read, judge, lease, claim, wait for; the gate where user cells wait meanwhile."""
+"""A kernel's GPUs: sampled, judged, leased, claimed, waited for; and the gate at which user cells wait."""

@@ -1,1 +1,1 @@
-"""What runs inside the kernel's process: its start, the guard against SIGTERM, what users import."""
+"""What runs in the kernel's own process: its start, the guard against SIGTERM, and the module `gpu_kernel`."""

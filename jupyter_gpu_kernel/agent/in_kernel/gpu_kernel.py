@@ -1,13 +1,14 @@
-"""What users import in a kernel as `gpu_kernel`, and the line magic `%gpu`.
+"""The module `gpu_kernel` that users import in a kernel, and the line magic `%gpu`.
 
     import gpu_kernel
     gpu_kernel.status()                # which kernel, which GPUs, what the guard does
     @gpu_kernel.on_sigterm             # called when SIGTERM arrives, on the main thread
     def save(): ...
-    with gpu_kernel.hold(): ...        # this kernel is in use, whatever else says
-    gpu_kernel.missed()                # what cells did while nobody was there
+    with gpu_kernel.hold(): ...        # this kernel is in use in here
+    gpu_kernel.missed()                # what cells did while no front end was attached
 
-This file must not know how the guard works or how ipykernel is started; `bind` gives it the guard.
+The keeper calls `take_gpus`, `skip` and `begun` by name. This module does not know how the guard works or how ipykernel
+is started.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from collections import deque
 from typing import Any, Callable, ContextManager, Deque, Dict, List, Optional, TypeVar
 
 from .. import procfs
-from ..exit.memory import meter
+from ..exit.memory import read_memory
 from ..gpus.nvidia_smi import read_gpus
 from ..gpus.nvidia_smi_csv import SmiError
 from ..keeper.client import KeeperTimeout, ask_keeper
@@ -33,23 +34,23 @@ __all__ = ["hold", "missed", "on_sigterm", "status"]
 SMI_TIMEOUT = 5.0
 F = TypeVar("F", bound=Callable[[], object])
 _guard = Guard(Usage())
-_given: Optional[List[str]] = None  # the keeper's GPUs, whatever a cell does to the environment
+_given: Optional[List[str]] = None  # the GPUs from the keeper, also if a cell changes the environment
 _begun: Deque[str] = deque(maxlen=200)
 
 
 def bind(guard: Guard) -> None:
-    """The guard of this kernel, installed or not."""
+    """Set the guard of this kernel, which may not be installed."""
     global _guard
     _guard = guard
 
 
 def status() -> Dict[str, Any]:
-    """{id, gpus [uuid], pid, guard: "on" or "off", in_use, sigterms, last_sigterm, memory}.
+    """Return {id, gpus [uuid], pid, guard: "on" or "off", in_use, sigterms, last_sigterm, memory}.
 
-    `gpus` is empty before there are any. `sigterms` is how many arrived so far, `last_sigterm` a sentence
-    that names the last one's sender ("" if none). `memory` is the node's, its cgroup's where that is less, and that of
-    this kernel's GPUs, whoever uses it: {node_available_mib, node_total_mib, cgroup_used_mib, cgroup_limit_mib,
-    gpu_used_mib, gpu_total_mib}, None: unknown or unlimited. Asks nvidia-smi, which may take a second.
+    `gpus` is empty until the kernel has GPUs. `sigterms` counts the SIGTERMs so far, and `last_sigterm` is a sentence
+    about the last one and its sender ("" if there was none). `memory` is {node_available_mib, node_total_mib,
+    cgroup_used_mib, cgroup_limit_mib, gpu_used_mib, gpu_total_mib}: of the node, of its cgroup if that has a limit, and
+    of this kernel's GPUs (by all processes); None is unknown or unlimited. Runs nvidia-smi, which may take a second.
     """
     gpus = [uuid for uuid in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if uuid]
     return {
@@ -60,31 +61,31 @@ def status() -> Dict[str, Any]:
         "in_use": _guard.usage.in_use(),
         "sigterms": _guard.count,
         "last_sigterm": _guard.last,
-        "memory": {**meter(), **_gpu_memory(gpus)},
+        "memory": {**read_memory(), **_gpu_memory(gpus)},
     }
 
 
 def _gpu_memory(uuids: List[str]) -> Dict[str, Optional[int]]:
-    """Sums over these GPUs; None where there are none, or one does not tell."""
-    meters: Dict[str, Optional[int]] = {"gpu_used_mib": None, "gpu_total_mib": None}
+    """The sums over these GPUs; None if there are none, or if one is unknown."""
+    totals: Dict[str, Optional[int]] = {"gpu_used_mib": None, "gpu_total_mib": None}
     try:
         gpus = [gpu for gpu in read_gpus(SMI_TIMEOUT) if gpu.uuid in uuids] if uuids else []
     except SmiError:
-        return meters  # a meter that cannot be read is no error of the cell that looks
+        return totals  # unknown memory is no error of the cell
     for name, values in (
         ("gpu_used_mib", [gpu.memory_used_mib for gpu in gpus]),
         ("gpu_total_mib", [gpu.memory_total_mib for gpu in gpus]),
     ):
         known = [value for value in values if value is not None]
-        meters[name] = sum(known) if known and len(known) == len(uuids) else None
-    return meters
+        totals[name] = sum(known) if known and len(known) == len(uuids) else None
+    return totals
 
 
 def on_sigterm(function: F) -> F:
     """Call `function()` on the main thread whenever SIGTERM arrives; usable as a decorator.
 
-    A failure is shown and ends nothing. In a kernel that is not in use, and so ends, all functions together
-    have 10 s. The same function twice, as when its cell runs again, counts once: the name decides.
+    If it fails, the error is shown and the cell goes on. In a kernel that is not in use, and therefore ends, all
+    functions together have 10 s. A function replaces one of the same name, as when its cell runs again.
     """
     if not _guard.installed:
         warnings.warn("the guard is not installed in this kernel: on_sigterm has no effect", stacklevel=2)
@@ -93,15 +94,15 @@ def on_sigterm(function: F) -> F:
 
 
 def hold() -> ContextManager[None]:
-    """A context manager: inside it this kernel is in use, from any thread."""
+    """Return a context manager in which this kernel is in use; for any thread."""
     return _guard.usage.hold()
 
 
 def missed(show: bool = False) -> List[Dict[str, Any]]:
-    """What cells did while nobody was there: [{msg_id, code, cell_id, status, execution_count, started, finished,
-    outputs (how many), dropped}].
+    """Return what cells did while no front end was attached: [{msg_id, code, cell_id, status, execution_count, started,
+    finished, outputs (how many), dropped}]; [] if there is no keeper.
 
-    `show`: their outputs appear below, in order; after that they count as seen. [] where there is no keeper.
+    With `show` their outputs appear below, in order; after that they count as seen.
     """
     request: Dict[str, Any] = {"do": "missed"}
     if show:
@@ -111,7 +112,7 @@ def missed(show: bool = False) -> List[Dict[str, Any]]:
 
 
 def _ask_keeper(request: Dict[str, Any]) -> Optional[Dict[str, Any]]:
-    """None where there is no keeper, or none that answers."""
+    """The keeper's answer; None if there is no keeper, or if it does not answer."""
     try:
         return ask_keeper(_guard.keeper, request) if _guard.keeper else None
     except KeeperTimeout:
@@ -119,7 +120,7 @@ def _ask_keeper(request: Dict[str, Any]) -> Optional[Dict[str, Any]]:
 
 
 def _this_cell() -> str:
-    """The header of the request that runs, as the front end wrote it."""
+    """The header of the running request, as JSON."""
     return str(json.dumps(_header(), default=str))
 
 
@@ -129,9 +130,9 @@ def _header() -> Dict[str, Any]:
 
 
 def take_gpus(uuids: List[str]) -> bool:
-    """For the keeper, before the first user cell: CUDA sees exactly these GPUs.
+    """For the keeper, before the first user cell: let CUDA see exactly these GPUs.
 
-    True if libcuda was mapped into this process already, and so may have looked at the environment too early.
+    Returns True if this process has loaded libcuda already, which may have read the environment before.
     """
     global _given
     _given = list(uuids)
@@ -141,24 +142,24 @@ def take_gpus(uuids: List[str]) -> bool:
 
 
 def skip(number: int) -> None:
-    """For the keeper, which answered cells itself: the kernel's own get numbers after this one."""
+    """For the keeper, which has answered cells itself: number the next cells from after `number`."""
     ipython: Any = sys.modules["IPython"]
     shell = ipython.get_ipython()
     shell.execution_count = max(shell.execution_count, number + 1)
 
 
-def given(born: str) -> List[str]:
-    """The GPUs that the keeper gave; `born`: CUDA_VISIBLE_DEVICES as it was at first."""
-    return [uuid for uuid in born.split(",") if uuid] if _given is None else _given
+def given_gpus(initial: str) -> List[str]:
+    """Return the GPUs from the keeper. `initial`: CUDA_VISIBLE_DEVICES when the process started."""
+    return [uuid for uuid in initial.split(",") if uuid] if _given is None else _given
 
 
-def begin(request: Dict[str, Any]) -> None:
-    """This cell came here."""
+def note_cell(request: Dict[str, Any]) -> None:
+    """Note that the kernel has received this cell."""
     _begun.append(str(request.get("header", {}).get("msg_id")))
 
 
 def begun() -> List[str]:
-    """For a keeper in a killed one's place: the msg_ids of the last cells that came here."""
+    """For the successor of a killed keeper: return the msg_ids of the last cells that the kernel has received."""
     return list(_begun)
 
 
@@ -187,17 +188,21 @@ def _shown(value: Any) -> str:
 
 
 def _fresh() -> str:
-    """A new process in this one's place: same GPUs, no variables."""
+    """Have the keeper replace this process by a new one with the same GPUs."""
     answer = _ask_keeper({"do": "fresh", "cell": _header()["msg_id"]})
     if answer is None:
-        return "There is no keeper that could start a new kernel: restart it from the notebook's menu."
-    return "A new kernel follows, with the same GPUs and no variables."
+        return (
+            "No keeper is running that could start a new kernel. Restart the kernel from the notebook's menu."
+        )
+    return "A new kernel starts now, with the same GPUs and without variables."
 
 
 def _switch(on: bool) -> str:
     if not _guard.installed:
-        return 'This kernel was started without the guard (sigterm = "default"), which cannot be made up for.'
+        return (
+            'This kernel was started without the guard (sigterm = "default"); it cannot be switched on later.'
+        )
     if threading.current_thread() is not threading.main_thread():
-        return "The guard is switched in the main shell, not in a subshell."
+        return "The guard can be switched only in the main shell, not in a subshell."
     _guard.switch(on)
-    return "guard on" if on else "guard off: SIGTERM ends this kernel as it would any other"
+    return "guard on" if on else "guard off: SIGTERM ends this kernel, as any other kernel"

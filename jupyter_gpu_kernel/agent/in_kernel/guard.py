@@ -162,7 +162,7 @@ class Guard:
             self._end(run_hooks=not in_use)
         else:
             if sender.kind == "scheduler":
-                self._countdown.begin()
+                self._countdown.start()
             self.hooks.start(interrupt=sender.kind == "memory")
 
     def _end(self, run_hooks: bool) -> None:

@@ -1,18 +1,17 @@
-"""Turns the process the keeper started into an ipykernel: guard first, then IPython, then "ready".
+"""Turns a process that the keeper has started into an ipykernel: installs the guard, starts IPython, reports ready.
 
     python agent.pyz ipykernel <ipykernel arguments>
 
-What users find in the kernel is what `python -m ipykernel_launcher` gives them, plus the module `gpu_kernel`,
-the magic `%gpu`, no listening TCP port, and the guard. Works with ipykernel 6.20 to 7. This file must not
-know how signals are handled, nor anything of the keeper but these environment variables, each gone after
-reading:
+Users find the same as with `python -m ipykernel_launcher`, plus the module `gpu_kernel`, the magic `%gpu` and the
+guard, and there is no listening TCP port. Works with ipykernel 6.20 to 7. This module does not know how signals are
+handled, and of the keeper only these environment variables, which are removed when they have been read:
 
     JUPYTER_GPU_KERNEL_SIGTERM    "survive" (default) or "default": no guard
     JUPYTER_GPU_KERNEL_LINGER     seconds a kernel counts as in use after its user was last active
-    JUPYTER_GPU_KERNEL_STORY      path of the datagram socket that events go to
-    JUPYTER_GPU_KERNEL_READY_FD   where b"1" is written when the kernel can be spoken to
+    JUPYTER_GPU_KERNEL_STORY      path of the datagram socket to which the guard reports
+    JUPYTER_GPU_KERNEL_READY_FD   where b"1" is written when the kernel accepts requests
     JUPYTER_GPU_KERNEL_KEEPER_FD  a pipe that ends with the keeper: see keeper_watch.py
-    JUPYTER_GPU_KERNEL_ORPHAN     seconds that a cell may still run when no keeper can be had
+    JUPYTER_GPU_KERNEL_ORPHAN     seconds that a running cell may take when no keeper can be started
 """
 
 from __future__ import annotations
@@ -34,26 +33,28 @@ from .children import TERM
 from .guard import Guard
 from .usage import LINGER, Usage
 
-CONTROL_WITHIN = 2.0
-"""Seconds for what follows the answer to a shutdown."""
+CONTROL_TIMEOUT = 2.0
+"""Seconds that the control thread has to end after a shutdown."""
 PORT = "the kernel listens on a port of 127.0.0.1 for the output of forked children"
 _OURS = __name__.partition(".")[0] if "." in __name__ else str(__package__).partition(".")[0]
 
 
 def main(argv: List[str]) -> None:
     """Run the kernel until it ends. `argv` is what ipykernel_launcher would get after its name."""
-    faulthandler.enable(os.fdopen(os.dup(2), "w"))  # the keeper's file, whatever is captured later
+    faulthandler.enable(os.fdopen(os.dup(2), "w"))  # the keeper's file, also if stderr is captured later
     story = os.environ.get("JUPYTER_GPU_KERNEL_STORY", "")
-    guard = guard_from_environment()
+    guard = create_guard()
     keeper = os.environ.pop("JUPYTER_GPU_KERNEL_KEEPER_FD", "")
     limit = float(os.environ.pop("JUPYTER_GPU_KERNEL_ORPHAN", keeper_watch.LIMIT))
     if keeper:
-        born = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        keeper_watch.watch(int(keeper), guard, story, functools.partial(gpu_kernel.given, born), limit)
+        initial = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        keeper_watch.watch(
+            int(keeper), guard, story, functools.partial(gpu_kernel.given_gpus, initial), limit
+        )
     ready = os.environ.pop("JUPYTER_GPU_KERNEL_READY_FD", "")
-    leave_no_trace(argv)
+    restore_sys(argv)
     gpu_kernel.bind(guard)
-    without_debugger()
+    disable_debugger()
     kernelapp: Any = importlib.import_module("ipykernel.kernelapp")
     kernelapp.IOPubThread = private_iopub(kernelapp.IOPubThread)
     app = app_class(kernelapp.IPKernelApp, guard).instance()
@@ -61,24 +62,23 @@ def main(argv: List[str]) -> None:
     if app.shell is not None:
         app.shell.register_magic_function(gpu_kernel.magic, "line", "gpu")
     if ready:
-        with contextlib.suppress(BrokenPipeError):  # its keeper was killed; the next one sees for itself
+        with contextlib.suppress(BrokenPipeError):  # the keeper was killed; its successor finds out by itself
             os.write(int(ready), b"1")
         os.close(int(ready))
     app.start()
-    end_control(app)
+    stop_control_thread(app)
 
 
-def end_control(app: Any) -> None:
-    """After a shutdown its thread still flushes; if iopub's thread ends first, which exit handlers see to, it waits
-    for that for ever, and the process for it."""
+def stop_control_thread(app: Any) -> None:
+    """End the control thread before exit handlers end iopub's thread: otherwise it would wait for that for ever."""
     thread = getattr(app, "control_thread", None)
     if thread is not None and thread.is_alive():
         thread.stop()
-        thread.join(CONTROL_WITHIN)
+        thread.join(CONTROL_TIMEOUT)
 
 
-def guard_from_environment() -> Guard:
-    """The guard, installed unless the settings or the system say no. Before any thread exists."""
+def create_guard() -> Guard:
+    """Return the guard, installed unless the settings or the system forbid it. Call this before there are threads."""
     mode = os.environ.pop("JUPYTER_GPU_KERNEL_SIGTERM", "survive")
     linger = float(os.environ.pop("JUPYTER_GPU_KERNEL_LINGER", LINGER))
     guard = Guard(Usage(linger), os.environ.pop("JUPYTER_GPU_KERNEL_STORY", ""), write_to_cells)
@@ -92,10 +92,10 @@ def guard_from_environment() -> Guard:
     return guard
 
 
-def leave_no_trace(argv: List[str]) -> None:
-    """sys.path, sys.argv and sys.modules as ipykernel_launcher would leave them, and `gpu_kernel` importable.
+def restore_sys(argv: List[str]) -> None:
+    """Make sys.path, sys.argv and sys.modules as after ipykernel_launcher, and `gpu_kernel` importable.
 
-    Our package goes from sys.modules: a user who has it installed imports that one and not the agent's.
+    Our package is removed from sys.modules: users who have installed it import theirs, and not the agent's.
     """
     archive = os.path.abspath(sys.argv[0])
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != archive or not entry]
@@ -109,20 +109,20 @@ def leave_no_trace(argv: List[str]) -> None:
     sys.modules["gpu_kernel"] = gpu_kernel
 
 
-def without_debugger() -> None:
-    """debugpy opens TCP ports on which any local user can run code as this one: the kernel has no debugger.
+def disable_debugger() -> None:
+    """Switch the debugger off: debugpy opens TCP ports on which any local user could run code as this user.
 
-    Before ipykernel's other modules: older ones take the name over when they are imported.
+    Call this before ipykernel's other modules are imported, as older ones copy the name.
     """
     try:
         debugger: Any = importlib.import_module("ipykernel.debugger")
     except ImportError:
-        return  # an ipykernel without one
+        return  # this ipykernel has none
     debugger._is_debugpy_available = False
 
 
 def app_class(base: Any, guard: Guard) -> Any:
-    """IPKernelApp whose kernel, whichever class is configured, tells the guard about its cells."""
+    """Return a subclass of IPKernelApp whose kernel, of whatever configured class, reports its cells to the guard."""
 
     def init_kernel(app: Any) -> None:
         app.kernel_class = kernel_class(app.kernel_class, guard)
@@ -132,22 +132,22 @@ def app_class(base: Any, guard: Guard) -> Any:
 
 
 def subclass(name: str, base: Any, **methods: Any) -> Any:
-    """A subclass of a class that is known only at run time."""
+    """Return a subclass of a class that is known only at run time."""
     return types.new_class(name, (base,), exec_body=lambda body: body.update(methods))
 
 
 def kernel_class(base: Any, guard: Guard) -> Any:
-    """`base`, with every execution, of subshells too, as a cell of the guard's.
+    """Return a subclass of the kernel's class that reports every execution, also in subshells, to the guard.
 
-    IPython's events would not do: they are not balanced (an empty cell), and silent cells have none.
+    IPython's events do not serve: they are not balanced for an empty cell, and silent cells have none.
     """
 
-    @functools.wraps(base.do_execute)  # ipykernel looks at the signature to see what it may pass
+    @functools.wraps(base.do_execute)  # ipykernel inspects the signature to see what it can pass
     async def do_execute(
         self: Any, code: str, silent: bool, store_history: bool = True, *rest: Any, **named: Any
     ) -> Any:
         request = self.get_parent("shell")
-        gpu_kernel.begin(request)
+        gpu_kernel.note_cell(request)
         parent = None if silent else request
         with guard.cell(parent, by_user=store_history and not silent):
             reply = base.do_execute(self, code, silent, store_history, *rest, **named)
@@ -162,7 +162,7 @@ def write_to_cells(cells: List[Any], text: str) -> None:
     kernel = kernelapp.IPKernelApp.instance().kernel
     OutStream: Any = importlib.import_module("ipykernel.iostream").OutStream
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, OutStream):  # what the cell printed before comes before
+        if isinstance(stream, OutStream):  # so that earlier output of the cell comes first
             stream.flush()
     for parent in cells:
         content = {"name": "stderr", "text": text}
@@ -170,9 +170,9 @@ def write_to_cells(cells: List[Any], text: str) -> None:
 
 
 def private_iopub(base: Any) -> Any:
-    """IOPubThread that takes forked children's output on a socket file beside its own, not on a TCP port.
+    """Return a subclass of IOPubThread that receives the output of forked children on a socket file, not on TCP.
 
-    Where that cannot be, it stays as it was, and a line in the log says so.
+    Where that is not possible, the class is returned as it is, and a line in the log says so.
     """
     if not all(hasattr(base, name) for name in ("_setup_pipe_in", "_setup_pipe_out", "_handle_pipe_msg")):
         print(f"unknown ipykernel; {PORT}", file=sys.stderr)
@@ -181,7 +181,7 @@ def private_iopub(base: Any) -> Any:
     zmqstream: Any = importlib.import_module("zmq.eventloop.zmqstream")
 
     def setup_pipe_in(thread: Any) -> None:
-        pipe, thread._forked = bound_beside(thread.socket, zmq)
+        pipe, thread._forked = bind_beside(thread.socket, zmq)
         if pipe is None:
             base._setup_pipe_in(thread)
             return
@@ -192,7 +192,7 @@ def private_iopub(base: Any) -> Any:
     def setup_pipe_out(thread: Any) -> Any:
         if not thread._forked:
             return base._setup_pipe_out(thread)
-        context = zmq.Context()  # after a fork nothing but a new one works
+        context = zmq.Context()  # after a fork only a new context works
         pipe = context.socket(zmq.PUSH)
         pipe.linger = 3000
         pipe.connect(thread._forked)
@@ -201,16 +201,16 @@ def private_iopub(base: Any) -> Any:
     return subclass("PrivateIOPubThread", base, _setup_pipe_in=setup_pipe_in, _setup_pipe_out=setup_pipe_out)
 
 
-def bound_beside(iopub: Any, zmq: Any) -> Tuple[Any, str]:
-    """A PULL socket bound to a file beside iopub's, and its address; (None, "") where that cannot be."""
+def bind_beside(iopub: Any, zmq: Any) -> Tuple[Any, str]:
+    """Return a PULL socket bound to a file beside iopub's, and its address; (None, "") if that is not possible."""
     address = iopub.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode() + "-forked"
-    if not address.startswith("ipc://"):  # a kernel on TCP has five ports already
+    if not address.startswith("ipc://"):  # a kernel on TCP listens on five ports already
         return None, ""
     pipe = iopub.context.socket(zmq.PULL)
     pipe.linger = 0
     try:
         pipe.bind(address)
-    except zmq.ZMQError as error:  # above all a path that is too long
+    except zmq.ZMQError as error:  # usually the path is too long
         print(f"{address}: {error}; {PORT}", file=sys.stderr)
         pipe.close()
         return None, ""

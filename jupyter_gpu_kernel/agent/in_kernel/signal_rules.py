@@ -1,7 +1,6 @@
-"""What a SIGTERM means: who sent it, what follows from that, and the sentence a user reads about it.
+"""The rules for SIGTERM: which kinds of senders there are, what each means, and what the user is told.
 
-Pure functions, no I/O: the table of senders can be read and tested here alone. This file must not know how a
-signal is caught or what makes a kernel be in use; that is guard.py.
+Pure functions. This module does not know how a signal is caught (guard.py), or when a kernel is in use (usage.py).
 """
 
 from __future__ import annotations
@@ -11,19 +10,19 @@ from typing import NamedTuple, Optional
 SURVIVED = "survived"
 ENDED = "ended"
 
-# Command names as /proc/PID/comm shows them: at most 15 bytes.
+# Names of programs as in /proc/PID/comm: at most 15 bytes.
 SCHEDULERS = ("slurmstepd", "slurmd", "srun", "pbs_mom", "sge_shepherd", "sbatchd", "condor_starter")
 MEMORY_DAEMONS = ("earlyoom", "nohang", "systemd-oomd", "oomd")
 CONTAINER_RUNTIMES = ("containerd-shim", "containerd", "dockerd", "runc", "crun", "conmon", "kubelet")
 KILL_FOLLOWS = " SIGKILL usually follows: save what you need."
 
-# Seconds within which a second SIGTERM of the same kind ends a kernel that is in use. earlyoom repeats its
-# SIGTERM about every 10 s as long as memory is short.
 REPEAT_ENDS = {"owner": 5.0, "memory": 60.0}
+"""The seconds within which a second SIGTERM of the same kind ends a kernel that is in use. earlyoom repeats its SIGTERM
+about every 10 s while memory is short."""
 
 
 class Sender(NamedTuple):
-    """Who sent a signal. `pid` and `uid` are None and the texts "" where it cannot be known."""
+    """The sender of a signal. What is unknown is None or ""."""
 
     kind: str
     pid: Optional[int] = None
@@ -41,10 +40,12 @@ class Sender(NamedTuple):
 
 
 def classify(pid: int, uid: int, command: str, own_uid: int) -> str:
-    """The kind of a sender: scheduler, memory, container, system, owner, root or other.
+    """Return the kind of a sender: scheduler, memory, container, system, owner, root or other.
 
-    `pid` 0 is a sender outside of our pid namespace. `command` is what /proc/PID/comm said, "" if it could
-    not be read. What a program is comes before who runs it: some schedulers signal as the user.
+    The program decides before its user does, as some schedulers send signals as the job's user.
+
+    pid: 0 for a sender outside of our pid namespace.
+    command: The content of /proc/PID/comm; "" if unknown.
     """
     if pid == 0 or command in CONTAINER_RUNTIMES:
         return "container"
@@ -60,7 +61,7 @@ def classify(pid: int, uid: int, command: str, own_uid: int) -> str:
 
 
 def decide(kind: str, in_use: bool, since_last: Optional[float]) -> str:
-    """SURVIVED or ENDED. `since_last`: seconds since the last SIGTERM of this kind, None for the first."""
+    """Return SURVIVED or ENDED. `since_last`: seconds since the last SIGTERM of this kind; None for the first."""
     if not in_use:
         return ENDED
     limit = REPEAT_ENDS.get(kind)
@@ -68,16 +69,19 @@ def decide(kind: str, in_use: bool, since_last: Optional[float]) -> str:
 
 
 def sentence(sender: Sender, clock: str, action: str) -> str:
-    """One line for the running cell; `clock` is the local time as the user reads it."""
+    """Return the line for the running cells. `clock`: the local time as the user reads it."""
     start = f"SIGTERM from {sender} at {clock}: "
     if action == ENDED:
         return start + "the kernel ends."
     if sender.kind == "memory":
-        return start + "memory is short. The cell is interrupted, the variables stay. A second one ends it."
+        return (
+            start
+            + "memory is short. The cell is interrupted, the variables are kept. A second SIGTERM ends the kernel."
+        )
     more = {
         "scheduler": KILL_FOLLOWS,
         "container": KILL_FOLLOWS,
         "system": KILL_FOLLOWS,
-        "owner": f" A second one within {REPEAT_ENDS['owner']:.0f} s ends it.",
+        "owner": f" A second SIGTERM within {REPEAT_ENDS['owner']:.0f} s ends the kernel.",
     }
     return start + "the kernel stays, the cell goes on." + more.get(sender.kind, "")
