@@ -1,8 +1,6 @@
-"""The keeper's poll loop: sockets and descriptors with callbacks, timers. One thread, no threads to lock
-against.
+"""The keeper's event loop, in one thread: callbacks for sockets and descriptors, and timers.
 
-It knows nothing of kernels. (asyncio would need pyzmq's and Python's versions to agree from 3.8 on; this
-is all we use.)
+(asyncio would need versions of pyzmq and Python that agree, from Python 3.8 on; this is all of it that we use.)
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ T = TypeVar("T")
 
 
 class Timer:
-    """A callback due at a time of `time.monotonic()`; `cancel()` it at any time."""
+    """A callback that is due at a time of the loop's clock, unless it is cancelled."""
 
     def __init__(self, due: float, callback: Callable[[], None]) -> None:
         self.due = due
@@ -29,14 +27,16 @@ class Timer:
         self.cancelled = False
 
     def cancel(self) -> None:
-        """The callback will not be called."""
+        """Do not call the callback."""
         self.cancelled = True
 
 
 class Loop:
-    """`watch` file descriptors and zmq sockets, `later` for timers, `run` until `stop`."""
+    """`watch` file descriptors and zmq sockets, set timers with `later`, and `run` until `stop`."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.time = clock
+        """Return the time in seconds."""
         self._poller = zmq.Poller()
         self._callbacks: Dict[Any, Callable[[int], None]] = {}
         self._timers: List[Tuple[float, int, Timer]] = []
@@ -44,18 +44,18 @@ class Loop:
         self._running = False
 
     def watch(self, source: Any, callback: Callable[[int], None], events: int = zmq.POLLIN) -> None:
-        """Calls `callback(events)` when the source (a zmq socket or an int descriptor) is ready."""
+        """Call `callback(events)` when the source (a zmq socket or a descriptor) is ready."""
         self._callbacks[source] = callback
         self._poller.register(source, events)
 
     def forget(self, source: Any) -> None:
-        """No more callbacks for this source; before it is closed."""
+        """Stop watching this source; called before it is closed."""
         if self._callbacks.pop(source, None) is not None:
             self._poller.unregister(source)
 
     def later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        """Calls `callback()` once, in `seconds`."""
-        timer = Timer(time.monotonic() + seconds, callback)
+        """Call `callback()` once, in `seconds`."""
+        timer = Timer(self.time() + seconds, callback)
         heapq.heappush(self._timers, (timer.due, next(self._count), timer))
         return timer
 
@@ -86,7 +86,7 @@ class Loop:
         threading.Thread(target=run, name="loop-worker", daemon=True).start()
 
     def run(self) -> None:
-        """Until `stop`. Whatever a callback raises ends the loop and comes out here."""
+        """Run until `stop`. An exception of a callback ends the loop and is raised here."""
         self._running = True
         while self._running:
             for source, events in self._poller.poll(self._wait_ms()):
@@ -96,16 +96,16 @@ class Loop:
             self._run_timers()
 
     def stop(self) -> None:
-        """Ends `run` after this turn."""
+        """End `run` after this turn."""
         self._running = False
 
     def _wait_ms(self) -> int:
         if not self._timers:
             return _POLL_MS
-        return max(0, min(_POLL_MS, int((self._timers[0][0] - time.monotonic()) * 1000) + 1))
+        return max(0, min(_POLL_MS, int((self._timers[0][0] - self.time()) * 1000) + 1))
 
     def _run_timers(self) -> None:
-        now = time.monotonic()
+        now = self.time()
         while self._timers and self._timers[0][0] <= now:
             timer = heapq.heappop(self._timers)[2]
             if not timer.cancelled:

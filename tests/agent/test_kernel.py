@@ -17,7 +17,8 @@ import zmq
 
 from jupyter_gpu_kernel.agent.failover.keeper_pipe import KeeperPipe
 from jupyter_gpu_kernel.agent.loop import Loop
-from jupyter_gpu_kernel.agent.process.kernel_process import DELIMITER, KernelProcess
+from jupyter_gpu_kernel.agent.process.kernel_process import KernelProcess
+from jupyter_gpu_kernel.agent.process.kernel_sockets import DELIMITER
 from jupyter_gpu_kernel.wire.compose import Parts, make
 from jupyter_gpu_kernel.wire.messages import Channel
 

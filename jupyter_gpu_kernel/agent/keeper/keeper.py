@@ -86,7 +86,7 @@ class Keeper:
         )  # fmt: skip
         self.exit_report = ExitReport(loop, self.folder, self.story)
         self.status = Status(settings, self.kernel, self.exit_report, self.server, lambda: self.gpus)
-        self.idle_timer = IdleTimer(settings)
+        self.idle_timer = IdleTimer(settings, loop.time)
         self.relay = relay = Relay(
             self.kernel.send, self.server.send, loop.later, self.status.facts,
             partial(self._gpu_manager, root.path / "line"),
@@ -321,7 +321,7 @@ class Keeper:
 
     def _from_kernel(self, channel: Channel, client: int, parts: Parts) -> None:
         if channel is Channel.IOPUB:
-            self.ready.heard_iopub()
+            self.ready.received_iopub()
         try:
             self.relay.handle_kernel_message(channel, client, parts)
         except Exception as error:  # a cell can make its kernel send anything

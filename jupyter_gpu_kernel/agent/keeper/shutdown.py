@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Optional
 
 from ..exit.processes import Cleanup
@@ -38,7 +37,7 @@ class Shutdown:
         if not asked and not self._server.attached and self._idle_timer.keeps_ended_kernel():
             self._timer = self._loop.later(DETACHED_INTERVAL, lambda: self.begin(asked))
         else:
-            self._wait(self._server.flow.unacknowledged, time.monotonic() + FETCH_TIMEOUT)
+            self._wait(self._server.flow.unacknowledged, self._loop.time() + FETCH_TIMEOUT)
 
     def cancel(self) -> None:
         """The kernel is started again."""
@@ -49,9 +48,9 @@ class Shutdown:
     def _wait(self, unread: int, deadline: float) -> None:
         now_unread = self._server.flow.unacknowledged
         if now_unread < unread and not self._asked:  # a hub is fetching the messages of a crashed kernel
-            unread, deadline = now_unread, time.monotonic() + FETCH_TIMEOUT
+            unread, deadline = now_unread, self._loop.time() + FETCH_TIMEOUT
         wanted = self._server.attached or not self._asked
-        if ((wanted and now_unread) or self._cleanup.alive) and time.monotonic() <= deadline:
+        if ((wanted and now_unread) or self._cleanup.alive) and self._loop.time() <= deadline:
             self._timer = self._loop.later(INTERVAL, lambda: self._wait(unread, deadline))
         else:
             self._loop.stop()

@@ -1,4 +1,4 @@
-"""The kernel's environment: as if its Python had been activated by hand, with additions of the user's."""
+"""The kernel's environment variables: its Python is activated, and the user's settings are added."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PRIVATE = ("JPY_PARENT_PID", "JPY_SESSION_NAME")
 
 
 def kernel_environment(settings: Dict[str, Any], folder: Path, gpus: Dict[str, str]) -> Dict[str, str]:
-    """What the kernel's process is born with. `settings["env"]` wins over all but our own names."""
+    """Return the environment. `settings["env"]` overrides everything but our own variables."""
     env = {key: value for key, value in os.environ.items() if key not in _PRIVATE}
     env.update(_activated(env))
     env.update(_ipython_folder(env, folder))
@@ -19,7 +19,9 @@ def kernel_environment(settings: Dict[str, Any], folder: Path, gpus: Dict[str, s
     env.update(gpus)
     env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     env["JUPYTER_GPU_KERNEL_ID"] = str(settings["id"])
-    env["JUPYTER_GPU_KERNEL_ROOT"] = str(folder.parent.parent)  # tells whose a leftover process was
+    env["JUPYTER_GPU_KERNEL_ROOT"] = str(
+        folder.parent.parent
+    )  # shows which agent a leftover process belongs to
     env["JUPYTER_GPU_KERNEL_STORY"] = str(folder / "story")
     env["JUPYTER_GPU_KERNEL_SIGTERM"] = str(settings.get("sigterm", "survive"))
     if "guard_linger" in settings:
@@ -28,7 +30,7 @@ def kernel_environment(settings: Dict[str, Any], folder: Path, gpus: Dict[str, s
 
 
 def _activated(env: Dict[str, str]) -> Dict[str, str]:
-    """What `conda activate` or `source bin/activate` would have set, as far as programs look at it."""
+    """The variables that `conda activate` or `source bin/activate` sets, as far as programs use them."""
     folder = os.path.dirname(sys.executable)
     found = {"PATH": os.pathsep.join([folder, env.get("PATH", os.defpath)])}
     if os.path.isdir(os.path.join(sys.prefix, "conda-meta")):
@@ -40,7 +42,7 @@ def _activated(env: Dict[str, str]) -> Dict[str, str]:
 
 
 def _ipython_folder(env: Dict[str, str], folder: Path) -> Dict[str, str]:
-    """The user's own IPython profile, if there is one; else ours: a full home must not end a kernel."""
+    """The user's IPython folder if it has a profile and is writable, else ours: a full home must not end a kernel."""
     own = Path(env.get("IPYTHONDIR") or os.path.expanduser("~/.ipython"))
     if (own / "profile_default").is_dir() and _writable(own / "profile_default"):
         return {}

@@ -1,8 +1,8 @@
-"""A kernel is paused while it is not yet known whether the front end that left it means a restart.
+"""Pauses a kernel while it is not yet known whether the front end that left is about to restart it.
 
-A paused kernel writes no file which a restart is to prevent, and it loses nothing if no restart follows. The hub ends
-the pause; if it does not, a timer does. If the keeper dies, a process that it has started for this does: a stopped
-kernel would neither run nor notice that it needs another keeper. This file decides nothing.
+A paused kernel cannot write a file which a restart is to prevent, and it loses nothing if no restart follows. The hub
+ends the pause; if it does not, a timer does. If the keeper dies, a helper process does: a stopped kernel would neither
+run nor notice that it needs another keeper.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from ..loop import Loop, Timer
 from ..story import Story
 from .kernel_process import KernelProcess
 
-MOST = 120.0
-"""Seconds: a new kernel whose Python comes from a slow file system has said by then for which notebook it is."""
+MAX_PAUSE = 120.0
+"""Seconds. By then a new kernel has told its notebook, even if its Python is on a slow file system."""
 DETACH_WITHIN = 5.0
 """Seconds after which a hub that asked for a pause is still attached because it wants to be."""
 _RESUME = 'trap "" HUP INT TERM; read -r _; kill -s CONT -- "-$1"'
-"""A shell's program: waits for the end of its input, which the keeper's death is, and continues the process group."""
+"""A shell script that continues the process group at the end of its input, which comes when the keeper dies."""
 
 
 class Pause:
-    """`begin` stops the kernel's process group, `end` lets it go on; again is harmless."""
+    """`begin` stops the kernel's process group, `end` continues it. Both may be called again."""
 
     def __init__(self, loop: Loop, kernel: KernelProcess, story: Story) -> None:
         self._loop = loop
@@ -46,19 +46,19 @@ class Pause:
             self._detaching = self._loop.later(0.02, lambda: self._begin_when(detached, deadline))
 
     def begin(self) -> None:
-        """The processes stop, unless nothing could continue them after our death."""
+        """Stop the processes, unless the helper process cannot be started."""
         if self._timer is None and self._kernel.pid:
             try:
                 self._resumer = _resumer(self._kernel.pid)
             except OSError as error:
                 self._story.tell("pause", f"not paused: {error}")
                 return
-            self._timer = self._loop.later(MOST, self.end)
+            self._timer = self._loop.later(MAX_PAUSE, self.end)
             self._story.tell("pause", "paused: its front end left, perhaps to restart it")
             self._kernel.signal_group(signal.SIGSTOP)
 
     def end(self) -> None:
-        """The processes go on."""
+        """Continue the processes."""
         if self._detaching is not None:
             self._detaching.cancel()
             self._detaching = None
@@ -66,7 +66,7 @@ class Pause:
             self._timer.cancel()
             self._timer = None
             self._kernel.signal_group(signal.SIGCONT)
-            self._story.tell("pause", "goes on")
+            self._story.tell("pause", "continued")
         if self._resumer is not None:
             self._resumer.kill()
             self._resumer.communicate()

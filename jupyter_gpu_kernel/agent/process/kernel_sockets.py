@@ -1,0 +1,150 @@
+"""The ZeroMQ sockets to the kernel, and the signatures of its messages.
+
+The kernel listens on ipc sockets in its own 0700 folder, so that no other user of the node can reach it. Messages are
+signed with a key that never leaves the node.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import re
+import uuid
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Tuple
+
+import zmq
+
+from ...wire.messages import MAX_CLIENTS, MAX_PARTS, Channel
+from ..loop import Loop
+
+DELIMITER = b"<IDS|MSG>"
+DRAIN_TIMEOUT = 1.0
+"""Seconds to read the last output of a process that has ended, where another process holds its socket open."""
+_DRAIN_POLL_MS = 20
+_BATCH = 200
+"""Messages read in one turn of the loop, which an interrupt may have to wait for. Large ones count for more."""
+_SMALL = 4096
+_CLIENT = re.compile(rb"[0-9]{1,10}")
+_PORTS = {Channel.SHELL: 1, Channel.IOPUB: 2, Channel.STDIN: 3, Channel.CONTROL: 4}
+_HEARTBEAT_PORT = 5
+
+OnMessage = Callable[[Channel, int, Tuple[bytes, ...]], None]
+
+
+class KernelSockets:
+    """`on_message(channel, client, parts)` is called for every message of the kernel."""
+
+    def __init__(self, loop: Loop, folder: Path, on_message: OnMessage) -> None:
+        self.connection_file = folder / "connection.json"
+        self._prefix = str(folder / "z")
+        self._loop = loop
+        self._on_message = on_message
+        self._key = uuid.uuid4().hex.encode()
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
+        self._sockets: Dict[Channel, zmq.Socket[bytes]] = {}
+
+    def write_connection_file(self) -> None:
+        """Write the connection file of a kernel that is to be started."""
+        ports = {channel.name.lower() + "_port": port for channel, port in _PORTS.items()}
+        info = dict(ports, hb_port=_HEARTBEAT_PORT, transport="ipc", ip=self._prefix, key=self._key.decode())
+        info.update(signature_scheme="hmac-sha256", kernel_name="")
+        fd = os.open(str(self.connection_file), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(fd, "w") as file:
+            json.dump(info, file)
+
+    def read_connection_file(self) -> None:
+        """Use the key of a kernel that runs already. OSError, ValueError: its folder is damaged."""
+        info: Dict[str, Any] = json.loads(self.connection_file.read_text())
+        self._key = str(info["key"]).encode()
+
+    def connect(self) -> None:
+        """Connect to the kernel, once its sockets are bound."""
+        # All sockets have one identity, as stdin needs the shell's. A successor needs ours, to receive our replies.
+        identity = hashlib.sha256(b"identity" + self._key).hexdigest().encode()
+        for channel, port in _PORTS.items():
+            socket = self._context.socket(zmq.SUB if channel is Channel.IOPUB else zmq.DEALER)
+            socket.linger = 0
+            socket.rcvhwm = socket.sndhwm = 0
+            if channel is Channel.IOPUB:
+                socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)  # see `_drain_iopub`
+                socket.subscribe(b"")
+            else:
+                socket.identity = identity
+            socket.connect("ipc://%s-%d" % (self._prefix, port))
+            self._sockets[channel] = socket
+            self._loop.watch(socket, lambda _, channel=channel: self._receive(channel))  # type: ignore[misc]
+
+    def send(self, channel: Channel, client: int, parts: Tuple[bytes, ...]) -> None:
+        """Send one message; nothing, if the process has ended.
+
+        The client's number travels as identity: the kernel sends it back with the reply.
+        """
+        if channel not in self._sockets:
+            return
+        frames = [b"%d" % client, DELIMITER, self._sign(parts[:4]), *parts]
+        self._sockets[channel].send_multipart(frames, copy=len(parts) == 4)
+
+    def close(self) -> None:
+        """Read what the process that has ended still sent, and close the sockets."""
+        self._drain_iopub()
+        for channel in list(self._sockets):
+            self._receive(channel, drain=True)
+        for channel, socket in self._sockets.items():
+            self._loop.forget(socket)
+            socket.close(linger=0)
+            self._unlink(_PORTS[channel])
+        self._unlink(_HEARTBEAT_PORT)
+        self._sockets.clear()
+
+    def _drain_iopub(self) -> None:
+        """Read output until ZeroMQ's own thread has read all of it, and has found the kernel's socket closed."""
+        iopub = self._sockets.get(Channel.IOPUB)
+        if iopub is None:
+            return
+        closed, deadline = iopub.get_monitor_socket(zmq.EVENT_DISCONNECTED), self._loop.time() + DRAIN_TIMEOUT
+        while self._loop.time() < deadline:
+            if iopub.poll(_DRAIN_POLL_MS):
+                self._receive(Channel.IOPUB)
+            elif closed.poll(0):
+                break
+        iopub.disable_monitor()
+        closed.close(linger=0)
+
+    def _receive(self, channel: Channel, drain: bool = False) -> None:
+        socket = self._sockets.get(channel)
+        if socket is None:  # the sockets were closed in this turn of the loop
+            return
+        left = _BATCH
+        while left > 0 or drain:
+            try:
+                frames = socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            left -= 1 + sum(map(len, frames)) // _SMALL
+            self._handle(channel, frames)
+            if channel not in self._sockets:
+                return
+
+    def _handle(self, channel: Channel, frames: List[bytes]) -> None:
+        at = frames.index(DELIMITER) if DELIMITER in frames else len(frames)
+        signature, parts = b"".join(frames[at + 1 : at + 2]), tuple(frames[at + 2 :])
+        if not 4 <= len(parts) <= MAX_PARTS or not hmac.compare_digest(signature, self._sign(parts[:4])):
+            return  # only processes of this user can reach the socket
+        client = 0
+        if channel is not Channel.IOPUB and at and _CLIENT.fullmatch(frames[at - 1]):
+            client = min(int(frames[at - 1]), MAX_CLIENTS)
+        self._on_message(channel, client, parts)
+
+    def _sign(self, parts: Tuple[bytes, ...]) -> bytes:
+        mac = hmac.new(self._key, digestmod=hashlib.sha256)
+        for part in parts:
+            mac.update(part)
+        return mac.hexdigest().encode()
+
+    def _unlink(self, port: int) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink("%s-%d" % (self._prefix, port))
