@@ -1,35 +1,22 @@
 """The backlog: the kernel's messages while nobody reads them, first in memory, then on disk, up to a cap.
 
-Beyond the cap, these are left out, each with a notice in its place: the middle of a cell's text (first of the cell with
-the most text), large displays except for their text, widgets' messages. These never are: replies, statuses, errors, the
-begin and end of cells and comms. This module knows neither link nor kernel.
+This module knows neither link nor kernel.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from ....wire.compose import make
-from ....wire.messages import Channel, Message, MessageError
-from ....wire.streams import Stream, dump, read_stream, with_stream
-from .memory_queue import Cell, Kind, MemoryQueue
-from .spill import Record, Segment, Spill
+from ....wire.messages import Message
+from .memory_queue import MemoryQueue
+from .reduction import CANNOT_READ, Reduction, notice
+from .spill import Record, Spill
 
 MIB = 1024 * 1024
 MEMORY_MIB = 8
 CAP_MIB = 512
-HEAD = MIB
-"""Characters that are kept at the beginning of a cell's text, or half of what it may have."""
-MIN_SHARE = 2000
-"""Characters of text that a cell may have at least."""
-LARGE_DISPLAYS = (64 * 1024, 8 * 1024, 1024)
-"""Sizes in bytes above which a display is reduced to its text: one after the other."""
-
 OnProblem = Callable[[str], Any]
-Change = Callable[[Record], List[Record]]
 
 
 class Backlog:
@@ -48,6 +35,7 @@ class Backlog:
         cap = int(float(settings.get("journal_cap_mib", CAP_MIB)) * MIB)
         self._spill = Spill(folders, cap, self._memory_limit)
         self._memory = MemoryQueue()
+        self._reduction = Reduction(self._memory, self._spill, self._memory_limit, self._report)
         self._on_problem = on_problem
         self._reported = ""
 
@@ -71,7 +59,7 @@ class Backlog:
                 self._report(
                     f"output that waits for a front end cannot be written to disk: {self._spill.full}"
                 )
-            self._shrink()
+            self._reduction.run()
 
     def take(self) -> List[bytes]:
         """Remove and return the oldest message, perhaps with a notice before it; [] if none waits."""
@@ -84,7 +72,7 @@ class Backlog:
             return [record.data]
         taken = [record.data]
         if cell.left_out and record.begin >= cell.left_out_at:
-            taken.insert(0, _notice(cell, record.data))
+            taken.insert(0, notice(cell, record.data))
             cell.left_out = 0
         self._memory.release(cell)
         return taken
@@ -97,7 +85,7 @@ class Backlog:
         try:
             record = self._spill.take()
         except (OSError, EOFError) as error:
-            self._report(f"a part of the output that waits for a front end cannot be read from disk: {error}")
+            self._report(CANNOT_READ.format(error))
             return self._oldest()
         if record is None and self._memory:
             record = self._memory.pop()
@@ -107,149 +95,3 @@ class Backlog:
         if text != self._reported:
             self._reported = text
             self._on_problem(text)
-
-    # -------------------------------------------------------------------------------------- beyond the cap
-
-    @property
-    def _goal(self) -> int:
-        """The size to shrink to: it leaves room for as much as the memory holds."""
-        capacity = self._spill.capacity
-        return max(capacity - self._memory_limit, capacity // 2)
-
-    @property
-    def _fits(self) -> bool:
-        return self._spill.size <= self._goal
-
-    def _shrink(self) -> None:
-        if self._fits:
-            return
-        self._report(
-            "the output that waits for a front end exceeds journal_cap_mib: a part of it is left out"
-        )
-        share = self._share()
-        while share > MIN_SHARE and not self._fits:
-            self._reduce(Kind.STREAM, partial(self._has_middle, share), partial(self._without_middle, share))
-            share //= 2
-        for size in LARGE_DISPLAYS:
-            self._reduce(Kind.DISPLAY, partial(_has_larger, size), partial(_reduce_display, size))
-        self._reduce(Kind.WIDGET, bool, self._leave_out)
-
-    def _share(self) -> int:
-        """Return how much text each cell may have, so that everything fits. Cells with less text lose nothing."""
-        sizes: Counter[int] = Counter()
-        for segment in self._spill.segments:
-            sizes.update(segment.bytes_of.get(Kind.STREAM, {}))
-        room = max(0, sum(sizes.values()) - self._spill.size + self._goal)
-        for cells, size in zip(range(len(sizes), 0, -1), sorted(sizes.values())):
-            if size * cells > room:
-                return room // cells
-            room -= size
-        return room
-
-    def _middle(self, share: int, number: int) -> Tuple[int, int]:
-        """Return where the middle of a cell's text, which is left out, begins and ends."""
-        cell = self._memory.cells.get(number)
-        head = min(HEAD, share // 2)
-        return head, (cell.position if cell else 0) - (share - head)
-
-    def _has_middle(self, share: int, segment: Segment) -> bool:
-        for number in segment.bytes_of.get(Kind.STREAM, {}):
-            begin, end = self._middle(share, number)
-            if segment.spans[number][0] < end and segment.spans[number][1] > begin:
-                return True
-        return False
-
-    def _reduce(self, kind: Kind, wanted: Callable[[Segment], bool], change: Change) -> None:
-        """Change the records of this kind in the wanted segments, the oldest first, until everything fits."""
-        at = 0
-        while at < len(self._spill.segments) and not self._fits:
-            segment = self._spill.segments[at]
-            if kind not in segment.bytes_of or not wanted(segment):
-                at += 1
-                continue
-            kept: List[Record] = []
-            for record in self._take_all(at):
-                kept += change(record) if record.kind == kind else [record]
-            if not self._spill.replace(at, kept):
-                at += 1
-
-    def _take_all(self, at: int) -> List[Record]:
-        try:
-            return self._spill.segments[at].take_all()
-        except (OSError, EOFError) as error:
-            self._report(f"a part of the output that waits for a front end cannot be read from disk: {error}")
-            return []
-
-    def _without_middle(self, share: int, record: Record) -> List[Record]:
-        begin, end = self._middle(share, record.cell)
-        begin, end = max(begin, record.begin), min(end, record.end)
-        cell = self._memory.cells.get(record.cell)
-        if begin >= end or cell is None:
-            return [record]
-        message = Message.decode(record.data)
-        stream = read_stream(message, "stream")
-        if stream is None:
-            return [record]
-        self._note(cell, begin, end - begin)
-        kept = []
-        for number, (first, last) in enumerate(((record.begin, begin), (end, record.end))):
-            if first < last:
-                text = stream.text[first - record.begin : last - record.begin]
-                data = with_stream(message, number, Stream(stream.name, text)).encode()
-                kept.append(record._replace(begin=first, end=last, data=data))
-        cell.waiting += len(kept)
-        self._memory.release(cell)
-        return kept
-
-    def _leave_out(self, record: Record) -> List[Record]:
-        cell = self._memory.cells.get(record.cell)
-        if cell is not None:
-            self._note(cell, record.begin, len(record.data))
-            self._memory.release(cell)
-        return []
-
-    def _note(self, cell: Cell, at: int, size: int) -> None:
-        cell.left_out_at = min(cell.left_out_at, at) if cell.left_out else at
-        cell.left_out += size
-
-
-def _notice(cell: Cell, before: bytes) -> bytes:
-    text = f"\n[… {_format_size(cell.left_out)} of output left out here: the output exceeded journal_cap_mib …]\n"
-    session = str(Message.decode(before).header().get("session", ""))
-    parts = make("stream", {"name": "stderr", "text": text}, cell.parent, session)
-    return Message(Channel.IOPUB, 0, parts).encode()
-
-
-def _has_larger(size: int, segment: Segment) -> bool:
-    return segment.largest.get(Kind.DISPLAY, 0) > size
-
-
-def _reduce_display(size: int, record: Record) -> List[Record]:
-    """Reduce a large display to its text."""
-    if len(record.data) <= size:
-        return [record]
-    message = Message.decode(record.data)
-    try:
-        content = as_text(
-            message.content(), size // 2, len(record.data), "the output exceeded journal_cap_mib"
-        )
-    except (MessageError, KeyError, TypeError, ValueError):
-        return [record]
-    parts = (*message.parts[:3], dump(content))
-    return [record._replace(kind=Kind.KEEP, data=message.replace(parts=parts).encode())]
-
-
-def as_text(content: Dict[str, Any], room: int, size: int, reason: str) -> Dict[str, Any]:
-    """Return a display's content with `room` characters of its text and a notice that the rest is left out.
-
-    KeyError, TypeError, ValueError: this is not a display's content.
-    """
-    data = dict(content["data"])
-    left_out = ", ".join(sorted(set(data) - {"text/plain"})) or "text"
-    notice = f"[… {_format_size(size)} of {left_out} left out here: {reason} …]"
-    text = str(data.get("text/plain", ""))[:room]
-    return dict(content, data={"text/plain": f"{text}\n{notice}".strip()}, metadata={})
-
-
-def _format_size(size: int) -> str:
-    return f"{size / 1e6:.0f} MB" if size >= 1e6 else f"{max(1, size // 1000)} kB"

@@ -15,8 +15,8 @@ from typing import Any, Dict, List, Optional, Tuple
 from ....wire.compose import error_content, make
 from ....wire.fields import number, text
 from ....wire.messages import Channel, Message, MessageError
-from .backlog import as_text
 from .memory_queue import MemoryQueue
+from .reduction import as_text
 
 CAP = 16 * 1024 * 1024
 """The size of all output in bytes."""
