@@ -1,8 +1,8 @@
-"""When a kernel has been idle for too long, and when a GPU it never used should go back. Decisions only.
+"""Decides when a kernel has been idle for too long, and when an unused GPU should be given back.
 
-Idle: no cell runs, none waits, and nothing in the kernel's process tree works. Counted from the last of these; while
-nobody is attached the time is shorter, and counts from their leaving: a lid that is closed for a moment, after a
-morning of reading, ends nothing. The keeper asks every minute and does what it is told.
+A kernel is idle while no cell runs or waits, and its process tree uses no CPU. While no front end is attached, the
+limit is shorter and counts from the moment in which the last one left: to close the laptop's lid for a moment, after a
+morning of reading, does not end the kernel. The keeper asks for advice from time to time and follows it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ DETACHED = 2 * 3600.0
 ATTACHED = 12 * 3600.0
 UNUSED_GPU = 30 * 60.0
 UNNAMED = 5 * 60.0
-"""Seconds that replace DETACHED for a kernel without a notebook, to which no front end comes back by itself."""
+"""Seconds, instead of DETACHED, for a kernel without a notebook: no front end returns to it by itself."""
 WORKING = 0.02
-"""Share of a processor above which a process tree works: polling loops and heartbeats stay below."""
+"""Share of one CPU above which a process tree counts as working: polling loops and heartbeats use less."""
 
 
 class Advice(NamedTuple):
-    """`end`: why the kernel should end now. `warn`: what to tell before. `give_back`: its GPUs lie unused."""
+    """`end`: why to end the kernel now. `warn`: a warning for the story. `give_back`: whether to release its GPUs."""
 
     end: str = ""
     warn: str = ""
@@ -30,7 +30,7 @@ class Advice(NamedTuple):
 
 
 class IdleTimer:
-    """`used()` at every user's doing; `advise(…)` now and then. `now` is a clock that stands still for nobody."""
+    """Measures how long the kernel has been idle. `now` returns the time in seconds, of a monotonic clock."""
 
     def __init__(self, settings: Dict[str, Any], now: Callable[[], float] = time.monotonic) -> None:
         self._detached = float(settings.get("idle_timeout", DETACHED))
@@ -38,28 +38,28 @@ class IdleTimer:
         self._unused = float(settings.get("gpu_timeout", UNUSED_GPU))
         shortest = min(limit for limit in (self._detached, self._attached, self._unused, 300.0) if limit)
         self.tick = max(0.5, shortest / 10)
-        """Seconds between questions for advice."""
+        """Seconds between two calls of `advise`."""
         self._now = now
         self._last = now()
-        self._seen = now()  # when somebody was attached last
+        self._seen = now()  # when a front end was attached last
         self._warned = False
         self._cpu: Optional[float] = None
         self._cpu_at = now()
 
     def used(self) -> None:
-        """A user did something, or the kernel did something for one."""
+        """The kernel was used."""
         self._last = self._now()
         self._warned = False
 
     def keeps_ended_kernel(self) -> bool:
-        """Whether a kernel that ended unseen is still kept for its front end, as long as an idle one would be."""
+        """Whether to keep a kernel that ended while no front end was attached; as long as an idle one would be."""
         return not self._detached or self._now() - self._last < self._detached
 
     def advise(
         self, *, busy: bool, attached: bool, cpu: float, has_gpu: bool, cuda_open: bool, named: bool = True
     ) -> Advice:
-        """`cpu`: seconds of processor time that the kernel's process tree has used so far; `named`: whether a notebook
-        can come back to it."""
+        """`cpu`: seconds of CPU time that the kernel's process tree has used so far. `named`: whether it belongs to a
+        notebook, which can return to it."""
         if busy or self._working(cpu):
             self.used()
             return Advice()
@@ -69,11 +69,14 @@ class IdleTimer:
         limit = self._attached if attached else detached
         idle = self._now() - (self._last if attached else max(self._last, self._seen))
         if limit and idle >= limit:
-            return Advice(end=f"idle for {_hours(idle)} {'with' if attached else 'without'} a front end")
+            return Advice(end=f"idle for {_duration(idle)} {'with' if attached else 'without'} a front end")
         give_back = has_gpu and not cuda_open and bool(self._unused) and idle >= self._unused
         if limit and idle >= 0.9 * limit and not self._warned:
             self._warned = True
-            return Advice(warn=f"idle for {_hours(idle)}: it ends at {_hours(limit)}", give_back=give_back)
+            return Advice(
+                warn=f"idle for {_duration(idle)}: the kernel will be stopped after {_duration(limit)}",
+                give_back=give_back,
+            )
         return Advice(give_back=give_back)
 
     def _working(self, cpu: float) -> bool:
@@ -85,8 +88,7 @@ class IdleTimer:
 
 
 def tree_cpu(session: int) -> float:
-    """Seconds of processor time used by all processes of this session (the kernel leads its own), ended ones of
-    them included as far as they were waited for."""
+    """Seconds of CPU time of all processes in this session, which the kernel leads, and of their reaped children."""
     ticks = 0
     for pid in procfs.pids():
         stat = procfs.read_stat(pid)
@@ -96,11 +98,11 @@ def tree_cpu(session: int) -> float:
 
 
 def cuda_is_open(pid: int) -> bool:
-    """Whether the process has loaded the CUDA driver. True when that cannot be read: better keep what may be used."""
+    """Whether the process has loaded the CUDA driver. True if that is unknown, as the GPU may be in use."""
     return procfs.maps_file(pid, "libcuda.so") is not False
 
 
-def _hours(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     if seconds < 120:
         return "%.0f s" % seconds
     if seconds < 7200:

@@ -115,7 +115,7 @@ class RequestHandlers:
             evidence = f" ({last['evidence']})" if last.get("evidence") else ""
             return f"kernel {kernel_id} has ended: {last['cause']}{evidence}"
         when = time.strftime("%H:%M:%S", time.localtime(last.get("time", 0)))
-        return f"kernel {kernel_id} is gone; last heard at {when}: {last.get('text', '')}"
+        return f"kernel {kernel_id} is gone; its story ends at {when}: {last.get('text', '')}"
 
     # -------------------------------------------------------------------------------------- handlers
 

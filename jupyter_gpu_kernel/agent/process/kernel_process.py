@@ -123,9 +123,7 @@ class KernelProcess:
     def _ready(self, on_ready: Callable[[], None]) -> None:
         try:
             ready = os.read(self._ready_fd, 1)
-        except (
-            BlockingIOError
-        ):  # the event belongs to an earlier process, whose descriptor had the same number
+        except BlockingIOError:  # the event belongs to an earlier process with the same descriptor
             return
         self._close_ready()
         if ready:  # else the process has ended, and `reap` returns its status
