@@ -2,7 +2,7 @@
 
 It starts a practice cluster (cluster.py, server.py, gpus.py) in a folder of its own (sandbox.py), and writes a
 kernelspec for it. Then nbclient runs a notebook (notebook.py) while the kernel gets a SIGTERM and the link is cut
-(trouble.py), and the results are checked (show.py); or JupyterLab opens on the cluster (lab.py). The demo uses this
+and the results are checked (show.py); or JupyterLab opens on the cluster (lab.py). The demo uses this
 package as any front end does, and does not know its internals.
 """
 
@@ -33,16 +33,16 @@ def run_demo(lab: bool = False) -> int:
 
 def _run_notebook() -> int:
     _require("nbclient")
-    from .show import show
+    from .show import run_in_terminal
 
-    return show()
+    return run_in_terminal()
 
 
 def _run_lab() -> int:
     _require("nbclient", "jupyterlab")
-    from .lab import show_lab
+    from .lab import run_in_lab
 
-    return show_lab()
+    return run_in_lab()
 
 
 def _require(*modules: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from ..errors import GpuKernelError
 from .cluster import processes
 from .control import Say
-from .stage import Stage
+from .setup import Demo
 
 _LONGEST = 60.0  # seconds
 
@@ -18,8 +18,8 @@ _LONGEST = 60.0  # seconds
 class Actions:
     """`handle` runs one request. It reports to its caller and to the demo's terminal."""
 
-    def __init__(self, at: Stage, restart: Callable[[float], None]) -> None:
-        self._at = at
+    def __init__(self, demo: Demo, restart: Callable[[float], None]) -> None:
+        self._demo = demo
         self._restart_server = restart
         self._cutting = threading.Lock()  # held while the link is cut
         self._over = threading.Event()
@@ -28,7 +28,7 @@ class Actions:
         """Run `cut SECONDS`, `sigterm` or `restart SECONDS`. Thread-safe."""
 
         def tell(text: str) -> None:
-            self._at.terminal.say("!", text)
+            self._demo.terminal.say("!", text)
             say(text)
 
         match request.split():
@@ -51,20 +51,20 @@ class Actions:
         with self._cutting:
             if self._over.is_set():
                 return
-            self._at.cluster.cut()
+            self._demo.cluster.cut()
             try:
                 tell(f"The link is cut for {seconds:g} s. The kernel keeps running on the work node.")
                 self._over.wait(seconds)
             finally:
-                self._at.cluster.start()
+                self._demo.cluster.start()
             tell("The link is restored.")
 
     def _sigterm(self, tell: Say) -> None:
         try:
-            rows = self._at.hub.call("ps", specs=self._at.specs, timeout=30)
+            rows = self._demo.hub.call("ps", specs=self._demo.specs, timeout=30)
         except GpuKernelError as error:
             return tell(str(error))
-        ours = processes(self._at.cluster.folder)
+        ours = processes(self._demo.cluster.folder)
         pids = [row["pid"] for row in rows if row.get("state") != "ended" and row.get("pid") in ours]
         for pid in pids:
             tell(f"kill -TERM {pid}")

@@ -15,7 +15,7 @@ from pathlib import Path
 from . import tour
 from .actions import Actions
 from .control import Control
-from .stage import KERNEL, Stage, check_connection, end, stage, stop_kernels
+from .setup import KERNEL, Demo, check_connection, end, running_demo, stop_kernels
 
 _DISABLED = {"@jupyterlab/apputils-extension:announcements": True}  # it asks whether to fetch news
 _EXTENSION = "jupyter-gpu-kernel"
@@ -24,29 +24,29 @@ has no item in the status bar, and does not restore outputs after a reload of th
 Install Node.js (20.19 or newer), end this with Ctrl-C, and run it again."""
 
 
-def show_lab() -> int:
+def run_in_lab() -> int:
     """Run JupyterLab. Return 0 if it ends normally and leaves nothing behind, else 1."""
-    with stage() as at:
-        if not check_connection(at):
+    with running_demo() as demo:
+        if not check_connection(demo):
             return 1
-        lab = _Lab(_prepared(at))
-        at.terminal.say("JupyterLab", "starts. Ctrl-C stops it, and the cluster.")
-        actions = Actions(at, lab.restart)
-        with contextlib.closing(Control(at.cluster.folder, actions.handle)):
+        lab = _Lab(_prepared(demo))
+        demo.terminal.say("JupyterLab", "starts. Ctrl-C stops it, and the cluster.")
+        actions = Actions(demo, lab.restart)
+        with contextlib.closing(Control(demo.cluster.folder, actions.handle)):
             status = lab.run()
         actions.end()
-        stop_kernels(at)
-        return 0 if end(at) and status == 0 else 1
+        stop_kernels(demo)
+        return 0 if end(demo) and status == 0 else 1
 
 
-def _prepared(at: Stage) -> list[str]:
+def _prepared(demo: Demo) -> list[str]:
     """Write the notebooks and JupyterLab's settings. Return the command that starts it."""
     built = _link_extension()
     if not built:
-        at.terminal.say("JupyterLab", _NOT_BUILT)
-    folder = at.cluster.folder / "notebooks"
+        demo.terminal.say("JupyterLab", _NOT_BUILT)
+    folder = demo.cluster.folder / "notebooks"
     folder.mkdir()
-    for name, notebook in tour.notebooks(KERNEL, simulated=at.cluster.simulated, extension=built).items():
+    for name, notebook in tour.notebooks(KERNEL, simulated=demo.cluster.simulated, extension=built).items():
         (folder / name).write_text(json.dumps(notebook))
     page = Path(os.environ["JUPYTER_CONFIG_DIR"]) / "labconfig" / "page_config.json"
     page.parent.mkdir()

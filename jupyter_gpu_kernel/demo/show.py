@@ -2,66 +2,127 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import time
+from collections.abc import Callable
 
 from . import gpus
+from .cluster import Cluster
 from .notebook import NUMBERS, Runner, kernel_in, make, numbers_in, outputs, process_in
-from .stage import KERNEL, Stage, check_connection, end, stage
-from .trouble import Trouble
+from .setup import KERNEL, Demo, check_connection, end, running_demo
+
+_SIGTERM_AT, _CUT_AT = 8, 20  # after how many printed numbers
+_CUT_SECONDS = 3.0
+_TIMEOUT = 60.0  # seconds for that many numbers
 
 
-def show() -> int:
+def run_in_terminal() -> int:
     """Run the demo. Return 0 if all checks pass, else 1."""
-    with stage() as at:
-        passed = check_connection(at) and _run_notebook(at)
-        passed = end(at) and passed
-    passed = at.terminal.check(not at.cluster.folder.exists(), "the demo's folder is removed") and passed
-    at.terminal.say("demo", "all checks passed" if passed else "a check FAILED")
+    with running_demo() as demo:
+        passed = check_connection(demo) and _run_notebook(demo)
+        passed = end(demo) and passed
+    passed = demo.terminal.check(not demo.cluster.folder.exists(), "the demo's folder is removed") and passed
+    demo.terminal.say("demo", "all checks passed" if passed else "a check FAILED")
     return 0 if passed else 1
 
 
-def _run_notebook(at: Stage) -> bool:
-    trouble = Trouble(at.cluster, lambda text: at.terminal.say("!", text))
+def _run_notebook(demo: Demo) -> bool:
+    disturbance = Disturbance(demo.cluster, lambda text: demo.terminal.say("!", text))
 
     def on_text(text: str) -> None:
-        at.terminal.text(text)
-        trouble.printed(text)
+        demo.terminal.text(text)
+        disturbance.printed(text)
 
     notebook = make(KERNEL)
-    runner = Runner(notebook, lambda number, code: at.terminal.say(f"In [{number}]", code), on_text)
-    at.terminal.say("notebook", "nbclient starts the kernel; the first cell takes a free GPU")
+    runner = Runner(notebook, lambda number, code: demo.terminal.say(f"In [{number}]", code), on_text)
+    demo.terminal.say("notebook", "nbclient starts the kernel; the first cell takes a free GPU")
     try:
         runner.run()
     except Exception as error:  # one of nbclient's many errors, or ours from the provisioner
-        return at.terminal.check(False, f"the notebook failed: {error}")
+        return demo.terminal.check(False, f"the notebook failed: {error}")
     finally:
-        trouble.end()
+        disturbance.end()
     cells = outputs(notebook)
-    _print_log(at, kernel_in(cells[-1]))
-    return _check_results(at, cells, trouble)
+    _print_log(demo, kernel_in(cells[-1]))
+    return _check_results(demo, cells, disturbance)
 
 
-def _print_log(at: Stage, kernel: str) -> None:
+def _print_log(demo: Demo, kernel: str) -> None:
     """Print the kernel's log, as `jupyter gpu-kernel logs` shows it."""
-    log = at.hub.call("logs", kernel=kernel, specs=at.specs, timeout=30)
+    log = demo.hub.call("logs", kernel=kernel, specs=demo.specs, timeout=30)
     lines = [f"{time.strftime('%H:%M:%S', time.localtime(line['time']))} {line['text']}" for line in log]
-    at.terminal.say("logs", "\n".join(lines))
+    demo.terminal.say("logs", "\n".join(lines))
 
 
-def _check_results(at: Stage, cells: list[str], trouble: Trouble) -> bool:
+def _check_results(demo: Demo, cells: list[str], disturbance: Disturbance) -> bool:
     where, gpu, long, alive, guard = cells
     checks = (
         (numbers_in(long) == list(range(NUMBERS)), f"all {NUMBERS} numbers arrived once, in order"),
-        (trouble.signalled and "1 SIGTERM" in guard, "the kernel survived one SIGTERM"),
-        (trouble.cut, "the link was cut and restored"),
+        (disturbance.signalled and "1 SIGTERM" in guard, "the kernel survived one SIGTERM"),
+        (disturbance.cut, "the link was cut and restored"),
         (process_in(alive) == process_in(where) > 0, "the kernel is the same process"),
         (str(sum(range(NUMBERS))) in alive, "its variables are kept"),
-        (_is_expected_gpu(gpu, at.cluster.simulated), "it had a GPU that nobody else used"),
+        (_is_expected_gpu(gpu, demo.cluster.simulated), "it had a GPU that nobody else used"),
     )
-    passed = [at.terminal.check(ok, text) for ok, text in checks]  # all of them are printed
+    passed = [demo.terminal.check(ok, text) for ok, text in checks]  # all of them are printed
     return all(passed)
 
 
 def _is_expected_gpu(gpu: str, simulated: bool) -> bool:
     """Whether `nvidia-smi -L` listed one GPU of the right kind; the first simulated GPU is in use by others."""
     return gpu.count("GPU-") == 1 and (gpus.NAME in gpu) == simulated and not (simulated and "GPU 0:" in gpu)
+
+
+class Disturbance:
+    """Call `printed` with the kernel's output. The disturbances happen on a thread, and are reported with `say`."""
+
+    def __init__(self, cluster: Cluster, say: Callable[[str], None]) -> None:
+        self.signalled = self.cut = False
+        self._cluster = cluster
+        self._say = say
+        self._text = ""
+        self._restored_at = 0.0  # 0.0 if that is reported, or has not happened
+        self._changed = threading.Condition()
+        self._ending = False
+        self._thread = threading.Thread(target=self._run, name="disturbance", daemon=True)
+        self._thread.start()
+
+    def printed(self, text: str) -> None:
+        """The kernel printed `text`."""
+        with self._changed:
+            self._text += text
+            restored_at, self._restored_at = self._restored_at, 0.0
+            self._changed.notify()
+        if restored_at:
+            self._say(f"output arrives again, {time.monotonic() - restored_at:.1f} s later")
+
+    def end(self) -> None:
+        """Start no further disturbance, and wait for a running one."""
+        with self._changed:
+            self._ending = True
+            self._changed.notify()
+        self._thread.join(_TIMEOUT)
+
+    def _run(self) -> None:
+        if self._wait_for(_SIGTERM_AT):
+            pid = process_in(self._text)
+            self._say(f"kill -TERM {pid}, as a scheduler or an administrator would")
+            os.kill(pid, signal.SIGTERM)
+            self.signalled = True
+        if self._wait_for(_CUT_AT):
+            self._cluster.cut()
+            self._say(f"the link is cut for {_CUT_SECONDS:.0f} s; the cell keeps running on the work node")
+            threading.Event().wait(_CUT_SECONDS)
+            with self._changed:
+                self._cluster.start()
+                self._restored_at = time.monotonic()
+            self._say("the link is restored")
+            self.cut = True
+
+    def _wait_for(self, count: int) -> bool:
+        """Wait until that many numbers are printed. False if the demo ends, or at a timeout."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ending or len(numbers_in(self._text)) >= count, _TIMEOUT)
+            return not self._ending and len(numbers_in(self._text)) >= count

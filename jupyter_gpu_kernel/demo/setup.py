@@ -24,7 +24,7 @@ KERNEL = "gpu-demo"  # the kernelspec
 _END_TIMEOUT = 15.0  # seconds for all processes to end by themselves
 
 
-class Stage(NamedTuple):
+class Demo(NamedTuple):
     """A running demo: the cluster is up, the kernelspec is written, the hub is started."""
 
     terminal: Terminal
@@ -39,7 +39,7 @@ class Stage(NamedTuple):
 
 
 @contextlib.contextmanager
-def stage() -> Iterator[Stage]:
+def running_demo() -> Iterator[Demo]:
     """Set up a demo, and print each step. At the end, kill all processes that are left."""
     terminal = Terminal()
     with practice() as cluster:
@@ -48,7 +48,7 @@ def stage() -> Iterator[Stage]:
         terminal.say("kernelspec", f"Remote GPU ({KERNEL}), as “jupyter gpu-kernel add” writes it")
         with HubClient() as hub:
             terminal.say("hub", "one local process for all front ends, which holds the SSH connection")
-            yield Stage(terminal, cluster, hub, settings)
+            yield Demo(terminal, cluster, hub, settings)
 
 
 def _introduce(cluster: Cluster, terminal: Terminal) -> None:
@@ -73,36 +73,36 @@ def _write_kernelspec(cluster: Cluster) -> dict[str, Any]:
     return kernelspecs.write(KERNEL, settings, prefix=cluster.folder / "jupyter").settings
 
 
-def check_connection(at: Stage) -> bool:
+def check_connection(demo: Demo) -> bool:
     """Check the connection as `jupyter gpu-kernel check` does, and print the steps. Return whether all succeed."""
-    rows = at.hub.call("check", settings=at.settings, timeout=60)
+    rows = demo.hub.call("check", settings=demo.settings, timeout=60)
     for row in rows:
         text = f"{row['step']}: {row['message'] or ('ok' if row['ok'] else 'failed')}"
-        at.terminal.say(row["hop"] or "here", f"{text} ({row['seconds'] * 1000:.0f} ms)")
+        demo.terminal.say(row["hop"] or "here", f"{text} ({row['seconds'] * 1000:.0f} ms)")
         if not row["ok"]:
-            at.terminal.say("", row["remedy"])
+            demo.terminal.say("", row["remedy"])
     return all(row["ok"] for row in rows)
 
 
-def stop_kernels(at: Stage) -> None:
+def stop_kernels(demo: Demo) -> None:
     """Stop the kernels that are still running."""
-    for row in at.hub.call("ps", specs=at.specs, timeout=30):
+    for row in demo.hub.call("ps", specs=demo.specs, timeout=30):
         if "id" in row and row.get("state") != "ended":
-            at.terminal.say("stop", f"kernel {row['id']}")
-            at.hub.call("stop", kernel=row["id"], specs=at.specs, timeout=30)
+            demo.terminal.say("stop", f"kernel {row['id']}")
+            demo.hub.call("stop", kernel=row["id"], specs=demo.specs, timeout=30)
 
 
-def end(at: Stage) -> bool:
+def end(demo: Demo) -> bool:
     """Stop the hub. Return whether no process of the demo is left."""
     try:
-        at.hub.call("shutdown", timeout=10)
+        demo.hub.call("shutdown", timeout=10)
     except GpuKernelError as error:
-        return at.terminal.check(False, f"the hub did not stop: {error}")
+        return demo.terminal.check(False, f"the hub did not stop: {error}")
     deadline = time.monotonic() + _END_TIMEOUT
-    while (left := processes(at.cluster.folder)) and time.monotonic() < deadline:
+    while (left := processes(demo.cluster.folder)) and time.monotonic() < deadline:
         time.sleep(0.05)
     names = "".join(f"\nstill running: {pid} {_command(pid)}" for pid in left)
-    return at.terminal.check(not left, f"kernel, agent and hub ended by themselves{names}")
+    return demo.terminal.check(not left, f"kernel, agent and hub ended by themselves{names}")
 
 
 def _command(pid: int) -> str:
