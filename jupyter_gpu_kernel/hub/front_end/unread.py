@@ -92,7 +92,7 @@ class EarlyOutput:
         """Return whether this message waits here."""
         if self._messages is None:
             return False
-        self._messages.append(message)
+        self._messages.append(message.unparsed())
         self._size += sum(map(len, message.parts))
         return True
 

@@ -1,4 +1,4 @@
-"""The flow of messages to the hub: directly to the endpoint while somebody reads, else through the backlog.
+"""The flow of messages to the hub: directly to the endpoint while the hub reads, else through the backlog.
 
 A hub that attaches again is told where the replay of the backlog begins and ends, because jupyter_server must get it at
 a limited rate. This module knows neither sockets nor kernels.
