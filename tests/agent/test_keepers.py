@@ -7,6 +7,8 @@ import os
 import resource
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Dict, Iterator, Tuple
 
@@ -126,3 +128,8 @@ def test_folders_with_names_that_are_no_ids_are_no_kernels(tmp_path: Path) -> No
 @pytest.mark.parametrize("wanted", [[{}], [{"pid": "x", "start": [1], "boot": 1}], [{"boot": ""}]])
 def test_leftovers_that_are_none_end_nothing(tmp_path: Path, wanted: Any) -> None:
     assert Place(tmp_path).handlers.handle({"do": "end_leftovers", "leftovers": wanted}) == {"ended": []}
+
+
+def test_attach_needs_no_pyzmq() -> None:
+    code = "import sys; sys.modules['zmq'] = None; import jupyter_gpu_kernel.agent.mux.attach"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=str(Path(__file__).parents[2]))
