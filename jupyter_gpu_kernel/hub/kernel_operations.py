@@ -111,7 +111,7 @@ class KernelOperations:
 
     async def op_release(self, call: Call) -> dict[str, Any]:
         """The front end leaves the kernel, ended or not."""
-        with contextlib.suppress(HubError):  # it is no longer here
+        with contextlib.suppress(HubError):  # it is not served any more
             self._kernels.remove(*self._kernels.of(call))
         return {"ok": True}
 
@@ -120,7 +120,7 @@ class KernelOperations:
 
         VS Code can, but may not have told the notebook yet, or the notebook is not saved yet.
         """
-        with contextlib.suppress(HubError):  # it is no longer here
+        with contextlib.suppress(HubError):  # it is not served any more
             remote, _ = self._kernels.of(call)
             from_vs_code = remote.session is not None and remote.session.from_vs_code
             return {"returns": bool(remote.settings["notebook"]) or from_vs_code}
@@ -147,7 +147,7 @@ class KernelOperations:
     async def op_end(self, call: Call) -> dict[str, Any]:
         """The front end leaves the kernel, which ends for good as soon as the link is up, unless another front end owns
         it."""
-        with contextlib.suppress(HubError):  # it is no longer here
+        with contextlib.suppress(HubError):  # it is not served any more
             remote, front = self._kernels.of(call)
             why = str(call.arguments["why"])
             if len(remote.front_ends) == 1:

@@ -127,7 +127,7 @@ class Kernels:
             front = remote.front_ends.of(call.client)
             if remote.kernel_id == str(call.arguments["kernel"]) and front is not None:
                 return remote, front
-        raise HubError("this kernel is no longer here", remedy="Start it again.")
+        raise HubError("the hub does not serve this kernel any more", remedy="Start it again.")
 
     def remove(self, remote: RemoteKernel, front: FrontEnd) -> None:
         """The front end leaves the kernel. With the last one the kernel is closed."""

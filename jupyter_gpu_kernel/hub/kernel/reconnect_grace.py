@@ -60,7 +60,7 @@ class ReconnectGrace:
     def _give_up(self, ports: Ports) -> None:
         waiting = self._waiting.pop(ports)
         if waiting.restarts:
-            waiting.remote.stop("nobody came back to restart it")
+            waiting.remote.stop("its front end did not come back to restart it")
         else:
             waiting.remote.close()
 
