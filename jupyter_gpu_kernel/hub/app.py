@@ -1,8 +1,7 @@
-"""The hub's process: settings, start, log, and its end when nobody uses it.
+"""The hub's process: configuration, start, log, and its exit when nobody uses it.
 
-Faces start it as `python -m jupyter_gpu_kernel.hub.app spawn`, which starts the real one and ends at
-once: so it has no parent, and a front end that kills all its descendants (VS Code does) does not reach
-it.
+Clients start it as `python -m jupyter_gpu_kernel.hub.app spawn`, which starts the real process and exits at once. So
+the hub has no parent process, and a front end that kills all its descendants, as VS Code does, does not kill the hub.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ from .rpc import Call, RpcServer
 
 
 class HubApp(JupyterApp):
-    """One per user and machine; alive means its socket answers."""
+    """The hub, one per user and machine. It is alive if its socket answers."""
 
     name = "jupyter-gpu-kernel-hub"
     version = __version__
-    description = "Holds the connections of all remote GPU kernels of this user. Started by itself."
+    description = "Holds the connections of all remote GPU kernels of this user. It is started automatically."
     config_file_name = "jupyter_gpu_kernel_config"
 
     idle_exit = Float(
         300.0,
-        help="Seconds until the hub ends by itself, after the last front end has gone.",
+        help="Seconds after which the hub exits when the last front end has disconnected.",
     ).tag(config=True)
 
     private_memory = Bool(
@@ -54,7 +53,7 @@ class HubApp(JupyterApp):
         return logging.INFO
 
     def start(self) -> None:
-        """Runs until idle. A second hub finds the lock taken and ends."""
+        """Run until idle. A second hub finds the lock file locked, and exits."""
         super().start()
         if self.private_memory:
             keep_memory_private()
@@ -64,55 +63,55 @@ class HubApp(JupyterApp):
             with FileLock(folder / "lock", timeout=0):
                 _run_on_selector_loop(self._run())
         except Timeout:
-            self.log.info("another hub is there")
+            self.log.info("another hub runs already")
 
     async def _run(self) -> None:
         hub = Operations(self.log)
         address = hub_address()
         with contextlib.suppress(FileNotFoundError):
             if sys.platform != "win32":
-                os.unlink(address)  # left by one that was killed: we have the lock
+                os.unlink(address)  # left by a killed hub, as we have the lock
         ended = asyncio.Event()
 
         async def operation(call: Call) -> object:
             if call.op == "shutdown":
-                clients.close()  # whoever comes after the answer must find another hub
+                server.close()  # clients that connect after the answer must find another hub
                 ended.set()
                 return {"ok": True}
             return await hub.operation(call)
 
-        clients = RpcServer(address, make_hub_key(), operation, self.log)
-        self._survive_stray_signals()
-        self.log.info("hub %s listens, pid %d", __version__, os.getpid())
-        await self._until_idle(hub, clients, ended)
+        server = RpcServer(address, make_hub_key(), operation, self.log)
+        self._ignore_signals()
+        self.log.info("hub %s started, pid %d", __version__, os.getpid())
+        await self._until_idle(hub, server, ended)
         with contextlib.suppress(FileNotFoundError):
             if sys.platform != "win32":
                 os.unlink(address)
         await hub.close()
-        self.log.info("hub ends")
+        self.log.info("hub exits")
 
-    async def _until_idle(self, hub: Operations, clients: RpcServer, ended: asyncio.Event) -> None:
-        """Returns when nobody can come in any more."""
+    async def _until_idle(self, hub: Operations, server: RpcServer, ended: asyncio.Event) -> None:
+        """Return once the hub is unused and accepts no clients any more."""
         last_used = time.monotonic()
         while True:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(ended.wait(), min(1.0, self.idle_exit))
-                return await asyncio.sleep(0.1)  # let the answer leave
-            if clients.count or hub.in_use:
+                return await asyncio.sleep(0.1)  # let the answer be sent
+            if server.count or hub.in_use:
                 last_used = time.monotonic()
-            if time.monotonic() - last_used > self.idle_exit and clients.close(if_unused=True):
+            if time.monotonic() - last_used > self.idle_exit and server.close(if_unused=True):
                 return
 
-    def _survive_stray_signals(self) -> None:
-        """Ending all of one's processes on a shared machine must not cost kernels; idleness and SIGKILL end us."""
+    def _ignore_signals(self) -> None:
+        """Users who end all their processes on a shared machine must not lose kernels. SIGKILL ends the hub."""
         for name in ("SIGTERM", "SIGHUP", "SIGINT"):
             number = getattr(signal, name, None)
             if number is not None:
-                signal.signal(number, lambda number, frame: self.log.info("signal %d: the hub stays", number))
+                signal.signal(number, lambda number, frame: self.log.info("signal %d ignored", number))
 
 
 def spawn() -> None:
-    """Starts the hub without a parent."""
+    """Start the hub without a parent process."""
     command = [
         sys.executable,
         "-m",
@@ -120,7 +119,7 @@ def spawn() -> None:
         "serve",
     ]
     null = subprocess.DEVNULL
-    log = open(hub_folder() / "start.log", "wb")  # noqa: SIM115 (the child has it)
+    log = open(hub_folder() / "start.log", "wb")  # noqa: SIM115 (the child writes it)
     if sys.platform == "win32":
         flags = subprocess.DETACHED_PROCESS | subprocess.CREATE_NEW_PROCESS_GROUP
         subprocess.Popen(command, stdin=null, stdout=log, stderr=log, creationflags=flags)
@@ -129,9 +128,9 @@ def spawn() -> None:
 
 
 def _run_on_selector_loop(main: Coroutine[Any, Any, None]) -> None:
-    """pyzmq needs a loop that watches sockets, also on Windows, whose usual one does not."""
+    """Run on a selector event loop: pyzmq needs `add_reader`, which the default loop of Windows lacks."""
     loop = asyncio.SelectorEventLoop()
-    # Dials block, for minutes where the owner is asked: one node must not keep the others waiting.
+    # Connecting blocks, for minutes if the user is asked: one node must not block the others.
     loop.set_default_executor(ThreadPoolExecutor(64, thread_name_prefix="hub"))
     try:
         asyncio.set_event_loop(loop)

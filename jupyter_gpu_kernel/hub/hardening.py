@@ -1,4 +1,4 @@
-"""Keeps the memory of this process from others: no core file, and on Linux no process of the same user reads it."""
+"""Protects the memory of this process: no core file, and on Linux no access for processes of the same user."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _PR_SET_DUMPABLE = 4
 
 
 def keep_memory_private() -> None:
-    """For a process through which passwords and keys pass. Best effort: a system may have neither way."""
+    """Protect a process that handles passwords and keys, as far as the system can."""
     if sys.platform == "win32":
         return
     import resource

@@ -1,52 +1,54 @@
-"""Text of a peer, made harmless: printable, of bounded length, and without a line end where one line is expected.
+"""Makes text of another machine harmless: printable, of bounded length, and on one line where one is expected.
 
-Control characters move a terminal's cursor, bidirectional marks reorder a line, and a line of its own looks like ours.
-This file does not know who speaks.
+Control characters move a terminal's cursor, bidirectional marks reorder a line, and an extra line looks like ours. This
+module does not know where the text comes from.
 """
 
 from __future__ import annotations
 
-LINE = 2000
+MAX_LINE = 2000
 """Characters of one line, unless the caller wants fewer."""
 
 
-def line(said: object, most: int = LINE) -> str:
-    """One line of at most `most` characters; "" for what is no text."""
-    if not isinstance(said, str):
+def line(value: object, most: int = MAX_LINE) -> str:
+    """Return one line of at most `most` characters; "" for a value that is not text."""
+    if not isinstance(value, str):
         return ""
-    text = said[: most + 1]
+    text = value[: most + 1]
     if not text.isprintable():
-        text = "".join(map(_shown, text))
+        text = "".join(map(_printable, text))
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def one_line(said: str, most: int = 200) -> str:
-    """All its lines on one, with single spaces between the words; at most `most` characters, from the beginning."""
-    return line(" ".join(said[: 4 * most].split()), most)
+def one_line(text: str, most: int = 200) -> str:
+    """Join all lines into one, with single spaces between the words; at most `most` characters."""
+    return line(" ".join(text[: 4 * most].split()), most)
 
 
-def lines(said: object, most: int = 40) -> str:
-    """The last `most` lines that say something."""
-    if not isinstance(said, str):
+def lines(value: object, most: int = 40) -> str:
+    """Return the last `most` lines that are not blank."""
+    if not isinstance(value, str):
         return ""
-    last = [one for one in said[-most * LINE :].splitlines() if one.strip()][-most:]
+    last = [one for one in value[-most * MAX_LINE :].splitlines() if one.strip()][-most:]
     return "\n".join(map(line, last))
 
 
-def block(said: object, most: int = 40) -> str:
-    """The same, each line behind a mark, so that none can pass for a line of ours; "" if there is nothing."""
-    return "\n".join(f"| {one}" for one in lines(said, most).splitlines())
+def block(value: object, most: int = 40) -> str:
+    """Return the same with a mark before each line, so that none can pass for ours; "" if there is none."""
+    return "\n".join(f"| {one}" for one in lines(value, most).splitlines())
 
 
-def quoted(who: str, said: object) -> str:
-    """`said`, attributed: on the same line where it is one line, else as a block."""
-    text = said.strip() if isinstance(said, str) else ""
+def quoted(speaker: str, value: object) -> str:
+    """Return the text with its speaker: on the same line if it is one line, else as a block."""
+    text = value.strip() if isinstance(value, str) else ""
     if not text:
-        return f"{who} does not say why"
-    return f"{who} says: {line(text)}" if len(text.splitlines()) == 1 else f"{who} says:\n{block(text)}"
+        return f"{speaker} gives no reason"
+    return (
+        f"{speaker} says: {line(text)}" if len(text.splitlines()) == 1 else f"{speaker} says:\n{block(text)}"
+    )
 
 
-def _shown(one: str) -> str:
-    if one.isprintable():
-        return one
-    return " " if one.isspace() else "?"
+def _printable(character: str) -> str:
+    if character.isprintable():
+        return character
+    return " " if character.isspace() else "?"

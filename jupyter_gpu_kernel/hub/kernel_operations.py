@@ -11,7 +11,8 @@ import uuid
 from typing import Any
 
 from ..errors import AgentError, HubError, KernelStartError
-from . import validate
+from . import shapes
+from .client_connection import ClientConnection
 from .kernel.cell_history import read_cell_history
 from .kernel.remote_kernel import RemoteKernel
 from .kernel.startup import until_up
@@ -21,7 +22,7 @@ from .node.node import Node
 from .node.nodes import Nodes
 from .node.replies import conflict, distinct, has_kernel, not_found
 from .node.shared_connection import RouteSettings
-from .rpc import Call, RpcClient
+from .rpc import Call
 
 
 class KernelOperations:
@@ -223,12 +224,12 @@ def _settings(call: Call) -> dict[str, Any]:
 
 def _kernel_id(kernel_id: Any) -> str:
     """Check an id that a front end has chosen, as it names files, here and on the node."""
-    if not validate.is_id(kernel_id):
+    if not shapes.is_id(kernel_id):
         raise HubError("a kernel's id has 1 to 64 letters, digits, “-” and “_”")
     return str(kernel_id)
 
 
-def _answer(remote: RemoteKernel, client: RpcClient) -> dict[str, Any]:
+def _answer(remote: RemoteKernel, client: ClientConnection) -> dict[str, Any]:
     """Return what a front end needs of its kernel; `python` and `front` are for another hub, which adopts it."""
     front = remote.front_ends.of(client)
     more = {} if front is None else {"connection": front.edge.connection, "front": front.number}

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..errors import HubError
+from .client_connection import ClientConnection
 from .front_end.delivered import Delivered
 from .front_end.front_ends import FrontEnd, FrontEndSpec
 from .kernel.kernel_info_cache import KernelInfoCache
@@ -22,7 +23,7 @@ from .node.node import Node
 from .node.nodes import Nodes
 from .node.replies import conflict
 from .paths import data_folder, hub_folder, owner
-from .rpc import Call, RpcClient
+from .rpc import Call
 
 
 class Kernels:
@@ -104,7 +105,7 @@ class Kernels:
             raise
         if session is not None:
             self._vscode_sessions.begin(session)
-            call.client.on_closed.append(lambda: self._vscode_sessions.end(session, remote))
+            call.client.add_close_callback(lambda: self._vscode_sessions.end(session, remote))
         return remote
 
     def connect(self, remote: RemoteKernel, call: Call) -> FrontEnd:
@@ -119,7 +120,7 @@ class Kernels:
 
     def watch_client(self, remote: RemoteKernel, call: Call) -> None:
         """From now on the front end leaves when the call's client does."""
-        call.client.on_closed.append(lambda: self._client_left(remote, call.client))
+        call.client.add_close_callback(lambda: self._client_left(remote, call.client))
 
     def of(self, call: Call) -> tuple[RemoteKernel, FrontEnd]:
         """Return the kernel that the call names, and the front end that the call's client serves."""
@@ -175,7 +176,7 @@ class Kernels:
         parent, name = int(call.arguments["parent"]), str(settings["name"])
         return VSCodeSession(self._vscode_sessions, parent, name, notebook, used=call.op == "adopt")
 
-    def _client_left(self, remote: RemoteKernel, client: RpcClient) -> None:
+    def _client_left(self, remote: RemoteKernel, client: ClientConnection) -> None:
         """The client that served a front end has gone, and so the front end, unless it restarts the kernel or was
         killed: then the ports and GPUs are kept for a moment."""
         front = remote.front_ends.of(client)

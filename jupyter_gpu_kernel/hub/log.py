@@ -1,6 +1,6 @@
-"""The hub's log: one file that is rotated, lines that are inert, and not too many of a kind.
+"""The hub's log: one rotated file, with inert text and a limited rate per kind of message.
 
-Names and texts in it come from nodes and front ends, which may send as many faults as they like.
+Messages contain names and text of nodes and front ends, which may cause as many of them as they like.
 """
 
 from __future__ import annotations
@@ -13,30 +13,32 @@ from pathlib import Path
 
 from . import inert
 
-SIZE = 1_000_000
-"""Bytes of a file; there are two."""
+MAX_SIZE = 1_000_000
+"""Bytes of a file; two are kept."""
 BURST = 20
-"""Lines of one kind within PERIOD seconds; those beyond are counted."""
+"""Messages of one kind within PERIOD seconds; further ones are only counted."""
 PERIOD = 60.0
-KINDS = 1000
-_TRACEBACK = 60  # lines
+_MAX_KINDS = 1000
+_MAX_TRACEBACK = 60  # lines
 
 
 def write_to(path: Path, log: logging.Logger) -> None:
-    """`log` and every other logger of this process, also of faults on threads, write there."""
-    handler = RotatingFileHandler(path, maxBytes=SIZE, backupCount=1, delay=True, encoding="utf-8")
-    handler.setFormatter(Inert("%(asctime)s %(levelname)s %(message)s"))
-    handler.addFilter(Rate())
+    """Make `log` and every other logger of this process write there, and uncaught exceptions of threads."""
+    handler = RotatingFileHandler(path, maxBytes=MAX_SIZE, backupCount=1, delay=True, encoding="utf-8")
+    handler.setFormatter(InertFormatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.addFilter(RateLimit())
     log.handlers[:] = [handler]
     log.propagate = False
-    logging.getLogger().handlers[:] = [handler]  # asyncio's and paramiko's faults, too
+    logging.getLogger().handlers[:] = [handler]  # for asyncio and paramiko, too
     threading.excepthook = lambda fault: log.error(
-        "a fault on thread %s", fault.thread.name if fault.thread else "?", exc_info=fault.exc_value
+        "uncaught exception on thread %s",
+        fault.thread.name if fault.thread else "?",
+        exc_info=fault.exc_value,
     )
 
 
-class Inert(logging.Formatter):
-    """Each record's message is one line; of a traceback the last lines are kept."""
+class InertFormatter(logging.Formatter):
+    """Formats each message as one line, and keeps the last lines of a traceback."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """Called by `format`."""
@@ -45,13 +47,13 @@ class Inert(logging.Formatter):
 
     def formatException(self, ei: object) -> str:
         """Called by `format`."""
-        return inert.block(super().formatException(ei), _TRACEBACK)  # type: ignore[arg-type]
+        return inert.block(super().formatException(ei), _MAX_TRACEBACK)  # type: ignore[arg-type]
 
 
-class Rate(logging.Filter):
-    """Passes BURST records of a kind in PERIOD seconds; the next one that passes says how many did not.
+class RateLimit(logging.Filter):
+    """Passes BURST records of a kind in PERIOD seconds; the next one that passes says how many were suppressed.
 
-    A kind is the text in the source, and whom it is about: its first argument.
+    Records of a kind have the same format string and the same first argument.
     """
 
     def __init__(self) -> None:
@@ -59,16 +61,16 @@ class Rate(logging.Filter):
         self._kinds: dict[tuple[str, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Called by the handler, which holds its lock only when it writes."""
+        """Called by the handler, which does not hold its lock."""
         first = record.args[0] if isinstance(record.args, tuple) and record.args else ""
         kind = str(record.msg)[:200], str(first)[:200]
-        if kind not in self._kinds and len(self._kinds) >= KINDS:
-            kind = "", ""  # of which there are too many
+        if kind not in self._kinds and len(self._kinds) >= _MAX_KINDS:
+            kind = "", ""  # all further kinds together
         now = time.monotonic()
         began, count = self._kinds.get(kind, (now, 0))
         if now - began > PERIOD:
             if count > BURST:
-                record.msg = f"{record.msg} (and {count - BURST} such lines before)"
+                record.msg = f"{record.msg} ({count - BURST} similar messages suppressed)"
             began, count = now, 0
         self._kinds[kind] = began, count + 1
         return count < BURST

@@ -1,24 +1,16 @@
-"""The hub's side of its local socket: faces come in, prove the key, ask; answers, progress and questions
-go back.
+"""The hub's local socket: accepts clients, runs the operations that they call, and passes on progress and questions.
 
-A message is one JSON object. From a face: {"id", "op", …} asks, {"answer": question, "value"} answers a
-question. To a face: {"id", "result"}, {"id", "error"}, {"id", "progress"}, {"id", "ask", "question"},
-{"event", …}; {"error"} without an id is the last one on a connection whose face broke the rules. Blocking sockets
-live on threads; everything else on the hub's loop. This file knows no operation.
+Messages to a client: {"id", "result"}, {"id", "error"}, {"id", "progress"}, {"id", "ask", "question"}, {"event", …}.
+{"error"} without an id is the last message to a client that violated the protocol. Blocking sockets are used on
+threads, everything else runs on the hub's event loop. This module knows no operation.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
-import json
 import logging
-import os
 import queue
-import re
-import socket
-import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -26,149 +18,68 @@ from multiprocessing.connection import Connection, Listener, answer_challenge, d
 from typing import Any
 
 from ..errors import GpuKernelError, HubError
+from .client_connection import BadMessage, ClientConnection, shut_down
 
-ANSWER_WITHIN = 300.0
-"""Seconds a question stays: who asks holds a node's connection, and everybody else waits for that."""
-PROVE_WITHIN = 20.0
-"""Seconds for whoever connects to prove the key."""
-GRACE = 5.0
-"""Seconds that a face which is hung up on has to read what it is still owed."""
-MESSAGE = 4 * 1024 * 1024
-"""Bytes of a message from a face."""
-UNREAD = 64 * 1024 * 1024
-"""Bytes that wait for a face which does not read; a message that is larger waits alone."""
-CALLS = 64
-"""Calls of one face at a time."""
-FACES = 500
+ANSWER_TIMEOUT = 300.0
+"""Seconds until a question is given up: meanwhile it holds a node's connection, for which others wait."""
+AUTHENTICATION_TIMEOUT = 20.0
+"""Seconds for a client to prove that it has the key."""
+FLUSH_TIMEOUT = 5.0
+"""Seconds in which a client that is disconnected may read the remaining messages."""
+MAX_CALLS = 64
+"""Calls of one client at a time."""
+MAX_CLIENTS = 500
 """Connections at a time."""
-REPORT_BUG = "The hub's log has more; please report it."
+REPORT_BUG = "The hub's log has details; please report it."
 
 Operation = Callable[["Call"], Awaitable[Any]]
-_NUMBERS = 2**53
-_WORD = re.compile(r"[a-z_]{1,40}")
 
 
-class GaveUp(GpuKernelError):
-    """The owner was asked and did not answer."""
+class NotAnswered(GpuKernelError):
+    """The user was asked and did not answer."""
 
 
 class Call:
-    """One question of a face: its operation, arguments, and the ways to report and to ask back."""
+    """One call of a client: its operation and arguments, and how to report progress and ask the user.
 
-    def __init__(self, client: RpcClient, number: int, op: str, arguments: dict[str, Any]) -> None:
+    `asks`: whether the client can ask the user.
+    """
+
+    def __init__(self, client: ClientConnection, message: dict[str, Any]) -> None:
         self.client = client
-        self.op = op
-        self.arguments = arguments
-        self.asks = False  # whether its owner can be asked
-        self._number = number
+        self.number: int = message["id"]
+        self.op: str = message["op"]
+        self.asks = message.get("asks") is True
+        self.arguments = {key: value for key, value in message.items() if key not in ("id", "op", "asks")}
 
     def progress(self, hop: str, step: str) -> None:
-        """Something over a second goes on; from any thread."""
-        self.client.send({"id": self._number, "progress": {"hop": hop, "step": step}})
+        """Report a step that may take over a second, from any thread."""
+        self.client.send({"id": self.number, "progress": {"hop": hop, "step": step}})
 
     def secret(self, hop: str, prompt: str) -> str:
-        """Asks the owner, from a worker thread. Raises GaveUp."""
+        """Ask the user for a secret, from a worker thread. NotAnswered."""
         return str(self._ask({"kind": "secret", "hop": hop, "prompt": prompt}))
 
     def confirm_host(self, hop: str, fingerprint: str, key_type: str) -> bool:
-        """Asks the owner about a new host, from a worker thread."""
+        """Ask the user about a new host key, from a worker thread. NotAnswered."""
         question = {"kind": "host", "hop": hop, "fingerprint": fingerprint, "key_type": key_type}
         return self._ask(question) is True
 
     def _ask(self, question: dict[str, Any]) -> Any:
-        number, answers = self.client.expect_answer()
-        self.client.send({"id": self._number, "ask": question, "question": number})
+        number, answers = self.client.new_question()
+        self.client.send({"id": self.number, "ask": question, "question": number})
         try:
-            value = answers.get(timeout=ANSWER_WITHIN)
+            value = answers.get(timeout=ANSWER_TIMEOUT)
         except queue.Empty:
             value = None
-            self.client.give_up(number)
+            self.client.drop_question(number)
         if value is None:
-            raise GaveUp("the question was not answered", hop=str(question["hop"]))
+            raise NotAnswered("the question was not answered", hop=str(question["hop"]))
         return value
 
 
-class BadMessage(Exception):
-    """A face sent what is no message."""
-
-
-class RpcClient:
-    """One connected face. `on_closed` callbacks run on the loop when it is gone; `calls` are cancelled then.
-
-    `said_bye`: it meant to go; else it was killed.
-    """
-
-    def __init__(self, connection: Connection[Any, Any]) -> None:
-        self.on_closed: list[Callable[[], None]] = []
-        self.calls: dict[int, asyncio.Task[None]] = {}
-        self.said_bye = False
-        self._connection = connection
-        self._out: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._unread = 0
-        self._lock = threading.Lock()
-        self._questions: dict[int, queue.SimpleQueue[Any]] = {}
-        self._numbers = itertools.count(1)
-        self._closed = False
-
-    def send(self, message: dict[str, Any]) -> None:
-        """Queues a message; from any thread, never blocks. A face that does not read is hung up on."""
-        data = json.dumps(message).encode()
-        with self._lock:
-            full = self._unread > 0 and self._unread + len(data) > UNREAD
-            if not full and not self._closed:
-                self._unread += len(data)
-                self._out.put(data)
-        if full:
-            cut(self._connection)  # its reader ends, and hangs up
-
-    def receive(self) -> dict[str, Any]:
-        """The next message, on the reader's thread. BadMessage; OSError or EOFError when the face hung up."""
-        try:
-            return _checked(json.loads(self._connection.recv_bytes(MESSAGE)))
-        except (ValueError, RecursionError) as error:
-            raise BadMessage(f"it is not JSON: {error}") from None
-        except OSError:
-            if not self._connection.closed and not self._connection.readable:
-                raise BadMessage(f"it is larger than {MESSAGE} bytes") from None
-            raise
-
-    def expect_answer(self) -> tuple[int, queue.SimpleQueue[Any]]:
-        """A question's number, and where its answer comes (None: there will be none)."""
-        number, answers = next(self._numbers), queue.SimpleQueue[Any]()
-        self._questions[number] = answers
-        if self._closed:  # whoever asks holds the node's connection: it must not wait for ever
-            answers.put(None)
-        return number, answers
-
-    def give_up(self, question: int) -> None:
-        """Nobody waits for that answer any more."""
-        self._questions.pop(question, None)
-
-    def answered(self, message: dict[str, Any]) -> None:
-        """An answer came in."""
-        answers = self._questions.pop(message["answer"], None)
-        if answers is not None:
-            answers.put(message.get("value"))
-
-    def write_all(self) -> None:
-        """The writer thread's work."""
-        while (data := self._out.get()) is not None:
-            with contextlib.suppress(OSError, ValueError):  # it hung up: the reader notices
-                self._connection.send_bytes(data)
-            with self._lock:
-                self._unread -= len(data)
-
-    def close(self) -> None:
-        """Ends the writer and whoever waits for an answer."""
-        with self._lock:
-            self._closed = True
-            self._out.put(None)
-        for answers in list(self._questions.values()):
-            answers.put(None)
-
-
 class RpcServer:
-    """Listens; hands every call to `operation` on the loop. `count` are those that came and have not gone."""
+    """Listens at `address`, and runs `operation(call)` on the event loop for each call. `count`: connected clients."""
 
     def __init__(self, address: str, key: bytes, operation: Operation, log: logging.Logger) -> None:
         self.count = 0
@@ -178,11 +89,11 @@ class RpcServer:
         self._loop = asyncio.get_running_loop()
         self._listener = Listener(address, backlog=64)
         self._open = True
-        self._lock = threading.Lock()  # whoever comes while we end must not be let in, and forgotten
-        threading.Thread(target=self._accept, name="faces", daemon=True).start()
+        self._lock = threading.Lock()  # a client that connects while the hub ends is either served or refused
+        threading.Thread(target=self._accept, name="rpc accept", daemon=True).start()
 
     def close(self, *, if_unused: bool = False) -> bool:
-        """No new faces; `if_unused`: unless one is there. Whether it is closed now."""
+        """Stop to accept clients; with `if_unused`, only if there is none. Return whether it is closed now."""
         with self._lock:
             if not (if_unused and self.count):
                 self._open = False
@@ -190,140 +101,116 @@ class RpcServer:
             self._listener.close()
         return not self._open
 
+    # ------------------------------------------------------------------------ threads per connection
+
     def _accept(self) -> None:
         while self._open:
             try:
                 connection = self._listener.accept()
-            except OSError:  # closed; or nothing that ends us: no descriptors left, or a face gone already
+            except (
+                OSError
+            ):  # closed, or a temporary error: no descriptors left, or the client is gone already
                 time.sleep(0.05)
                 continue
-            if not self._let_in():
+            if not self._admit():
                 connection.close()
                 continue
-            try:  # Proving the key takes a talk: a silent client must not keep others out.
-                threading.Thread(target=self._serve, args=(connection,), name="face", daemon=True).start()
+            try:  # authentication takes a dialogue: a silent client must not block the others
+                threading.Thread(target=self._serve, args=(connection,), name="rpc", daemon=True).start()
             except RuntimeError as error:  # no more threads, for now
-                self._log.warning("a face could not be let in: %s", error)
+                self._log.warning("a client was refused: %s", error)
                 connection.close()
-                self._let_out()
+                self._forget()
 
     def _serve(self, connection: Connection[Any, Any]) -> None:
-        """A connection's reader thread, from its first byte to its last."""
+        """Serve a connection from its first byte to its last, on its reader thread."""
         try:
-            if self._proves_key(connection):
-                self._talk(connection)
+            if self._authenticate(connection):
+                self._read(connection)
         finally:
-            connection.close()  # only now, as nobody reads any more: its number is used again
-            self._let_out()
+            connection.close()  # only now, as no thread uses its descriptor any more
+            self._forget()
 
-    def _proves_key(self, connection: Connection[Any, Any]) -> bool:
-        too_late = threading.Timer(PROVE_WITHIN, cut, [connection])
-        too_late.daemon = True
-        too_late.start()
+    def _authenticate(self, connection: Connection[Any, Any]) -> bool:
+        timer = threading.Timer(AUTHENTICATION_TIMEOUT, shut_down, [connection])
+        timer.daemon = True
+        timer.start()
         try:
             deliver_challenge(connection, self._key)
             answer_challenge(connection, self._key)
-        except Exception as error:  # a stranger may send anything, and the standard library asserts
-            self._log.warning("a face did not prove the key: %s", error)
+        except Exception as error:  # a stranger may send anything, and the standard library uses assert
+            self._log.warning("a client failed to authenticate: %s", error)
             return False
         finally:
-            too_late.cancel()
-            too_late.join()
+            timer.cancel()
+            timer.join()
         return True
 
-    def _talk(self, connection: Connection[Any, Any]) -> None:
-        client = RpcClient(connection)
-        writer = threading.Thread(target=client.write_all, name="face-writer", daemon=True)
+    def _read(self, connection: Connection[Any, Any]) -> None:
+        client = ClientConnection(connection)
+        writer = threading.Thread(target=client.write_all, name="rpc writer", daemon=True)
         writer.start()
         try:
-            while self._receive(client):
+            while self._read_message(client):
                 pass
-            client.said_bye = True
         except (OSError, EOFError):
-            pass  # it hung up
+            pass  # it disconnected
         except BadMessage as error:
-            client.send({"error": _refused(str(error))})
+            client.send({"error": _rejected(str(error))})
         finally:
             client.close()
-            self._on_loop(self._left, client)
-            writer.join(GRACE)
-            cut(connection)  # where it does not read, the writer would never end
-            writer.join(GRACE)
+            self._on_loop(client.disconnected)
+            writer.join(FLUSH_TIMEOUT)
+            shut_down(connection)  # if the client does not read, the writer would never end
+            writer.join(FLUSH_TIMEOUT)
 
-    def _receive(self, client: RpcClient) -> bool:
-        """One message; False for the last. A function, as it may hold a secret, which must not stay in a variable."""
+    def _read_message(self, client: ClientConnection) -> bool:
+        """Read one message; return False for the last one. A message may hold a secret, which must not stay in a
+        variable of a function that goes on."""
         message = client.receive()
-        if "bye" in message:
+        if client.said_bye:
             return False
-        self._on_loop(self._heard, client, message)
+        self._on_loop(self._received, client, message)
         return True
 
     def _on_loop(self, function: Callable[..., None], *arguments: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the hub ends
+        with contextlib.suppress(RuntimeError):  # the event loop is closed: the hub ends
             self._loop.call_soon_threadsafe(function, *arguments)
 
-    def _let_in(self) -> bool:
+    def _admit(self) -> bool:
         with self._lock:
-            let_in = self._open and self.count < FACES
-            self.count += let_in
-            return let_in
+            admitted = self._open and self.count < MAX_CLIENTS
+            self.count += admitted
+            return admitted
 
-    def _let_out(self) -> None:
+    def _forget(self) -> None:
         with self._lock:
             self.count -= 1
 
-    def _left(self, client: RpcClient) -> None:
-        for callback in client.on_closed:
-            callback()
-        for task in client.calls.values():
-            task.cancel()
+    # ---------------------------------------------------------------------------- on the event loop
 
-    def _heard(self, client: RpcClient, message: dict[str, Any]) -> None:
+    def _received(self, client: ClientConnection, message: dict[str, Any]) -> None:
         if "answer" in message:
-            return client.answered(message)
-        arguments = {key: value for key, value in message.items() if key not in ("id", "op", "asks")}
+            return client.answer_received(message)
         number = message["id"]
-        if number in client.calls or len(client.calls) >= CALLS:
-            why = (
-                "that number is in use" if number in client.calls else f"{CALLS} calls at a time are the most"
-            )
-            return client.send({"id": number, "error": _refused(why)})
-        call = Call(client, number, message["op"], arguments)
-        call.asks = message.get("asks") is True
-        task = client.calls[number] = self._loop.create_task(self._run(call, number))
+        if number in client.calls:
+            return client.send({"id": number, "error": _rejected("its number is in use")})
+        if len(client.calls) >= MAX_CALLS:
+            why = f"a client may make at most {MAX_CALLS} calls at a time"
+            return client.send({"id": number, "error": _rejected(why)})
+        task = client.calls[number] = self._loop.create_task(self._run(Call(client, message)))
         task.add_done_callback(lambda _: client.calls.pop(number))
 
-    async def _run(self, call: Call, number: int) -> None:
+    async def _run(self, call: Call) -> None:
         try:
-            call.client.send({"id": number, "result": await self._operation(call)})
+            call.client.send({"id": call.number, "result": await self._operation(call)})
         except GpuKernelError as error:
-            call.client.send({"id": number, "error": error.to_json()})
-        except Exception as error:  # a fault of ours: the face must hear of it, the hub must go on
+            call.client.send({"id": call.number, "error": error.to_json()})
+        except Exception as error:  # a bug of ours: report it to the client, and go on
             self._log.exception("operation %s failed", call.op)
-            fault = HubError(f"{type(error).__name__}: {error}", remedy=REPORT_BUG)
-            call.client.send({"id": number, "error": fault.to_json()})
+            bug = HubError(f"{type(error).__name__}: {error}", remedy=REPORT_BUG)
+            call.client.send({"id": call.number, "error": bug.to_json()})
 
 
-def cut(connection: Connection[Any, Any]) -> None:
-    """Ends a connection under whoever reads or writes it; its descriptor stays theirs to close."""
-    if sys.platform == "win32":  # a pipe, whose end cancels what waits for it
-        return connection.close()
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as sock:
-        sock.shutdown(socket.SHUT_RDWR)
-
-
-def _checked(message: Any) -> dict[str, Any]:
-    if not isinstance(message, dict):
-        raise BadMessage("it is no JSON object")
-    if "bye" in message:
-        return message
-    number = message.get("answer", message.get("id"))
-    if isinstance(number, bool) or not isinstance(number, int) or abs(number) > _NUMBERS:
-        raise BadMessage("it has no number")
-    if "answer" not in message and not _WORD.fullmatch(str(message.get("op"))):
-        raise BadMessage("it names no operation")
-    return message
-
-
-def _refused(why: str) -> dict[str, str]:
-    return HubError(f"the hub does not take this message: {why}").to_json()
+def _rejected(why: str) -> dict[str, str]:
+    return HubError(f"the hub rejected a message: {why}").to_json()

@@ -125,8 +125,8 @@ LEFT = {"pid": 7, "start": 1, "boot": "b", "command": "python", "kernel": "past"
     ("answer", "said"),
     [
         ({"error": {"code": "fault", "text": "it did not work"}}, "it did not work"),
-        ({"ended": []}, "process 7 was told to end, but still runs"),
-        ({"ended": [LEFT]}, "process 7 was told to end, but still runs"),
+        ({"ended": []}, "process 7 was killed, but still exists"),
+        ({"ended": [LEFT]}, "process 7 was killed, but still exists"),
     ],
     ids=["fails", "ends nothing", "lies"],
 )

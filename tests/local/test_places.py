@@ -58,6 +58,6 @@ def test_a_long_path_is_no_place_for_a_socket(folder: Path, monkeypatch: pytest.
 @pytest.mark.parametrize("place", ["JUPYTER_DATA_DIR", "XDG_RUNTIME_DIR"])
 def test_a_place_where_nothing_can_be_made(folder: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     monkeypatch.setenv(place, "/proc/1")
-    with pytest.raises(HubError, match="cannot be made") as error:
+    with pytest.raises(HubError, match="cannot be created") as error:
         data_folder(), hub_folder()
     assert place in error.value.remedy

@@ -16,7 +16,7 @@ from typing import Any
 from ...errors import SettingsError
 from ...wire.compose import make
 from ...wire.messages import Channel, Message
-from ..validate import HEADER
+from ..validate import MAX_HEADER
 from .delivered import Clients
 from .sockets import Sockets
 from .unread import EarlyOutput, UnreadBytes
@@ -228,7 +228,7 @@ class _Signer:
         except ValueError:
             return None
         parts = tuple(frames[at + 2 :])
-        if not 4 <= len(parts) <= _MAX_PARTS or len(parts[0]) > HEADER:
+        if not 4 <= len(parts) <= _MAX_PARTS or len(parts[0]) > MAX_HEADER:
             return None
         if sum(map(len, parts[:4])) > _MAX_SIGNED:
             return None

@@ -224,7 +224,7 @@ class Relay:
     def _handle_event(self, message: Message) -> None:
         """Handle what the keeper reports itself, besides the kernel's messages."""
         try:
-            event = {"event": "", **validate.word(message.content())}
+            event = {"event": "", **validate.keeper_event(message.content())}
         except (validate.Malformed, MessageError) as error:
             return self._log.warning(
                 "%s: kernel %s: ignored a malformed event of the keeper: %s",

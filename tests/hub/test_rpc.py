@@ -26,8 +26,9 @@ from sshd import DEADLINE, free_port
 from jupyter_gpu_kernel.client import HubClient
 from jupyter_gpu_kernel.errors import ConnectError, HubError, RouteError
 from jupyter_gpu_kernel.hub import rpc
+from jupyter_gpu_kernel.hub.client_connection import ClientConnection
 from jupyter_gpu_kernel.hub.paths import hub_address, hub_folder
-from jupyter_gpu_kernel.hub.rpc import Call, RpcClient
+from jupyter_gpu_kernel.hub.rpc import Call
 
 Events = SimpleQueue[dict[str, Any]]
 
@@ -121,9 +122,9 @@ def test_a_question_to_a_face_that_has_left() -> None:
     """As after Ctrl-C while the way is walked: the walk goes on to its next question."""
     ours, theirs = Pipe()
     with ours, theirs:
-        face = RpcClient(ours)
-        face.close()
-        _, answers = face.expect_answer()
+        client = ClientConnection(ours)
+        client.close()
+        _, answers = client.new_question()
         assert answers.get(timeout=DEADLINE) is None
 
 
@@ -131,25 +132,25 @@ def test_each_question_gets_its_own_answer() -> None:
     """What is typed for one hop must not go to another, in whatever order answers come."""
     here, there = Pipe()
     with here, there:
-        face = RpcClient(here)
-        (login, of_login), (gpu2, of_gpu2) = face.expect_answer(), face.expect_answer()
-        face.answered({"answer": login, "value": "for login"})
+        client = ClientConnection(here)
+        (login, of_login), (gpu2, of_gpu2) = client.new_question(), client.new_question()
+        client.answer_received({"answer": login, "value": "for login"})
         assert of_login.get(timeout=DEADLINE) == "for login"
-        face.answered({"answer": login, "value": "once more"})
+        client.answer_received({"answer": login, "value": "once more"})
         assert of_gpu2.empty()
-        face.answered({"answer": gpu2, "value": "for gpu2"})
+        client.answer_received({"answer": gpu2, "value": "for gpu2"})
         assert of_gpu2.get(timeout=DEADLINE) == "for gpu2"
 
 
 def test_a_question_that_nobody_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal that is left alone must not keep the node's other front ends waiting."""
-    monkeypatch.setattr(rpc, "ANSWER_WITHIN", 0.01)
+    monkeypatch.setattr(rpc, "ANSWER_TIMEOUT", 0.01)
     ours, theirs = Pipe()
     with ours, theirs:
-        face = RpcClient(ours)
-        with pytest.raises(rpc.GaveUp):
-            Call(face, 1, "login", {}).secret("login", "Password: ")
-        assert not face._questions, "nobody waits for it any more"
+        client = ClientConnection(ours)
+        with pytest.raises(rpc.NotAnswered):
+            Call(client, {"id": 1, "op": "login"}).secret("login", "Password: ")
+        assert not client._questions, "nobody waits for it any more"
 
 
 def test_errors_cross_with_their_kind(hub: int) -> None:
@@ -268,7 +269,7 @@ def test_a_hub_folder_that_is_a_trap(hubs: Path) -> None:
     elsewhere = hubs / "elsewhere"
     elsewhere.mkdir()
     folder.symlink_to(elsewhere)
-    with pytest.raises(HubError, match="somebody else") as error:
+    with pytest.raises(HubError, match="another user") as error:
         HubClient()
     assert "XDG_RUNTIME_DIR" in error.value.remedy
     assert list(elsewhere.iterdir()) == []

@@ -24,7 +24,7 @@ from remote import eventually
 
 from jupyter_gpu_kernel.client import HubClient
 from jupyter_gpu_kernel.errors import HubError
-from jupyter_gpu_kernel.hub import rpc
+from jupyter_gpu_kernel.hub import client_connection, rpc
 from jupyter_gpu_kernel.hub.paths import hub_address, make_hub_key
 from jupyter_gpu_kernel.hub.rpc import Call, RpcServer
 
@@ -43,7 +43,7 @@ class Server:
         self.thread = threading.Thread(target=self.loop.run_forever, name="loop")
         self.thread.start()
         self.key = make_hub_key()
-        self.faces = self.run(self._listen())
+        self.server = self.run(self._listen())
 
     async def _listen(self) -> RpcServer:
         return RpcServer(hub_address(), self.key, self.operation, logging.getLogger("tests"))
@@ -72,16 +72,16 @@ class Server:
 
     def threads(self) -> int:
         """Those of connections."""
-        return sum(thread.name.startswith(("face", "Thread")) for thread in threading.enumerate())
+        return sum(thread.name.startswith(("rpc", "Thread")) for thread in threading.enumerate())
 
     def nothing_leaks(self) -> None:
-        eventually(lambda: self.faces.count == 0, "every face has gone")
+        eventually(lambda: self.server.count == 0, "every client has gone")
         eventually(lambda: self.threads() == 1, "only the one that listens is left")
         eventually(lambda: self.staying == 0, "no call is left")
         assert not self.faults, self.faults
 
     def close(self) -> None:
-        self.faces.close()
+        self.server.close()
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as sock:  # wakes who accepts
             sock.connect(hub_address())
         self.loop.call_soon_threadsafe(self.loop.stop)
@@ -164,7 +164,7 @@ def test_a_bad_message_ends_its_connection_with_an_error(server: Server, bad: by
 
 def test_a_message_that_is_too_large(server: Server) -> None:
     with connected(server) as connection:
-        os.write(connection.fileno(), struct.pack("!i", rpc.MESSAGE + 1))
+        os.write(connection.fileno(), struct.pack("!i", client_connection.MAX_MESSAGE + 1))
         (last,) = until_hung_up(connection)
         assert "larger than" in last["error"]["cause"]
     with connected(server) as connection:
@@ -184,18 +184,18 @@ def test_thousands_of_bad_messages_leave_no_thread(server: Server) -> None:
 
 
 def test_a_face_that_does_not_read_is_hung_up_on(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rpc, "UNREAD", 1_000_000)
-    monkeypatch.setattr(rpc, "CALLS", 1000)
+    monkeypatch.setattr(client_connection, "MAX_UNREAD", 1_000_000)
+    monkeypatch.setattr(rpc, "MAX_CALLS", 1000)
     with connected(server) as connection:
         with pytest.raises(OSError):
             for number in range(100_000):
                 connection.send_bytes(json.dumps({"id": number, "op": "big", "size": 300_000}).encode())
-        eventually(lambda: server.faces.count == 0, "it is hung up on")
+        eventually(lambda: server.server.count == 0, "it is hung up on")
     server.nothing_leaks()
 
 
 def test_an_answer_larger_than_what_may_wait_comes(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rpc, "UNREAD", 1000)
+    monkeypatch.setattr(client_connection, "MAX_UNREAD", 1000)
     with connected(server) as connection:
         connection.send_bytes(b'{"id": 1, "op": "big", "size": 5000000}')
         assert len(heard(connection)["result"]) == 5_000_000
@@ -204,7 +204,7 @@ def test_an_answer_larger_than_what_may_wait_comes(server: Server, monkeypatch: 
 def test_a_face_that_reads_may_be_told_as_much_as_there_is(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rpc, "UNREAD", 10_000)
+    monkeypatch.setattr(client_connection, "MAX_UNREAD", 10_000)
     with connected(server) as connection:
         for number in range(50):
             connection.send_bytes(json.dumps({"id": number, "op": "big", "size": 1000}).encode())
@@ -212,7 +212,7 @@ def test_a_face_that_reads_may_be_told_as_much_as_there_is(
 
 
 def test_a_bad_face_that_does_not_read_either(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rpc, "GRACE", 0.05)
+    monkeypatch.setattr(rpc, "FLUSH_TIMEOUT", 0.05)
     with connected(server) as connection:
         connection.send_bytes(b'{"id": 1, "op": "big", "size": 5000000}')
         eventually(lambda: connection.poll(0), "the hub has begun to answer")
@@ -221,7 +221,7 @@ def test_a_bad_face_that_does_not_read_either(server: Server, monkeypatch: pytes
 
 
 def test_calls_at_a_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rpc, "CALLS", 2)
+    monkeypatch.setattr(rpc, "MAX_CALLS", 2)
     with connected(server) as connection:
         for number in (1, 1, 2, 3):
             connection.send_bytes(json.dumps({"id": number, "op": "stay"}).encode())
@@ -235,7 +235,7 @@ def test_calls_at_a_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_who_does_not_prove_the_key_in_time_is_hung_up_on(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rpc, "PROVE_WITHIN", 0.05)
+    monkeypatch.setattr(rpc, "AUTHENTICATION_TIMEOUT", 0.05)
     with Client(hub_address()) as silent, Client(hub_address()) as slow:
         os.write(slow.fileno(), b"\x00\x00")  # the beginning of a length
         for connection in (silent, slow):
@@ -256,7 +256,7 @@ def test_a_stranger_who_says_anything(server: Server, said: bytes) -> None:
 
 
 def test_more_connections_than_there_may_be(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rpc, "FACES", 2)
+    monkeypatch.setattr(rpc, "MAX_CLIENTS", 2)
     with connected(server), connected(server), pytest.raises((EOFError, OSError)):
         Client(hub_address(), authkey=server.key)
     server.nothing_leaks()

@@ -1,0 +1,141 @@
+"""One client's connection to the hub: queued messages out, parsed messages in, questions and their answers.
+
+A message is one JSON object. From a client: {"id", "op", …} calls an operation, {"answer": question, "value"} answers a
+question, {"bye"} closes. This module knows no operation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import queue
+import re
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+MAX_MESSAGE = 4 * 1024 * 1024
+"""Bytes of a message from a client."""
+MAX_UNREAD = 64 * 1024 * 1024
+"""Bytes that wait for a client that does not read; a larger message waits alone."""
+_MAX_NUMBER = 2**53
+_OPERATION = re.compile(r"[a-z_]{1,40}")
+
+
+class BadMessage(Exception):
+    """A client sent something that is not a valid message."""
+
+
+class ClientConnection:
+    """One connected client. Its `calls` are cancelled when it disconnects.
+
+    `said_bye`: it closed the connection on purpose; otherwise it was killed.
+    """
+
+    def __init__(self, connection: Connection[Any, Any]) -> None:
+        self.calls: dict[int, asyncio.Task[None]] = {}
+        self.said_bye = False
+        self._close_callbacks: list[Callable[[], None]] = []
+        self._connection = connection
+        self._out: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._unread = 0
+        self._lock = threading.Lock()
+        self._questions: dict[int, queue.SimpleQueue[Any]] = {}
+        self._numbers = itertools.count(1)
+        self._closed = False
+
+    def add_close_callback(self, callback: Callable[[], None]) -> None:
+        """Call `callback` on the event loop when the client has disconnected."""
+        self._close_callbacks.append(callback)
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Queue a message, from any thread, without blocking. A client that does not read is disconnected."""
+        data = json.dumps(message).encode()
+        with self._lock:
+            full = self._unread > 0 and self._unread + len(data) > MAX_UNREAD
+            if not full and not self._closed:
+                self._unread += len(data)
+                self._out.put(data)
+        if full:
+            shut_down(self._connection)  # its reader thread ends, and closes it
+
+    def receive(self) -> dict[str, Any]:
+        """Return the next message, on the reader thread. BadMessage; OSError or EOFError if the client is gone."""
+        try:
+            message = _checked(json.loads(self._connection.recv_bytes(MAX_MESSAGE)))
+        except (ValueError, RecursionError) as error:
+            raise BadMessage(f"it is not JSON: {error}") from None
+        except OSError:
+            if not self._connection.closed and not self._connection.readable:
+                raise BadMessage(f"it is larger than {MAX_MESSAGE} bytes") from None
+            raise
+        self.said_bye = "bye" in message
+        return message
+
+    def new_question(self) -> tuple[int, queue.SimpleQueue[Any]]:
+        """Return the number of a question, and the queue for its answer (None: there will be none)."""
+        number, answers = next(self._numbers), queue.SimpleQueue[Any]()
+        self._questions[number] = answers
+        if self._closed:  # the caller holds the node's connection, so it must not wait for ever
+            answers.put(None)
+        return number, answers
+
+    def drop_question(self, question: int) -> None:
+        """Ignore the answer to this question."""
+        self._questions.pop(question, None)
+
+    def answer_received(self, message: dict[str, Any]) -> None:
+        """Pass an answer on to whoever waits for it."""
+        answers = self._questions.pop(message["answer"], None)
+        if answers is not None:
+            answers.put(message.get("value"))
+
+    def write_all(self) -> None:
+        """Write queued messages until `close`, on the writer thread."""
+        while (data := self._out.get()) is not None:
+            with contextlib.suppress(OSError, ValueError):  # it disconnected: the reader thread notices
+                self._connection.send_bytes(data)
+            with self._lock:
+                self._unread -= len(data)
+
+    def close(self) -> None:
+        """End the writer thread, and those that wait for an answer."""
+        with self._lock:
+            self._closed = True
+            self._out.put(None)
+        for answers in list(self._questions.values()):
+            answers.put(None)
+
+    def disconnected(self) -> None:
+        """Call the callbacks and cancel the calls, on the event loop."""
+        for callback in self._close_callbacks:
+            callback()
+        for task in self.calls.values():
+            task.cancel()
+
+
+def shut_down(connection: Connection[Any, Any]) -> None:
+    """Unblock the threads that read and write a connection; they close its descriptor."""
+    if sys.platform == "win32":  # closing a pipe cancels pending operations
+        return connection.close()
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as sock:
+        sock.shutdown(socket.SHUT_RDWR)
+
+
+def _checked(message: Any) -> dict[str, Any]:
+    if not isinstance(message, dict):
+        raise BadMessage("it is not a JSON object")
+    if "bye" in message:
+        return message
+    number = message.get("answer", message.get("id"))
+    if isinstance(number, bool) or not isinstance(number, int) or abs(number) > _MAX_NUMBER:
+        raise BadMessage("it has no number")
+    if "answer" not in message and not _OPERATION.fullmatch(str(message.get("op"))):
+        raise BadMessage("it names no operation")
+    return message
