@@ -217,8 +217,8 @@ def _rows(
     """Return the lists under `key`, each row once (by its `name`) with its node as `hop`, and errors as rows."""
     seen, rows = SeenRows(), list[dict[str, Any]]()
     for reply in answers:
-        said = reply.answer.get(key, [])
-        rows += [dict(row, hop=reply.node.name) for row in said if seen.add(reply.node, name(row))]
+        listed = reply.answer.get(key, [])
+        rows += [dict(row, hop=reply.node.name) for row in listed if seen.add(reply.node, name(row))]
         rows += [reply.error_row] if reply.error is not None else []
     return rows
 

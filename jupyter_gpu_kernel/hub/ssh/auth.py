@@ -64,7 +64,7 @@ class _SignIn:
     ask: Asker | None
     remaining: Callable[[], float]
     agent_keys: Sequence[paramiko.PKey]
-    methods: set[str] | None = None  # that the server accepts next, once it has said so
+    methods: set[str] | None = None  # that the server accepts next, once known
     partial: bool = False  # one method succeeded, and the server wants another one
     tried: list[str] = field(default_factory=list)
     unusable: list[str] = field(default_factory=list)  # why a key file was not used
@@ -97,7 +97,7 @@ class _SignIn:
 
     @property
     def _accepts_keys(self) -> bool:
-        """Whether the server accepts keys, as far as it has said."""
+        """Whether the server accepts keys, as far as is known."""
         return self.partial or self.methods is None or "publickey" in self.methods
 
     # --- keys
@@ -225,8 +225,8 @@ class _SignIn:
             self.asked += len(prompts)
             if self.asked > _MAX_QUESTIONS:
                 raise self._too_many_questions()
-            said = [one_line(text, 500) for text in (title, instructions) if text.strip()]
-            return [ask.secret(hop.label, _question(wrong, said, one_line(text))) for text, _ in prompts]
+            shown = [one_line(text, 500) for text in (title, instructions) if text.strip()]
+            return [ask.secret(hop.label, _question(wrong, shown, one_line(text))) for text, _ in prompts]
 
         return self.transport.auth_interactive(hop.user, answers)
 
@@ -262,14 +262,14 @@ class _SignIn:
         if not isinstance(error, paramiko.AuthenticationException) and str(error) != "No existing session":
             remedy = "Tell its administrators."
             return ConnectError(one_line(str(error)), hop=self.hop.label, remedy=remedy)
-        said = self.transport.last_banner
-        if not _DENIED.search(said):
+        banner = self.transport.last_banner
+        if not _DENIED.search(banner):
             cause = "the connection was lost while signing in"
             return ConnectError(cause, hop=self.hop.label, remedy="Try again in a few minutes.")
         remedy = "Ask its administrators: the server itself sent this message."
-        if re.search(r"\bjobs?\b", said, re.IGNORECASE):
+        if re.search(r"\bjobs?\b", banner, re.IGNORECASE):
             remedy = "Start a job on this node first (Slurm: salloc, sbatch), then try again."
-        return AuthError(f"refuses to sign anybody in: “{said}”", hop=self.hop.label, remedy=remedy)
+        return AuthError(f"refuses to sign anybody in: “{banner}”", hop=self.hop.label, remedy=remedy)
 
     def _attempts(self) -> str:
         parts = [f"refused: {', '.join(dict.fromkeys(self.tried))}"] if self.tried else []
@@ -304,6 +304,6 @@ class _SignIn:
         )
 
 
-def _question(wrong: str, said: Sequence[str], prompt: str) -> str:
+def _question(wrong: str, shown: Sequence[str], prompt: str) -> str:
     """Return one line that marks the server's words as such, so that they cannot pass for another question."""
-    return f"{wrong}The server asks: “{' · '.join([*said, prompt])}” "
+    return f"{wrong}The server asks: “{' · '.join([*shown, prompt])}” "

@@ -190,15 +190,15 @@ class SSHConnection:
         return CompletedProcess(command, returncode, stdout, stream.stderr_tail().encode())
 
     def _read_all(self, stream: CommandStream) -> bytes:
-        said = bytearray()
+        output = bytearray()
         while data := stream.read():
-            said += data
-            if len(said) > _MAX_OUTPUT:
+            output += data
+            if len(output) > _MAX_OUTPUT:
                 cause = f"a command printed more than {_MAX_OUTPUT >> 20} MiB"
                 raise ConnectError(
                     cause, hop=self.labels[-1], remedy="Check what the shell's start-up files print there."
                 )
-        return bytes(said)
+        return bytes(output)
 
     def alive(self) -> bool:
         """Whether every hop still looks connected. A connection that died silently is found out by `responds` only."""

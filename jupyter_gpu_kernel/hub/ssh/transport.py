@@ -57,8 +57,8 @@ class Transport(paramiko.Transport):
     @property
     def last_banner(self) -> str:
         """The last banner of the server, also after it has disconnected: a welcome, or why it refuses everybody."""
-        said = getattr(self.auth_handler, "banner", None) or b""
-        return one_line(bytes(said[-2000:]).decode("utf-8", "replace")[-500:], 500)
+        banner = getattr(self.auth_handler, "banner", None) or b""
+        return one_line(bytes(banner[-2000:]).decode("utf-8", "replace")[-500:], 500)
 
     def forget_secrets(self) -> None:
         """Drop the secrets of signing in; paramiko would keep them as long as the connection."""
