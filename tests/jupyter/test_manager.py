@@ -222,7 +222,7 @@ def test_who_asks_does_not_wait_for_a_link_that_dials(
         eventually(lambda: state_of(remote, "away"), "the hub notices")
         *kernels, node = remote.ask("ps", specs=spec)
         assert [row["state"] for row in kernels] == ["away"]
-        assert "is being dialled again" in node["error"]["cause"]
+        assert "is being restored" in node["error"]["cause"]
     eventually(lambda: state_of(remote, "up"), "the link is back")
 
 
