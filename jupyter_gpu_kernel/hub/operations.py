@@ -126,7 +126,10 @@ class Operations:
         return _rows(answers, "gpus", lambda row: row.get("uuid") or row.get("index"))
 
     async def op_ps(self, call: Call) -> list[dict[str, Any]]:
-        """Return the user's kernels on all nodes; of an unreachable node, those that front ends have here, as away."""
+        """Return the user's kernels on all nodes.
+
+        If a node cannot be reached, return those of its kernels that front ends of this hub have, in the state "away".
+        """
         rows: list[dict[str, Any]] = []
         shown = KernelRows(self._nodes.started_on)
         for reply in await self._nodes.ask_each(call, "list"):

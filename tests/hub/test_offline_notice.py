@@ -111,7 +111,7 @@ def test_a_cell_that_runs_and_has_shown_nothing_says_it_and_is_then_as_ever(
         text = ""
         while "out of reach" not in text:
             text = str(front.client.get_iopub_msg(timeout=DEADLINE)["content"])
-        assert "This cell goes on there" in text
+        assert "This cell keeps running" in text
         node.plugged = True
         wait_for(lambda: remote.link_state == "up", "the link")
         end.touch()
@@ -128,9 +128,9 @@ def test_a_cell_that_runs_and_is_to_be_interrupted_does_not_go_on(loop: LoopThre
         wait_for(lambda: remote._relay._notice._display, "the text")
         assert front.control("interrupt_request")["status"] == "ok"
         text = ""
-        while "is interrupted when it is back" not in text:
+        while "will be interrupted when the node is back" not in text:
             text = str(front.client.get_iopub_msg(timeout=DEADLINE)["content"])
-        assert "goes on there. This cell is" in text
+        assert "keeps running. This cell will be" in text
         node.plugged = True
         assert front.finish(asked).reply["ename"] == "KeyboardInterrupt"
 

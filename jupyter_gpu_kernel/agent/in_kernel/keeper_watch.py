@@ -121,7 +121,7 @@ class KeeperWatch:
                 cwd=successor["cwd"], env=successor["environ"], pass_fds=[write_end], start_new_session=True,
             ) as process:  # fmt: skip
                 try:
-                    error = process.communicate(self._kernel_info(write_end), START_TIMEOUT)[1]
+                    error = process.communicate(self._successor_input(write_end), START_TIMEOUT)[1]
                 except subprocess.TimeoutExpired:
                     process.kill()
                     error = b"it did not start in time"
@@ -147,7 +147,7 @@ class KeeperWatch:
             self._write_end = -1
         self._pipe_lock.release()
 
-    def _kernel_info(self, pipe: int) -> bytes:
+    def _successor_input(self, pipe: int) -> bytes:
         """The kernel, as the successor reads it: see `failover.successor.RunningKernel`."""
         info = {"kernel": os.getpid(), "lifeline": pipe, "gpus": self._gpus()}
         return json.dumps(dict(info, settings=self._successor["settings"])).encode() + b"\n"

@@ -37,7 +37,7 @@ class UnansweredCell(NamedTuple):
 
     @classmethod
     def read(cls, cell: Any) -> UnansweredCell:
-        """Read {client, parts (as text), said: "", "busy" or "idle"}."""
+        """Read {"client", "parts" (as text), "said" (the last state that front ends have received)}."""
         if not isinstance(cell, dict):
             raise FieldError("a cell that is no object")
         texts = [text({"part": part}, "part", most=MAX_MESSAGE) for part in items(cell, "parts", 4, least=4)]
@@ -81,7 +81,7 @@ class CommandHandlers:
             "revive": self._revive,
             "kill": self._signal,
             "signal": self._signal,
-            "stop": lambda command: keeper.stop(text(command, "why", "asked to")),
+            "stop": lambda command: keeper.stop(text(command, "why", "on request")),
             "tell": self._tell,
             "notebook": self._notebook,
             "unanswered": self._unanswered,
@@ -157,7 +157,7 @@ class RequestHandlers:
     def _stop(self, request: Dict[str, Any]) -> None:
         """`replaced_by`: the kernel that its notebook has instead, and that gets the GPUs."""
         self._keeper.replacement.set_replaced_by(text(request, "replaced_by", ""))
-        self._keeper.stop(text(request, "why", "asked to"))
+        self._keeper.stop(text(request, "why", "on request"))
 
     def _pause(self, _: Dict[str, Any]) -> None:
         if self._keeper.relay.busy:

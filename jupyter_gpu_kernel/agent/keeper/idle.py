@@ -1,8 +1,9 @@
 """Decides when a kernel has been idle for too long, and when an unused GPU should be given back.
 
-A kernel is idle while no cell runs or waits, and its process tree uses no CPU. While no front end is attached, the
-limit is shorter and counts from the moment in which the last one left: to close the laptop's lid for a moment, after a
-morning of reading, does not end the kernel. The keeper asks for advice from time to time and follows it.
+A kernel is idle while no cell runs or waits, and its process tree uses no CPU. While a front end is attached, the
+limit counts from the kernel's last use. While none is attached, the limit is shorter (five minutes where no notebook is
+known), and counts from the moment when the last front end left: closing the laptop's lid for a moment after a morning
+of reading does not end the kernel. The keeper asks for advice from time to time and follows it.
 """
 
 from __future__ import annotations

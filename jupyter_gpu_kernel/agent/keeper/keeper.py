@@ -93,7 +93,7 @@ class Keeper:
             on_user_cell=self.idle_timer.used, on_reply=self._requests.replied, on_message=self._observe,
         )  # fmt: skip
         self.gpus: GpuManager = relay.gpus
-        self.ready = Readiness(loop, relay.internal_requests, self._is_up)
+        self.ready = Readiness(loop, relay.internal_requests, self._kernel_up)
         self.replacement = Replacement(root, settings, loop, self.gpus, relay.greeting_text, self.story)
         self.pause = Pause(loop, self.kernel, self.story)
         self._shutdown = Shutdown(loop, self.server, self.idle_timer, self.exit_report.cleanup)
@@ -149,10 +149,10 @@ class Keeper:
         self.status.become("starting")
         self.gpus.kernel_started()
 
-    def _is_up(self) -> None:
+    def _kernel_up(self) -> None:
         self._kernel_ready()
         self.relay.kernel_up(self.ready.kernel_info)
-        self.replacement.is_up()
+        self.replacement.kernel_up()
 
     def _kernel_ready(self) -> None:
         self.status.become("idle")

@@ -58,7 +58,7 @@ class Replacement:
         """This kernel replaces ours; "": none does."""
         self._replaced_by = kernel_id
 
-    def is_up(self) -> None:
+    def kernel_up(self) -> None:
         """The kernel can be told its GPUs."""
         self._up = True
         received, self._received = self._received, []
@@ -77,4 +77,4 @@ class Replacement:
         self._greeting_text.kernel_replaced(replaced)
         self._received += leases
         if self._up:
-            self.is_up()
+            self.kernel_up()

@@ -137,7 +137,7 @@ class RequestHandlers:
         """Stop a kernel, and wait until its folder is removed: then no process, socket or lease of it is left."""
         kernel_id = _checked(request["kernel"])
         more = {key: request[key] for key in ["replaced_by"] if key in request}
-        stop = {"do": "stop", "why": request.get("why", "asked to"), **more}
+        stop = {"do": "stop", "why": request.get("why", "on request"), **more}
         reply = self._request_stop(kernel_id, stop)
         if reply is None:
             sock = self._keepers.connect_to_successor(kernel_id)

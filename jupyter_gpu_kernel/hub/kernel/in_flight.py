@@ -24,8 +24,11 @@ class InFlightCells:
         self._states: dict[str, str] = {}  # by msg_id: the last execution state that front ends have received
 
     def describe(self) -> list[dict[str, Any]]:
-        """Return [{client, parts, said: "", "busy" or "idle"}], oldest first, as a successor of the keeper needs them.
-        It may have to send the parts to the kernel unchanged."""
+        """Return the cells, oldest first, as a keeper's successor needs them: [{"client", "parts", "said"}].
+
+        `parts` may have to go to the kernel unchanged. `said` is the last state that front ends have received: "", busy
+        or idle.
+        """
         return [
             {
                 "client": cell.client,

@@ -18,12 +18,12 @@ from ..front_end.front_ends import Access, FrontEnd, FrontEnds
 from ..node.attachments import new_endpoint
 from ..node.link import Link
 from ..requests import type_of
+from .attach_timing import AttachTiming
 from .deferred_requests import DeferredRequests
 from .in_flight import InFlightCells
 from .kernel_info_cache import KernelInfoCache, recall
 from .pacing import Pacer
 from .placeholder import Placeholder
-from .reattach import Reattach
 from .transient_displays import OfflineNotice, TransientDisplays
 
 
@@ -68,7 +68,7 @@ class Relay:
         self,
         kernel: Kernel,
         link: Link,
-        reattach: Reattach,
+        attach_timing: AttachTiming,
         settings: dict[str, Any],
         log: logging.Logger,
         infos: KernelInfoCache | None,
@@ -77,7 +77,7 @@ class Relay:
         self.endpoint = new_endpoint(delivered.counts if delivered else None)
         self._kernel = kernel
         self._link = link
-        self._reattach = reattach
+        self._attach_timing = attach_timing
         self._log = log
         self._delivered = delivered
         self._in_flight = InFlightCells()
@@ -86,7 +86,9 @@ class Relay:
         self._notice = OfflineNotice(self._send_to_front_ends, link.name, str(settings.get("program") or ""))
         self._deferred = DeferredRequests(self._placeholder, self._notice)
         self._displays = TransientDisplays(self._send_to_front_ends)
-        self.front_ends = FrontEnds(self._receive_request, self._subscribed, reattach.complete, delivered)
+        self.front_ends = FrontEnds(
+            self._receive_request, self._subscribed, attach_timing.complete, delivered
+        )
         self._pacer = Pacer(
             self._pass_on,
             self._pacer_progressed,
@@ -250,7 +252,7 @@ class Relay:
 
     def _subscribed(self) -> None:
         self._placeholder.greet_subscriber()
-        self._reattach.subscribed()
+        self._attach_timing.subscribed()
 
     def _send_to_front_ends(self, message: Message) -> None:
         self.front_ends.send(message)

@@ -21,8 +21,8 @@ from ..front_end.edge import Edge
 from ..front_end.front_ends import FrontEnd, FrontEndSpec
 from ..node.attachments import open_arguments
 from ..node.link import Link
+from .attach_timing import AttachTiming
 from .kernel_info_cache import KernelInfoCache
-from .reattach import Reattach
 from .relay import Relay
 from .states import LINK_STATES, PHASES, LinkState, Phase, transition
 
@@ -77,11 +77,11 @@ class RemoteKernel:
         self._open_arguments = open_arguments(how, settings)  # {} once the kernel was attached
         self._watchers: list[Callable[[], None]] = []
         self._delivered = delivered
-        self._reattach = Reattach(link, self)
-        self._relay = Relay(self, link, self._reattach, settings, log, infos, delivered)
+        self._attach_timing = AttachTiming(link, self)
+        self._relay = Relay(self, link, self._attach_timing, settings, log, infos, delivered)
         self.front_ends = self._relay.front_ends
         self.front_ends.add(front_end)
-        self._reattach.begin(at_once=how != "adopt")
+        self._attach_timing.begin(at_once=how != "adopt")
 
     def __repr__(self) -> str:
         state = self.status["state"]
@@ -158,7 +158,7 @@ class RemoteKernel:
     def pause(self) -> None:
         """The front end has gone and may return: the ports stay bound, and the output stays with the keeper."""
         self.hold()
-        self._reattach.release()
+        self._attach_timing.release()
 
     def restart(self) -> None:
         """Start a new kernel process, with the same ports and GPUs."""
@@ -170,17 +170,17 @@ class RemoteKernel:
             self.status, self.error = dict(self.status, state="starting"), None
             self._create_anew()
         else:
-            self._reattach.attach()
+            self._attach_timing.attach()
             self.command("restart")
         self.resume()
 
     def switch(self, kernel_id: str) -> None:
         """Give the front ends another kernel: one that their notebook had left, or this one anew. It gets the requests
         to which there is no reply yet."""
-        self._reattach.release()
+        self._attach_timing.release()
         self._relay.switch(kernel_id)
         self.kernel_id = kernel_id
-        self._reattach.attach()
+        self._attach_timing.attach()
 
     def stop(self, why: str) -> None:
         """End a kernel that has no front end: unbind its ports at once, and close when the keeper has gone."""
@@ -189,7 +189,7 @@ class RemoteKernel:
         self.front_ends.close()
         self._set_phase(Phase.STOP)
         self.command("stop", why=why)
-        self._reattach.attach()
+        self._attach_timing.attach()
         self._close_if_stopped()
 
     def close(self) -> None:
@@ -198,7 +198,7 @@ class RemoteKernel:
             return
         self._set_phase(Phase.CLOSED)
         self._relay.close()
-        self._reattach.close()
+        self._attach_timing.close()
         self.front_ends.close()
         if self._delivered is not None:
             self._delivered.forget()

@@ -54,7 +54,7 @@ def _raise_if_failed(remote: RemoteKernel) -> None:
 def _timed_out(remote: RemoteKernel) -> GpuKernelError:
     if remote.link_state is not LinkState.UP:
         cause = f"the connection has been down for {START_TIMEOUT:.0f} s"
-        return ConnectError(cause, hop=remote.link.name, remedy="Try again when it is back.")
+        return ConnectError(cause, hop=remote.link.name, remedy="Try again when the connection is back.")
     return KernelStartError(f"the kernel did not answer in {START_TIMEOUT:.0f} s", hop=remote.link.name)
 
 

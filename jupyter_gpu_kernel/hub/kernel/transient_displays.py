@@ -105,10 +105,10 @@ class OfflineNotice:
 
     def _text(self) -> str:
         since = time.strftime("%H:%M:%S", time.localtime(self._since))
-        then = "This cell goes on there." if self._is_running else "This cell runs when it is back."
+        then = "This cell keeps running." if self._is_running else "This cell will run when the node is back."
         if self._interrupted:
-            then = "This cell is interrupted when it is back."
-        text = f"{self._node} has been out of reach since {since}; the kernel goes on there. {then}"
+            then = "This cell will be interrupted when the node is back."
+        text = f"{self._node} has been out of reach since {since}; the kernel keeps running. {then}"
         return self.for_user(f"{text}\n{self._problem}") if self._problem is not None else text
 
 

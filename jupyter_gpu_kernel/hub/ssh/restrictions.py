@@ -116,7 +116,7 @@ def _methods(values: Values, hop: str) -> tuple[str, ...]:
         cause = (
             f"PreferredAuthentications {preferred}"
             if preferred
-            else "PubkeyAuthentication no (with all others)"
+            else "PubkeyAuthentication no, together with no for every other way to sign in,"
         )
         raise _refused(cause, hop)
     return methods

@@ -19,8 +19,8 @@ from jupyter_gpu_kernel.hub.front_end import unread
 from jupyter_gpu_kernel.hub.front_end.delivered import Delivered
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
 from jupyter_gpu_kernel.hub.front_end.unread import LIMIT
-from jupyter_gpu_kernel.hub.kernel import reattach
-from jupyter_gpu_kernel.hub.kernel.reattach import Reattach
+from jupyter_gpu_kernel.hub.kernel import attach_timing
+from jupyter_gpu_kernel.hub.kernel.attach_timing import AttachTiming
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.node.attachments import new_endpoint
 from jupyter_gpu_kernel.hub.node.link import Link
@@ -118,7 +118,7 @@ def test_one_that_left_before_is_not_waited_for(
 def test_ones_that_never_come_are_not_waited_for_for_ever(
     monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    monkeypatch.setattr(reattach, "SUBSCRIBE_TIMEOUT", 0.5)
+    monkeypatch.setattr(attach_timing, "SUBSCRIBE_TIMEOUT", 0.5)
     adopted: RemoteKernel = request.getfixturevalue("adopted")
     with connected(adopted.edge.connection, iopub=False) as first:
         first.execute("print('heard')")
@@ -169,14 +169,14 @@ class Carried:
 def test_it_is_attached_once_until_it_is_released_and_never_when_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reattach, "SUBSCRIBE_TIMEOUT", 0.0)
+    monkeypatch.setattr(attach_timing, "SUBSCRIBE_TIMEOUT", 0.0)
 
     def no_way(again: bool) -> Any:
         raise ConnectError("there is no way", hop="node")
 
     async def main() -> None:
         link = Link("node", no_way, log)
-        here, waits = Reattach(link, Carried()), Reattach(link, Carried())
+        here, waits = AttachTiming(link, Carried()), AttachTiming(link, Carried())
         here.begin(at_once=True)
         here.attach()
         assert link.kernel_ids == ["k1"]

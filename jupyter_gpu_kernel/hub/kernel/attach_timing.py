@@ -12,7 +12,7 @@ from ..node.attachments import Attachment
 from ..node.link import Link
 
 
-class Reattach:
+class AttachTiming:
     """Attaches one kernel to its link. `attach` and `release` may be called more than once."""
 
     def __init__(self, link: Link, attachment: Attachment) -> None:
