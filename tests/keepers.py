@@ -74,8 +74,7 @@ class Hub:
         return "".join(str(one.content().get("text", "")) for one in self.got if _is_of(one, cell))
 
     def _flush(self) -> None:
-        for frame in self._connection.outgoing():
-            self.sock.sendall(frame.encode())
+        self.sock.sendall(b"".join(frame.encode() for frame in self._connection.outgoing()))
 
 
 def _is_of(message: Message, cell: str) -> bool:

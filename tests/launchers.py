@@ -47,6 +47,7 @@ class Launcher:
             eventually(lambda port=port: self.in_use(self.connection[port]) or self.ended(), port)  # type: ignore[misc]
         client = BlockingKernelClient()
         client.load_connection_info({**self.connection, "key": self.key.encode()})
+        client.hb_channel.time_to_dead = DEADLINE  # a busy machine is no dead kernel
         client.start_channels()
         self.clients.append(client)
         client.wait_for_ready(timeout=DEADLINE)

@@ -300,6 +300,7 @@ def test_a_restart_answers_all_that_wait(
     front = open_front(loop, remote, stack)
     held = [front.client.execute(VISIBLE, stop_on_error=False) for _ in range(3)]
     until(remote, "waiting")
+    wait_for(lambda: not remote.endpoint.outbox.size, "the cells' arrival, which the restart would overtake")
     loop.call(remote.command, "restart")
     assert [front.finish(cell).reply["ename"] for cell in held] == ["DeadKernelError"] * 3
     gpus.say(2)
