@@ -154,7 +154,8 @@ def test_a_page_that_is_loaded_in_mid_cell_says_busy(
         browser.open(f"http://{server.address}/lab/tree/a.ipynb?token=secret&reset")
         browser.until("document.querySelector('.jp-OutputArea-output')?.innerText.includes('it runs')")
         # As JupyterLab from 4.4 does itself at some moment: it takes the idle of this request for the kernel's.
-        browser.evaluate(f"{kernel}.requestCreateSubshell?.({{}}).done.then(() => 0)")
+        subshell = "kernel => kernel.info.then(() => kernel.supportsSubshells && kernel.requestCreateSubshell({}).done)"
+        browser.evaluate(f"({subshell})({kernel}).then(() => 0)")
         browser.until(f"{kernel}.status === 'busy'")
         assert browser.evaluate("document.querySelector('.jp-InputPrompt').innerText") == "[*]:"
         go_on.touch()
