@@ -47,7 +47,7 @@ sshd:  # the tests start their own sshd, as the user who runs them, on loopback
 	fi
 
 test: .venv/installed sshd test-browser-side  ## all tests, JOBS files at a time (ARGS="tests/wire -k cut" for some)
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(ARGS)
 
 labextension/node_modules/.package-lock.json: labextension/package-lock.json
 	cd labextension && npm ci --no-audit --no-fund
@@ -61,7 +61,7 @@ test-labextension: labextension/node_modules/.package-lock.json
 
 # Old libraries warn about themselves, which is not our business here.
 test-lowest: .venv-lowest/installed sshd  ## the same with the lowest versions that pyproject.toml allows
-	$(BINLOW)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder -W default::DeprecationWarning $(ARGS)
+	$(BINLOW)/python -m pytest --numprocesses $(JOBS) --dist loadfile -W default::DeprecationWarning $(ARGS)
 
 check: .venv/installed .venv-py38check/installed  ## style, types (also as Python 3.8), import contracts
 	$(BIN)/ruff check .

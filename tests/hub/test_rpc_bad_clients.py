@@ -36,6 +36,7 @@ class Server:
     """The hub's socket without a hub: its operations are in `operation`."""
 
     def __init__(self) -> None:
+        self._others = set(threading.enumerate())  # of tests before
         self.loop = asyncio.new_event_loop()
         self.faults: list[dict[str, Any]] = []
         self.staying = 0
@@ -72,7 +73,8 @@ class Server:
 
     def threads(self) -> int:
         """Those of connections."""
-        return sum(thread.name.startswith(("rpc", "Thread")) for thread in threading.enumerate())
+        ours = set(threading.enumerate()) - self._others
+        return sum(thread.name.startswith(("rpc", "Thread")) for thread in ours)
 
     def nothing_leaks(self) -> None:
         eventually(lambda: self.server.count == 0, "every client has gone")
