@@ -11,6 +11,7 @@ from typing import Any, Callable, List
 
 import pytest
 from keepers import DEADLINE, Place
+from streams import wait_for
 
 from jupyter_gpu_kernel.agent.exit import stale_folders
 from jupyter_gpu_kernel.agent.exit.processes import SETUP, find_processes
@@ -125,6 +126,7 @@ def test_what_the_lines_print_is_bounded_and_inert(place: Place) -> None:
         len(told) == 21 and "are left out" in told[0] and told[1:-1] == [f"line {n}" for n in range(82, 101)]
     )
     assert told[-1] == "x" * 300
+    wait_for(lambda: any(entry["event"] == "start" for entry in place.story("s5")), "the kernel's start")
     events = [entry["event"] for entry in place.story("s5")]
     assert events.index("setup") < events.index("start")
 
