@@ -244,6 +244,22 @@ def test_a_pause_begins_when_the_keeper_has_noticed_that_the_hub_left(kernel: Ke
     assert kernel.front.finish(request).reply["status"] == "ok"
 
 
+def test_a_pause_that_was_taken_back_does_not_begin(kernel: Kernel) -> None:
+    """However often it was asked for."""
+    code, stop = loops(kernel.node)
+    request = kernel.front.client.execute(code)
+    kernel.front.until_text(request, "3\n")
+    pause = {"do": "pause", "kernel": kernel.remote.kernel_id}
+    for do in ("pause", "pause", "resume"):
+        kernel.node.handlers.handle(dict(pause, do=do))
+    kernel.node.pull()
+    wait_for(lambda: kernel.story("drop"), "the drop")
+    kernel.node.plugged = True
+    stop.touch()
+    assert kernel.front.finish(request).reply["status"] == "ok"
+    assert not kernel.story("pause")
+
+
 def test_a_pause_leaves_no_process_behind(kernel: Kernel) -> None:
     code, stop = loops(kernel.node)
     request = kernel.front.client.execute(code)

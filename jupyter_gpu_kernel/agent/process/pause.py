@@ -19,7 +19,7 @@ from .kernel_process import KernelProcess
 MAX_PAUSE = 120.0
 """Seconds. By then a new kernel has told its notebook, even if its Python is on a slow file system."""
 DETACH_WITHIN = 5.0
-"""Seconds after which a hub that asked for a pause is still attached because it wants to be."""
+"""Seconds. A hub that is still attached so long after its request for a pause has not detached at all."""
 _RESUME = 'trap "" HUP INT TERM; read -r _; kill -s CONT -- "-$1"'
 """A shell script that continues the process group at the end of its input, which comes when the keeper dies."""
 
@@ -37,9 +37,11 @@ class Pause:
 
     def begin_when(self, detached: Callable[[], bool]) -> None:
         """Begin once `detached()`: a hub asks after it has detached, but the keeper may read that later."""
-        self._begin_when(detached, time.monotonic() + DETACH_WITHIN)
+        if self._detaching is None:
+            self._begin_when(detached, time.monotonic() + DETACH_WITHIN)
 
     def _begin_when(self, detached: Callable[[], bool], deadline: float) -> None:
+        self._detaching = None
         if detached():
             self.begin()
         elif time.monotonic() < deadline:

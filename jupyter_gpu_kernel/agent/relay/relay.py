@@ -37,7 +37,15 @@ class State(enum.Enum):
 
 
 class Relay:
-    """`handle_request` and `handle_kernel_message` pass messages on; `kernel_…` methods say what the process does."""
+    """`handle_request` and `handle_kernel_message` pass messages on; `kernel_…` methods say what the process does.
+
+    facts: Return what `GreetingText.take` tells a front end.
+    gpus: Create the manager of the kernel's GPUs, which makes user cells wait.
+    on_user_cell: Called when a user runs a cell.
+    on_reply: Called when the reply to the cell with this msg_id has been sent to the front end.
+    on_message: Called with every message to front ends.
+    message_limits: The size of one message of the kernel, in bytes.
+    """
 
     def __init__(
         self,
@@ -52,15 +60,6 @@ class Relay:
         on_message: OnMessage = lambda message: None,
         message_limits: Mapping[Lane, int] = MESSAGE_LIMITS,
     ) -> None:
-        """Create the relay of one kernel.
-
-        facts: Return what `GreetingText.take` tells a front end.
-        gpus: Create the manager of the kernel's GPUs, which makes user cells wait.
-        on_user_cell: Called when a user runs a cell.
-        on_reply: Called when the reply to the cell with this msg_id has been sent to the front end.
-        on_message: Called with every message to front ends.
-        message_limits: The size of one message of the kernel, in bytes.
-        """
         self.internal_requests = InternalRequests(to_kernel)
         self.history = History()
         self.answers = Answers(self.send, self._reserve_count)
