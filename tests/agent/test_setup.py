@@ -65,6 +65,7 @@ def test_a_server_whose_keeper_was_killed_is_a_leftover(place: Place) -> None:
     os.kill(kernel, signal.SIGSTOP)  # else it would have another keeper start
     os.kill(keeper, signal.SIGKILL)
     os.kill(kernel, signal.SIGKILL)
+    until(lambda: kernel not in [one.pid for one in find_processes(root=str(place.path))], "the kernel's end")
     found = until(lambda: place.handlers.handle({"do": "leftovers"})["leftovers"], "a leftover")
     assert [one["pid"] for one in found] == servers(place, "s2")
     assert until(lambda: not place.handlers.handle({"do": "list"})["kernels"], "an end of its folder")
