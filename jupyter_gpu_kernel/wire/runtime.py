@@ -1,0 +1,35 @@
+"""Time and randomness, passed in: hub and keeper take them from one object, which a simulation replaces."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timezone
+from random import Random, SystemRandom
+from typing import Optional
+
+
+class Runtime:
+    """The system's clocks, and numbers that nobody can guess unless another source of them is given."""
+
+    def __init__(self, random: Optional[Random] = None) -> None:
+        self.random: Random = random or SystemRandom()
+
+    def monotonic(self) -> float:
+        """Return seconds since some moment, for durations. In the hub it is the event loop's time, too."""
+        return time.monotonic()
+
+    def time(self) -> float:
+        """Return seconds since the epoch, for what people read."""
+        return time.time()
+
+    def now(self) -> str:
+        """Return the time in UTC as messages have it: ISO 8601."""
+        return datetime.fromtimestamp(self.time(), timezone.utc).isoformat()
+
+    def sleep(self, seconds: float) -> None:
+        """Block this thread. Coroutines use asyncio.sleep, which follows their event loop's clock."""
+        time.sleep(seconds)
+
+    def new_id(self) -> str:
+        """Return 128 random bits as 32 hexadecimal digits, as a `uuid.uuid4().hex` has them."""
+        return "%032x" % self.random.getrandbits(128)
