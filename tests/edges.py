@@ -8,6 +8,7 @@ from typing import Any
 
 import zmq
 from jupyter_client.session import Session
+from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.hub.front_end.edge import Edge
 from jupyter_gpu_kernel.wire.messages import Message
@@ -22,7 +23,7 @@ class Meeting:
     def __init__(self) -> None:
         self.heard: list[Message] = []
         self.subscribed = 0
-        self.edge = Edge(dict(KEY), self.heard.append, self._subscribed)
+        self.edge = Edge(RUNTIME, dict(KEY), self.heard.append, self._subscribed)
         self.context = zmq.Context()
         self.clients: list[zmq.Socket[bytes]] = []
 

@@ -12,11 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from runtimes import RUNTIME, make
+
 from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
 from jupyter_gpu_kernel.agent.mux.keepers import Refused
 from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.story import read_story
-from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.endpoint import Endpoint
 from jupyter_gpu_kernel.wire.frames import FrameReader
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
@@ -31,7 +32,7 @@ class Hub:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.got: list[Message] = []
-        self._connection = Endpoint(first=True)
+        self._connection = Endpoint(RUNTIME, first=True)
         self._reader = FrameReader(greeting=False)
         sock.settimeout(DEADLINE)
         self._connection.opened()

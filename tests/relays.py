@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from runtimes import RUNTIME, make
+
 from jupyter_gpu_kernel.agent.gpus.manager import GpuManager
 from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.relay.limits import MESSAGE_LIMITS
 from jupyter_gpu_kernel.agent.relay.relay import Relay
 from jupyter_gpu_kernel.agent.story import Story
-from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
 
 
@@ -21,7 +22,7 @@ class Exchange:
     def __init__(self, folder: Path, limits: Mapping[Lane, int] = MESSAGE_LIMITS) -> None:
         self.heard: list[Message] = []
         self.passed: list[Message] = []
-        loop = Loop()
+        loop = Loop(RUNTIME)
 
         def gpus(relay: Relay) -> GpuManager:
             return GpuManager(
@@ -30,9 +31,9 @@ class Exchange:
             )  # fmt: skip
 
         self.relay = relay = Relay(
+            loop,
             lambda *message: self.passed.append(Message(*message)),
             lambda lane, message: self.heard.append(message),
-            loop.later,
             dict,
             gpus,
             message_limits=limits,

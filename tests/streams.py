@@ -25,6 +25,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from runtimes import RUNTIME
+
 from jupyter_gpu_kernel.agent.mux.handlers import Refused, RequestHandlers
 from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.errors import ConnectError
@@ -291,7 +293,9 @@ class LoopThread:
         settings = {"id": kernel_id, "gpus": 0, "python": sys.executable, "name": "test", **settings}
         connection = {"ip": "127.0.0.1", "transport": "tcp", "key": key, "signature_scheme": "hmac-sha256"}
         front_end = FrontEndSpec(connection)
-        remote = self.call(lambda: RemoteKernel(kernel_id, settings, front_end, link, log, session=session))
+        remote = self.call(
+            lambda: RemoteKernel(RUNTIME, kernel_id, settings, front_end, link, log, session=session)
+        )
 
         async def close() -> None:
             remote.close()

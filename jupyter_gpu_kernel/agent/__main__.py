@@ -80,11 +80,12 @@ def _serve(root: Root, kernel_id: str) -> int:
     request = receive_request(root.kernel(kernel_id))
 
     def keep(started: Callable[[], None]) -> None:
+        from ..wire.runtime import Runtime
         from .keeper.keeper import Keeper
         from .policy import read_policy
 
         request.sock.close()
-        keeper = Keeper(root, request.settings, read_policy())
+        keeper = Keeper(Runtime(), root, request.settings, read_policy())
         started()
         keeper.run()
 

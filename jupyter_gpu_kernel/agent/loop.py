@@ -9,10 +9,11 @@ import heapq
 import itertools
 import os
 import threading
-import time
 from typing import Any, Callable, Dict, List, Tuple, TypeVar
 
 import zmq
+
+from ..wire.runtime import Runtime
 
 _POLL_MS = 1000
 T = TypeVar("T")
@@ -34,14 +35,17 @@ class Timer:
 class Loop:
     """`watch` file descriptors and zmq sockets, set timers with `later`, and `run` until `stop`."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.time = clock
-        """Return the time in seconds."""
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
         self._poller = zmq.Poller()
         self._callbacks: Dict[Any, Callable[[int], None]] = {}
         self._timers: List[Tuple[float, int, Timer]] = []
         self._count = itertools.count()
         self._running = False
+
+    def time(self) -> float:
+        """Return the time in seconds, of the runtime's monotonic clock."""
+        return self.runtime.monotonic()
 
     def watch(self, source: Any, callback: Callable[[int], None], events: int = zmq.POLLIN) -> None:
         """Call `callback(events)` when the source (a zmq socket or a descriptor) is ready."""

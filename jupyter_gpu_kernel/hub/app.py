@@ -23,6 +23,7 @@ from jupyter_core.application import JupyterApp
 from traitlets import Bool, Float
 
 from .. import __version__
+from ..wire.runtime import Runtime
 from .hardening import keep_memory_private
 from .log import write_to
 from .operations import Operations
@@ -66,7 +67,7 @@ class HubApp(JupyterApp):
             self.log.info("another hub runs already")
 
     async def _run(self) -> None:
-        hub = Operations(self.log)
+        hub = Operations(Runtime(), self.log)
         address = hub_address()
         with contextlib.suppress(FileNotFoundError):
             if sys.platform != "win32":

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..errors import HubError
+from ..wire.runtime import Runtime
 from .client_connection import ClientConnection
 from .front_end.delivered import Delivered
 from .front_end.front_ends import FrontEnd, FrontEndSpec
@@ -29,7 +30,8 @@ from .rpc import Call
 class Kernels:
     """All kernels with a front end, and those whose front end may return."""
 
-    def __init__(self, nodes: Nodes, log: logging.Logger) -> None:
+    def __init__(self, runtime: Runtime, nodes: Nodes, log: logging.Logger) -> None:
+        self._runtime = runtime
         self._nodes = nodes
         self._log = log
         self._kernels: list[RemoteKernel] = []
@@ -95,8 +97,8 @@ class Kernels:
         delivered = Delivered(hub_folder() / "delivered" / self._nodes.of(settings).digest / kernel_id)
         try:
             remote = RemoteKernel(
-                kernel_id, settings, front_end_of(call, number), link, self._log, how=how, infos=self._infos,
-                delivered=delivered, owner=self._owner, session=session,
+                self._runtime, kernel_id, settings, front_end_of(call, number), link, self._log, how=how,
+                infos=self._infos, delivered=delivered, owner=self._owner, session=session,
             )  # fmt: skip
         except (
             BaseException

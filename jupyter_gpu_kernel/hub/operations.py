@@ -15,6 +15,7 @@ from typing import Any
 from .. import __version__
 from ..errors import AgentError, GpuKernelError, HubError
 from ..wire import PROTOCOL
+from ..wire.runtime import Runtime
 from .kernel_operations import KernelOperations
 from .kernels import Kernels
 from .node.check import check
@@ -40,10 +41,10 @@ LOGIN_KEEPS = 12 * 3600.0
 class Operations:
     """All operations: `await operation(call)`."""
 
-    def __init__(self, log: logging.Logger) -> None:
+    def __init__(self, runtime: Runtime, log: logging.Logger) -> None:
         self._log = log
         self._nodes = Nodes(trust_file(), log)
-        self._kernels = Kernels(self._nodes, log)
+        self._kernels = Kernels(runtime, self._nodes, log)
         self._kernel_operations = KernelOperations(self._nodes, self._kernels)
 
     @property

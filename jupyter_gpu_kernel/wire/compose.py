@@ -7,11 +7,10 @@ bytes, unchanged.
 from __future__ import annotations
 
 import json
-import uuid
-from datetime import datetime, timezone
 from typing import Any, Callable, Dict, Optional, Tuple
 
 from .messages import Channel, Message, MessageError
+from .runtime import Runtime
 
 Parts = Tuple[bytes, ...]
 Send = Callable[[Channel, int, str, Dict[str, Any], bytes], None]
@@ -22,6 +21,7 @@ PASSING = "jupyter-gpu-kernel-passing-"
 
 
 def make(
+    runtime: Runtime,
     msg_type: str,
     content: Dict[str, Any],
     parent: bytes = b"{}",
@@ -30,11 +30,11 @@ def make(
 ) -> Parts:
     """Return a new message's parts. `session` should be the kernel's own once it is known: JupyterLab watches it."""
     header = {
-        "msg_id": uuid.uuid4().hex,
+        "msg_id": runtime.new_id(),
         "msg_type": msg_type,
         "username": "kernel",
         "session": session or "jupyter-gpu-kernel",
-        "date": datetime.now(timezone.utc).isoformat(),
+        "date": runtime.now(),
         "version": KERNEL_PROTOCOL,
     }
     return (
@@ -48,7 +48,8 @@ def make(
 class TransientDisplay:
     """A text in a cell that is removed when it is no longer true, so that it is in no saved notebook."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, runtime: Runtime, send: Send) -> None:
+        self._runtime = runtime
         self._send = send
         self._id = ""
         self._parent = b""
@@ -61,7 +62,7 @@ class TransientDisplay:
     def show(self, text: str, parent: bytes) -> None:
         """Show the text in the cell with this header; if one is shown already, replace it."""
         msg_type = "update_display_data" if self._id else "display_data"
-        self._id = self._id or PASSING + uuid.uuid4().hex
+        self._id = self._id or PASSING + self._runtime.new_id()
         self._parent = parent
         transient = {"display_id": self._id}
         content = {"data": {"text/plain": text}, "metadata": {}, "transient": transient}

@@ -8,7 +8,6 @@ other resume; otherwise everything that was not acknowledged completely is sent 
 from __future__ import annotations
 
 import enum
-import uuid
 from typing import Any, Dict, FrozenSet, Iterable, List, NamedTuple, Optional
 
 from . import PROTOCOL
@@ -16,6 +15,7 @@ from .fields import FieldError, items, number, numbers, text
 from .frames import Frame, FrameError, Kind, json_frame
 from .messages import Lane
 from .queues import WINDOW, Inbox, NumberingError, Outbox
+from .runtime import Runtime
 
 _MAX_NAME = 64
 _MAX_FEATURES = 64
@@ -78,6 +78,7 @@ class Endpoint:
 
     def __init__(
         self,
+        runtime: Runtime,
         *,
         first: bool,
         attachment: int = 0,
@@ -91,13 +92,14 @@ class Endpoint:
         delivered: What the predecessor of this end, which was killed, had delivered.
         features: What this end can do and older ends of this protocol cannot.
         """
+        self._runtime = runtime
         self.first = first
         self.attachment = attachment
         self.state = State.CLOSED
         self.outbox = Outbox(window)
         self._held = 0  # the number of the first received chunk that is not acknowledged yet; 0: none
         self._inbox = Inbox()
-        self._session = uuid.uuid4().hex
+        self._session = self._runtime.new_id()
         self._peer = ""
         self._hello_due = False
         self._acknowledged = 0
@@ -145,7 +147,7 @@ class Endpoint:
 
         What is sent from now on has another numbering: if the same peer comes again, it must not resume the old one.
         """
-        self._session = uuid.uuid4().hex
+        self._session = self._runtime.new_id()
         return self.outbox.withdraw()
 
     def check(self, frame: Frame) -> Hello:
@@ -244,5 +246,5 @@ class Endpoint:
     def _restart(self, delivered: Optional[List[int]]) -> None:
         """The other end has nothing of ours. The first end has already told its numbering in its HELLO."""
         if not self.first:
-            self._session = uuid.uuid4().hex
+            self._session = self._runtime.new_id()
         self.outbox.restart(delivered)

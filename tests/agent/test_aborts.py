@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from runtimes import make
+
 from jupyter_gpu_kernel.agent.relay.executions import Aborts
-from jupyter_gpu_kernel.wire.compose import aborted_reply, error_reply, make
+from jupyter_gpu_kernel.wire.compose import aborted_reply, error_reply
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 

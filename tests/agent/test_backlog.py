@@ -11,11 +11,11 @@ from typing import Any, Dict, Iterator, List, Tuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from runtimes import RUNTIME, make
 
 from jupyter_gpu_kernel.agent.relay.output.backlog import MIB, Backlog
 from jupyter_gpu_kernel.agent.relay.output.flow import AHEAD, Flow
 from jupyter_gpu_kernel.agent.relay.output.terminal_text import TerminalText, collapse
-from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.endpoint import Endpoint
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, keeper_message
 from jupyter_gpu_kernel.wire.streams import PIECE, split
@@ -53,7 +53,7 @@ def printed(messages: List[Message], cell: str = "a", name: str = "stdout") -> s
 @pytest.fixture
 def backlog(tmp_path: Path) -> Iterator[Backlog]:
     """With small sizes."""
-    backlog = Backlog([tmp_path], {"journal_memory_mib": 0.25, "journal_cap_mib": 4})
+    backlog = Backlog(RUNTIME, [tmp_path], {"journal_memory_mib": 0.25, "journal_cap_mib": 4})
     yield backlog
     backlog.close()
 
@@ -176,7 +176,7 @@ def test_a_front_end_shows_the_same_in_the_end(
     tmp_path_factory: pytest.TempPathFactory, said: List[Tuple[Message, int]], memory: float
 ) -> None:
     """Whatever waits, for however long; some of it is on disk where the memory is small."""
-    backlog = Backlog([tmp_path_factory.getbasetemp()], {"journal_memory_mib": memory})
+    backlog = Backlog(RUNTIME, [tmp_path_factory.getbasetemp()], {"journal_memory_mib": memory})
     taken: List[Message] = []
     for one, read in said:
         backlog.put(one)
@@ -374,7 +374,7 @@ def test_a_disk_that_takes_no_more(tmp_path: Path, folder: str, small_disk: None
     """Nor one that is not there: it is the cap, and no more."""
     troubles: List[str] = []
     memory_and_cap = {"journal_memory_mib": 2, "journal_cap_mib": 64}
-    backlog = Backlog([tmp_path / folder], memory_and_cap, troubles.append)
+    backlog = Backlog(RUNTIME, [tmp_path / folder], memory_and_cap, troubles.append)
     lines = ["%060d\n" % number for number in range(400_000)]
     for at in range(0, len(lines), 100):
         backlog.put(stream("".join(lines[at : at + 100])))
@@ -395,7 +395,7 @@ class Hub:
     """The other end of a flow, which takes what it is given."""
 
     def __init__(self, backlog: Backlog) -> None:
-        self.keeper, self.end = Endpoint(first=False), Endpoint(first=True)
+        self.keeper, self.end = Endpoint(RUNTIME, first=False), Endpoint(RUNTIME, first=True)
         self.flow = Flow(self.keeper, backlog)
         self.got: List[Message] = []
 

@@ -11,6 +11,7 @@ from typing import Callable, Dict, List
 
 import pytest
 from keepers import DEADLINE, Hub, Place
+from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.agent.exit import node_checks
 from jupyter_gpu_kernel.agent.exit.report import ExitReport
@@ -39,7 +40,7 @@ def test_the_loop_goes_on_while_the_cause_is_looked_for(
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(node_checks, "TIMEOUT", DEADLINE)
-    loop, told = Loop(), []  # type: ignore[var-annotated]
+    loop, told = Loop(RUNTIME), []  # type: ignore[var-annotated]
 
     def done(text: str) -> None:
         told.append(text)
@@ -56,7 +57,7 @@ def test_the_loop_goes_on_while_the_cause_is_looked_for(
 
 
 def test_a_fault_beside_the_loop_is_the_loops() -> None:
-    loop = Loop()
+    loop = Loop(RUNTIME)
     loop.run_in_thread(lambda: 1 // 0, lambda _: None)
     with pytest.raises(ZeroDivisionError):
         loop.run()

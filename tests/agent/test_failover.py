@@ -11,6 +11,7 @@ import time
 from typing import List, Optional
 
 import pytest
+from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.agent.exit.reason import UNKNOWN, Facts, explain
 from jupyter_gpu_kernel.agent.failover.adopted_process import AdoptedProcess
@@ -44,13 +45,13 @@ def test_a_strangers_end_is_noticed() -> None:
     command = [sys.executable, "-c", STRANGER]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
         assert parent.stdout
-        assert ends(Loop(), int(parent.stdout.readline())) == [-signal.SIGKILL]
+        assert ends(Loop(RUNTIME), int(parent.stdout.readline())) == [-signal.SIGKILL]
 
 
 def test_one_that_is_gone_already() -> None:
     with subprocess.Popen(["true"]) as process:
         process.wait()
-    loop, heard = Loop(), []
+    loop, heard = Loop(RUNTIME), []
     adopted = AdoptedProcess(loop, process.pid, lambda: (heard.append(1), loop.stop()))  # type: ignore[func-returns-value]
     loop.run()
     assert heard and adopted.poll() == UNKNOWN

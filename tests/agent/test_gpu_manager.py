@@ -5,17 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import List
 
+from runtimes import RUNTIME, make
+
 from jupyter_gpu_kernel.agent.gpus.manager import GpuManager
 from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.relay.internal_requests import InternalRequests
 from jupyter_gpu_kernel.agent.story import Story
 from jupyter_gpu_kernel.wire.answers import Answers
-from jupyter_gpu_kernel.wire.compose import Parts, make
+from jupyter_gpu_kernel.wire.compose import Parts
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
 def test_a_kernel_that_aborts_what_it_is_asked_is_asked_again_after_a_pause(tmp_path: Path) -> None:
-    loop = Loop()
+    loop = Loop(RUNTIME)
     asked: List[Parts] = []
 
     def aborts(channel: Channel, client: int, parts: Parts) -> None:
@@ -26,7 +28,7 @@ def test_a_kernel_that_aborts_what_it_is_asked_is_asked_again_after_a_pause(tmp_
     def look() -> None:
         loop.stop() if len(asked) == 3 else loop.later(0.01, look)
 
-    questions = InternalRequests(aborts)
+    questions = InternalRequests(RUNTIME, aborts)
     states: List[str] = []
     manager = GpuManager(
         loop, {"id": "k", "gpus": 0}, tmp_path, lambda *said: None, Answers(lambda *said: None),

@@ -6,13 +6,13 @@ import json
 from typing import Any, Callable, Dict, List, Tuple
 
 import pytest
+from runtimes import RUNTIME, make
 
 from jupyter_gpu_kernel.agent.loop import Timer
 from jupyter_gpu_kernel.agent.relay.greeting import MAX_WAITING, READING_TIME, Greeting, GreetingText
 from jupyter_gpu_kernel.agent.relay.output.history import History
 from jupyter_gpu_kernel.agent.relay.reattach import Reattach
 from jupyter_gpu_kernel.wire.answers import Answers
-from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
 
 FACTS: Dict[str, Any] = {"id": "k1", "node": "gpu2", "gpu_names": [], "program": "jupyter gpu-kernel"}
@@ -27,7 +27,7 @@ class Hub:
     def __init__(self, seconds: float) -> None:
         self.sent: List[str] = []
         self.timers: List[Timer] = []
-        self.greeting = Greeting(self._send, self._later)
+        self.greeting = Greeting(RUNTIME, self._send, self._later)
         self.greeting.show(REQUEST, "Back.", seconds)
 
     def _send(self, lane: Lane, message: Message) -> None:
@@ -81,7 +81,7 @@ class Kernel:
     """A kernel to which somebody returns."""
 
     def __init__(self) -> None:
-        self.history = History()
+        self.history = History(RUNTIME)
         self.reattach = Reattach(self.history, Answers(lambda *message: None), lambda *message: None)
         self.text = GreetingText(self.reattach)
 

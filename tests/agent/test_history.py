@@ -7,10 +7,10 @@ import sys
 from typing import Any, Dict, List, Tuple
 
 import pytest
+from runtimes import RUNTIME, make
 
 from jupyter_gpu_kernel.agent.relay.output import history
 from jupyter_gpu_kernel.agent.relay.output.history import History, PastCell
-from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.frames import MAX_PAYLOAD
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
@@ -33,7 +33,7 @@ def shown(cell: PastCell) -> List[Dict[str, Any]]:
 
 
 def test_outputs_are_kept_by_cell_merged_with_how_it_ended() -> None:
-    past, one, two = History(), request("one()", "a"), request("two()", "b")
+    past, one, two = History(RUNTIME), request("one()", "a"), request("two()", "b")
     for cell in (one, two):
         past.add_request(cell)
     take(past, one, "execute_input", code="one()", execution_count=5)
@@ -50,7 +50,7 @@ def test_outputs_are_kept_by_cell_merged_with_how_it_ended() -> None:
 
 
 def test_a_progress_bar_is_its_last_state() -> None:
-    past, cell = History(), request("bar()")
+    past, cell = History(RUNTIME), request("bar()")
     past.add_request(cell)
     for n in range(100):
         prints(past, cell, f"\r{n:3}%")
@@ -58,7 +58,7 @@ def test_a_progress_bar_is_its_last_state() -> None:
 
 
 def test_what_a_user_answered_is_kept_but_no_password() -> None:
-    past, cell = History(), request("login()")
+    past, cell = History(RUNTIME), request("login()")
     past.add_request(cell)
     for prompt, password, value in (("name:", False, "alice"), ("word:", True, "secret")):
         prints(past, cell, "?")
@@ -76,7 +76,7 @@ def test_what_a_user_answered_is_kept_but_no_password() -> None:
 
 
 def test_beyond_the_bound_the_oldest_output_goes_and_that_is_said() -> None:
-    past, old, new = History(cap=200_000), request("old"), request("new")
+    past, old, new = History(RUNTIME, cap=200_000), request("old"), request("new")
     for cell in (old, new):
         past.add_request(cell)
     prints(past, old, "o" * 100_000)
@@ -89,7 +89,7 @@ def test_beyond_the_bound_the_oldest_output_goes_and_that_is_said() -> None:
 
 
 def test_pages_are_small_and_complete() -> None:
-    past, cell = History(), request("much()")
+    past, cell = History(RUNTIME), request("much()")
     past.add_request(cell)
     for n in range(30):
         take(past, cell, "display_data", data={"text/plain": f"{n}" + " " * 200_000}, metadata={})
@@ -103,14 +103,14 @@ def test_pages_are_small_and_complete() -> None:
 
 
 def test_only_so_many_cells_are_known() -> None:
-    past = History()
+    past = History(RUNTIME)
     for n in range(history.CELLS + 5):
         past.add_request(request(f"{n}"))
     assert len(past.cells) == history.CELLS and next(iter(past.cells.values())).code == "5"
 
 
 def test_messages_without_a_users_cell_are_passed_over() -> None:
-    past = History()
+    past = History(RUNTIME)
     prints(past, request("nobody asked"), "x")
     assert not past.cells and past.page("unknown", 0) == {}
 
@@ -134,7 +134,7 @@ class Calls:
 
 def reading(count: int, size: int) -> Tuple[int, int]:
     """Calls that it takes to read a cell with so many outputs: for the dearest page, and in all."""
-    past, cell = History(), request("much()")
+    past, cell = History(RUNTIME), request("much()")
     past.add_request(cell)
     for n in range(count):
         take(past, cell, "display_data", data={"text/plain": "x" * size}, metadata={"n": n})
@@ -159,7 +159,7 @@ def test_reading_costs_as_much_as_there_is_to_read(size: int) -> None:
 
 def test_a_page_is_a_frame_at_most_whatever_is_in_it() -> None:
     """What is not ASCII takes six bytes a character in JSON."""
-    past = History()
+    past = History(RUNTIME)
     for n in range(20):
         past.add_request(request("\N{SNOWMAN}" * history.CODE, f"c{n}"))
     had, last = 0, False

@@ -7,12 +7,12 @@ from typing import Any, List
 
 import pytest
 from relays import Exchange
+from runtimes import RUNTIME, make
 
 from jupyter_gpu_kernel.agent.failover import inherited_cells
 from jupyter_gpu_kernel.agent.failover.inherited_cells import InheritedCells
 from jupyter_gpu_kernel.agent.keeper.handlers import UnansweredCell
 from jupyter_gpu_kernel.agent.loop import Loop
-from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
@@ -20,7 +20,7 @@ class Kernel:
     """A kernel that has been taken over; it replies to internal requests when `reply` is called."""
 
     def __init__(self, folder: Path) -> None:
-        self.loop = Loop()
+        self.loop = Loop(RUNTIME)
         self.exchange = Exchange(folder)
         self.settled: List[bool] = []
         self.cells = InheritedCells(self.loop, self.exchange.relay, self.settled.append)

@@ -14,12 +14,13 @@ from typing import Iterator, List
 
 import pytest
 import zmq
+from runtimes import RUNTIME, make
 
 from jupyter_gpu_kernel.agent.failover.keeper_pipe import KeeperPipe
 from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.process.kernel_process import KernelProcess
 from jupyter_gpu_kernel.agent.process.kernel_sockets import DELIMITER
-from jupyter_gpu_kernel.wire.compose import Parts, make
+from jupyter_gpu_kernel.wire.compose import Parts
 from jupyter_gpu_kernel.wire.messages import Channel
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
@@ -38,7 +39,7 @@ def test_a_process_that_ended_is_not_connected_to(folder: Path, monkeypatch: pyt
     program = folder / "python"
     program.write_text("#!/bin/sh\nprintf 1 > /dev/fd/$JUPYTER_GPU_KERNEL_READY_FD\n")
     program.chmod(0o700)
-    loop = Loop()
+    loop = Loop(RUNTIME)
     ready: List[int] = []
     kernel = KernelProcess(loop, folder, lambda channel, client, parts: None)
     before = os.listdir("/proc/self/fd")
@@ -59,8 +60,9 @@ from jupyter_gpu_kernel.agent.failover.adopted_process import AdoptedProcess
 from jupyter_gpu_kernel.agent.failover.keeper_pipe import KeeperPipe
 from jupyter_gpu_kernel.agent.process.kernel_process import KernelProcess
 from jupyter_gpu_kernel.agent.loop import Loop
+from jupyter_gpu_kernel.wire.runtime import Runtime
 
-pid, folder, loop = int(sys.argv[1]), Path(sys.argv[2]), Loop()
+pid, folder, loop = int(sys.argv[1]), Path(sys.argv[2]), Loop(Runtime())
 kernel = KernelProcess(loop, folder, lambda channel, client, parts: None)
 kernel.adopt(AdoptedProcess(loop, pid, lambda: None), KeeperPipe(os.open(os.devnull, os.O_WRONLY)))
 os.setuid(65534)
@@ -87,7 +89,7 @@ def test_large_messages_hold_up_nobody(folder: Path) -> None:
     context = zmq.Context()
     with context.socket(zmq.XPUB) as iopub, subprocess.Popen(["sleep", "600"]) as process:
         iopub.bind(f"ipc://{folder}/z-2")
-        loop, came = Loop(), 0
+        loop, came = Loop(RUNTIME), 0
 
         def on_message(channel: Channel, client: int, parts: Parts) -> None:
             nonlocal came

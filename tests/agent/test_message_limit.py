@@ -8,9 +8,9 @@ from typing import Any, Dict, List
 
 import pytest
 from relays import Exchange
+from runtimes import RUNTIME, make
 
 from jupyter_gpu_kernel.agent.relay.limits import MESSAGE_LIMITS, limit_size
-from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.endpoint import Endpoint
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
 from jupyter_gpu_kernel.wire.queues import MAX_MESSAGE
@@ -24,7 +24,7 @@ def said(channel: Channel, msg_type: str, size: int = 20_000, **content: Any) ->
 
 
 def replaced(message: Message) -> List[Message]:
-    messages = limit_size(message, LIMITS)
+    messages = limit_size(RUNTIME, message, LIMITS)
     for one in messages:
         assert one.size < 2_000 and one.parent()["msg_id"] == "cell"
         assert one.header()["session"] == "session"
@@ -43,16 +43,21 @@ def test_the_shares_of_all_lanes_are_what_a_hub_takes() -> None:
 def test_what_fits_is_left_alone(size: int) -> None:
     message = said(Channel.IOPUB, "display_data", size)
     assert message.size == len(message.encode())
-    (same,) = limit_size(message, LIMITS)
+    (same,) = limit_size(RUNTIME, message, LIMITS)
     assert same is message
 
 
 def test_the_limit_is_the_lanes() -> None:
-    assert limit_size(said(Channel.SHELL, "inspect_reply", 3_000), LIMITS)[0].content()["status"] == "error"
+    assert (
+        limit_size(RUNTIME, said(Channel.SHELL, "inspect_reply", 3_000), LIMITS)[0].content()["status"]
+        == "error"
+    )
     exact = said(Channel.IOPUB, "stream", 0)
     exact = exact.replace(parts=(*exact.parts, bytes(10_000 - exact.size - 4)))
-    assert exact.size == 10_000 and limit_size(exact, LIMITS) == [exact]
-    assert limit_size(exact.replace(parts=(*exact.parts[:-1], exact.parts[-1] + b"x")), LIMITS) != [exact]
+    assert exact.size == 10_000 and limit_size(RUNTIME, exact, LIMITS) == [exact]
+    assert limit_size(RUNTIME, exact.replace(parts=(*exact.parts[:-1], exact.parts[-1] + b"x")), LIMITS) != [
+        exact
+    ]
 
 
 @pytest.mark.parametrize("msg_type", ["stream", "display_data", "execute_result", "comm_msg", "anything"])
@@ -93,7 +98,7 @@ def test_a_prompt_can_still_be_answered(password: bool) -> None:
 
 def test_a_header_without_bounds_is_not_repeated() -> None:
     parts = make("stream", {}, json.dumps({"msg_id": "x" * 100_000}).encode(), "s" * 100_000)
-    (notice,) = limit_size(Message(Channel.IOPUB, 0, parts), LIMITS)
+    (notice,) = limit_size(RUNTIME, Message(Channel.IOPUB, 0, parts), LIMITS)
     assert notice.size < 2_000
 
 
@@ -116,7 +121,7 @@ def test_front_ends_hear_the_replacement_and_the_cell_ends(tmp_path: Path) -> No
 
 def test_the_largest_of_each_lane_arrive_together() -> None:
     """As a hub takes them: what of several lanes is on its way counts as one."""
-    hub, keeper = Endpoint(first=True), Endpoint(first=False)
+    hub, keeper = Endpoint(RUNTIME, first=True), Endpoint(RUNTIME, first=False)
     for end in (hub, keeper):
         end.opened()
     for frame in hub.outgoing():

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List
 
 import pytest
+from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.agent.gpus.nvidia_smi import TIMEOUT, NvidiaSmi, read_gpus
 from jupyter_gpu_kernel.agent.gpus.nvidia_smi_csv import SmiError, parse
@@ -179,7 +180,7 @@ class Sampling:
 
     def __init__(self, timeout: float = TIMEOUT) -> None:
         self.results: List[Any] = []
-        self.loop = Loop()
+        self.loop = Loop(RUNTIME)
         self.sampler = Sampler(self.loop, self._delivered, self._delivered, timeout)
 
     def _delivered(self, result: Any) -> None:

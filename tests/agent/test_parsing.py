@@ -8,10 +8,10 @@ from types import FrameType
 from typing import Any, Callable, List
 
 from relays import Exchange
+from runtimes import RUNTIME, make
 
 from jupyter_gpu_kernel.agent.relay.output.backlog import Backlog
 from jupyter_gpu_kernel.agent.relay.output.history import History
-from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.fields import load_object
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
@@ -40,7 +40,7 @@ def message(channel: Channel, msg_type: str, content: Any, parent: bytes = b"{}"
 
 def test_a_cell_that_runs(tmp_path: Path) -> None:
     exchange = Exchange(tmp_path)
-    backlog = Backlog([tmp_path], {})
+    backlog = Backlog(RUNTIME, [tmp_path], {})
     request = message(Channel.SHELL, "execute_request", {"code": "print(1)"})
     answers = [
         message(channel, msg_type, content, request.parts[0])
@@ -72,7 +72,7 @@ def test_a_cell_that_runs(tmp_path: Path) -> None:
 
 
 def test_messages_that_wait_are_kept_as_bytes() -> None:
-    history = History()
+    history = History(RUNTIME)
     request = message(Channel.SHELL, "execute_request", {"code": "f()"})
     history.add_request(request)
     shown = message(Channel.IOPUB, "display_data", {"data": {"text/plain": "x" * 100}}, request.parts[0])

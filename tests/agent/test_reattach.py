@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, List, Tuple
 
 import pytest
+from runtimes import RUNTIME, make
 
 from jupyter_gpu_kernel.agent.relay.output.history import History
 from jupyter_gpu_kernel.agent.relay.reattach import Reattach
 from jupyter_gpu_kernel.wire.answers import Answers
-from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
@@ -27,7 +27,7 @@ class Keeper:
     def __init__(self) -> None:
         self.heard: List[Tuple[str, Any]] = []
         self.answers = Answers(self._send)
-        self.reattach = Reattach(History(), self.answers, self._send)
+        self.reattach = Reattach(History(RUNTIME), self.answers, self._send)
 
     def _send(self, channel: Channel, client: int, msg_type: str, content: Any, parent: bytes) -> None:
         self.heard.append((msg_type, content))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Iterator, List
 
 import pytest
+from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.agent.exit.processes import Cleanup
 from jupyter_gpu_kernel.agent.keeper.idle import IdleTimer
@@ -19,13 +20,13 @@ from jupyter_gpu_kernel.wire.messages import Lane, keeper_message
 
 @pytest.fixture
 def loop() -> Loop:
-    return Loop()
+    return Loop(RUNTIME)
 
 
 @pytest.fixture
 def server(loop: Loop) -> Iterator[KeeperServer]:
     with tempfile.TemporaryDirectory() as folder:  # a short path: sockets' are limited
-        backlog = Backlog([Path(folder)], {})
+        backlog = Backlog(RUNTIME, [Path(folder)], {})
         server = KeeperServer(
             loop, Path(folder) / "keeper", backlog, on_message=lambda message: None, on_request=lambda request: {},
             on_attached=lambda: None, on_detached=lambda: None, on_rejected=lambda error: None,

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import zmq
 from jupyter_client.blocking.client import BlockingKernelClient
+from runtimes import RUNTIME
 from streams import DEADLINE, LoopThread, log, until, wait_for
 
 from jupyter_gpu_kernel.errors import ConnectError, GpuKernelError
@@ -40,6 +41,7 @@ def adopted(loop: LoopThread, link: Link, tmp_path: Path) -> Iterator[RemoteKern
         known.clients(number)
     remote = loop.call(
         lambda: RemoteKernel(
+            RUNTIME,
             before.kernel_id,
             before.settings,
             FrontEndSpec(CONNECTION, number=0),
@@ -147,7 +149,7 @@ class Carried:
     kernel_id = "k1"
 
     def __init__(self) -> None:
-        self.endpoint = new_endpoint(None)
+        self.endpoint = new_endpoint(RUNTIME, None)
 
     def open_request(self) -> dict[str, Any]:
         return {}

@@ -6,11 +6,11 @@ import asyncio
 import json
 
 import pytest
+from runtimes import RUNTIME, make
 
 from jupyter_gpu_kernel.hub.kernel.deferred_requests import _MAX_INTERRUPTS, DeferredRequests
 from jupyter_gpu_kernel.hub.kernel.placeholder import Placeholder
 from jupyter_gpu_kernel.hub.kernel.transient_displays import OfflineNotice
-from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
@@ -31,8 +31,10 @@ class Hub:
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, bytes]] = []
-        self.notice = OfflineNotice(self._say, "node")
-        self.deferred = DeferredRequests(Placeholder(self._say, None, lambda info: None), self.notice)
+        self.notice = OfflineNotice(RUNTIME, self._say, "node")
+        self.deferred = DeferredRequests(
+            Placeholder(RUNTIME, self._say, None, lambda info: None), self.notice
+        )
 
     def _say(self, message: Message) -> None:
         self.heard.append((message.header()["msg_type"], message.parts[1]))

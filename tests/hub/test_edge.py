@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import zmq
 from edges import DEADLINE, KEY, Meeting, meet, request
+from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.errors import HubError, SettingsError
 from jupyter_gpu_kernel.hub.front_end import edge as edge_module
@@ -108,7 +109,7 @@ def test_a_heartbeat_is_answered_and_a_large_one_is_not() -> None:
 def test_a_connection_file_without_a_key_is_refused(connection: dict[str, Any]) -> None:
     async def main() -> None:
         with pytest.raises(SettingsError, match="no key") as error:
-            Edge(connection, lambda message: None, lambda: None)
+            Edge(RUNTIME, connection, lambda message: None, lambda: None)
         assert "Session.key" in error.value.remedy
 
     asyncio.run(main())
@@ -118,7 +119,7 @@ def test_a_connection_file_without_a_key_is_refused(connection: dict[str, Any]) 
 def test_an_address_that_others_can_reach_is_refused(ip: str) -> None:
     async def main() -> None:
         with pytest.raises(SettingsError, match="address"):
-            Edge({**KEY, "ip": ip}, lambda message: None, lambda: None)
+            Edge(RUNTIME, {**KEY, "ip": ip}, lambda message: None, lambda: None)
 
     asyncio.run(main())
 
@@ -130,7 +131,7 @@ def encrypted() -> dict[str, Any]:
 
 def test_an_address_that_others_can_reach_is_allowed_where_all_is_encrypted() -> None:
     async def main() -> None:
-        Edge({**encrypted(), "ip": "0.0.0.0"}, lambda message: None, lambda: None).close()
+        Edge(RUNTIME, {**encrypted(), "ip": "0.0.0.0"}, lambda message: None, lambda: None).close()
 
     asyncio.run(main())
 
@@ -140,7 +141,7 @@ def test_an_address_that_others_can_reach_is_allowed_where_all_is_encrypted() ->
 def test_an_address_that_jupyters_clients_cannot_use_is_refused(connection: dict[str, Any], ip: str) -> None:
     async def main() -> None:
         with pytest.raises(SettingsError, match="IPv6") as error:
-            Edge({**connection, "ip": ip}, lambda message: None, lambda: None)
+            Edge(RUNTIME, {**connection, "ip": ip}, lambda message: None, lambda: None)
         assert "127.0.0.1" in error.value.remedy
 
     asyncio.run(main())
@@ -151,7 +152,7 @@ def test_an_address_of_another_computer_has_a_remedy_of_its_own() -> None:
 
     async def main() -> None:
         with pytest.raises(HubError, match=r"192\.0\.2\.1") as error:
-            Edge({**encrypted(), "ip": "192.0.2.1"}, lambda message: None, lambda: None)
+            Edge(RUNTIME, {**encrypted(), "ip": "192.0.2.1"}, lambda message: None, lambda: None)
         assert "address of this computer" in error.value.remedy
 
     asyncio.run(main())

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 import zmq
 from edges import DEADLINE, KEY, request
+from runtimes import RUNTIME, make
 
 from jupyter_gpu_kernel.hub.front_end import front_ends as fronts_module
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEnd, FrontEnds, FrontEndSpec
-from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 BULK = Message(Channel.IOPUB, 0, make("stream", {"name": "stdout", "text": "x" * 1_000_000}))
@@ -24,7 +24,7 @@ class Kernel:
         self.heard: list[Message] = []
         self.subscribed = 0
         self.fronts = FrontEnds(
-            lambda front, message: self.heard.append(message), self._subscribes, lambda: None, None
+            RUNTIME, lambda front, message: self.heard.append(message), self._subscribes, lambda: None, None
         )
         self._context = zmq.Context()
 

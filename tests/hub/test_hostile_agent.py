@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from runtimes import RUNTIME, make
 from streams import LoopThread, Node
 
 from jupyter_gpu_kernel.errors import AgentError
@@ -17,7 +18,6 @@ from jupyter_gpu_kernel.hub.kernel.cell_history import read_cell_history
 from jupyter_gpu_kernel.hub.kernel.placeholder import Placeholder
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
-from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Message, MessageError, keeper_message
 
 PROGRAM = str(Path(__file__).parents[1] / "programs" / "hostile-python")
@@ -153,7 +153,7 @@ def test_a_keeper_speaks_of_its_own_kernel_and_in_its_own_name(
 
 def test_of_a_kernel_info_as_much_is_remembered_as_one_has() -> None:
     learnt: list[bytes] = []
-    placeholder = Placeholder(lambda message: None, None, learnt.append)
+    placeholder = Placeholder(RUNTIME, lambda message: None, None, learnt.append)
 
     def saw(content: dict[str, Any]) -> Message:
         message = Message(Channel.SHELL, 0, make("kernel_info_reply", content, b"{}", "session"))

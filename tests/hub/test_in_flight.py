@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from runtimes import make
+
 from jupyter_gpu_kernel.hub.kernel.in_flight import InFlightCells
-from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Message, keeper_message
 
 

@@ -16,6 +16,7 @@ import pytest
 import zmq
 from fronts import Front
 from jupyter_client.session import Session
+from runtimes import RUNTIME
 from streams import DEADLINE, Breakable, LoopThread, Node, until, wait_for
 
 from jupyter_gpu_kernel.errors import HubError
@@ -270,7 +271,9 @@ def test_ports_in_use(loop: LoopThread, link: Link) -> None:
         port = taken.getsockname()[1]
         connection = {"ip": "127.0.0.1", "transport": "tcp", "key": "k", "iopub_port": port}
         with pytest.raises(HubError, match=str(port)):
-            loop.call(lambda: RemoteKernel(uuid.uuid4().hex, {}, FrontEndSpec(connection), link, link._log))
+            loop.call(
+                lambda: RemoteKernel(RUNTIME, uuid.uuid4().hex, {}, FrontEndSpec(connection), link, link._log)
+            )
     assert link.in_use
 
 

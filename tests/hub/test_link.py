@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.errors import AgentError, AuthError, ConnectError, GpuKernelError
 from jupyter_gpu_kernel.hub.node import stream as stream_module
@@ -122,7 +123,7 @@ class World:
         self.talks = threading.Event()
         self.talks.set()
         self.last = 0  # the number of the chunk at which an agent vanishes
-        self.keeper = Endpoint(first=False)
+        self.keeper = Endpoint(RUNTIME, first=False)
         self.heard: list[bytes] = []
         self.agents: list[Agent] = []
         self.errors: list[Exception] = []
@@ -149,7 +150,7 @@ class Attachment:
     kernel_id = "k1"
 
     def __init__(self) -> None:
-        self.endpoint = Endpoint(first=True)
+        self.endpoint = Endpoint(RUNTIME, first=True)
         self.got: list[bytes] = []
         self.told: asyncio.Queue[str] = asyncio.Queue()
         self.error: GpuKernelError | None = None

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 import zmq
 from edges import DEADLINE, KEY, Meeting, meet, request
+from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.hub.front_end import local_peers
 from jupyter_gpu_kernel.hub.front_end.edge import Edge
@@ -177,7 +178,7 @@ def test_sockets_that_are_closed_leave_nothing_behind() -> None:
     async def test(meeting: Meeting) -> None:
         before = descriptors()
         for _ in range(20):
-            Edge(dict(KEY), lambda message: None, lambda: None).close()
+            Edge(RUNTIME, dict(KEY), lambda message: None, lambda: None).close()
         await meeting.until(lambda: descriptors() <= before)
 
     meet(test)

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from jupyter_client.session import Session
 from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
+from runtimes import RUNTIME, make
 from tornado.platform.asyncio import BaseAsyncIOLoop
 from traitlets.config import LoggingConfigurable
 
 from jupyter_gpu_kernel.hub.kernel.pacing import STALL, Pacer
-from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.endpoint import Endpoint, ProtocolError
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, keeper_message
 from jupyter_gpu_kernel.wire.streams import PIECE
@@ -207,7 +207,7 @@ def test_what_waits_can_be_hurried_or_dropped() -> None:
 
 def test_what_waits_is_not_acknowledged() -> None:
     """So the keeper sends no more than its window, and keeps it for another hub."""
-    keeper, hub = Endpoint(first=False), Endpoint(first=True)
+    keeper, hub = Endpoint(RUNTIME, first=False), Endpoint(RUNTIME, first=True)
     for end in (keeper, hub):
         end.opened()
 

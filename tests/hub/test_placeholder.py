@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from runtimes import RUNTIME, make
+
 from jupyter_gpu_kernel.hub.kernel.placeholder import Placeholder
-from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
@@ -12,7 +13,7 @@ class Kernel:
 
     def __init__(self) -> None:
         self.said: list[str] = []
-        self.placeholder = Placeholder(self._say, None, lambda info: None)
+        self.placeholder = Placeholder(RUNTIME, self._say, None, lambda info: None)
         self.placeholder.update_state("idle")
 
     def _say(self, message: Message) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from fronts import Front
+from runtimes import RUNTIME
 from streams import DEADLINE, LoopThread, Node, log, until, wait_for
 
 from jupyter_gpu_kernel.hub.front_end.delivered import Delivered
@@ -75,7 +76,13 @@ def test_a_killed_hubs_successor_finds_what_was_passed_on_of_a_kernel_that_was_f
     connection = {"transport": "tcp", "ip": "127.0.0.1", "key": "key"}
     again = loop.call(
         lambda: RemoteKernel(
-            "new", settings, FrontEndSpec(connection), link, log, delivered=Delivered(tmp_path / "new")
+            RUNTIME,
+            "new",
+            settings,
+            FrontEndSpec(connection),
+            link,
+            log,
+            delivered=Delivered(tmp_path / "new"),
         )
     )
     until(again, "idle")
@@ -254,7 +261,7 @@ def owned(loop: LoopThread, link: Link, notebook: str, owner: str) -> RemoteKern
     kernel_id = uuid.uuid4().hex[:12]
     front_end = FrontEndSpec(connection)
     remote = loop.call(
-        lambda: RemoteKernel(kernel_id, settings, front_end, link, log, owner={"owner": owner})
+        lambda: RemoteKernel(RUNTIME, kernel_id, settings, front_end, link, log, owner={"owner": owner})
     )
     until(remote, "idle")
     return remote

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from edges import KEY
+from runtimes import RUNTIME, make
 from streams import log
 
 from jupyter_gpu_kernel.errors import ConnectError
@@ -16,7 +17,6 @@ from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.states import LINK_STATES, PHASES, LinkState, Phase, transition
 from jupyter_gpu_kernel.hub.node.agent_errors import refusal
 from jupyter_gpu_kernel.hub.node.link import Link
-from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 GONE = refusal("gone", "there is no such kernel", "node")
@@ -31,7 +31,7 @@ def on(test: Callable[[RemoteKernel, Link], None]) -> None:
 
     async def main() -> None:
         link = Link("node", fail, log)
-        remote = RemoteKernel("k1", {"gpus": 0}, FrontEndSpec(dict(KEY), revives=True), link, log)
+        remote = RemoteKernel(RUNTIME, "k1", {"gpus": 0}, FrontEndSpec(dict(KEY), revives=True), link, log)
         remote.attached()
         try:
             test(remote, link)

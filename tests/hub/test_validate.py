@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from runtimes import make
 
 from jupyter_gpu_kernel.agent.exit import reason
 from jupyter_gpu_kernel.hub import inert, shapes, validate
 from jupyter_gpu_kernel.hub.node.agent_errors import refusal
 from jupyter_gpu_kernel.hub.validate import Malformed
 from jupyter_gpu_kernel.wire import remedies
-from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Message, MessageError
 
 STATUS: dict[str, Any] = {

@@ -10,12 +10,12 @@ from typing import Any
 import psutil
 import pytest
 from fronts import Front
+from runtimes import make
 from streams import LoopThread, Node, until, wait_for
 
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.vscode_sessions import VSCodeSession, VSCodeSessions, notebook_of
 from jupyter_gpu_kernel.hub.node.link import Link
-from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Dict, List, Tuple
 
 import pytest
+from runtimes import make
 
 from jupyter_gpu_kernel.wire.answers import MAX_REQUESTS, Answers
-from jupyter_gpu_kernel.wire.compose import make
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 CLIENT = 7

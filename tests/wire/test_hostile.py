@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.wire import PROTOCOL, queues
 from jupyter_gpu_kernel.wire.endpoint import Endpoint, ProtocolError, State
@@ -69,7 +70,7 @@ def test_a_frame_is_refused_before_it_is_all_there() -> None:
 @given(st.booleans(), st.lists(frames, max_size=6))
 def test_frames(first: bool, sent: list[Frame]) -> None:
     """The stream is given up at worst; nothing that was not acknowledged is lost for whoever comes then."""
-    end = Endpoint(first=first)
+    end = Endpoint(RUNTIME, first=first)
     end.opened(1)
     list(end.outgoing())
     for frame in [json_frame(Kind.HELLO, {**HELLO, "peer": end._session}), *sent]:
@@ -80,7 +81,7 @@ def test_frames(first: bool, sent: list[Frame]) -> None:
         list(end.outgoing())
     end.closed()
     end.send(Lane.ORDERED, b"kept")
-    other = Endpoint(first=not first)
+    other = Endpoint(RUNTIME, first=not first)
     got = exchange(end, other)
     assert got == [b"kept"] and other.state is end.state is State.OPEN
 
@@ -121,7 +122,7 @@ def exchange(end: Endpoint, other: Endpoint) -> list[bytes]:
 )
 def test_a_hello_with_a_wrong_value(wrong: dict[str, Any]) -> None:
     """Refused as a whole: nothing has changed."""
-    keeper = Endpoint(first=False)
+    keeper = Endpoint(RUNTIME, first=False)
     with pytest.raises(ProtocolError):
         keeper.check(json_frame(Kind.HELLO, {**HELLO, **wrong}))
     keeper.opened(1)
@@ -132,7 +133,7 @@ def test_a_hello_with_a_wrong_value(wrong: dict[str, Any]) -> None:
 
 
 def test_a_hello_that_has_more_than_was_sent_or_lacks_what_is_gone() -> None:
-    keeper, hub = Endpoint(first=False), Endpoint(first=True)
+    keeper, hub = Endpoint(RUNTIME, first=False), Endpoint(RUNTIME, first=True)
     keeper.send(Lane.ORDERED, b"1")
     keeper.send(Lane.ORDERED, b"2")
     assert exchange(keeper, hub) == [b"1", b"2"]

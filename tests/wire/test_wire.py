@@ -9,6 +9,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.wire.endpoint import Endpoint, ProtocolError, State
 from jupyter_gpu_kernel.wire.fields import DEPTH
@@ -197,7 +198,9 @@ def per_lane(messages: list[bytes]) -> dict[bytes, list[bytes]]:
 @given(st.integers(0, 2**32), st.integers(1, 25), st.integers(0, 6))
 def test_every_message_arrives_once_and_in_order_whatever_is_cut(seed: int, count: int, cuts: int) -> None:
     chance = random.Random(seed)
-    pipe = Pipe(Endpoint(first=True, window=3 * CHUNK), Endpoint(first=False, window=3 * CHUNK))
+    pipe = Pipe(
+        Endpoint(RUNTIME, first=True, window=3 * CHUNK), Endpoint(RUNTIME, first=False, window=3 * CHUNK)
+    )
     sent: tuple[list[bytes], list[bytes]] = ([], [])
     pipe.connect()
     cut_at = {chance.randrange(count) for _ in range(cuts)}
@@ -219,7 +222,9 @@ def test_every_message_arrives_once_and_in_order_whatever_is_cut(seed: int, coun
 
 def test_every_cut_point_of_an_exchange() -> None:
     def run(cut: int) -> tuple[tuple[list[bytes], list[bytes]], int]:
-        pipe = Pipe(Endpoint(first=True, window=2 * CHUNK), Endpoint(first=False, window=2 * CHUNK))
+        pipe = Pipe(
+            Endpoint(RUNTIME, first=True, window=2 * CHUNK), Endpoint(RUNTIME, first=False, window=2 * CHUNK)
+        )
         for n in range(6):
             pipe.ends[n % 2].send(Lane.ORDERED, b"%d" % n * (CHUNK if n == 3 else 5))
         pipe.connect()
@@ -240,7 +245,7 @@ def test_every_cut_point_of_an_exchange() -> None:
 
 
 def test_a_new_hub_gets_what_the_old_one_never_acknowledged() -> None:
-    old, keeper = Endpoint(first=True), Endpoint(first=False, window=2 * CHUNK)
+    old, keeper = Endpoint(RUNTIME, first=True), Endpoint(RUNTIME, first=False, window=2 * CHUNK)
     pipe = Pipe(old, keeper)
     pipe.connect()
     keeper.send(Lane.ORDERED, b"1")
@@ -251,7 +256,7 @@ def test_a_new_hub_gets_what_the_old_one_never_acknowledged() -> None:
         pipe.step(1, 1)
         pipe.step(0, 1)
     pipe.cut()
-    again = Pipe(Endpoint(first=True), keeper)
+    again = Pipe(Endpoint(RUNTIME, first=True), keeper)
     again.connect()
     again.settle()
     assert pipe.got[0] + again.got[0] == [b"1", b"2" * (5 * CHUNK), b"3"]
@@ -259,7 +264,7 @@ def test_a_new_hub_gets_what_the_old_one_never_acknowledged() -> None:
 
 @pytest.mark.parametrize("heard", [b"", b"asked"])
 def test_after_a_withdrawal_the_same_hub_gets_what_comes_then(heard: bytes) -> None:
-    hub, keeper = Endpoint(first=True), Endpoint(first=False, window=2 * CHUNK)
+    hub, keeper = Endpoint(RUNTIME, first=True), Endpoint(RUNTIME, first=False, window=2 * CHUNK)
     pipe = Pipe(hub, keeper)
     pipe.connect()
     if heard:
@@ -279,21 +284,21 @@ def test_after_a_withdrawal_the_same_hub_gets_what_comes_then(heard: bytes) -> N
 
 
 def test_a_new_keeper_gets_what_the_old_one_never_acknowledged() -> None:
-    hub = Endpoint(first=True)
-    pipe = Pipe(hub, Endpoint(first=False))
+    hub = Endpoint(RUNTIME, first=True)
+    pipe = Pipe(hub, Endpoint(RUNTIME, first=False))
     pipe.connect()
     hub.send(Lane.ORDERED, b"1")
     pipe.settle()
     pipe.cut()
     hub.send(Lane.ORDERED, b"2")
-    again = Pipe(hub, Endpoint(first=False))
+    again = Pipe(hub, Endpoint(RUNTIME, first=False))
     again.connect()
     again.settle()
     assert again.got[1] == [b"2"]
 
 
 def test_rules_that_must_not_be_broken() -> None:
-    keeper = Endpoint(first=False)
+    keeper = Endpoint(RUNTIME, first=False)
     keeper.opened(1)
     with pytest.raises(ProtocolError, match="before HELLO"):
         keeper.receive(Frame(Kind.DATA, 1, 1, 0x82, b"early"))
@@ -307,8 +312,8 @@ def test_rules_that_must_not_be_broken() -> None:
 def test_a_hub_that_knows_what_the_killed_one_passed_on_gets_the_rest(seed: int, count: int) -> None:
     """Killed at any moment: what was handed out, plus what its successor gets, is everything once."""
     chance = random.Random(seed)
-    keeper = Endpoint(first=False, window=3 * CHUNK)
-    hub = Endpoint(first=True)
+    keeper = Endpoint(RUNTIME, first=False, window=3 * CHUNK)
+    hub = Endpoint(RUNTIME, first=True)
     sent: list[bytes] = []
     got: list[bytes] = []
     pipe = Pipe(hub, keeper)
@@ -322,7 +327,7 @@ def test_a_hub_that_knows_what_the_killed_one_passed_on_gets_the_rest(seed: int,
         if chance.random() < 0.2:
             got += pipe.got[0]
             pipe.cut()
-            hub = Endpoint(first=True, delivered=hub.delivered)
+            hub = Endpoint(RUNTIME, first=True, delivered=hub.delivered)
             pipe = Pipe(hub, keeper)
             pipe.connect()
     pipe.settle()

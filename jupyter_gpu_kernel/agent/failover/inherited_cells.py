@@ -204,7 +204,9 @@ class InheritedCells:
         self._relay.executions.handle_idle(
             cell.msg_id
         )  # which the kernel may have sent before the hub listed the cell
-        parts = make("execute_reply", content, cell.parts[0], self._relay.internal_requests.session)
+        parts = make(
+            self._loop.runtime, "execute_reply", content, cell.parts[0], self._relay.internal_requests.session
+        )
         self._relay.handle_kernel_message(Channel.SHELL, cell.client, parts)
 
 

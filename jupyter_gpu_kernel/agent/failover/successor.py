@@ -10,11 +10,11 @@ import fcntl
 import json
 import os
 import sys
-import time
 from pathlib import Path
 from typing import IO, Any, Callable, Dict, List, NamedTuple
 
 from ...wire.messages import Lane, Message, keeper_message
+from ...wire.runtime import Runtime
 from ..daemon import detach
 from ..keeper.handlers import UnansweredCell
 from ..keeper.keeper import Keeper
@@ -48,14 +48,14 @@ class RunningKernel(NamedTuple):
 
 def run(root: Root, kernel_id: str) -> int:
     """Start the successor as a daemon; return as `detach` does."""
-    kernel = RunningKernel.read(sys.stdin)
+    runtime, kernel = Runtime(), RunningKernel.read(sys.stdin)
     folder = root.kernel(kernel_id)
 
     def keep(started: Callable[[], None]) -> None:
-        _lock(folder)  # held as long as we live
+        _lock(runtime, folder)  # held as long as we live
         if not start_ticks(kernel.pid):
             raise ProcessLookupError("the kernel has ended, too")
-        keeper = Successor(root, kernel)
+        keeper = Successor(runtime, root, kernel)
         started()
         keeper.run()
 
@@ -65,9 +65,9 @@ def run(root: Root, kernel_id: str) -> int:
 class Successor(Keeper):
     """A keeper that begins with a running kernel. After a restart of that kernel it is a keeper like any other."""
 
-    def __init__(self, root: Root, kernel: RunningKernel) -> None:
+    def __init__(self, runtime: Runtime, root: Root, kernel: RunningKernel) -> None:
         super().__init__(
-            root, kernel.settings, Policy(PATH)
+            runtime, root, kernel.settings, Policy(PATH)
         )  # the policy was applied to these settings before
         self._running = kernel
         self._cells = InheritedCells(self.loop, self.relay, self._on_settled)
@@ -77,7 +77,7 @@ class Successor(Keeper):
         self.relay.kernel_taken_over()
         self.gpus.inherit(self._running.gpus)  # before others see that nobody has them
         facts = self.exit_report.collector.started(self._running.pid)
-        self.server.endpoint.outbox.count_from(int(time.time()) << 20)
+        self.server.endpoint.outbox.count_from(int(self.loop.runtime.time()) << 20)
         process = AdoptedProcess(self.loop, self._running.pid, self._reap)
         self.kernel.adopt(process, KeeperPipe(self._running.pipe))
         self._save_settings()
@@ -119,14 +119,14 @@ class Successor(Keeper):
         self.status.become("busy" if busy else "idle")
 
 
-def _lock(folder: Path) -> None:
+def _lock(runtime: Runtime, folder: Path) -> None:
     """Take the folder's lock. OSError if another process keeps it, or there is no folder."""
     lock = os.open(str(folder / "lock"), os.O_RDWR | os.O_CLOEXEC)
-    deadline = time.monotonic() + LOCK_TIMEOUT
+    deadline = runtime.monotonic() + LOCK_TIMEOUT
     while True:
         try:
             return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() > deadline:
+            if runtime.monotonic() > deadline:
                 raise
-            time.sleep(0.02)
+            runtime.sleep(0.02)

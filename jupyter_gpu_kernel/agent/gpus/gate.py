@@ -11,20 +11,27 @@ from typing import Callable, Deque, List
 from ...wire.answers import Answers
 from ...wire.compose import Send, TransientDisplay, is_user_cell
 from ...wire.messages import Message
+from ...wire.runtime import Runtime
 
 
 class Gate:
     """Ask `admit` for every execute_request; then `open` the gate, or `fail_first` when the GPUs cannot be had."""
 
     def __init__(
-        self, send: Send, answers: Answers, release: Callable[[Message], None], *, is_open: bool
+        self,
+        runtime: Runtime,
+        send: Send,
+        answers: Answers,
+        release: Callable[[Message], None],
+        *,
+        is_open: bool,
     ) -> None:
         """`release` sends a cell to the kernel."""
         self.is_open = is_open
         self._answers = answers
         self._release = release
         self._cells: Deque[Message] = deque()
-        self._display = TransientDisplay(send)
+        self._display = TransientDisplay(runtime, send)
         self._text = ""
         self._text_visible = False
 

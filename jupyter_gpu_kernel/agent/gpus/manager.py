@@ -65,7 +65,7 @@ class GpuManager:
             on_error=self._failed,
             on_waiting=self._waiting,
         )
-        self._gate = Gate(send, answers, release, is_open=self._acquisition.acquired)
+        self._gate = Gate(loop.runtime, send, answers, release, is_open=self._acquisition.acquired)
 
     @property
     def uuids(self) -> List[str]:

@@ -10,7 +10,6 @@ import enum
 import shutil
 import signal
 import sys
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
@@ -18,6 +17,7 @@ from typing import Any, Dict, List, Mapping, Optional
 from ...wire.compose import Parts
 from ...wire.fields import FieldError
 from ...wire.messages import Channel, Lane, Message, MessageError
+from ...wire.runtime import Runtime
 from ..exit.processes import SETUP
 from ..exit.report import ExitReport
 from ..gpus.manager import GpuManager
@@ -67,16 +67,17 @@ class EndRequest(enum.Enum):
 class Keeper:
     """`run()` until the kernel has ended and will not be restarted. `failover.successor` overrides some methods."""
 
-    def __init__(self, root: Root, settings: Dict[str, Any], policy: Policy) -> None:
+    def __init__(self, runtime: Runtime, root: Root, settings: Dict[str, Any], policy: Policy) -> None:
         self.settings = settings = policy.apply(settings)
-        settings.setdefault("started", time.time())  # a successor keeps it
-        self.loop = loop = Loop()
+        settings.setdefault("started", runtime.time())  # a successor keeps it
+        self.loop = loop = Loop(runtime)
         self.folder = root.make_kernel(str(settings["id"]))
         self.story = Story(root.story(str(settings["id"])))
         if str(policy):
             self.story.tell("policy", str(policy))
         self.kernel = KernelProcess(loop, self.folder, self._from_kernel)
-        self._backlog = Backlog(folders(self.folder), settings, partial(self.story.tell, "journal"))
+        on_problem = partial(self.story.tell, "journal")
+        self._backlog = Backlog(runtime, folders(self.folder), settings, on_problem)
         self._rejected_input = RejectedInput(self.story)
         self._requests, self._commands = RequestHandlers(self), CommandHandlers(self)
         self.server = KeeperServer(
@@ -88,7 +89,7 @@ class Keeper:
         self.status = Status(settings, self.kernel, self.exit_report, self.server, lambda: self.gpus)
         self.idle_timer = IdleTimer(settings, loop.time)
         self.relay = relay = Relay(
-            self.kernel.send, self.server.send, loop.later, self.status.facts,
+            loop, self.kernel.send, self.server.send, self.status.facts,
             partial(self._gpu_manager, root.path / "line"),
             on_user_cell=self.idle_timer.used, on_reply=self._requests.replied, on_message=self._observe,
         )  # fmt: skip

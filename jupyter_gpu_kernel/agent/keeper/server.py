@@ -118,7 +118,7 @@ class KeeperServer:
         """`on_rejected(error)`: a connection was closed, or a request refused, because of what it sent."""
         self.loop = loop
         self.path = path
-        self.endpoint = Endpoint(first=False)
+        self.endpoint = Endpoint(loop.runtime, first=False)
         self.flow = Flow(self.endpoint, backlog)
         self._on_message = on_message
         self._on_request = on_request

@@ -6,11 +6,11 @@ output as well. Therefore the cell's first output waits until there was time to 
 
 from __future__ import annotations
 
-import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from ...wire.compose import TransientDisplay, make
 from ...wire.messages import Channel, Lane, Message
+from ...wire.runtime import Runtime
 from ..loop import Timer
 from ..paths import is_kernel_id
 from .reattach import Reattach, describe
@@ -76,10 +76,11 @@ class GreetingText:
 class Greeting:
     """Shows the text in a cell, and holds messages to the hub back meanwhile."""
 
-    def __init__(self, to_hub: ToHub, later: Later) -> None:
+    def __init__(self, runtime: Runtime, to_hub: ToHub, later: Later) -> None:
+        self._runtime = runtime
         self._to_hub = to_hub
         self._later = later
-        self._display = TransientDisplay(self._send)
+        self._display = TransientDisplay(runtime, self._send)
         self._cell = ""  # the msg_id of the cell with the text
         self._until = 0.0
         self._waiting: List[Tuple[Lane, Message]] = []
@@ -90,7 +91,7 @@ class Greeting:
         """Show the text in the cell of this request, for so many seconds at least."""
         self.end()
         self._cell = request.msg_id
-        self._until = time.monotonic() + seconds
+        self._until = self._runtime.monotonic() + seconds
         self._display.show(text, request.parts[0])
 
     def passes(self, lane: Lane, message: Message) -> bool:
@@ -101,7 +102,7 @@ class Greeting:
             return True
         self._waiting.append((lane, message.unparsed()))
         self._size += sum(map(len, message.parts))
-        left = self._until - time.monotonic()
+        left = self._until - self._runtime.monotonic()
         if left <= 0 or self._size > MAX_WAITING or message.channel is Channel.STDIN:  # input() must not wait
             self.end()
         elif self._timer is None:
@@ -127,7 +128,7 @@ class Greeting:
     def _send(
         self, channel: Channel, client: int, msg_type: str, content: Dict[str, Any], parent: bytes
     ) -> None:
-        self._to_hub(Lane.ORDERED, Message(channel, client, make(msg_type, content, parent)))
+        self._to_hub(Lane.ORDERED, Message(channel, client, make(self._runtime, msg_type, content, parent)))
 
 
 def _ends_greeting(message: Message) -> bool:

@@ -6,6 +6,7 @@ from typing import Any, Callable, Dict, Optional
 
 from ...wire.compose import Parts, make
 from ...wire.messages import Channel, Message
+from ...wire.runtime import Runtime
 
 CLIENT = 0
 """The client number of the keeper itself."""
@@ -21,8 +22,9 @@ class InternalRequests:
     `session` is the kernel's own, learnt from its replies.
     """
 
-    def __init__(self, to_kernel: ToKernel) -> None:
+    def __init__(self, runtime: Runtime, to_kernel: ToKernel) -> None:
         self.session = ""
+        self._runtime = runtime
         self._to_kernel = to_kernel
         self._pending: Dict[str, Optional[OnReply]] = {}
 
@@ -30,7 +32,8 @@ class InternalRequests:
         self, channel: Channel, msg_type: str, content: Dict[str, Any], on_reply: Optional[OnReply] = None
     ) -> None:
         """Send a request; `on_reply` gets the content of its reply."""
-        request = Message(channel, CLIENT, make(msg_type, content, session=SESSION))
+        parts = make(self._runtime, msg_type, content, session=SESSION)
+        request = Message(channel, CLIENT, parts)
         self._pending[request.msg_id] = on_reply
         self._to_kernel(channel, CLIENT, request.parts)
 

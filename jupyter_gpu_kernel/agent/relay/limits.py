@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Mapping
 from ...wire.compose import error_content, error_reply, make
 from ...wire.messages import Channel, Lane, Message, MessageError, lane_of
 from ...wire.queues import MAX_MESSAGE
+from ...wire.runtime import Runtime
 
 MAX_WAITING = 256 * 1024 * 1024
 """The size of all requests that wait, in bytes. A single request may be larger if no other one waits."""
@@ -57,7 +58,9 @@ class QueueLimit:
         self._size = 0
 
 
-def limit_size(message: Message, limits: Mapping[Lane, int] = MESSAGE_LIMITS) -> List[Message]:
+def limit_size(
+    runtime: Runtime, message: Message, limits: Mapping[Lane, int] = MESSAGE_LIMITS
+) -> List[Message]:
     """Return the message, or a notice or an error in its place if it is too large for the hub."""
     size = message.size
     if size <= min(limits.values()):
@@ -67,15 +70,15 @@ def limit_size(message: Message, limits: Mapping[Lane, int] = MESSAGE_LIMITS) ->
         return [message]
     msg_type = message.msg_type[:64]
     reason = f"{msg_type} of {size / 1e6:.1f} MB: a message may have at most {limit / 1e6:.1f} MB"
-    return _replacement(message, msg_type, reason)
+    return _replacement(runtime, message, msg_type, reason)
 
 
-def _replacement(message: Message, msg_type: str, reason: str) -> List[Message]:
+def _replacement(runtime: Runtime, message: Message, msg_type: str, reason: str) -> List[Message]:
     parent = message.parts[1] if len(message.parts[1]) <= _MAX_HEADER else b"{}"
     session = str(message.header().get("session"))[:256]
 
     def create(kind: str, content: Dict[str, Any], channel: Channel = message.channel) -> Message:
-        return Message(channel, message.client, make(kind, content, parent, session))
+        return Message(channel, message.client, make(runtime, kind, content, parent, session))
 
     text = f"\n[… left out here: {reason} …]\n"
     notice = create("stream", {"name": "stderr", "text": text}, Channel.IOPUB)

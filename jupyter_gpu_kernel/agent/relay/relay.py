@@ -15,8 +15,9 @@ from ...wire.compose import Parts, is_user_cell, make
 from ...wire.fields import text
 from ...wire.messages import MAX_PARTS, Channel, Lane, Message, MessageError, lane_of
 from ..gpus.manager import GpuManager
+from ..loop import Loop
 from .executions import Aborts, Executions
-from .greeting import Greeting, GreetingText, Later, ToHub
+from .greeting import Greeting, GreetingText, ToHub
 from .internal_requests import SESSION, InternalRequests, ToKernel
 from .limits import MESSAGE_LIMITS, QueueLimit, limit_size
 from .output.history import History
@@ -49,9 +50,9 @@ class Relay:
 
     def __init__(
         self,
+        loop: Loop,
         to_kernel: ToKernel,
         to_hub: ToHub,
-        later: Later,
         facts: Callable[[], Dict[str, Any]],
         gpus: Callable[[Relay], GpuManager],
         *,
@@ -60,14 +61,15 @@ class Relay:
         on_message: OnMessage = lambda message: None,
         message_limits: Mapping[Lane, int] = MESSAGE_LIMITS,
     ) -> None:
-        self.internal_requests = InternalRequests(to_kernel)
-        self.history = History()
+        self.internal_requests = InternalRequests(loop.runtime, to_kernel)
+        self.history = History(loop.runtime)
         self.answers = Answers(self.send, self._reserve_count)
         self.executions = Executions(self.answers)
         self.aborts = Aborts()
         self.reattach = Reattach(self.history, self.answers, self.send)
         self.greeting_text = GreetingText(self.reattach)
         self._presumed_busy = False  # with a request of a killed keeper, which is not known here
+        self._runtime = loop.runtime
         self._to_kernel = to_kernel
         self._to_hub = to_hub
         self._facts = facts
@@ -76,7 +78,7 @@ class Relay:
         self._on_message = on_message
         self._message_limits = message_limits
         self._queue_limit = QueueLimit()
-        self._greeting = Greeting(to_hub, later)
+        self._greeting = Greeting(loop.runtime, to_hub, loop.later)
         self._state = State.DOWN
         self._end_reason = ""
         self._kernel_info: Dict[str, Any] = {}
@@ -278,7 +280,8 @@ class Relay:
     def handle_kernel_message(self, channel: Channel, client: int, parts: Parts) -> None:
         """Handle a message of the kernel. One that is malformed is dropped."""
         try:
-            messages = limit_size(Message(channel, client, parts), self._message_limits)
+            message = Message(channel, client, parts)
+            messages = limit_size(self._runtime, message, self._message_limits)
         except MessageError:
             return
         for message in messages:
@@ -328,7 +331,8 @@ class Relay:
         self, channel: Channel, client: int, msg_type: str, content: Dict[str, Any], parent: bytes
     ) -> None:
         """Send a message in the kernel's name."""
-        message = Message(channel, client, make(msg_type, content, parent, self.internal_requests.session))
+        parts = make(self._runtime, msg_type, content, parent, self.internal_requests.session)
+        message = Message(channel, client, parts)
         if content.get("execution_state") == "idle":
             self._queue_limit.release(message.parent_id)
         self._on_message(message)

@@ -16,6 +16,7 @@ from typing import Any
 from ...errors import SettingsError
 from ...wire.compose import make
 from ...wire.messages import Channel, Message
+from ...wire.runtime import Runtime
 from ..validate import MAX_HEADER
 from .delivered import Clients
 from .sockets import Sockets
@@ -40,6 +41,7 @@ class Edge:
 
     def __init__(
         self,
+        runtime: Runtime,
         connection: dict[str, Any],
         on_message: Callable[[Message], None],
         on_subscribe: Callable[[], None],
@@ -50,6 +52,7 @@ class Edge:
 
         `clients`: those that a killed hub knew; new ones are added. `known`: whether clients use these ports already.
         """
+        self._runtime = runtime
         self._signer = _Signer(connection)
         self._on_message = on_message
         self._on_subscribe = on_subscribe
@@ -191,7 +194,7 @@ class Edge:
 
     def _send_left_out_notice(self, size: int) -> None:
         text = f"\n[… {size / 1e6:.1f} MB left out here: this front end had not read for a while …]\n"
-        notice = make("stream", {"name": "stderr", "text": text}, self._last_parent)
+        notice = make(self._runtime, "stream", {"name": "stderr", "text": text}, self._last_parent)
         self.send(Message(Channel.IOPUB, 0, notice))
 
 

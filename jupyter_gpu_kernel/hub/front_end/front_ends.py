@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ...wire.compose import is_user_cell
 from ...wire.messages import Channel, Message
+from ...wire.runtime import Runtime
 from ..requests import needs_owner
 from .delivered import Delivered
 from .edge import Edge
@@ -106,6 +107,7 @@ class FrontEnds:
 
     def __init__(
         self,
+        runtime: Runtime,
         on_message: Callable[[FrontEnd, Message], None],
         on_subscribe: Callable[[], None],
         on_complete: Callable[[], None],
@@ -114,6 +116,7 @@ class FrontEnds:
         """`on_message(front, request)`: the request's client number says where the reply has to go. `on_subscribe()`:
         called for each new subscriber. `on_complete()`: called when all front ends that a killed hub had are here."""
         self.owner: FrontEnd | None = None
+        self._runtime = runtime
         self._on_message = on_message
         self._on_subscribe = on_subscribe
         self._on_complete = on_complete
@@ -147,7 +150,8 @@ class FrontEnds:
             self._on_message(front, message.replace(client=number * _CLIENTS + message.client))
 
         clients = self._delivered.clients(number) if self._delivered is not None else None
-        edge = Edge(spec.connection, receive, self._on_subscribe, clients, known=spec.number is not None)
+        known = spec.number is not None
+        edge = Edge(self._runtime, spec.connection, receive, self._on_subscribe, clients, known=known)
         front = FrontEnd(number, edge, spec)
         self._front_ends[number] = front
         self._next = max(self._next, number + 1)

@@ -13,6 +13,7 @@ from typing import Any
 from ...wire.answers import Answers
 from ...wire.compose import make
 from ...wire.messages import Channel, Message
+from ...wire.runtime import Runtime
 from ..requests import type_of, wants_restart
 
 _MAX_KERNEL_INFO = 64 * 1024
@@ -26,9 +27,14 @@ class Placeholder:
     """`observe` gets the kernel's messages; the other methods send messages in the kernel's place."""
 
     def __init__(
-        self, send: Callable[[Message], None], kernel_info: bytes | None, learn: Callable[[bytes], None]
+        self,
+        runtime: Runtime,
+        send: Callable[[Message], None],
+        kernel_info: bytes | None,
+        learn: Callable[[bytes], None],
     ) -> None:
         """`kernel_info`: the reply of a similar kernel before; `learn(content)` is called with this kernel's."""
+        self._runtime = runtime
         self._send = send
         self._kernel_info = kernel_info
         self._learn = learn
@@ -160,4 +166,4 @@ class Placeholder:
     def _make(
         self, channel: Channel, client: int, msg_type: str, content: dict[str, Any], parent: bytes
     ) -> None:
-        self._send(Message(channel, client, make(msg_type, content, parent, self._session)))
+        self._send(Message(channel, client, make(self._runtime, msg_type, content, parent, self._session)))

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from ...errors import GpuKernelError
 from ...wire.endpoint import State
 from ...wire.messages import Channel, Lane, Message, MessageError, keeper_message
+from ...wire.runtime import Runtime
 from .. import requests, validate
 from ..front_end.delivered import Delivered
 from ..front_end.front_ends import Access, FrontEnd, FrontEnds
@@ -66,6 +67,7 @@ class Relay:
 
     def __init__(
         self,
+        runtime: Runtime,
         kernel: Kernel,
         link: Link,
         attach_timing: AttachTiming,
@@ -74,7 +76,8 @@ class Relay:
         infos: KernelInfoCache | None,
         delivered: Delivered | None,
     ) -> None:
-        self.endpoint = new_endpoint(delivered.counts if delivered else None)
+        self.endpoint = new_endpoint(runtime, delivered.counts if delivered else None)
+        self._runtime = runtime
         self._kernel = kernel
         self._link = link
         self._attach_timing = attach_timing
@@ -82,12 +85,13 @@ class Relay:
         self._delivered = delivered
         self._in_flight = InFlightCells()
         info, learn = recall(infos, link.name, str(settings.get("python")))
-        self._placeholder = Placeholder(self._send_to_front_ends, info, learn)
-        self._notice = OfflineNotice(self._send_to_front_ends, link.name, str(settings.get("program") or ""))
+        self._placeholder = Placeholder(runtime, self._send_to_front_ends, info, learn)
+        program = str(settings.get("program") or "")
+        self._notice = OfflineNotice(runtime, self._send_to_front_ends, link.name, program)
         self._deferred = DeferredRequests(self._placeholder, self._notice)
-        self._displays = TransientDisplays(self._send_to_front_ends)
+        self._displays = TransientDisplays(runtime, self._send_to_front_ends)
         self.front_ends = FrontEnds(
-            self._receive_request, self._subscribed, attach_timing.complete, delivered
+            runtime, self._receive_request, self._subscribed, attach_timing.complete, delivered
         )
         self._pacer = Pacer(
             self._pass_on,
@@ -304,7 +308,7 @@ class Relay:
         self._placeholder.kernel_changed()
         queued = list(map(Message.decode, self.endpoint.outbox.withdraw()))
         again = self._in_flight.with_queued(queued)
-        self.endpoint = new_endpoint(None)
+        self.endpoint = new_endpoint(self._runtime, None)
         self._in_flight = InFlightCells()
         if self._delivered is not None:
             self._delivered.switch(kernel_id)

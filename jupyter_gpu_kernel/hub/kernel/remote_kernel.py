@@ -16,6 +16,7 @@ from ...errors import AgentError, GpuKernelError, KernelStartError
 from ...wire.compose import is_user_cell
 from ...wire.endpoint import Endpoint
 from ...wire.messages import Lane, Message, keeper_message
+from ...wire.runtime import Runtime
 from ..front_end.delivered import Delivered
 from ..front_end.edge import Edge
 from ..front_end.front_ends import FrontEnd, FrontEndSpec
@@ -50,6 +51,7 @@ class RemoteKernel:
 
     def __init__(
         self,
+        runtime: Runtime,
         kernel_id: str,
         settings: dict[str, Any],
         front_end: FrontEndSpec,
@@ -78,7 +80,7 @@ class RemoteKernel:
         self._watchers: list[Callable[[], None]] = []
         self._delivered = delivered
         self._attach_timing = AttachTiming(link, self)
-        self._relay = Relay(self, link, self._attach_timing, settings, log, infos, delivered)
+        self._relay = Relay(runtime, self, link, self._attach_timing, settings, log, infos, delivered)
         self.front_ends = self._relay.front_ends
         self.front_ends.add(front_end)
         self._attach_timing.begin(at_once=how != "adopt")

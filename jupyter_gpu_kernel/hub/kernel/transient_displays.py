@@ -15,6 +15,7 @@ from typing import Any
 from ...errors import GpuKernelError
 from ...wire.compose import PASSING, TransientDisplay, make
 from ...wire.messages import Channel, Message, MessageError
+from ...wire.runtime import Runtime
 from ...wire.texts import with_program
 
 NOTICE_DELAY = 3.0
@@ -33,8 +34,11 @@ class OfflineNotice:
     or else in the first cell that waits.
     """
 
-    def __init__(self, send: Callable[[Message], None], node: str, program: str = "") -> None:
+    def __init__(
+        self, runtime: Runtime, send: Callable[[Message], None], node: str, program: str = ""
+    ) -> None:
         """`program`: how the user runs our commands, if that is known."""
+        self._runtime = runtime
         self._program = program
         self._send = send
         self._node = node
@@ -43,7 +47,7 @@ class OfflineNotice:
         self._cell: bytes | None = None  # the header of the cell that shows the notice
         self._is_running = False  # whether that cell is running on the node
         self._interrupted = False  # whether an interrupt of that cell is on its way
-        self._display = TransientDisplay(self._send_message)
+        self._display = TransientDisplay(runtime, self._send_message)
         self._timer: asyncio.TimerHandle | None = None
 
     def link_down(
@@ -101,7 +105,7 @@ class OfflineNotice:
     def _send_message(
         self, channel: Channel, client: int, msg_type: str, content: dict[str, Any], parent: bytes
     ) -> None:
-        self._send(Message(channel, client, make(msg_type, content, parent)))
+        self._send(Message(channel, client, make(self._runtime, msg_type, content, parent)))
 
     def _text(self) -> str:
         since = time.strftime("%H:%M:%S", time.localtime(self._since))
@@ -115,7 +119,8 @@ class OfflineNotice:
 class TransientDisplays:
     """The keeper's displays for the moment: `clear` removes them before the front ends leave."""
 
-    def __init__(self, send: Callable[[Message], None]) -> None:
+    def __init__(self, runtime: Runtime, send: Callable[[Message], None]) -> None:
+        self._runtime = runtime
         self._send = send
         self._cells: dict[str, bytes] = {}  # msg_id and header of the cells that show one
 
@@ -138,8 +143,5 @@ class TransientDisplays:
         """Remove all of them."""
         cells, self._cells = self._cells, {}
         for header in cells.values():
-            self._send(_clear_output(header))
-
-
-def _clear_output(cell: bytes) -> Message:
-    return Message(Channel.IOPUB, 0, make("clear_output", {"wait": False}, cell))
+            parts = make(self._runtime, "clear_output", {"wait": False}, header)
+            self._send(Message(Channel.IOPUB, 0, parts))

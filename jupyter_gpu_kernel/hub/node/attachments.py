@@ -18,6 +18,7 @@ from ...errors import AgentError, GpuKernelError
 from ...wire.endpoint import Endpoint, ProtocolError, State, VersionError
 from ...wire.frames import CHUNK, Frame, Kind
 from ...wire.messages import MessageError
+from ...wire.runtime import Runtime
 from .agent_errors import AgentRefusal, refusal
 from .stream import StreamThreads
 
@@ -299,6 +300,6 @@ def open_arguments(how: str, settings: dict[str, Any]) -> dict[str, Any]:
     return {"attach": {}} if how == "attach" else {}
 
 
-def new_endpoint(delivered: list[int] | None) -> Endpoint:
+def new_endpoint(runtime: Runtime, delivered: list[int] | None) -> Endpoint:
     """Return an endpoint. `delivered`: how many messages per lane a killed hub had delivered of this kernel."""
-    return Endpoint(first=True, delivered=delivered, features=["heard", "unanswered"])
+    return Endpoint(runtime, first=True, delivered=delivered, features=["heard", "unanswered"])

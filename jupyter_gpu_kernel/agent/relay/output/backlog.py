@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from ....wire.messages import Message
+from ....wire.runtime import Runtime
 from .memory_queue import MemoryQueue
 from .reduction import CANNOT_READ, Reduction, notice
 from .spill import Record, Spill
@@ -23,7 +24,11 @@ class Backlog:
     """`put` messages, `take` their bytes, oldest first. It is true while messages wait. Methods never raise."""
 
     def __init__(
-        self, folders: Sequence[Path], settings: Dict[str, Any], on_problem: OnProblem = lambda text: None
+        self,
+        runtime: Runtime,
+        folders: Sequence[Path],
+        settings: Dict[str, Any],
+        on_problem: OnProblem = lambda text: None,
     ) -> None:
         """Create an empty backlog.
 
@@ -31,6 +36,7 @@ class Backlog:
         settings: journal_memory_mib and journal_cap_mib.
         on_problem: Called once for each problem.
         """
+        self._runtime = runtime
         self._memory_limit = int(float(settings.get("journal_memory_mib", MEMORY_MIB)) * MIB)
         cap = int(float(settings.get("journal_cap_mib", CAP_MIB)) * MIB)
         self._spill = Spill(folders, cap, self._memory_limit)
@@ -72,7 +78,7 @@ class Backlog:
             return [record.data]
         taken = [record.data]
         if cell.left_out and record.begin >= cell.left_out_at:
-            taken.insert(0, notice(cell, record.data))
+            taken.insert(0, notice(self._runtime, cell, record.data))
             cell.left_out = 0
         self._memory.release(cell)
         return taken

@@ -7,7 +7,6 @@ output is kept merged, as it would be shown in the end. This module knows no soc
 from __future__ import annotations
 
 import json
-import time
 from collections import OrderedDict
 from itertools import islice
 from typing import Any, Dict, List, Optional, Tuple
@@ -15,6 +14,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from ....wire.compose import error_content, make
 from ....wire.fields import number, text
 from ....wire.messages import Channel, Message, MessageError
+from ....wire.runtime import Runtime
 from .memory_queue import MemoryQueue
 from .reduction import as_text
 
@@ -88,7 +88,8 @@ class PastCell:
 class History:
     """`add_request` every user cell, `add_message` every message. `cells` has them by msg_id, oldest first."""
 
-    def __init__(self, cap: int = CAP) -> None:
+    def __init__(self, runtime: Runtime, cap: int = CAP) -> None:
+        self._runtime = runtime
         self.cells: OrderedDict[str, PastCell] = OrderedDict()
         self._cap = cap
         self._size = 0
@@ -110,10 +111,10 @@ class History:
         if message.channel is Channel.IOPUB and msg_type in SHOWN:
             self._show(cell, message)
         elif message.channel is Channel.IOPUB and msg_type == "execute_input":
-            cell.status, cell.started = "running", time.time()
+            cell.status, cell.started = "running", self._runtime.time()
             cell.count = message.content().get("execution_count")
         elif message.channel is Channel.SHELL and msg_type == "execute_reply":
-            cell.status, cell.finished = str(message.content().get("status")), time.time()
+            cell.status, cell.finished = str(message.content().get("status")), self._runtime.time()
             cell.count = message.content().get("execution_count") or cell.count
         elif message.channel is Channel.STDIN:
             self._question = message
@@ -128,7 +129,8 @@ class History:
         content = {"name": "stdin", "text": f"{question_content.get('prompt', '')} {value}\n"}
         cell = self.cells.get(question.parent_id)
         if cell is not None:
-            self._show(cell, Message(Channel.IOPUB, 0, make("stream", content, question.parts[1])))
+            parts = make(self._runtime, "stream", content, question.parts[1])
+            self._show(cell, Message(Channel.IOPUB, 0, parts))
 
     def page_of(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """Return a page of summaries from the number `first` on; with a `msg_id`, a page of that cell's outputs."""

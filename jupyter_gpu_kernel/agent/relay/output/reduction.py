@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, List, Tuple
 
 from ....wire.compose import make
 from ....wire.messages import Channel, Message, MessageError
+from ....wire.runtime import Runtime
 from ....wire.streams import Stream, dump, read_stream, with_stream
 from .memory_queue import Cell, Kind, MemoryQueue
 from .spill import Record, Segment, Spill
@@ -143,11 +144,11 @@ class Reduction:
         cell.left_out += size
 
 
-def notice(cell: Cell, before: bytes) -> bytes:
+def notice(runtime: Runtime, cell: Cell, before: bytes) -> bytes:
     """Return the notice in place of a cell's output that was left out before the message in these bytes."""
     text = f"\n[… {_format_size(cell.left_out)} of output left out here: {_REASON} …]\n"
     session = str(Message.decode(before).header().get("session", ""))
-    parts = make("stream", {"name": "stderr", "text": text}, cell.parent, session)
+    parts = make(runtime, "stream", {"name": "stderr", "text": text}, cell.parent, session)
     return Message(Channel.IOPUB, 0, parts).encode()
 
 
