@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_kernel.agent.exit.memory import Cgroup, node_mib, node_oom_kills
 from jupyter_gpu_kernel.agent.exit.node_checks import (
+    Cgroup,
     gpu_problem,
     kills_sessions,
     memory_daemon,
+    node_mib,
+    node_oom_kills,
     scheduler_job,
     unwritable_folders,
 )

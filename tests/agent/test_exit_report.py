@@ -47,7 +47,7 @@ def test_the_loop_goes_on_while_the_cause_is_looked_for(
         loop.stop()
 
     ending = ExitReport(loop, folder, Story(tmp_path / "story"))
-    ending.collector.started(os.getpid())
+    ending.process_started(os.getpid())
     ending.explain(-11, "", {}, ["GPU-1"], done)
     assert not told
     loop.later(0.05, go.touch)

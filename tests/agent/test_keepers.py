@@ -15,7 +15,7 @@ from typing import Any, Dict, Iterator, Tuple
 import pytest
 from keepers import Place
 
-from jupyter_gpu_kernel.agent.exit import stale_folders
+from jupyter_gpu_kernel.agent.exit import leftovers
 from jupyter_gpu_kernel.agent.keeper.client import KeeperTimeout, ask_keeper
 from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
 from jupyter_gpu_kernel.agent.mux.keepers import Refused
@@ -92,7 +92,7 @@ def test_a_keeper_whose_queue_is_full_is_there(tmp_path: Path) -> None:
                 break
         with pytest.raises(KeeperTimeout):
             ask_keeper(str(folder / "keeper"), {"do": "status"})
-        assert stale_folders.has_keeper(folder)
+        assert leftovers.has_keeper(folder)
     assert ask_keeper(str(folder / "keeper"), {"do": "status"}) is None
     assert ask_keeper(str(tmp_path / "none"), {"do": "status"}) is None
 

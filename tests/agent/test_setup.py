@@ -13,7 +13,7 @@ import pytest
 from keepers import DEADLINE, Place
 from streams import wait_for
 
-from jupyter_gpu_kernel.agent.exit import stale_folders
+from jupyter_gpu_kernel.agent.exit import leftovers
 from jupyter_gpu_kernel.agent.exit.processes import SETUP, find_processes
 from jupyter_gpu_kernel.agent.keeper.setup import trim
 from jupyter_gpu_kernel.agent.mux.keepers import Refused
@@ -175,15 +175,15 @@ def test_a_start_goes_on_when_its_attach_is_killed(place: Place) -> None:
 
 def test_a_folder_in_use_is_removed_by_nobody_else(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A start that is given up, or a look at all folders, while the keeper lives."""
-    monkeypatch.setattr(stale_folders, "UNUSED_TIMEOUT", 0.1)
+    monkeypatch.setattr(leftovers, "UNUSED_TIMEOUT", 0.1)
     hub = place.start("s8")
     pid = hub.run("import os; print(os.getpid())")
     for names in (["keeper"], ["lock"]):  # one after the other is cleaned away
         for name in names:
             (place.folder("s8") / name).unlink()
         os.utime(str(place.folder("s8")), (0, 0))
-        stale_folders.remove_unused(place.handlers.root, "s8")
-        assert not stale_folders.remove_stale(place.handlers.root, "s8")
+        leftovers.remove_unused(place.handlers.root, "s8")
+        assert not leftovers.remove_stale(place.handlers.root, "s8")
         assert place.folder("s8").exists()
     assert hub.run("import os; print(os.getpid())") == pid
     hub.tell(keeper_message(do="stop", why="enough"))

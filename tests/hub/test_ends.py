@@ -19,8 +19,7 @@ import pytest
 from fronts import Front
 from streams import LoopThread, Node, until, wait_for
 
-from jupyter_gpu_kernel.agent.exit import stale_folders
-from jupyter_gpu_kernel.agent.exit.leftovers import leftovers_on_gpu
+from jupyter_gpu_kernel.agent.exit import leftovers
 from jupyter_gpu_kernel.agent.exit.processes import find_processes, open_gpus
 from jupyter_gpu_kernel.agent.mux.handlers import Refused
 from jupyter_gpu_kernel.agent.procfs import boot_id
@@ -258,15 +257,15 @@ def test_a_folder_without_keeper_and_kernel_tells_why_and_goes(node: Node) -> No
 def test_a_folder_of_a_keeper_that_is_starting_stays(node: Node) -> None:
     root = node.handlers.root
     folder = root.make_kernel("starting")
-    assert not stale_folders.remove_stale(root, "starting"), "no lock yet, but young"
+    assert not leftovers.remove_stale(root, "starting"), "no lock yet, but young"
     holder = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, 2); print('locked', flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", holder, str(folder / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         assert process.stdout and process.stdout.readline()
-        assert not stale_folders.remove_stale(root, "starting")
+        assert not leftovers.remove_stale(root, "starting")
         process.communicate(b"\n")
-    assert stale_folders.remove_stale(root, "starting")
+    assert leftovers.remove_stale(root, "starting")
 
 
 # ---------------------------------------------------------------------------------------------- leftovers
@@ -313,9 +312,9 @@ def test_leftovers_are_found_and_ended(leftover: subprocess.Popen[bytes], node: 
     ]
     assert row["kernel"] == "past" and "SIG_IGN" in row["command"] and row["gpus"] == []
     assert open_gpus(leftover.pid, str(tmp_path / "nvidia")) == {3}
-    assert leftovers_on_gpu({"index": 3, "processes": []}, [dict(row, gpus=[3])])
-    assert leftovers_on_gpu({"index": 0, "processes": [{"pid": leftover.pid}]}, [row])
-    assert not leftovers_on_gpu({"index": 0, "processes": []}, [row])
+    assert leftovers.leftovers_on_gpu({"index": 3, "processes": []}, [dict(row, gpus=[3])])
+    assert leftovers.leftovers_on_gpu({"index": 0, "processes": [{"pid": leftover.pid}]}, [row])
+    assert not leftovers.leftovers_on_gpu({"index": 0, "processes": []}, [row])
 
     for other in (dict(row, start=row["start"] + 1), dict(row, boot="another node's")):
         assert node.handlers.handle({"do": "end_leftovers", "leftovers": [other]}) == {"ended": []}
@@ -368,7 +367,7 @@ def test_a_keeper_keeps_to_the_sites_policy(tmp_path: Path) -> None:
     policy.write_text('{"guard": false, "max_idle": 600}')
     with Node() as node, LoopThread() as loop:
         with subprocess.Popen([sys.executable, "-c", KEEPER, str(node.root), str(policy)]) as keeper:
-            wait_for(lambda: stale_folders.has_keeper(node.handlers.root.kernel("k1")), "the keeper")
+            wait_for(lambda: leftovers.has_keeper(node.handlers.root.kernel("k1")), "the keeper")
             with started(loop, loop.link(node), kernel_id="k1") as (remote, front):
                 assert "off" in front.run("import gpu_kernel; print(gpu_kernel.status()['guard'])").text
                 os.kill(int(front.run("import os; print(os.getpid())").text), signal.SIGTERM)
@@ -395,7 +394,7 @@ def test_the_real_earlyoom(tmp_path: Path) -> None:
         command = [*space, "sh", "-c", script, "sh", sys.executable, KEEPER, str(node.root), str(go)]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as keeper:
             try:
-                wait_for(lambda: stale_folders.has_keeper(node.handlers.root.kernel("k1")), "the keeper")
+                wait_for(lambda: leftovers.has_keeper(node.handlers.root.kernel("k1")), "the keeper")
                 with started(loop, loop.link(node), kernel_id="k1") as (remote, front):
                     request = front.client.execute(
                         "import time\ndata = b'x' * (600 << 20)\nprint('full')\ntime.sleep(600)"

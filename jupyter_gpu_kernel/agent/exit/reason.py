@@ -1,7 +1,7 @@
 """Explains why a kernel, or its keeper, ended: from facts to cause, evidence and remedy. Pure functions.
 
 The order of the tests matters: certain reasons come first, and likely ones say that they are only likely. This module
-does not know how the facts are collected; see facts.py.
+does not know how the facts are collected; see report.py.
 """
 
 from __future__ import annotations

@@ -1,15 +1,40 @@
-"""Reports a kernel's end for its keeper: finds the reason, writes it into the story, ends leftover processes."""
+"""Reports a kernel's end for its keeper: collects facts while the kernel runs, finds the reason when it has ended,
+writes it into the story, and ends leftover processes.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import tempfile
+import time
+from collections import deque
 from pathlib import Path
-from typing import Any, Callable, List, Mapping
+from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Tuple
 
-from ..loop import Loop
+from ..loop import Loop, Timer
+from ..procfs import boot_id
 from ..story import Story
-from .facts import FactCollector, check_node
+from .node_checks import (
+    Cgroup,
+    gpu_problem,
+    memory_daemon,
+    node_mib,
+    node_oom_kills,
+    own_cgroup,
+    scheduler_job,
+    unwritable_folders,
+)
 from .processes import Cleanup
-from .reason import ExitReason, Facts, explain
+from .reason import CRASHES, UNKNOWN, ExitReason, Facts, explain
+
+MEMORY_INTERVAL = 2.0
+"""Seconds between two samples of the node's memory; the last MEMORY_SAMPLES count."""
+MEMORY_SAMPLES = 10
+SIGTERM_RECENT = 120.0
+"""Seconds after a SIGTERM within which a SIGKILL is taken for its consequence."""
+_STDERR_TAIL = 256 * 1024
 
 
 class ExitReport:
@@ -17,11 +42,32 @@ class ExitReport:
 
     def __init__(self, loop: Loop, folder: Path, story: Story) -> None:
         """`folder`: the kernel's."""
-        self.collector = FactCollector(loop, folder / "stderr")
         self.cleanup = Cleanup(loop.later, folder)
         self.reason = ExitReason("")
         self._loop = loop
+        self._stderr = folder / "stderr"
         self._story = story
+        self._collector: Optional[FactCollector] = None  # of the kernel's present process, or of the last one
+
+    def process_started(self, pid: int) -> Dict[str, Any]:
+        """Observe this process of the kernel. Return what the story tells of its start: {boot, cgroup, job, keeper}."""
+        self._collector = FactCollector(self._loop, self._stderr, pid)
+        return {
+            "cgroup": own_cgroup(),
+            "job": scheduler_job(os.environ),
+            "keeper": os.getpid(),
+            "boot": boot_id(),
+        }
+
+    def signal_sent(self, number: int) -> None:
+        """Note that this signal was sent to the kernel for a front end."""
+        if self._collector is not None:
+            self._collector.signal_sent = number
+
+    def stop_requested(self, reason: str) -> None:
+        """Note that the kernel was requested to stop, for this reason."""
+        if self._collector is not None:
+            self._collector.stop_reason = reason
 
     def explain(
         self,
@@ -31,7 +77,7 @@ class ExitReport:
         gpus: List[str],
         done: Callable[[str], None],
     ) -> None:
-        """Find the reason and call `done` with the sentence for the kernel's cells.
+        """Find the reason why the process ended, and call `done` with the sentence for the kernel's cells.
 
         It is called at once if the end was requested; otherwise after checks of the node, which may take seconds.
 
@@ -39,8 +85,9 @@ class ExitReport:
         sigterm: The story's last entry about a SIGTERM.
         gpus: The UUIDs of the kernel's GPUs.
         """
+        assert self._collector is not None  # no process ends that was not started
         leftovers = self.cleanup.terminate()
-        facts = self.collector.facts(returncode, requested, sigterm)
+        facts = self._collector.facts(returncode, requested, sigterm)
 
         def tell(facts: Facts) -> None:
             self.reason = explain(facts)
@@ -56,3 +103,92 @@ class ExitReport:
             tell(facts)
         else:
             self._loop.run_in_thread(lambda: check_node(facts, gpus), tell)
+
+
+class FactCollector:
+    """Observes one process of a kernel from its start until `facts(…)`, when it has ended."""
+
+    def __init__(self, loop: Loop, stderr: Path, pid: int) -> None:
+        """`stderr`: the file with the standard error of the process."""
+        self.signal_sent = 0
+        """The last signal that was sent for a front end."""
+        self.stop_reason = ""
+        """The reason given with a request to stop."""
+        self._loop = loop
+        self._stderr = stderr
+        self._oom_counters = OomCounters(pid)
+        self._available: Deque[float] = deque(maxlen=MEMORY_SAMPLES)
+        self._timer: Optional[Timer] = None
+        self._sample_memory()
+
+    def facts(self, returncode: int, requested: str, sigterm: Mapping[str, Any]) -> Facts:
+        """Return the facts of the process's end. `sigterm`: the story's last entry about a SIGTERM."""
+        if self._timer is not None:
+            self._timer.cancel()
+        cgroup_kills, node_kills = self._oom_counters.kills()
+        return Facts(
+            returncode,
+            requested,
+            self.stop_reason,
+            self.signal_sent,
+            sigterm=_recent(sigterm),
+            cgroup_oom_kills=cgroup_kills,
+            node_oom_kills=node_kills,
+            limit_mib=self._oom_counters.limit_mib(),
+            memory_available=min(self._available, default=None),
+            stderr=self._stderr_tail(),
+            job=scheduler_job(os.environ),
+        )
+
+    def _sample_memory(self) -> None:
+        memory = node_mib()
+        if memory is not None and memory[1]:
+            self._available.append(memory[0] / memory[1])
+        self._timer = self._loop.later(MEMORY_INTERVAL, self._sample_memory)
+
+    def _stderr_tail(self) -> str:
+        try:
+            data = self._stderr.read_bytes()[-_STDERR_TAIL:]
+        except OSError:
+            return ""
+        text = data.decode("utf-8", "replace")
+        return "".join(char for char in text if char.isprintable() or char in "\n\t")
+
+
+class OomCounters:
+    """Counts what the OOM killer does from now on: to a process's cgroup, and on the whole node."""
+
+    def __init__(self, pid: int) -> None:
+        self._cgroup = Cgroup(pid)
+        self._start = self._read()
+
+    def kills(self) -> Tuple[int, int]:
+        """The number of processes killed since the start: of this cgroup, and on the node."""
+        now = self._read()
+        return now[0] - self._start[0], now[1] - self._start[1]
+
+    def limit_mib(self) -> Optional[int]:
+        """The memory limit of the cgroup; None if it has none."""
+        return self._cgroup.limit_mib()
+
+    def _read(self) -> Tuple[int, int]:
+        return self._cgroup.oom_kills() or 0, node_oom_kills() or 0
+
+
+def check_node(facts: Facts, gpus: List[str]) -> Facts:
+    """Add what only the node itself shows, where it may be the reason. `gpus`: UUIDs. Blocks for seconds."""
+    if facts.returncode in (-signal.SIGKILL, UNKNOWN):
+        facts = facts._replace(memory_daemon=memory_daemon())
+    if facts.returncode > 0 or -facts.returncode in CRASHES:
+        folders = [os.path.expanduser("~"), tempfile.gettempdir(), "/dev/shm"]
+        with contextlib.suppress(OSError):  # the node cannot start another process
+            facts = facts._replace(unwritable=unwritable_folders(folders))
+            facts = facts._replace(gpu_problem=gpu_problem(gpus))
+    return facts
+
+
+def _recent(sigterm: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not sigterm or time.time() - float(sigterm.get("time", 0)) > SIGTERM_RECENT:
+        return {}
+    clock = time.strftime("%H:%M:%S", time.localtime(float(sigterm["time"])))
+    return dict(sigterm, clock=clock)

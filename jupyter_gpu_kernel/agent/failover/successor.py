@@ -76,7 +76,7 @@ class Successor(Keeper):
         self.ready.reset()
         self.relay.kernel_taken_over()
         self.gpus.inherit(self._running.gpus)  # before others see that nobody has them
-        facts = self.exit_report.collector.started(self._running.pid)
+        facts = self.exit_report.process_started(self._running.pid)
         self.server.endpoint.outbox.count_from(int(self.loop.runtime.time()) << 20)
         process = AdoptedProcess(self.loop, self._running.pid, self._reap)
         self.kernel.adopt(process, KeeperPipe(self._running.pipe))

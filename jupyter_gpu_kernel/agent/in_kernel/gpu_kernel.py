@@ -22,7 +22,7 @@ from collections import deque
 from typing import Any, Callable, ContextManager, Deque, Dict, List, Optional, TypeVar
 
 from .. import procfs
-from ..exit.memory import read_memory
+from ..exit.node_checks import read_memory
 from ..gpus.nvidia_smi import read_gpus
 from ..gpus.nvidia_smi_csv import SmiError
 from ..keeper.client import KeeperTimeout, ask_keeper

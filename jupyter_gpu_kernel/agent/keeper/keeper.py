@@ -144,7 +144,7 @@ class Keeper:
             return self._leave()
         pid = self.kernel.pid
         known = {key: str(self.settings.get(key) or "") for key in ("name", "notebook")}
-        facts = self.exit_report.collector.started(pid)
+        facts = self.exit_report.process_started(pid)
         self.story.tell("start", f"kernel process {pid} started", pid=pid, **known, **facts)
         self._save_settings()
         self.status.become("starting")
@@ -232,7 +232,7 @@ class Keeper:
     def stop(self, why: str) -> None:
         """Shut the kernel down, and end."""
         self.story.tell("stop", f"stopped: {why}")
-        self.exit_report.collector.stop_requested(why)
+        self.exit_report.stop_requested(why)
         self.pause.end()
         if self.status.state != "ended" and self.ready.up:
             if self.replacement.replaced:
@@ -254,7 +254,7 @@ class Keeper:
 
     def send_signal(self, number: int) -> None:
         """Send a signal to the kernel's process group for a front end."""
-        self.exit_report.collector.signal_sent(number)
+        self.exit_report.signal_sent(number)
         self.kernel.signal_group(number)
 
     def _prepare_shutdown(self, restart: bool) -> None:

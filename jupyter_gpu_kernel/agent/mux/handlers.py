@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ...wire import PROTOCOL
-from ..exit import leftovers, stale_folders
+from ..exit import leftovers
 from ..gpus.judge import allowed_gpus
 from ..gpus.nvidia_smi_csv import SmiError
 from ..gpus.sampler import judge_now
@@ -68,7 +68,7 @@ class RequestHandlers:
         create, attach = request.get("create"), request.get("attach")
         sock = self._keepers.connect(kernel_id) or self._keepers.connect_to_successor(kernel_id)
         if sock is None:
-            stale_folders.remove_stale(self.root, kernel_id)
+            leftovers.remove_stale(self.root, kernel_id)
         else:
             with _closed_on_error(sock):
                 owner_now = self._owner_of(kernel_id)
@@ -106,7 +106,7 @@ class RequestHandlers:
     def _why_gone(self, kernel_id: str, boot: str = "") -> str:
         """Why a kernel has no keeper. `boot`: the boot id when it ran, if the hub knows it."""
         story = read_story(self.root.story(kernel_id))
-        last = story[-1] if story else stale_folders.explain_missing_story(boot)
+        last = story[-1] if story else leftovers.explain_missing_story(boot)
         if not last:
             return f"there is no kernel {kernel_id} on this node"
         if self.root.kernel(kernel_id).is_dir():  # the folder is not stale: the kernel still runs
@@ -124,7 +124,7 @@ class RequestHandlers:
 
     def _story(self, request: Dict[str, Any]) -> Dict[str, Any]:
         kernel_id = _checked(request["kernel"])
-        stale_folders.remove_stale(self.root, kernel_id)
+        leftovers.remove_stale(self.root, kernel_id)
         path = self.root.story(kernel_id)
         if not path.exists():
             when = booted_at() or "at an unknown time"

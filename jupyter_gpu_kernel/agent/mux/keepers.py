@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from ...wire import PROTOCOL
-from ..exit import stale_folders
+from ..exit import leftovers
 from ..exit.processes import SETUP, TAG, runs_with_argument
 from ..keeper.client import NO_KEEPER, TIMEOUT, KeeperTimeout, ask_keeper
 from ..keeper.setup import TIMEOUT as SETUP_TIMEOUT
@@ -67,9 +67,7 @@ class Keepers:
     def states(self) -> List[Dict[str, Any]]:
         """The status of each kernel that has a keeper. If the keeper does not reply, it is read from the story."""
         kernels = [
-            kernel_id
-            for kernel_id in self.root.kernels()
-            if not stale_folders.remove_stale(self.root, kernel_id)
+            kernel_id for kernel_id in self.root.kernels() if not leftovers.remove_stale(self.root, kernel_id)
         ]
         with ThreadPoolExecutor(_THREADS) as pool:
             states = list(pool.map(self._state, kernels))
@@ -80,7 +78,7 @@ class Keepers:
             state = self.ask(kernel_id, {"do": "status"})
         except KeeperTimeout:
             return self._status_from_story(kernel_id, "unresponsive")
-        if state is None and stale_folders.is_locked(self.root.kernel(kernel_id)):
+        if state is None and leftovers.is_locked(self.root.kernel(kernel_id)):
             return self._status_from_story(kernel_id, "starting")
         return state
 
@@ -207,7 +205,7 @@ class Keepers:
         except Refused:
             os.close(lock)
             lock = -1
-            stale_folders.remove_unused(self.root, kernel_id)
+            leftovers.remove_unused(self.root, kernel_id)
             raise
         finally:
             if lock >= 0:
