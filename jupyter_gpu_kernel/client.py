@@ -18,7 +18,7 @@ from typing import Any
 
 from . import hub_process
 from .errors import GpuKernelError, HubError
-from .hub.asker import Asker
+from .hub.ssh import Asker
 
 _log = logging.getLogger(__name__)
 _CLOSE_TIMEOUT = 2.0

@@ -12,7 +12,7 @@ import paramiko
 import pytest
 from sshd import DEADLINE, make_key
 
-from jupyter_gpu_kernel.hub.asker import Asker
+from jupyter_gpu_kernel.hub.ssh import Asker
 from jupyter_gpu_kernel.hub.ssh.connect import SSHConnection, connect
 from jupyter_gpu_kernel.hub.ssh.restrictions import UNRESTRICTED, Restrictions
 from jupyter_gpu_kernel.hub.ssh.route import Hop

@@ -1,4 +1,4 @@
-"""The hub's process: configuration, start, log, and its exit when nobody uses it.
+"""The hub's process: configuration, start, log, protection of its memory, and its exit when nobody uses it.
 
 Clients start it as `python -m jupyter_gpu_kernel.hub.app spawn`, which starts the real process and exits at once. So
 the hub has no parent process, and a front end that kills all its descendants, as VS Code does, does not kill the hub.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import logging
 import os
 import signal
@@ -24,11 +25,12 @@ from traitlets import Bool, Float
 
 from .. import __version__
 from ..wire.runtime import Runtime
-from .hardening import keep_memory_private
 from .log import write_to
 from .operations import Operations
 from .paths import hub_address, hub_folder, make_hub_key
 from .rpc import Call, RpcServer
+
+_PR_SET_DUMPABLE = 4
 
 
 class HubApp(JupyterApp):
@@ -109,6 +111,18 @@ class HubApp(JupyterApp):
             number = getattr(signal, name, None)
             if number is not None:
                 signal.signal(number, lambda number, frame: self.log.info("signal %d ignored", number))
+
+
+def keep_memory_private() -> None:
+    """Protect this process, which handles passwords and keys: no core file, and on Linux no access for other processes
+    of the same user."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def spawn() -> None:

@@ -11,7 +11,7 @@ import uuid
 from typing import Any
 
 from ..errors import AgentError, HubError, KernelStartError
-from . import shapes
+from . import sanitize
 from .client_connection import ClientConnection
 from .kernel.cell_history import read_cell_history
 from .kernel.remote_kernel import RemoteKernel
@@ -224,7 +224,7 @@ def _settings(call: Call) -> dict[str, Any]:
 
 def _kernel_id(kernel_id: Any) -> str:
     """Check an id that a front end has chosen, as it names files, here and on the node."""
-    if not shapes.is_id(kernel_id):
+    if not sanitize.is_id(kernel_id):
         raise HubError("a kernel's id has 1 to 64 letters, digits, “-” and “_”")
     return str(kernel_id)
 

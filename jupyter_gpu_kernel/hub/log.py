@@ -1,4 +1,4 @@
-"""The hub's log: one rotated file, with inert text and a limited rate per kind of message.
+"""The hub's log: one rotated file, with sanitized text and a limited rate per kind of message.
 
 Messages contain names and text of nodes and front ends, which may cause as many of them as they like.
 """
@@ -11,7 +11,7 @@ import time
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
-from . import inert
+from . import sanitize
 
 MAX_SIZE = 1_000_000
 """Bytes of a file; two are kept."""
@@ -25,7 +25,7 @@ _MAX_TRACEBACK = 60  # lines
 def write_to(path: Path, log: logging.Logger) -> None:
     """Make `log` and every other logger of this process write there, and uncaught exceptions of threads."""
     handler = RotatingFileHandler(path, maxBytes=MAX_SIZE, backupCount=1, delay=True, encoding="utf-8")
-    handler.setFormatter(InertFormatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(SanitizingFormatter("%(asctime)s %(levelname)s %(message)s"))
     handler.addFilter(RateLimit())
     log.handlers[:] = [handler]
     log.propagate = False
@@ -37,17 +37,17 @@ def write_to(path: Path, log: logging.Logger) -> None:
     )
 
 
-class InertFormatter(logging.Formatter):
+class SanitizingFormatter(logging.Formatter):
     """Formats each message as one line, and keeps the last lines of a traceback."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """Called by `format`."""
-        record.message = inert.line(record.message)
+        record.message = sanitize.line(record.message)
         return super().formatMessage(record)
 
     def formatException(self, ei: object) -> str:
         """Called by `format`."""
-        return inert.block(super().formatException(ei), _MAX_TRACEBACK)  # type: ignore[arg-type]
+        return sanitize.block(super().formatException(ei), _MAX_TRACEBACK)  # type: ignore[arg-type]
 
 
 class RateLimit(logging.Filter):

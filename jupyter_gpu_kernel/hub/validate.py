@@ -11,8 +11,25 @@ from typing import Any
 
 from ..wire import remedies
 from ..wire.messages import Channel, Message, MessageError
-from . import inert, shapes
-from .shapes import Malformed, Shape
+from .sanitize import (
+    Malformed,
+    Shape,
+    count,
+    fields,
+    flag,
+    kernel_id,
+    line,
+    lines,
+    message_id,
+    number,
+    one_of,
+    or_none,
+    quoted,
+    rows,
+    text,
+    unknown_keys,
+    word,
+)
 
 __all__ = ["Malformed", "answer", "keeper_event", "message", "refusal"]
 
@@ -39,7 +56,7 @@ def answer(do: str, data: dict[str, Any]) -> dict[str, Any]:
 
 def keeper_event(data: dict[str, Any]) -> dict[str, Any]:
     """Validate an event of a keeper; {} if this hub does not know it. Malformed."""
-    shape = _EVENTS.get(inert.line(data.get("event"), 32))
+    shape = _EVENTS.get(line(data.get("event"), 32))
     if shape is None:
         return {}
     checked: dict[str, Any] = dict(shape(data), event=data["event"])
@@ -64,7 +81,7 @@ def refusal(error: Any) -> dict[str, str]:
     """Return {"code", "text"} of a refused request. The text names the node as its source."""
     if not isinstance(error, dict):
         error = {}
-    return {"code": shapes.word(error.get("code")), "text": inert.quoted("the node", error.get("text"))}
+    return {"code": word(error.get("code")), "text": quoted("the node", error.get("text"))}
 
 
 def _is_parsed(decoded: Message) -> bool:
@@ -93,11 +110,11 @@ def _event(value: Any) -> dict[str, Any]:
     """Check one line of a story: {time, event, text, …}."""
     if not isinstance(value, dict):
         raise Malformed("an object was expected")
-    known = {"time": _moment(value.get("time")), "event": shapes.word(value.get("event")) or "?"}
-    known["text"] = inert.line(value.get("text"))
+    known = {"time": _moment(value.get("time")), "event": word(value.get("event")) or "?"}
+    known["text"] = line(value.get("text"))
     if "remedy" in value:
         known["remedy"] = _remedy(value["remedy"])
-    return {**known, **shapes.unknown_keys(value, known), **known}
+    return {**known, **unknown_keys(value, known), **known}
 
 
 def _output(value: Any) -> dict[str, Any] | None:
@@ -112,89 +129,87 @@ def _output(value: Any) -> dict[str, Any] | None:
     return {"msg_type": value["msg_type"], "content": content} if isinstance(content, dict) else None
 
 
-_pid = shapes.number(0, 2**31)
-_moment = shapes.number(0, _YEAR_9999)
-_mib = shapes.number(0, 1e9)
+_pid = number(0, 2**31)
+_moment = number(0, _YEAR_9999)
+_mib = number(0, 1e9)
 
-_STATUS = shapes.fields(
+_STATUS = fields(
     "id",
     "state",
-    id=shapes.kernel_id,
-    name=shapes.text(200),
-    node=shapes.text(255),
-    state=shapes.word,
-    gpus=shapes.rows(shapes.text(100), _MAX_GPUS),
-    gpu_names=shapes.rows(shapes.text(200), _MAX_GPUS),
+    id=kernel_id,
+    name=text(200),
+    node=text(255),
+    state=word,
+    gpus=rows(text(100), _MAX_GPUS),
+    gpu_names=rows(text(200), _MAX_GPUS),
     pid=_pid,
-    notebook=shapes.text(4096),
-    attached=shapes.flag,
-    owner=shapes.text(64),
-    by=shapes.text(200),
+    notebook=text(4096),
+    attached=flag,
+    owner=text(64),
+    by=text(200),
     since=_moment,
-    boot=shapes.text(64),
-    cause=shapes.text(),
-    evidence=shapes.text(),
+    boot=text(64),
+    cause=text(),
+    evidence=text(),
     remedy=_remedy,
-    asked=shapes.word,
-    returncode=shapes.count,
-    stderr=lambda value: inert.lines(value),
+    asked=word,
+    returncode=count,
+    stderr=lines,
 )
-_PROCESS = shapes.fields(
-    pid=_pid, user=shapes.text(64), memory_mib=_mib, name=shapes.text(200), since=_moment
-)
-_LEASE = shapes.fields(user=shapes.text(64), pid=_pid, id=shapes.text(64), since=_moment)
-_LEFTOVER = shapes.fields(
+_PROCESS = fields(pid=_pid, user=text(64), memory_mib=_mib, name=text(200), since=_moment)
+_LEASE = fields(user=text(64), pid=_pid, id=text(64), since=_moment)
+_LEFTOVER = fields(
     "pid",
     pid=_pid,
-    start=shapes.count,
-    boot=shapes.text(64),
-    command=shapes.text(500),
-    kernel=shapes.text(64),
-    gpus=shapes.rows(shapes.count, _MAX_GPUS),
+    start=count,
+    boot=text(64),
+    command=text(500),
+    kernel=text(64),
+    gpus=rows(count, _MAX_GPUS),
 )
-_GPU = shapes.fields(
-    node=shapes.text(255),
-    index=shapes.count,
-    uuid=shapes.text(100),
-    name=shapes.text(100),
+_GPU = fields(
+    node=text(255),
+    index=count,
+    uuid=text(100),
+    name=text(100),
     memory_used_mib=_mib,
     memory_total_mib=_mib,
-    utilization=shapes.number(0, 100),
-    processes=shapes.rows(_PROCESS, _MAX_PROCESSES),
-    lease=shapes.or_none(_LEASE),
-    free=shapes.flag,
-    reason=shapes.text(),
-    leftovers=shapes.rows(_LEFTOVER, _MAX_PROCESSES),
+    utilization=number(0, 100),
+    processes=rows(_PROCESS, _MAX_PROCESSES),
+    lease=or_none(_LEASE),
+    free=flag,
+    reason=text(),
+    leftovers=rows(_LEFTOVER, _MAX_PROCESSES),
 )
 _CELL: dict[str, Shape] = {
-    "msg_id": shapes.message_id,
-    "cell_id": shapes.text(200),
+    "msg_id": message_id,
+    "cell_id": text(200),
     "code": lambda value: value if isinstance(value, str) else "",
-    "status": shapes.word,
-    "execution_count": shapes.count,
+    "status": word,
+    "execution_count": count,
     "started": _moment,
     "finished": _moment,
-    "dropped": shapes.flag,
+    "dropped": flag,
 }
-_ANY = shapes.fields()
+_ANY = fields()
 _ANSWERS: dict[str, Shape] = {
-    "open": shapes.fields(ok=shapes.flag, kernel=shapes.kernel_id),
-    "list": shapes.fields("kernels", kernels=shapes.rows(_STATUS, _MAX_KERNELS)),
-    "story": shapes.fields("story", story=shapes.rows(_event, _MAX_STORY)),
-    "stop": shapes.fields("ok", ok=shapes.flag),
-    "gpus": shapes.fields("gpus", gpus=shapes.rows(_GPU, _MAX_GPUS)),
-    "left": shapes.fields("kernel", kernel=lambda value: "" if value == "" else shapes.kernel_id(value)),
-    "leftovers": shapes.fields("leftovers", leftovers=shapes.rows(_LEFTOVER, _MAX_PROCESSES)),
-    "end_leftovers": shapes.fields("ended", ended=shapes.rows(_LEFTOVER, _MAX_PROCESSES)),
-    "journal": shapes.fields(
-        cells=shapes.rows(shapes.fields("msg_id", **_CELL, outputs=shapes.count), _MAX_KERNELS),
-        cell=shapes.fields(**_CELL, outputs=shapes.rows(_output, _MAX_OUTPUTS), last=shapes.flag),
-        last=shapes.flag,
+    "open": fields(ok=flag, kernel=kernel_id),
+    "list": fields("kernels", kernels=rows(_STATUS, _MAX_KERNELS)),
+    "story": fields("story", story=rows(_event, _MAX_STORY)),
+    "stop": fields("ok", ok=flag),
+    "gpus": fields("gpus", gpus=rows(_GPU, _MAX_GPUS)),
+    "left": fields("kernel", kernel=lambda value: "" if value == "" else kernel_id(value)),
+    "leftovers": fields("leftovers", leftovers=rows(_LEFTOVER, _MAX_PROCESSES)),
+    "end_leftovers": fields("ended", ended=rows(_LEFTOVER, _MAX_PROCESSES)),
+    "journal": fields(
+        cells=rows(fields("msg_id", **_CELL, outputs=count), _MAX_KERNELS),
+        cell=fields(**_CELL, outputs=rows(_output, _MAX_OUTPUTS), last=flag),
+        last=flag,
     ),
 }
 _EVENTS: dict[str, Shape] = {
     "state": _STATUS,
-    "replay": shapes.fields("state", state=shapes.one_of("begin", "end")),
-    "mark": shapes.fields("replies", replies=shapes.rows(shapes.message_id, _MAX_KERNELS)),
+    "replay": fields("state", state=one_of("begin", "end")),
+    "mark": fields("replies", replies=rows(message_id, _MAX_KERNELS)),
     "successor": _ANY,
 }

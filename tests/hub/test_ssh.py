@@ -20,8 +20,8 @@ import pytest
 from sshd import DEADLINE, TwoHops, free_port, make_key
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError, HostKeyError, RouteError
-from jupyter_gpu_kernel.hub.asker import Asker
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings, SharedConnection
+from jupyter_gpu_kernel.hub.ssh import Asker
 from jupyter_gpu_kernel.hub.ssh.connect import SSHConnection, connect
 from jupyter_gpu_kernel.hub.ssh.route import Hop
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from runtimes import make
 
 from jupyter_gpu_kernel.agent.exit import reason
-from jupyter_gpu_kernel.hub import inert, shapes, validate
+from jupyter_gpu_kernel.hub import sanitize, validate
 from jupyter_gpu_kernel.hub.node.agent_errors import refusal
 from jupyter_gpu_kernel.hub.validate import Malformed
 from jupyter_gpu_kernel.wire import remedies
@@ -123,7 +123,7 @@ def test_whatever_a_node_answers_is_harmless_or_malformed(do: str, said: dict[st
     harmless(checked)
     json.dumps(checked, allow_nan=False)
     for state in checked.get("kernels", []) if do == "list" else []:
-        assert shapes.is_id(state["id"])
+        assert sanitize.is_id(state["id"])
         assert remedies.known(state.get("remedy", "")) == state.get("remedy", "")
 
 
@@ -260,7 +260,7 @@ def test_a_story_keeps_what_it_tells_and_no_more() -> None:
     (event,) = validate.answer("story", {"story": [told]})["story"]
     assert event == {**told, "text": "line line", "deep": [[[None]]]}
     crowd = validate.answer("story", {"story": [{str(n): n for n in range(1000)}]})["story"][0]
-    assert len(crowd) <= 3 + shapes.MAX_UNKNOWN_KEYS
+    assert len(crowd) <= 3 + sanitize.MAX_UNKNOWN_KEYS
 
 
 def test_outputs_are_data() -> None:
@@ -274,11 +274,11 @@ def test_outputs_are_data() -> None:
 
 
 def test_text_of_one_line_and_of_several() -> None:
-    assert inert.line("a\tb\nc\x00\u202e\u2028d") == "a b c?? d"
-    assert inert.line("x" * 50, 10) == "x" * 9 + "…"
-    assert inert.line(5) == inert.line(None) == ""
-    assert inert.block("\none\r\ntwo\x1b[A\n\n") == "| one\n| two?[A"
-    assert len(inert.block("x\n" * 10**6)) < 300
+    assert sanitize.line("a\tb\nc\x00\u202e\u2028d") == "a b c?? d"
+    assert sanitize.line("x" * 50, 10) == "x" * 9 + "…"
+    assert sanitize.line(5) == sanitize.line(None) == ""
+    assert sanitize.block("\none\r\ntwo\x1b[A\n\n") == "| one\n| two?[A"
+    assert len(sanitize.block("x\n" * 10**6)) < 300
 
 
 def content_of(message: Message) -> bytes:

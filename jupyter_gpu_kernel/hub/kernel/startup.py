@@ -7,7 +7,7 @@ import contextlib
 import time
 
 from ...errors import ConnectError, GpuKernelError, KernelStartError
-from .. import inert
+from .. import sanitize
 from .remote_kernel import RemoteKernel
 from .states import LinkState
 
@@ -59,7 +59,7 @@ def _timed_out(remote: RemoteKernel) -> GpuKernelError:
 
 
 def _ended_early(remote: RemoteKernel) -> GpuKernelError:
-    stderr = inert.block(_without_traceback(str(remote.status.get("stderr") or "")))
+    stderr = sanitize.block(_without_traceback(str(remote.status.get("stderr") or "")))
     cause = f"the kernel ended while it started: {remote.status.get('cause') or '?'}"
     remedy = "Try its Python by hand on the node: PYTHON -m ipykernel_launcher --version"
     return KernelStartError(

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 
 from ...errors import AgentError, ConnectError, GpuKernelError
 from ...wire.frames import MAGIC, MAX_NOISE
-from .. import inert
+from .. import sanitize
 from .stream import READ_SIZE, Stream
 
 DIAL_TIMEOUT = 60.0
@@ -143,7 +143,7 @@ def _start_failed(stream: Stream, received: bytes, hop: str) -> GpuKernelError:
         cause = f"the node's shell ended (status {status}) before the agent started"
         remedy = "Check the login shell's start-up files there: “ssh HOST /bin/sh” must work."
     noise = received.decode("utf-8", "replace").strip()
-    text = "\n".join(inert.block(part[-800:]) for part in (stderr, noise) if part)
+    text = "\n".join(sanitize.block(part[-800:]) for part in (stderr, noise) if part)
     return AgentError(cause + (f"; its output:\n{text}" if text else ""), hop=hop, remedy=remedy)
 
 

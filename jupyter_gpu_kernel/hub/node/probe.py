@@ -14,7 +14,7 @@ from subprocess import CompletedProcess
 from typing import Any, Protocol
 
 from ...errors import AgentError
-from .. import inert
+from .. import sanitize
 
 SOURCES = ("wanted", "path", "login", "conda", "venv")
 """Where a Python was found, the preferred ones first."""
@@ -116,11 +116,11 @@ class Probe:
         if not begun or not ended:
             raise self._shell_failed(completed)
         lines = [line for line in answer.splitlines() if line][:_MAX_LINES]
-        return [[_inert(field) for field in line.split("\t")] for line in lines]
+        return [[_plain(field) for field in line.split("\t")] for line in lines]
 
     def _shell_failed(self, completed: CompletedProcess[bytes]) -> AgentError:
         last = (completed.stderr or completed.stdout).decode(errors="replace").strip().splitlines()[-1:]
-        output = inert.quoted("it", "".join(last)) if last else "no output"
+        output = sanitize.quoted("it", "".join(last)) if last else "no output"
         return AgentError(
             f"/bin/sh failed on the node (exit status {completed.returncode}): {output}",
             hop=self._hop,
@@ -136,7 +136,7 @@ def _started(python: Python, status: str, output: str, seconds: int) -> Python:
         return replace(python, why_not=_failed(status, output))
     try:
         facts: dict[str, Any] = json.loads(output)
-        known = {name: _inert(str(facts.get(name) or "")) for name in ("executable", "prefix", *_VERSIONS)}
+        known = {name: _plain(str(facts.get(name) or "")) for name in ("executable", "prefix", *_VERSIONS)}
     except (ValueError, RecursionError, AttributeError):
         return replace(python, why_not=_failed(status, "its output is malformed"))
     versions = {name: known[name][:_MAX_VERSION] for name in _VERSIONS}
@@ -150,7 +150,7 @@ def _failed(status: str, output: str) -> str:
     return f"{texts.get(status, 'does not work as a Python')}: {reason}"
 
 
-def _inert(field: str) -> str:
+def _plain(field: str) -> str:
     """Replace control characters; keep bytes that are not UTF-8, as a path may have them."""
     shown = (one if one.isprintable() or "\udc80" <= one <= "\udcff" else "?" for one in field[:_MAX_FIELD])
     return "".join(shown)

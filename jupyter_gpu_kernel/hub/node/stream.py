@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from ...errors import AgentError
 from ...wire.frames import CHUNK, Frame, FrameError, FrameReader
-from .. import inert
+from .. import sanitize
 
 READ_SIZE = 4 * 1024 * 1024
 """Bytes; more than the SSH window, because paramiko is slow if a read leaves data in its buffer."""
@@ -84,7 +84,7 @@ class StreamThreads:
         """Return the error for a missing greeting, with the output that came instead."""
         output = self._reader.noise.decode("utf-8", "replace").strip()[-500:]
         stderr = getattr(self._stream, "stderr_tail", lambda: "")().strip()[-1000:]
-        shown = "\n".join(inert.block(text) for text in (output, stderr) if text)
+        shown = "\n".join(sanitize.block(text) for text in (output, stderr) if text)
         return AgentError(
             "the agent on the node did not send its greeting" + (f"; its output:\n{shown}" if shown else ""),
             hop=self._name,

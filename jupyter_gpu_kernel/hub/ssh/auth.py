@@ -20,8 +20,8 @@ import paramiko
 
 from ...errors import AuthError, ConnectError
 from ...wire.texts import as_typed
-from ..asker import Asker
-from ..inert import one_line
+from ..sanitize import one_line
+from . import Asker
 from .keys import LockedKey, UnusableKey, load_key, open_agent, public_blob
 from .route import Hop
 from .transport import Transport

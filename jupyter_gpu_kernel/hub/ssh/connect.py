@@ -17,9 +17,8 @@ from pathlib import Path
 import paramiko
 
 from ...errors import ConnectError, GpuKernelError, RouteError
-from ..asker import Asker
-from ..inert import one_line
-from . import algorithms, hostkeys, tcp
+from ..sanitize import one_line
+from . import Asker, algorithms, hostkeys, tcp
 from .algorithms import Algorithms
 from .auth import sign_in
 from .connection import SSHConnection

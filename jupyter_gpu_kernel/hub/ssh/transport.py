@@ -19,7 +19,7 @@ from paramiko.common import (
     cMSG_USERAUTH_INFO_RESPONSE,
 )
 
-from ..inert import one_line
+from ..sanitize import one_line
 from . import packets
 from .algorithms import CURVE25519, CURVE25519_OLD_NAME, Algorithms
 from .packets import WINDOW

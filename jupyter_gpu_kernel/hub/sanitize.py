@@ -1,7 +1,12 @@
-"""Checks untrusted JSON: a shape is a function that returns the checked value, of known type and bounded size.
+"""Makes data of another machine harmless: text that is shown, and JSON.
 
-A wrong container or identifier raises Malformed. A leaf of a wrong type becomes unknown (None, "", False), as it may
-come from another version. Unknown keys are kept, but made small and inert. This module knows no message and no answer.
+Text becomes printable, of bounded length, and one line where one is expected: control characters move a terminal's
+cursor, bidirectional marks reorder a line, and an extra line looks like ours.
+
+JSON is checked by shapes. A shape is a function that returns the checked value, of known type and bounded size. A wrong
+container or identifier raises Malformed. A leaf of a wrong type becomes unknown (None, "", False), as it may come from
+another version. Unknown keys are kept, but made small and harmless. This module knows no message, and not where its
+data comes from.
 """
 
 from __future__ import annotations
@@ -9,8 +14,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container
 from typing import Any
-
-from . import inert
 
 Shape = Callable[[Any], Any]
 
@@ -23,10 +26,62 @@ _MAX_INTEGER = 2**53
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _MESSAGE_ID = re.compile(r"[ -~]{1,256}")
 _WORD = re.compile(r"[a-z_]{1,32}")
+MAX_LINE = 2000
+"""Characters of one line, unless the caller wants fewer."""
 
 
 class Malformed(Exception):
     """The value has not the expected shape; the text says where."""
+
+
+# -------------------------------------------------------------------------------- text
+
+
+def line(value: object, most: int = MAX_LINE) -> str:
+    """Return one line of at most `most` characters; "" for a value that is not text."""
+    if not isinstance(value, str):
+        return ""
+    text = value[: most + 1]
+    if not text.isprintable():
+        text = "".join(map(_printable, text))
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def one_line(text: str, most: int = 200) -> str:
+    """Join all lines into one, with single spaces between the words; at most `most` characters."""
+    return line(" ".join(text[: 4 * most].split()), most)
+
+
+def lines(value: object, most: int = 40) -> str:
+    """Return the last `most` lines that are not blank."""
+    if not isinstance(value, str):
+        return ""
+    last = [one for one in value[-most * MAX_LINE :].splitlines() if one.strip()][-most:]
+    return "\n".join(map(line, last))
+
+
+def block(value: object, most: int = 40) -> str:
+    """Return the same with a mark before each line, so that none can pass for ours; "" if there is none."""
+    return "\n".join(f"| {one}" for one in lines(value, most).splitlines())
+
+
+def quoted(speaker: str, value: object) -> str:
+    """Return the text with its speaker: on the same line if it is one line, else as a block."""
+    text = value.strip() if isinstance(value, str) else ""
+    if not text:
+        return f"{speaker} gives no reason"
+    return (
+        f"{speaker} says: {line(text)}" if len(text.splitlines()) == 1 else f"{speaker} says:\n{block(text)}"
+    )
+
+
+def _printable(character: str) -> str:
+    if character.isprintable():
+        return character
+    return " " if character.isspace() else "?"
+
+
+# -------------------------------------------------------------------------------- JSON
 
 
 def is_id(value: Any) -> bool:
@@ -63,9 +118,9 @@ def rows(shape: Shape, most: int) -> Shape:
 
 
 def unknown_keys(value: dict[str, Any], known: Container[str]) -> dict[str, Any]:
-    """Return a few of the unknown keys, made small and inert."""
+    """Return a few of the unknown keys, made small and"""
     more = [key for key in value if key not in known and key not in _OURS][:MAX_UNKNOWN_KEYS]
-    return {inert.line(key, 100): plain(value[key]) for key in more}
+    return {line(key, 100): plain(value[key]) for key in more}
 
 
 def _at(key: str, shape: Shape, value: Any) -> Any:
@@ -80,9 +135,9 @@ def or_none(shape: Shape) -> Shape:
     return lambda value: None if value is None else shape(value)
 
 
-def text(most: int = inert.MAX_LINE) -> Shape:
+def text(most: int = MAX_LINE) -> Shape:
     """Return the shape of one line of text."""
-    return lambda value: inert.line(value, most)
+    return lambda value: line(value, most)
 
 
 def word(value: Any) -> str:
@@ -134,11 +189,11 @@ def message_id(value: Any) -> str:
 def plain(value: Any, depth: int = 3) -> Any:
     """Return a small copy of any JSON value: deeper or longer parts are cut off."""
     if isinstance(value, dict) and depth:
-        return {inert.line(key, 100): plain(value[key], depth - 1) for key in list(value)[:100]}
+        return {line(key, 100): plain(value[key], depth - 1) for key in list(value)[:100]}
     if isinstance(value, list) and depth:
         return [plain(one, depth - 1) for one in value[:100]]
     if isinstance(value, str):
-        return inert.line(value)
+        return line(value)
     return value if isinstance(value, bool) else count(value)
 
 
