@@ -9,6 +9,7 @@ The class hierarchy:
     │   ├── HostKeyError   the hop's host key is unknown, changed or revoked
     │   └── AuthError      the hop refuses the sign-in
     ├── AgentError         the work node cannot run the agent (no Python, full disk, …)
+    │   └── AgentRefusal   the agent refuses a request of the hub
     ├── GpuError           GPUs cannot be listed or taken
     ├── KernelStartError   the agent runs, but the kernel does not start
     └── HubError           the local hub cannot be started or does not answer
@@ -41,7 +42,7 @@ class GpuKernelError(Exception):
         return f"{text}\n{self.remedy}" if self.remedy else text
 
     def fill_in(self, placeholder: str, value: str) -> None:
-        """Replace a placeholder in the remedy's commands, such as NAME or ID, by its value."""
+        """Replace words of the remedy, such as the placeholder NAME or ID of a command, unless the value is empty."""
         if value:
             self.remedy = self.remedy.replace(f" {placeholder}", f" {value}")
 
@@ -95,6 +96,17 @@ class AgentError(GpuKernelError):
     """The work node cannot run the agent."""
 
 
+class AgentRefusal(AgentError):
+    """The agent refused a request; `code` is its reason in one word, such as "gone". To front ends it is an AgentError.
+
+    The remedy is ours: no remedy comes from a node.
+    """
+
+    def __init__(self, cause: str, *, code: str, hop: str) -> None:
+        super().__init__(cause, hop=hop, remedy=_REFUSAL_REMEDIES.get(code, ""))
+        self.code = code
+
+
 class GpuError(GpuKernelError):
     """GPUs cannot be listed or taken."""
 
@@ -120,4 +132,34 @@ _KINDS: dict[str, type[GpuKernelError]] = {
         KernelStartError,
         HubError,
     )
+}
+
+# --- what to do when the agent refuses a request
+
+_REPORT = "Please report this, with the output of “jupyter gpu-kernel logs ID”."
+_DRIVER = "Ask the node's administrator to look at the NVIDIA driver, or use --gpus 0 to run without a GPU."
+_REFUSAL_REMEDIES = {
+    # Codes with a space are the hub's own: no node can send them.
+    "taken": "Run a cell here to take it back.",
+    "gone": "Start a new kernel; “jupyter gpu-kernel logs ID” shows what happened to the old one.",
+    "protocol": "Use it with the version of jupyter-gpu-kernel that started it, or end it: "
+    "“jupyter gpu-kernel stop ID”.",
+    "hangs up": "“jupyter gpu-kernel logs ID” shows what happened; “jupyter gpu-kernel stop ID” ends it.",
+    "unresponsive": "Try again in a minute. If that process is stopped on the node, continue it (kill -CONT) or "
+    "kill it (kill -9): the kernel keeps running either way.",
+    "keeper": "Check the node's Python with “jupyter gpu-kernel check NAME”.",
+    "policy": "The site's rules are in /etc/jupyter-gpu-kernel/policy.json on the node.",
+    "absent": "If no GPU is wanted, use --gpus 0. Otherwise add the folder of nvidia-smi to PATH (--setup).",
+    "none": "In a job, ask the scheduler for GPUs. Otherwise use another node, or --gpus 0 to run without a GPU.",
+    "few": "Ask for fewer (--gpus N), use another node, or ask the scheduler for more.",
+    "hang": _DRIVER,
+    "driver": _DRIVER,
+    "malformed answer": "The agent on the node may be damaged or replaced: ask the node's administrator.",
+    "malformed": _REPORT,
+    "unknown": _REPORT,
+    "fault": _REPORT,
+    "large": "Ask for less at a time, for example for one cell.",
+    "busy": "Try again in a moment.",
+    "setup": "Run the kernelspec's set-up lines (--setup) by hand on the node and correct them.",
+    "cwd": "Change --cwd in the kernelspec (jupyter gpu-kernel add … --replace).",
 }

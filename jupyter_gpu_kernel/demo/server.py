@@ -25,9 +25,8 @@ from paramiko.common import (
     OPEN_SUCCEEDED,
 )
 
-from ..hub.ssh.algorithms import Algorithms
-from ..hub.ssh.packets import WINDOW
-from ..hub.ssh.transport import JumpSocket, Transport
+from ..hub.ssh.restrictions import Algorithms
+from ..hub.ssh.transport import WINDOW, JumpSocket, Transport
 
 _BANNER_TIMEOUT = 30.0  # seconds for the client's version string
 _CHUNK = 1 << 18  # bytes read from a process at a time

@@ -19,8 +19,7 @@ from .kernel.startup import until_up
 from .kernel.vscode_sessions import is_file
 from .kernels import Kernels, front_end_of
 from .node.node import Node
-from .node.nodes import Nodes
-from .node.replies import conflict, distinct, has_kernel, not_found
+from .node.nodes import Nodes, conflict, distinct, has_kernel, not_found
 from .node.shared_connection import RouteSettings
 from .rpc import Call
 

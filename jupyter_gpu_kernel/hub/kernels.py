@@ -21,8 +21,7 @@ from .kernel.states import LinkState, Phase
 from .kernel.vscode_sessions import VSCodeSession, VSCodeSessions
 from .node.link import Link
 from .node.node import Node
-from .node.nodes import Nodes
-from .node.replies import conflict
+from .node.nodes import Nodes, conflict
 from .paths import data_folder, hub_folder, owner
 from .rpc import Call
 

@@ -20,10 +20,10 @@ from .kernel_operations import KernelOperations
 from .kernels import Kernels
 from .node.check import check
 from .node.node import Node
-from .node.nodes import Nodes
-from .node.replies import (
+from .node.nodes import (
     KernelRows,
     NodeReply,
+    Nodes,
     SeenRows,
     conflict,
     distinct,

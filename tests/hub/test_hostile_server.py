@@ -16,8 +16,8 @@ from sshd import DEADLINE, TwoHops
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError, GpuKernelError
 from jupyter_gpu_kernel.hub.ssh.connect import connect
-from jupyter_gpu_kernel.hub.ssh.packets import WINDOW
 from jupyter_gpu_kernel.hub.ssh.route import Hop
+from jupyter_gpu_kernel.hub.ssh.transport import WINDOW
 
 MIB = 1024 * 1024
 IGNORE = struct.pack(">IB", 12, 6) + bytes([2]) + bytes(10)  # a packet that says nothing, unencrypted

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu_kernel.errors import AgentError
-from jupyter_gpu_kernel.hub.node.find_python import FoundPythons, find_pythons
-from jupyter_gpu_kernel.hub.node.probe import Python
+from jupyter_gpu_kernel.hub.node.find_python import FoundPythons, Python, find_pythons
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the script runs on the work node's sh")
 

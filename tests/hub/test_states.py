@@ -11,16 +11,15 @@ from edges import KEY
 from runtimes import RUNTIME, make
 from streams import log
 
-from jupyter_gpu_kernel.errors import ConnectError
+from jupyter_gpu_kernel.errors import AgentRefusal, ConnectError
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.states import LINK_STATES, PHASES, LinkState, Phase, transition
-from jupyter_gpu_kernel.hub.node.agent_errors import refusal
 from jupyter_gpu_kernel.hub.node.link import Link
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
-GONE = refusal("gone", "there is no such kernel", "node")
-TAKEN = refusal("taken", "taken over by alice@desk", "node")
+GONE = AgentRefusal("there is no such kernel", code="gone", hop="node")
+TAKEN = AgentRefusal("taken over by alice@desk", code="taken", hop="node")
 
 
 def on(test: Callable[[RemoteKernel, Link], None]) -> None:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from runtimes import make
 
 from jupyter_gpu_kernel.agent.exit import reason
+from jupyter_gpu_kernel.errors import AgentRefusal
 from jupyter_gpu_kernel.hub import sanitize, validate
-from jupyter_gpu_kernel.hub.node.agent_errors import refusal
 from jupyter_gpu_kernel.hub.validate import Malformed
 from jupyter_gpu_kernel.wire import remedies
 from jupyter_gpu_kernel.wire.messages import Channel, Message, MessageError
@@ -236,7 +236,7 @@ def test_every_refusal_of_an_agent_has_a_remedy() -> None:
     said = r'(?:Refused\(|SmiError\(|"error": {"code":)\s*"(\w+)"'
     codes = {code for file in files for code in re.findall(said, file.read_text())}
     assert len(codes) > 10
-    without = {code for code in codes if not refusal(code, "no", "gpu2").remedy}
+    without = {code for code in codes if not AgentRefusal("no", code=code, hop="gpu2").remedy}
     assert without == {"stopped"}, "which only the keeper itself hears"
 
 

@@ -24,10 +24,9 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from ...errors import GpuKernelError
+from ...errors import AgentRefusal, GpuKernelError
 from ...wire.compose import is_user_cell
 from ...wire.messages import Channel, Message, MessageError
-from ..node.agent_errors import AgentRefusal
 from ..node.link import Link
 from .remote_kernel import RemoteKernel
 from .startup import until_attached

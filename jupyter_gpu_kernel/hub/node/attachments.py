@@ -14,12 +14,11 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, Protocol
 
-from ...errors import AgentError, GpuKernelError
+from ...errors import AgentError, AgentRefusal, GpuKernelError
 from ...wire.endpoint import Endpoint, ProtocolError, State, VersionError
 from ...wire.frames import CHUNK, Frame, Kind
 from ...wire.messages import MessageError
 from ...wire.runtime import Runtime
-from .agent_errors import AgentRefusal, refusal
 from .stream import StreamThreads
 
 MAX_UNGREETED = 10
@@ -186,7 +185,7 @@ class Attachments:
         except VersionError as error:
             text = f"the keeper of kernel {attachment.kernel_id} runs another version of jupyter-gpu-kernel: {error}"
             self._write(Frame(Kind.CLOSE, frame.attachment))
-            self._lose(frame.attachment, refusal("protocol", text, self._hop))
+            self._lose(frame.attachment, AgentRefusal(text, code="protocol", hop=self._hop))
         except (ProtocolError, MessageError) as error:
             self._log.error("%s: kernel %s: protocol error: %s", self._hop, attachment.kernel_id, error)
             self._write(Frame(Kind.CLOSE, frame.attachment))
@@ -266,7 +265,7 @@ class Attachments:
         delay = backoff.delay()
         if backoff.exhausted:
             text = f"the keeper of kernel {attachment.kernel_id} accepts no connection: {reason}"
-            return self._lose(number, refusal("hangs up", text, self._hop))
+            return self._lose(number, AgentRefusal(text, code="hangs up", hop=self._hop))
         if delay:
             attachment.detached(reason)
         asyncio.get_running_loop().call_later(delay, self._open_if_pending, number)
@@ -284,7 +283,7 @@ class Attachments:
             if other is not attachment and other.kernel_id == attachment.kernel_id:
                 self._write(Frame(Kind.CLOSE, number))
                 text = f"kernel {other.kernel_id} was taken over by another front end of its notebook"
-                self._lose(number, refusal("taken", text, self._hop))
+                self._lose(number, AgentRefusal(text, code="taken", hop=self._hop))
 
     def _lose(self, number: int, error: AgentRefusal) -> None:
         attachment = self._entries.pop(number).attachment

@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-from ...errors import AgentError, AuthError, ConnectError, GpuKernelError, HostKeyError
+from ...errors import AgentError, AgentRefusal, AuthError, ConnectError, GpuKernelError, HostKeyError
 from ...wire.frames import Frame, FrameError, Kind, json_frame
-from .agent_errors import checked
+from .. import validate
 from .attachments import Attachment, Attachments
 from .stream import Stream, StreamThreads
 
@@ -132,7 +132,7 @@ class Link:
             raise AgentError(cause, hop=self.name) from None
         finally:
             self._requests.pop(number, None)
-        return checked(do, answer, self.name)
+        return _checked(do, answer, self.name)
 
     def attach(self, attachment: Attachment) -> None:
         """Carry this kernel from now on, over every reconnect, until `release`."""
@@ -263,3 +263,16 @@ def _set_answer(future: asyncio.Future[dict[str, Any]], frame: Frame, hop: str) 
         future.set_result(frame.json())
     except FrameError as error:
         future.set_exception(AgentError(f"the agent's answer cannot be read: {error}", hop=hop))
+
+
+def _checked(do: str, answer: dict[str, Any], hop: str) -> dict[str, Any]:
+    """Return the answer to the request `do` as plain data. Raise AgentRefusal if the agent refused the request, or if
+    its answer is malformed."""
+    if "error" in answer:
+        refused = validate.refusal(answer["error"])
+        raise AgentRefusal(refused["text"], code=refused["code"], hop=hop)
+    try:
+        return validate.answer(do, answer)
+    except validate.Malformed as error:
+        cause = f"the node's answer to “{do}” is malformed: {error}"
+        raise AgentRefusal(cause, code="malformed answer", hop=hop) from None

@@ -18,14 +18,12 @@ import paramiko
 
 from ...errors import ConnectError, GpuKernelError, RouteError
 from ..sanitize import one_line
-from . import Asker, algorithms, hostkeys, tcp
-from .algorithms import Algorithms
+from . import Asker, hostkeys, restrictions, tcp
 from .auth import sign_in
 from .connection import SSHConnection
-from .destination import parse_destination
-from .packets import WINDOW
-from .route import Hop
-from .transport import JumpSocket, Transport
+from .restrictions import Algorithms
+from .route import Hop, parse_destination
+from .transport import WINDOW, JumpSocket, Transport
 
 __all__ = ["SSHConnection", "connect"]
 
@@ -92,7 +90,7 @@ def connect(
     if not route or any(hop.kind != "ssh" for hop in route):
         raise RouteError("this route does not consist of SSH hops", hop=route[0].label if route else "")
     for hop in route:  # an impossible configuration must be reported before the user types a code
-        algorithms.permitted(hop.restrictions, hostkeys.offer(()), hop.label)
+        restrictions.permitted(hop.restrictions, hostkeys.offer(()), hop.label)
     deadline = _Deadline(timeout)
     asker = _TimedAsker(ask, deadline) if ask else None
     connector = _Connector(deadline, asker, progress, trust_file)
@@ -121,7 +119,7 @@ class _Connector:
             self.connection.enable_tcp_nodelay()
         ask = self.ask if hop.restrictions.asks else None
         entries = hostkeys.lookup(hop, self.trust_file)
-        wanted = algorithms.permitted(hop.restrictions, hostkeys.offer(entries), hop.label)
+        wanted = restrictions.permitted(hop.restrictions, hostkeys.offer(entries), hop.label)
         with self._step(hop, "reach"):
             transport = self._reach(hop, before, wanted)
         self.connection.add(hop.label, transport)

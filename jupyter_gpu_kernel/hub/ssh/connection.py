@@ -16,8 +16,7 @@ import paramiko
 
 from ...errors import ConnectError
 from . import tcp
-from .packets import WINDOW
-from .transport import Transport
+from .transport import WINDOW, Transport
 
 _MAX_STDERR = 64 * 1024  # bytes of stderr that are kept
 _MAX_OUTPUT = 4 * 1024 * 1024  # bytes of a short command's output

@@ -1,6 +1,8 @@
 """paramiko's Transport, tuned and bounded, over a socket or a channel of the previous hop.
 
-This module knows no hop, no user and no known_hosts file.
+Every length and count in an SSH message is chosen by the server, and paramiko does not check them: a packet could have
+4 GiB, a version string no end, and a count could keep a thread busy for hours. This module limits them. It knows no
+hop, no user and no known_hosts file.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
-from typing import Any
+from typing import Any, NamedTuple
 
 import paramiko
 from paramiko.common import (
@@ -18,14 +20,99 @@ from paramiko.common import (
     MSG_USERAUTH_INFO_REQUEST,
     cMSG_USERAUTH_INFO_RESPONSE,
 )
+from paramiko.packet import Packetizer
 
 from ..sanitize import one_line
-from . import packets
-from .algorithms import CURVE25519, CURVE25519_OLD_NAME, Algorithms
-from .packets import WINDOW
+from .restrictions import CURVE25519, CURVE25519_OLD_NAME, Algorithms
 
 # Errors are raised and reported; without a handler, logging would also print paramiko's messages to stderr.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
+
+WINDOW = 2 * 1024 * 1024  # bytes; with more, bulk data would delay everything else
+_MAX_GREETING = 64 * 1024  # bytes before the end of the server's version string
+_MAX_PACKET = 256 * 1024  # bytes; OpenSSH accepts no larger packet either
+_MAX_PROMPTS = 10  # questions in one message
+_MAX_TEXT = 4096  # bytes of one text for people
+_MAX_EXTENSIONS = 64
+
+
+# --- limits on what a server may send
+
+
+class BoundedPacketizer(Packetizer):
+    """Bounds packets, and leaves rekeying to the server: starting it here can deadlock paramiko (its issue 822)."""
+
+    REKEY_BYTES = 2**37  # OpenSSH servers start at 2**36 bytes (AES) and 2**31 packets
+    REKEY_PACKETS = 2**31 + 2**20
+    _greeted = 0
+
+    def read_all(self, n: int, check_rekey: bool = False) -> bytes:
+        """As paramiko's, up to the largest packet that we accept."""
+        if n > _MAX_PACKET:
+            raise paramiko.SSHException(
+                f"the server sent a packet of {n} bytes; at most {_MAX_PACKET} are accepted"
+            )
+        return bytes(super().read_all(n, check_rekey))
+
+    def _read_timeout(self, timeout: float) -> bytes:
+        """As paramiko's, which uses it for the version string only, without a limit."""
+        data = bytes(super()._read_timeout(timeout))  # type: ignore[misc]
+        self._greeted += len(data)
+        if self._greeted > _MAX_GREETING:
+            raise paramiko.SSHException(": the server sends text without end instead of its version string")
+        return data
+
+    def start_handshake(self, timeout: float) -> None:
+        """Start no timer thread, as it would outlive a failed attempt: `start_client` is given a timeout instead."""
+
+
+class Questions(NamedTuple):
+    """A keyboard-interactive request: `prompts` are (text, whether the answer may be shown)."""
+
+    title: str
+    instructions: str
+    prompts: list[tuple[str, bool]]
+
+
+def read_questions(m: paramiko.Message) -> Questions:
+    """Read a keyboard-interactive request. SSHException if it has too many prompts."""
+    title, instructions, _language = read_text(m), read_text(m), m.get_string()
+    count = m.get_int()
+    if count > _MAX_PROMPTS:
+        raise paramiko.SSHException(f"the server asks more than {_MAX_PROMPTS} questions at once")
+    return Questions(title, instructions, [(read_text(m), m.get_boolean()) for _ in range(count)])
+
+
+def read_text(m: paramiko.Message) -> str:
+    """Read a string of the message, truncated to a length that people read."""
+    return m.get_string()[:_MAX_TEXT].decode("utf-8", "replace")
+
+
+def check_extensions(m: paramiko.Message) -> None:
+    """Raise SSHException if a server announces too many extensions."""
+    if m.get_int() > _MAX_EXTENSIONS:
+        raise paramiko.SSHException(f"the server announces more than {_MAX_EXTENSIONS} extensions")
+    m.rewind()
+
+
+def receive_data(channel: Any, m: paramiko.Message) -> None:
+    """Take channel data, within the window."""
+    channel._feed(m)
+    _check_window(channel)
+
+
+def receive_extended_data(channel: Any, m: paramiko.Message) -> None:
+    """Take a command's stderr, within the window."""
+    channel._feed_extended(m)
+    _check_window(channel)
+
+
+def _check_window(channel: Any) -> None:
+    if len(channel.in_buffer) + len(channel.in_stderr_buffer) > 2 * WINDOW:
+        raise paramiko.SSHException("the server sends more data than the window allows")
+
+
+# --- the transport
 
 
 class Transport(paramiko.Transport):
@@ -38,7 +125,7 @@ class Transport(paramiko.Transport):
     }
 
     def __init__(self, sock: socket.socket | JumpSocket, algorithms: Algorithms, timeout: float) -> None:
-        super().__init__(sock, default_window_size=WINDOW, packetizer_class=packets.BoundedPacketizer)  # type: ignore[arg-type]
+        super().__init__(sock, default_window_size=WINDOW, packetizer_class=BoundedPacketizer)  # type: ignore[arg-type]
         self.channel_error = self.disconnect_reason = ""
         self._asker_error: Exception | None = None
         self.server_algorithms: dict[str, list[str]] = {}
@@ -96,25 +183,25 @@ class Transport(paramiko.Transport):
 
     def _parse_channel_open_failure(self, m: paramiko.Message) -> None:
         m.get_int(), m.get_int()
-        self.channel_error = one_line(packets.read_text(m))
+        self.channel_error = one_line(read_text(m))
         m.rewind()
         super()._parse_channel_open_failure(m)  # type: ignore[misc]
 
     def _parse_disconnect(self, m: paramiko.Message) -> None:
         m.get_int()
-        self.disconnect_reason = one_line(packets.read_text(m)) or "no reason given"
+        self.disconnect_reason = one_line(read_text(m)) or "no reason given"
         m.rewind()
         super()._parse_disconnect(m)  # type: ignore[misc]
 
     def _parse_few_extensions(self, m: paramiko.Message) -> None:
-        packets.check_extensions(m)
+        check_extensions(m)
         self._parse_ext_info(m)  # type: ignore[attr-defined]
 
     def _parse_questions(self, m: paramiko.Message) -> None:
         handler = getattr(self.auth_handler, "interactive_handler", None)
         if handler is None:
             raise paramiko.SSHException("the server sent questions out of order")
-        questions = packets.read_questions(m)
+        questions = read_questions(m)
         try:
             answers = handler(*questions)
         except Exception as error:
@@ -137,8 +224,8 @@ class Transport(paramiko.Transport):
 
     _channel_handler_table = {  # noqa: RUF012
         **paramiko.Transport._channel_handler_table,  # type: ignore[attr-defined]
-        MSG_CHANNEL_DATA: packets.receive_data,
-        MSG_CHANNEL_EXTENDED_DATA: packets.receive_extended_data,
+        MSG_CHANNEL_DATA: receive_data,
+        MSG_CHANNEL_EXTENDED_DATA: receive_extended_data,
     }
 
 
