@@ -12,9 +12,11 @@ import sys
 from pathlib import Path
 from typing import Callable, List
 
+from ..wire.runtime import Runtime
 from .daemon import detach
 from .keeper.start import receive_request
 from .paths import FolderError, Root
+from .process_control import ProcessControl
 
 USAGE = 2
 OLD_PYTHON = 91
@@ -65,7 +67,7 @@ def _run_setup(root: Root, kernel_id: str) -> int:
     """Run the user's set-up lines, then the keeper; return once it serves."""
     from .keeper.setup import run_setup
 
-    run_setup(root, kernel_id, receive_request(root.kernel(kernel_id)))
+    run_setup(Runtime(), ProcessControl(), root, kernel_id, receive_request(root.kernel(kernel_id)))
     return 0
 
 
@@ -80,12 +82,11 @@ def _serve(root: Root, kernel_id: str) -> int:
     request = receive_request(root.kernel(kernel_id))
 
     def keep(started: Callable[[], None]) -> None:
-        from ..wire.runtime import Runtime
         from .keeper.keeper import Keeper
         from .policy import read_policy
 
         request.sock.close()
-        keeper = Keeper(Runtime(), root, request.settings, read_policy())
+        keeper = Keeper(Runtime(), ProcessControl(), root, request.settings, read_policy())
         started()
         keeper.run()
 

@@ -355,9 +355,12 @@ import pathlib, sys
 from jupyter_gpu_kernel.agent.keeper.keeper import Keeper
 from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.policy import read_policy
+from jupyter_gpu_kernel.agent.process_control import ProcessControl
+from jupyter_gpu_kernel.wire.runtime import Runtime
 root, policy = map(pathlib.Path, sys.argv[1:])
 sys.argv[0] = 'agent'
-Keeper(Root(root), {'id': 'k1', 'gpus': 0, 'sigterm': 'survive'}, read_policy(policy)).run()
+settings = {'id': 'k1', 'gpus': 0, 'sigterm': 'survive'}
+Keeper(Runtime(), ProcessControl(), Root(root), settings, read_policy(policy)).run()
 """
 
 

@@ -20,6 +20,7 @@ from ..keeper.handlers import UnansweredCell
 from ..keeper.keeper import Keeper
 from ..paths import Root
 from ..policy import PATH, Policy
+from ..process_control import ProcessControl
 from ..procfs import start_ticks
 from .adopted_process import AdoptedProcess
 from .inherited_cells import FEATURE, InheritedCells
@@ -55,7 +56,7 @@ def run(root: Root, kernel_id: str) -> int:
         _lock(runtime, folder)  # held as long as we live
         if not start_ticks(kernel.pid):
             raise ProcessLookupError("the kernel has ended, too")
-        keeper = Successor(runtime, root, kernel)
+        keeper = Successor(runtime, ProcessControl(), root, kernel)
         started()
         keeper.run()
 
@@ -65,9 +66,11 @@ def run(root: Root, kernel_id: str) -> int:
 class Successor(Keeper):
     """A keeper that begins with a running kernel. After a restart of that kernel it is a keeper like any other."""
 
-    def __init__(self, runtime: Runtime, root: Root, kernel: RunningKernel) -> None:
+    def __init__(
+        self, runtime: Runtime, processes: ProcessControl, root: Root, kernel: RunningKernel
+    ) -> None:
         super().__init__(
-            runtime, root, kernel.settings, Policy(PATH)
+            runtime, processes, root, kernel.settings, Policy(PATH)
         )  # the policy was applied to these settings before
         self._running = kernel
         self._cells = InheritedCells(self.loop, self.relay, self._on_settled)

@@ -29,6 +29,7 @@ from ..process.kernel_process import KernelProcess
 from ..process.pause import Pause
 from ..process.readiness import Readiness
 from ..process.signals import PendingSigterm, Signals
+from ..process_control import ProcessControl
 from ..relay.executions import FEATURE as ABORTS_FEATURE
 from ..relay.output.backlog import Backlog
 from ..relay.output.spill import folders
@@ -67,7 +68,14 @@ class EndRequest(enum.Enum):
 class Keeper:
     """`run()` until the kernel has ended and will not be restarted. `failover.successor` overrides some methods."""
 
-    def __init__(self, runtime: Runtime, root: Root, settings: Dict[str, Any], policy: Policy) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        processes: ProcessControl,
+        root: Root,
+        settings: Dict[str, Any],
+        policy: Policy,
+    ) -> None:
         self.settings = settings = policy.apply(settings)
         settings.setdefault("started", runtime.time())  # a successor keeps it
         self.loop = loop = Loop(runtime)
@@ -75,7 +83,7 @@ class Keeper:
         self.story = Story(root.story(str(settings["id"])))
         if str(policy):
             self.story.tell("policy", str(policy))
-        self.kernel = KernelProcess(loop, self.folder, self._from_kernel)
+        self.kernel = KernelProcess(loop, processes, self.folder, self._from_kernel)
         on_problem = partial(self.story.tell, "journal")
         self._backlog = Backlog(runtime, folders(self.folder), settings, on_problem)
         self._rejected_input = RejectedInput(self.story)
@@ -96,7 +104,7 @@ class Keeper:
         self.gpus: GpuManager = relay.gpus
         self.ready = Readiness(loop, relay.internal_requests, self._kernel_up)
         self.replacement = Replacement(root, settings, loop, self.gpus, relay.greeting_text, self.story)
-        self.pause = Pause(loop, self.kernel, self.story)
+        self.pause = Pause(loop, processes, self.kernel, self.story)
         self._shutdown = Shutdown(loop, self.server, self.idle_timer, self.exit_report.cleanup)
         self._signals = Signals(loop, self.folder / "story", self.story, self._reap)
         self._pending_sigterm = PendingSigterm(

@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any, Dict, List
 
+from ...wire.runtime import Runtime
 from ..exit.processes import ROOT, SETUP, end_all, find_processes
 from ..paths import Root, agent_command
+from ..process_control import ChildProcess, ProcessControl
 from ..story import Story
 from .start import StartError, StartRequest, log_tail, start_keeper
 
@@ -26,7 +28,9 @@ _MAX_WIDTH = 300
 _MAX_LOG = 1 << 20
 
 
-def run_setup(root: Root, kernel_id: str, request: StartRequest) -> None:
+def run_setup(
+    runtime: Runtime, processes: ProcessControl, root: Root, kernel_id: str, request: StartRequest
+) -> None:
     """Run the set-up lines and then the keeper; report the result to the starter."""
     folder, story = root.kernel(kernel_id), Story(root.story(kernel_id))
     python = str(request.settings["python"])
@@ -40,7 +44,8 @@ def run_setup(root: Root, kernel_id: str, request: StartRequest) -> None:
         _tell(story, log_tail(folder / "log"))
 
     try:
-        start_keeper(folder, lambda: _launch(root, script), request.settings, request.lock, TIMEOUT, tell)
+        launch = partial(_launch, processes, root, script)
+        start_keeper(runtime, folder, launch, request.settings, request.lock, TIMEOUT, tell)
     except StartError as error:
         if not told:
             tell()
@@ -80,13 +85,10 @@ def _write(script: Path, lines: List[str], command: List[str]) -> None:
         file.write("\n".join([*lines, f"unset {SETUP}", f"exec {shlex.join(command)}", ""]))
 
 
-def _launch(root: Root, script: Path) -> subprocess.Popen[bytes]:
+def _launch(processes: ProcessControl, root: Root, script: Path) -> ChildProcess:
     environ = dict(os.environ, **{SETUP: script.parent.name, ROOT: str(root.path)})
     with open(str(script.parent / "log"), "ab") as log:
-        return subprocess.Popen(
-            ["bash", "--login", str(script)],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ, start_new_session=True,
-        )  # fmt: skip
+        return processes.start(["bash", "--login", str(script)], output=log, env=environ)
 
 
 def _tell(story: Story, output: str) -> None:

@@ -13,10 +13,11 @@ import json
 import os
 import select
 import socket
-import subprocess
-import time
 from pathlib import Path
 from typing import Any, Callable, Dict, NamedTuple, Optional
+
+from ...wire.runtime import Runtime
+from ..process_control import ChildProcess
 
 _SOCKET = "start"
 _STARTED = b"begun"
@@ -56,8 +57,9 @@ class StartRequest(NamedTuple):
 
 
 def start_keeper(
+    runtime: Runtime,
     folder: Path,
-    launch: Callable[[], subprocess.Popen[bytes]],
+    launch: Callable[[], ChildProcess],
     settings: Dict[str, Any],
     lock: int,
     timeout: float,
@@ -68,13 +70,13 @@ def start_keeper(
     `on_connected()` is called when the process has connected. StartError if the keeper does not serve within `timeout`
     seconds; the launched process has ended then.
     """
-    deadline = time.monotonic() + timeout
+    deadline = runtime.monotonic() + timeout
     path = folder / _SOCKET
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         _listen(listener, path)
         try:
             process = launch()
-            sock = _accept(listener, process, deadline)
+            sock = _accept(runtime, listener, process, deadline)
         except OSError as error:
             raise StartError(f"the keeper cannot be started: {error}") from None
         finally:
@@ -82,7 +84,7 @@ def start_keeper(
     try:
         on_connected()
         with sock:
-            report = _exchange(sock, settings, lock, deadline)
+            report = _exchange(sock, settings, lock, deadline - runtime.monotonic())
         if report != _STARTED:
             raise StartError(report.decode("utf-8", "replace") or "the keeper exited during its start")
     except BaseException:
@@ -124,7 +126,9 @@ def _listen(listener: socket.socket, path: Path) -> None:
     listener.listen(1)
 
 
-def _accept(listener: socket.socket, process: subprocess.Popen[bytes], deadline: float) -> socket.socket:
+def _accept(
+    runtime: Runtime, listener: socket.socket, process: ChildProcess, deadline: float
+) -> socket.socket:
     try:
         while True:
             status = process.poll()
@@ -132,7 +136,7 @@ def _accept(listener: socket.socket, process: subprocess.Popen[bytes], deadline:
                 return listener.accept()[0]
             if status is not None:
                 raise StartError(f"the keeper exited with status {status}", status)
-            if time.monotonic() > deadline:
+            if runtime.monotonic() > deadline:
                 raise StartError("the keeper did not start in time")
     except BaseException:
         process.kill()
@@ -140,9 +144,9 @@ def _accept(listener: socket.socket, process: subprocess.Popen[bytes], deadline:
         raise
 
 
-def _exchange(sock: socket.socket, settings: Dict[str, Any], lock: int, deadline: float) -> bytes:
+def _exchange(sock: socket.socket, settings: Dict[str, Any], lock: int, timeout: float) -> bytes:
     """Send settings and lock; return what the process reports."""
-    sock.settimeout(max(0.1, deadline - time.monotonic()))
+    sock.settimeout(max(0.1, timeout))
     try:
         sock.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [lock]))])
         sock.sendall(json.dumps(settings).encode())

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from ...wire import PROTOCOL
+from ...wire.runtime import Runtime
 from ..exit import leftovers
 from ..exit.processes import SETUP, TAG, runs_with_argument
 from ..keeper.client import NO_KEEPER, TIMEOUT, KeeperTimeout, ask_keeper
@@ -230,7 +231,7 @@ class Keepers:
                 )  # fmt: skip
 
         try:
-            start_keeper(folder, launch, settings, lock, START_TIMEOUT)
+            start_keeper(Runtime(), folder, launch, settings, lock, START_TIMEOUT)
         except StartError as error:
             if verb == "setup":
                 raise Refused("setup", str(error)) from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from pathlib import Path
 from typing import Callable, Dict, Optional, Protocol, Tuple
 
@@ -13,13 +12,14 @@ from ..daemon import original_core_limit
 from ..failover.keeper_pipe import KeeperPipe
 from ..loop import Loop
 from ..paths import agent_command
+from ..process_control import ProcessControl
 from .kernel_sockets import KernelSockets, OnMessage
 
 STDERR_TAIL = 4000
 
 
 class Process(Protocol):
-    """The part of subprocess.Popen that is used. A process that is not our child has it as well."""
+    """What is used of the kernel's process, which need not be our child."""
 
     @property
     def pid(self) -> int:
@@ -32,11 +32,12 @@ class Process(Protocol):
 class KernelProcess:
     """One ipykernel. `on_message(channel, client, parts)` is called for every message of it."""
 
-    def __init__(self, loop: Loop, folder: Path, on_message: OnMessage) -> None:
+    def __init__(self, loop: Loop, processes: ProcessControl, folder: Path, on_message: OnMessage) -> None:
         self.folder = folder
         self.pid = 0
         self.pipe = KeeperPipe()
         self._loop = loop
+        self._processes = processes
         self._sockets = KernelSockets(loop, folder, on_message)
         self._process: Optional[Process] = None
         self._ready_fd = -1  # the process writes to it when its sockets are bound
@@ -62,10 +63,9 @@ class KernelProcess:
         log = os.open(str(self.folder / "stderr"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         try:
             with original_core_limit():
-                self._process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=cwd, env=env,
-                    pass_fds=[write_fd, keeper_fd], start_new_session=True,
-                )  # fmt: skip
+                self._process = self._processes.start(
+                    command, output=log, cwd=cwd, env=env, pass_fds=[write_fd, keeper_fd]
+                )
         except BaseException:
             os.close(read_fd)
             self.pipe.close()
@@ -95,12 +95,8 @@ class KernelProcess:
 
     def signal_group(self, number: int) -> None:
         """Send a signal to the kernel and those of its children that stayed in its process group."""
-        if self._process is None:
-            return
-        try:
-            os.killpg(self._process.pid, number)
-        except (ProcessLookupError, PermissionError):  # ended, or only another user's `sudo` is left
-            pass
+        if self._process is not None:
+            self._processes.signal_group(self._process.pid, number)
 
     def stderr_tail(self) -> str:
         """The last lines that the process wrote to stderr before its sockets were bound, or beside them."""

@@ -7,12 +7,12 @@ run nor notice that it needs another keeper.
 
 from __future__ import annotations
 
+import os
 import signal
-import subprocess
-import time
 from typing import Callable, Optional
 
 from ..loop import Loop, Timer
+from ..process_control import ChildProcess, ProcessControl
 from ..story import Story
 from .kernel_process import KernelProcess
 
@@ -27,31 +27,32 @@ _RESUME = 'trap "" HUP INT TERM; read -r _; kill -s CONT -- "-$1"'
 class Pause:
     """`begin` stops the kernel's process group, `end` continues it. Both may be called again."""
 
-    def __init__(self, loop: Loop, kernel: KernelProcess, story: Story) -> None:
+    def __init__(self, loop: Loop, processes: ProcessControl, kernel: KernelProcess, story: Story) -> None:
         self._loop = loop
+        self._processes = processes
         self._kernel = kernel
         self._story = story
         self._timer: Optional[Timer] = None
         self._detaching: Optional[Timer] = None
-        self._resumer: Optional[subprocess.Popen[bytes]] = None
+        self._resumer: Optional[_Resumer] = None
 
     def begin_when(self, detached: Callable[[], bool]) -> None:
         """Begin once `detached()`: a hub asks after it has detached, but the keeper may read that later."""
         if self._detaching is None:
-            self._begin_when(detached, time.monotonic() + DETACH_WITHIN)
+            self._begin_when(detached, self._loop.time() + DETACH_WITHIN)
 
     def _begin_when(self, detached: Callable[[], bool], deadline: float) -> None:
         self._detaching = None
         if detached():
             self.begin()
-        elif time.monotonic() < deadline:
+        elif self._loop.time() < deadline:
             self._detaching = self._loop.later(0.02, lambda: self._begin_when(detached, deadline))
 
     def begin(self) -> None:
         """Stop the processes, unless the helper process cannot be started."""
         if self._timer is None and self._kernel.pid:
             try:
-                self._resumer = _resumer(self._kernel.pid)
+                self._resumer = _Resumer(self._processes, self._kernel.pid)
             except OSError as error:
                 self._story.tell("pause", f"not paused: {error}")
                 return
@@ -70,13 +71,27 @@ class Pause:
             self._kernel.signal_group(signal.SIGCONT)
             self._story.tell("pause", "continued")
         if self._resumer is not None:
-            self._resumer.kill()
-            self._resumer.communicate()
+            self._resumer.end()
             self._resumer = None
 
 
-def _resumer(group: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        ["/bin/sh", "-c", _RESUME, "sh", str(group)],
-        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
+class _Resumer:
+    """The helper process, which continues the process group when we die."""
+
+    def __init__(self, processes: ProcessControl, group: int) -> None:
+        """OSError: it cannot be started."""
+        read_fd, self._write_fd = os.pipe()
+        try:
+            command = ["/bin/sh", "-c", _RESUME, "sh", str(group)]
+            self._process: ChildProcess = processes.start(command, stdin=read_fd)
+        except BaseException:
+            os.close(self._write_fd)
+            raise
+        finally:
+            os.close(read_fd)
+
+    def end(self) -> None:
+        """End the helper process; the group stays as it is."""
+        self._process.kill()
+        self._process.wait()
+        os.close(self._write_fd)
