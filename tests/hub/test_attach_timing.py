@@ -16,10 +16,10 @@ from runtimes import RUNTIME
 from streams import DEADLINE, LoopThread, log, until, wait_for
 
 from jupyter_gpu_kernel.errors import ConnectError, GpuKernelError
-from jupyter_gpu_kernel.hub.front_end import unread
+from jupyter_gpu_kernel.hub.front_end import edge as edge_module
 from jupyter_gpu_kernel.hub.front_end.delivered import Delivered
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
-from jupyter_gpu_kernel.hub.front_end.unread import LIMIT
+from jupyter_gpu_kernel.hub.front_end.sockets import MAX_UNREAD
 from jupyter_gpu_kernel.hub.kernel import attach_timing
 from jupyter_gpu_kernel.hub.kernel.attach_timing import AttachTiming
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
@@ -131,14 +131,14 @@ def test_one_that_never_subscribes_holds_up_the_other_for_a_while(
     loop: LoopThread, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """When it does subscribe it is told how much is missing."""
-    monkeypatch.setattr(unread, "SUBSCRIBE_TIMEOUT", 0.5)
+    monkeypatch.setattr(edge_module, "SUBSCRIBE_TIMEOUT", 0.5)
     adopted: RemoteKernel = request.getfixturevalue("adopted")
     with connected(adopted.edge.connection) as first:
         first.get_iopub_msg(timeout=DEADLINE)
         other = loop.call(adopted.front_ends.add, FrontEndSpec(CONNECTION, number=1))
         with connected(other.edge.connection, iopub=False) as second:
-            large = f"for i in range(3): print('x' * {LIMIT // 2}, flush=True)"
-            assert len(printed(first, first.execute(large))) == 3 * (LIMIT // 2 + 1)
+            large = f"for i in range(3): print('x' * {MAX_UNREAD // 2}, flush=True)"
+            assert len(printed(first, first.execute(large))) == 3 * (MAX_UNREAD // 2 + 1)
             subscribe(second)
             assert "left out here" in until_text(second)
 

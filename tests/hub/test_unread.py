@@ -17,7 +17,7 @@ from streams import LoopThread, until, wait_for
 
 from jupyter_gpu_kernel.hub.front_end import front_ends as fronts_module
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
-from jupyter_gpu_kernel.hub.front_end.unread import LIMIT
+from jupyter_gpu_kernel.hub.front_end.sockets import MAX_UNREAD
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.node.link import Link
 from jupyter_gpu_kernel.wire.messages import Channel, Message
@@ -55,7 +55,7 @@ def subscriber(connection: dict[str, Any]) -> Iterator[zmq.Socket[bytes]]:
 def unread(remote: RemoteKernel) -> int:
     """Bytes in the hub for front ends."""
     return remote._relay._pacer._size + sum(
-        one.size for front in remote.front_ends for one in front.edge._unread.values()
+        one.size for front in remote.front_ends for one in front.edge._sockets._unread.values()
     )
 
 
@@ -83,13 +83,13 @@ def test_what_a_front_end_does_not_read_waits_on_the_node(loop: LoopThread, remo
         for _ in range(50):
             most = max(most, loop.call(unread, remote))
             time.sleep(0.02)
-        assert most <= LIMIT + 2 * WINDOW + 4_000_000
+        assert most <= MAX_UNREAD + 2 * WINDOW + 4_000_000
         assert loop.call(lambda: remote._relay._pacer.oldest) > 0, "the rest is not acknowledged"
         session = Session(key=b"key")
         said = lines(slow, session, lambda said: said.count("\n") >= LINES)
         assert numbers(said) == list(range(LINES))
         assert front.finish(request).reply["status"] == "ok"
-    wait_for(lambda: loop.call(unread, remote) < LIMIT, "nothing is left")
+    wait_for(lambda: loop.call(unread, remote) < MAX_UNREAD, "nothing is left")
 
 
 def test_one_that_does_not_read_does_not_hold_up_another(

@@ -9,7 +9,6 @@ import asyncio
 import hashlib
 import hmac
 import math
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,10 +18,11 @@ from ...wire.messages import Channel, Message
 from ...wire.runtime import Runtime
 from ..validate import MAX_HEADER
 from .delivered import Clients
-from .sockets import Sockets
-from .unread import EarlyOutput, UnreadBytes
+from .sockets import MAX_UNREAD, Sockets
 
 DELIMITER = b"<IDS|MSG>"
+SUBSCRIBE_TIMEOUT = 15.0
+"""Seconds in which a running client should have subscribed again; until then the other clients wait for it."""
 _MAX_SIGNED = 64 * 1024 * 1024
 """Bytes of a request besides its buffers: they are hashed before the sender is known."""
 _MAX_PARTS = 1000
@@ -59,18 +59,17 @@ class Edge:
         self._clients = clients
         self._identities = list(clients.known) if clients is not None else []
         self._numbers = {identity: number for number, identity in enumerate(self._identities, 1)}
-        self._unread = {name: UnreadBytes() for name in ("shell", "iopub", "stdin", "control")}
-        self._early = EarlyOutput(expected=known)
+        self._early = _EarlyOutput(runtime.monotonic, expected=known)
         self._left_out = 0  # bytes of output that were dropped and that subscribers have not been told of
         self._last_parent = b"{}"
         self._subscriptions = 0
         self._subscriptions_before = 0  # before the clients were disconnected
-        self._iopub_waits_until = 0.0  # for clients that were disconnected: time.monotonic()
+        self._iopub_waits_until = 0.0  # for clients that were disconnected: a time of the runtime
         self._announcing = False  # whether new subscribers are about to be announced
         self._closed = False
         self.last_request = 0.0
-        """When a client that knows the key sent a request: time.monotonic()."""
-        self._sockets = Sockets(connection, self._receive)
+        """When a client that knows the key sent a request, by `Runtime.monotonic`."""
+        self._sockets = Sockets(connection, self._receive, runtime.monotonic)
 
     @property
     def connection(self) -> dict[str, Any]:
@@ -79,14 +78,14 @@ class Edge:
 
     def has_room(self, message: Message) -> bool:
         """Whether the clients that this message is for can receive more."""
-        waits = time.monotonic() < self._iopub_waits_until or not self._early.has_room
+        waits = self._runtime.monotonic() < self._iopub_waits_until or not self._early.has_room
         if message.channel is Channel.IOPUB and waits:
             return False
-        return self._unread[_name(message)].has_room
+        return self._sockets.has_room(_name(message))
 
     def stalled_since(self, message: Message) -> float:
-        """The time (time.monotonic()) since which the clients that this message is for have received nothing."""
-        return self._unread[_name(message)].stalled_since
+        """The time (of `Runtime.monotonic`) since which the clients that this message is for have received nothing."""
+        return self._sockets.stalled_since(_name(message))
 
     def send(self, message: Message) -> None:
         """Send a message to its client; on iopub to all, once a client may have subscribed."""
@@ -101,17 +100,14 @@ class Edge:
             prefix = self._identities[message.client - 1]
         else:
             return  # the client's front end has left
-        if not self._sockets.is_open(_name(message)):
-            return
-        tracked = self._unread[_name(message)].track(parts, message.client)
-        frames = [prefix, DELIMITER, self._signer.sign(parts[:4]), *tracked]
-        self._sockets.send(_name(message), frames, copy=len(tracked) == 0 or tracked[-1] is parts[-1])
+        envelope = [prefix, DELIMITER, self._signer.sign(parts[:4])]
+        self._sockets.send(_name(message), envelope, parts, message.client)
 
     def disconnect(self, message: Message) -> None:
         """Disconnect the clients that do not read messages such as this one. Running clients connect again. What they
         have not received is lost, and a notice on iopub tells them."""
         name = _name(message)
-        size = self._unread[name].size
+        size = self._sockets.unread(name)
         self._disconnect(name)
         if name == "iopub":
             self._left_out += max(1, size)
@@ -135,7 +131,7 @@ class Edge:
         parts = self._signer.verified(frames)
         if parts is None:
             return
-        self.last_request = time.monotonic()
+        self.last_request = self._runtime.monotonic()
         number = self._number(frames[0])
         if number:
             self._on_message(Message(Channel[name.upper()], number, parts))
@@ -183,19 +179,60 @@ class Edge:
             self.send(message)
 
     def _disconnect(self, name: str) -> None:
-        self._unread[name] = UnreadBytes()
         if name == "iopub":
             self._subscriptions_before, self._subscriptions = self._subscriptions, 0
             self._iopub_waits_until = math.inf
         self._sockets.disconnect(name, self._rebound)
 
     def _rebound(self) -> None:
-        self._iopub_waits_until = min(self._iopub_waits_until, time.monotonic() + _RECONNECT)
+        self._iopub_waits_until = min(self._iopub_waits_until, self._runtime.monotonic() + _RECONNECT)
 
     def _send_left_out_notice(self, size: int) -> None:
         text = f"\n[… {size / 1e6:.1f} MB left out here: this front end had not read for a while …]\n"
         notice = make(self._runtime, "stream", {"name": "stderr", "text": text}, self._last_parent)
         self.send(Message(Channel.IOPUB, 0, notice))
+
+
+class _EarlyOutput:
+    """The iopub messages that wait until the clients of a killed hub have subscribed to its successor.
+
+    A client's socket subscribes again when its program next uses it, which may be long after the hub has bound the
+    port.
+    """
+
+    def __init__(self, clock: Callable[[], float], expected: bool) -> None:
+        """`expected`: whether there are such clients. If not, nothing is kept."""
+        self._clock = clock
+        self._messages: list[Message] | None = [] if expected else None
+        self._deadline = self._clock() + SUBSCRIBE_TIMEOUT
+        self._size = 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more messages may come."""
+        return self._size < MAX_UNREAD or self._is_late
+
+    @property
+    def overflowed(self) -> bool:
+        """Whether more than the limit waits for a client that has not subscribed in time."""
+        return self._size >= MAX_UNREAD and self._is_late
+
+    def keep(self, message: Message) -> bool:
+        """Return whether this message waits here."""
+        if self._messages is None:
+            return False
+        self._messages.append(message.unparsed())
+        self._size += sum(map(len, message.parts))
+        return True
+
+    def release(self) -> list[Message]:
+        """Return all messages that wait, in order. From now on none is kept."""
+        messages, self._messages, self._size = self._messages or [], None, 0
+        return messages
+
+    @property
+    def _is_late(self) -> bool:
+        return self._clock() > self._deadline
 
 
 class _Signer:

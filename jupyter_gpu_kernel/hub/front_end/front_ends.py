@@ -7,7 +7,6 @@ The others see the kernel's output. This module knows neither link nor keeper.
 from __future__ import annotations
 
 import enum
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
@@ -212,7 +211,9 @@ class FrontEnds:
         for front in full:
             since = front.edge.stalled_since(message)
             others = len(self._front_ends) > len(full)
-            if time.monotonic() - since > STALL_TIMEOUT and (others or front.edge.last_request > since):
+            if self._runtime.monotonic() - since > STALL_TIMEOUT and (
+                others or front.edge.last_request > since
+            ):
                 front.edge.disconnect(message)
         return not full
 

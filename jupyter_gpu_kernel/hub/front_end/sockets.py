@@ -1,4 +1,5 @@
-"""The five ZeroMQ sockets to which one front end connects: addresses, ports, options, and binding.
+"""The five ZeroMQ sockets to which one front end connects: addresses, ports, options, binding, and how much of what was
+sent is still unread.
 
 This module knows no messages.
 """
@@ -15,9 +16,12 @@ import zmq
 from zmq.eventloop.zmqstream import ZMQStream
 
 from ...errors import HubError, SettingsError
+from ...wire.frames import CHUNK
 from ...wire.queues import MAX_MESSAGE
 from . import local_peers
 
+MAX_UNREAD = 4 * 1024 * 1024
+"""Bytes. At this limit no more is sent: it is enough to keep any front end busy, and little memory for each of them."""
 _TYPES = {
     "shell": zmq.ROUTER,
     "iopub": zmq.XPUB,
@@ -42,11 +46,13 @@ Receive = Callable[[str, list[bytes]], None]
 class Sockets:
     """The sockets, bound when the constructor returns. `connection` has the ports that were chosen."""
 
-    def __init__(self, connection: dict[str, Any], receive: Receive) -> None:
+    def __init__(self, connection: dict[str, Any], receive: Receive, clock: Callable[[], float]) -> None:
         """`receive(channel, frames)` gets what clients send, except heartbeats."""
         self.connection = dict(connection)
         self._receive = receive
         self._streams: dict[str, ZMQStream] = {}
+        self._clock = clock
+        self._unread = {channel: _UnreadBytes(clock) for channel in _TYPES}
         self._closed = False
         self._check_address()
         try:
@@ -56,17 +62,28 @@ class Sockets:
             self.close()
             raise
 
-    def is_open(self, channel: str) -> bool:
-        """Whether this socket is bound; it is not after `close`, and for a moment after `disconnect`."""
-        return channel in self._streams
+    def has_room(self, channel: str) -> bool:
+        """Whether more may be sent on this socket."""
+        return self._unread[channel].has_room
 
-    def send(self, channel: str, frames: Sequence[bytes | zmq.Frame], *, copy: bool) -> None:
-        """Send a message of these frames on an open socket."""
-        self._streams[channel].send_multipart(frames, copy=copy)
+    def unread(self, channel: str) -> int:
+        """Return how many bytes the slowest client of this socket has not received."""
+        return self._unread[channel].size
+
+    def stalled_since(self, channel: str) -> float:
+        """Return the time (by `clock`) since which clients have received nothing although there is something."""
+        return self._unread[channel].stalled_since
+
+    def send(self, channel: str, envelope: list[bytes], parts: Sequence[bytes], client: int) -> None:
+        """Send a message to this client (0: to all). It is dropped for a moment after `disconnect`."""
+        if channel in self._streams:
+            frames = [*envelope, *self._unread[channel].track(parts, client)]
+            self._streams[channel].send_multipart(frames, copy=isinstance(frames[-1], bytes))
 
     def disconnect(self, channel: str, rebound: Callable[[], None]) -> None:
         """Close all connections of a socket and drop what its clients have not received. Running clients connect again
         by themselves. `rebound()` is called when the port is bound again."""
+        self._unread[channel] = _UnreadBytes(self._clock)
         self._streams.pop(channel).close(linger=0)
         self._rebind(channel, rebound)
 
@@ -119,7 +136,7 @@ class Sockets:
         socket.linger = 1000
         socket.maxmsgsize = _SMALL if channel in ("hb", "iopub") else MAX_MESSAGE
         if channel != "hb":
-            socket.sndhwm = 0  # we count the bytes of messages ourselves: see unread.py
+            socket.sndhwm = 0  # we count the bytes of messages ourselves
         if channel == "iopub":
             socket.setsockopt(zmq.XPUB_VERBOSER, 1)
         else:
@@ -178,6 +195,56 @@ class Sockets:
     def _address(self, channel: str) -> str:
         port = self.connection.get(f"{channel}_port") or 0
         return f"ipc://{self._ip}-{port}" if self._is_ipc else f"tcp://{self._ip}:{port}"
+
+
+class _UnreadBytes:
+    """The bytes that were given to one socket and that its clients have not received yet.
+
+    libzmq does not report how much it has buffered, and its own limit counts messages and drops those above it. But it
+    reports when it has released the memory of a message, which means that the last client has received it. One message
+    in every CHUNK bytes is tracked, as tracking costs more than sending.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._tracked: list[tuple[zmq.MessageTracker, int]] = []
+        self._size = 0
+        self._untracked: dict[int, int] = {}  # bytes since the last tracked message, by client
+        self._progress = self._clock()
+
+    @property
+    def size(self) -> int:
+        """The bytes that the slowest client has not received."""
+        left = [(tracker, size) for tracker, size in self._tracked if not tracker.done]
+        if len(left) < len(self._tracked) or not left:
+            self._progress = self._clock()
+        self._tracked, self._size = left, sum(size for _, size in left)
+        return self._size
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more may be sent."""
+        return self._size < MAX_UNREAD or self.size < MAX_UNREAD
+
+    @property
+    def stalled_since(self) -> float:
+        """The time (by `clock`) since which clients have received nothing although there is something."""
+        return self._progress if self.size else self._clock()
+
+    def track(self, parts: Sequence[bytes], client: int) -> list[bytes | zmq.Frame]:
+        """Count a message for this client (0: for all clients). Return the parts to give to the socket."""
+        size = self._untracked.get(client, 0) + sum(map(len, parts))
+        if size < CHUNK:
+            self._untracked[client] = size
+            return list(parts)
+        self._untracked[client] = 0
+        last = zmq.Frame(parts[-1], track=True, copy=False, copy_threshold=0)
+        assert last.tracker is not None
+        if not self._tracked:
+            self._progress = self._clock()
+        self._tracked.append((last.tracker, size))
+        self._size += size
+        return [*parts[:-1], last]
 
 
 def _is_loopback(ip: str) -> bool:

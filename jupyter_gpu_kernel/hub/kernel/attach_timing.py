@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ..front_end.unread import SUBSCRIBE_TIMEOUT
+from ..front_end.edge import SUBSCRIBE_TIMEOUT
 from ..node.attachments import Attachment
 from ..node.link import Link
 
