@@ -1,0 +1,213 @@
+"""The kernels that one link carries, against an agent played by the test: opened, reopened, refused, released."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from played_agent import (
+    DEADLINE,
+    PATIENT,
+    Agent,
+    Attachment,
+    World,
+    hello,
+    play,
+)
+
+from jupyter_gpu_kernel.hub.node.attachments import MAX_UNGREETED, ReopenBackoff
+from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
+from jupyter_gpu_kernel.wire.frames import Frame, Kind, json_frame
+from jupyter_gpu_kernel.wire.messages import Lane
+
+
+def test_messages_once_each_over_reconnects() -> None:
+    async def test(world: World, link: Link) -> None:
+        attachment = Attachment()
+        link.attach(attachment)
+        for number in range(5):
+            await attachment.until("attached")
+            attachment.endpoint.send(Lane.ORDERED, b"to %d" % number)
+            world.keeper.send(Lane.ORDERED, b"from %d" % number)
+            link.pump()
+            while len(attachment.got) <= number:
+                await attachment.until("got")
+            world.agents[-1].close()
+            await attachment.until("detached")
+        await attachment.until("attached")
+        while len(world.heard) < 5:
+            await asyncio.sleep(0.01)
+        assert attachment.got == [b"from %d" % number for number in range(5)]
+        assert world.heard == [b"to %d" % number for number in range(5)]
+        assert len(set(world.opened)) == len(world.opened) == len(world.agents)
+
+    play(test, clocks=PATIENT)
+
+
+def test_a_keeper_that_hangs_up_is_opened_once_however_often_it_is_said() -> None:
+    async def test(world: World, link: Link) -> None:
+        attachment = Attachment()
+        link.attach(attachment)
+        await attachment.until("attached")
+        for _ in range(20):  # one for each frame that was on its way
+            world.agents[0].say(json_frame(Kind.CLOSE, {"reason": "gone"}, attachment=world.opened[0]))
+        await attachment.until("attached")
+        assert await link.request("list")
+        assert len(world.opened) == 2
+
+    play(test, clocks=PATIENT)
+
+
+def test_nonsense_on_an_attachment_costs_that_attachment_a_reopening() -> None:
+    async def test(world: World, link: Link) -> None:
+        attachment = Attachment()
+        link.attach(attachment)
+        await attachment.until("attached")
+        for _ in range(20):
+            world.agents[0].say(Frame(Kind.ACK, world.opened[0], number=99))
+        await attachment.until("attached")
+        assert await link.request("list")
+        assert len(world.agents) == 1
+        assert len(world.opened) == 2
+
+    play(test, clocks=PATIENT)
+
+
+def test_a_fault_while_delivering_costs_that_message_only() -> None:
+    async def test(world: World, link: Link) -> None:
+        attachment = Attachment()
+        for data in (b"one", b"fault", b"two"):
+            world.keeper.send(Lane.ORDERED, data)
+        link.attach(attachment)
+        while len(attachment.got) < 2:
+            await attachment.until("got")
+        assert attachment.got == [b"one", b"two"]
+        assert len(world.agents) == 1
+
+    play(test, clocks=PATIENT)
+
+
+def test_a_refusal_loses_the_attachment_and_no_other() -> None:
+    world = World()
+    world.opening = lambda request: {"error": {"code": "gone", "text": "it ended at noon"}}
+
+    async def test(world: World, link: Link) -> None:
+        attachment = Attachment()
+        link.attach(attachment)
+        await attachment.until("lost")
+        assert attachment.error is not None
+        assert attachment.error.cause == "the node says: it ended at noon"
+        assert "logs" in attachment.error.remedy
+        assert not link.in_use
+        assert await link.request("list")
+
+    play(test, world)
+
+
+@pytest.mark.parametrize("code", ["busy", "unresponsive", "fault"])
+def test_a_kernel_that_cannot_be_come_back_to_for_a_moment_is_not_lost(code: str) -> None:
+    """As where many come back at once, or the node has no memory or disk to spare."""
+    world = World()
+    refusals = [{"error": {"code": code, "text": "not now"}}] * (MAX_UNGREETED - 2)
+    world.opening = lambda request: refusals.pop() if refusals else {"ok": True}
+
+    async def test(world: World, link: Link) -> None:
+        attachment = Attachment()
+        link.attach(attachment)
+        await attachment.until("attached")
+        assert attachment.error is None and len(world.opened) == MAX_UNGREETED - 1
+
+    play(test, world, clocks=PATIENT)
+
+
+@pytest.mark.parametrize("code", ["busy", "unresponsive", "setup"])
+@pytest.mark.parametrize("wanted", ["create", "attach"])
+def test_a_start_that_is_refused_is_told_at_once_unless_it_is_only_too_early(code: str, wanted: str) -> None:
+    world = World()
+    refusals = [{"error": {"code": code, "text": "not now"}}]
+    world.opening = lambda request: refusals.pop() if refusals else {"ok": True}
+
+    class Wanted(Attachment):
+        def open_request(self) -> dict[str, Any]:
+            return {wanted: {}}
+
+    async def test(world: World, link: Link) -> None:
+        attachment = Wanted()
+        link.attach(attachment)
+        await attachment.until("attached" if code == "busy" else "lost")
+
+    play(test, world, clocks=PATIENT)
+
+
+def test_release_before_it_is_open() -> None:
+    """The agent's answer comes too late: nothing is opened here, and the agent is told to let go."""
+    world = World()
+    go = threading.Event()
+
+    def opening(request: dict[str, Any]) -> dict[str, Any]:
+        go.wait(DEADLINE)
+        return {"ok": True}
+
+    world.opening = opening
+
+    async def test(world: World, link: Link) -> None:
+        attachment = Attachment()
+        link.attach(attachment)
+        while not world.opened:
+            await asyncio.sleep(0.01)
+        link.release(attachment)
+        go.set()
+        assert await link.request("list")
+        assert attachment.told.empty()
+        assert not link.in_use
+
+    play(test, world, clocks=PATIENT)
+
+
+def test_a_keeper_that_accepts_no_connection_is_asked_ever_more_seldom_and_then_told() -> None:
+    world = World()
+
+    def hangs_up(agent: Agent, frame: Frame) -> None:
+        agent.say(json_frame(Kind.CLOSE, {"reason": "no"}, attachment=frame.attachment))
+
+    world.instead = hangs_up
+
+    async def test(world: World, link: Link) -> None:
+        attachment = Attachment()
+        link.attach(attachment)
+        await attachment.until("lost")
+        assert attachment.error is not None
+        assert "accepts no connection" in attachment.error.cause and "stop k1" in attachment.error.remedy
+        assert await link.request("list"), "the link stays"
+        assert len(world.opened) == MAX_UNGREETED and not link.in_use
+
+    play(test, world, clocks=PATIENT)
+
+
+def test_the_pauses_before_a_keeper_is_asked_again() -> None:
+    backoff = ReopenBackoff(LinkTimeouts().next_delay)
+    delays = [backoff.delay() for _ in range(MAX_UNGREETED)]
+    assert delays[0] == 0 and delays[1] > 0.1 and min(delays[-3:]) > 3 and backoff.exhausted
+    assert len({round(delay, 6) for delay in delays[-3:]}) > 1, "with jitter"
+    backoff.opened()
+    assert not backoff.exhausted
+    assert backoff.delay() > 3, "one that greets and hangs up is no better"
+
+
+@pytest.mark.parametrize("other", [{"protocol": 2}, {"protocol": 2**62}])
+def test_a_keeper_of_another_protocol_is_told_at_once(other: dict[str, Any]) -> None:
+    world = World()
+    world.instead = lambda agent, frame: hello(agent, frame, **other)
+
+    async def test(world: World, link: Link) -> None:
+        attachment = Attachment()
+        link.attach(attachment)
+        await attachment.until("lost")
+        assert attachment.error is not None
+        assert "another version" in attachment.error.cause and "\x1b" not in attachment.error.cause
+        assert "stop k1" in attachment.error.remedy
+        assert len(world.opened) == 1
+
+    play(test, world)

@@ -1,0 +1,162 @@
+"""A link to a node that means harm: floods, nonsense, messages without end; other nodes are served meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from played_agent import (
+    DEADLINE,
+    PATIENT,
+    Agent,
+    Attachment,
+    World,
+    hello,
+    log,
+    play,
+)
+
+from jupyter_gpu_kernel.errors import AgentError
+from jupyter_gpu_kernel.hub.node.attachments import MAX_UNGREETED
+from jupyter_gpu_kernel.hub.node.link import Link
+from jupyter_gpu_kernel.wire.frames import CHUNK, Frame, Kind, json_frame
+from jupyter_gpu_kernel.wire.messages import Lane
+from jupyter_gpu_kernel.wire.queues import MAX_MESSAGE, Inbox, NumberingError
+
+
+def test_an_answer_that_cannot_be_read_costs_its_request_only() -> None:
+    async def test(world: World, link: Link) -> None:
+        waiting = asyncio.ensure_future(link.request("sleep", timeout=DEADLINE))
+        await link.up()
+        deep = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
+        for number in range(1, 9):
+            await asyncio.to_thread(world.agents[0].say, Frame(Kind.REPLY, number=number, payload=deep))
+        with pytest.raises(AgentError, match="cannot be read"):
+            await waiting
+        assert await link.request("list")
+        assert len(world.agents) == 1
+
+    play(test, clocks=PATIENT)
+
+
+def test_a_message_without_end_ends_the_attachment() -> None:
+    inbox = Inbox()
+    chunk = bytes(CHUNK)
+    for number in range(1, MAX_MESSAGE // CHUNK + 1):
+        assert inbox.accept(number, int(Lane.ORDERED), chunk) is None
+    with pytest.raises(NumberingError, match="a message of more than"):
+        inbox.accept(number + 1, int(Lane.URGENT), b"x")
+    with pytest.raises(NumberingError, match="has 65537 bytes"):
+        Inbox().accept(1, 0x82, bytes(CHUNK + 1))
+    with pytest.raises(NumberingError, match="has 0 bytes"):
+        Inbox().accept(1, 2, b"")
+
+
+def test_a_message_that_is_none_costs_the_attachment_a_reopening() -> None:
+    async def test(world: World, link: Link) -> None:
+        attachment = Attachment()
+        link.attach(attachment)
+        await attachment.until("attached")
+        world.keeper.send(Lane.ORDERED, b"no message")
+        world.agents[0].say(next(iter(world.keeper.outgoing()))._replace(attachment=world.opened[0]))
+        await attachment.until("attached")
+        assert len(world.opened) == 2
+
+    play(test, clocks=PATIENT)
+
+
+FLOODS = {
+    "pongs": Frame(Kind.PONG).encode(),
+    "frames of unknown kernels": Frame(Kind.DATA, 4_000_000, 1, 0x82, b"x").encode(),
+    "answers": json_frame(Kind.REPLY, {}, number=4_000_000).encode(),
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)
+def test_a_node_that_floods_the_link_loses_it_and_holds_up_no_other(flood: bytes) -> None:
+    other = World()
+
+    async def test(world: World, link: Link) -> None:
+        neighbour = Link("gpu3", other.dial, log, PATIENT)
+        await asyncio.gather(link.up(), neighbour.up())
+        turns = 0
+
+        def pour() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    world.agents[0]._sock.sendall(flood * 10_000)
+
+        poured = asyncio.ensure_future(asyncio.to_thread(pour))
+        while link.state == "up":
+            assert await neighbour.request("list")
+            turns += 1
+        assert turns > 2, "the loop stood still"
+        await poured
+        await neighbour.close()
+
+    play(test, clocks=PATIENT._replace(ping_every=DEADLINE))
+    other.close()
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+    max_leaves=9,
+)
+JSON = st.dictionaries(
+    st.sampled_from(["protocol", "session", "peer", "received", "serials", "features", "error", "kernel"]),
+    VALUES,
+)
+NUMBERS = st.integers(0, 9) | st.integers(0, 2**64 - 1)
+PLAIN = st.builds(
+    Frame,
+    st.sampled_from(list(Kind)),
+    st.just(0) | st.integers(1, 9),
+    NUMBERS,
+    st.integers(0, 255),
+    st.binary(max_size=99),
+)
+WITH_JSON = st.builds(
+    json_frame, st.sampled_from([Kind.HELLO, Kind.REPLY, Kind.CLOSE]), JSON, st.integers(0, 9), NUMBERS
+)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(PLAIN | WITH_JSON, max_size=30), st.booleans())
+def test_whatever_a_node_says_others_are_served(frames: list[Frame], greets: bool) -> None:
+    bad, good = World(), World()
+
+    def says(agent: Agent, frame: Frame) -> None:
+        if greets and frame.kind is Kind.HELLO:
+            hello(agent, frame)
+        for one in frames:
+            agent.say(one._replace(attachment=one.attachment and frame.attachment))
+
+    bad.instead = says
+
+    async def test(world: World, link: Link) -> None:
+        neighbour = Link("gpu3", good.dial, log, PATIENT)
+        victim, other = Attachment(), Attachment()
+        link.attach(victim)
+        neighbour.attach(other)
+        await other.until("attached")
+        while not bad.opened:
+            await asyncio.sleep(0.001)
+        for _ in range(5):
+            assert await neighbour.request("list") == {"kernels": []}
+        answer: Any = None
+        with contextlib.suppress(Exception):  # which may be any that a user can meet
+            answer = await link.request("list", timeout=0.2)
+        assert answer is None or isinstance(answer, dict)
+        assert sum(map(len, victim.endpoint._inbox._parts.values())) <= MAX_MESSAGE
+        assert len(link._attachments) <= 1 and len(link._attachments._tasks) <= MAX_UNGREETED
+        await neighbour.close()
+
+    try:
+        play(test, bad, clocks=PATIENT)
+    finally:
+        good.close()

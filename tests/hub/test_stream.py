@@ -1,0 +1,110 @@
+"""A stream's two threads: what comes is handed out in turns, and only so much is read ahead."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+from played_agent import (
+    Socket,
+)
+
+from jupyter_gpu_kernel.hub.node import stream as stream_module
+from jupyter_gpu_kernel.hub.node.stream import MAX_PENDING_READS, StreamThreads
+from jupyter_gpu_kernel.wire.frames import MAGIC, Frame, Kind
+
+
+def test_the_loop_works_at_what_comes_bit_by_bit() -> None:
+    """What comes at once is handed out in turns, and only so much is read ahead."""
+    frames = 200_000
+    ours, theirs = socket.socketpair()
+
+    async def main() -> tuple[int, int]:
+        loop = asyncio.get_running_loop()
+        got = turns = 0
+
+        def on_frame(frame: Frame) -> None:
+            nonlocal got
+            got += 1
+
+        wire = StreamThreads(Socket(theirs), loop, on_frame, lambda: None, "gpu2")
+        data = MAGIC + Frame(Kind.PONG).encode() * frames
+        sent = asyncio.ensure_future(asyncio.to_thread(ours.sendall, data))
+        while got < frames:
+            await asyncio.sleep(0)
+            turns += 1
+        await sent
+        wire.close()
+        return got, turns
+
+    got, turns = asyncio.run(main())
+    assert got == frames and turns > 5
+    ours.close()
+    theirs.close()
+
+
+def test_others_have_their_turn_while_one_read_is_worked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All frames come in a single read, and a turn is over after each of them."""
+    monkeypatch.setattr(stream_module, "MAX_TURN", -1.0)
+    frames = 50
+    ours, theirs = socket.socketpair()
+
+    class OneRead(Socket):
+        first = True
+
+        def read(self, size: int, /) -> bytes:
+            if not self.first:
+                return super().read(size)
+            self.first = False
+            return MAGIC + Frame(Kind.PONG).encode() * frames
+
+    async def main() -> list[int]:
+        turns = 0
+        at: list[int] = []
+        wire = StreamThreads(
+            OneRead(theirs), asyncio.get_running_loop(), lambda frame: at.append(turns), lambda: None, "gpu2"
+        )
+        while len(at) < frames:
+            await asyncio.sleep(0)
+            turns += 1
+        wire.close()
+        return at
+
+    at = asyncio.run(main())
+    assert len(set(at)) == frames, "frames were worked through without a turn for others between them"
+    ours.close()
+    theirs.close()
+
+
+def test_so_much_is_read_ahead_and_no_more() -> None:
+    """What the loop has not worked through waits in the stream, and so at the node."""
+
+    class Endless(Socket):
+        reads = 0
+
+        def read(self, size: int, /) -> bytes:
+            if self.closed.is_set():
+                return b""
+            self.reads += 1
+            return MAGIC if self.reads == 1 else Frame(Kind.PONG).encode()  # one frame a read
+
+    ours, theirs = socket.socketpair()
+    stream = Endless(theirs)
+
+    ahead: list[int] = []
+
+    def on_frame(frame: Frame) -> None:
+        worked_through = len(ahead) + 2  # with the greeting, and this one
+        ahead.append(stream.reads - worked_through)
+
+    async def main() -> None:
+        wire = StreamThreads(stream, asyncio.get_running_loop(), on_frame, lambda: None, "gpu2")
+        while len(ahead) < 1000:
+            await asyncio.sleep(0)
+        wire.close()
+
+    asyncio.run(main())
+    assert max(ahead) <= MAX_PENDING_READS
+    ours.close()
+    theirs.close()
