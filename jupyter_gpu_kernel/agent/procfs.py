@@ -1,11 +1,13 @@
-"""Reads /proc: the processes of this node, and its boot.
+"""Reads /proc: the processes of this node, their users, and its boot.
 
 Nothing here raises an error for a process that has ended, or that another user hides from us.
 """
 
 from __future__ import annotations
 
+import functools
 import os
+import pwd
 import re
 import time
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional
@@ -80,6 +82,15 @@ def uid_of(pid: int) -> Optional[int]:
         return os.stat(f"/proc/{pid}").st_uid
     except OSError:
         return None
+
+
+@functools.lru_cache(maxsize=None)
+def user_name(uid: int) -> str:
+    """The name of the user `uid`, or "uid N". May wait for the site's directory service."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
 
 
 def command_name(pid: int) -> str:

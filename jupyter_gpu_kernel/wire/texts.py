@@ -1,4 +1,4 @@
-"""Commands in texts for users: written so that the reader can run them."""
+"""Texts for users: commands written so that the reader can run them, sizes, and what others chose in one line."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ def as_typed(words: Sequence[str], windows: bool = sys.platform == "win32") -> s
 def memory_size(mib: int) -> str:
     """A size in MiB as users read it: "512 MiB", "11.9 GiB"."""
     return f"{mib / 1024:.1f} GiB" if mib >= 1024 else f"{mib} MiB"
+
+
+def one_line(text: str, most: int = 120) -> str:
+    """Return text that others chose in a form that is safe in a terminal, in one line of at most `most` characters."""
+    return "".join(char if char.isprintable() else "?" for char in text.strip())[:most]
 
 
 def with_program(text: str, program: str) -> str:

@@ -8,6 +8,7 @@ import uuid
 from typing import Any, Dict, Iterator, List, Optional, Union
 
 import pytest
+from leases import read_leases
 
 from jupyter_gpu_kernel.agent.gpus.claim import Claim, ClaimGranted, ClaimPending
 from jupyter_gpu_kernel.agent.gpus.judge import (
@@ -19,8 +20,8 @@ from jupyter_gpu_kernel.agent.gpus.judge import (
     judge,
     waiting_text,
 )
-from jupyter_gpu_kernel.agent.gpus.lease import Holder, Lease, read_leases
-from jupyter_gpu_kernel.agent.gpus.nvidia_smi_csv import Gpu, GpuProcess, SmiError
+from jupyter_gpu_kernel.agent.gpus.lease import Holder, Lease
+from jupyter_gpu_kernel.agent.gpus.nvidia_smi import Gpu, GpuProcess, SmiError
 from jupyter_gpu_kernel.agent.gpus.sampler import Sample
 
 BOB = GpuProcess(1234, "bob", 12186, "python")

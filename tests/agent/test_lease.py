@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List
 
 import pytest
+from leases import read_leases
 
-from jupyter_gpu_kernel.agent.gpus.lease import Holder, Lease, LeaseReader, read_leases, take_all
+from jupyter_gpu_kernel.agent.gpus.lease import Holder, Lease, LeaseReader, take_all
 
 ROOT = str(Path(__file__).parents[2])
 WHO = {"id": "ab12"}

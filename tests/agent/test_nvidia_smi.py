@@ -14,8 +14,7 @@ from typing import Any, Callable, Dict, List
 import pytest
 from runtimes import RUNTIME
 
-from jupyter_gpu_kernel.agent.gpus.nvidia_smi import TIMEOUT, NvidiaSmi, read_gpus
-from jupyter_gpu_kernel.agent.gpus.nvidia_smi_csv import SmiError, parse
+from jupyter_gpu_kernel.agent.gpus.nvidia_smi import TIMEOUT, NvidiaSmi, SmiError, parse, read_gpus
 from jupyter_gpu_kernel.agent.gpus.sampler import Sampler
 from jupyter_gpu_kernel.agent.loop import Loop
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 from fronts import Cell, Front
+from leases import read_leases
 from streams import LoopThread, Node, until, wait_for
 
-from jupyter_gpu_kernel.agent.gpus.lease import read_leases
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.vscode_sessions import VSCodeSession, VSCodeSessions
 from jupyter_gpu_kernel.hub.node.link import Link

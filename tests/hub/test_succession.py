@@ -15,9 +15,9 @@ from typing import Any
 import psutil
 import pytest
 from fronts import Front
+from leases import read_leases
 from streams import LoopThread, Node, until, wait_for
 
-from jupyter_gpu_kernel.agent.gpus.lease import read_leases
 from jupyter_gpu_kernel.agent.in_kernel import keeper_watch
 from jupyter_gpu_kernel.agent.story import read_story
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel

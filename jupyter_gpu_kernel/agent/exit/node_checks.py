@@ -15,8 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ..gpus.nvidia_smi import NvidiaSmi
-from ..gpus.nvidia_smi_csv import SmiError
+from ..gpus.nvidia_smi import NvidiaSmi, SmiError
 from ..in_kernel.signal_rules import MEMORY_DAEMONS
 from ..procfs import command_name, pids
 

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, List, NamedTuple, Set
 
+from ...wire.texts import one_line
 from .. import procfs
 from ..paths import is_kernel_id
 
@@ -158,5 +159,4 @@ def _is_own(pid: int) -> bool:
 
 
 def _command(pid: int) -> str:
-    line = " ".join(procfs.arguments(pid))
-    return "".join(char if char.isprintable() else "?" for char in line)[:200]
+    return one_line(" ".join(procfs.arguments(pid)), 200)

@@ -14,13 +14,11 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from ...wire import DEFAULT_GPUS
 from ..loop import Loop, Timer
-from .claim import Claim, ClaimPending
+from .claim import Claim, ClaimPending, WaitQueue
 from .judge import allowed_gpus, in_allocation
-from .lease import Details, Lease, release_all
-from .nvidia_smi_csv import SmiError
+from .lease import Details, Lease, release_all, transfer
+from .nvidia_smi import SmiError
 from .sampler import Sample, Sampler
-from .transfer import transfer
-from .wait_queue import WaitQueue
 
 RETRIES = 2
 """How often a driver that does not answer is asked again before the cell fails."""

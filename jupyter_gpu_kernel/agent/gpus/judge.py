@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Seq
 
 from ...wire.texts import memory_size
 from .lease import Holder
-from .nvidia_smi_csv import Gpu, GpuProcess, SmiError
+from .nvidia_smi import Gpu, GpuProcess, SmiError
 
 _JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 _NO_MIB = 64  # a CUDA context takes more

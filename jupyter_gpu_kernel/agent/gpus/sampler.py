@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Se
 
 from .judge import DEFAULT_CRITERIA, Criteria, Verdict, judge
 from .lease import Holder, LeaseReader
-from .nvidia_smi import TIMEOUT, NvidiaSmi
-from .nvidia_smi_csv import Gpu, SmiError
+from .nvidia_smi import TIMEOUT, Gpu, NvidiaSmi, SmiError
 
 if TYPE_CHECKING:  # attach, which calls judge_now, runs without pyzmq
     from ..loop import Loop

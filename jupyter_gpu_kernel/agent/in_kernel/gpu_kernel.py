@@ -23,8 +23,7 @@ from typing import Any, Callable, ContextManager, Deque, Dict, List, Optional, T
 
 from .. import procfs
 from ..exit.node_checks import read_memory
-from ..gpus.nvidia_smi import read_gpus
-from ..gpus.nvidia_smi_csv import SmiError
+from ..gpus.nvidia_smi import SmiError, read_gpus
 from ..keeper.client import KeeperTimeout, ask_keeper
 from .guard import Guard
 from .usage import Usage

@@ -9,8 +9,8 @@ from __future__ import annotations
 import socket
 from typing import Any, Dict, List
 
+from ..gpus.lease import LeaseReceiver
 from ..gpus.manager import GpuManager
-from ..gpus.transfer import Receiver
 from ..loop import Loop
 from ..paths import Root, is_kernel_id
 from ..relay.greeting import GreetingText
@@ -42,7 +42,7 @@ class Replacement:
         self._up = False
         self._replaced_by = ""
         self._received: List[socket.socket] = []  # until the kernel can be told of them
-        Receiver(loop, root.kernel(self._id), self._receive)
+        LeaseReceiver(loop, root.kernel(self._id), self._receive)
 
     @property
     def replaced(self) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 from ...wire import PROTOCOL
 from ..exit import leftovers
 from ..gpus.judge import allowed_gpus
-from ..gpus.nvidia_smi_csv import SmiError
+from ..gpus.nvidia_smi import SmiError
 from ..gpus.sampler import judge_now
 from ..keeper.client import TIMEOUT, KeeperTimeout
 from ..paths import Root, is_kernel_id
