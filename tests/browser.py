@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from remote import DEADLINE
+from waiting import DEADLINE
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PROGRAM = next(filter(None, map(shutil.which, NAMES)), None)

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
-from remote import DEADLINE, Remote
+from remote import Remote
+from waiting import DEADLINE
 
 
 class Ran(NamedTuple):

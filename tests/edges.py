@@ -9,11 +9,11 @@ from typing import Any
 import zmq
 from jupyter_client.session import Session
 from runtimes import RUNTIME
+from waiting import DEADLINE
 
 from jupyter_gpu_kernel.hub.front_end.edge import Edge
 from jupyter_gpu_kernel.wire.messages import Message
 
-DEADLINE = 30.0
 KEY = {"key": "key"}
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import zmq
 from jupyter_client.blocking.client import BlockingKernelClient
-from streams import DEADLINE
+from waiting import DEADLINE
 
 Message = dict[str, Any]
 

@@ -22,12 +22,12 @@ import psutil
 import pytest
 from jupyter_client import BlockingKernelClient
 from jupyter_client.connect import write_connection_file
+from waiting import DEADLINE
 
 import jupyter_gpu_kernel
 
 ROOT = os.getuid() == 0
 USER = 61234 if ROOT else os.getuid()
-WAIT = 60.0
 needs_root = pytest.mark.skipif(not ROOT, reason="only root can signal as root")
 WAIT_FOR_FILE = (
     "import os, time\nprint('started')\nwhile not os.path.exists({!r}): time.sleep(0.02)\nprint('the end')"
@@ -53,7 +53,7 @@ class Kernel:
         )
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind(str(folder / "story"))
-        self.socket.settimeout(WAIT)
+        self.socket.settimeout(DEADLINE)
         if ROOT:
             for path in (folder, *folder.iterdir()):
                 os.chown(path, uid, uid)
@@ -63,7 +63,7 @@ class Kernel:
         self.client = BlockingKernelClient(connection_file=self.file)
         self.client.load_connection_file()
         self.client.start_channels()
-        self.client.wait_for_ready(timeout=WAIT)
+        self.client.wait_for_ready(timeout=DEADLINE)
 
     def _start(self, archive):
         ready, write_end = os.pipe()
@@ -95,7 +95,7 @@ class Kernel:
     def stop(self):
         with contextlib.suppress(ProcessLookupError):  # what a failed test started would go on for ever
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(WAIT)
+        self.process.wait(DEADLINE)
         if self.unshare and psutil.pid_exists(self.pid):  # setpriv undoes `--kill-child`
             os.kill(self.pid, signal.SIGKILL)
         self.client.stop_channels()
@@ -109,7 +109,7 @@ class Kernel:
         return self.texts.get(request, "")
 
     def pump(self, done):
-        deadline = time.monotonic() + WAIT
+        deadline = time.monotonic() + DEADLINE
         while not done():
             left = deadline - time.monotonic()
             assert left > 0, (self.texts, (self.folder / "log").read_text())
@@ -128,7 +128,7 @@ class Kernel:
         """The content of its reply, after all its output."""
         self.pump(lambda: request in self.idle)
         while request not in self.replies:
-            message = self.client.get_shell_msg(timeout=WAIT)
+            message = self.client.get_shell_msg(timeout=DEADLINE)
             self.replies[message["parent_header"]["msg_id"]] = message["content"]
         return self.replies[request]
 
@@ -142,14 +142,7 @@ class Kernel:
         return self.story[-1]
 
     def ended(self):
-        return self.process.wait(WAIT)
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + WAIT
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+        return self.process.wait(DEADLINE)
 
 
 def as_user(uid, *options):
@@ -175,7 +168,7 @@ class Term:
         return self.process.pid
 
     def __exit__(self, *exc):
-        self.process.communicate(timeout=WAIT)
+        self.process.communicate(timeout=DEADLINE)
 
 
 @pytest.fixture(scope="module")
@@ -219,6 +212,6 @@ def kernel(shared, tmp_path):
         while True:
             shared.socket.recv(65536)
     except BlockingIOError:
-        shared.socket.settimeout(WAIT)
+        shared.socket.settimeout(DEADLINE)
     yield shared
     os.kill(shared.process.pid, signal.SIGINT)  # a cell that a failed test left; ignored where none runs

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import paramiko
 import pytest
-from sshd import DEADLINE, make_key
+from sshd import make_key
+from waiting import DEADLINE
 
 from jupyter_gpu_kernel.hub.ssh import Asker
 from jupyter_gpu_kernel.hub.ssh.connect import SSHConnection, connect

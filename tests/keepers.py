@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from runtimes import RUNTIME, make
+from waiting import DEADLINE
 
 from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
 from jupyter_gpu_kernel.agent.mux.keepers import Refused
@@ -22,7 +23,6 @@ from jupyter_gpu_kernel.wire.endpoint import Endpoint
 from jupyter_gpu_kernel.wire.frames import FrameReader
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
 
-DEADLINE = 60.0
 AGENT = "from jupyter_gpu_kernel.agent import __main__ as agent; import sys; sys.exit(agent.main({!r}))"
 
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import psutil
 from jupyter_client.blocking.client import BlockingKernelClient
-from remote import DEADLINE, Remote, eventually
+from remote import Remote
 from sshd import free_port
+from waiting import DEADLINE, eventually
 
 PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from remote import DEADLINE, Remote
+from remote import Remote
 from sshd import make_key
+from waiting import DEADLINE
 
 from jupyter_gpu_kernel.client import HubClient
 

@@ -13,31 +13,19 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import psutil
 import pytest
 from sshd import TwoHops
+from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel import kernelspecs
 from jupyter_gpu_kernel.client import HubClient
 from jupyter_gpu_kernel.errors import GpuKernelError
-
-DEADLINE = 60.0  # seconds; for what takes a few
-T = TypeVar("T")
-
-
-def eventually(look: Callable[[], T], what: str, within: float = DEADLINE) -> T:
-    """The first true thing that `look` sees."""
-    deadline = time.monotonic() + within
-    while not (seen := look()):
-        assert time.monotonic() < deadline, f"not within {within:.0f} s: {what}"
-        time.sleep(0.02)
-    return seen
 
 
 class Remote:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from remote import DEADLINE, Remote, eventually
+from remote import Remote
 from sshd import free_port
+from waiting import DEADLINE, eventually
 from websocket import WebSocketException, create_connection
 
 HEADER = {"Authorization": "token secret"}

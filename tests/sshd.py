@@ -20,10 +20,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import DEADLINE
 
 from jupyter_gpu_kernel.hub.ssh.route import Hop, resolve
-
-DEADLINE = 20.0  # seconds; for what takes milliseconds
 
 
 def sshd_program() -> str:

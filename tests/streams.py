@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from runtimes import RUNTIME
+from waiting import DEADLINE
 
 from jupyter_gpu_kernel.agent.mux.handlers import Refused, RequestHandlers
 from jupyter_gpu_kernel.agent.paths import Root
@@ -36,8 +37,6 @@ from jupyter_gpu_kernel.hub.kernel.vscode_sessions import VSCodeSession
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
 
 T = TypeVar("T")
-DEADLINE = 60.0
-"""Seconds until a test gives up waiting; nothing measures how long it took."""
 QUICK = LinkTimeouts(ping_every=0.1, dead_after=0.6, greeting_within=20.0, retry=0.01, retry_most=0.05)
 log = logging.getLogger("tests")
 

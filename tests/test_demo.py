@@ -9,11 +9,11 @@ import socket
 import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.demo import cluster as practice
 from jupyter_gpu_kernel.demo import gpus
@@ -23,7 +23,6 @@ from jupyter_gpu_kernel.hub.ssh.connect import SSHConnection, connect
 from jupyter_gpu_kernel.hub.ssh.route import resolve
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the practice cluster needs a POSIX machine")
-DEADLINE = 30.0  # seconds; for what takes milliseconds
 BULK = os.urandom(1 << 20) * 20
 BULK_SHA = hashlib.sha256(BULK).hexdigest()
 
@@ -50,13 +49,6 @@ def work(cluster: Cluster) -> Iterator[SSHConnection]:
     connection = way(cluster)
     yield connection
     connection.close()
-
-
-def eventually(condition, what: str) -> None:
-    end = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.01)
 
 
 def test_a_command_has_its_streams_its_status_and_its_own_home(cluster, work):

@@ -18,8 +18,8 @@ from typing import Any
 import nbformat
 import pytest
 from nbformat.v4 import new_output
-from remote import DEADLINE, eventually
 from servers import HEADER, Page
+from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.demo import tour
 from jupyter_gpu_kernel.demo.cluster import processes

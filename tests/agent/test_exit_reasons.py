@@ -9,10 +9,10 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
+from waiting import eventually
 
 from jupyter_gpu_kernel.agent.exit.node_checks import (
     Cgroup,
@@ -264,9 +264,8 @@ def test_a_memory_daemon_is_known_by_its_name(tmp_path):
     shutil.copy(shutil.which("sleep"), str(tmp_path / "nohang"))
     with subprocess.Popen([str(tmp_path / "nohang"), "60"]) as process:
         try:
-            deadline = time.monotonic() + 20
-            while memory_daemon() != "nohang":  # its name is set a moment after Popen has seen it start
-                assert time.monotonic() < deadline
+            # Its name is set a moment after Popen has seen it start.
+            eventually(lambda: memory_daemon() == "nohang", "the daemon's name")
         finally:
             process.kill()
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import time
 import uuid
 from pathlib import Path
-from typing import Callable, Dict, List
+from typing import Dict, List
 
 import pytest
-from keepers import DEADLINE, Hub, Place
+from keepers import Hub, Place
 from runtimes import RUNTIME
+from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.agent.exit import node_checks
 from jupyter_gpu_kernel.agent.exit.report import ExitReport
@@ -20,13 +20,6 @@ from jupyter_gpu_kernel.agent.story import Story, read_story
 from jupyter_gpu_kernel.wire.messages import keeper_message
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
-
-
-def eventually(look: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not look():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
 
 
 def test_the_loop_goes_on_while_the_cause_is_looked_for(

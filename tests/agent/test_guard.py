@@ -6,7 +6,8 @@ import os
 import signal
 
 import pytest
-from guarded import ROOT, USER, WAIT, WAIT_FOR_FILE, Term, needs_root, wait_until
+from guarded import ROOT, USER, WAIT_FOR_FILE, Term, needs_root
+from waiting import DEADLINE, eventually
 
 
 @needs_root
@@ -57,7 +58,7 @@ def test_told_at_once_in_a_long_call(kernel, tmp_path):
     request = kernel.start(
         f"import time\nprint('before'); open({str(begun)!r}, 'w').close(); time.sleep(600)"
     )
-    wait_until(begun.exists)
+    eventually(begun.exists, "the cell's begin")
     with Term(tmp_path, kernel):
         text = kernel.wait_for(request, "the cell goes on.")
     assert text.index("before") < text.index("SIGTERM from")
@@ -160,12 +161,12 @@ def test_what_a_thread_without_the_block_gets_is_handed_to_the_guard(kernel):
 
 def test_a_subshell_is_a_cell_too(start, tmp_path):
     kernel = start(LINGER=0)
-    info = kernel.client.kernel_info(reply=True, timeout=WAIT)["content"]
+    info = kernel.client.kernel_info(reply=True, timeout=DEADLINE)["content"]
     if "kernel subshells" not in info.get("supported_features", []):
         pytest.skip("this ipykernel has no subshells")
     session = kernel.client.session
     kernel.client.control_channel.send(session.msg("create_subshell_request"))
-    subshell = kernel.client.get_control_msg(timeout=WAIT)["content"]["subshell_id"]
+    subshell = kernel.client.get_control_msg(timeout=DEADLINE)["content"]["subshell_id"]
     stop = kernel.folder / "stop"
     content = {"code": WAIT_FOR_FILE.format(str(stop)), "silent": False, "store_history": True}
     message = session.msg("execute_request", content)

@@ -9,7 +9,8 @@ import subprocess
 import sys
 
 import pytest
-from guarded import ROOT, USER, Term, wait_until
+from guarded import ROOT, USER, Term
+from waiting import eventually
 
 
 def test_the_owner_ends_it_by_two(start, tmp_path):
@@ -59,7 +60,7 @@ def test_a_hook_that_does_not_end_is_not_waited_for_for_ever(start, tmp_path):
         f"def endless():\n    pathlib.Path({str(begun)!r}).touch()\n    time.sleep(600)"
     )
     with Term(tmp_path, kernel, 0 if ROOT else USER):
-        wait_until(begun.exists)
+        eventually(begun.exists, "the function's begin")
         assert kernel.process.poll() is None
         assert kernel.ended() == -signal.SIGTERM
 

@@ -19,7 +19,8 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from keepers import DEADLINE, Hub, Place
+from keepers import Hub, Place
+from waiting import DEADLINE
 
 from jupyter_gpu_kernel.agent.mux.keepers import Refused
 from jupyter_gpu_kernel.agent.story import BURST, Limited, Story, read_story

@@ -8,12 +8,12 @@ import shutil
 import signal
 import stat
 import subprocess
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, List
 
 import pytest
-from keepers import AGENT, DEADLINE, Hub, Place
+from keepers import AGENT, Hub, Place
+from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.agent.mux.keepers import Refused
 from jupyter_gpu_kernel.agent.story import read_story
@@ -143,9 +143,8 @@ def test_a_hub_that_breaks_the_rules_loses_its_connection_only(place: Place) -> 
     while hub.sock.recv(1 << 16):
         pass
     hub.sock.close()
-    deadline = time.monotonic() + DEADLINE
-    while place.handlers.handle({"do": "list"})["kernels"][0]["attached"]:
-        assert time.monotonic() < deadline
+    list_ = {"do": "list"}
+    eventually(lambda: not place.handlers.handle(list_)["kernels"][0]["attached"], "the connection's end")
     again = place.start("k6")
     assert again.run("print(x)") == "1\n"
     again.sock.close()
@@ -158,10 +157,7 @@ def test_an_end_in_a_folder_that_was_cleaned(place: Place) -> None:
     for name in ("keeper", "story", "lock"):
         (place.folder("k8") / name).unlink()
     hub.tell(keeper_message(do="stop", why="enough"))
-    deadline = time.monotonic() + DEADLINE
-    while place.folder("k8").exists():
-        assert time.monotonic() < deadline, "something is left"
-        time.sleep(0.05)
+    eventually(lambda: not place.folder("k8").exists(), "the folder's end")
     hub.sock.close()
 
 
@@ -170,10 +166,7 @@ def test_a_stop_overtakes_a_restart(place: Place) -> None:
     hub = place.start("k7")
     hub.run("1")
     hub.tell(keeper_message(do="restart"), keeper_message(do="stop", why="enough"))
-    deadline = time.monotonic() + DEADLINE
-    while place.folder("k7").exists():
-        assert time.monotonic() < deadline, "it was started anew"
-        time.sleep(0.05)
+    eventually(lambda: not place.folder("k7").exists(), "the folder's end, and no other start")
     starts = [entry for entry in read_story(place.path / "stories" / "k7.jsonl") if entry["event"] == "start"]
     assert len(starts) == 1
     hub.sock.close()

@@ -8,13 +8,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Iterator, List
 
 import pytest
 import zmq
 from runtimes import RUNTIME, make
+from waiting import eventually
 
 from jupyter_gpu_kernel.agent.failover.keeper_pipe import KeeperPipe
 from jupyter_gpu_kernel.agent.loop import Loop
@@ -45,8 +45,7 @@ def test_a_process_that_ended_is_not_connected_to(folder: Path, monkeypatch: pyt
     kernel = KernelProcess(loop, ProcessControl(), folder, lambda channel, client, parts: None)
     before = os.listdir("/proc/self/fd")
     kernel.start(str(program), dict(os.environ), None, lambda: ready.append(1))
-    while kernel.reap() is None:
-        time.sleep(0.01)
+    eventually(lambda: kernel.reap() is not None, "the process's end")
     kernel.end()
     assert os.listdir("/proc/self/fd") == before
     loop.later(0.1, loop.stop)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import json
 import os
-import select
 import sys
 import time
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, Callable, Dict, List
 
 import pytest
 from runtimes import RUNTIME
+from waiting import eventually
 
 from jupyter_gpu_kernel.agent.gpus.nvidia_smi import TIMEOUT, NvidiaSmi, SmiError, parse, read_gpus
 from jupyter_gpu_kernel.agent.gpus.sampler import Sampler
@@ -215,10 +215,7 @@ def test_closing_the_sampler_ends_a_hanging_nvidia_smi(state: State, tmp_path: P
     state(mode="hang")
     sampling = Sampling(timeout=600)
     sampling.sampler.start()
-    for _ in range(3000):
-        if (tmp_path / "calls").exists() and len(calls(tmp_path)) == 2:
-            break
-        select.select([], [], [], 0.01)
+    eventually(lambda: (tmp_path / "calls").exists() and len(calls(tmp_path)) == 2, "two calls")
     sampling.sampler.close()
     started: Dict[int, Any] = dict(calls(tmp_path))
     assert len(started) == 2 and not any(map(alive, started))

@@ -6,11 +6,11 @@ import mmap
 import os
 import shutil
 import subprocess
-import time
 from pathlib import Path
 from typing import Iterator
 
 import pytest
+from waiting import eventually
 
 from jupyter_gpu_kernel.agent.exit.node_checks import memory_daemon
 from jupyter_gpu_kernel.agent.in_kernel import usage
@@ -29,8 +29,8 @@ def stranger(tmp_path: Path) -> Iterator[int]:
     with subprocess.Popen([str(program), "600"]) as process:
         try:
             comm = Path("/proc", str(process.pid), "comm")
-            while not comm.read_bytes().startswith(b"a"):  # it gets its name a moment after it has begun
-                time.sleep(0.01)
+            # It gets its name a moment after it has begun.
+            eventually(lambda: comm.read_bytes().startswith(b"a"), "the program's name")
             with pytest.raises(UnicodeDecodeError):
                 comm.read_text(encoding="utf-8")
             yield process.pid

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 import uuid
 from pathlib import Path
-from typing import Any, Callable, List
+from typing import List
 
 import pytest
-from keepers import DEADLINE, Place
-from streams import wait_for
+from keepers import Place
+from waiting import eventually
 
 from jupyter_gpu_kernel.agent.exit import leftovers
 from jupyter_gpu_kernel.agent.exit.processes import SETUP, find_processes
@@ -21,15 +20,6 @@ from jupyter_gpu_kernel.wire.frames import Kind, json_frame
 from jupyter_gpu_kernel.wire.messages import keeper_message
 
 SERVER = "sleep 600 &"
-
-
-def until(look: Callable[[], Any], what: str) -> Any:
-    """The first true thing that `look` sees."""
-    deadline = time.monotonic() + DEADLINE
-    while not (seen := look()):
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
-    return seen
 
 
 def servers(place: Place, kernel_id: str) -> List[int]:
@@ -51,7 +41,7 @@ def test_a_server_in_the_background_holds_nothing_of_ours(place: Place) -> None:
     log = str(place.folder("s1") / "log")
     assert held == {"0": os.devnull, "1": log, "2": log}
     hub.tell(keeper_message(do="restart"))
-    until(lambda: len(place.story("s1", "start")) == 2, "a restart")
+    eventually(lambda: len(place.story("s1", "start")) == 2, "a restart")
     assert servers(place, "s1") == [server]
     hub.sock.close()
     assert place.handlers.handle({"do": "stop", "kernel": "s1"}) == {"ok": True}
@@ -65,10 +55,12 @@ def test_a_server_whose_keeper_was_killed_is_a_leftover(place: Place) -> None:
     os.kill(kernel, signal.SIGSTOP)  # else it would have another keeper start
     os.kill(keeper, signal.SIGKILL)
     os.kill(kernel, signal.SIGKILL)
-    until(lambda: kernel not in [one.pid for one in find_processes(root=str(place.path))], "the kernel's end")
-    found = until(lambda: place.handlers.handle({"do": "leftovers"})["leftovers"], "a leftover")
+    eventually(
+        lambda: kernel not in [one.pid for one in find_processes(root=str(place.path))], "the kernel's end"
+    )
+    found = eventually(lambda: place.handlers.handle({"do": "leftovers"})["leftovers"], "a leftover")
     assert [one["pid"] for one in found] == servers(place, "s2")
-    assert until(lambda: not place.handlers.handle({"do": "list"})["kernels"], "an end of its folder")
+    assert eventually(lambda: not place.handlers.handle({"do": "list"})["kernels"], "an end of its folder")
     assert place.handlers.handle({"do": "end_leftovers", "leftovers": found}) == {"ended": found}
     assert servers(place, "s2") == []
     hub.sock.close()
@@ -127,7 +119,7 @@ def test_what_the_lines_print_is_bounded_and_inert(place: Place) -> None:
         len(told) == 21 and "are left out" in told[0] and told[1:-1] == [f"line {n}" for n in range(82, 101)]
     )
     assert told[-1] == "x" * 300
-    wait_for(lambda: any(entry["event"] == "start" for entry in place.story("s5")), "the kernel's start")
+    eventually(lambda: place.story("s5", "start"), "the kernel's start")
     events = [entry["event"] for entry in place.story("s5")]
     assert events.index("setup") < events.index("start")
 
@@ -159,7 +151,7 @@ def test_a_start_goes_on_when_its_attach_is_killed(place: Place) -> None:
     attach = place.attach()
     assert attach.stdin and attach.stdout
     attach.stdin.write(json_frame(Kind.REQUEST, request, number=1).encode())
-    until(begun.exists, "the set-up lines")
+    eventually(begun.exists, "the set-up lines")
     attach.kill()
     attach.wait()
     attach.stdin.close()
@@ -187,14 +179,14 @@ def test_a_folder_in_use_is_removed_by_nobody_else(place: Place, monkeypatch: py
         assert place.folder("s8").exists()
     assert hub.run("import os; print(os.getpid())") == pid
     hub.tell(keeper_message(do="stop", why="enough"))
-    until(lambda: not place.folder("s8").exists(), "the folder's end")
+    eventually(lambda: not place.folder("s8").exists(), "the folder's end")
     hub.sock.close()
 
 
 def test_a_keeper_looks_after_its_log(place: Place) -> None:
     place.start("s9", setup=["head -c 3000000 /dev/zero | tr '\\0' x"], gpu_timeout=5).sock.close()
     log = place.folder("s9") / "log"
-    until(lambda: log.stat().st_size < 1 << 20, "a smaller log")
+    eventually(lambda: log.stat().st_size < 1 << 20, "a smaller log")
 
 
 def test_a_log_that_grows_for_ever_is_emptied(tmp_path: Path) -> None:

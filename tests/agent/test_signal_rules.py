@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from guarded import wait_until
+from waiting import eventually
 
 from jupyter_gpu_kernel.agent.in_kernel.signal_rules import (
     ENDED,
@@ -72,7 +72,7 @@ def test_sentences():
 def test_what_counts_as_use():
     usage = Usage(linger=2.0)
     assert usage.in_use()  # a fresh kernel
-    wait_until(lambda: not usage.in_use())
+    eventually(lambda: not usage.in_use(), "2 s without the user")
     with usage.cell("request", by_user=False):
         assert usage.in_use() and usage.visible_cells() == ["request"]
     assert not usage.in_use()

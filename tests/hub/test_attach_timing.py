@@ -13,7 +13,8 @@ import pytest
 import zmq
 from jupyter_client.blocking.client import BlockingKernelClient
 from runtimes import RUNTIME
-from streams import DEADLINE, LoopThread, log, until, wait_for
+from streams import LoopThread, log, until, wait_for
+from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import ConnectError, GpuKernelError
 from jupyter_gpu_kernel.hub.front_end import edge as edge_module

@@ -14,7 +14,8 @@ from pathlib import Path
 import paramiko
 import pytest
 from house import Door, House
-from sshd import DEADLINE, TwoHops, make_key
+from sshd import TwoHops, make_key
+from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError
 from jupyter_gpu_kernel.hub.ssh.connect import SSHConnection, connect

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import zmq
-from edges import DEADLINE, KEY, Meeting, meet, request
+from edges import KEY, Meeting, meet, request
 from runtimes import RUNTIME
+from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import HubError, SettingsError
 from jupyter_gpu_kernel.hub.front_end import edge as edge_module

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import zmq
-from edges import DEADLINE, KEY, request
+from edges import KEY, request
 from runtimes import RUNTIME, make
+from waiting import DEADLINE
 
 from jupyter_gpu_kernel.hub.front_end import front_ends as fronts_module
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEnd, FrontEnds, FrontEndSpec

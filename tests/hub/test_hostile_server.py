@@ -12,7 +12,8 @@ import paramiko
 import psutil
 import pytest
 from house import Door, House
-from sshd import DEADLINE, TwoHops
+from sshd import TwoHops
+from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError, GpuKernelError
 from jupyter_gpu_kernel.hub.ssh.connect import connect

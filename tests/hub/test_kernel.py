@@ -17,7 +17,8 @@ import zmq
 from fronts import Front
 from jupyter_client.session import Session
 from runtimes import RUNTIME
-from streams import DEADLINE, Breakable, LoopThread, Node, until, wait_for
+from streams import Breakable, LoopThread, Node, until, wait_for
+from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import HubError
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec

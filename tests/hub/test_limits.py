@@ -16,7 +16,8 @@ from queue import SimpleQueue
 import paramiko
 import pytest
 from house import Door, House
-from sshd import DEADLINE, TwoHops, make_key
+from sshd import TwoHops, make_key
+from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import AuthError, GpuKernelError, HostKeyError, RouteError
 from jupyter_gpu_kernel.hub.ssh import hostkeys, restrictions

@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 import pytest
 import zmq
-from edges import DEADLINE, KEY, Meeting, meet, request
+from edges import KEY, Meeting, meet, request
 from runtimes import RUNTIME
+from waiting import DEADLINE
 
 from jupyter_gpu_kernel.hub.front_end import local_peers
 from jupyter_gpu_kernel.hub.front_end.edge import Edge

@@ -10,7 +10,8 @@ from typing import Any
 import psutil
 import pytest
 from fronts import Cell, Front
-from streams import DEADLINE, QUICK, Breakable, LoopThread, Node, log, until, wait_for
+from streams import QUICK, Breakable, LoopThread, Node, log, until, wait_for
+from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import AuthError
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel

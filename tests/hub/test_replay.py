@@ -9,7 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 from fronts import Front
-from streams import DEADLINE, LoopThread, Node, until, wait_for
+from streams import LoopThread, Node, until, wait_for
+from waiting import DEADLINE
 
 from jupyter_gpu_kernel.agent.relay.output.backlog import MIB
 

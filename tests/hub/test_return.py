@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from fronts import Front
 from runtimes import RUNTIME
-from streams import DEADLINE, LoopThread, Node, log, until, wait_for
+from streams import LoopThread, Node, log, until, wait_for
+from waiting import DEADLINE
 
 from jupyter_gpu_kernel.hub.front_end.delivered import Delivered
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec

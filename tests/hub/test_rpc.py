@@ -21,7 +21,8 @@ from typing import Any
 
 import psutil
 import pytest
-from sshd import DEADLINE, free_port
+from sshd import free_port
+from waiting import DEADLINE
 
 from jupyter_gpu_kernel.client import HubClient
 from jupyter_gpu_kernel.errors import ConnectError, HubError, RouteError

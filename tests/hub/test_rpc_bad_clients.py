@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from remote import eventually
+from waiting import eventually
 
 from jupyter_gpu_kernel.client import HubClient
 from jupyter_gpu_kernel.errors import HubError

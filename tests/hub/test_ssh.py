@@ -17,7 +17,8 @@ from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
-from sshd import DEADLINE, TwoHops, free_port, make_key
+from sshd import TwoHops, free_port, make_key
+from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError, HostKeyError, RouteError
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings, SharedConnection

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from launchers import launched
-from remote import DEADLINE, Remote, eventually
+from remote import Remote
 from servers import Server
+from waiting import DEADLINE, eventually
 
 pytestmark = pytest.mark.usefixtures("remote")
 API = "/jupyter-gpu-kernel/api/kernels"

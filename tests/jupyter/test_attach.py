@@ -21,7 +21,8 @@ import pytest
 from cells import all_it_printed, run, wait_for
 from jupyter_client.blocking.client import BlockingKernelClient
 from launchers import Launcher, launched
-from remote import DEADLINE, Remote, eventually
+from remote import Remote
+from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.client import HubClient
 from jupyter_gpu_kernel.errors import HubError, KernelStartError

@@ -16,8 +16,9 @@ import pytest
 from browser import PROGRAM, Browser
 from locked import Owner, log_in
 from nbformat.v4 import new_code_cell, new_notebook
-from remote import DEADLINE, Remote, eventually
+from remote import Remote
 from servers import Page, Server
+from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.client import HubClient
 

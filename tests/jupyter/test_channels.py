@@ -8,7 +8,8 @@ import pytest
 from cells import run, started, wait_for
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
-from remote import DEADLINE, Remote
+from remote import Remote
+from waiting import DEADLINE
 
 pytestmark = pytest.mark.usefixtures("remote")
 Pair = tuple[KernelManager, BlockingKernelClient]

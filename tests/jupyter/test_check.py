@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from remote import DEADLINE, Remote, eventually
+from remote import Remote
 from sshd import make_key
+from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.client import HubClient
 

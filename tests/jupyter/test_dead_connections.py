@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from launchers import launched
-from remote import DEADLINE, Remote, eventually
+from remote import Remote
 from sshd import make_key
+from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.client import HubClient
 from jupyter_gpu_kernel.errors import GpuKernelError

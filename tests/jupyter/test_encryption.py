@@ -10,7 +10,8 @@ import pytest
 import zmq
 from cells import connect, run, started
 from jupyter_client.manager import KernelManager
-from remote import DEADLINE, Remote
+from remote import Remote
+from waiting import DEADLINE
 from zmq.utils.monitor import recv_monitor_message
 
 pytestmark = [

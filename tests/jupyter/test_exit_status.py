@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 from cells import run, started
-from remote import DEADLINE, Remote
+from remote import Remote
 from sshd import free_port
+from waiting import DEADLINE
 
 from jupyter_gpu_kernel import kernelspecs
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 from jupyter_client.manager import KernelManager
-from remote import DEADLINE, Remote, eventually
+from remote import Remote
 from sshd import Sshd
+from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.client import HubClient
 from jupyter_gpu_kernel.errors import GpuKernelError

@@ -8,7 +8,8 @@ import time
 import psutil
 import pytest
 from cells import all_it_printed, run, started, wait_for
-from remote import DEADLINE, Remote, eventually
+from remote import Remote
+from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.errors import HubError
 

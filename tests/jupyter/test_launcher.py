@@ -17,7 +17,8 @@ import pytest
 from cells import run, started, wait_for
 from jupyter_client.blocking.client import BlockingKernelClient
 from launchers import Launcher, launched
-from remote import DEADLINE, Remote, eventually
+from remote import Remote
+from waiting import DEADLINE, eventually
 
 pytestmark = pytest.mark.usefixtures("remote")
 GPU = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"

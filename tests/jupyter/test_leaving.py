@@ -12,8 +12,9 @@ from typing import Any
 from urllib.error import HTTPError
 
 import pytest
-from remote import DEADLINE, Remote, eventually
+from remote import Remote
 from servers import Server
+from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.client import HubClient
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from remote import DEADLINE, Remote
+from remote import Remote
+from waiting import DEADLINE
 
 
 @pytest.fixture()

@@ -15,7 +15,8 @@ from cells import all_it_printed, connect, printing, run, started, wait_for
 from jupyter_client.asynchronous.client import AsyncKernelClient
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import AsyncKernelManager, KernelManager
-from remote import DEADLINE, Remote, eventually
+from remote import Remote
+from waiting import DEADLINE, eventually
 
 pytestmark = pytest.mark.usefixtures("remote")
 Pair = tuple[KernelManager, BlockingKernelClient]

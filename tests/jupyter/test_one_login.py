@@ -15,8 +15,9 @@ from jupyter_client.manager import KernelManager
 from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
 from launchers import launched
 from locked import Owner, log_in
-from remote import DEADLINE, Remote, eventually
+from remote import Remote
 from tornado.web import HTTPError
+from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.client import HubClient
 

@@ -11,7 +11,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
-from remote import DEADLINE, Remote
+from remote import Remote
+from waiting import DEADLINE
 
 pytestmark = pytest.mark.usefixtures("remote")
 

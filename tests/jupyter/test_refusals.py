@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import pytest
 from jupyter_client.manager import KernelManager
-from remote import DEADLINE, Remote
+from remote import Remote
 from sshd import free_port, make_key
+from waiting import DEADLINE
 
 from jupyter_gpu_kernel.client import HubClient
 

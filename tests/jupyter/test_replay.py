@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from jupyter_client.jsonutil import json_default
 from jupyter_client.session import Session
-from remote import DEADLINE, Remote, eventually
+from remote import Remote
 from server_fixtures import *  # noqa: F403 (for this file)
+from waiting import DEADLINE, eventually
 
 pytestmark = pytest.mark.usefixtures("remote")
 Fetch = Callable[..., Awaitable[Any]]

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 from jupyter_client.jsonutil import json_default
 from jupyter_client.session import Session
-from remote import DEADLINE, Remote
+from remote import Remote
 from server_fixtures import *  # noqa: F403 (for this file)
 from tornado.httpclient import HTTPClientError
 from tornado.websocket import WebSocketClientConnection
+from waiting import DEADLINE
 
 from jupyter_gpu_kernel.client import HubClient
 

@@ -15,7 +15,8 @@ import pytest
 from cells import all_it_printed, run, wait_for
 from jupyter_client.blocking.client import BlockingKernelClient
 from launchers import Launcher, launched
-from remote import DEADLINE, Remote, eventually
+from remote import Remote
+from waiting import DEADLINE, eventually
 
 pytestmark = pytest.mark.usefixtures("remote", "nothing_stays")
 NOTEBOOK = "/home/me/of-vs-code.ipynb"
