@@ -1,6 +1,6 @@
-"""Runs the user's SIGTERM functions, and the user's own signal handler, on the main thread.
+"""What follows a SIGTERM: the user's functions run on the main thread, and a countdown to a scheduler's SIGKILL starts.
 
-The guard's thread interrupts the main thread by a real-time signal. If that is in a C call, the functions run after it.
+This module does not know who sent the signal.
 """
 
 from __future__ import annotations
@@ -8,21 +8,34 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
+import os
+import re
 import signal
+import subprocess
 import sys
 import threading
+import time
 import traceback
-from typing import Any, Callable, List
-
-from .children import TERM
+from typing import Any, Callable, List, Optional
 
 OUTPUT_LIMIT = 4000
 """The length of the output that is reported."""
+DEFAULT_KILL_WAIT = 30.0
+"""Slurm's default KillWait, in seconds."""
+COUNTDOWN_STEPS = (600.0, 300.0, 120.0, 60.0, 30.0, 20.0, 10.0, 5.0, 2.0)
+"""The remaining seconds at which a line is written."""
+_SCONTROL_TIMEOUT = 3.0
+_KILL_WAIT = re.compile(r"^KillWait\s*=\s*(\d+)", re.MULTILINE)
+TERM = frozenset({signal.SIGTERM})
 Hook = Callable[[], object]
 
 
 class Hooks:
-    """`functions` run whenever SIGTERM arrives: the guard calls `start` for that."""
+    """Runs the user's SIGTERM functions, and the user's own signal handler, on the main thread.
+
+    The guard's thread interrupts the main thread by a real-time signal. If that is in a C call, the functions run after
+    it. `functions` run whenever SIGTERM arrives: the guard calls `start` for that.
+    """
 
     def __init__(
         self,
@@ -142,3 +155,50 @@ def _free_memory() -> None:
             cuda.empty_cache()
     except Exception:  # of a library in an unknown state: the cell is interrupted all the same
         print(f"freeing the GPU's memory failed:\n{traceback.format_exc()}", file=sys.stderr)
+
+
+# -------------------------------------------------------------------------------------- countdown
+
+
+class Countdown:
+    """Counts down, in the running cells, the time between a scheduler's SIGTERM and its SIGKILL.
+
+    Slurm's setting KillWait is that time. If Slurm does not answer, its default is assumed; for other schedulers there
+    is no countdown. Starting it again while it runs changes nothing.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._thread: Optional[threading.Thread] = None
+
+    def start(self) -> None:
+        """Start the countdown in a thread."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._count, args=(time.monotonic(),), daemon=True)
+            self._thread.start()
+
+    def _count(self, start: float) -> None:
+        wait = kill_wait()
+        if wait is None:
+            return
+        for step in COUNTDOWN_STEPS:
+            pause = start + wait - step - time.monotonic()
+            if pause < 0:
+                continue
+            time.sleep(pause)
+            self._say(f"SIGKILL in about {step:.0f} s.")
+
+
+def kill_wait() -> Optional[float]:
+    """Return the seconds between Slurm's SIGTERM and its SIGKILL; None outside of a Slurm job."""
+    if "SLURM_JOB_ID" not in os.environ:
+        return None
+    command = ["scontrol", "show", "config"]
+    try:
+        result = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SCONTROL_TIMEOUT
+        )
+    except (OSError, subprocess.SubprocessError):
+        return DEFAULT_KILL_WAIT
+    found = _KILL_WAIT.search(result.stdout)
+    return max(5.0, float(found[1])) if found else DEFAULT_KILL_WAIT  # Slurm waits at least 5 s

@@ -29,8 +29,8 @@ import types
 from typing import Any, List, Tuple
 
 from . import gpu_kernel, keeper_watch
-from .children import TERM
 from .guard import Guard
+from .hooks import TERM
 from .usage import LINGER, Usage
 
 CONTROL_TIMEOUT = 2.0
