@@ -40,7 +40,7 @@ def test_the_loop_goes_on_while_the_cause_is_looked_for(
         loop.stop()
 
     ending = ExitReport(loop, folder, Story(tmp_path / "story"))
-    ending.process_started(os.getpid())
+    ending.process_started(os.getpid(), guard=True)
     ending.explain(-11, "", {}, ["GPU-1"], done)
     assert not told
     loop.later(0.05, go.touch)
@@ -54,6 +54,17 @@ def test_a_fault_beside_the_loop_is_the_loops() -> None:
     loop.run_in_thread(lambda: 1 // 0, lambda _: None)
     with pytest.raises(ZeroDivisionError):
         loop.run()
+
+
+def test_a_guard_that_was_switched_off_is_told(place: Place) -> None:
+    hub = place.start("g1")
+    for switch in ("off", "on", "off"):
+        assert f"guard {switch}" in hub.run(f"%gpu guard {switch}")
+    cell = hub.ask("import os, signal; os.kill(os.getpid(), signal.SIGTERM)")
+    assert "ended it (the guard was off)" in hub.reply(cell).content()["evalue"]
+    told = [entry["text"] for entry in place.story("g1", "guard")]
+    assert told == [f"the guard was switched {switch}" for switch in ("off", "on", "off")]
+    hub.sock.close()
 
 
 class Gpu:

@@ -16,6 +16,7 @@ from waiting import eventually
 def test_the_owner_ends_it_by_two(start, tmp_path):
     kernel = start()
     assert "guard off" in kernel.run("%gpu guard off") and kernel.run("%gpu guard on") == "guard on\n"
+    assert [kernel.event()["text"], kernel.event()["on"]] == ["the guard was switched off", True]
     request = kernel.start("import time\nprint('begun', flush=True)\ntime.sleep(600)")
     kernel.wait_for(request, "begun")
     with Term(tmp_path, kernel, USER, "first"):

@@ -379,6 +379,7 @@ def test_a_keeper_keeps_to_the_sites_policy(tmp_path: Path) -> None:
                 stop(loop, remote, node)
             assert keeper.wait() == 0
         assert "no guard against SIGTERM, idle for at most 600 s" in node.story("k1")
+        assert "SIGTERM from an unknown sender ended it (the guard was off)" in node.story("k1")
 
 
 # ---------------------------------------------------------------------------------------------- earlyoom

@@ -49,15 +49,23 @@ class ExitReport:
         self._story = story
         self._collector: Optional[FactCollector] = None  # of the kernel's present process, or of the last one
 
-    def process_started(self, pid: int) -> Dict[str, Any]:
-        """Observe this process of the kernel. Return what the story tells of its start: {boot, cgroup, job, keeper}."""
-        self._collector = FactCollector(self._loop, self._stderr, pid)
+    def process_started(self, pid: int, guard: bool) -> Dict[str, Any]:
+        """Observe this process of the kernel. Return what the story tells of its start: {boot, cgroup, job, keeper}.
+
+        `guard`: whether its guard against SIGTERM is on.
+        """
+        self._collector = FactCollector(self._loop, self._stderr, pid, guard)
         return {
             "cgroup": own_cgroup(),
             "job": scheduler_job(os.environ),
             "keeper": os.getpid(),
             "boot": boot_id(),
         }
+
+    def guard_switched(self, on: bool) -> None:
+        """Note that the guard was switched on or off in the kernel."""
+        if self._collector is not None:
+            self._collector.guard = on
 
     def signal_sent(self, number: int) -> None:
         """Note that this signal was sent to the kernel for a front end."""
@@ -108,8 +116,10 @@ class ExitReport:
 class FactCollector:
     """Observes one process of a kernel from its start until `facts(…)`, when it has ended."""
 
-    def __init__(self, loop: Loop, stderr: Path, pid: int) -> None:
+    def __init__(self, loop: Loop, stderr: Path, pid: int, guard: bool) -> None:
         """`stderr`: the file with the standard error of the process."""
+        self.guard = guard
+        """Whether the guard against SIGTERM is on."""
         self.signal_sent = 0
         """The last signal that was sent for a front end."""
         self.stop_reason = ""
@@ -131,6 +141,7 @@ class FactCollector:
             requested,
             self.stop_reason,
             self.signal_sent,
+            self.guard,
             sigterm=_recent(sigterm),
             cgroup_oom_kills=cgroup_kills,
             node_oom_kills=node_kills,

@@ -31,11 +31,13 @@ LOCK_TIMEOUT = 10.0
 
 
 class RunningKernel(NamedTuple):
-    """The kernel to take over. `pipe`: the descriptor of our end of the pipe to it; `gpus`: the UUIDs that it has."""
+    """The kernel to take over. `pipe`: the descriptor of our end of the pipe to it; `gpus`: the UUIDs that it has;
+    `guard`: whether its guard is on."""
 
     pid: int
     pipe: int
     gpus: List[str]
+    guard: bool
     settings: Dict[str, Any]
 
     @classmethod
@@ -44,7 +46,7 @@ class RunningKernel(NamedTuple):
         pipe."""
         said = json.loads(stream.readline())
         os.set_inheritable(said["lifeline"], False)
-        return cls(said["kernel"], said["lifeline"], said["gpus"], said["settings"])
+        return cls(said["kernel"], said["lifeline"], said["gpus"], said["guard"], said["settings"])
 
 
 def run(root: Root, kernel_id: str) -> int:
@@ -79,7 +81,7 @@ class Successor(Keeper):
         self.ready.reset()
         self.relay.kernel_taken_over()
         self.gpus.inherit(self._running.gpus)  # before others see that nobody has them
-        facts = self.exit_report.process_started(self._running.pid)
+        facts = self.exit_report.process_started(self._running.pid, self._running.guard)
         self.server.endpoint.outbox.count_from(int(self.loop.runtime.time()) << 20)
         process = AdoptedProcess(self.loop, self._running.pid, self._reap)
         self.kernel.adopt(process, KeeperPipe(self._running.pipe))

@@ -203,5 +203,5 @@ def _switch(on: bool) -> str:
         )
     if threading.current_thread() is not threading.main_thread():
         return "The guard can be switched only in the main shell, not in a subshell."
-    _guard.switch(on)
+    _guard.switch_by_user(on)
     return "guard on" if on else "guard off: SIGTERM ends this kernel, as any other kernel"

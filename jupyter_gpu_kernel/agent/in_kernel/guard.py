@@ -89,6 +89,12 @@ class Guard:
         if not on:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, TERM)
 
+    def switch_by_user(self, on: bool) -> None:
+        """Switch the guard on or off for the user, and report it. Main thread only."""
+        self.switch(on)
+        text = f"the guard was switched {'on' if on else 'off'}"
+        self._reports.send("guard", {"time": time.time(), "on": on, "text": text})
+
     @contextlib.contextmanager
     def cell(self, request: Any, by_user: bool) -> Iterator[None]:
         """A context in which a cell runs: `Usage.cell`, with the signal mask and handler restored before."""

@@ -106,7 +106,9 @@ class Keeper:
         self.replacement = Replacement(root, settings, loop, self.gpus, relay.greeting_text, self.story)
         self.pause = Pause(loop, processes, self.kernel, self.story)
         self._shutdown = Shutdown(loop, self.server, self.idle_timer, self.exit_report.cleanup)
-        self._signals = Signals(loop, self.folder / "story", self.story, self._reap)
+        self._signals = Signals(
+            loop, self.folder / "story", self.story, self._reap, self.exit_report.guard_switched
+        )
         self._pending_sigterm = PendingSigterm(
             loop, self.kernel, relay.executions, self._signals.sigterm_is_pending
         )
@@ -152,7 +154,7 @@ class Keeper:
             return self._leave()
         pid = self.kernel.pid
         known = {key: str(self.settings.get(key) or "") for key in ("name", "notebook")}
-        facts = self.exit_report.process_started(pid)
+        facts = self.exit_report.process_started(pid, guard=self.settings.get("sigterm") != "default")
         self.story.tell("start", f"kernel process {pid} started", pid=pid, **known, **facts)
         self._save_settings()
         self.status.become("starting")

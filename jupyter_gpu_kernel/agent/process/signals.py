@@ -30,15 +30,24 @@ _PENDING = re.compile(r"^(?:SigPnd|ShdPnd):\s*([0-9a-f]+)$", re.MULTILINE)
 
 
 class Signals:
-    """Reports signals in the story. Calls `on_child()` when a child process may have ended."""
+    """Reports signals in the story. Calls `on_child()` when a child process may have ended, and `on_guard(on)` when the
+    guard was switched on or off in the kernel."""
 
-    def __init__(self, loop: Loop, path: Path, story: Story, on_child: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        path: Path,
+        story: Story,
+        on_child: Callable[[], None],
+        on_guard: Callable[[bool], None],
+    ) -> None:
         """`path`: the datagram socket to which the guard reports."""
         self.last_sigterm: Dict[str, Any] = {}
         """The story's entry about the last SIGTERM that the kernel got."""
         self._story = story
         self._limited_story = Limited(story)
         self._on_child = on_child
+        self._on_guard = on_guard
         self._guard = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._catch_signals(loop)
         self._bind(loop, path)
@@ -84,6 +93,8 @@ class Signals:
     def _report(self, datagram: bytes) -> None:
         report = load_object(datagram)
         event = text(report, "event", most=_MAX_WORD)
+        if event == "guard":
+            self._on_guard(report.get("on") is True)
         if event != "sigterm":
             self._limited_story.tell(event, text(report, "text", "", most=_MAX_DATAGRAM))
             return
