@@ -5,23 +5,27 @@ An operation is a method `op_<name>(call)`, as in operations.py.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import uuid
 from typing import Any
 
-from ..errors import AgentError, HubError, KernelStartError
+from ..errors import AgentError, ConnectError, GpuKernelError, HubError, KernelStartError
 from . import sanitize
 from .client_connection import ClientConnection
 from .kernel.cell_history import read_cell_history
 from .kernel.remote_kernel import RemoteKernel
-from .kernel.startup import until_up
+from .kernel.states import LinkState
 from .kernel.vscode_sessions import is_file
 from .kernels import Kernels, front_end_of
 from .node.node import Node
 from .node.nodes import Nodes, conflict, distinct, has_kernel, not_found
 from .node.shared_connection import RouteSettings
 from .rpc import Call
+
+START_TIMEOUT = 120.0
+"""Seconds, for a slow file system; permanent errors are raised much earlier."""
 
 
 class KernelOperations:
@@ -64,7 +68,7 @@ class KernelOperations:
         new = remote not in self._kernels
         front = self._kernels.connect(remote, call) if new else remote.front_ends.add(front_end_of(call))
         try:
-            await until_up(remote)
+            await _until_up(remote)
         except BaseException:
             self._kernels.remove(remote, front)
             raise
@@ -96,7 +100,7 @@ class KernelOperations:
             remedy = "Run a cell here first: that takes it over."
             raise KernelStartError(cause, hop=remote.link.name, remedy=remedy)
         remote.restart()
-        await until_up(remote)
+        await _until_up(remote)
         return _answer(remote, call.client)
 
     async def op_command(self, call: Call) -> dict[str, Any]:
@@ -182,7 +186,7 @@ class KernelOperations:
         self._kernels.connect(remote, call)
         made = remote.kernel_id
         try:
-            await until_up(remote)
+            await _until_up(remote)
         except BaseException:  # also when the client left meanwhile
             if remote.kernel_id == made:  # nobody has used the kernel yet
                 self._kernels.stop(remote, "it did not start")
@@ -233,3 +237,59 @@ def _answer(remote: RemoteKernel, client: ClientConnection) -> dict[str, Any]:
     front = remote.front_ends.of(client)
     more = {} if front is None else {"connection": front.edge.connection, "front": front.number}
     return {**remote.describe(), "python": remote.settings["python"], **more}
+
+
+# -------------------------------------------------------------------------------- until a kernel can be used
+
+
+async def _until_up(remote: RemoteKernel) -> None:
+    """Return when the kernel answers, or was shut down meanwhile; raise why it never will."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + START_TIMEOUT
+    changed = asyncio.Event()
+    with remote.watched(changed.set):
+        await remote.link.up()
+        while remote.status["state"] not in ("idle", "busy", "waiting"):
+            if remote.ended and remote.status.get("asked"):
+                return
+            _raise_if_failed(remote)
+            changed.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(changed.wait(), max(0.1, deadline - loop.time()))
+            if loop.time() > deadline:
+                raise _timed_out(remote)
+
+
+def _raise_if_failed(remote: RemoteKernel) -> None:
+    if remote.ended:
+        raise remote.error or _ended_early(remote)
+    if remote.taken_cause:
+        raise KernelStartError(remote.taken_cause, hop=remote.link.name, remedy="Use it there.")
+    if remote.link.problem is not None and remote.link.problem.login:
+        raise remote.link.problem  # the link is down, and only its user can sign in again
+
+
+def _timed_out(remote: RemoteKernel) -> GpuKernelError:
+    if remote.link_state is not LinkState.UP:
+        cause = f"the connection has been down for {START_TIMEOUT:.0f} s"
+        return ConnectError(cause, hop=remote.link.name, remedy="Try again when the connection is back.")
+    return KernelStartError(f"the kernel did not answer in {START_TIMEOUT:.0f} s", hop=remote.link.name)
+
+
+def _ended_early(remote: RemoteKernel) -> GpuKernelError:
+    stderr = sanitize.block(_without_traceback(str(remote.status.get("stderr") or "")))
+    cause = f"the kernel ended while it started: {remote.status.get('cause') or '?'}"
+    remedy = "Try its Python by hand on the node: PYTHON -m ipykernel_launcher --version"
+    return KernelStartError(
+        f"{cause}; its output:\n{stderr}" if stderr else cause, hop=remote.link.name, remedy=remedy
+    )
+
+
+def _without_traceback(stderr: str) -> str:
+    """Return the exception without its traceback, which leads through Python's and our own files."""
+    _, found, traceback = stderr.rpartition("Traceback (most recent call last):\n")
+    if not found:
+        return stderr
+    lines = traceback.splitlines()
+    at = next((n for n, line in enumerate(lines) if line and not line.startswith(" ")), len(lines))
+    return "\n".join(lines[at:]) or stderr

@@ -1,21 +1,22 @@
-"""The kernels that front ends have here: created, found by id, and released when the clients that serve them leave.
+"""The kernels that front ends have here: created, found by id, and released when the clients that serve them leave, or
+a moment later where the front end may return.
 
 A client is a launcher or provisioner that is connected to the hub's socket. This module knows no SSH.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import HubError
 from ..wire.runtime import Runtime
 from .client_connection import ClientConnection
 from .front_end.delivered import Delivered
 from .front_end.front_ends import FrontEnd, FrontEndSpec
-from .kernel.kernel_info_cache import KernelInfoCache
-from .kernel.reconnect_grace import ReconnectGrace, ports_of
+from .kernel.placeholder import KernelInfoCache
 from .kernel.remote_kernel import RemoteKernel
 from .kernel.states import LinkState, Phase
 from .kernel.vscode_sessions import VSCodeSession, VSCodeSessions
@@ -24,6 +25,10 @@ from .node.node import Node
 from .node.nodes import Nodes, conflict
 from .paths import data_folder, hub_folder, owner
 from .rpc import Call
+
+RECONNECT_TIMEOUT = 10.0
+"""Seconds in which a front end that left may return."""
+Ports = tuple[str, int]
 
 
 class Kernels:
@@ -34,7 +39,7 @@ class Kernels:
         self._nodes = nodes
         self._log = log
         self._kernels: list[RemoteKernel] = []
-        self._reconnect_grace = ReconnectGrace()
+        self._reconnect_grace = _ReconnectGrace()
         self._vscode_sessions = VSCodeSessions(self._reconnect_grace.release)
         self._infos = KernelInfoCache(data_folder() / "kernel-info")
         self._owner = owner()  # once: a laptop's name may change with its network
@@ -113,9 +118,9 @@ class Kernels:
         """The call's client serves a front end of the kernel, the first one or one that returns."""
         if remote not in self._kernels:
             self._kernels.append(remote)
-        ports = ports_of(call.arguments["connection"])
+        ports = _ports_of(call.arguments["connection"])
         front_ends = list(remote.front_ends)
-        front = next((one for one in front_ends if ports_of(one.edge.connection) == ports), front_ends[0])
+        front = next((one for one in front_ends if _ports_of(one.edge.connection) == ports), front_ends[0])
         front.reconnect(front_end_of(call))
         return front
 
@@ -198,6 +203,59 @@ class Kernels:
             self._kernels.remove(remote)
 
 
+class _Waiting(NamedTuple):
+    """A kernel that waits. `restarts`: its front end has shut it down in order to start it again."""
+
+    remote: RemoteKernel
+    restarts: bool
+    timer: asyncio.TimerHandle
+
+
+class _ReconnectGrace:
+    """The kernels whose front end has left and may return with the same ports; true while there is one.
+
+    There are two kinds. An argv front end restarts its kernel by a new launcher with the old connection file. A front
+    end that was killed may be started again.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[Ports, _Waiting] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, remote: RemoteKernel, connection: dict[str, Any], *, restarts: bool) -> None:
+        """Keep the kernel with its ports. After the timeout it is closed, or, if it was to be restarted, stopped."""
+        remote.hold() if restarts else remote.pause()
+        ports = _ports_of(connection)
+        timer = asyncio.get_running_loop().call_later(RECONNECT_TIMEOUT, self._give_up, ports)
+        self._waiting[ports] = _Waiting(remote, restarts, timer)
+
+    def pop(self, connection: dict[str, Any]) -> RemoteKernel | None:
+        """Return the kernel whose front end had these ports, which has returned; None if it is a new one."""
+        waiting = self._waiting.pop(_ports_of(connection), None)
+        if waiting is None:
+            return None
+        waiting.timer.cancel()
+        return waiting.remote
+
+    def release(self, name: str, notebook: str) -> None:
+        """Close the kernel of this kernelspec and notebook, as the notebook returns by another front end."""
+        for ports, (remote, restarts, timer) in list(self._waiting.items()):
+            before = remote.settings["name"], remote.settings["notebook"]
+            if notebook and not restarts and before == (name, notebook):
+                timer.cancel()
+                del self._waiting[ports]
+                remote.close()
+
+    def _give_up(self, ports: Ports) -> None:
+        waiting = self._waiting.pop(ports)
+        if waiting.restarts:
+            waiting.remote.stop("its front end did not come back to restart it")
+        else:
+            waiting.remote.close()
+
+
 def front_end_of(call: Call, number: int | None = None) -> FrontEndSpec:
     """Return the front end that the call's client serves."""
     arguments = call.arguments
@@ -210,3 +268,8 @@ def front_end_of(call: Call, number: int | None = None) -> FrontEndSpec:
         rate_limited=arguments.get("face") != "other",
         revives=arguments.get("face") == "server",
     )
+
+
+def _ports_of(connection: dict[str, Any]) -> Ports:
+    """Return what two front ends share only if they have the same connection file."""
+    return str(connection.get("key")), int(connection.get("shell_port") or 0)

@@ -8,7 +8,7 @@ import json
 import pytest
 from runtimes import RUNTIME, make
 
-from jupyter_gpu_kernel.hub.kernel.deferred_requests import _MAX_INTERRUPTS, DeferredRequests
+from jupyter_gpu_kernel.hub.kernel.pending_requests import _MAX_INTERRUPTS, DeferredRequests
 from jupyter_gpu_kernel.hub.kernel.placeholder import Placeholder
 from jupyter_gpu_kernel.hub.kernel.transient_displays import OfflineNotice
 from jupyter_gpu_kernel.wire.messages import Channel, Message
@@ -51,9 +51,11 @@ def hub() -> Hub:
 def test_while_the_link_is_down_all_but_urgent_requests_wait(hub: Hub) -> None:
     deferred = hub.deferred
     waits, urgent = [cell(), request("complete_request"), cell()], request("input_reply", Channel.STDIN)
-    assert not any(map(deferred.defer, waits)) and not deferred.active
+    assert not any(map(deferred.defer_if_needed, waits)) and not deferred.active
     deferred.link_down()
-    assert all(map(deferred.defer, waits)) and not deferred.defer(urgent) and deferred.active
+    assert (
+        all(map(deferred.defer_if_needed, waits)) and not deferred.defer_if_needed(urgent) and deferred.active
+    )
     assert deferred.link_up() == waits and deferred.messages == [] and not deferred.active
 
 
@@ -63,7 +65,7 @@ def test_for_a_kernel_that_is_not_known_all_requests_wait(hub: Hub) -> None:
     asked = [cell(), request("input_reply", Channel.STDIN)]
     deferred.hold()
     deferred.link_down()
-    assert all(map(deferred.defer, asked))
+    assert all(map(deferred.defer_if_needed, asked))
     assert deferred.link_up() == [], "the link alone is not enough"
     assert deferred.held and deferred.resume() == asked
 
@@ -73,7 +75,7 @@ def test_when_the_kernel_is_known_and_the_link_is_down_only_urgent_requests_go(h
     bulk, urgent = cell(), request("input_reply", Channel.STDIN)
     deferred.link_down()
     deferred.hold()
-    assert deferred.defer(bulk) and deferred.defer(urgent)
+    assert deferred.defer_if_needed(bulk) and deferred.defer_if_needed(urgent)
     assert deferred.resume() == [urgent] and deferred.messages == [bulk]
     assert deferred.link_up() == [bulk]
 
@@ -85,8 +87,8 @@ def test_an_interrupt_cancels_users_cells_and_nothing_else(hub: Hub) -> None:
     users, internal = cell(), cell(silent=True)
     others = [internal, cell(store_history=False), request("complete_request")]
     for message in (users, *others):
-        deferred.defer(message)
-    deferred.interrupt()
+        deferred.defer_if_needed(message)
+    deferred.cancel_cells()
     assert hub.replies(users) == ["execute_reply"] and hub.replies(internal) == []
     assert deferred.resume() == others
 
@@ -96,7 +98,7 @@ def test_of_a_kernel_that_is_gone_the_cells_are_answered(hub: Hub) -> None:
     deferred.hold()
     cells, other = [cell(), cell(silent=True)], request("complete_request")
     for message in (*cells, other):
-        deferred.defer(message)
+        deferred.defer_if_needed(message)
     assert deferred.clear() == cells and deferred.messages == []
 
 
@@ -104,10 +106,10 @@ def test_only_a_users_cell_shows_that_it_waits(hub: Hub) -> None:
     async def main() -> None:
         hub.notice.link_down(None)
         hub.deferred.link_down()
-        hub.deferred.defer(request("complete_request"))
-        hub.deferred.defer(cell(silent=True))
+        hub.deferred.defer_if_needed(request("complete_request"))
+        hub.deferred.defer_if_needed(cell(silent=True))
         assert hub.notice._timer is None
-        hub.deferred.defer(cell())
+        hub.deferred.defer_if_needed(cell())
         assert hub.notice._timer is not None
         hub.notice.link_up()
 

@@ -19,12 +19,10 @@ from ..front_end.front_ends import Access, FrontEnd, FrontEnds
 from ..node.attachments import new_endpoint
 from ..node.link import Link
 from ..requests import type_of
-from .attach_timing import AttachTiming
-from .deferred_requests import DeferredRequests
-from .in_flight import InFlightCells
-from .kernel_info_cache import KernelInfoCache, recall
 from .pacing import Pacer
-from .placeholder import Placeholder
+from .pending_requests import DeferredRequests, InFlightCells
+from .placeholder import KernelInfoCache, Placeholder, recall
+from .states import AttachTiming
 from .transient_displays import OfflineNotice, TransientDisplays
 
 
@@ -121,7 +119,7 @@ class Relay:
         """Send a command to the keeper: interrupt, restart, kill, signal, stop."""
         if do == "interrupt":
             late = self._deferred.active  # when it arrives the kernel may have nothing to interrupt
-            self._deferred.interrupt()
+            self._deferred.cancel_cells()
             arguments = {"cells": self._in_flight.ids, "late": late, **arguments}
         else:
             self._pacer.end_replay()  # the front end waits for the kernel's end now, not for its output
@@ -152,14 +150,14 @@ class Relay:
         if self._deferred.active and type_of(request) == "interrupt_request":
             self.command("interrupt")
             return self._placeholder.acknowledge(request)
-        if self._deferred.held and self._deferred.defer(request):
+        if self._deferred.held and self._deferred.defer_if_needed(request):
             return
         self._kernel.revive_if_ended(front, request)
         if self._may_use_placeholder() and self._placeholder.answer(request):
             return
         if request.channel is Channel.SHELL:
             self._kernel.observe_shell_request(request)
-        if not self._deferred.defer(request):
+        if not self._deferred.defer_if_needed(request):
             self._forward(request)
 
     def _check_access(self, front: FrontEnd, request: Message) -> bool:

@@ -22,10 +22,9 @@ from ..front_end.edge import Edge
 from ..front_end.front_ends import FrontEnd, FrontEndSpec
 from ..node.attachments import open_arguments
 from ..node.link import Link
-from .attach_timing import AttachTiming
-from .kernel_info_cache import KernelInfoCache
+from .placeholder import KernelInfoCache
 from .relay import Relay
-from .states import LINK_STATES, PHASES, LinkState, Phase, transition
+from .states import LINK_STATES, PHASES, AttachTiming, LinkState, Phase, transition
 
 
 class Session(Protocol):

@@ -1,12 +1,19 @@
-"""The states of a remote kernel, and the transitions between them: of its attachment to the link, and of what its front
-ends want of it.
+"""The states of a remote kernel and the transitions between them: of its attachment to the link, and of what its front
+ends want of it. And when it is attached: at once, or when the front ends of a killed hub have connected again.
+
+This module knows no messages.
 """
 
 from __future__ import annotations
 
+import asyncio
 import enum
 from collections.abc import Mapping
 from typing import TypeVar
+
+from ..front_end.edge import SUBSCRIBE_TIMEOUT
+from ..node.attachments import Attachment
+from ..node.link import Link
 
 T = TypeVar("T", bound=enum.Enum)
 
@@ -65,3 +72,70 @@ def transition(table: Mapping[T, set[T]], state: T, following: T) -> T:
     if following not in table[state]:
         raise RuntimeError(f"{following} cannot follow {state}")
     return following
+
+
+class _Timing(enum.Enum):
+    DETACHED = "detached"
+    WAITING = "waiting"
+    """For front ends, for a limited time."""
+    ATTACHED = "attached"
+    CLOSED = "closed"
+    """It is not attached again."""
+
+
+class AttachTiming:
+    """Attaches one kernel to its link. `attach` and `release` may be called more than once."""
+
+    def __init__(self, link: Link, attachment: Attachment) -> None:
+        self._link = link
+        self._attachment = attachment
+        self._state = _Timing.DETACHED
+        self._complete = self._subscribed = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, at_once: bool) -> None:
+        """Attach the kernel: `at_once`, or when all front ends are here (output for the others would be lost) and one
+        of them has subscribed. The wait is limited, as a front end may never come back."""
+        if at_once:
+            self.attach()
+        else:
+            self._state = _Timing.WAITING
+            self._timer = asyncio.get_running_loop().call_later(SUBSCRIBE_TIMEOUT, self.attach)
+            self._attach_if_ready()
+
+    def complete(self) -> None:
+        """All front ends that are known are here."""
+        self._complete = True
+        self._attach_if_ready()
+
+    def subscribed(self) -> None:
+        """A front end has subscribed to iopub."""
+        self._subscribed = True
+        self._attach_if_ready()
+
+    def attach(self) -> None:
+        """Let the link carry the kernel."""
+        if self._state in (_Timing.DETACHED, _Timing.WAITING):
+            self._end(_Timing.ATTACHED)
+            self._link.attach(self._attachment)
+
+    def release(self) -> None:
+        """Detach the kernel from the link, until `attach`."""
+        if self._state is not _Timing.CLOSED:
+            self._end(_Timing.DETACHED)
+            self._link.release(self._attachment)
+
+    def close(self) -> None:
+        """Detach the kernel from the link for good."""
+        self._end(_Timing.CLOSED)
+        self._link.release(self._attachment)
+
+    def _attach_if_ready(self) -> None:
+        if self._state is _Timing.WAITING and self._complete and self._subscribed:
+            self.attach()
+
+    def _end(self, state: _Timing) -> None:
+        self._state = state
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

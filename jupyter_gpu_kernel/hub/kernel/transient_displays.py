@@ -69,12 +69,12 @@ class OfflineNotice:
         self._remove()
         self._since = 0.0
 
-    def defer(self, cell: Message) -> None:
+    def cell_deferred(self, cell: Message) -> None:
         """A user's cell has to wait if the link is down."""
         if self._since and self._cell is None:
             self._schedule(cell, NOTICE_DELAY)
 
-    def interrupt(self, canceled: list[Message]) -> None:
+    def interrupted(self, canceled: list[Message]) -> None:
         """The user has interrupted the kernel, which canceled these deferred cells. A running cell is interrupted when
         the link is up."""
         if any(cell.parts[0] == self._cell for cell in canceled):

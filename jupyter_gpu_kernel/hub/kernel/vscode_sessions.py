@@ -29,7 +29,6 @@ from ...wire.compose import is_user_cell
 from ...wire.messages import Channel, Message, MessageError
 from ..node.link import Link
 from .remote_kernel import RemoteKernel
-from .startup import until_attached
 from .states import LinkState
 
 RESTART_WINDOW = 5.0
@@ -209,7 +208,7 @@ class VSCodeSession:
             except GpuKernelError:
                 if link is not remote.link:  # the kernelspec leads to another node now
                     return {}
-                await until_attached(remote)
+                await _until_attached(remote)
         return {}
 
     @property
@@ -220,6 +219,16 @@ class VSCodeSession:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)  # the loop itself holds tasks weakly
         task.add_done_callback(self._tasks.discard)
+
+
+async def _until_attached(remote: RemoteKernel) -> None:
+    """Return when the link carries the kernel (again), or never will."""
+    changed = asyncio.Event()
+    settled = (LinkState.UP, LinkState.LOST, LinkState.TAKEN)
+    with remote.watched(changed.set):
+        while remote.link_state not in settled and not remote.closed:
+            changed.clear()
+            await changed.wait()
 
 
 async def _request_once(left: LeftKernel, do: str) -> None:

@@ -1,0 +1,206 @@
+"""The requests of front ends that have no reply yet: those that wait at the hub, and the cells that were sent.
+
+This module knows neither link nor sockets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from ...wire.compose import is_user_cell
+from ...wire.messages import Channel, Lane, Message, MessageError
+from ..requests import id_of, lane_of_request, parent_id_of, type_of
+from .placeholder import Placeholder
+from .transient_displays import OfflineNotice
+
+_MAX_INTERRUPTS = 1000
+"""Interrupts whose reply is expected; a front end has one at a time."""
+_MAX_CELLS = 1000
+"""Cells in flight that an interrupt names."""
+
+
+class DeferredRequests:
+    """The requests that wait at the hub, for the link or for a kernel that is still to be started or found.
+
+    `defer_if_needed` is asked for every request; `resume` and `link_up` return those that can be sent now, in order.
+    None has been sent, so an interrupt cancels them at once. An interrupt_request that the link has swallowed is
+    answered here as well, as VS Code does nothing for ten seconds otherwise.
+    """
+
+    def __init__(self, placeholder: Placeholder, notice: OfflineNotice) -> None:
+        self._placeholder = placeholder
+        self._notice = notice
+        self._messages: list[Message] = []
+        self._held = self._link_down = False
+        self._interrupts: dict[str, Message] = {}  # sent, without a reply
+        self._answered: dict[str, None] = {}  # msg_ids of interrupts that were sent, but answered here
+
+    @property
+    def messages(self) -> list[Message]:
+        """The requests that wait."""
+        return self._messages
+
+    @property
+    def active(self) -> bool:
+        """Whether requests have to wait at the moment."""
+        return self._held or self._link_down
+
+    @property
+    def held(self) -> bool:
+        """Whether all requests have to wait, as it is not known yet for which kernel they are."""
+        return self._held
+
+    def hold(self) -> None:
+        """From now on all requests wait until `resume`."""
+        self._held = True
+
+    def resume(self) -> list[Message]:
+        """Return the requests that were held, unless the link is down."""
+        self._held = False
+        return self._pop_sendable()
+
+    def link_down(self) -> None:
+        """From now on requests wait until `link_up`. Answer the interrupts that were sent."""
+        self._link_down = True
+        interrupts, self._interrupts = self._interrupts, {}
+        for msg_id, request in interrupts.items():
+            self._answered[msg_id] = None
+            if len(self._answered) > _MAX_INTERRUPTS:
+                del self._answered[next(iter(self._answered))]
+            self._placeholder.acknowledge(request)
+        if interrupts:
+            self._notice.interrupted([])
+
+    def link_up(self) -> list[Message]:
+        """Return the requests that waited for the link, unless they are held."""
+        self._link_down = False
+        return self._pop_sendable()
+
+    def defer_if_needed(self, request: Message) -> bool:
+        """Let this request wait here, if it cannot be sent now. Return whether it waits."""
+        if not self._held and (not self._link_down or lane_of_request(request) is Lane.URGENT):
+            return False
+        self._messages.append(request.unparsed())
+        if self._link_down and is_user_cell(request):
+            self._notice.cell_deferred(request)
+        return True
+
+    def clear(self) -> list[Message]:
+        """Drop all requests that wait. Return the cells among them."""
+        messages, self._messages = self._messages, []
+        return [message for message in messages if type_of(message) == "execute_request"]
+
+    def cancel_cells(self) -> None:
+        """The user interrupts the kernel: cancel the users' cells that wait."""
+        cells = [message for message in self._messages if is_user_cell(message)]
+        self._messages = [message for message in self._messages if message not in cells]
+        self._notice.interrupted(cells)
+        self._placeholder.cancel(cells)
+
+    def sent(self, request: Message) -> None:
+        """Take note of a request to the keeper."""
+        if type_of(request) == "interrupt_request" and len(self._interrupts) < _MAX_INTERRUPTS:
+            self._interrupts[id_of(request)] = request
+
+    def answered_here(self, message: Message) -> bool:
+        """Return whether this message of the kernel belongs to an interrupt_request that was answered here."""
+        if not self._interrupts and not self._answered:
+            return False
+        parent = parent_id_of(message)
+        if message.channel is Channel.CONTROL:
+            self._interrupts.pop(parent, None)
+        return parent in self._answered
+
+    def _pop_sendable(self) -> list[Message]:
+        if self._held:
+            return []
+        messages = self._messages
+        self._messages = [
+            one for one in messages if self._link_down and lane_of_request(one) is not Lane.URGENT
+        ]
+        return [one for one in messages if one not in self._messages]
+
+
+class InFlightCells:
+    """The cells that were sent to the keeper and have no reply yet: a killed keeper's successor asks for them.
+
+    `sent` gets every request to the keeper, `received` every message of it.
+    """
+
+    def __init__(self) -> None:
+        self._cells: dict[str, Message] = {}
+        self._silent: set[str] = set()  # msg_ids of those without output
+        self._states: dict[str, str] = {}  # by msg_id: the last execution state that front ends have received
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Return the cells, oldest first, as a keeper's successor needs them: [{"client", "parts", "said"}].
+
+        `parts` may have to go to the kernel unchanged. `said` is the last state that front ends have received: "", busy
+        or idle.
+        """
+        return [
+            {
+                "client": cell.client,
+                "parts": [_text(part) for part in cell.parts[:4]],
+                "said": self._states.get(msg_id, ""),
+            }
+            for msg_id, cell in self._cells.items()
+        ]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all of them."""
+        return sum(len(part) for cell in self._cells.values() for part in cell.parts)
+
+    @property
+    def ids(self) -> list[str]:
+        """Their msg_ids, oldest first; of very many the newest."""
+        return list(self._cells)[-_MAX_CELLS:]
+
+    @property
+    def silent_running_cell(self) -> Message | None:
+        """The oldest one, which is running, if it is a user's cell and has no output yet."""
+        msg_id, cell = next(iter(self._cells.items()), ("", None))
+        return cell if cell is not None and msg_id in self._silent and is_user_cell(cell) else None
+
+    def sent(self, request: Message) -> None:
+        """Take note of a request to the keeper."""
+        if request.channel is not Channel.SHELL or b'"execute_request"' not in request.parts[0]:
+            return
+        with contextlib.suppress(MessageError):  # the keeper will not answer it either
+            msg_id = request.msg_id
+            self._cells[msg_id] = request.unparsed()
+            self._silent.add(msg_id)
+
+    def received(self, message: Message) -> None:
+        """Take note of a message of the keeper or the kernel."""
+        if message.channel is Channel.SHELL and b'"execute_reply"' in message.parts[0]:
+            msg_id = message.parent_id
+            self._cells.pop(msg_id, None)
+            self._states.pop(msg_id, None)
+            self._silent.discard(msg_id)
+        elif self._cells and message.channel is Channel.IOPUB and b'"status"' in message.parts[0]:
+            msg_id = message.parent_id
+            state = message.content().get("execution_state")
+            if msg_id in self._cells and state in ("busy", "idle"):
+                self._states[msg_id] = state
+        elif self._silent and message.channel is Channel.IOPUB and b'"execute_input"' not in message.parts[0]:
+            self._silent.discard(message.parent_id)
+
+    def with_queued(self, queued: list[Message]) -> list[Message]:
+        """Return the requests to send to another kernel: each cell without a reply, and what else is `queued`, in
+        order. Commands to the keeper are left out."""
+        queued = [message for message in queued if message.channel is not Channel.KEEPER]
+        ids = {id_of(message) for message in queued}
+        return [cell for msg_id, cell in self._cells.items() if msg_id not in ids] + queued
+
+    def clear(self) -> list[Message]:
+        """Forget all of them, and return them."""
+        cells, self._cells, self._states = list(self._cells.values()), {}, {}
+        self._silent.clear()
+        return cells
+
+
+def _text(part: bytes) -> str:
+    return part.decode("utf-8", "surrogateescape")
