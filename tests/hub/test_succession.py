@@ -2,108 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
-import sys
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 from fronts import Front
 from leases import read_leases
 from streams import LoopThread, Node, until, wait_for
+from successions import *  # noqa: F403 (its fixture)
+from successions import PID, Kernel, ended, loops, started
 
-from jupyter_gpu_kernel.agent.in_kernel import keeper_watch
 from jupyter_gpu_kernel.agent.story import read_story
-from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.node import deploy
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
 PROGRAMS = Path(__file__).parent.parent / "programs"
-DETACHED = """
-import subprocess, sys
-code = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
-child = subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE, start_new_session=True)
-child.stdout.readline()
-print(child.pid, flush=True)
-"""
-"""A cell that starts a process which leaves the kernel's session and ignores SIGTERM."""
-PID = "import os; print(os.getpid())"
-
-
-class Kernel:
-    """A kernel with a front end, and what its keepers do."""
-
-    def __init__(self, loop: LoopThread, link: Link, node: Node, front: Front, remote: RemoteKernel) -> None:
-        self.loop, self.link, self.node, self.front, self.remote = loop, link, node, front, remote
-        self.pid = int(front.run(PID).text)
-
-    def story(self, event: str = "") -> list[dict[str, Any]]:
-        told = read_story(self.node.handlers.root.story(self.remote.kernel_id))
-        return [entry for entry in told if event in ("", entry["event"])]
-
-    def listed(self) -> bool:
-        """Whether `ps` shows it; a folder that nobody needs is gone after that."""
-        listed = self.node.handlers.handle({"do": "list"})["kernels"]
-        return self.remote.kernel_id in [state["id"] for state in listed]
-
-    @property
-    def keeper(self) -> int:
-        """The last one's pid."""
-        return int([*self.story("start"), *self.story("succession")][-1]["keeper"])
-
-    def kill_keeper(self) -> int:
-        """Returns once another one is in its place."""
-        killed, before = self.keeper, len(self.story("succession"))
-        os.kill(killed, signal.SIGKILL)
-        wait_for(lambda: len(self.story("succession")) > before, "another keeper")
-        wait_for(lambda: self.remote.link_state == "up", "the link")
-        return killed
-
-    def stop(self) -> None:
-        """And nothing of it is left."""
-        self.loop.call(self.remote.command, "stop")
-        self.is_gone()
-
-    def is_gone(self) -> None:
-        wait_for(lambda: self.remote.kernel_id not in self.node.handlers.root.kernels(), "the folder's end")
-        for pid in (self.pid, self.keeper):
-            wait_for(lambda pid=pid: ended(pid), f"the end of {pid}")  # type: ignore[misc]
-
-
-def ended(pid: int) -> bool:
-    """A zombie is not ours to reap: our parent, or the one in its place, does."""
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie"
-
-
-@contextlib.contextmanager
-def started(loop: LoopThread, link: Link, node: Node, **settings: Any) -> Iterator[Kernel]:
-    remote = loop.kernel(link, **settings)
-    with Front(remote.edge.connection) as front:
-        until(remote, "idle", "busy")
-        kernel = Kernel(loop, link, node, front, remote)
-        yield kernel
-        if node.handlers.root.kernel(remote.kernel_id).exists():
-            kernel.stop()
-
-
-@pytest.fixture
-def kernel(loop: LoopThread, link: Link, node: Node) -> Iterator[Kernel]:
-    with started(loop, link, node) as kernel:
-        yield kernel
-
-
-def loops(node: Node, *, last: str = "print('end', n)") -> tuple[str, Path]:
-    """A cell that prints numbers until a file is there."""
-    stop = node.root / uuid.uuid4().hex
-    code = f"n = 0\nwhile not os.path.exists({str(stop)!r}):\n    print(n, flush=True); n += 1; time.sleep(0.01)\n"
-    return "import os, time\n" + code + last, stop
 
 
 def test_an_idle_kernels_keeper(kernel: Kernel) -> None:
@@ -228,56 +146,6 @@ def test_a_paused_kernel_goes_on(kernel: Kernel) -> None:
     assert kernel.front.finish(request).reply["status"] == "ok"
 
 
-def test_a_pause_begins_when_the_keeper_has_noticed_that_the_hub_left(kernel: Kernel) -> None:
-    """The request has a socket of its own, which may be read before the end of the other one."""
-    code, stop = loops(kernel.node)
-    request = kernel.front.client.execute(code)
-    kernel.front.until_text(request, "3\n")
-    pause = {"do": "pause", "kernel": kernel.remote.kernel_id}
-    kernel.node.handlers.handle(pause)
-    assert not kernel.story("pause")
-    kernel.node.pull()
-    wait_for(lambda: psutil.Process(kernel.pid).status() == psutil.STATUS_STOPPED, "the pause")
-    kernel.node.handlers.handle(dict(pause, do="resume"))
-    kernel.node.plugged = True
-    stop.touch()
-    assert kernel.front.finish(request).reply["status"] == "ok"
-
-
-def test_a_pause_that_was_taken_back_does_not_begin(kernel: Kernel) -> None:
-    """However often it was asked for."""
-    code, stop = loops(kernel.node)
-    request = kernel.front.client.execute(code)
-    kernel.front.until_text(request, "3\n")
-    pause = {"do": "pause", "kernel": kernel.remote.kernel_id}
-    for do in ("pause", "pause", "resume"):
-        kernel.node.handlers.handle(dict(pause, do=do))
-    kernel.node.pull()
-    wait_for(lambda: kernel.story("drop"), "the drop")
-    kernel.node.plugged = True
-    stop.touch()
-    assert kernel.front.finish(request).reply["status"] == "ok"
-    assert not kernel.story("pause")
-
-
-def test_a_pause_leaves_no_process_behind(kernel: Kernel) -> None:
-    code, stop = loops(kernel.node)
-    request = kernel.front.client.execute(code)
-    kernel.front.until_text(request, "3\n")
-    keeper = psutil.Process(kernel.keeper)
-    before = {child.pid for child in keeper.children()}
-    kernel.node.pull()
-    pause = {"do": "pause", "kernel": kernel.remote.kernel_id}
-    wait_for(lambda: kernel.node.handlers.handle(pause) and kernel.story("pause"), "the pause")
-    (child,) = [child for child in keeper.children() if child.pid not in before]
-    child.terminate()  # as a scheduler does, which ends everything
-    kernel.node.handlers.handle(dict(pause, do="resume"))
-    assert not child.is_running() and {child.pid for child in keeper.children()} == before
-    kernel.node.plugged = True
-    stop.touch()
-    assert kernel.front.finish(request).reply["status"] == "ok"
-
-
 def test_interrupt_and_restart(kernel: Kernel) -> None:
     request = kernel.front.client.execute(loops(kernel.node)[0])
     kernel.front.until_text(request, "3\n")
@@ -361,71 +229,6 @@ def test_a_cell_that_waits_for_a_gpu_still_does(tmp_path: Path, loop: LoopThread
             assert cell.reply["status"] == "ok" and cell.text.endswith(f"{gpu}\n")
             loop.call(remote.command, "stop")
             wait_for(lambda: not read_leases([gpu]), "the lease's end")
-
-
-# ---------------------------------------------------------------------------------------------- no successor
-
-
-@pytest.fixture
-def python(node: Node) -> Path:
-    """A program in Python's place, which can be taken away."""
-    path = node.root / f"python-{uuid.uuid4().hex}"
-    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-    path.chmod(0o700)
-    return path
-
-
-def test_without_a_successor_a_cell_may_finish(
-    loop: LoopThread, link: Link, node: Node, python: Path
-) -> None:
-    done = node.root / "done"
-    with started(loop, link, node, python=str(python)) as kernel:
-        kernel.front.run("import gpu_kernel, pathlib")
-        kernel.front.run(
-            f"hook = gpu_kernel.on_sigterm(lambda: pathlib.Path({str(done)!r}).write_text('hook'))"
-        )
-        code, stop = loops(node)
-        request = kernel.front.client.execute(DETACHED + code)
-        child = int(kernel.front.until_text(request, "\n"))
-        python.unlink()
-        os.kill(kernel.keeper, signal.SIGKILL)
-        wait_for(lambda: kernel.story("orphan"), "the kernel's notice")
-        assert "no other keeper could be started: [Errno 2]" in kernel.story("fault")[-1]["text"]
-        assert not ended(kernel.pid) and not done.exists(), "the cell goes on"
-        assert not kernel.listed() and node.handlers.root.kernel(kernel.remote.kernel_id).exists()
-        stop.touch()
-        wait_for(lambda: ended(kernel.pid) and ended(child), "the end of the kernel and of what it started")
-        assert done.read_text() == "hook"
-        wait_for(lambda: kernel.remote.link_state == "lost", "the hub's notice")
-        assert "keeper" in str(kernel.remote.status["cause"])
-        assert not kernel.listed()
-        kernel.is_gone()
-
-
-def test_so_many_successors_are_enough(kernel: Kernel) -> None:
-    for _ in range(keeper_watch.MAX_STARTS):
-        kernel.kill_keeper()
-    os.kill(kernel.keeper, signal.SIGKILL)
-    wait_for(lambda: kernel.story("orphan"), "the kernel's notice")
-    assert "the last 5 ended, too" in kernel.story("fault")[-1]["text"]
-    wait_for(lambda: ended(kernel.pid), "the kernel's end")
-    assert not kernel.listed()
-
-
-def test_without_a_successor_an_endless_cell_ends(
-    loop: LoopThread, link: Link, node: Node, python: Path
-) -> None:
-    settings = {"python": str(python), "env": {"JUPYTER_GPU_KERNEL_ORPHAN": "0.5"}}
-    with started(loop, link, node, **settings) as kernel:
-        request = kernel.front.client.execute(loops(node)[0])
-        kernel.front.until_text(request, "3\n")
-        python.unlink()
-        os.kill(kernel.keeper, signal.SIGKILL)
-        wait_for(lambda: ended(kernel.pid), "the kernel's end")
-        assert [entry["event"] for entry in kernel.story()][-3:] == ["fault", "orphan", "end"]
-        wait_for(lambda: kernel.remote.link_state == "lost", "the hub's notice")
-        assert not kernel.listed()
-        kernel.is_gone()
 
 
 def test_the_agent_as_it_is_installed(loop: LoopThread) -> None:

@@ -1,0 +1,149 @@
+"""GPUs of kernels that are restarted, replaced or returned to."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+
+import pytest
+from fronts import Front
+from leases import read_leases
+from practice_gpus import *  # noqa: F403 (its fixtures)
+from practice_gpus import VISIBLE, Gpus, open_front
+from streams import LoopThread, Node, until, wait_for
+
+from jupyter_gpu_kernel.hub.kernel.vscode_sessions import VSCodeSession, VSCodeSessions
+from jupyter_gpu_kernel.hub.node.link import Link
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
+NAMED = "__vsc_ipynb_file__ = '/home/me/of-vs-code.ipynb'"
+
+
+def test_restart_keeps_the_gpu(
+    loop: LoopThread, link: Link, gpus: Gpus, node: Node, stack: contextlib.ExitStack
+) -> None:
+    gpus.say(4)
+    remote = loop.kernel(link, gpus=2)
+    front = open_front(loop, remote, stack)
+    before = front.run(VISIBLE + "\nx = 1").text
+    assert len(before.split(",")) == 2
+    loop.call(remote.command, "restart")
+    until(remote, "idle")
+    assert remote.status["gpus"] == before.strip().split(","), "also before a cell asks for them"
+    assert remote.status["gpu_names"] == [f"GPU {n} (NVIDIA A100-SXM4-80GB)" for n in range(2)]
+    assert "took GPU 0 (NVIDIA A100-SXM4-80GB), GPU 1 (" in node.story(remote.kernel_id)
+    assert front.run(VISIBLE + "\nprint('x' in globals())").text == before + "False\n"
+    assert front.run("import gpu_kernel; print(len(gpu_kernel.status()['gpus']))").text == "2\n"
+    memory = "memory = gpu_kernel.status()['memory']; print(memory['gpu_used_mib'], memory['gpu_total_mib'])"
+    assert front.run(memory).text == "2 163840\n", "of both together"
+
+
+def test_a_restart_before_the_kernel_was_told_its_gpu(
+    loop: LoopThread, link: Link, gpus: Gpus, node: Node, stack: contextlib.ExitStack
+) -> None:
+    """The new process is born with it, and the gate is open."""
+    gpus.say(4)
+    remote = loop.kernel(link, gpus=1)
+    front = open_front(loop, remote, stack)
+    internal = front.client.execute("import time; time.sleep(600)", store_history=False)
+    held = front.client.execute(VISIBLE)
+    wait_for(lambda: "took GPU" in node.story(remote.kernel_id), "a GPU")
+    loop.call(remote.command, "restart")
+    assert front.finish(internal).reply["ename"] == "DeadKernelError"
+    assert front.finish(held).reply["ename"] == "DeadKernelError"
+    assert front.run(VISIBLE).text.strip() in gpus.uuids
+
+
+def test_a_restart_answers_all_that_wait(
+    loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack
+) -> None:
+    """Also behind a cell that does not take others along when it fails."""
+    gpus.say(1)
+    holder = open_front(loop, loop.kernel(link, gpus=1), stack)
+    holder.run("1")
+    remote = loop.kernel(link, gpus=1)
+    front = open_front(loop, remote, stack)
+    held = [front.client.execute(VISIBLE, stop_on_error=False) for _ in range(3)]
+    until(remote, "waiting")
+    wait_for(lambda: not remote.endpoint.outbox.size, "the cells' arrival, which the restart would overtake")
+    loop.call(remote.command, "restart")
+    assert [front.finish(cell).reply["ename"] for cell in held] == ["DeadKernelError"] * 3
+    gpus.say(2)
+    assert front.run(VISIBLE).text.strip() == gpus.uuids[1]
+
+
+def test_the_kernel_is_told_its_gpu_again_where_a_failure_took_that_along(
+    loop: LoopThread, link: Link, gpus: Gpus, node: Node, stack: contextlib.ExitStack
+) -> None:
+    """A front end's own code fails, and what is in the kernel's queue behind it is aborted."""
+    gpus.say(4)
+    remote = loop.kernel(link, gpus=1)
+    front = open_front(loop, remote, stack)
+    story = node.root / "stories" / f"{remote.kernel_id}.jsonl"
+    waits = f"import time\nwhile 'took GPU' not in open({str(story)!r}).read(): time.sleep(0.01)\n"
+    front.client.execute(waits + "time.sleep(0.3)\n1 / 0", store_history=False)
+    assert front.run(VISIBLE, stop_on_error=False).text.strip() in gpus.uuids
+
+
+def test_who_returns_is_greeted_also_where_the_cell_waits(
+    loop: LoopThread, link: Link, gpus: Gpus, node: Node, stack: contextlib.ExitStack
+) -> None:
+    gpus.say(1)
+    holder = open_front(loop, loop.kernel(link, gpus=1), stack)
+    holder.run("1")
+    first = loop.kernel(link, gpus=1, notebook="/home/me/greeted.ipynb")
+    until(first, "idle")
+    loop.call(first.close)
+    wait_for(lambda: "no front end is connected" in node.story(first.kernel_id), "the front end's leaving")
+    again = loop.kernel(link, gpus=1, notebook="/home/me/greeted.ipynb")
+    until(again, "idle")
+    assert again.kernel_id == first.kernel_id
+    front = open_front(loop, again, stack)
+    cell = front.client.execute(VISIBLE)
+    wait_for(lambda: again.status["state"] == "waiting", "the gate")
+    for message in front.iopub(cell):
+        if "Waiting for" in str(message["content"]):
+            break
+    gpus.say(2)
+    assert "Back on kernel" in str(front.finish(cell).outputs)
+
+
+def test_a_restart_with_a_new_kernel_hands_the_gpu_over(
+    loop: LoopThread, link: Link, gpus: Gpus, node: Node, stack: contextlib.ExitStack
+) -> None:
+    """As in VS Code. The only GPU is in use by the kernel itself, and somebody else waits for it."""
+    gpus.say(1)
+    stack.callback(gpus.say, 4)
+    sessions = VSCodeSessions()
+    session = VSCodeSession(sessions, 1, "one")
+    old = loop.kernel(link, session=session, gpus=1, name="one")
+    front = stack.enter_context(Front(old.edge.connection))
+    loop.call(sessions.begin, session)
+    front.run(NAMED, store_history=False)
+    pid = front.run(VISIBLE + "; print(os.getpid())").text.split()[1]
+    gpus.say(1, gpus=[{"uuid": gpus.uuids[0], "processes": [{"pid": int(pid), "memory": 900}]}])
+    other = open_front(loop, loop.kernel(link, gpus=1, name="other"), stack)
+    waits = other.client.execute(VISIBLE)
+    wait_for(
+        lambda: "Waiting" in str(other.client.get_iopub_msg(timeout=60)["content"]),
+        "the other's place in line",
+    )
+    busy = front.client.execute("import time\ntime.sleep(600)")
+    wait_for(lambda: old.describe()["state"] == "busy", "the cell")
+
+    next_session = VSCodeSession(sessions, 1, "one")
+    new = loop.kernel(link, session=next_session, gpus=1, name="one")
+    loop.call(sessions.begin, next_session)
+    loop.call(sessions.end, session, old)
+    loop.call(old.close)
+    front = open_front(loop, new, stack)
+    front.run(NAMED, store_history=False)
+    cell = front.run(VISIBLE)
+    assert cell.text.strip() == gpus.uuids[0] and "Waiting" not in str(cell.outputs)
+    gpu = rf"(GPU 0 \(.+\)|{gpus.uuids[0]})"  # the name, if the new keeper has looked at the GPUs by then
+    assert re.search(f"with {gpu}; the previous one, {old.kernel_id}, has ended", str(cell.outputs))
+    assert not (node.root / "k" / old.kernel_id).exists() and busy
+    assert read_leases(gpus.uuids[:1])[gpus.uuids[0]].id == new.kernel_id
+    gpus.say(2)
+    assert other.finish(waits).text.strip() == gpus.uuids[1]

@@ -1,0 +1,78 @@
+"""A node with GPUs of a practice nvidia-smi, and front ends there: `from practice_gpus import *`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fronts import Front
+from streams import LoopThread, Node, wait_for
+
+from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
+from jupyter_gpu_kernel.hub.node.link import Link
+
+PROGRAMS = Path(__file__).parent / "programs"
+VISIBLE = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
+
+
+class Gpus:
+    """What the practice nvidia-smi shows: as many GPUs as `say` says, with UUIDs that no other test run has."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "gpus.json"
+        self.uuids = [f"GPU-{uuid.uuid4()}" for _ in range(4)]
+        self.env = {"PATH": f"{PROGRAMS}:{os.environ['PATH']}", "FAKE_NVIDIA_STATE": str(self.path)}
+        self.say(4)
+
+    def say(self, count: int, **words: Any) -> None:
+        """From now on."""
+        gpus = [{"uuid": name} for name in self.uuids[:count]]
+        new = self.path.with_suffix(".new")
+        new.write_text(json.dumps({"gpus": gpus, **words}))
+        new.replace(self.path)
+
+
+@pytest.fixture(scope="module")
+def gpus(tmp_path_factory: pytest.TempPathFactory) -> Gpus:
+    return Gpus(tmp_path_factory.mktemp("gpus"))
+
+
+@pytest.fixture(scope="module")
+def node(gpus: Gpus) -> Iterator[Node]:
+    with Node(**gpus.env) as node:
+        yield node
+
+
+@pytest.fixture(scope="module")
+def loop(node: Node) -> Iterator[LoopThread]:
+    with LoopThread() as loop:
+        yield loop
+
+
+@pytest.fixture(scope="module")
+def link(node: Node, loop: LoopThread) -> Link:
+    return loop.link(node)
+
+
+@pytest.fixture
+def stack(loop: LoopThread) -> Iterator[contextlib.ExitStack]:
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
+def open_front(loop: LoopThread, remote: RemoteKernel, stack: contextlib.ExitStack) -> Front:
+    """A front end; the kernel is stopped when the test ends."""
+    front = stack.enter_context(Front(remote.edge.connection))
+
+    def stop() -> None:
+        loop.call(remote.command, "stop")
+        wait_for(lambda: remote.ended, "the kernel's end")
+
+    stack.callback(stop)
+    return front
