@@ -1,6 +1,7 @@
 """Calls to the hub over its local socket: results, progress, events, and questions that the hub asks back.
 
-The client is thread-safe. `call` blocks, for commands; `acall` is for event loops. This module knows no operation.
+The client is thread-safe. `call` blocks, for commands; `acall` is for event loops. The hub's process is started if none
+answers. This module knows no operation.
 """
 
 from __future__ import annotations
@@ -10,18 +11,28 @@ import contextlib
 import itertools
 import json
 import logging
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeout
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
 from typing import Any
 
-from . import hub_process
 from .errors import GpuKernelError, HubError
+from .hub.paths import hub_address, hub_folder, hub_key
 from .hub.ssh import Asker
 
 _log = logging.getLogger(__name__)
 _CLOSE_TIMEOUT = 2.0
+_START_TIMEOUT = 30.0
+_SPAWN_INTERVAL = 3.0
+"""Seconds until a hub is started again: the first process may have found one that was just ending."""
+_POLL_INTERVAL = 0.02
+_LONGEST_LOG = 2000  # characters of a log in a message
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -38,7 +49,7 @@ class HubClient:
     ) -> None:
         """Connect. This takes a second or two if the hub must be started. `start=False`: HubError if there is none."""
         self._on_event = on_event
-        self._connection = hub_process.connect_or_start() if start else hub_process.connect()
+        self._connection = _connect_or_start() if start else _connect()
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
         self._calls: dict[int, _PendingCall] = {}
@@ -205,3 +216,61 @@ class _PendingCall:
 
 def _hub_ended() -> HubError:
     return HubError("the local hub ended", remedy="Try again: the hub starts automatically.")
+
+
+# --- the connection
+
+
+def _connect_or_start() -> Connection[Any, Any]:
+    """An authenticated connection to the hub, which is started if none answers. HubError.
+
+    Several processes may call this at the same time: the hub's lock file decides whose hub stays.
+    """
+    deadline = time.monotonic() + _START_TIMEOUT
+    command = [sys.executable, "-m", "jupyter_gpu_kernel.hub.app", "spawn"]
+    spawned_at = -_SPAWN_INTERVAL
+    while (connection := _try_to_connect()) is None:
+        now = time.monotonic()
+        if now > deadline:
+            raise _start_error()
+        if now - spawned_at > _SPAWN_INTERVAL:
+            # `python -m` searches the current folder first, which may contain a module named like ours.
+            done = subprocess.run(command, stderr=subprocess.PIPE, check=False, cwd=str(hub_folder()))
+            if done.returncode:
+                raise _start_error(done.stderr.decode("utf-8", "replace"))
+            spawned_at = time.monotonic()
+        time.sleep(_POLL_INTERVAL)
+    return connection
+
+
+def _connect() -> Connection[Any, Any]:
+    """An authenticated connection to the hub. HubError if none is running."""
+    connection = _try_to_connect()
+    if connection is None:
+        raise HubError("there is no local hub: no remote kernel is in use")
+    return connection
+
+
+def _try_to_connect() -> Connection[Any, Any] | None:
+    try:
+        connection = Client(hub_address())
+    except OSError:
+        return None
+    try:
+        key = hub_key()
+        answer_challenge(connection, key)
+        deliver_challenge(connection, key)
+    except (AuthenticationError, OSError, EOFError):
+        connection.close()
+        return None
+    return connection
+
+
+def _start_error(output: str = "") -> HubError:
+    with contextlib.suppress(OSError):
+        output = output or (hub_folder() / "start.log").read_text(errors="replace")
+    output = output[-_LONGEST_LOG:].strip()
+    return HubError(
+        "the local hub did not start" + (f":\n{output}" if output else ""),
+        remedy=f"Its log is in {hub_folder()}.",
+    )

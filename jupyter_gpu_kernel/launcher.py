@@ -23,10 +23,9 @@ from typing import Any
 
 from jupyter_core.paths import jupyter_runtime_dir
 
-from . import server_parent
 from .errors import GpuKernelError, SettingsError
 from .kernelspecs import read
-from .program import running_command
+from .program import notebook_path, running_command, server_kernel_id
 from .served_kernel import ServedKernel
 from .wire.texts import with_program
 
@@ -43,11 +42,11 @@ def launch(kernel_json: str, connection_file: str) -> int:
         arguments: dict[str, Any] = {
             "settings": {**spec.settings, "program": running_command()},
             "name": spec.name,
-            "notebook": server_parent.notebook(),
+            "notebook": notebook_path(),
             "connection": _read_connection(Path(connection_file)),
             "parent": os.getppid(),
         }
-        if kernel_id := server_parent.kernel_id(Path(connection_file)):
+        if kernel_id := server_kernel_id(Path(connection_file)):
             arguments.update(kernel_id=kernel_id, face="server")
         return _Launcher("start", arguments, _SIGNALS).run()
     except GpuKernelError as error:

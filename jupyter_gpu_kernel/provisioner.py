@@ -20,11 +20,10 @@ from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
 from tornado.web import HTTPError
 from traitlets import Float, Unicode
 
-from . import server_parent
 from .client import HubClient
 from .errors import GpuKernelError
 from .kernelspecs import read
-from .program import command
+from .program import command, notebook_path
 from .served_kernel import ServedKernel
 from .wire.texts import with_program
 
@@ -80,7 +79,7 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
         """Called before every start and restart. Keep the notebook's path; the hub ignores the command."""
         _make_keys(self.parent)
-        self._notebook = server_parent.notebook(kwargs.get("env") or {})
+        self._notebook = notebook_path(kwargs.get("env") or {})
         return await super().pre_launch(cmd=list(self.kernel_spec.argv), **kwargs)
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:

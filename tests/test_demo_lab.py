@@ -23,7 +23,7 @@ from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.demo import tour
 from jupyter_gpu_kernel.demo.cluster import processes
-from jupyter_gpu_kernel.demo.notebook import numbers_in, process_in
+from jupyter_gpu_kernel.demo.show import numbers_in, process_in
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the practice cluster needs Linux"),

@@ -1,9 +1,9 @@
 """`jupyter gpu-kernel demo`: a demo of this package on one machine.
 
-It starts a practice cluster (cluster.py, server.py, gpus.py) in a folder of its own (sandbox.py), and writes a
-kernelspec for it. Then nbclient runs a notebook (notebook.py) while the kernel gets a SIGTERM and the link is cut,
-and the results are checked (show.py); or JupyterLab opens on the cluster (lab.py). The demo uses this package as any
-front end does, and does not know its internals.
+It starts a practice cluster (cluster.py, server.py, gpus.py) in a folder of its own, and writes a kernelspec for it
+(setup.py). Then nbclient runs a notebook while the kernel gets a SIGTERM and the link is cut, and the results are
+checked (show.py); or JupyterLab opens on the cluster (lab.py). The demo uses this package as any front end does, and
+does not know its internals.
 """
 
 from __future__ import annotations

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import tour
-from .actions import Actions
-from .control import Control
+from .control import Actions, Control
 from .setup import KERNEL, Demo, check_connection, end, running_demo, stop_kernels
 
 _DISABLED = {"@jupyterlab/apputils-extension:announcements": True}  # it asks whether to fetch news

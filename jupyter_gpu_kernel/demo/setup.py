@@ -1,24 +1,31 @@
-"""Set-up and clean-up for both forms of the demo: the practice cluster, a kernelspec, the hub.
+"""Set-up and clean-up for both forms of the demo: a folder, the practice cluster, a kernelspec, the hub, the output.
 
-The demo is a client of the hub like any other. This module does not know what the demo shows.
+Jupyter and our hub use nothing outside the demo's folder. Every process of the demo has a variable in its environment
+that names the folder, so that all of them can be ended. The demo is a client of the hub like any other. This module
+does not know what the demo shows.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
+import os
+import shutil
+import signal
 import sys
+import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 from .. import kernelspecs
 from ..client import HubClient
 from ..errors import GpuKernelError
 from . import gpus
-from .cluster import LOGIN, ROUTE, WORK, Cluster, processes
-from .sandbox import practice
-from .terminal import Terminal
+from .cluster import LOGIN, MARK, ROUTE, WORK, Cluster, end_processes, processes
 
 KERNEL = "gpu-demo"  # the kernelspec
 _END_TIMEOUT = 15.0  # seconds for all processes to end by themselves
@@ -42,7 +49,7 @@ class Demo(NamedTuple):
 def running_demo() -> Iterator[Demo]:
     """Set up a demo, and print each step. At the end, kill all processes that are left."""
     terminal = Terminal()
-    with practice() as cluster:
+    with _practice() as cluster:
         _introduce(cluster, terminal)
         settings = _write_kernelspec(cluster)
         terminal.say("kernelspec", f"Remote GPU ({KERNEL}), as “jupyter gpu-kernel add” writes it")
@@ -110,3 +117,106 @@ def _command(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").replace("\0", " ")[:100]
     except OSError:  # it has just ended
         return ""
+
+
+# --- the folder and its environment
+
+
+@contextlib.contextmanager
+def _practice() -> Iterator[Cluster]:
+    """Start a cluster and set this process's environment. Undo both at the end, also if SIGTERM ends this process."""
+    # The paths of sockets are short: do not use a long TMPDIR.
+    parent = "/tmp" if os.access("/tmp", os.W_OK | os.X_OK) else None
+    folder = Path(tempfile.mkdtemp(prefix="jgk-demo-", dir=parent))
+    with _ended_by_sigterm(), contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        stack.callback(end_processes, folder)
+        cluster = Cluster(folder, real_gpus=gpus.spare_real_gpu())
+        stack.callback(cluster.stop)
+        stack.enter_context(_environment(_jupyter_folders(folder)))
+        cluster.start()
+        yield cluster
+
+
+def _jupyter_folders(folder: Path) -> dict[str, str]:
+    places = {
+        "JUPYTER_DATA_DIR": "jupyter/data",
+        "JUPYTER_PATH": "jupyter/share/jupyter",
+        "JUPYTER_CONFIG_DIR": "jupyter/config",
+        "JUPYTER_RUNTIME_DIR": "jupyter/runtime",
+        "IPYTHONDIR": "jupyter/ipython",
+        "XDG_RUNTIME_DIR": "run",  # the hub's folder is here
+    }
+    for path in places.values():
+        (folder / path).mkdir(mode=0o700, parents=True)
+    # The demo finds its processes by a variable in their environment, which the hub otherwise hides.
+    config = folder / places["JUPYTER_CONFIG_DIR"] / "jupyter_gpu_kernel_config.json"
+    config.write_text(json.dumps({"HubApp": {"private_memory": False}}))
+    return {MARK: str(folder), **{name: str(folder / path) for name, path in places.items()}}
+
+
+@contextlib.contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Turn SIGTERM into SystemExit, so that everything is cleaned up."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+# --- the output
+
+
+class Terminal:
+    """The demo's output: lines with the time since its start, and between them the kernel's output. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._lock = threading.Lock()
+        self._at_line_start = True
+
+    def say(self, who: str, text: str) -> None:
+        """Print one or more lines about `who`, a hop or a part of the package."""
+        seconds = f"{time.monotonic() - self._began:5.1f} s"
+        with self._lock:
+            if not self._at_line_start:
+                self._write("\n")
+            first, *more = text.splitlines() or [""]
+            self._write(f"{seconds}  {who:<11} {first}\n")
+            for line in more:
+                self._write(f"{'':20} {line}\n")
+
+    def check(self, ok: bool, text: str) -> bool:
+        """Print the result of a check, and return it."""
+        self.say("ok" if ok else "FAILED", text)
+        return ok
+
+    def text(self, text: str) -> None:
+        """Print the kernel's output, indented."""
+        with self._lock:
+            for line in text.splitlines(keepends=True):
+                self._write(f"{'':20} | {line}" if self._at_line_start else line)
+
+    def _write(self, text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        self._at_line_start = text.endswith("\n")

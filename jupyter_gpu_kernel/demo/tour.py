@@ -13,7 +13,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from . import gpus
 from .cluster import LOGIN, WORK
-from .notebook import GPU, WHERE
+from .show import GPU, WHERE
 
 STORY, TROUBLE = "demo.ipynb", "trouble.ipynb"
 NUMBERS = 90  # printed by the long cell, one a second
@@ -120,7 +120,7 @@ The kernels on the work node, and the users of its GPUs: `jupyter gpu-kernel ps`
 Save {story} first (Ctrl+S). This reads the outputs in the file.""",
     f"""import json
 
-from jupyter_gpu_kernel.demo.notebook import numbers_in
+from jupyter_gpu_kernel.demo.show import numbers_in
 
 for cell in json.load(open("{STORY}"))["cells"]:
     text = "".join("".join(output.get("text", "")) for output in cell.get("outputs", []))

@@ -16,8 +16,18 @@ from jupyter_core.paths import jupyter_data_dir, prefer_environment_over_user
 from ..errors import SettingsError
 from ..program import installed_program
 from ..settings import Settings
-from .files import KEY, all_files, foreign_error, is_ours, name_problem, our_files, path_below, quote_name
-from .reader import Spec, unknown_error
+from .reader import (
+    KEY,
+    Spec,
+    all_files,
+    foreign_error,
+    is_ours,
+    name_problem,
+    our_files,
+    path_below,
+    quote_name,
+    unknown_error,
+)
 
 _STANZA = {"provisioner_name": "remote-gpu", "config": {}}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jupyter_gpu_kernel.server.handlers import _with_program
+from jupyter_gpu_kernel.server_extension import _with_program
 
 
 def test_remedies_name_the_command_as_one_types_it() -> None:

@@ -1,1 +1,0 @@
-"""The Jupyter server extension and its HTTP API."""
