@@ -27,7 +27,7 @@ class Exchange:
         def gpus(relay: Relay) -> GpuManager:
             return GpuManager(
                 loop, {"id": "k", "gpus": 0}, folder, relay.send, relay.answers, relay.release,
-                relay.internal_requests, Story(folder / "story"), lambda state: None, dict,
+                relay.internal_requests, Story(folder / "story", RUNTIME.time), lambda state: None, dict,
             )  # fmt: skip
 
         self.relay = relay = Relay(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List
 
@@ -20,13 +19,15 @@ BURST, INTERVAL, MAX_TEXT = 20, 30.0, 1000
 class Story:
     """Appends to the story at `path`, and counts the lines that could not be written."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, now: Callable[[], float]) -> None:
+        """`now()` returns the time in seconds since the epoch."""
         self.path = path
         self.unwritten = 0
+        self._now = now
 
     def tell(self, event: str, text: str, **more: Any) -> Dict[str, Any]:
         """Add one line; return it."""
-        entry = dict(more, time=time.time(), event=event, text=text)
+        entry = dict(more, time=self._now(), event=event, text=text)
         line = json.dumps(entry).encode() + b"\n"
         try:
             fd = os.open(str(self.path), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -46,7 +47,8 @@ class Limited:
     """Limits the rate of lines that other processes cause, so that none of them fills the disk. A line says how many
     before it were left out."""
 
-    def __init__(self, story: Story, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, story: Story, clock: Callable[[], float]) -> None:
+        """`clock()` returns the time in seconds, of a monotonic clock."""
         self._story = story
         self._clock = clock
         self._tokens = float(BURST)
@@ -86,9 +88,9 @@ def read_story(path: Path, last: int = 0) -> List[Dict[str, Any]]:
     return entries
 
 
-def forget_old_stories(folder: Path) -> None:
+def forget_old_stories(folder: Path, now: float) -> None:
     """Remove stories older than KEEP_DAYS. The folder need not exist."""
-    limit = time.time() - KEEP_DAYS * 86400
+    limit = now - KEEP_DAYS * 86400
     for entry in folder.glob("*.jsonl"):
         try:
             if entry.stat().st_mtime < limit:

@@ -39,7 +39,7 @@ def test_the_loop_goes_on_while_the_cause_is_looked_for(
         told.append(text)
         loop.stop()
 
-    ending = ExitReport(loop, folder, Story(tmp_path / "story"))
+    ending = ExitReport(loop, folder, Story(tmp_path / "story", RUNTIME.time))
     ending.process_started(os.getpid(), guard=True)
     ending.explain(-11, "", {}, ["GPU-1"], done)
     assert not told

@@ -20,6 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from keepers import Hub, Place
+from runtimes import RUNTIME
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.agent.mux.keepers import Refused
@@ -334,7 +335,7 @@ def test_who_asks_and_does_not_read_is_closed(victim: Victim) -> None:
 
 def test_a_story_has_room_for_so_many_lines_of_others(tmp_path: Path) -> None:
     now = [0.0]
-    limited = Limited(Story(tmp_path / "story"), lambda: now[0])
+    limited = Limited(Story(tmp_path / "story", RUNTIME.time), lambda: now[0])
     for number in range(1000):
         limited.tell("refused", f"line {number}\nand \x1b[31mmore")
     told = read_story(tmp_path / "story")

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 PROGRAM = """
-import os, select, sys, threading
+import os, select, sys, threading, time
 from jupyter_gpu_kernel.agent.in_kernel.keeper_watch import KeeperWatch
 from jupyter_gpu_kernel.agent.in_kernel.guard import Guard
 from jupyter_gpu_kernel.agent.in_kernel.usage import Usage
@@ -16,7 +16,7 @@ from jupyter_gpu_kernel.agent.story import Story
 
 begun, go = sys.argv[1:]
 successor = f"open({begun!r}, 'w').close(); open({go!r}).read(); input()"  # what it has to know is one line
-orphan = KeeperWatch(Guard(Usage()), Story(begun + '.story'), lambda: [], 0.0)
+orphan = KeeperWatch(Guard(Usage()), Story(begun + '.story', time.time), lambda: [], 0.0)
 command = [sys.executable, "-c", successor]
 orphan._successor = {"command": command, "cwd": "/", "environ": dict(os.environ), "settings": {}}
 started = []

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from runtimes import RUNTIME
 from waiting import eventually
 
 from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
@@ -102,7 +103,7 @@ def test_what_is_used_is_not_old(tmp_path: Path) -> None:
 
 
 def test_a_story(tmp_path: Path) -> None:
-    story = Story(tmp_path / "s.jsonl")
+    story = Story(tmp_path / "s.jsonl", RUNTIME.time)
     story.tell("start", "began", pid=1)
     with open(str(story.path), "ab") as file:
         file.write(b'{"torn": \xff\n')
@@ -124,7 +125,7 @@ def test_of_a_long_story_the_end_is_told(tmp_path: Path) -> None:
     """As of a kernel that is sent SIGTERM every minute, for weeks."""
     root = Root(tmp_path)
     root.make_kernel("abc-1")
-    story = Story(root.story("abc-1"))
+    story = Story(root.story("abc-1"), RUNTIME.time)
     story.tell("sigterm", "SIGTERM from root")
     story.path.write_bytes(story.path.read_bytes() * 80_000)
     story.tell("drop", "the last one")
@@ -135,14 +136,14 @@ def test_of_a_long_story_the_end_is_told(tmp_path: Path) -> None:
 
 
 def test_a_story_that_cannot_be_written_ends_nothing() -> None:
-    story = Story(Path("/dev/full"))
+    story = Story(Path("/dev/full"), RUNTIME.time)
     assert story.tell("start", "began")["text"] == "began"
     assert story.unwritten == 1
 
 
 def test_a_line_that_the_disk_did_not_take_whole_tears_no_other(tmp_path: Path) -> None:
     resource = pytest.importorskip("resource")
-    story = Story(tmp_path / "story.jsonl")
+    story = Story(tmp_path / "story.jsonl", RUNTIME.time)
     story.tell("start", "once upon a time")
     room = story.path.stat().st_size + 20
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -161,12 +162,12 @@ def test_a_line_that_the_disk_did_not_take_whole_tears_no_other(tmp_path: Path) 
 def test_old_stories_go(tmp_path: Path) -> None:
     old, new = tmp_path / "old.jsonl", tmp_path / "new.jsonl"
     for path in (old, new):
-        Story(path).tell("start", "began")
+        Story(path, RUNTIME.time).tell("start", "began")
     long_ago = time.time() - (KEEP_DAYS + 1) * 86400
     os.utime(str(old), (long_ago, long_ago))
-    forget_old_stories(tmp_path)
+    forget_old_stories(tmp_path, RUNTIME.time())
     assert [entry.name for entry in tmp_path.iterdir()] == ["new.jsonl"]
-    forget_old_stories(tmp_path / "none")
+    forget_old_stories(tmp_path / "none", RUNTIME.time())
 
 
 DETACH = """

@@ -40,7 +40,7 @@ def leaving(loop: Loop, server: KeeperServer) -> Shutdown:
     return Shutdown(
         loop,
         server,
-        IdleTimer({"idle_timeout": 1e-9}),
+        IdleTimer({"idle_timeout": 1e-9}, RUNTIME.monotonic),
         Cleanup(loop.later, Path("no folder", "k", "no kernel")),
     )
 

@@ -182,7 +182,7 @@ def _end_story(root: Root, kernel_id: str) -> None:
     if story and story[-1].get("event") == "end":
         return
     reason = explain_keeper(_keeper_facts(story))
-    Story(root.story(kernel_id)).tell("end", f"the kernel ended: {reason}", **reason._asdict())
+    Story(root.story(kernel_id), time.time).tell("end", f"the kernel ended: {reason}", **reason._asdict())
 
 
 def _keeper_facts(story: Sequence[Mapping[str, Any]]) -> KeeperFacts:

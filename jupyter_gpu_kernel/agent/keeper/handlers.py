@@ -73,7 +73,7 @@ class CommandHandlers:
 
     def __init__(self, keeper: KeeperParts) -> None:
         self._keeper = keeper
-        self._limited_story = Limited(keeper.story)
+        self._limited_story = Limited(keeper.story, keeper.loop.time)
         self._handlers: Dict[str, Callable[[Dict[str, Any]], None]] = {
             "interrupt": self._interrupt,
             "heard": lambda command: keeper.relay.aborts.failure_seen(text(command, "reply")),

@@ -8,7 +8,6 @@ of reading does not end the kernel. The keeper asks for advice from time to time
 
 from __future__ import annotations
 
-import time
 from typing import Any, Callable, Dict, NamedTuple, Optional
 
 from .. import procfs
@@ -33,7 +32,7 @@ class Advice(NamedTuple):
 class IdleTimer:
     """Measures how long the kernel has been idle. `now` returns the time in seconds, of a monotonic clock."""
 
-    def __init__(self, settings: Dict[str, Any], now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, settings: Dict[str, Any], now: Callable[[], float]) -> None:
         self._detached = float(settings.get("idle_timeout", DETACHED))
         self._attached = float(settings.get("idle_timeout_attached", ATTACHED))
         self._unused = float(settings.get("gpu_timeout", UNUSED_GPU))

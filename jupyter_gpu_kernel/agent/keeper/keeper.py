@@ -80,13 +80,13 @@ class Keeper:
         settings.setdefault("started", runtime.time())  # a successor keeps it
         self.loop = loop = Loop(runtime)
         self.folder = root.make_kernel(str(settings["id"]))
-        self.story = Story(root.story(str(settings["id"])))
+        self.story = Story(root.story(str(settings["id"])), runtime.time)
         if str(policy):
             self.story.tell("policy", str(policy))
         self.kernel = KernelProcess(loop, processes, self.folder, self._from_kernel)
         on_problem = partial(self.story.tell, "journal")
         self._backlog = Backlog(runtime, folders(self.folder), settings, on_problem)
-        self._rejected_input = RejectedInput(self.story)
+        self._rejected_input = RejectedInput(self.story, loop.time)
         self._requests, self._commands = RequestHandlers(self), CommandHandlers(self)
         self.server = KeeperServer(
             loop, self.folder / "keeper", self._backlog,
@@ -94,7 +94,7 @@ class Keeper:
             on_attached=self._attached, on_detached=self._detached, on_rejected=self._rejected_input.report,
         )  # fmt: skip
         self.exit_report = ExitReport(loop, self.folder, self.story)
-        self.status = Status(settings, self.kernel, self.exit_report, self.server, lambda: self.gpus)
+        self.status = Status(runtime, settings, self.kernel, self.exit_report, self.server, lambda: self.gpus)
         self.idle_timer = IdleTimer(settings, loop.time)
         self.relay = relay = Relay(
             loop, self.kernel.send, self.server.send, self.status.facts,

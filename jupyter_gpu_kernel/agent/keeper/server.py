@@ -35,8 +35,8 @@ OnRequest = Callable[[Dict[str, Any]], Dict[str, Any]]
 class RejectedInput:
     """Reports malformed input in the story, limited in rate."""
 
-    def __init__(self, story: Story) -> None:
-        self._story = Limited(story)
+    def __init__(self, story: Story, clock: Callable[[], float]) -> None:
+        self._story = Limited(story, clock)
 
     def report(self, error: Exception) -> None:
         """Report an error that ends a connection or a request, and not the keeper. If it is a fault of ours, the log

@@ -32,7 +32,7 @@ def run_setup(
     runtime: Runtime, processes: ProcessControl, root: Root, kernel_id: str, request: StartRequest
 ) -> None:
     """Run the set-up lines and then the keeper; report the result to the starter."""
-    folder, story = root.kernel(kernel_id), Story(root.story(kernel_id))
+    folder, story = root.kernel(kernel_id), Story(root.story(kernel_id), runtime.time)
     python = str(request.settings["python"])
     script = folder / "setup.sh"
     _write(script, _lines(request.settings), [*agent_command(python), "serve", kernel_id])

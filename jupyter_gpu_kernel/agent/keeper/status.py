@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import socket
-import time
 from typing import Any, Callable, Dict
 
 from ...wire import PROTOCOL
 from ...wire.messages import Lane, keeper_message
+from ...wire.runtime import Runtime
 from ...wire.texts import COMMAND
 from ..exit.report import ExitReport
 from ..gpus.manager import GpuManager
@@ -21,14 +21,16 @@ class Status:
 
     def __init__(
         self,
+        runtime: Runtime,
         settings: Dict[str, Any],
         kernel: KernelProcess,
         exit_report: ExitReport,
         server: KeeperServer,
         gpus: Callable[[], GpuManager],
     ) -> None:
+        self._runtime = runtime
         self.state = "starting"
-        self._since = time.time()
+        self._since = runtime.time()
         self._extra: Dict[str, Any] = {}
         self._settings = settings
         self._kernel = kernel
@@ -38,13 +40,13 @@ class Status:
 
     def become(self, state: str, **extra: Any) -> None:
         """Change the state, and tell the hub. `extra`: fields of this state that the hub gets as well."""
-        self.state, self._since, self._extra = state, time.time(), extra
+        self.state, self._since, self._extra = state, self._runtime.time(), extra
         self.tell()
 
     def seen(self, state: str) -> None:
         """Change the state without telling the hub, which sees it in the kernel's messages."""
         if state != self.state:
-            self.state, self._since = state, time.time()
+            self.state, self._since = state, self._runtime.time()
 
     def tell(self, lane: Lane = Lane.ORDERED) -> None:
         """Send the status to the hub that is attached, or to the next one."""

@@ -16,6 +16,7 @@ from typing import Any, Dict, Optional
 from ...wire.fields import FieldError, number, text
 from ...wire.frames import CHUNK, MAGIC, Frame, FrameError, FrameReader, Kind, json_frame, reply_frame
 from ...wire.queues import WINDOW
+from ...wire.runtime import Runtime
 from ..paths import Root
 from ..story import forget_old_stories
 from .handlers import RequestHandlers
@@ -182,7 +183,7 @@ def main(root: Root) -> int:
     for caught in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(caught, lambda caught, frame: None)
     sys.stdout.flush()
-    forget_old_stories(root.path / "stories")
+    forget_old_stories(root.path / "stories", Runtime().time())
     try:
         Attach(root).run()
     except BrokenPipeError:

@@ -12,7 +12,6 @@ import hmac
 import json
 import os
 import re
-import uuid
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
 
@@ -43,7 +42,7 @@ class KernelSockets:
         self._prefix = str(folder / "z")
         self._loop = loop
         self._on_message = on_message
-        self._key = uuid.uuid4().hex.encode()
+        self._key = loop.runtime.new_id().encode()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         self._sockets: Dict[Channel, zmq.Socket[bytes]] = {}
 

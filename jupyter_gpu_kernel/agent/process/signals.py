@@ -10,7 +10,6 @@ import os
 import re
 import signal
 import socket
-import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional
 
@@ -44,8 +43,9 @@ class Signals:
         """`path`: the datagram socket to which the guard reports."""
         self.last_sigterm: Dict[str, Any] = {}
         """The story's entry about the last SIGTERM that the kernel got."""
+        self._now = loop.runtime.time
         self._story = story
-        self._limited_story = Limited(story)
+        self._limited_story = Limited(story, loop.time)
         self._on_child = on_child
         self._on_guard = on_guard
         self._guard = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -106,7 +106,7 @@ class Signals:
         facts = dict(sender._asdict(), in_use=bool(report.get("in_use")), action=action)
         line = f"SIGTERM from {sender}: {action}"
         entry = self._limited_story.tell("sigterm", line, **facts)
-        self.last_sigterm = entry or dict(facts, text=line, time=time.time())
+        self.last_sigterm = entry or dict(facts, text=line, time=self._now())
 
 
 class PendingSigterm:
