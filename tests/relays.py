@@ -10,7 +10,7 @@ from runtimes import RUNTIME, make
 
 from jupyter_gpu_kernel.agent.gpus.manager import GpuManager
 from jupyter_gpu_kernel.agent.loop import Loop
-from jupyter_gpu_kernel.agent.relay.limits import MESSAGE_LIMITS
+from jupyter_gpu_kernel.agent.relay.output.reduction import MESSAGE_LIMITS
 from jupyter_gpu_kernel.agent.relay.relay import Relay
 from jupyter_gpu_kernel.agent.story import Story
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message

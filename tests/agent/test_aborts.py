@@ -6,7 +6,7 @@ from typing import Any
 
 from runtimes import make
 
-from jupyter_gpu_kernel.agent.relay.executions import Aborts
+from jupyter_gpu_kernel.agent.relay.requests import Aborts
 from jupyter_gpu_kernel.wire.compose import aborted_reply, error_reply
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 

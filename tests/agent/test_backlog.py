@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runtimes import RUNTIME, make
 
-from jupyter_gpu_kernel.agent.relay.output.backlog import MIB, Backlog
-from jupyter_gpu_kernel.agent.relay.output.flow import AHEAD, Flow
-from jupyter_gpu_kernel.agent.relay.output.terminal_text import TerminalText, collapse
+from jupyter_gpu_kernel.agent.relay.output.backlog import AHEAD, MIB, Backlog, Flow
+from jupyter_gpu_kernel.agent.relay.output.superseding import TerminalText, collapse
 from jupyter_gpu_kernel.wire.endpoint import Endpoint
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, keeper_message
 from jupyter_gpu_kernel.wire.streams import PIECE, split

@@ -9,7 +9,7 @@ from runtimes import RUNTIME, make
 
 from jupyter_gpu_kernel.agent.gpus.manager import GpuManager
 from jupyter_gpu_kernel.agent.loop import Loop
-from jupyter_gpu_kernel.agent.relay.internal_requests import InternalRequests
+from jupyter_gpu_kernel.agent.relay.requests import InternalRequests
 from jupyter_gpu_kernel.agent.story import Story
 from jupyter_gpu_kernel.wire.answers import Answers
 from jupyter_gpu_kernel.wire.compose import Parts

@@ -9,9 +9,14 @@ import pytest
 from runtimes import RUNTIME, make
 
 from jupyter_gpu_kernel.agent.loop import Timer
-from jupyter_gpu_kernel.agent.relay.greeting import MAX_WAITING, READING_TIME, Greeting, GreetingText
 from jupyter_gpu_kernel.agent.relay.output.history import History
-from jupyter_gpu_kernel.agent.relay.reattach import Reattach
+from jupyter_gpu_kernel.agent.relay.reattach import (
+    MAX_WAITING,
+    READING_TIME,
+    Greeting,
+    GreetingText,
+    Reattach,
+)
 from jupyter_gpu_kernel.wire.answers import Answers
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
 

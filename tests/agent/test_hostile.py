@@ -408,7 +408,7 @@ def test_attach_passes_on_only_what_is_for_keepers(attach: subprocess.Popen[byte
 
 def test_requests_that_are_more_than_may_wait_are_answered(place: Place) -> None:
     """The others run."""
-    small = "from jupyter_gpu_kernel.agent.relay import limits; limits.MAX_WAITING = 20_000"
+    small = "from jupyter_gpu_kernel.agent.relay import requests; requests.MAX_WAITING = 20_000"
     (place.path / "sitecustomize.py").write_text(small)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", f"{place.path}:{os.environ['PYTHONPATH']}")

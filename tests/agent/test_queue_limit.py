@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from jupyter_gpu_kernel.agent.relay import limits
-from jupyter_gpu_kernel.agent.relay.limits import QueueLimit
+from jupyter_gpu_kernel.agent.relay import requests
+from jupyter_gpu_kernel.agent.relay.requests import QueueLimit
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
@@ -18,8 +18,8 @@ def request(size: int, msg_id: str, channel: Channel = Channel.SHELL) -> Message
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_WAITING", 1000)
-    monkeypatch.setattr(limits, "MAX_REQUESTS", 5)
+    monkeypatch.setattr(requests, "MAX_WAITING", 1000)
+    monkeypatch.setattr(requests, "MAX_REQUESTS", 5)
 
 
 def test_bytes_that_wait() -> None:

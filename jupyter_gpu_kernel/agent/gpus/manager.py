@@ -17,7 +17,7 @@ from ...wire.messages import Message
 from ...wire.runtime import Runtime
 from ...wire.texts import with_program
 from ..loop import Loop, Timer
-from ..relay.internal_requests import InternalRequests
+from ..relay.requests import InternalRequests
 from ..story import Story
 from .acquisition import Acquisition
 from .lease import Details

@@ -13,7 +13,7 @@ from ...wire.fields import FieldError, items, number, text
 from ...wire.messages import MAX_CLIENTS, Channel, Message
 from ...wire.queues import MAX_MESSAGE
 from ..loop import Loop
-from ..process.pause import Pause
+from ..process.signals import Pause
 from ..relay.relay import Relay
 from ..story import Limited, Story
 from .idle import IdleTimer

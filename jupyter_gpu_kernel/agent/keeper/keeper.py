@@ -24,16 +24,14 @@ from ..gpus.manager import GpuManager
 from ..loop import Loop, Timer
 from ..paths import Root, archive, touch
 from ..policy import Policy
-from ..process.environment import kernel_environment
-from ..process.kernel_process import KernelProcess
-from ..process.pause import Pause
-from ..process.readiness import Readiness
-from ..process.signals import PendingSigterm, Signals
+from ..process.kernel_process import KernelProcess, kernel_environment
+from ..process.kernel_sockets import Readiness
+from ..process.signals import Pause, PendingSigterm, Signals
 from ..process_control import ProcessControl
-from ..relay.executions import FEATURE as ABORTS_FEATURE
 from ..relay.output.backlog import Backlog
 from ..relay.output.spill import folders
 from ..relay.relay import Relay
+from ..relay.requests import FEATURE as ABORTS_FEATURE
 from ..story import Story
 from .handlers import CommandHandlers, RequestHandlers, UnansweredCell
 from .idle import IdleTimer, cuda_is_open, tree_cpu

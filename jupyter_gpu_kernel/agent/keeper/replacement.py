@@ -13,7 +13,7 @@ from ..gpus.lease import LeaseReceiver
 from ..gpus.manager import GpuManager
 from ..loop import Loop
 from ..paths import Root, is_kernel_id
-from ..relay.greeting import GreetingText
+from ..relay.reattach import GreetingText
 from ..story import Story
 
 SHUTDOWN_GRACE = 5.0

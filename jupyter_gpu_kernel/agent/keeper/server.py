@@ -20,8 +20,7 @@ from ...wire.fields import FieldError
 from ...wire.frames import CHUNK, MAX_PAYLOAD, Frame, FrameError, FrameReader, Kind, reply_frame
 from ...wire.messages import Lane, Message, MessageError
 from ..loop import Loop
-from ..relay.output.backlog import Backlog
-from ..relay.output.flow import Flow
+from ..relay.output.backlog import Backlog, Flow
 from ..story import Limited, Story
 
 MAX_CONNECTIONS = 64

@@ -1,4 +1,4 @@
-"""The ZeroMQ sockets to the kernel, and the signatures of its messages.
+"""The ZeroMQ sockets to the kernel, the signatures of its messages, and when the kernel is ready.
 
 The kernel listens on ipc sockets in its own 0700 folder, so that no other user of the node can reach it. Messages are
 signed with a key that never leaves the node.
@@ -19,6 +19,7 @@ import zmq
 
 from ...wire.messages import MAX_CLIENTS, MAX_PARTS, Channel
 from ..loop import Loop
+from ..relay.requests import InternalRequests
 
 DELIMITER = b"<IDS|MSG>"
 DRAIN_TIMEOUT = 1.0
@@ -32,6 +33,8 @@ _PORTS = {Channel.SHELL: 1, Channel.IOPUB: 2, Channel.STDIN: 3, Channel.CONTROL:
 _HEARTBEAT_PORT = 5
 
 OnMessage = Callable[[Channel, int, Tuple[bytes, ...]], None]
+_READY_INTERVAL = 0.1
+"""Seconds between two requests to a kernel that is not ready yet."""
 
 
 class KernelSockets:
@@ -147,3 +150,47 @@ class KernelSockets:
     def _unlink(self, port: int) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink("%s-%d" % (self._prefix, port))
+
+
+class Readiness:
+    """Calls `on_up()` when the kernel is ready. `reset` for every process, `begin` once its sockets are bound."""
+
+    def __init__(self, loop: Loop, internal_requests: InternalRequests, on_up: Callable[[], None]) -> None:
+        self.up = False
+        self.kernel_info: Dict[str, Any] = {}
+        """The kernel's kernel_info_reply."""
+        self._loop = loop
+        self._internal_requests = internal_requests
+        self._on_up = on_up
+        self._process = 0
+        self._replied = self._published = False
+
+    def reset(self) -> None:
+        """The process has ended, or another one is to be started."""
+        self.up = self._replied = self._published = False
+        self._process += 1
+
+    def begin(self) -> None:
+        """Ask until a reply and an iopub message have come: messages to a socket that is not yet connected are lost."""
+        self._ask(self._process)
+
+    def received_iopub(self) -> None:
+        """A message was received on iopub."""
+        if not self._published:
+            self._published = True
+            self._check()
+
+    def _ask(self, process: int) -> None:
+        if not self.up and process == self._process:  # else that process has ended
+            self._internal_requests.send(Channel.CONTROL, "kernel_info_request", {}, self._answered)
+            self._loop.later(_READY_INTERVAL, lambda: self._ask(process))
+
+    def _answered(self, info: Dict[str, Any]) -> None:
+        self.kernel_info = info
+        self._replied = True
+        self._check()
+
+    def _check(self) -> None:
+        if not self.up and self._replied and self._published:
+            self.up = True
+            self._on_up()

@@ -16,12 +16,10 @@ from ...wire.fields import text
 from ...wire.messages import MAX_PARTS, Channel, Lane, Message, MessageError, lane_of
 from ..gpus.manager import GpuManager
 from ..loop import Loop
-from .executions import Aborts, Executions
-from .greeting import Greeting, GreetingText, ToHub
-from .internal_requests import SESSION, InternalRequests, ToKernel
-from .limits import MESSAGE_LIMITS, QueueLimit, limit_size
 from .output.history import History
-from .reattach import Reattach
+from .output.reduction import MESSAGE_LIMITS, limit_size
+from .reattach import Greeting, GreetingText, Reattach, ToHub
+from .requests import SESSION, Aborts, Executions, InternalRequests, QueueLimit, ToKernel
 
 OnMessage = Callable[[Message], None]
 _REQUESTS = (Channel.SHELL, Channel.CONTROL, Channel.STDIN)

@@ -13,8 +13,7 @@ from typing import Deque, Dict, Iterator, List, Optional, Tuple
 from ....wire.messages import Channel, Message, MessageError
 from ....wire.streams import PIECE, Stream, read_stream, with_stream
 from .spill import Record
-from .superseding import Key, Newest, content_of, key_of, object_at
-from .terminal_text import TerminalText
+from .superseding import Key, Newest, TerminalText, content_of, key_of, object_at
 
 _OVERHEAD = 200
 """Bytes of memory for a message besides its parts."""

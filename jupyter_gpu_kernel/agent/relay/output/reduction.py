@@ -1,18 +1,19 @@
-"""What is left out of the backlog when it exceeds its cap.
+"""What is left out of the kernel's output: of the backlog beyond its cap, and of messages too large for the hub.
 
-These are left out, each with a notice in its place: the middle of a cell's text (first of the cell with the most text),
-large displays except for their text, widgets' messages. These never are: replies, statuses, errors, the begin and end
-of cells and comms.
+These are left out of the backlog, each with a notice in its place: the middle of a cell's text (first of the cell with
+the most text), large displays except for their text, widgets' messages. These never are: replies, statuses, errors, the
+begin and end of cells and comms.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Tuple
 
-from ....wire.compose import make
-from ....wire.messages import Channel, Message, MessageError
+from ....wire.compose import error_content, error_reply, make
+from ....wire.messages import Channel, Lane, Message, MessageError, lane_of
+from ....wire.queues import MAX_MESSAGE
 from ....wire.runtime import Runtime
 from ....wire.streams import Stream, dump, read_stream, with_stream
 from .memory_queue import Cell, Kind, MemoryQueue
@@ -27,6 +28,20 @@ LARGE_DISPLAYS = (64 * 1024, 8 * 1024, 1024)
 CANNOT_READ = "a part of the output that waits for a front end cannot be read from disk: {}"
 _REASON = "the output exceeded journal_cap_mib"
 Change = Callable[[Record], List[Record]]
+_SMALL = 16 * 1024 * 1024
+MESSAGE_LIMITS: Mapping[Lane, int] = {
+    Lane.URGENT: _SMALL,
+    Lane.PROMPT: _SMALL,
+    Lane.ORDERED: MAX_MESSAGE - 2 * _SMALL,
+}
+"""The size of one encoded message, in bytes.
+
+The hub closes an attachment whose incomplete messages exceed MAX_MESSAGE bytes, so a larger message would end every
+attachment again. Messages of different lanes arrive at the same time; therefore each lane has a share.
+"""
+_NAME = "MessageTooLarge"
+_MAX_HEADER = 64 * 1024
+"""The size of a request's header up to which a replacement repeats it, in bytes."""
 
 
 class Reduction:
@@ -183,3 +198,46 @@ def as_text(content: Dict[str, Any], room: int, size: int, reason: str) -> Dict[
 
 def _format_size(size: int) -> str:
     return f"{size / 1e6:.0f} MB" if size >= 1e6 else f"{max(1, size // 1000)} kB"
+
+
+def limit_size(
+    runtime: Runtime, message: Message, limits: Mapping[Lane, int] = MESSAGE_LIMITS
+) -> List[Message]:
+    """Return the message, or a notice or an error in its place if it is too large for the hub."""
+    size = message.size
+    if size <= min(limits.values()):
+        return [message]
+    limit = limits[lane_of(message, message.msg_type)]
+    if size <= limit:
+        return [message]
+    msg_type = message.msg_type[:64]
+    reason = f"{msg_type} of {size / 1e6:.1f} MB: a message may have at most {limit / 1e6:.1f} MB"
+    return _replacement(runtime, message, msg_type, reason)
+
+
+def _replacement(runtime: Runtime, message: Message, msg_type: str, reason: str) -> List[Message]:
+    parent = message.parts[1] if len(message.parts[1]) <= _MAX_HEADER else b"{}"
+    session = str(message.header().get("session"))[:256]
+
+    def create(kind: str, content: Dict[str, Any], channel: Channel = message.channel) -> Message:
+        return Message(channel, message.client, make(runtime, kind, content, parent, session))
+
+    text = f"\n[… left out here: {reason} …]\n"
+    notice = create("stream", {"name": "stderr", "text": text}, Channel.IOPUB)
+    if message.channel is Channel.IOPUB:
+        return [create("error", error_content(_NAME, reason)) if msg_type == "error" else notice]
+    if message.channel is Channel.STDIN:
+        hidden = bool(_content(message).get("password"))
+        return [create(msg_type, {"prompt": text, "password": hidden})]
+    if msg_type != "execute_reply":
+        return [create(msg_type, dict(error_content(_NAME, reason), status="error"))]
+    content = _content(message)
+    reply = create(msg_type, error_reply(_NAME, reason, content.get("execution_count") or 0))
+    return [reply] if content.get("status") == "error" else [notice.replace(client=0), reply]
+
+
+def _content(message: Message) -> Dict[str, Any]:
+    try:
+        return message.content()
+    except MessageError:
+        return {}

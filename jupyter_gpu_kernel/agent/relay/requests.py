@@ -1,15 +1,30 @@
-"""Execute requests: which are pending, when their replies may be sent, and which are aborted."""
+"""The requests that the kernel has: cells that are pending or must be aborted, and the keeper's own requests.
+
+Requests that wait, here or in the kernel's own queue, have a limit.
+"""
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, List, Optional, Set
+from collections import OrderedDict
+from typing import Any, Callable, Dict, Iterable, List, Optional, Set
 
 from ...wire.answers import Answers
-from ...wire.compose import error_reply
-from ...wire.messages import Message, MessageError, keeper_message
+from ...wire.compose import Parts, error_reply, make
+from ...wire.messages import Channel, Message, MessageError, keeper_message
+from ...wire.runtime import Runtime
 
 FEATURE = "heard"
 """The feature, in a hub's HELLO, of reporting which failures the front end has seen."""
+MAX_WAITING = 256 * 1024 * 1024
+"""The size of all requests that wait, in bytes. A single request may be larger if no other one waits."""
+MAX_REQUESTS = 100_000
+"""The number of requests that wait."""
+CLIENT = 0
+"""The client number of the keeper itself."""
+SESSION = "keeper"
+"""The session in the headers of these requests."""
+ToKernel = Callable[[Channel, int, Parts], None]
+OnReply = Callable[[Dict[str, Any]], None]
 
 
 class Executions:
@@ -142,3 +157,86 @@ def _status(reply: Message) -> str:
         return str(reply.content().get("status"))
     except MessageError:
         return ""
+
+
+class QueueLimit:
+    """The requests that wait, in the keeper or in the kernel's own queue, until a status of the kernel names them."""
+
+    def __init__(self) -> None:
+        self._size = 0
+        self._waiting: OrderedDict[str, int] = OrderedDict()
+
+    def admit(self, request: Message) -> bool:
+        """Count a request as waiting; return False if there is no room for it."""
+        if request.channel is Channel.STDIN:  # the kernel publishes no status for an input_reply
+            return True
+        size = sum(map(len, request.parts))
+        if self._waiting and (self._size + size > MAX_WAITING or len(self._waiting) >= MAX_REQUESTS):
+            return False
+        self._size += size - self._waiting.pop(request.msg_id, 0)
+        self._waiting[request.msg_id] = size
+        return True
+
+    def release(self, msg_id: str) -> None:
+        """The kernel has begun this request, or it was answered in the kernel's place."""
+        self._size -= self._waiting.pop(msg_id, 0)
+
+    def clear(self) -> None:
+        """Forget all requests: the kernel's process is another one."""
+        self._waiting.clear()
+        self._size = 0
+
+
+class InternalRequests:
+    """`send` or `evaluate` sends a request; `handle` takes what the kernel says about it.
+
+    `session` is the kernel's own, learnt from its replies.
+    """
+
+    def __init__(self, runtime: Runtime, to_kernel: ToKernel) -> None:
+        self.session = ""
+        self._runtime = runtime
+        self._to_kernel = to_kernel
+        self._pending: Dict[str, Optional[OnReply]] = {}
+
+    def send(
+        self, channel: Channel, msg_type: str, content: Dict[str, Any], on_reply: Optional[OnReply] = None
+    ) -> None:
+        """Send a request; `on_reply` gets the content of its reply."""
+        parts = make(self._runtime, msg_type, content, session=SESSION)
+        request = Message(channel, CLIENT, parts)
+        self._pending[request.msg_id] = on_reply
+        self._to_kernel(channel, CLIENT, request.parts)
+
+    def evaluate(self, expression: str, on_result: OnReply) -> None:
+        """Evaluate an expression in the kernel.
+
+        `on_result` gets {"status", "data" or "evalue"}, or {} if it was aborted.
+        """
+        content: Dict[str, Any] = {"code": "", "silent": True, "store_history": False, "allow_stdin": False}
+        content.update(stop_on_error=False, user_expressions={"value": expression})
+
+        def on_reply(content: Dict[str, Any]) -> None:
+            on_result(content.get("user_expressions", {}).get("value", {}))
+
+        self.send(Channel.SHELL, "execute_request", content, on_reply)
+
+    def handle(self, message: Message) -> bool:
+        """Handle a message of the kernel; return False if it belongs to none of these requests."""
+        parent = message.parent_id
+        if parent not in self._pending:
+            return False
+        self.session = str(message.header().get("session", ""))
+        if message.channel is Channel.IOPUB:
+            idle = message.msg_type == "status" and message.content().get("execution_state") == "idle"
+            if idle and self._pending[parent] is None:
+                del self._pending[parent]
+        else:
+            on_reply, self._pending[parent] = self._pending[parent], None  # its idle status is still to come
+            if on_reply is not None:
+                on_reply(message.content())
+        return True
+
+    def clear(self) -> None:
+        """Forget all requests: the kernel's process is another one."""
+        self._pending.clear()
