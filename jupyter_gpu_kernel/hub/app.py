@@ -14,7 +14,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -60,16 +59,16 @@ class HubApp(JupyterApp):
         super().start()
         if self.private_memory:
             keep_memory_private()
-        folder = hub_folder()
-        write_to(folder / "log", self.log)
+        runtime, folder = Runtime(), hub_folder()
+        write_to(folder / "log", self.log, runtime.monotonic)
         try:
             with FileLock(folder / "lock", timeout=0):
-                _run_on_selector_loop(self._run())
+                _run_on_selector_loop(self._run(runtime))
         except Timeout:
             self.log.info("another hub runs already")
 
-    async def _run(self) -> None:
-        hub = Operations(Runtime(), self.log)
+    async def _run(self, runtime: Runtime) -> None:
+        hub = Operations(runtime, self.log)
         address = hub_address()
         with contextlib.suppress(FileNotFoundError):
             if sys.platform != "win32":
@@ -83,7 +82,7 @@ class HubApp(JupyterApp):
                 return {"ok": True}
             return await hub.operation(call)
 
-        server = RpcServer(address, make_hub_key(), operation, self.log)
+        server = RpcServer(runtime, address, make_hub_key(runtime), operation, self.log)
         self._ignore_signals()
         self.log.info("hub %s started, pid %d", __version__, os.getpid())
         await self._until_idle(hub, server, ended)
@@ -95,14 +94,15 @@ class HubApp(JupyterApp):
 
     async def _until_idle(self, hub: Operations, server: RpcServer, ended: asyncio.Event) -> None:
         """Return once the hub is unused and accepts no clients any more."""
-        last_used = time.monotonic()
+        loop = asyncio.get_running_loop()
+        last_used = loop.time()
         while True:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(ended.wait(), min(1.0, self.idle_exit))
                 return await asyncio.sleep(0.1)  # let the answer be sent
             if server.count or hub.in_use:
-                last_used = time.monotonic()
-            if time.monotonic() - last_used > self.idle_exit and server.close(if_unused=True):
+                last_used = loop.time()
+            if loop.time() - last_used > self.idle_exit and server.close(if_unused=True):
                 return
 
     def _ignore_signals(self) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import uuid
 from typing import Any
 
 from ..errors import AgentError, ConnectError, GpuKernelError, HubError, KernelStartError
+from ..wire.runtime import Runtime
 from . import sanitize
 from .client_connection import ClientConnection
 from .kernel.cell_history import read_cell_history
@@ -31,7 +31,8 @@ START_TIMEOUT = 120.0
 class KernelOperations:
     """The operations; `kernels` are those that front ends have here."""
 
-    def __init__(self, nodes: Nodes, kernels: Kernels) -> None:
+    def __init__(self, runtime: Runtime, nodes: Nodes, kernels: Kernels) -> None:
+        self._runtime = runtime
         self._nodes = nodes
         self._kernels = kernels
 
@@ -42,7 +43,7 @@ class KernelOperations:
         if returning is not None:
             returning.restart()
             return await self._serve(returning, call)
-        kernel_id = _kernel_id(call.arguments.get("kernel") or uuid.uuid4().hex[:12])
+        kernel_id = _kernel_id(call.arguments.get("kernel") or self._runtime.new_id()[:12])
         node = self._nodes.of(settings)
         self._nodes.record_start(kernel_id, node)
         node.add_name(settings["name"])

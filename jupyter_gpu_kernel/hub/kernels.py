@@ -40,9 +40,9 @@ class Kernels:
         self._log = log
         self._kernels: list[RemoteKernel] = []
         self._reconnect_grace = _ReconnectGrace()
-        self._vscode_sessions = VSCodeSessions(self._reconnect_grace.release)
+        self._vscode_sessions = VSCodeSessions(runtime.monotonic, self._reconnect_grace.release)
         self._infos = KernelInfoCache(data_folder() / "kernel-info")
-        self._owner = owner()  # once: a laptop's name may change with its network
+        self._owner = owner(runtime)  # once: a laptop's name may change with its network
 
     def __iter__(self) -> Iterator[RemoteKernel]:
         return iter(list(self._kernels))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
+from collections.abc import Callable
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
@@ -22,11 +22,11 @@ _MAX_KINDS = 1000
 _MAX_TRACEBACK = 60  # lines
 
 
-def write_to(path: Path, log: logging.Logger) -> None:
+def write_to(path: Path, log: logging.Logger, clock: Callable[[], float]) -> None:
     """Make `log` and every other logger of this process write there, and uncaught exceptions of threads."""
     handler = RotatingFileHandler(path, maxBytes=MAX_SIZE, backupCount=1, delay=True, encoding="utf-8")
     handler.setFormatter(SanitizingFormatter("%(asctime)s %(levelname)s %(message)s"))
-    handler.addFilter(RateLimit())
+    handler.addFilter(RateLimit(clock))
     log.handlers[:] = [handler]
     log.propagate = False
     logging.getLogger().handlers[:] = [handler]  # for asyncio and paramiko, too
@@ -56,8 +56,9 @@ class RateLimit(logging.Filter):
     Records of a kind have the same format string and the same first argument.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         super().__init__()
+        self._clock = clock
         self._kinds: dict[tuple[str, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -66,7 +67,7 @@ class RateLimit(logging.Filter):
         kind = str(record.msg)[:200], str(first)[:200]
         if kind not in self._kinds and len(self._kinds) >= _MAX_KINDS:
             kind = "", ""  # all further kinds together
-        now = time.monotonic()
+        now = self._clock()
         began, count = self._kinds.get(kind, (now, 0))
         if now - began > PERIOD:
             if count > BURST:

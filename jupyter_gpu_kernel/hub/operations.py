@@ -45,7 +45,7 @@ class Operations:
         self._log = log
         self._nodes = Nodes(trust_file(), log)
         self._kernels = Kernels(runtime, self._nodes, log)
-        self._kernel_operations = KernelOperations(self._nodes, self._kernels)
+        self._kernel_operations = KernelOperations(runtime, self._nodes, self._kernels)
 
     @property
     def in_use(self) -> bool:

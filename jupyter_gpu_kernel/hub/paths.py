@@ -6,7 +6,6 @@ import contextlib
 import getpass
 import hashlib
 import os
-import secrets
 import socket
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from jupyter_core.paths import jupyter_data_dir
 
 from ..errors import HubError
 from ..wire import PROTOCOL
+from ..wire.runtime import Runtime
 
 _MAX_SOCKET_PATH = 103
 """Bytes of a socket's path that every system accepts."""
@@ -52,25 +52,25 @@ def hub_key() -> bytes:
     return (hub_folder() / "key").read_bytes()
 
 
-def make_hub_key() -> bytes:
+def make_hub_key(runtime: Runtime) -> bytes:
     """Write a new key, 0600, and return it. Only the hub does so, before it listens."""
     path = hub_folder() / "key"
     new = path.with_suffix(".new")
     new.unlink(missing_ok=True)
     fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(fd, "wb") as file:
-        file.write(secrets.token_bytes(32))
+        file.write(runtime.random.randbytes(32))
     os.replace(new, path)
     return path.read_bytes()
 
 
-def owner() -> dict[str, str]:
+def owner(runtime: Runtime) -> dict[str, str]:
     """Return {"owner": an id of this user's hub, "by": its readable name}, by which a keeper knows who has its kernel.
 
     Two hubs with one home folder must have different ids, or each would take a kernel back from the other for ever.
     """
     host = socket.gethostname()
-    mark = hashlib.sha256(f"{_secret()}\n{hub_folder()}\n{host}".encode()).hexdigest()[:16]
+    mark = hashlib.sha256(f"{_secret(runtime)}\n{hub_folder()}\n{host}".encode()).hexdigest()[:16]
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user id without a name, as in a container
@@ -78,14 +78,14 @@ def owner() -> dict[str, str]:
     return {"owner": mark, "by": f"{user}@{host}"}
 
 
-def _secret() -> str:
+def _secret(runtime: Runtime) -> str:
     """Return a random text of this data folder, which never changes. It is written atomically."""
     path = data_folder() / "owner"
     with contextlib.suppress(FileNotFoundError):
         if text := path.read_text():
             return text
-    new = path.with_name(f"owner-{secrets.token_hex(4)}")
-    new.write_text(secrets.token_hex(8))
+    new = path.with_name(f"owner-{runtime.random.randbytes(4).hex()}")
+    new.write_text(runtime.random.randbytes(8).hex())
     os.replace(new, path)
     return path.read_text()
 

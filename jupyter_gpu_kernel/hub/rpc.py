@@ -12,12 +12,12 @@ import contextlib
 import logging
 import queue
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
 from typing import Any
 
 from ..errors import GpuKernelError, HubError
+from ..wire.runtime import Runtime
 from .client_connection import BadMessage, ClientConnection, shut_down
 
 ANSWER_TIMEOUT = 300.0
@@ -81,8 +81,11 @@ class Call:
 class RpcServer:
     """Listens at `address`, and runs `operation(call)` on the event loop for each call. `count`: connected clients."""
 
-    def __init__(self, address: str, key: bytes, operation: Operation, log: logging.Logger) -> None:
+    def __init__(
+        self, runtime: Runtime, address: str, key: bytes, operation: Operation, log: logging.Logger
+    ) -> None:
         self.count = 0
+        self._runtime = runtime
         self._key = key
         self._operation = operation
         self._log = log
@@ -110,7 +113,7 @@ class RpcServer:
             except (
                 OSError
             ):  # closed, or a temporary error: no descriptors left, or the client is gone already
-                time.sleep(0.05)
+                self._runtime.sleep(0.05)
                 continue
             if not self._admit():
                 connection.close()

@@ -11,6 +11,7 @@ from fronts import Front
 from leases import read_leases
 from practice_gpus import *  # noqa: F403 (its fixtures)
 from practice_gpus import VISIBLE, Gpus, open_front
+from runtimes import RUNTIME
 from streams import LoopThread, Node, until, wait_for
 
 from jupyter_gpu_kernel.hub.kernel.vscode_sessions import VSCodeSession, VSCodeSessions
@@ -115,7 +116,7 @@ def test_a_restart_with_a_new_kernel_hands_the_gpu_over(
     """As in VS Code. The only GPU is in use by the kernel itself, and somebody else waits for it."""
     gpus.say(1)
     stack.callback(gpus.say, 4)
-    sessions = VSCodeSessions()
+    sessions = VSCodeSessions(RUNTIME.monotonic)
     session = VSCodeSession(sessions, 1, "one")
     old = loop.kernel(link, session=session, gpus=1, name="one")
     front = stack.enter_context(Front(old.edge.connection))

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from runtimes import RUNTIME
 from waiting import eventually
 
 from jupyter_gpu_kernel.client import HubClient
@@ -43,11 +44,11 @@ class Server:
         self.loop.set_exception_handler(lambda _, context: self.faults.append(context))
         self.thread = threading.Thread(target=self.loop.run_forever, name="loop")
         self.thread.start()
-        self.key = make_hub_key()
+        self.key = make_hub_key(RUNTIME)
         self.server = self.run(self._listen())
 
     async def _listen(self) -> RpcServer:
-        return RpcServer(hub_address(), self.key, self.operation, logging.getLogger("tests"))
+        return RpcServer(RUNTIME, hub_address(), self.key, self.operation, logging.getLogger("tests"))
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(DEADLINE)

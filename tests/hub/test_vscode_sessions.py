@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 from fronts import Front
-from runtimes import make
+from runtimes import RUNTIME, make
 from streams import LoopThread, Node, until, wait_for
 
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
@@ -56,7 +56,7 @@ def test_a_window_that_closes_while_its_notebooks_kernel_is_looked_for(
     left = loop.kernel(link, notebook="/a.ipynb", name="cpu")
     until(left, "idle")
     loop.call(left.close)
-    sessions = VSCodeSessions()
+    sessions = VSCodeSessions(RUNTIME.monotonic)
     session = VSCodeSession(sessions, 1, "cpu")
     remote = loop.kernel(link, session=session, name="cpu")
     until(remote, "idle")
@@ -76,7 +76,7 @@ class Window:
 
     def __init__(self, loop: LoopThread, link: Link, process: int = 1) -> None:
         self.time = 0.0
-        self.sessions = VSCodeSessions(now=lambda: self.time)
+        self.sessions = VSCodeSessions(lambda: self.time)
         self._open: dict[RemoteKernel, VSCodeSession] = {}
         self._loop = loop
         self._link = link

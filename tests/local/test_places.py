@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.errors import HubError
 from jupyter_gpu_kernel.hub.paths import data_folder, hub_address, hub_folder, owner
@@ -26,16 +27,16 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_every_hub_has_a_mark_of_its_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where two of them share a home: in two sessions, or on two machines."""
-    here = owner()
-    assert here == owner() and here["by"].endswith(f"@{socket.gethostname()}")
+    here = owner(RUNTIME)
+    assert here == owner(RUNTIME) and here["by"].endswith(f"@{socket.gethostname()}")
     (folder / "another").mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder / "another"))
-    assert owner()["owner"] != here["owner"]
+    assert owner(RUNTIME)["owner"] != here["owner"]
 
 
 def test_a_mark_that_a_full_disk_cut_off_is_made_anew(folder: Path) -> None:
     (data_folder() / "owner").touch()
-    assert owner() == owner()
+    assert owner(RUNTIME) == owner(RUNTIME)
     assert (data_folder() / "owner").read_text()
     assert [path.name for path in data_folder().iterdir()] == ["owner"]
 

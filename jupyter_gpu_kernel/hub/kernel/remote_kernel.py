@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
-import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -67,6 +65,7 @@ class RemoteKernel:
         these ports already. `front_end`: the first one. `owner`: this user and computer, see `paths.owner`."""
         self.kernel_id = kernel_id
         self.settings = settings
+        self._runtime = runtime
         self.owner = owner or {}
         self.link = link
         self.status: dict[str, Any] = {"id": kernel_id, "state": "starting", "gpus": [], "pid": 0}
@@ -235,7 +234,7 @@ class RemoteKernel:
         """The link is down; it reconnects by itself."""
         if self._open_arguments:
             return self._set_link_state(LinkState.CONNECTING)
-        self._relay.link_down(self.link.problem, time.monotonic() - self.link.last_received)
+        self._relay.link_down(self.link.problem, self._runtime.monotonic() - self.link.last_received)
         self._set_link_state(LinkState.AWAY)
 
     def lost(self, error: GpuKernelError) -> None:
@@ -303,7 +302,7 @@ class RemoteKernel:
         """Create a kernel with another id, as something of this one may still run."""
         self._set_phase(Phase.RUN)
         self._open_arguments = {"create": self.settings}
-        self.switch(uuid.uuid4().hex[:12])
+        self.switch(self._runtime.new_id()[:12])
         self._set_link_state(LinkState.CONNECTING)
 
     def _close_if_stopped(self) -> None:

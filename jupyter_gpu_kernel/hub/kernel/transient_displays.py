@@ -57,7 +57,7 @@ class OfflineNotice:
         if that is known; `running`: the cell that is running, if it has no output."""
         self._problem = problem
         if not self._since:
-            self._since = time.time() - silence
+            self._since = self._runtime.time() - silence
             if running is not None:
                 self._schedule(running, max(0.0, NOTICE_DELAY - silence))
                 self._is_running = True

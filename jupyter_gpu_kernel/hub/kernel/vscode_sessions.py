@@ -18,7 +18,6 @@ import asyncio
 import base64
 import contextlib
 import re
-import time
 from collections.abc import Callable, Coroutine
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, NamedTuple
@@ -41,7 +40,7 @@ _CELL = re.compile(r"^vscode-notebook-cell:(?://[^/]*)?([^#?]+)(?:\?[^#]*)?(?:#W
 
 
 class LeftKernel(NamedTuple):
-    """The kernel of a session that has ended. `time`: its end, by time.monotonic()."""
+    """The kernel of a session that has ended. `time`: its end, by `VSCodeSessions.clock`."""
 
     kernel_id: str
     link: Link
@@ -53,12 +52,12 @@ class VSCodeSessions:
 
     def __init__(
         self,
+        clock: Callable[[], float],
         on_return: Callable[[str, str], None] = lambda name, notebook: None,
-        now: Callable[[], float] = time.monotonic,
     ) -> None:
         """`on_return(name, notebook)` is called before a notebook gets the kernel that it left."""
+        self.clock = clock
         self.on_return = on_return
-        self.now = now
         self._left: dict[Key, LeftKernel] = {}
         self._current: dict[Key, VSCodeSession] = {}
         self._unknown: set[VSCodeSession] = set()
@@ -88,7 +87,7 @@ class VSCodeSessions:
         session.clear_suspects()
         if not session.notebook:
             return
-        left = LeftKernel(remote.kernel_id, remote.link, self.now())
+        left = LeftKernel(remote.kernel_id, remote.link, self.clock())
         current = self._current.get(session.key, session)
         if current is not session:
             return current.replace_later(left)
@@ -117,7 +116,7 @@ class VSCodeSession:
         one; `used`: whether a cell may have been run already."""
         self.notebook = notebook
         self.window = parent, name
-        self.started = sessions.now()
+        self.started = sessions.clock()
         self.from_vs_code = False
         self._sessions = sessions
         self._used = used
