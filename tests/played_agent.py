@@ -196,7 +196,7 @@ def play(test: Scenario, world: World | None = None, clocks: LinkTimeouts = QUIC
 
     async def main() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
-        link = Link("gpu2", world.dial, log, clocks)
+        link = Link(RUNTIME, "gpu2", world.dial, log, clocks)
         try:
             await asyncio.wait_for(test(world, link), 2 * DEADLINE)
         finally:

@@ -275,7 +275,7 @@ class LoopThread:
 
     def link(self, node: Node, clocks: LinkTimeouts = QUICK) -> Link:
         """A link to the node, closed at the end."""
-        link = self.call(lambda: Link("node", node.dial, log, clocks))
+        link = self.call(lambda: Link(RUNTIME, "node", node.dial, log, clocks))
         self._closing.append(link.close)
         return link
 

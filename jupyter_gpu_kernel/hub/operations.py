@@ -31,7 +31,7 @@ from .node.nodes import (
     is_gone,
     not_found,
 )
-from .paths import trust_file
+from .node.shared_connection import Connect
 from .rpc import Call
 
 LOGIN_KEEPS = 12 * 3600.0
@@ -41,9 +41,9 @@ LOGIN_KEEPS = 12 * 3600.0
 class Operations:
     """All operations: `await operation(call)`."""
 
-    def __init__(self, runtime: Runtime, log: logging.Logger) -> None:
+    def __init__(self, runtime: Runtime, connect: Connect, log: logging.Logger) -> None:
         self._log = log
-        self._nodes = Nodes(trust_file(), log)
+        self._nodes = Nodes(runtime, connect, log)
         self._kernels = Kernels(runtime, self._nodes, log)
         self._kernel_operations = KernelOperations(runtime, self._nodes, self._kernels)
 

@@ -178,7 +178,7 @@ def test_it_is_attached_once_until_it_is_released_and_never_when_closed(
         raise ConnectError("there is no way", hop="node")
 
     async def main() -> None:
-        link = Link("node", no_way, log)
+        link = Link(RUNTIME, "node", no_way, log)
         here, waits = AttachTiming(link, Carried()), AttachTiming(link, Carried())
         here.begin(at_once=True)
         here.attach()

@@ -16,6 +16,7 @@ from played_agent import (
     hello,
     play,
 )
+from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.hub.node.attachments import MAX_UNGREETED, ReopenBackoff
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
@@ -187,7 +188,7 @@ def test_a_keeper_that_accepts_no_connection_is_asked_ever_more_seldom_and_then_
 
 
 def test_the_pauses_before_a_keeper_is_asked_again() -> None:
-    backoff = ReopenBackoff(LinkTimeouts().next_delay)
+    backoff = ReopenBackoff(RUNTIME, LinkTimeouts().next_delay)
     delays = [backoff.delay() for _ in range(MAX_UNGREETED)]
     assert delays[0] == 0 and delays[1] > 0.1 and min(delays[-3:]) > 3 and backoff.exhausted
     assert len({round(delay, 6) for delay in delays[-3:]}) > 1, "with jitter"

@@ -19,6 +19,7 @@ from played_agent import (
     log,
     play,
 )
+from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.errors import AgentError
 from jupyter_gpu_kernel.hub.node.attachments import MAX_UNGREETED
@@ -81,7 +82,7 @@ def test_a_node_that_floods_the_link_loses_it_and_holds_up_no_other(flood: bytes
     other = World()
 
     async def test(world: World, link: Link) -> None:
-        neighbour = Link("gpu3", other.dial, log, PATIENT)
+        neighbour = Link(RUNTIME, "gpu3", other.dial, log, PATIENT)
         await asyncio.gather(link.up(), neighbour.up())
         turns = 0
 
@@ -139,7 +140,7 @@ def test_whatever_a_node_says_others_are_served(frames: list[Frame], greets: boo
     bad.instead = says
 
     async def test(world: World, link: Link) -> None:
-        neighbour = Link("gpu3", good.dial, log, PATIENT)
+        neighbour = Link(RUNTIME, "gpu3", good.dial, log, PATIENT)
         victim, other = Attachment(), Attachment()
         link.attach(victim)
         neighbour.attach(other)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.errors import AgentError
 from jupyter_gpu_kernel.hub.node.find_python import FoundPythons, find_pythons
@@ -81,7 +82,7 @@ TRIED = st.lists(st.builds(lambda end, said: f"tried\t/p\t{end}\t{said}", ENDS, 
 @given(LINES, LINES | TRIED, st.sampled_from([None, "python3", "/p"]))
 def test_whatever_the_probe_says(survey: list[str], tried: list[str], wanted: str | None) -> None:
     try:
-        inert(find_pythons(Script(survey, tried), "gpu2", wanted))
+        inert(find_pythons(Script(survey, tried), "gpu2", wanted, RUNTIME.monotonic))
     except AgentError as error:
         inert(error)
 
@@ -92,23 +93,25 @@ SURVEY = ["python\tpath\t/usr/bin/python3\t/usr\tother"]
 @pytest.mark.parametrize("facts", ["nonsense", "5", "[]", "", "[" * 5000])
 def test_facts_that_are_none(facts: str) -> None:
     with pytest.raises(AgentError):
-        find_pythons(Script(SURVEY, [f"tried\t/usr/bin/python3\t0\t{facts}"]), "gpu2")
+        find_pythons(
+            Script(SURVEY, [f"tried\t/usr/bin/python3\t0\t{facts}"]), "gpu2", None, RUNTIME.monotonic
+        )
 
 
 def test_more_answers_than_were_asked_for() -> None:
     tried = f"tried\t/usr/bin/python3\t0\t{GOOD}"
-    assert find_pythons(Script(SURVEY, [tried]), "gpu2").python.version == "3.11.1"
+    assert find_pythons(Script(SURVEY, [tried]), "gpu2", None, RUNTIME.monotonic).python.version == "3.11.1"
     with pytest.raises(AgentError, match="but reported on"):
-        find_pythons(Script(SURVEY, [tried, tried]), "gpu2")
+        find_pythons(Script(SURVEY, [tried, tried]), "gpu2", None, RUNTIME.monotonic)
 
 
 def test_pythons_without_end() -> None:
     survey = [f"python\tpath\t/p{number}\t/usr{number}\tother" for number in range(100_000)]
-    found = find_pythons(Script(survey, [f"tried\t/p\t0\t{GOOD}"] * 4), "gpu2")
+    found = find_pythons(Script(survey, [f"tried\t/p\t0\t{GOOD}"] * 4), "gpu2", None, RUNTIME.monotonic)
     assert len(found.others) < 300
 
 
 def test_a_version_without_end() -> None:
     survey = ["python\tconda\t/p\t/conda\tconda\t" + "9" * 6000]
     with pytest.raises(AgentError, match="has no ipykernel"):
-        find_pythons(Script(survey, []), "gpu2")
+        find_pythons(Script(survey, []), "gpu2", None, RUNTIME.monotonic)

@@ -19,6 +19,7 @@ from played_agent import (
     play,
     reconnected,
 )
+from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.errors import AgentError, AuthError, ConnectError
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
@@ -116,7 +117,7 @@ def test_a_link_that_nobody_uses_is_dialled_again_when_somebody_does() -> None:
     other = World()
 
     async def test(world: World, link: Link) -> None:
-        used = Link("gpu3", other.dial, log, QUICK)
+        used = Link(RUNTIME, "gpu3", other.dial, log, QUICK)
         used.attach(Attachment())
         await asyncio.gather(link.up(), used.up())
         world.agents[0].close()
@@ -235,7 +236,7 @@ def test_closed_while_it_dials() -> None:
         return dial(again)
 
     async def main() -> None:
-        link = Link("gpu2", slow, log)
+        link = Link(RUNTIME, "gpu2", slow, log)
         await asyncio.to_thread(dialling.wait, DEADLINE)
         await link.close()
         go.set()

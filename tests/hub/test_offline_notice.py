@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 import pytest
 from fronts import Cell, Front
+from runtimes import RUNTIME
 from streams import QUICK, Breakable, LoopThread, Node, log, until, wait_for
 from waiting import DEADLINE
 
@@ -40,7 +41,7 @@ def test_the_cell_says_what_it_waits_for_and_then_is_as_ever(loop: LoopThread, n
             raise AuthError("it wants a code", hop="login", remedy="Run “jupyter gpu-kernel login gpu2”.")
         return node.dial(again)
 
-    link = loop.call(lambda: Link("gpu2", dial, log, QUICK))
+    link = loop.call(lambda: Link(RUNTIME, "gpu2", dial, log, QUICK))
     remote = loop.kernel(link, program="'/a b/jupyter-gpu-kernel'")
     until(remote, "idle")
     with Front(remote.edge.connection) as front:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.errors import AgentError
 from jupyter_gpu_kernel.hub.node.find_python import FoundPythons, Python, find_pythons
@@ -85,7 +86,7 @@ class Node:
         )
 
     def find(self, wanted: str | None = None) -> FoundPythons:
-        return find_pythons(self, "gpu2", wanted)
+        return find_pythons(self, "gpu2", wanted, RUNTIME.monotonic)
 
     def starts(self) -> list[str]:
         return self.started.read_text().splitlines() if self.started.exists() else []

@@ -29,7 +29,7 @@ def on(test: Callable[[RemoteKernel, Link], None]) -> None:
         raise ConnectError("there is no route", hop="node")
 
     async def main() -> None:
-        link = Link("node", fail, log)
+        link = Link(RUNTIME, "node", fail, log)
         remote = RemoteKernel(RUNTIME, "k1", {"gpus": 0}, FrontEndSpec(dict(KEY), revives=True), link, log)
         remote.attached()
         try:

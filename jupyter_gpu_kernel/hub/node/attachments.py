@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import random
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -66,7 +64,8 @@ class ReopenBackoff:
     `next_delay(previous)` returns the delay that follows another one, in seconds.
     """
 
-    def __init__(self, next_delay: Callable[[float], float]) -> None:
+    def __init__(self, runtime: Runtime, next_delay: Callable[[float], float]) -> None:
+        self._runtime = runtime
         self._next_delay = next_delay
         self._ungreeted = 0
         self._greeted_at: float | None = None
@@ -79,17 +78,17 @@ class ReopenBackoff:
 
     def opened(self) -> None:
         """The keeper has answered HELLO."""
-        self._ungreeted, self._greeted_at = 0, time.monotonic()
+        self._ungreeted, self._greeted_at = 0, self._runtime.monotonic()
 
     def delay(self) -> float:
         """Return the seconds until the next attempt, with jitter: 0 after a stable attachment, else ever more."""
         greeted_at, self._greeted_at = self._greeted_at, None
         if greeted_at is None:
             self._ungreeted += 1
-        elif time.monotonic() - greeted_at > STABLE_AFTER:
+        elif self._runtime.monotonic() - greeted_at > STABLE_AFTER:
             self._delay = 0.0
         delay, self._delay = self._delay, self._next_delay(self._delay)
-        return delay * random.uniform(0.7, 1.3)
+        return delay * self._runtime.random.uniform(0.7, 1.3)
 
 
 class _Entry(NamedTuple):
@@ -105,11 +104,13 @@ class Attachments:
 
     def __init__(
         self,
+        runtime: Runtime,
         hop: str,
         request: Callable[..., Awaitable[dict[str, Any]]],
         next_delay: Callable[[float], float],
         log: logging.Logger,
     ) -> None:
+        self._runtime = runtime
         self._hop = hop
         self._request = request
         self._next_delay = next_delay
@@ -129,7 +130,9 @@ class Attachments:
 
     def add(self, attachment: Attachment) -> None:
         """Carry this attachment from now on, over every reconnect, until `remove`."""
-        self._entries[next(self._numbers)] = _Entry(attachment, ReopenBackoff(self._next_delay))
+        self._entries[next(self._numbers)] = _Entry(
+            attachment, ReopenBackoff(self._runtime, self._next_delay)
+        )
         if self._stream is not None:
             self._open_anew(attachment)
 
@@ -213,7 +216,7 @@ class Attachments:
 
     def _renumber(self, attachment: Attachment) -> int:
         """Give it a new number, so that frames which still arrive under the old one are not mistaken for new ones."""
-        backoff = ReopenBackoff(self._next_delay)
+        backoff = ReopenBackoff(self._runtime, self._next_delay)
         for number, entry in list(self._entries.items()):
             if entry.attachment is attachment:
                 backoff = self._entries.pop(number).backoff

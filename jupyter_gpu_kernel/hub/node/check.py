@@ -7,7 +7,7 @@ shared connection, and the rows say which hops were not checked.
 
 from __future__ import annotations
 
-import time
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -69,18 +69,19 @@ class _Report:
     async def step(self, name: str, work: Awaitable[T], message: Callable[[T], str]) -> T:
         """Run one step and add its row. A GpuKernelError is added as its row, and raised again."""
         self._call.progress(self._hop, name)
-        began = time.monotonic()
+        clock = asyncio.get_running_loop().time
+        began = clock()
         try:
             value = await work
         except GpuKernelError as error:
-            *completed, failed = error.steps or [(error.hop or self._hop, name, time.monotonic() - began)]
+            *completed, failed = error.steps or [(error.hop or self._hop, name, clock() - began)]
             for hop, step, seconds in completed:
                 self.add(step, hop, seconds)
             hop, step, seconds = failed
             speaker = "" if error.hop in ("", hop) else f"{error.hop}: "  # a jump host that refuses
             self.add(step, hop, seconds, f"{speaker}{error.cause}", error.remedy, ok=False)
             raise
-        self.add(name, self._hop, time.monotonic() - began, message(value))
+        self.add(name, self._hop, clock() - began, message(value))
         return value
 
 

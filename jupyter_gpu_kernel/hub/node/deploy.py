@@ -50,7 +50,7 @@ class Package(NamedTuple):
     sum: str
 
 
-class Connection(Protocol):
+class CommandOpener(Protocol):
     """A connection to the node: `open` runs a command, whose stdin and stdout are the stream."""
 
     def open(self, command: str) -> Stream: ...
@@ -74,7 +74,7 @@ def pack() -> Package:
     return Package(f"agent-{digest[:16]}.pyz", data, install, digest)
 
 
-def dial(connection: Connection, python: str, hop: str) -> Stream:
+def dial(connection: CommandOpener, python: str, hop: str) -> Stream:
     """Return a stream that begins with the agent's greeting. Blocks. AgentError shows the node's output instead."""
     package = pack()
     try:

@@ -8,11 +8,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import resources
-from subprocess import CompletedProcess
 from typing import Any, Protocol
 
 from ...errors import AgentError
@@ -33,10 +31,18 @@ _VERSIONS = ("version", "ipykernel", "pyzmq")
 _MARK = "=== jupyter-gpu-kernel probe"
 
 
-class CommandRunner(Protocol):
-    """Runs a command on the work node; `timeout` in seconds."""
+class Completed(Protocol):
+    """A command that has ended, such as a `subprocess.CompletedProcess`."""
 
-    def run(self, command: str, *, stdin: bytes = b"", timeout: float = 30.0) -> CompletedProcess[bytes]: ...
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+
+
+class CommandRunner(Protocol):
+    """Runs a short command on the work node; `timeout` in seconds."""
+
+    def run(self, command: str, *, stdin: bytes = b"", timeout: float = 30.0) -> Completed: ...
 
 
 @dataclass(frozen=True)
@@ -126,7 +132,7 @@ class Probe:
         lines = [line for line in answer.splitlines() if line][:_MAX_LINES]
         return [[_plain(field) for field in line.split("\t")] for line in lines]
 
-    def _shell_failed(self, completed: CompletedProcess[bytes]) -> AgentError:
+    def _shell_failed(self, completed: Completed) -> AgentError:
         last = (completed.stderr or completed.stdout).decode(errors="replace").strip().splitlines()[-1:]
         output = sanitize.quoted("it", "".join(last)) if last else "no output"
         return AgentError(
@@ -187,22 +193,24 @@ class FoundPythons:
         }
 
 
-def find_pythons(runner: CommandRunner, hop: str, wanted: str | None = None) -> FoundPythons:
+def find_pythons(
+    runner: CommandRunner, hop: str, wanted: str | None, clock: Callable[[], float]
+) -> FoundPythons:
     """Choose `wanted` (a path, or a name on the node's PATH), or else the best Python that is found.
 
     If none can run a kernel, AgentError lists them, with the command that installs what is missing.
     """
     probe = Probe(runner, hop)
-    return _check(probe, hop, wanted) if wanted else _find(probe, hop)
+    return _check(probe, hop, wanted) if wanted else _find(probe, hop, clock)
 
 
-def _find(probe: Probe, hop: str) -> FoundPythons:
+def _find(probe: Probe, hop: str, clock: Callable[[], float]) -> FoundPythons:
     surveyed = [_judged_by_files(python) for python in probe.survey("all", "python3", "python")]
     unfit = [python for python in surveyed if python.why_not]
     rest = sorted((python for python in surveyed if not python.why_not), key=_preference)
-    deadline = time.monotonic() + _BUDGET
+    deadline = clock() + _BUDGET
     tried: list[Python] = []
-    while rest and all(python.why_not for python in tried) and time.monotonic() < deadline:
+    while rest and all(python.why_not for python in tried) and clock() < deadline:
         tried += map(_judged, probe.start(rest[:_AT_ONCE], _START_TIMEOUT))
         del rest[:_AT_ONCE]
     good = sorted((python for python in tried if not python.why_not), key=_preference)

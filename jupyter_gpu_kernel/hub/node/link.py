@@ -10,13 +10,12 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import random
-import time
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from ...errors import AgentError, AgentRefusal, AuthError, ConnectError, GpuKernelError, HostKeyError
 from ...wire.frames import Frame, FrameError, Kind, json_frame
+from ...wire.runtime import Runtime
 from .. import validate
 from .attachments import Attachment, Attachments
 from .stream import Stream, StreamThreads
@@ -65,12 +64,14 @@ class Link:
 
     def __init__(
         self,
+        runtime: Runtime,
         name: str,
         dial: Callable[[bool], Stream],
         log: logging.Logger,
         timeouts: LinkTimeouts = TIMEOUTS,
     ) -> None:
         """`dial(again)` returns a new stream, on a worker thread; `again` is true if the link is reconnecting."""
+        self._runtime = runtime
         self.name = name
         self.state: _State = "connecting"
         self.problem: GpuKernelError | None = None
@@ -78,7 +79,7 @@ class Link:
         self._log = log
         self._timeouts = timeouts
         self._loop = asyncio.get_running_loop()
-        self._attachments = Attachments(name, self.request, timeouts.next_delay, log)
+        self._attachments = Attachments(runtime, name, self.request, timeouts.next_delay, log)
         self._unexpected = 0
         self._numbers = itertools.count(1)
         self._requests: dict[int, asyncio.Future[dict[str, Any]]] = {}
@@ -86,7 +87,7 @@ class Link:
         self._changed = asyncio.Event()
         self._retry_now = asyncio.Event()
         self._reconnects = False
-        self._last_received = time.monotonic()
+        self._last_received = self._loop.time()
         self._closed = False
         self._task = self._loop.create_task(self._run())
 
@@ -105,7 +106,7 @@ class Link:
 
     @property
     def last_received(self) -> float:
-        """The time (`time.monotonic`) at which something was received from the node for the last time."""
+        """The time of the event loop at which something was received from the node for the last time."""
         return self._last_received if self._stream is None else self._stream.last_received
 
     async def up(self) -> None:
@@ -174,9 +175,9 @@ class Link:
         while True:
             try:
                 stream = await self._connect()
-                up_since = time.monotonic()
+                up_since = self._loop.time()
                 reason = await self._ping_until_dead(stream)
-                if time.monotonic() - up_since > self._timeouts.retry_most:
+                if self._loop.time() - up_since > self._timeouts.retry_most:
                     delay = 0.0
             except Exception as error:
                 if not isinstance(error, GpuKernelError):  # a bug of ours: report it where somebody waits
@@ -190,7 +191,8 @@ class Link:
             self._log.warning("%s: link down: %s", self.name, reason)
             self._retry_now.clear()
             delay = self._timeouts.next_delay(delay, isinstance(self.problem, AuthError | HostKeyError))
-            pause = delay * random.uniform(0.7, 1.3) if self.in_use else None  # None: until somebody needs it
+            # Without a kernel, wait until somebody needs the link.
+            pause = delay * self._runtime.random.uniform(0.7, 1.3) if self.in_use else None
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._retry_now.wait(), pause)
 
@@ -217,7 +219,7 @@ class Link:
         """Send pings until the stream is gone; return the reason."""
         timeouts = self._timeouts
         for number in itertools.count(1):
-            left = stream.last_received + timeouts.dead_after - time.monotonic()
+            left = stream.last_received + timeouts.dead_after - self._loop.time()
             if left <= 0:
                 return f"nothing received for {timeouts.dead_after:g} s"
             with contextlib.suppress(asyncio.TimeoutError):

@@ -6,18 +6,16 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 from ...errors import AuthError, ConnectError, GpuKernelError, HostKeyError
+from ...wire.runtime import Runtime
 from ..rpc import Call
-from ..ssh.connection import SSHConnection
 from . import deploy
 from .find_python import FoundPythons, find_pythons
 from .link import TRY_AGAIN_SOON, Link, LinkDown
-from .shared_connection import RouteSettings, SharedConnection
+from .shared_connection import Connect, Connection, RouteSettings, SharedConnection
 from .stream import Stream
 
 T = TypeVar("T")
@@ -31,12 +29,19 @@ class Node:
     """`await connected(call)` and `await link(python, call)`; its link reconnects while a kernel is attached."""
 
     def __init__(
-        self, settings: RouteSettings, trust_file: Path, log: logging.Logger, asks: bool = True
+        self,
+        runtime: Runtime,
+        settings: RouteSettings,
+        connect: Connect,
+        log: logging.Logger,
+        asks: bool = True,
     ) -> None:
+        """`asks`: as in `SharedConnection`."""
+        self._runtime = runtime
         self.settings = settings
         self.python = ""
         self._log = log
-        self._ssh = SharedConnection(settings, trust_file, asks)
+        self._ssh = SharedConnection(settings, connect, asks)
         self._call: Call | None = None
         self._link: Link | None = None
         self._keep_until = 0.0
@@ -68,7 +73,7 @@ class Node:
     @property
     def kept_open(self) -> bool:
         """Whether the user signed in for kernels to come, and the connection is still open."""
-        return time.monotonic() < self._keep_until and self.alive
+        return self._runtime.monotonic() < self._keep_until and self.alive
 
     @property
     def digest(self) -> str:
@@ -103,34 +108,36 @@ class Node:
 
     def keep_open(self, seconds: float) -> None:
         """Keep the connection so long, also without a kernel."""
-        self._keep_until = time.monotonic() + seconds
+        self._keep_until = self._runtime.monotonic() + seconds
 
-    async def connected(self, call: Call | None) -> SSHConnection:
+    async def connected(self, call: Call | None) -> Connection:
         """Return the SSH connection, opened now if needed. `call` receives progress and is asked for secrets."""
         return await self._run(call, lambda connection: connection)
 
     async def signed_in(self, call: Call, within: float) -> None:
         """Connect, as `connected`; if only the user can sign in, wait until they `login` elsewhere."""
-        deadline = time.monotonic() + within
+        deadline = self._runtime.monotonic() + within
         while True:
             self._connected.clear()
             try:
                 await self.connected(call)
                 return
             except GpuKernelError as error:
-                if not error.login or time.monotonic() >= deadline:
+                if not error.login or self._runtime.monotonic() >= deadline:
                     raise
             name = str(call.arguments.get("name") or "NAME")
             call.progress(self.name, f"waiting for you to sign in: jupyter gpu-kernel login {name}")
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._connected.wait(), deadline - time.monotonic())
+                await asyncio.wait_for(self._connected.wait(), deadline - self._runtime.monotonic())
 
-    async def find_pythons(self, wanted: str | None, call: Call) -> tuple[FoundPythons, SSHConnection]:
+    async def find_pythons(self, wanted: str | None, call: Call) -> tuple[FoundPythons, Connection]:
         """Return the Python for kernels (`wanted`, or the best one), and the connection over which it was found."""
         call.progress(self.name, "looking for a Python with ipykernel")
-        return await self._run(
-            call, lambda connection: (find_pythons(connection, self.name, wanted), connection)
-        )
+
+        def find(connection: Connection) -> tuple[FoundPythons, Connection]:
+            return find_pythons(connection, self.name, wanted, self._runtime.monotonic), connection
+
+        return await self._run(call, find)
 
     async def best_python(self, call: Call) -> str:
         """Return the path of the best Python, for a kernelspec that names none."""
@@ -149,7 +156,7 @@ class Node:
         if self._link is None or self._link.state == "failed":
             self.python = python
             self._call = call
-            self._link = Link(self.name, self._dial, self._log)
+            self._link = Link(self._runtime, self.name, self._dial, self._log)
         else:
             self._link.retry()
         return self._link
@@ -186,7 +193,7 @@ class Node:
             raise ConnectError(cause, hop=self.name, remedy=TRY_AGAIN_SOON) from None
         return link
 
-    async def _run(self, call: Call | None, work: Callable[[SSHConnection], T]) -> T:
+    async def _run(self, call: Call | None, work: Callable[[Connection], T]) -> T:
         proven = self._link is not None and self._link.state == "up"
         result = await asyncio.to_thread(self._ssh.run, call, work, proven=proven)
         self._connected.set()
@@ -203,5 +210,5 @@ class Node:
         call = None if again else self._call
         return self._ssh.run(call, self._start_agent, proven=again, close_on_failure=True)
 
-    def _start_agent(self, connection: SSHConnection) -> Stream:
+    def _start_agent(self, connection: Connection) -> Stream:
         return deploy.dial(connection, self.python, self.name)

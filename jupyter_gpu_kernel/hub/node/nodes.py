@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Hashable, Iterable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...errors import AgentError, AgentRefusal, GpuKernelError, HubError
+from ...wire.runtime import Runtime
 from ..rpc import REPORT_BUG, Call
 from .node import Node
-from .shared_connection import RouteSettings
+from .shared_connection import Connect, RouteSettings
 
 _MAX_KERNELS = 10_000
 """Kernels of which it is remembered where they were started."""
@@ -25,8 +25,9 @@ _MAX_KERNELS = 10_000
 class Nodes:
     """The nodes by route. A spec is {"settings": a kernelspec's, "name": its name}."""
 
-    def __init__(self, trust_file: Path, log: logging.Logger) -> None:
-        self._trust_file = trust_file
+    def __init__(self, runtime: Runtime, connect: Connect, log: logging.Logger) -> None:
+        self._runtime = runtime
+        self._connect = connect
         self._log = log
         self._nodes: dict[RouteSettings, Node] = {}
         self._started_on: dict[str, RouteSettings] = {}
@@ -41,12 +42,13 @@ class Nodes:
         route = RouteSettings.from_settings(settings)
         node = self._nodes.get(route)
         if node is None:
-            node = self._nodes[route] = Node(route, self._trust_file, self._log)
+            node = self._nodes[route] = Node(self._runtime, route, self._connect, self._log)
         return node
 
     def separate(self, settings: dict[str, Any], asks: bool) -> Node:
         """Return the same node with a connection of its own, which the caller must close."""
-        return Node(RouteSettings.from_settings(settings), self._trust_file, self._log, asks)
+        route = RouteSettings.from_settings(settings)
+        return Node(self._runtime, route, self._connect, self._log, asks)
 
     def describe(self) -> list[dict[str, Any]]:
         """Return each node's `describe()`."""

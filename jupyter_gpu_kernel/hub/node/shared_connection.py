@@ -6,18 +6,57 @@ Everything here blocks, and runs on worker threads. This module knows no agent, 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ...errors import ConnectError, GpuKernelError
 from ..rpc import Call
-from ..ssh import connect, route
-from ..ssh.connection import SSHConnection
+from ..ssh import Asker
+from .find_python import CommandRunner
+from .stream import Stream
 
 T = TypeVar("T")
 RESPONSE_TIMEOUT = 2.0
 """Seconds within which a connection must show that it is alive."""
+
+
+class Connection(CommandRunner, Protocol):
+    """A connection to a node: `hub/ssh/connection.py` has the real one. All of it may be called from any thread."""
+
+    steps: list[tuple[str, str, float]]
+    """(hop, step, seconds) of each step of connecting, in order."""
+    interactive: bool
+    """Whether the user typed a secret for it: it cannot be opened again without the user."""
+    closed: bool
+    """Whether `close` was called."""
+    machine_id: str
+    """A hash of the node's host key."""
+
+    def open(self, command: str) -> Stream:
+        """Run a command in the node's login shell; return its stdin and stdout as a stream."""
+
+    def alive(self) -> bool:
+        """Whether it is connected, as far as this end can tell."""
+
+    def responds(self, within: float) -> bool:
+        """Whether the node answers within so many seconds."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
+class Connect(Protocol):
+    """Connects to the last host of a route; blocks. All connections of the hub come from here. GpuKernelError."""
+
+    def __call__(
+        self,
+        route: Sequence[str],
+        *,
+        identity: Sequence[str],
+        config: str | None,
+        ask: Asker | None,
+        progress: Callable[[str, str], None],
+    ) -> Connection: ...
 
 
 class RouteSettings(NamedTuple):
@@ -40,13 +79,13 @@ class RouteSettings(NamedTuple):
 class SharedConnection:
     """`run(call, work)` calls `work` with the connection. With `asks` False the user is never asked for anything."""
 
-    def __init__(self, settings: RouteSettings, trust_file: Path, asks: bool = True) -> None:
+    def __init__(self, settings: RouteSettings, connect: Connect, asks: bool = True) -> None:
         self._settings = settings
-        self._trust_file = trust_file
+        self._open_connection = connect
         self._asks = asks
         self.problem: GpuKernelError | None = None
         """Why the last attempt to connect failed, if it did."""
-        self._connection: SSHConnection | None = None
+        self._connection: Connection | None = None
         self._lock = threading.Lock()
 
     @property
@@ -62,7 +101,7 @@ class SharedConnection:
     def run(
         self,
         call: Call | None,
-        work: Callable[[SSHConnection], T],
+        work: Callable[[Connection], T],
         *,
         proven: bool = False,
         close_on_failure: bool = False,
@@ -104,7 +143,7 @@ class SharedConnection:
         if self._connection is not None:
             self._connection.close()
 
-    def _get(self, call: Call | None, proven: bool) -> tuple[SSHConnection, bool]:
+    def _get(self, call: Call | None, proven: bool) -> tuple[Connection, bool]:
         """Return the connection, and whether it was opened just now."""
         with self._lock:
             ask = call if call is not None and call.asks and self._asks else None
@@ -121,14 +160,13 @@ class SharedConnection:
             self.problem = None
             return self._connection, True
 
-    def _connect(self, ask: Call | None, call: Call | None) -> SSHConnection:
-        settings = self._settings
-        hops = route.resolve(settings.route, identity=settings.identity, config=settings.config)
+    def _connect(self, ask: Call | None, call: Call | None) -> Connection:
+        route, identity, config = self._settings
         progress = call.progress if call is not None else (lambda hop, step: None)
-        return connect.connect(hops, ask=ask, progress=progress, trust_file=self._trust_file)
+        return self._open_connection(route, identity=identity, config=config, ask=ask, progress=progress)
 
     @staticmethod
-    def _is_usable(connection: SSHConnection, can_ask: bool, proven: bool) -> bool:
+    def _is_usable(connection: Connection, can_ask: bool, proven: bool) -> bool:
         """Whether to go on with it. A silent connection that nobody can open again now is used all the same."""
         if not connection.alive():
             return False
@@ -142,7 +180,7 @@ class SharedConnection:
         return ConnectError(str(error), hop=self._settings.route[-1])
 
 
-def _is_dead(connection: SSHConnection) -> bool:
+def _is_dead(connection: Connection) -> bool:
     if not connection.alive():
         return True
     return not connection.interactive and not connection.responds(RESPONSE_TIMEOUT)

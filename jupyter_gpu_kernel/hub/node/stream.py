@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import queue
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -53,7 +52,7 @@ class StreamThreads:
     ) -> None:
         self.greeted: asyncio.Future[None] = loop.create_future()
         self.ended: asyncio.Future[str] = loop.create_future()
-        self.last_received = time.monotonic()
+        self.last_received = loop.time()
         self.queued = 0
         self._stream = stream
         self._loop = loop
@@ -115,25 +114,25 @@ class StreamThreads:
     def _received(self, data: bytes) -> None:
         if self.ended.done():
             return self._read_slots.release()  # discard data until the stream is closed
-        self.last_received = time.monotonic()
+        self.last_received = self._loop.time()
         self._chunks.append(memoryview(data))
         if not self._scheduled:
             self._process()
 
     def _process(self) -> None:
         """Pass frames on for one turn, and schedule the next turn if some are left."""
-        until = time.monotonic() + MAX_TURN
+        until = self._loop.time() + MAX_TURN
         frame = None
         try:
             while (frame := self._next_frame()) is not None and not self.ended.done():
                 self._on_frame(frame)
-                if time.monotonic() > until:
+                if self._loop.time() > until:
                     break
         except FrameError as error:
             self.end(str(error))
         self._scheduled = frame is not None and not self.ended.done()
         if self._scheduled:
-            self.last_received = time.monotonic()
+            self.last_received = self._loop.time()
             self._loop.call_soon(self._process)
         self._on_written()  # acknowledgements are due
 

@@ -22,10 +22,8 @@ from . import Asker, hostkeys, restrictions, tcp
 from .auth import sign_in
 from .connection import SSHConnection
 from .restrictions import Algorithms
-from .route import Hop, parse_destination
+from .route import Hop, parse_destination, resolve
 from .transport import WINDOW, JumpSocket, Transport
-
-__all__ = ["SSHConnection", "connect"]
 
 Progress = Callable[[str, str], None]
 _MAX_ATTEMPTS = 6
@@ -103,6 +101,20 @@ def connect(
     if asker is not None and asker.used:
         connector.connection.mark_interactive()
     return connector.connection
+
+
+def connect_route(
+    route: Sequence[str],
+    *,
+    identity: Sequence[str],
+    config: str | None,
+    ask: Asker | None,
+    progress: Progress,
+    trust_file: Path,
+) -> SSHConnection:
+    """Connect along a route as a kernelspec has it: a list of destinations, key files, and an ssh configuration."""
+    hops = resolve(route, identity=identity, config=config)
+    return connect(hops, ask=ask, progress=progress, trust_file=trust_file)
 
 
 class _Connector:
