@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Callable, List
 
 from ..wire.runtime import Runtime
-from .daemon import detach
-from .keeper.start import receive_request
+from .keeper.client import receive_request
 from .paths import FolderError, Root
-from .process_control import ProcessControl
+from .process_control import ProcessControl, detach
 
 USAGE = 2
 OLD_PYTHON = 91

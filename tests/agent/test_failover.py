@@ -14,8 +14,8 @@ import pytest
 from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.agent.exit.reason import UNKNOWN, Facts, explain
-from jupyter_gpu_kernel.agent.failover.adopted_process import AdoptedProcess
 from jupyter_gpu_kernel.agent.failover.keeper_pipe import KeeperPipe
+from jupyter_gpu_kernel.agent.failover.successor import AdoptedProcess
 from jupyter_gpu_kernel.agent.loop import Loop
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="the agent needs Linux")

@@ -11,7 +11,7 @@ from runtimes import RUNTIME, make
 
 from jupyter_gpu_kernel.agent.failover import inherited_cells
 from jupyter_gpu_kernel.agent.failover.inherited_cells import InheritedCells
-from jupyter_gpu_kernel.agent.keeper.handlers import UnansweredCell
+from jupyter_gpu_kernel.agent.keeper.commands import UnansweredCell
 from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 

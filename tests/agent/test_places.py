@@ -173,7 +173,7 @@ def test_old_stories_go(tmp_path: Path) -> None:
 DETACH = """
 import sys
 from pathlib import Path
-from jupyter_gpu_kernel.agent.daemon import detach
+from jupyter_gpu_kernel.agent.process_control import detach
 def work(begun):
     {work}
 sys.exit(detach(work, Path(sys.argv[1])))

@@ -10,9 +10,8 @@ import pytest
 from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.agent.exit.processes import Cleanup
-from jupyter_gpu_kernel.agent.keeper.idle import IdleTimer
+from jupyter_gpu_kernel.agent.keeper.lifetime import IdleTimer, Shutdown
 from jupyter_gpu_kernel.agent.keeper.server import KeeperServer
-from jupyter_gpu_kernel.agent.keeper.shutdown import Shutdown
 from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.relay.output.backlog import Backlog
 from jupyter_gpu_kernel.wire.messages import Lane, keeper_message

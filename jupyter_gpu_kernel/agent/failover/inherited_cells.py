@@ -19,7 +19,7 @@ from typing import Any, Callable, Dict, List, Optional
 from ...wire.compose import aborted_reply, error_reply, make
 from ...wire.fields import number
 from ...wire.messages import Channel, Message
-from ..keeper.handlers import UNKNOWN_STATE, UnansweredCell
+from ..keeper.commands import UNKNOWN_STATE, UnansweredCell
 from ..loop import Loop
 from ..relay.relay import Relay
 

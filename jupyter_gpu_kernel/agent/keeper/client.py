@@ -1,17 +1,37 @@
-"""Sends one request to a keeper over its socket: for `attach`, and for `%gpu` in the kernel itself."""
+"""Starts a keeper's process, and sends requests to a running keeper.
+
+A started process receives the settings and the folder's lock over a socket in the kernel's folder. The settings may
+hold secrets. As they and the lock pass over a socket, no other process inherits or sees them: a process that the user's
+set-up lines leave running cannot hold the lock or keep a pipe open. Over the same socket the keeper reports that it
+serves, or why it cannot.
+"""
 
 from __future__ import annotations
 
+import array
+import contextlib
 import errno
+import json
+import os
+import select
 import socket
-from typing import Any, Dict, Optional
+from pathlib import Path
+from typing import Any, Callable, Dict, NamedTuple, Optional
 
 from ...wire.frames import FrameError, FrameReader, Kind, json_frame
+from ...wire.runtime import Runtime
+from ..process_control import ChildProcess
 
 TIMEOUT = 5.0
 """Seconds a keeper has to reply."""
 NO_KEEPER = (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR)
 """The errors of connecting to a keeper's socket where there is no keeper."""
+_SOCKET = "start"
+_STARTED = b"begun"
+_POLL_INTERVAL = 0.05
+"""Seconds between two checks whether the started process has ended."""
+_LOG_TAIL = 2000
+"""Characters of the log that go into the error of a failed start."""
 
 
 class KeeperTimeout(Exception):
@@ -37,3 +57,133 @@ def ask_keeper(path: str, request: Dict[str, Any], timeout: float = TIMEOUT) -> 
             raise KeeperTimeout(f"the keeper did not answer within {timeout:g} s") from None
         except (OSError, FrameError):  # the latter: another program answers
             return None
+
+
+class StartError(Exception):
+    """The keeper did not start, for this reason. `status`: the exit status of a process that ended by itself."""
+
+    def __init__(self, text: str, status: Optional[int] = None) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class StartRequest(NamedTuple):
+    """What the started process receives. `lock`: the descriptor of the folder's lock, which the keeper holds as long as
+    it lives."""
+
+    settings: Dict[str, Any]
+    lock: int
+    sock: socket.socket
+
+    def succeeded(self) -> None:
+        """Report that the keeper serves. If the starter is gone, that does not matter."""
+        self._report(_STARTED)
+
+    def failed(self, reason: str) -> None:
+        """Report why the keeper does not start."""
+        self._report(reason.encode())
+
+    def _report(self, data: bytes) -> None:
+        with contextlib.suppress(OSError), self.sock:
+            self.sock.sendall(data)
+
+
+def start_keeper(
+    runtime: Runtime,
+    folder: Path,
+    launch: Callable[[], ChildProcess],
+    settings: Dict[str, Any],
+    lock: int,
+    timeout: float,
+    on_connected: Callable[[], None] = lambda: None,
+) -> None:
+    """Launch a process that calls `receive_request`, and wait until its keeper serves.
+
+    `on_connected()` is called when the process has connected. StartError if the keeper does not serve within `timeout`
+    seconds; the launched process has ended then.
+    """
+    deadline = runtime.monotonic() + timeout
+    path = folder / _SOCKET
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        _listen(listener, path)
+        try:
+            process = launch()
+            sock = _accept(runtime, listener, process, deadline)
+        except OSError as error:
+            raise StartError(f"the keeper cannot be started: {error}") from None
+        finally:
+            path.unlink()  # before the process continues: it may start another one in the same way
+    try:
+        on_connected()
+        with sock:
+            report = _exchange(sock, settings, lock, deadline - runtime.monotonic())
+        if report != _STARTED:
+            raise StartError(report.decode("utf-8", "replace") or "the keeper exited during its start")
+    except BaseException:
+        process.kill()
+        raise
+    finally:
+        process.wait()
+
+
+def receive_request(folder: Path) -> StartRequest:
+    """Connect to the starter of this process, and receive its request. OSError, ValueError: there is no starter."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.connect(str(folder / _SOCKET))
+    size = socket.CMSG_SPACE(array.array("i").itemsize)
+    _, ancillary, _, _ = sock.recvmsg(1, size, socket.MSG_CMSG_CLOEXEC)
+    locks = array.array("i")
+    for _level, _kind, data in ancillary:
+        locks.frombytes(data[: locks.itemsize])
+    with sock.makefile("rb") as file:
+        settings: Dict[str, Any] = json.loads(file.read().decode())
+    return StartRequest(settings, locks[0], sock)
+
+
+def log_tail(log: Path) -> str:
+    """The end of what a start printed, without control characters."""
+    try:
+        with open(str(log), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 4 * _LOG_TAIL))
+            text = file.read(4 * _LOG_TAIL).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return "".join(one for one in text if one.isprintable() or one in "\n\t").strip()[-_LOG_TAIL:]
+
+
+def _listen(listener: socket.socket, path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):  # else a starter was killed
+        path.unlink()
+    listener.bind(str(path))
+    listener.listen(1)
+
+
+def _accept(
+    runtime: Runtime, listener: socket.socket, process: ChildProcess, deadline: float
+) -> socket.socket:
+    try:
+        while True:
+            status = process.poll()
+            if select.select([listener], [], [], 0 if status is not None else _POLL_INTERVAL)[0]:
+                return listener.accept()[0]
+            if status is not None:
+                raise StartError(f"the keeper exited with status {status}", status)
+            if runtime.monotonic() > deadline:
+                raise StartError("the keeper did not start in time")
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+
+
+def _exchange(sock: socket.socket, settings: Dict[str, Any], lock: int, timeout: float) -> bytes:
+    """Send settings and lock; return what the process reports."""
+    sock.settimeout(max(0.1, timeout))
+    try:
+        sock.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [lock]))])
+        sock.sendall(json.dumps(settings).encode())
+        sock.shutdown(socket.SHUT_WR)
+        with sock.makefile("rb") as file:
+            return file.read(4 * _LOG_TAIL)
+    except OSError as error:
+        raise StartError(f"the keeper did not report that it had started: {error}") from None

@@ -33,13 +33,10 @@ from ..relay.output.spill import folders
 from ..relay.relay import Relay
 from ..relay.requests import FEATURE as ABORTS_FEATURE
 from ..story import Story
-from .handlers import CommandHandlers, RequestHandlers, UnansweredCell
-from .idle import IdleTimer, cuda_is_open, tree_cpu
-from .replacement import Replacement
+from .commands import CommandHandlers, RequestHandlers, Status, UnansweredCell
+from .lifetime import IdleTimer, Replacement, Shutdown, cuda_is_open, tree_cpu
 from .server import KeeperServer, RejectedInput
 from .setup import trim
-from .shutdown import Shutdown
-from .status import Status
 
 RESTART_WAIT = 60.0
 """Seconds that the keeper of an ended kernel waits for a restart."""

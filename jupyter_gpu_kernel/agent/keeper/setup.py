@@ -19,7 +19,7 @@ from ..exit.processes import ROOT, SETUP, end_all, find_processes
 from ..paths import Root, agent_command
 from ..process_control import ChildProcess, ProcessControl
 from ..story import Story
-from .start import StartError, StartRequest, log_tail, start_keeper
+from .client import StartError, StartRequest, log_tail, start_keeper
 
 TIMEOUT = 60.0
 """Seconds that the lines and the start of the keeper may take, together."""

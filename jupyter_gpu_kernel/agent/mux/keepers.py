@@ -20,9 +20,8 @@ from ...wire import PROTOCOL
 from ...wire.runtime import Runtime
 from ..exit import leftovers
 from ..exit.processes import SETUP, TAG, runs_with_argument
-from ..keeper.client import NO_KEEPER, TIMEOUT, KeeperTimeout, ask_keeper
+from ..keeper.client import NO_KEEPER, TIMEOUT, KeeperTimeout, StartError, ask_keeper, log_tail, start_keeper
 from ..keeper.setup import TIMEOUT as SETUP_TIMEOUT
-from ..keeper.start import StartError, log_tail, start_keeper
 from ..paths import Root, agent_command
 from ..policy import PolicyError, read_policy
 from ..story import read_story

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Optional, Protocol, Tuple
 
 from ...wire.messages import Channel
-from ..daemon import original_core_limit
 from ..failover.keeper_pipe import KeeperPipe
 from ..loop import Loop
 from ..paths import agent_command
@@ -64,10 +63,9 @@ class KernelProcess:
         command.append("--HistoryManager.hist_file=:memory:")
         log = os.open(str(self.folder / "stderr"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         try:
-            with original_core_limit():
-                self._process = self._processes.start(
-                    command, output=log, cwd=cwd, env=env, pass_fds=[write_fd, keeper_fd]
-                )
+            self._process = self._processes.start(
+                command, output=log, cwd=cwd, env=env, pass_fds=[write_fd, keeper_fd], core_files=True
+            )
         except BaseException:
             os.close(read_fd)
             self.pipe.close()
