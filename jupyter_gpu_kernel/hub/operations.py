@@ -1,7 +1,7 @@
 """The operations of the hub that clients can call.
 
-An operation is a method `op_<name>(call)`, which returns the JSON result: here for nodes, in `kernel_operations.py` for
-the kernels that front ends have. docs/protocol.md lists them.
+An operation is a method `op_<name>(call)`, which returns the JSON result. Those of the commands, which ask nodes, are
+here; those of front ends, for the kernels that they have, are in `front_end_operations.py`. docs/protocol.md lists all.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .. import __version__
 from ..errors import AgentError, GpuKernelError, HubError
 from ..wire import PROTOCOL
 from ..wire.runtime import Runtime
-from .kernel_operations import KernelOperations
+from .front_end_operations import FrontEndOperations
 from .kernels import Kernels
 from .node.check import check
 from .node.node import Node
@@ -45,7 +45,7 @@ class Operations:
         self._log = log
         self._nodes = Nodes(runtime, connect, log)
         self._kernels = Kernels(runtime, self._nodes, log)
-        self._kernel_operations = KernelOperations(runtime, self._nodes, self._kernels)
+        self._front_end_operations = FrontEndOperations(runtime, self._nodes, self._kernels)
 
     @property
     def in_use(self) -> bool:
@@ -55,7 +55,7 @@ class Operations:
     async def operation(self, call: Call) -> Any:
         """Run the operation that the call names."""
         name = "op_" + call.op
-        method = getattr(self, name, None) or getattr(self._kernel_operations, name, None)
+        method = getattr(self, name, None) or getattr(self._front_end_operations, name, None)
         if method is None:
             raise HubError(
                 f"this hub has no operation {call.op!r}", remedy="Restart the hub: stop all front ends."

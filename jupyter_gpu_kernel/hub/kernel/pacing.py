@@ -8,6 +8,7 @@ nothing. This module knows neither link nor sockets.
 from __future__ import annotations
 
 import asyncio
+import enum
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -33,6 +34,14 @@ MAX_WAITING = MAX_MESSAGE + 2 * WINDOW
 _OVERHEAD = 512
 """Bytes of memory for a message besides its parts."""
 _NOT_COUNTED = ("status", "comm_open", "execute_input")
+
+
+class _Pace(enum.Enum):
+    LIVE = "live"
+    REPLAY = "replay"
+    """At a limited rate, until the keeper says that the replay ends."""
+    CATCH_UP = "catch up"
+    """At a limited rate, until nothing waits: a front end had not read for a while."""
 
 
 class _Waiting(NamedTuple):
@@ -69,12 +78,11 @@ class Pacer:
         self._log = log
         self._has_room = has_room
         self._rate_limited = rate_limited
-        self._is_replay = False
+        self._pace = _Pace.LIVE
         self._queue: deque[_Waiting] = deque()
         self._size = 0
         self._due = 0.0
         self._stalled_since: float | None = None
-        self._until_empty = False  # the replay consists of what a front end did not read
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -89,18 +97,18 @@ class Pacer:
 
     def begin_replay(self) -> None:
         """The messages that come now may have waited at the keeper."""
-        self._is_replay, self._until_empty = self._rate_limited(), False
+        self._limit_rate(_Pace.REPLAY)
 
     def end_replay(self) -> None:
         """The messages that come now are live. Those that wait are passed on at once, as far as they are read."""
-        self._is_replay = self._until_empty = False
+        self._pace = _Pace.LIVE
         if self._timer is not None:
             self._timer.cancel()
             self._run()
 
     def flush(self) -> None:
         """Pass on all that wait at once, read or not: the next ones come from another keeper."""
-        self._is_replay = False
+        self._pace = _Pace.LIVE
         while self._queue:
             self._pass_on_next()
         self.end_replay()
@@ -108,7 +116,7 @@ class Pacer:
     def put(self, message: Message, number: int) -> None:
         """Pass on a message whose last chunk has this number, now or later. Raise ProtocolError if more wait than a
         keeper may send without acknowledgement."""
-        if not self._is_replay and not self._queue and self._has_room(message):
+        if self._pace is _Pace.LIVE and not self._queue and self._has_room(message):
             return self._pass_on(message)
         msg_type = "" if message.channel is Channel.KEEPER else type_of(message)
         lane = lane_of(message, msg_type)
@@ -143,7 +151,7 @@ class Pacer:
                 self._timer = asyncio.get_running_loop().call_later(delay, self._run)
                 break
             self._pass_on_next()
-        if not self._queue and self._until_empty:
+        if not self._queue and self._pace is _Pace.CATCH_UP:
             self.end_replay()
         self._on_progress()
 
@@ -153,12 +161,14 @@ class Pacer:
         if not self._has_room(self._queue[0].message):
             self._stalled_since = self._stalled_since or now
             return min(max(POLL, (now - self._stalled_since) / 10), MAX_POLL)
-        if self._stalled_since is not None and now - self._stalled_since > STALL and not self._is_replay:
-            self.begin_replay()
-            self._until_empty = True
+        if self._stalled_since is not None and now - self._stalled_since > STALL and self._pace is _Pace.LIVE:
+            self._limit_rate(_Pace.CATCH_UP)
         self._stalled_since = None
         early = self._due - now
-        return early if self._is_replay and early > BURST else 0.0
+        return early if self._pace is not _Pace.LIVE and early > BURST else 0.0
+
+    def _limit_rate(self, pace: _Pace) -> None:
+        self._pace = pace if self._rate_limited() else _Pace.LIVE
 
     def _pass_on_next(self) -> None:
         waiting = self._queue.popleft()

@@ -8,6 +8,7 @@ neither link nor sockets.
 from __future__ import annotations
 
 import asyncio
+import enum
 import time
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +26,14 @@ _MAX_CELLS = 100
 _TAIL = 200
 """Bytes at the end of a display that contain its id, as keepers write it."""
 _MARK = f'"{PASSING}'.encode()
+
+
+class _CellState(enum.Enum):
+    """What becomes of the cell that shows the notice, as the notice says it."""
+
+    DEFERRED = "This cell will run when the node is back."
+    RUNNING = "This cell keeps running."
+    INTERRUPTED = "This cell will be interrupted when the node is back."
 
 
 class OfflineNotice:
@@ -45,8 +54,7 @@ class OfflineNotice:
         self._since = 0.0
         self._problem: GpuKernelError | None = None
         self._cell: bytes | None = None  # the header of the cell that shows the notice
-        self._is_running = False  # whether that cell is running on the node
-        self._interrupted = False  # whether an interrupt of that cell is on its way
+        self._cell_state = _CellState.DEFERRED
         self._display = TransientDisplay(runtime, self._send_message)
         self._timer: asyncio.TimerHandle | None = None
 
@@ -59,8 +67,7 @@ class OfflineNotice:
         if not self._since:
             self._since = self._runtime.time() - silence
             if running is not None:
-                self._schedule(running, max(0.0, NOTICE_DELAY - silence))
-                self._is_running = True
+                self._schedule(running, _CellState.RUNNING, max(0.0, NOTICE_DELAY - silence))
         elif self._display.is_shown:
             self._show()
 
@@ -72,15 +79,15 @@ class OfflineNotice:
     def cell_deferred(self, cell: Message) -> None:
         """A user's cell has to wait if the link is down."""
         if self._since and self._cell is None:
-            self._schedule(cell, NOTICE_DELAY)
+            self._schedule(cell, _CellState.DEFERRED, NOTICE_DELAY)
 
     def interrupted(self, canceled: list[Message]) -> None:
         """The user has interrupted the kernel, which canceled these deferred cells. A running cell is interrupted when
         the link is up."""
         if any(cell.parts[0] == self._cell for cell in canceled):
             self._remove()
-        elif self._is_running:
-            self._interrupted = True
+        elif self._cell_state is not _CellState.DEFERRED:
+            self._cell_state = _CellState.INTERRUPTED
             if self._display.is_shown:
                 self._show()
 
@@ -88,16 +95,15 @@ class OfflineNotice:
         """Return the text with our commands as this user can run them."""
         return with_program(text, self._program)
 
-    def _schedule(self, cell: Message, delay: float) -> None:
-        self._cell = cell.parts[0]
+    def _schedule(self, cell: Message, state: _CellState, delay: float) -> None:
+        self._cell, self._cell_state = cell.parts[0], state
         self._timer = asyncio.get_running_loop().call_later(delay, self._show)
 
     def _remove(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._display.clear()
-        self._cell, self._timer = None, None
-        self._is_running = self._interrupted = False
+        self._cell, self._cell_state, self._timer = None, _CellState.DEFERRED, None
 
     def _show(self) -> None:
         self._display.show(self._text(), self._cell or b"{}")
@@ -109,10 +115,8 @@ class OfflineNotice:
 
     def _text(self) -> str:
         since = time.strftime("%H:%M:%S", time.localtime(self._since))
-        then = "This cell keeps running." if self._is_running else "This cell will run when the node is back."
-        if self._interrupted:
-            then = "This cell will be interrupted when the node is back."
-        text = f"{self._node} has been out of reach since {since}; the kernel keeps running. {then}"
+        cell = self._cell_state.value
+        text = f"{self._node} has been out of reach since {since}; the kernel keeps running. {cell}"
         return self.for_user(f"{text}\n{self._problem}") if self._problem is not None else text
 
 

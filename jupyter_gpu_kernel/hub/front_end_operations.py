@@ -1,4 +1,4 @@
-"""The operations on kernels that front ends have here: start, attach, adopt, restart, release.
+"""The operations of front ends, for the kernels that they have here: start, attach, adopt, restart, release, end.
 
 An operation is a method `op_<name>(call)`, as in operations.py.
 """
@@ -28,7 +28,7 @@ START_TIMEOUT = 120.0
 """Seconds, for a slow file system; permanent errors are raised much earlier."""
 
 
-class KernelOperations:
+class FrontEndOperations:
     """The operations; `kernels` are those that front ends have here."""
 
     def __init__(self, runtime: Runtime, nodes: Nodes, kernels: Kernels) -> None:
