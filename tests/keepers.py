@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -58,11 +59,21 @@ class Hub:
             for message in self.got:
                 if wanted(message):
                     return message
-            data = self.sock.recv(1 << 20)
-            assert data, "the keeper hung up"
-            for frame in self._reader.feed(data):
-                self.got += [Message.decode(data) for data in self._connection.receive(frame)]
-            self._flush()
+            assert self._receive(), "the keeper hung up"
+
+    def leave(self) -> None:
+        """Reads on until the keeper hangs up, as its last messages are waited for, and closes the socket."""
+        with contextlib.suppress(ConnectionError):
+            while self._receive():
+                pass
+        self.sock.close()
+
+    def _receive(self) -> bool:
+        data = self.sock.recv(1 << 20)
+        for frame in self._reader.feed(data):
+            self.got += [Message.decode(data) for data in self._connection.receive(frame)]
+        self._flush()
+        return bool(data)
 
     def reply(self, cell: str) -> Message:
         """The cell's."""

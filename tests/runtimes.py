@@ -1,11 +1,47 @@
-"""The system's clocks and random numbers, for tests of what takes a Runtime."""
+"""The system's clocks and random numbers, for tests of what takes a Runtime; and a clock that the test moves."""
 
 from __future__ import annotations
 
 from functools import partial
 
+from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.wire import compose
 from jupyter_gpu_kernel.wire.runtime import Runtime
 
 RUNTIME = Runtime()
 make = partial(compose.make, RUNTIME)
+
+
+class Clock(Runtime):
+    """Time passes only when the test sets `seconds`, or when somebody sleeps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = 1000.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def time(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+class ManualLoop(Loop):
+    """A keeper's loop, with a clock that passes in `advance`. `stopped`: somebody called `stop`."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        super().__init__(self.clock)
+        self.stopped = False
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def advance(self, seconds: float = 0.0) -> None:
+        """Let that much time pass, and run what is ready or due then."""
+        self.clock.seconds += seconds
+        self.later(0, super().stop)
+        self.run()

@@ -43,7 +43,7 @@ def test_the_loop_goes_on_while_the_cause_is_looked_for(
     ending.process_started(os.getpid(), guard=True)
     ending.explain(-11, "", {}, ["GPU-1"], done)
     assert not told
-    loop.later(0.05, go.touch)
+    loop.later(0, go.touch)
     loop.run()
     assert "no GPU" in told[0]
     assert [entry["event"] for entry in read_story(tmp_path / "story")] == ["end"]
@@ -68,7 +68,7 @@ def test_a_guard_that_was_switched_off_is_told(place: Place) -> None:
 
 
 class Gpu:
-    """A practice nvidia-smi with one GPU, which may hang."""
+    """A practice nvidia-smi with one GPU, whose answer the test may keep back."""
 
     def __init__(self, folder: Path) -> None:
         self.state, self.log = folder / "gpus.json", folder / "log"
@@ -94,8 +94,8 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gpu:
 
 
 def crashed(hub: Hub, gpu: Gpu) -> str:
-    """The cell in which the kernel crashed; nvidia-smi is asked why, and hangs."""
-    gpu.say(mode="hang")
+    """The cell in which the kernel crashed; nvidia-smi is asked why, and does not answer yet."""
+    gpu.say(mode="wait")
     before = gpu.calls()
     cell = hub.ask("import os; os.abort()")
     eventually(lambda: gpu.calls() > before, "the look for the cause")
@@ -109,11 +109,11 @@ def test_meanwhile_cells_wait_and_a_restart_is_one(place: Place, gpu: Gpu) -> No
     (row,) = place.handlers.handle({"do": "list"})["kernels"]
     assert row["id"] == "e1" and row["state"] != "unresponsive"
     behind = hub.ask("print('behind')")
+    gpu.say(mode="ok")
     for one in (cell, behind):
         content = hub.reply(one).content()
         assert content["ename"] == "DeadKernelError" and "abort" in content["evalue"]
 
-    gpu.say(mode="ok")
     hub.tell(keeper_message(do="restart"))
     assert hub.run("print('x' in globals())").endswith("False\n")
     cell = crashed(hub, gpu)
@@ -125,5 +125,6 @@ def test_meanwhile_cells_wait_and_a_restart_is_one(place: Place, gpu: Gpu) -> No
     assert events.count("start") == 3 and events.count("end") == 2
     crashed(hub, gpu)
     hub.tell(keeper_message(do="stop", why="enough"))
+    gpu.say(mode="ok")
+    hub.leave()
     eventually(lambda: not place.folder("e1").exists(), "the folder's end")
-    hub.sock.close()

@@ -46,10 +46,10 @@ def test_what_lies_in_its_folder(place: Place) -> None:
         if not stat.S_ISSOCK(path.lstat().st_mode):
             assert not stat.S_IMODE(path.lstat().st_mode) & 0o077, path
             assert path.is_dir() or b"s3cret" not in path.read_bytes()
+    hub.sock.close()
     assert place.handlers.handle({"do": "stop", "kernel": "k2"}) == {"ok": True}
     assert not place.folder("k2").exists()
     assert "s3cret" not in (place.path / "stories" / "k2.jsonl").read_text()
-    hub.sock.close()
 
 
 @pytest.mark.parametrize(
@@ -157,8 +157,8 @@ def test_an_end_in_a_folder_that_was_cleaned(place: Place) -> None:
     for name in ("keeper", "story", "lock"):
         (place.folder("k8") / name).unlink()
     hub.tell(keeper_message(do="stop", why="enough"))
+    hub.leave()
     eventually(lambda: not place.folder("k8").exists(), "the folder's end")
-    hub.sock.close()
 
 
 def test_a_stop_overtakes_a_restart(place: Place) -> None:
@@ -166,7 +166,7 @@ def test_a_stop_overtakes_a_restart(place: Place) -> None:
     hub = place.start("k7")
     hub.run("1")
     hub.tell(keeper_message(do="restart"), keeper_message(do="stop", why="enough"))
+    hub.leave()
     eventually(lambda: not place.folder("k7").exists(), "the folder's end, and no other start")
     starts = [entry for entry in read_story(place.path / "stories" / "k7.jsonl") if entry["event"] == "start"]
     assert len(starts) == 1
-    hub.sock.close()

@@ -13,7 +13,7 @@ from typing import Iterator, List
 
 import pytest
 import zmq
-from runtimes import RUNTIME, make
+from runtimes import RUNTIME, ManualLoop, make
 from waiting import eventually
 
 from jupyter_gpu_kernel.agent.failover.keeper_pipe import KeeperPipe
@@ -40,7 +40,7 @@ def test_a_process_that_ended_is_not_connected_to(folder: Path, monkeypatch: pyt
     program = folder / "python"
     program.write_text("#!/bin/sh\nprintf 1 > /dev/fd/$JUPYTER_GPU_KERNEL_READY_FD\n")
     program.chmod(0o700)
-    loop = Loop(RUNTIME)
+    loop = ManualLoop()
     ready: List[int] = []
     kernel = KernelProcess(loop, ProcessControl(), folder, lambda channel, client, parts: None)
     before = os.listdir("/proc/self/fd")
@@ -48,8 +48,7 @@ def test_a_process_that_ended_is_not_connected_to(folder: Path, monkeypatch: pyt
     eventually(lambda: kernel.reap() is not None, "the process's end")
     kernel.end()
     assert os.listdir("/proc/self/fd") == before
-    loop.later(0.1, loop.stop)
-    loop.run()
+    loop.advance()
     assert not ready
 
 

@@ -179,8 +179,8 @@ def test_a_folder_in_use_is_removed_by_nobody_else(place: Place, monkeypatch: py
         assert place.folder("s8").exists()
     assert hub.run("import os; print(os.getpid())") == pid
     hub.tell(keeper_message(do="stop", why="enough"))
+    hub.leave()
     eventually(lambda: not place.folder("s8").exists(), "the folder's end")
-    hub.sock.close()
 
 
 def test_a_keeper_looks_after_its_log(place: Place) -> None:
