@@ -62,7 +62,7 @@ class Kernel:
         self.pid = psutil.Process(self.process.pid).children()[0].pid if space else self.process.pid
         self.client = BlockingKernelClient(connection_file=self.file)
         self.client.load_connection_file()
-        self.client.start_channels()
+        self.client.start_channels(hb=False)  # whose end would take half a second
         self.client.wait_for_ready(timeout=DEADLINE)
 
     def _start(self, archive):
@@ -173,7 +173,7 @@ class Term:
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory):
-    """The agent as a zip, with the smallest `__main__` that does what the agent's does."""
+    """The agent as a zip, with the smallest `__main__` that does what the agent's does; HOOK_TIMEOUT is a setting."""
     path = tmp_path_factory.mktemp("agent") / "agent-0.pyz"
     package = Path(jupyter_gpu_kernel.__file__).parent
     with zipfile.ZipFile(str(path), "w") as file:
@@ -181,7 +181,11 @@ def archive(tmp_path_factory):
             file.write(str(source), str(source.relative_to(package.parent)))
         file.writestr(
             "__main__.py",
-            "import sys\nfrom jupyter_gpu_kernel.agent.in_kernel.main import main\nmain(sys.argv[2:])\n",
+            "import os, sys\n"
+            "from jupyter_gpu_kernel.agent.in_kernel import guard\n"
+            "from jupyter_gpu_kernel.agent.in_kernel.main import main\n"
+            "guard.HOOK_TIMEOUT = float(os.environ.get('JUPYTER_GPU_KERNEL_HOOK_TIMEOUT', guard.HOOK_TIMEOUT))\n"
+            "main(sys.argv[2:])\n",
         )
     return path
 

@@ -10,7 +10,10 @@ import sys
 
 import pytest
 from guarded import ROOT, USER, Term
+from runtimes import Clock
 from waiting import eventually
+
+from jupyter_gpu_kernel.agent.in_kernel import hooks
 
 
 def test_the_owner_ends_it_by_two(start, tmp_path):
@@ -53,8 +56,7 @@ def test_not_in_use_it_ends_after_its_hooks(start, tmp_path):
 
 
 def test_a_hook_that_does_not_end_is_not_waited_for_for_ever(start, tmp_path):
-    """Takes the 10 s that hooks have."""
-    kernel = start(LINGER=0)
+    kernel = start(LINGER=0, HOOK_TIMEOUT=0.5)
     begun = kernel.folder / "begun"
     kernel.run(
         "import gpu_kernel, pathlib, time\n@gpu_kernel.on_sigterm\n"
@@ -113,17 +115,35 @@ def test_a_process_that_waits_for_a_cpu_is_in_use(start, tmp_path):
     ends_once_it_is_quiet(kernel, tmp_path)
 
 
+def write_scontrol(folder, seconds):
+    """Slurm's program, which says after how many seconds SIGKILL follows."""
+    program = folder / "scontrol"
+    program.write_text(
+        f"#!/bin/sh\n[ \"$*\" = 'show config' ] && echo 'KillWait                = {seconds} sec'\n"
+    )
+    program.chmod(0o755)
+
+
+def test_the_time_until_sigkill_is_counted_down(tmp_path, monkeypatch):
+    write_scontrol(tmp_path, 62)
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    clock, said = Clock(), []
+    monkeypatch.setattr(hooks, "time", clock)
+    begin = clock.seconds
+    hooks.Countdown(lambda line: said.append((clock.seconds - begin, line)))._count(begin)
+    assert said == [(62.0 - left, f"SIGKILL in about {left} s.") for left in (60, 30, 20, 10, 5, 2)]
+
+
 def test_a_scheduler_s_sigterm_is_counted_down_to_its_sigkill(start, tmp_path):
-    scontrol = tmp_path / "scontrol"
-    scontrol.write_text("#!/bin/sh\n[ \"$*\" = 'show config' ] && echo 'KillWait                = 7 sec'\n")
-    scontrol.chmod(0o755)
+    write_scontrol(tmp_path, 11)
     kernel = start()
     kernel.run(f"import os; os.environ.update(SLURM_JOB_ID='1', PATH='{tmp_path}:' + os.environ['PATH'])")
     request = kernel.start("import time\nprint('begun', flush=True)\nwhile True: time.sleep(0.1)")
     kernel.wait_for(request, "begun")
     with Term(tmp_path, kernel, 0 if ROOT else USER, "slurmstepd"):
-        said = kernel.wait_for(request, "SIGKILL in about 2 s")
-    assert said.index("SIGKILL usually follows") < said.index("about 5 s") < said.index("about 2 s")
+        said = kernel.wait_for(request, "SIGKILL in about ")
+    assert said.index("SIGKILL usually follows") < said.index("SIGKILL in about ")
     os.kill(kernel.process.pid, signal.SIGINT)
     assert kernel.finish(request)["ename"] == "KeyboardInterrupt"
 

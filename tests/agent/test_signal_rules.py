@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from waiting import eventually
+from runtimes import Clock
 
+from jupyter_gpu_kernel.agent.in_kernel import usage as usage_module
 from jupyter_gpu_kernel.agent.in_kernel.signal_rules import (
     ENDED,
     SURVIVED,
@@ -69,10 +70,13 @@ def test_sentences():
     assert sentence(Sender("unknown"), "1", SURVIVED).startswith("SIGTERM from an unknown sender at 1: ")
 
 
-def test_what_counts_as_use():
+def test_what_counts_as_use(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(usage_module, "time", clock)
     usage = Usage(linger=2.0)
     assert usage.in_use()  # a fresh kernel
-    eventually(lambda: not usage.in_use(), "2 s without the user")
+    clock.sleep(2.0)
+    assert not usage.in_use()
     with usage.cell("request", by_user=False):
         assert usage.in_use() and usage.visible_cells() == ["request"]
     assert not usage.in_use()
