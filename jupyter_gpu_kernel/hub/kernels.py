@@ -104,9 +104,8 @@ class Kernels:
                 self._runtime, kernel_id, settings, front_end_of(call, number), link, self._log, how=how,
                 infos=self._infos, delivered=delivered, owner=self._owner, session=session,
             )  # fmt: skip
-        except (
-            BaseException
-        ):  # the ports are in use; a client that adopts it tries again, and needs the counts
+        except BaseException:
+            # The ports are in use. A client that adopts the kernel tries again, and needs the counts.
             delivered.close() if how == "adopt" else delivered.forget()
             raise
         if session is not None:

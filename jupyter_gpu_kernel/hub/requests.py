@@ -38,10 +38,8 @@ def parent_id_of(message: Message) -> str:
 
 def needs_owner(request: Message) -> bool:
     """Return whether only the front end that owns the kernel may send this request."""
-    return request.channel is Channel.CONTROL and type_of(request) in (
-        "interrupt_request",
-        "shutdown_request",
-    )
+    types = ("interrupt_request", "shutdown_request")
+    return request.channel is Channel.CONTROL and type_of(request) in types
 
 
 def wants_restart(shutdown: Message) -> bool:

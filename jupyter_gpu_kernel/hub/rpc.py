@@ -110,9 +110,7 @@ class RpcServer:
         while self._open:
             try:
                 connection = self._listener.accept()
-            except (
-                OSError
-            ):  # closed, or a temporary error: no descriptors left, or the client is gone already
+            except OSError:  # closed, or temporary: no descriptors left, or the client is gone already
                 self._runtime.sleep(0.05)
                 continue
             if not self._admit():

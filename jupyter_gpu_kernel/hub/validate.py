@@ -93,9 +93,7 @@ def _count_values(content: bytes) -> int:
     """Estimate the number of values in this JSON; 0 if they cannot be too many."""
     if len(content) <= 2 * MAX_VALUES:
         return 0
-    bare = content.replace(b"\\\\", b"").replace(
-        b'\\"', b""
-    )  # from here on each quotation mark delimits a string
+    bare = content.replace(b"\\\\", b"").replace(b'\\"', b"")  # each quotation mark delimits a string now
     strings = bare.count(b'"') // 2
     if strings > MAX_VALUES:
         return strings

@@ -211,9 +211,8 @@ class FrontEnds:
         for front in full:
             since = front.edge.stalled_since(message)
             others = len(self._front_ends) > len(full)
-            if self._runtime.monotonic() - since > STALL_TIMEOUT and (
-                others or front.edge.last_request > since
-            ):
+            stalled = self._runtime.monotonic() - since > STALL_TIMEOUT
+            if stalled and (others or front.edge.last_request > since):
                 front.edge.disconnect(message)
         return not full
 

@@ -139,11 +139,8 @@ class Placeholder:
 
     def update_state(self, reported: str) -> None:
         """The keeper reports the kernel's state. Of a kernel that has just started front ends have no message yet."""
-        if reported in (
-            "starting",
-            "idle",
-        ):  # front ends may have missed the end of a request while they were away
-            self._busy_with.clear()
+        if reported in ("starting", "idle"):
+            self._busy_with.clear()  # front ends may have missed the end of a request while they were away
         if reported != self.state and (reported == "starting" or self.state == "starting"):
             self.state = reported
             self._send_status(reported)

@@ -239,10 +239,8 @@ class Relay:
             for reply in event["replies"]:
                 self.send(Lane.ORDERED, keeper_message(do="heard", reply=reply))
         elif kind == "successor":  # it does not know which cells its killed predecessor got
-            cells = self._in_flight.describe()
-            self.send(
-                Lane.ORDERED, keeper_message(do="unanswered", cells=cells, count=self._placeholder.count)
-            )
+            cells, count = self._in_flight.describe(), self._placeholder.count
+            self.send(Lane.ORDERED, keeper_message(do="unanswered", cells=cells, count=count))
         elif kind == "replay":
             (self._pacer.begin_replay if event["state"] == "begin" else self._pacer.end_replay)()
         elif kind == "state" and event["state"]:
@@ -263,10 +261,9 @@ class Relay:
 
     def link_up(self) -> None:
         """The keeper is attached (again): send what waited."""
-        if self._delivered is not None and self._delivered.kernel_id != self._kernel.kernel_id:
-            self._delivered.switch(
-                self._kernel.kernel_id
-            )  # its notebook had left that kernel, and has it again
+        kernel_id = self._kernel.kernel_id
+        if self._delivered is not None and self._delivered.kernel_id != kernel_id:
+            self._delivered.switch(kernel_id)  # its notebook had left that kernel, and has it again
         self._notice.link_up()
         self._pacer.begin_replay()
         for request in self._deferred.link_up():
