@@ -19,6 +19,7 @@ from waiting import DEADLINE
 from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
 from jupyter_gpu_kernel.agent.mux.keepers import Refused
 from jupyter_gpu_kernel.agent.paths import Root
+from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.agent.story import read_story
 from jupyter_gpu_kernel.wire.endpoint import Endpoint
 from jupyter_gpu_kernel.wire.frames import FrameReader
@@ -98,7 +99,7 @@ class Place:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.handlers = RequestHandlers(Root(path), policy=path / "policy.json")
+        self.handlers = RequestHandlers(RUNTIME, ProcessControl(), Root(path), policy=path / "policy.json")
 
     def start(self, kernel_id: str = "", **settings: Any) -> Hub:
         """A kernel, and the hub's end of it."""

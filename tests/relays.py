@@ -10,6 +10,7 @@ from runtimes import RUNTIME, make
 
 from jupyter_gpu_kernel.agent.gpus.manager import GpuManager
 from jupyter_gpu_kernel.agent.loop import Loop
+from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.agent.relay.output.reduction import MESSAGE_LIMITS
 from jupyter_gpu_kernel.agent.relay.relay import Relay
 from jupyter_gpu_kernel.agent.story import Story
@@ -26,7 +27,7 @@ class Exchange:
 
         def gpus(relay: Relay) -> GpuManager:
             return GpuManager(
-                loop, {"id": "k", "gpus": 0}, folder, relay.send, relay.answers, relay.release,
+                loop, ProcessControl(), {"id": "k", "gpus": 0}, folder, relay.send, relay.answers, relay.release,
                 relay.internal_requests, Story(folder / "story", RUNTIME.time), lambda state: None, dict,
             )  # fmt: skip
 

@@ -30,6 +30,7 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel.agent.mux.handlers import Refused, RequestHandlers
 from jupyter_gpu_kernel.agent.paths import Root
+from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.errors import ConnectError
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
@@ -186,7 +187,7 @@ class Node:
         self.streams: list[Breakable] = []
         self.plugged = True
         self.faults: Callable[[], Faults | None] = lambda: None
-        self.handlers = RequestHandlers(Root(self.root))
+        self.handlers = RequestHandlers(RUNTIME, ProcessControl(), Root(self.root))
 
     def __enter__(self) -> Node:
         return self

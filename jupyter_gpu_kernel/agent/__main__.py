@@ -39,7 +39,7 @@ def main(argv: List[str]) -> int:
         if command == "attach":
             from .mux.attach import main as run_attach
 
-            return run_attach(root)
+            return run_attach(Runtime(), ProcessControl(), root)
         if command == "setup" and len(rest) == 1:
             return _run_setup(root, rest[0])
         if command == "serve" and len(rest) == 1:

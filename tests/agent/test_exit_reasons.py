@@ -12,6 +12,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from runtimes import RUNTIME
 from waiting import eventually
 
 from jupyter_gpu_kernel.agent.exit.node_checks import (
@@ -25,6 +26,8 @@ from jupyter_gpu_kernel.agent.exit.node_checks import (
     unwritable_folders,
 )
 from jupyter_gpu_kernel.agent.exit.reason import Facts, KeeperFacts, crash_site, explain, explain_keeper
+from jupyter_gpu_kernel.agent.gpus.nvidia_smi import NvidiaSmi
+from jupyter_gpu_kernel.agent.process_control import ProcessControl
 
 KILLED, TERMED, SEGFAULT, ABORTED, BUS = -9, -15, -11, -6, -7
 ROOT = {"kind": "root", "pid": 7, "uid": 0, "user": "root", "command": "reaper", "clock": "12:00:00"}
@@ -227,7 +230,8 @@ def test_what_logind_does_at_the_end_of_a_session(tmp_path):
 @pytest.mark.skipif(os.getuid() != 0 or not shutil.which("unshare"), reason="needs the right to mount")
 def test_a_full_disk_is_found(tmp_path):
     code = "import sys; from jupyter_gpu_kernel.agent.exit.node_checks import unwritable_folders as check; "
-    code += "print(check(sys.argv[1:]))"
+    code += "from jupyter_gpu_kernel.agent.process_control import ProcessControl; "
+    code += "print(check(ProcessControl(), sys.argv[1:]))"
     script = 'mount -t tmpfs -o size=64k none "$1" && exec "$2" -c "$3" "$1" "$4" /nowhere'
     full, roomy = tmp_path / "full", tmp_path / "roomy"
     full.mkdir()
@@ -239,25 +243,25 @@ def test_a_full_disk_is_found(tmp_path):
 
 
 def test_places_with_room_are_not_full(tmp_path):
-    assert unwritable_folders([str(tmp_path)]) == []
+    assert unwritable_folders(ProcessControl(), [str(tmp_path)]) == []
 
 
 def test_a_gpu_that_fell_off_is_found(tmp_path, monkeypatch):
-    state = tmp_path / "gpus.json"
+    smi, state = NvidiaSmi(RUNTIME, ProcessControl()), tmp_path / "gpus.json"
     monkeypatch.setenv(
         "PATH", os.pathsep.join([str(Path(__file__).parent.parent / "programs"), os.environ["PATH"]])
     )
     monkeypatch.setenv("FAKE_NVIDIA_STATE", str(state))
     state.write_text(json.dumps({"gpus": [{"uuid": "GPU-1"}, {"uuid": "GPU-2", "lost": True}]}))
-    assert gpu_problem([]) == "" and gpu_problem(["GPU-1"]) == ""
+    assert gpu_problem(smi, []) == "" and gpu_problem(smi, ["GPU-1"]) == ""
     assert (
-        gpu_problem(["GPU-1", "GPU-2"])
+        gpu_problem(smi, ["GPU-1", "GPU-2"])
         == "GPU-2 has fallen off the bus: nvidia-smi does not list it any more"
     )
     state.write_text(json.dumps({"mode": "mismatch"}))
-    assert gpu_problem(["GPU-1"]).startswith("nvidia-smi fails")
+    assert gpu_problem(smi, ["GPU-1"]).startswith("nvidia-smi fails")
     state.write_text(json.dumps({"gpus": []}))
-    assert "finds no GPU" in gpu_problem(["GPU-1"])
+    assert "finds no GPU" in gpu_problem(smi, ["GPU-1"])
 
 
 def test_a_memory_daemon_is_known_by_its_name(tmp_path):

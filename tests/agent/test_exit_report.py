@@ -16,6 +16,7 @@ from waiting import DEADLINE, eventually
 from jupyter_gpu_kernel.agent.exit import node_checks
 from jupyter_gpu_kernel.agent.exit.report import ExitReport
 from jupyter_gpu_kernel.agent.loop import Loop
+from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.agent.story import Story, read_story
 from jupyter_gpu_kernel.wire.messages import keeper_message
 
@@ -39,7 +40,7 @@ def test_the_loop_goes_on_while_the_cause_is_looked_for(
         told.append(text)
         loop.stop()
 
-    ending = ExitReport(loop, folder, Story(tmp_path / "story", RUNTIME.time))
+    ending = ExitReport(loop, ProcessControl(), folder, Story(tmp_path / "story", RUNTIME.time))
     ending.process_started(os.getpid(), guard=True)
     ending.explain(-11, "", {}, ["GPU-1"], done)
     assert not told

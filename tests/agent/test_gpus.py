@@ -8,7 +8,8 @@ import uuid
 from typing import Any, Dict, Iterator, List, Optional, Union
 
 import pytest
-from leases import read_leases
+from leases import read_leases, take_lease
+from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.agent.gpus.claim import Claim, ClaimGranted, ClaimPending
 from jupyter_gpu_kernel.agent.gpus.judge import (
@@ -20,7 +21,7 @@ from jupyter_gpu_kernel.agent.gpus.judge import (
     judge,
     waiting_text,
 )
-from jupyter_gpu_kernel.agent.gpus.lease import Holder, Lease
+from jupyter_gpu_kernel.agent.gpus.lease import Holder, Lease, LeaseTaker
 from jupyter_gpu_kernel.agent.gpus.nvidia_smi import Gpu, GpuProcess, SmiError
 from jupyter_gpu_kernel.agent.gpus.sampler import Sample
 
@@ -213,7 +214,7 @@ def node() -> Iterator[Node]:
 
 
 def claim(count: int = 1, **words: Any) -> Claim:
-    return Claim(count, {"id": "t"}, **words)
+    return Claim(RUNTIME, count, LeaseTaker(RUNTIME, {"id": "t"}), **words)
 
 
 def test_a_claim_takes_the_first_free_gpu(node: Node) -> None:
@@ -301,7 +302,7 @@ def test_never_a_part(node: Node) -> None:
 def test_a_lease_is_lost_between_sample_and_lease(node: Node) -> None:
     mine = claim(2)
     samples = [node.sample() for _ in range(3)]
-    other = Lease.take(node.gpus[1].uuid, {})
+    other = take_lease(node.gpus[1].uuid, {})
     assert other is not None
     node.taken.append(other)
     for sample in samples:

@@ -14,12 +14,14 @@ from typing import Any, Dict, Iterator, Tuple
 
 import pytest
 from keepers import Place
+from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.agent.exit import leftovers
 from jupyter_gpu_kernel.agent.keeper.client import KeeperTimeout, ask_keeper
 from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
 from jupyter_gpu_kernel.agent.mux.keepers import Refused
 from jupyter_gpu_kernel.agent.paths import Root
+from jupyter_gpu_kernel.agent.process_control import ProcessControl
 
 NOTEBOOK = {"name": "gpu", "notebook": "/home/me/a.ipynb"}
 
@@ -38,7 +40,7 @@ def test_a_keeper_that_does_not_answer_is_there(place: Place) -> None:
     hub = place.start("k1", **NOTEBOOK)
     pid, keeper = hub.run("x = 1; import os; print(os.getpid(), os.getppid())").split()
     hub.sock.close()
-    handlers = RequestHandlers(place.handlers.root, timeout=0.3)
+    handlers = RequestHandlers(RUNTIME, ProcessControl(), place.handlers.root, timeout=0.3)
     with stopped(int(keeper)):
         (row,) = handlers.handle({"do": "list"})["kernels"]
         expected = {"id": "k1", "state": "unresponsive", "pid": int(pid), "gpus": [], **NOTEBOOK}

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List
 
 import pytest
-from leases import read_leases
+from leases import read_leases, take_lease
+from runtimes import RUNTIME
 
-from jupyter_gpu_kernel.agent.gpus.lease import Holder, Lease, LeaseReader, take_all
+from jupyter_gpu_kernel.agent.gpus.lease import Holder, Lease, LeaseReader, LeaseTaker
 
 ROOT = str(Path(__file__).parents[2])
 WHO = {"id": "ab12"}
@@ -36,11 +37,13 @@ class Taker:
 
     CODE = textwrap.dedent("""
         import sys
-        from jupyter_gpu_kernel.agent.gpus.lease import Lease
+        from jupyter_gpu_kernel.agent.gpus.lease import LeaseTaker
+        from jupyter_gpu_kernel.wire.runtime import Runtime
         print("ready", flush=True)
         sys.stdin.readline()
         wanted = sys.argv[1:]
-        got = next((lease for lease in (Lease.take(uuid, {"id": "t"}) for uuid in wanted) if lease), None)
+        taker = LeaseTaker(Runtime(), {"id": "t"})
+        got = next((lease for lease in map(taker.take, wanted) if lease), None)
         print(got.uuid if got else "none", flush=True)
         sys.stdin.readline()
     """)
@@ -93,10 +96,10 @@ def test_twelve_race_for_four(gpus: List[str], takers: List[Taker]) -> None:
 
     winner = next(taker for uuid, taker in zip(got, takers) if uuid != "none")
     uuid = got[takers.index(winner)]
-    assert Lease.take(uuid, WHO) is None
+    assert take_lease(uuid, WHO) is None
     winner.kill()
     assert uuid not in read_leases(gpus, timeout=0.05)
-    lease = Lease.take(uuid, WHO)
+    lease = take_lease(uuid, WHO)
     assert lease is not None
     lease.release()
 
@@ -122,7 +125,7 @@ def answering(lease: Lease) -> Iterator[None]:
 
 
 def test_the_holder_says_who_it_is(gpus: List[str]) -> None:
-    lease = Lease.take(gpus[0], {"id": "ab12", "user": "root", "pid": 1, "uid": 0})
+    lease = take_lease(gpus[0], {"id": "ab12", "user": "root", "pid": 1, "uid": 0})
     assert lease is not None
     with answering(lease):
         (holder,) = read_leases(gpus, timeout=30).values()
@@ -134,7 +137,7 @@ def test_the_holder_says_who_it_is(gpus: List[str]) -> None:
 def test_ones_own_kernel_is_known_by_its_notebook(gpus: List[str]) -> None:
     now = time.time()
     details = {"notebook": "/home/me/tr\x1b[2Jain.ipynb", "state": "idle", "state_since": now}
-    lease = Lease.take(gpus[0], {"id": "ab12"}, lambda: details)
+    lease = take_lease(gpus[0], {"id": "ab12"}, lambda: details)
     assert lease is not None
     with answering(lease):
         mine = read_leases(gpus, timeout=30)[gpus[0]]
@@ -206,7 +209,7 @@ def test_another_user_is_believed_nothing_but_a_sound_id_and_time(
 def test_what_is_told_to_ones_own_kernels_is_told_to_nobody_else(gpus: List[str]) -> None:
     if os.getuid() != 0:
         pytest.skip("only root can be somebody else")
-    lease = Lease.take(gpus[0], {"id": "ab12"}, lambda: {"notebook": "s3cret.ipynb"})
+    lease = take_lease(gpus[0], {"id": "ab12"}, lambda: {"notebook": "s3cret.ipynb"})
     assert lease is not None
     ask = (
         "import os, socket, sys; os.setuid(61235); sock = socket.socket(socket.AF_UNIX)\n"
@@ -220,9 +223,9 @@ def test_what_is_told_to_ones_own_kernels_is_told_to_nobody_else(gpus: List[str]
 
 def test_who_never_answers_is_waited_for_once(gpus: List[str]) -> None:
     """Else the second reading would take an hour."""
-    lease = Lease.take(gpus[1], WHO)
+    lease = take_lease(gpus[1], WHO)
     assert lease is not None
-    reader = LeaseReader()
+    reader = LeaseReader(RUNTIME)
     with squatter(gpus[0], {}) as pid, answering(lease):
         for timeout in (0.05, 3600.0):
             holders = reader.read(gpus, timeout)
@@ -248,7 +251,7 @@ def test_nonsense_from_a_holder_is_no_harm(gpus: List[str], words: bytes) -> Non
 
 
 def test_a_full_queue_counts_as_leased(gpus: List[str]) -> None:
-    lease = Lease.take(gpus[0], WHO)
+    lease = take_lease(gpus[0], WHO)
     assert lease is not None
     askers = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) for _ in range(64)]
     name = "\0jupyter-gpu-kernel/lease/" + gpus[0]
@@ -263,26 +266,26 @@ def test_a_full_queue_counts_as_leased(gpus: List[str]) -> None:
 
 
 def test_all_or_none(gpus: List[str]) -> None:
-    third = Lease.take(gpus[2], WHO)
+    third = take_lease(gpus[2], WHO)
     assert third is not None
-    assert take_all(gpus, WHO) is None
+    assert LeaseTaker(RUNTIME, WHO).take_all(gpus) is None
     assert list(read_leases(gpus, timeout=0.05)) == [gpus[2]], "nothing is kept of a part"
     third.release()
     third.release()
-    leases = take_all(gpus, WHO)
+    leases = LeaseTaker(RUNTIME, WHO).take_all(gpus)
     assert leases is not None and [lease.uuid for lease in leases] == gpus
     for lease in leases:
         lease.release()
 
 
 def test_a_started_program_does_not_inherit_it(gpus: List[str]) -> None:
-    lease = Lease.take(gpus[0], WHO)
+    lease = take_lease(gpus[0], WHO)
     assert lease is not None
     command = [sys.executable, "-c", "print('up', flush=True); input()"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, close_fds=False) as child:
         assert child.stdout is not None and child.stdout.readline() == b"up\n"
         lease.release()
-        again = Lease.take(gpus[0], WHO)
+        again = take_lease(gpus[0], WHO)
         assert again is not None
         again.release()
         child.communicate(b"\n")

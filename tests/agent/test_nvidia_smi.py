@@ -15,13 +15,18 @@ import pytest
 from runtimes import RUNTIME
 from waiting import eventually
 
-from jupyter_gpu_kernel.agent.gpus.nvidia_smi import TIMEOUT, NvidiaSmi, SmiError, parse, read_gpus
+from jupyter_gpu_kernel.agent.gpus.nvidia_smi import TIMEOUT, NvidiaSmi, SmiError, parse
 from jupyter_gpu_kernel.agent.gpus.sampler import Sampler
 from jupyter_gpu_kernel.agent.loop import Loop
+from jupyter_gpu_kernel.agent.process_control import ProcessControl
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 UUID = "GPU-00000000-0000-0000-0000-%012d"
 State = Callable[..., None]
+
+
+def smi() -> NvidiaSmi:
+    return NvidiaSmi(RUNTIME, ProcessControl())
 
 
 @pytest.fixture
@@ -58,7 +63,7 @@ def test_reads_fields_and_owners(state: State) -> None:
     state(
         gpus=[{"utilization": 7, "processes": [mine, gone]}, {"mig": "Enabled", "compute_mode": "Prohibited"}]
     )
-    first, second = read_gpus(30)
+    first, second = smi().read(30)
     assert (first.index, first.uuid, first.utilization) == (0, UUID % 0, 7)
     assert (first.memory_total_mib, first.memory_used_mib, first.memory_reserved_mib) == (81920, 501, 600)
     assert (second.compute_mode, second.mig_mode, second.processes) == ("Prohibited", "Enabled", ())
@@ -73,7 +78,7 @@ def test_reads_fields_and_owners(state: State) -> None:
 )
 def test_unknown_is_none_and_never_zero(state: State, word: str) -> None:
     state(gpus=[{"memory_used": word, "utilization": word, "memory_total": word, "memory_reserved": word}])
-    (gpu,) = read_gpus(30)
+    (gpu,) = smi().read(30)
     assert (gpu.memory_used_mib, gpu.utilization, gpu.memory_total_mib, gpu.memory_reserved_mib) == (
         None,
     ) * 4
@@ -82,7 +87,7 @@ def test_unknown_is_none_and_never_zero(state: State, word: str) -> None:
 def test_names_of_others_do_no_harm(state: State) -> None:
     name = "x, 99\n\x1b[31mGPU-evil, 5, y, 1"
     state(gpus=[{"name": "Quadro, big", "processes": [{"pid": 5, "memory": 9, "name": name}]}])
-    (gpu,) = read_gpus(30)
+    (gpu,) = smi().read(30)
     assert gpu.name == "Quadro, big"
     assert [process.pid for process in gpu.processes] == [5]
     assert gpu.processes[0].name.isprintable()
@@ -90,18 +95,18 @@ def test_names_of_others_do_no_harm(state: State) -> None:
 
 def test_an_old_driver_lacks_fields(state: State, tmp_path: Path) -> None:
     state(gpus=[{}], missing=["memory.reserved", "mig.mode.current"])
-    smi = NvidiaSmi()
-    (gpu,) = smi.read(30)
+    reader = smi()
+    (gpu,) = reader.read(30)
     assert (gpu.memory_reserved_mib, gpu.mig_mode, gpu.memory_used_mib) == (None, None, 1)
     before = len(calls(tmp_path))
-    smi.read(30)
+    reader.read(30)
     assert len(calls(tmp_path)) == before + 2, "what it lacks is asked once"
 
 
 def test_a_lost_gpu_does_not_hide_the_others(state: State) -> None:
     process = {"pid": 1, "memory": 5}
     state(gpus=[{}, {"lost": True}, {"processes": [process]}])
-    first, lost, third = NvidiaSmi().read(30)
+    first, lost, third = smi().read(30)
     assert [gpu.problem for gpu in (first, third)] == ["", ""]
     assert lost.index == 1 and "lost" in lost.problem and lost.memory_used_mib is None
     assert [process.pid for process in third.processes] == [1]
@@ -110,7 +115,7 @@ def test_a_lost_gpu_does_not_hide_the_others(state: State) -> None:
 def test_all_gpus_lost(state: State) -> None:
     state(gpus=[{"lost": True}])
     with pytest.raises(SmiError, match="lost") as caught:
-        read_gpus(30)
+        smi().read(30)
     assert caught.value.code == "driver"
 
 
@@ -126,7 +131,7 @@ def test_all_gpus_lost(state: State) -> None:
 def test_a_broken_driver_is_told(state: State, mode: str, code: str, words: str) -> None:
     state(mode=mode)
     with pytest.raises(SmiError, match=words) as caught:
-        read_gpus(30)
+        smi().read(30)
     assert caught.value.code == code
     assert "--gpus 0" in caught.value.remedy
 
@@ -134,7 +139,7 @@ def test_a_broken_driver_is_told(state: State, mode: str, code: str, words: str)
 def test_no_nvidia_smi(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SmiError, match="nvidia-smi was not found") as caught:
-        read_gpus(30)
+        smi().read(30)
     assert caught.value.code == "absent"
     assert "--gpus 0" in caught.value.remedy
 
@@ -144,19 +149,19 @@ def test_a_program_that_cannot_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SmiError, match="cannot be run"):
-        read_gpus(30)
+        smi().read(30)
 
 
 def test_a_hanging_nvidia_smi_is_killed_and_told(state: State, tmp_path: Path) -> None:
     state(mode="hang")
-    smi = NvidiaSmi()
+    reader = smi()
     while not (tmp_path / "calls").exists():  # on a crowded machine it may take longer to begin
         with pytest.raises(SmiError, match="does not answer") as caught:
-            smi.read(0.5)
+            reader.read(0.5)
         assert caught.value.code == "hang"
     assert not any(alive(pid) for pid, _ in calls(tmp_path))
     state(gpus=[{}])
-    assert len(smi.read(30)) == 1, "it works again as soon as nvidia-smi does"
+    assert len(reader.read(30)) == 1, "it works again as soon as nvidia-smi does"
 
 
 @pytest.mark.parametrize(
@@ -182,7 +187,7 @@ class Sampling:
     def __init__(self, timeout: float = TIMEOUT) -> None:
         self.results: List[Any] = []
         self.loop = Loop(RUNTIME)
-        self.sampler = Sampler(self.loop, self._delivered, self._delivered, timeout)
+        self.sampler = Sampler(self.loop, ProcessControl(), self._delivered, self._delivered, timeout)
 
     def _delivered(self, result: Any) -> None:
         self.results.append(result)

@@ -17,6 +17,7 @@ from waiting import eventually
 
 from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
 from jupyter_gpu_kernel.agent.paths import FolderError, Root, touch
+from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.agent.story import KEEP_DAYS, Story, forget_old_stories, read_story
 from jupyter_gpu_kernel.wire.frames import FrameReader, Kind, json_frame
 
@@ -129,7 +130,7 @@ def test_of_a_long_story_the_end_is_told(tmp_path: Path) -> None:
     story.tell("sigterm", "SIGTERM from root")
     story.path.write_bytes(story.path.read_bytes() * 80_000)
     story.tell("drop", "the last one")
-    answer = RequestHandlers(root).handle({"do": "story", "kernel": "abc-1"})
+    answer = RequestHandlers(RUNTIME, ProcessControl(), root).handle({"do": "story", "kernel": "abc-1"})
     reader = FrameReader(greeting=False)
     (frame,) = reader.feed(json_frame(Kind.REPLY, answer, number=1).encode())
     assert frame.json()["story"][-1]["text"] == "the last one"

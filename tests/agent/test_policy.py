@@ -6,10 +6,12 @@ import json
 import os
 
 import pytest
+from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.agent.mux.handlers import Refused, RequestHandlers
 from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.policy import STRICT_GPUS, STRICT_IDLE, PolicyError, read_policy
+from jupyter_gpu_kernel.agent.process_control import ProcessControl
 
 
 @pytest.fixture()
@@ -102,7 +104,7 @@ def test_a_file_that_is_no_text_is_strict(tmp_path):
 def test_the_handler_refuses_before_anything_starts(policy, tmp_path):
     policy({"max_gpus": 1})
     (tmp_path / "root").mkdir(mode=0o700)
-    handlers = RequestHandlers(Root(tmp_path / "root"), tmp_path / "policy.json")
+    handlers = RequestHandlers(RUNTIME, ProcessControl(), Root(tmp_path / "root"), tmp_path / "policy.json")
     with pytest.raises(Refused) as refused:
         handlers.open("k1", {"create": {"gpus": 2}})
     assert refused.value.code == "policy" and "at most 1 GPU" in str(refused.value)

@@ -10,12 +10,14 @@ from typing import List
 
 import pytest
 from keepers import Place
+from runtimes import RUNTIME
 from waiting import eventually
 
 from jupyter_gpu_kernel.agent.exit import leftovers
 from jupyter_gpu_kernel.agent.exit.processes import SETUP, find_processes
 from jupyter_gpu_kernel.agent.keeper.setup import trim
 from jupyter_gpu_kernel.agent.mux.keepers import Refused
+from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.wire.frames import Kind, json_frame
 from jupyter_gpu_kernel.wire.messages import keeper_message
 
@@ -170,12 +172,13 @@ def test_a_folder_in_use_is_removed_by_nobody_else(place: Place, monkeypatch: py
     monkeypatch.setattr(leftovers, "UNUSED_TIMEOUT", 0.1)
     hub = place.start("s8")
     pid = hub.run("import os; print(os.getpid())")
+    found = leftovers.Leftovers(RUNTIME, ProcessControl(), place.handlers.root)
     for names in (["keeper"], ["lock"]):  # one after the other is cleaned away
         for name in names:
             (place.folder("s8") / name).unlink()
         os.utime(str(place.folder("s8")), (0, 0))
-        leftovers.remove_unused(place.handlers.root, "s8")
-        assert not leftovers.remove_stale(place.handlers.root, "s8")
+        found.remove_unused("s8")
+        assert not found.remove_stale("s8")
         assert place.folder("s8").exists()
     assert hub.run("import os; print(os.getpid())") == pid
     hub.tell(keeper_message(do="stop", why="enough"))

@@ -12,6 +12,7 @@ from runtimes import RUNTIME, ManualLoop
 from jupyter_gpu_kernel.agent.exit.processes import Cleanup
 from jupyter_gpu_kernel.agent.keeper.lifetime import FETCH_TIMEOUT, IdleTimer, Shutdown
 from jupyter_gpu_kernel.agent.keeper.server import KeeperServer
+from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.agent.relay.output.backlog import Backlog
 from jupyter_gpu_kernel.wire.messages import Lane, keeper_message
 
@@ -38,7 +39,8 @@ def leaving(loop: ManualLoop, server: KeeperServer) -> Shutdown:
     """Of a kernel that has been idle for longer than it may."""
     idle_timer = IdleTimer({"idle_timeout": 1.0}, loop.time)
     loop.advance(2.0)
-    return Shutdown(loop, server, idle_timer, Cleanup(loop.later, Path("no folder", "k", "no kernel")))
+    cleanup = Cleanup(loop.later, ProcessControl(), Path("no folder", "k", "no kernel"))
+    return Shutdown(loop, server, idle_timer, cleanup)
 
 
 def test_with_nothing_to_say_it_is_over_at_once(loop: ManualLoop, server: KeeperServer) -> None:

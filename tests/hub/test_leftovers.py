@@ -15,11 +15,13 @@ from typing import Any
 import psutil
 import pytest
 from endings import DETACHED, STUBBORN, gone, listed, started, stop, told
+from runtimes import RUNTIME
 from streams import LoopThread, Node, until, wait_for
 
 from jupyter_gpu_kernel.agent.exit import leftovers
 from jupyter_gpu_kernel.agent.exit.processes import find_processes, open_gpus
 from jupyter_gpu_kernel.agent.mux.handlers import Refused
+from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.agent.procfs import boot_id
 from jupyter_gpu_kernel.hub.node.link import Link
 
@@ -66,15 +68,16 @@ def test_a_folder_without_keeper_and_kernel_tells_why_and_goes(node: Node) -> No
 def test_a_folder_of_a_keeper_that_is_starting_stays(node: Node) -> None:
     root = node.handlers.root
     folder = root.make_kernel("starting")
-    assert not leftovers.remove_stale(root, "starting"), "no lock yet, but young"
+    found = leftovers.Leftovers(RUNTIME, ProcessControl(), root)
+    assert not found.remove_stale("starting"), "no lock yet, but young"
     holder = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, 2); print('locked', flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", holder, str(folder / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         assert process.stdout and process.stdout.readline()
-        assert not leftovers.remove_stale(root, "starting")
+        assert not found.remove_stale("starting")
         process.communicate(b"\n")
-    assert leftovers.remove_stale(root, "starting")
+    assert found.remove_stale("starting")
 
 
 # ---------------------------------------------------------------------------------------------- leftovers
@@ -121,9 +124,9 @@ def test_leftovers_are_found_and_ended(leftover: subprocess.Popen[bytes], node: 
     ]
     assert row["kernel"] == "past" and "SIG_IGN" in row["command"] and row["gpus"] == []
     assert open_gpus(leftover.pid, str(tmp_path / "nvidia")) == {3}
-    assert leftovers.leftovers_on_gpu({"index": 3, "processes": []}, [dict(row, gpus=[3])])
-    assert leftovers.leftovers_on_gpu({"index": 0, "processes": [{"pid": leftover.pid}]}, [row])
-    assert not leftovers.leftovers_on_gpu({"index": 0, "processes": []}, [row])
+    assert leftovers.on_gpu({"index": 3, "processes": []}, [dict(row, gpus=[3])])
+    assert leftovers.on_gpu({"index": 0, "processes": [{"pid": leftover.pid}]}, [row])
+    assert not leftovers.on_gpu({"index": 0, "processes": []}, [row])
 
     for other in (dict(row, start=row["start"] + 1), dict(row, boot="another node's")):
         assert node.handlers.handle({"do": "end_leftovers", "leftovers": [other]}) == {"ended": []}

@@ -10,12 +10,13 @@ import fcntl
 import os
 import shutil
 import socket
-import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
+from ...wire.runtime import Runtime
 from ..keeper.client import NO_KEEPER
 from ..paths import Root
+from ..process_control import ProcessControl
 from ..procfs import boot_id, booted_at
 from ..story import Story, read_story
 from .node_checks import kills_sessions, user_lingers
@@ -26,58 +27,116 @@ UNUSED_TIMEOUT = 2.0
 """Seconds within which a keeper that did not start has ended."""
 YOUNG = 60.0
 """The age in seconds up to which a folder without a lock file is kept."""
+_POLL_INTERVAL = 0.02
 
 
-# -------------------------------------------------------------------------------------- processes
+class Leftovers:
+    """What kernels whose folders are, or were, in `root` have left on this node."""
 
+    def __init__(self, runtime: Runtime, processes: ProcessControl, root: Root) -> None:
+        self._runtime = runtime
+        self._processes = processes
+        self._root = root
 
-def list_leftovers(root: Root) -> List[Dict[str, Any]]:
-    """Return the leftover processes on this node: [{pid, start, boot, command, kernel, gpus [number]}].
+    # -------------------------------------------------------------------------------------- processes
 
-    What set-up lines started counts as well.
-    """
-    return [_to_json(process) for process in _find(root)]
+    def list(self) -> List[Dict[str, Any]]:
+        """Return the leftover processes on this node: [{pid, start, boot, command, kernel, gpus [number]}].
 
+        What set-up lines started counts as well.
+        """
+        return [_to_json(process) for process in self._find()]
 
-def end_leftovers(root: Root, rows: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    """End the processes of these rows, as far as they are leftovers on this node. Blocks for some seconds.
+    def end(self, rows: Sequence[Dict[str, Any]]) -> Sequence[Dict[str, Any]]:
+        """End the processes of these rows, as far as they are leftovers on this node. Blocks for some seconds.
 
-    Returns the rows of those that have ended.
-    """
-    boot = boot_id()
-    wanted = {(row.get("pid"), row.get("start")) for row in rows if row.get("boot") == boot}
-    found = [process for process in _find(root) if (process.pid, process.start) in wanted]
-    ended = [_to_json(process) for process in found]
-    end_all(found)
-    return [row for row, process in zip(ended, found) if not process.alive]
+        Returns the rows of those that have ended.
+        """
+        boot = boot_id()
+        wanted = {(row.get("pid"), row.get("start")) for row in rows if row.get("boot") == boot}
+        found = [process for process in self._find() if (process.pid, process.start) in wanted]
+        ended = [_to_json(process) for process in found]
+        end_all(self._runtime, self._processes, found)
+        return [row for row, process in zip(ended, found) if not process.alive]
 
+    def _find(self) -> Sequence[Process]:
+        """Only processes of kernels of this agent's folder: of others we do not know whether their keeper lives."""
+        folder = str(self._root.path)
+        found = [process for tag in (TAG, SETUP) for process in find_processes(tag=tag, root=folder)]
+        kernels = {process.kernel for process in found}
+        served = {kernel for kernel in kernels if has_keeper(self._root.kernel(kernel))}
+        living = kernels_with_keeper() | served
+        return [process for process in found if process.kernel not in living]
 
-def leftovers_on_gpu(gpu: Dict[str, Any], leftovers: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    """Return the leftovers that use this GPU, according to nvidia-smi or to their open files."""
-    pids = {process.get("pid") for process in gpu["processes"]}
-    return [row for row in leftovers if row["pid"] in pids or gpu["index"] in row["gpus"]]
+    # -------------------------------------------------------------------------------------- folders
 
+    def remove_stale(self, kernel_id: str) -> bool:
+        """Remove the kernel's folder if it is stale, and end its story. Returns whether it was removed."""
+        return self._remove(kernel_id, lambda: self._end_story(kernel_id))
 
-def _find(root: Root) -> List[Process]:
-    """Only processes of kernels of this agent's folder: of others we do not know whether their keeper lives."""
-    processes = [process for tag in (TAG, SETUP) for process in find_processes(tag=tag, root=str(root.path))]
-    kernels = {process.kernel for process in processes}
-    living = kernels_with_keeper() | {kernel for kernel in kernels if has_keeper(root.kernel(kernel))}
-    return [process for process in processes if process.kernel not in living]
+    def remove_unused(self, kernel_id: str) -> None:
+        """Remove the folder of a kernel that did not start. Waits a moment for its processes to end."""
+        deadline = self._runtime.monotonic() + UNUSED_TIMEOUT
+        while self._root.kernel(kernel_id).is_dir() and not self._remove(kernel_id, lambda: None):
+            if self._runtime.monotonic() > deadline:
+                return  # the next list of kernels removes it
+            self._runtime.sleep(_POLL_INTERVAL)
 
+    def _remove(self, kernel_id: str, before: Callable[[], None]) -> bool:
+        """Remove the folder if it is stale, after calling `before`. Returns whether it was removed."""
+        folder = self._root.kernel(kernel_id)
+        if not folder.is_dir() or has_keeper(folder) or self._kernel_runs(kernel_id):
+            return False
+        lock = self._take_lock(folder)
+        if lock is None:
+            return False
+        try:
+            if has_keeper(folder):
+                return False
+            before()
+            shutil.rmtree(str(folder), ignore_errors=True)
+            return True
+        finally:
+            os.close(lock)
 
-def _to_json(process: Process) -> Dict[str, Any]:
-    return {
-        "pid": process.pid,
-        "start": process.start,
-        "boot": boot_id(),
-        "command": process.command,
-        "kernel": process.kernel,
-        "gpus": sorted(open_gpus(process.pid)),
-    }
+    def _kernel_runs(self, kernel_id: str) -> bool:
+        """Whether the kernel's own process runs, and not only processes that it has started."""
+        story = read_story(self._root.story(kernel_id))
+        starts = [entry.get("pid") for entry in story if entry.get("event") == "start"]
+        pid = starts[-1] if starts else None
+        processes = find_processes(kernel_id, root=str(self._root.path))
+        return any(process.pid == pid or not pid for process in processes)
 
+    def _take_lock(self, folder: Path) -> Optional[int]:
+        """Take the folder's lock; None if it is held. For an old folder without a lock file, any descriptor of it."""
+        try:
+            lock = os.open(str(folder / "lock"), os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return self._open_old(folder)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            return None
+        return lock
 
-# -------------------------------------------------------------------------------------- folders
+    def _open_old(self, folder: Path) -> Optional[int]:
+        try:
+            age = self._runtime.time() - folder.stat().st_mtime
+            if age < YOUNG or folder.name in kernels_with_keeper():
+                return None
+            return os.open(str(folder), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:  # its keeper has just removed it
+            return None
+
+    def _end_story(self, kernel_id: str) -> None:
+        """Write the end of the kernel into its story, unless it is there."""
+        path = self._root.story(kernel_id)
+        story = read_story(path)
+        if story and story[-1].get("event") == "end":
+            return
+        reason = explain_keeper(_keeper_facts(story))
+        Story(path, self._runtime.time).tell("end", f"the kernel ended: {reason}", **reason._asdict())
 
 
 def has_keeper(folder: Path) -> bool:
@@ -101,18 +160,10 @@ def is_locked(folder: Path) -> bool:
     return False
 
 
-def remove_stale(root: Root, kernel_id: str) -> bool:
-    """Remove the kernel's folder if it is stale, and end its story. Returns whether it was removed."""
-    return _remove(root, kernel_id, lambda: _end_story(root, kernel_id))
-
-
-def remove_unused(root: Root, kernel_id: str) -> None:
-    """Remove the folder of a kernel that did not start. Waits a moment for its processes to end."""
-    deadline = time.monotonic() + UNUSED_TIMEOUT
-    while root.kernel(kernel_id).is_dir() and not _remove(root, kernel_id, lambda: None):
-        if time.monotonic() > deadline:
-            return  # the next list of kernels removes it
-        time.sleep(0.02)
+def on_gpu(gpu: Dict[str, Any], rows: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    """Return the leftover processes that use this GPU, according to nvidia-smi or to their open files."""
+    pids = {process.get("pid") for process in gpu["processes"]}
+    return [row for row in rows if row["pid"] in pids or gpu["index"] in row["gpus"]]
 
 
 def explain_missing_story(boot: str) -> Dict[str, Any]:
@@ -125,64 +176,15 @@ def explain_missing_story(boot: str) -> Dict[str, Any]:
     return dict(explain_keeper(KeeperFacts({"boot": boot}, {}, now, booted_at()))._asdict())
 
 
-def _remove(root: Root, kernel_id: str, before: Callable[[], None]) -> bool:
-    """Remove the folder if it is stale, after calling `before`. Returns whether it was removed."""
-    folder = root.kernel(kernel_id)
-    if not folder.is_dir() or has_keeper(folder) or _kernel_runs(root, kernel_id):
-        return False
-    lock = _take_lock(folder)
-    if lock is None:
-        return False
-    try:
-        if has_keeper(folder):
-            return False
-        before()
-        shutil.rmtree(str(folder), ignore_errors=True)
-        return True
-    finally:
-        os.close(lock)
-
-
-def _kernel_runs(root: Root, kernel_id: str) -> bool:
-    """Whether the kernel's own process runs, and not only processes that it has started."""
-    starts = [
-        entry.get("pid") for entry in read_story(root.story(kernel_id)) if entry.get("event") == "start"
-    ]
-    pid = starts[-1] if starts else None
-    processes = find_processes(kernel_id, root=str(root.path))
-    return any(process.pid == pid or not pid for process in processes)
-
-
-def _take_lock(folder: Path) -> Optional[int]:
-    """Take the folder's lock; None if it is held. For an old folder without a lock file, any descriptor of it."""
-    try:
-        lock = os.open(str(folder / "lock"), os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return _open_old(folder)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(lock)
-        return None
-    return lock
-
-
-def _open_old(folder: Path) -> Optional[int]:
-    try:
-        if time.time() - folder.stat().st_mtime < YOUNG or folder.name in kernels_with_keeper():
-            return None
-        return os.open(str(folder), os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:  # its keeper has just removed it
-        return None
-
-
-def _end_story(root: Root, kernel_id: str) -> None:
-    """Write the end of the kernel into its story, unless it is there."""
-    story = read_story(root.story(kernel_id))
-    if story and story[-1].get("event") == "end":
-        return
-    reason = explain_keeper(_keeper_facts(story))
-    Story(root.story(kernel_id), time.time).tell("end", f"the kernel ended: {reason}", **reason._asdict())
+def _to_json(process: Process) -> Dict[str, Any]:
+    return {
+        "pid": process.pid,
+        "start": process.start,
+        "boot": boot_id(),
+        "command": process.command,
+        "kernel": process.kernel,
+        "gpus": sorted(open_gpus(process.pid)),
+    }
 
 
 def _keeper_facts(story: Sequence[Mapping[str, Any]]) -> KeeperFacts:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import pwd
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..gpus.nvidia_smi import NvidiaSmi, SmiError
 from ..in_kernel.signal_rules import MEMORY_DAEMONS
+from ..process_control import ProcessControl
 from ..procfs import command_name, pids
 
 MIB = 1024 * 1024
@@ -138,17 +138,10 @@ def _text(path: Path) -> str:
 # -------------------------------------------------------------------------------------- checks
 
 
-def unwritable_folders(folders: List[str]) -> List[str]:
+def unwritable_folders(processes: ProcessControl, folders: List[str]) -> List[str]:
     """Return those folders that cannot be written to, each with the reason."""
-    process = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _WRITE_PROBE, *folders],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        output = process.communicate(timeout=TIMEOUT)[0]
-    except subprocess.TimeoutExpired as error:
-        process.kill()  # may have no effect; nothing waits for it
-        output = error.stdout or b""
+    command = [sys.executable, "-I", "-S", "-c", _WRITE_PROBE, *folders]
+    output = processes.read_output(command, TIMEOUT)
     found = []
     for line in output.decode("utf-8", "replace").splitlines():
         folder, finished, problem = line.partition("\0")
@@ -157,12 +150,12 @@ def unwritable_folders(folders: List[str]) -> List[str]:
     return found
 
 
-def gpu_problem(uuids: List[str]) -> str:
+def gpu_problem(smi: NvidiaSmi, uuids: List[str]) -> str:
     """Return what is wrong with one of these GPUs; "" if nothing, or if there are none."""
     if not uuids:
         return ""
     try:
-        known = {gpu.uuid: gpu for gpu in NvidiaSmi().read(TIMEOUT)}
+        known = {gpu.uuid: gpu for gpu in smi.read(TIMEOUT)}
     except SmiError as error:
         return error.cause if error.code in ("driver", "hang", "none") else ""
     missing = [uuid for uuid in uuids if uuid not in known]

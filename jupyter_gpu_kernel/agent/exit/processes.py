@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any, Callable, List, NamedTuple, Set
 
+from ...wire.runtime import Runtime
 from ...wire.texts import one_line
 from .. import procfs
 from ..paths import is_kernel_id
+from ..process_control import ProcessControl
 
 TAG = "JUPYTER_GPU_KERNEL_ID"
 """The variable with the id of the kernel that a process belongs to."""
@@ -40,30 +41,29 @@ class Process(NamedTuple):
         """Whether it still runs (a zombie does not)."""
         return procfs.start_ticks(self.pid) == self.start
 
-    def send(self, number: int) -> None:
-        """Send a signal to exactly this process; nothing happens if it has ended."""
+    def send(self, control: ProcessControl, number: int) -> None:
+        """Send a signal to exactly this process; nothing happens if it has ended, or runs as another user now."""
         try:
             pidfd = open_pidfd(self.pid)
-            try:
-                if not self.alive:
-                    return
-                if pidfd >= 0:
-                    signal.pidfd_send_signal(pidfd, number)  # type: ignore[attr-defined,unused-ignore]
-                else:
-                    os.kill(self.pid, number)
-            finally:
-                if pidfd >= 0:
-                    os.close(pidfd)
-        except (ProcessLookupError, PermissionError):  # it has just ended, or runs as another user now
+        except ProcessLookupError:
             return
+        try:
+            if self.alive:
+                control.signal(self.pid, number, pidfd)
+        finally:
+            if pidfd >= 0:
+                os.close(pidfd)
 
 
 class Cleanup:
     """Ends what a kernel has started: `terminate` whenever its process has ended, `kill` when nothing may remain."""
 
-    def __init__(self, later: Callable[[float, Callable[[], None]], object], folder: Path) -> None:
+    def __init__(
+        self, later: Callable[[float, Callable[[], None]], object], control: ProcessControl, folder: Path
+    ) -> None:
         """`later(seconds, callback)` sets a timer; `folder`: the kernel's."""
         self._later = later
+        self._control = control
         self._kernel_id, self._root = folder.name, str(folder.parent.parent)
         self._ending: List[Process] = []
 
@@ -79,16 +79,16 @@ class Cleanup:
         `tag`: SETUP for what the set-up lines started.
         """
         found = find_processes(self._kernel_id, tag, self._root)
-        _send_all(found, signal.SIGTERM)
+        _send_all(self._control, found, signal.SIGTERM)
         if found:
             self._ending += found
-            self._later(GRACE, lambda: _send_all(found, signal.SIGKILL))
+            self._later(GRACE, lambda: _send_all(self._control, found, signal.SIGKILL))
         return found
 
     def kill(self) -> None:
         """Send SIGKILL to every process."""
         for tag in (TAG, SETUP):
-            _send_all(find_processes(self._kernel_id, tag, self._root), signal.SIGKILL)
+            _send_all(self._control, find_processes(self._kernel_id, tag, self._root), signal.SIGKILL)
 
 
 def find_processes(kernel_id: str = "", tag: str = TAG, root: str = "") -> List[Process]:
@@ -121,13 +121,13 @@ def runs_with_argument(kernel_id: str, argument: str) -> bool:
     return any(argument in procfs.arguments(process.pid) for process in find_processes(kernel_id))
 
 
-def end_all(processes: List[Process]) -> None:
+def end_all(runtime: Runtime, control: ProcessControl, processes: List[Process]) -> None:
     """Send SIGTERM, and SIGKILL after GRACE. Blocks until all have ended, for 2 · GRACE seconds at most."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        _send_all(processes, number)
-        deadline = time.monotonic() + GRACE
-        while any(process.alive for process in processes) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        _send_all(control, processes, number)
+        deadline = runtime.monotonic() + GRACE
+        while any(process.alive for process in processes) and runtime.monotonic() < deadline:
+            runtime.sleep(0.02)
 
 
 def open_gpus(pid: int, devices: str = "/dev/nvidia") -> Set[int]:
@@ -149,9 +149,9 @@ def open_pidfd(pid: int) -> int:
         return -1
 
 
-def _send_all(processes: List[Process], number: int) -> None:
+def _send_all(control: ProcessControl, processes: List[Process], number: int) -> None:
     for process in processes:
-        process.send(number)
+        process.send(control, number)
 
 
 def _is_own(pid: int) -> bool:

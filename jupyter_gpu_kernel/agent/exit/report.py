@@ -13,7 +13,9 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Tuple
 
+from ..gpus.nvidia_smi import NvidiaSmi
 from ..loop import Loop, Timer
+from ..process_control import ProcessControl
 from ..procfs import boot_id
 from ..story import Story
 from .node_checks import (
@@ -40,11 +42,12 @@ _STDERR_TAIL = 256 * 1024
 class ExitReport:
     """The parts that deal with a kernel's end. `reason` is that of the last end."""
 
-    def __init__(self, loop: Loop, folder: Path, story: Story) -> None:
+    def __init__(self, loop: Loop, processes: ProcessControl, folder: Path, story: Story) -> None:
         """`folder`: the kernel's."""
-        self.cleanup = Cleanup(loop.later, folder)
+        self.cleanup = Cleanup(loop.later, processes, folder)
         self.reason = ExitReason("")
         self._loop = loop
+        self._processes = processes
         self._stderr = folder / "stderr"
         self._story = story
         self._collector: Optional[FactCollector] = None  # of the kernel's present process, or of the last one
@@ -110,7 +113,19 @@ class ExitReport:
         if requested:
             tell(facts)
         else:
-            self._loop.run_in_thread(lambda: check_node(facts, gpus), tell)
+            self._loop.run_in_thread(lambda: self._check_node(facts, gpus), tell)
+
+    def _check_node(self, facts: Facts, gpus: List[str]) -> Facts:
+        """Add what only the node itself shows, where it may be the reason. `gpus`: UUIDs. Blocks for seconds."""
+        if facts.returncode in (-signal.SIGKILL, UNKNOWN):
+            facts = facts._replace(memory_daemon=memory_daemon())
+        if facts.returncode > 0 or -facts.returncode in CRASHES:
+            folders = [os.path.expanduser("~"), tempfile.gettempdir(), "/dev/shm"]
+            smi = NvidiaSmi(self._loop.runtime, self._processes)
+            with contextlib.suppress(OSError):  # the node cannot start another process
+                facts = facts._replace(unwritable=unwritable_folders(self._processes, folders))
+                facts = facts._replace(gpu_problem=gpu_problem(smi, gpus))
+        return facts
 
 
 class FactCollector:
@@ -142,7 +157,7 @@ class FactCollector:
             self.stop_reason,
             self.signal_sent,
             self.guard,
-            sigterm=_recent(sigterm),
+            sigterm=_recent(sigterm, self._loop.runtime.time()),
             cgroup_oom_kills=cgroup_kills,
             node_oom_kills=node_kills,
             limit_mib=self._oom_counters.limit_mib(),
@@ -186,20 +201,8 @@ class OomCounters:
         return self._cgroup.oom_kills() or 0, node_oom_kills() or 0
 
 
-def check_node(facts: Facts, gpus: List[str]) -> Facts:
-    """Add what only the node itself shows, where it may be the reason. `gpus`: UUIDs. Blocks for seconds."""
-    if facts.returncode in (-signal.SIGKILL, UNKNOWN):
-        facts = facts._replace(memory_daemon=memory_daemon())
-    if facts.returncode > 0 or -facts.returncode in CRASHES:
-        folders = [os.path.expanduser("~"), tempfile.gettempdir(), "/dev/shm"]
-        with contextlib.suppress(OSError):  # the node cannot start another process
-            facts = facts._replace(unwritable=unwritable_folders(folders))
-            facts = facts._replace(gpu_problem=gpu_problem(gpus))
-    return facts
-
-
-def _recent(sigterm: Mapping[str, Any]) -> Mapping[str, Any]:
-    if not sigterm or time.time() - float(sigterm.get("time", 0)) > SIGTERM_RECENT:
+def _recent(sigterm: Mapping[str, Any], now: float) -> Mapping[str, Any]:
+    if not sigterm or now - float(sigterm.get("time", 0)) > SIGTERM_RECENT:
         return {}
     clock = time.strftime("%H:%M:%S", time.localtime(float(sigterm["time"])))
     return dict(sigterm, clock=clock)

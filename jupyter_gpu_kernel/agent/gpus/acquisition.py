@@ -14,9 +14,10 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from ...wire import DEFAULT_GPUS
 from ..loop import Loop, Timer
+from ..process_control import ProcessControl
 from .claim import Claim, ClaimPending, WaitQueue
 from .judge import allowed_gpus, in_allocation
-from .lease import Details, Lease, release_all, transfer
+from .lease import Details, Lease, LeaseTaker, release_all, transfer
 from .nvidia_smi import SmiError
 from .sampler import Sample, Sampler
 
@@ -37,6 +38,7 @@ class Acquisition:
     def __init__(
         self,
         loop: Loop,
+        processes: ProcessControl,
         settings: Dict[str, Any],
         queue_folder: Path,
         details: Details,
@@ -58,6 +60,7 @@ class Acquisition:
         self._count = int(settings.get("gpus", DEFAULT_GPUS))
         self._state = _State.ACQUIRED if self._count == 0 else _State.IDLE
         self._loop = loop
+        self._processes = processes
         self._on_acquired = on_acquired
         self._on_error = on_error
         self._on_waiting = on_waiting
@@ -65,13 +68,13 @@ class Acquisition:
         self._sampler: Optional[Sampler] = None
         self._timer: Optional[Timer] = None
         self._failures = 0
-        self._queue = WaitQueue(queue_folder, str(settings["id"]))
+        self._queue = WaitQueue(loop.runtime, queue_folder, str(settings["id"]))
         allowed = allowed_gpus(os.environ)
         if self._count and allowed and in_allocation(os.environ):
             self.uuids, self._state = allowed, _State.ACQUIRED
-        self._identity, self._details = {"id": settings["id"]}, details
+        self._taker = LeaseTaker(loop.runtime, {"id": settings["id"]}, details)
         self._claim = Claim(
-            self._count, self._identity, details=details, allowed=allowed, node=socket.gethostname()
+            loop.runtime, self._count, self._taker, allowed=allowed, node=socket.gethostname()
         )
 
     @property
@@ -100,7 +103,7 @@ class Acquisition:
         """
         if self.acquired or not uuids:
             return []
-        leases = {uuid: Lease.take(uuid, self._identity, self._details) for uuid in uuids}
+        leases = {uuid: self._taker.take(uuid) for uuid in uuids}
         self._hold(uuids, [lease for lease in leases.values() if lease is not None])
         return [uuid for uuid, lease in leases.items() if lease is None]
 
@@ -112,7 +115,7 @@ class Acquisition:
         leases: List[Lease] = []
         for sock in sockets:
             try:
-                leases.append(Lease.of_socket(sock, self._identity, self._details))
+                leases.append(self._taker.take_over(sock))
             except (ValueError, OSError):  # something else was passed
                 sock.close()
         if self.acquired or len(leases) < self._count:
@@ -136,7 +139,7 @@ class Acquisition:
     def prepare(self) -> None:
         """Sample the GPUs while the kernel starts, so that its first cell does not wait for that."""
         if not self.acquired and self._sampler is None:
-            self._sampler = Sampler(self._loop, self._sampled, self._failed)
+            self._sampler = Sampler(self._loop, self._processes, self._sampled, self._failed)
             self._sampler.start()
 
     def request(self) -> None:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import random
-import time
 from collections import deque
 from pathlib import Path
-from typing import Any, Deque, List, Mapping, NamedTuple, Optional, Sequence, Set, Union
+from typing import Deque, List, NamedTuple, Optional, Sequence, Set, Union
 
+from ...wire.runtime import Runtime
 from .judge import DEFAULT_CRITERIA, Criteria, Verdict, choose, judge, require_usable, waiting_text
-from .lease import Details, Lease, release_all, take_all
+from .lease import Lease, LeaseTaker, release_all
 from .nvidia_smi import Gpu
 from .sampler import Sample
 
@@ -45,17 +44,18 @@ class Claim:
 
     def __init__(
         self,
+        runtime: Runtime,
         count: int,
-        identity: Mapping[str, Any],
+        taker: LeaseTaker,
         *,
-        details: Optional[Details] = None,
         allowed: Optional[Sequence[str]] = None,
         criteria: Criteria = DEFAULT_CRITERIA,
         node: str = "",
     ) -> None:
-        """`identity`, `details`: what the leases tell others; `node`: its name in texts for the user."""
+        """`taker` takes the leases; `node`: its name in texts for the user."""
         self.count = count
-        self._identity, self._details = identity, details
+        self._runtime = runtime
+        self._taker = taker
         self._allowed = allowed
         self._criteria = criteria
         self._node = node
@@ -76,7 +76,7 @@ class Claim:
     def pause(self) -> float:
         """The seconds until the next sample is due, while there are not enough."""
         last = self._samples[-1].time if self._samples else 0.0
-        return max(0.0, last + self._criteria.interval - time.monotonic())
+        return max(0.0, last + self._criteria.interval - self._runtime.monotonic())
 
     def add(self, sample: Sample) -> None:
         """Add a sample."""
@@ -111,10 +111,10 @@ class Claim:
 
     def _try(self, verdicts: List[Verdict], ahead: int) -> ClaimPending:
         chosen = choose(verdicts, self.count, ahead)
-        leases = take_all([gpu.uuid for gpu in chosen], self._identity, self._details) if chosen else None
+        leases = self._taker.take_all([gpu.uuid for gpu in chosen]) if chosen else None
         if leases is None:  # too few are free, or somebody was quicker
             return self._pending(verdicts, ahead)
-        self._leases, self._leased_at = leases, time.monotonic()
+        self._leases, self._leased_at = leases, self._runtime.monotonic()
         names = " and ".join(map(str, chosen or ()))
         return ClaimPending(f"Checking once more that nobody else uses {names}.", 0.0)
 
@@ -134,14 +134,16 @@ class Claim:
 
     def _pending(self, verdicts: List[Verdict], ahead: int) -> ClaimPending:
         # The random part keeps two kernels that wait from trying at the same moment every time.
-        pause = random.uniform(*self._criteria.wait) if self.has_enough_samples else self.pause()
+        pause = (
+            self._runtime.random.uniform(*self._criteria.wait) if self.has_enough_samples else self.pause()
+        )
         return ClaimPending(waiting_text(verdicts, self.count, self._node, ahead), pause)
 
     def _own_uuids(self) -> Set[str]:
         return {lease.uuid for lease in self._leases}
 
     def _recent(self) -> List[Sample]:
-        oldest = time.monotonic() - self._criteria.fresh
+        oldest = self._runtime.monotonic() - self._criteria.fresh
         return [sample for sample in self._samples if sample.time >= oldest]
 
 
@@ -153,7 +155,8 @@ class WaitQueue:
     queue; between users the leases decide.
     """
 
-    def __init__(self, folder: Path, kernel_id: str) -> None:
+    def __init__(self, runtime: Runtime, folder: Path, kernel_id: str) -> None:
+        self._runtime = runtime
         self._folder = folder
         self._kernel_id = kernel_id
         self._ticket = ""
@@ -166,7 +169,7 @@ class WaitQueue:
         """
         if self._lock is not None:
             return
-        self._ticket = "%020d-%d-%s" % (time.time_ns(), count, self._kernel_id)
+        self._ticket = "%020d-%d-%s" % (self._runtime.time() * 1e9, count, self._kernel_id)
         path = str(self._folder / self._ticket)
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)

@@ -41,6 +41,7 @@ from typing import (
     Tuple,
 )
 
+from ...wire.runtime import Runtime
 from ...wire.texts import one_line
 from .. import procfs
 from ..paths import is_kernel_id
@@ -102,42 +103,13 @@ class Lease:
     """The lease of a GPU, held until `release` or the end of this process. Child processes do not inherit it."""
 
     def __init__(
-        self, uuid: str, listener: socket.socket, identity: Mapping[str, Any], details: Optional[Details]
+        self, uuid: str, listener: socket.socket, identity: Mapping[str, Any], details: Details
     ) -> None:
-        """`identity`: {"id": …}, which everybody may know; `details`: for the same user's processes only."""
+        """`identity`: {"id", "since"}, which everybody may know; `details`: for the same user's processes only."""
         self.uuid = uuid
         self._listener = listener
-        self._identity = {"since": round(time.time(), 1), **identity}
-        self._details = details or dict
-
-    @classmethod
-    def take(
-        cls, uuid: str, identity: Mapping[str, Any], details: Optional[Details] = None
-    ) -> Optional[Lease]:
-        """Take the lease; None if another process holds it. Others see the calling process as its holder."""
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        try:
-            listener.bind(_PREFIX + uuid)
-            listener.listen(_MAX_ANSWERS)
-        except OSError as error:
-            listener.close()
-            if error.errno == errno.EADDRINUSE:
-                return None
-            raise
-        return cls(uuid, listener, identity, details)
-
-    @classmethod
-    def of_socket(
-        cls, listener: socket.socket, identity: Mapping[str, Any], details: Optional[Details] = None
-    ) -> Lease:
-        """Take over the lease of another process, by its socket. Raises ValueError for any other socket."""
-        name = listener.getsockname()
-        prefix = _PREFIX.encode()
-        if not isinstance(name, bytes) or not name.startswith(prefix):
-            raise ValueError("the socket is not a lease")
-        listener.setblocking(False)
-        listener.listen(_MAX_ANSWERS)  # from now on the system names this process as the holder
-        return cls(name[len(prefix) :].decode(), listener, identity, details)
+        self._identity = identity
+        self._details = details
 
     def fileno(self) -> int:
         """The socket's descriptor. When it is readable, call `answer`."""
@@ -164,18 +136,53 @@ class Lease:
         return json.dumps({**details, **self._identity}).encode()
 
 
-def take_all(
-    uuids: Iterable[str], identity: Mapping[str, Any], details: Optional[Details] = None
-) -> Optional[List[Lease]]:
-    """Take all of these leases or, if one is held already, none: two kernels with half of them each would deadlock."""
-    leases: List[Lease] = []
-    for uuid in uuids:
-        lease = Lease.take(uuid, identity, details)
-        if lease is None:
-            release_all(leases)
-            return None
-        leases.append(lease)
-    return leases
+class LeaseTaker:
+    """Takes leases for one kernel. Others see the calling process as the holder."""
+
+    def __init__(self, runtime: Runtime, identity: Mapping[str, Any], details: Details = dict) -> None:
+        """`identity`: {"id": …}, which everybody may know; `details`: for the same user's processes only."""
+        self._runtime = runtime
+        self._identity = identity
+        self._details = details
+
+    def take(self, uuid: str) -> Optional[Lease]:
+        """Take the lease of this GPU; None if another process holds it."""
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            listener.bind(_PREFIX + uuid)
+            listener.listen(_MAX_ANSWERS)
+        except OSError as error:
+            listener.close()
+            if error.errno == errno.EADDRINUSE:
+                return None
+            raise
+        return self._lease(uuid, listener)
+
+    def take_all(self, uuids: Iterable[str]) -> Optional[List[Lease]]:
+        """Take all of these leases or, if one is held already, none: two kernels with half of them each would
+        deadlock."""
+        leases: List[Lease] = []
+        for uuid in uuids:
+            lease = self.take(uuid)
+            if lease is None:
+                release_all(leases)
+                return None
+            leases.append(lease)
+        return leases
+
+    def take_over(self, listener: socket.socket) -> Lease:
+        """Take over the lease of another process, by its socket. Raises ValueError for any other socket."""
+        name = listener.getsockname()
+        prefix = _PREFIX.encode()
+        if not isinstance(name, bytes) or not name.startswith(prefix):
+            raise ValueError("the socket is not a lease")
+        listener.setblocking(False)
+        listener.listen(_MAX_ANSWERS)  # from now on the system names this process as the holder
+        return self._lease(name[len(prefix) :].decode(), listener)
+
+    def _lease(self, uuid: str, listener: socket.socket) -> Lease:
+        since = round(self._runtime.time(), 1)
+        return Lease(uuid, listener, {"since": since, **self._identity}, self._details)
 
 
 def release_all(leases: Iterable[Lease]) -> None:
@@ -252,13 +259,14 @@ class LeaseReader:
     """Reads leases, repeatedly. A holder that does not answer (stopped, busy, or hostile) counts all the same, but only
     the first `read` waits for its answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
         self._silent: Set[Tuple[str, int]] = set()  # (uuid, pid) of holders that did not answer last time
 
     def read(self, uuids: Iterable[str], timeout: float = 0.3) -> Dict[str, Holder]:
         """Return the holders of the leased GPUs among these. Blocks for up to `timeout` seconds in all."""
         holders: Dict[str, Holder] = {}
-        deadline = time.monotonic() + timeout
+        deadline = self._runtime.monotonic() + timeout
         with contextlib.ExitStack() as stack:
             selector = stack.enter_context(selectors.DefaultSelector())
             for uuid in uuids:
@@ -267,13 +275,13 @@ class LeaseReader:
                 )
                 error = client.connect_ex(_PREFIX + uuid)
                 if error == 0:
-                    holders[uuid] = _holder(client, b"")
+                    holders[uuid] = self._holder(client, b"")
                     selector.register(client, selectors.EVENT_READ, (uuid, client))
                 elif error == errno.EAGAIN:  # the holder's queue of connections is full
                     holders[uuid] = Holder("?", 0, "?", None)
             waiting = {(key.data[0], holders[key.data[0]].pid) for key in selector.get_map().values()}
             while waiting:
-                wait = max(0.0, deadline - time.monotonic()) if waiting - self._silent else 0.0
+                wait = max(0.0, deadline - self._runtime.monotonic()) if waiting - self._silent else 0.0
                 ready = selector.select(wait)
                 if not ready:
                     break
@@ -281,9 +289,25 @@ class LeaseReader:
                     selector.unregister(key.fileobj)
                     uuid, client = key.data
                     waiting.discard((uuid, holders[uuid].pid))
-                    holders[uuid] = _holder(client, _receive(client))
+                    holders[uuid] = self._holder(client, _receive(client))
             self._silent = waiting
         return holders
+
+    def _holder(self, client: socket.socket, answer: bytes) -> Holder:
+        pid, uid, _ = _credentials(client)
+        told, now = _json_object(answer), self._runtime.time()
+        kernel, begin = told.get("id"), procfs.start_time(pid) or procfs.boot_time()
+        name = kernel if isinstance(kernel, str) and is_kernel_id(kernel) else "?"
+        since, yours = _time(told.get("since"), begin, now), uid == os.getuid()
+        known = Holder(procfs.user_name(uid), pid, name, since, uid, yours)
+        if not yours:
+            return known
+        notebook, state = told.get("notebook"), told.get("state")
+        return known._replace(
+            notebook=one_line(notebook) if isinstance(notebook, str) else "",
+            state=state if state in _STATES else "",
+            state_since=_time(told.get("state_since"), procfs.boot_time(), now),
+        )
 
 
 def _receive(client: socket.socket) -> bytes:
@@ -301,22 +325,6 @@ def _credentials(sock: socket.socket) -> Tuple[int, int, int]:
     return pid, uid, gid
 
 
-def _holder(client: socket.socket, answer: bytes) -> Holder:
-    pid, uid, _ = _credentials(client)
-    told = _json_object(answer)
-    kernel, begin = told.get("id"), procfs.start_time(pid) or procfs.boot_time()
-    name = kernel if isinstance(kernel, str) and is_kernel_id(kernel) else "?"
-    known = Holder(procfs.user_name(uid), pid, name, _time(told.get("since"), begin), uid, uid == os.getuid())
-    if not known.yours:
-        return known
-    notebook, state = told.get("notebook"), told.get("state")
-    return known._replace(
-        notebook=one_line(notebook) if isinstance(notebook, str) else "",
-        state=state if state in _STATES else "",
-        state_since=_time(told.get("state_since"), procfs.boot_time()),
-    )
-
-
 def _json_object(data: bytes) -> Mapping[str, Any]:
     """The JSON object in `data`; {} for anything else."""
     try:
@@ -326,11 +334,11 @@ def _json_object(data: bytes) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _time(value: Any, earliest: float) -> Optional[float]:
+def _time(value: Any, earliest: float, now: float) -> Optional[float]:
     """`value`, if it is a time between `earliest` and now."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return None
-    plausible = earliest - _CLOCK_TOLERANCE <= value <= time.time() + _CLOCK_TOLERANCE
+    plausible = earliest - _CLOCK_TOLERANCE <= value <= now + _CLOCK_TOLERANCE
     return float(value) if plausible else None
 
 

@@ -17,6 +17,7 @@ from ...wire.messages import Message
 from ...wire.runtime import Runtime
 from ...wire.texts import with_program
 from ..loop import Loop, Timer
+from ..process_control import ProcessControl
 from ..relay.requests import InternalRequests
 from ..story import Story
 from .acquisition import Acquisition
@@ -36,6 +37,7 @@ class GpuManager:
     def __init__(
         self,
         loop: Loop,
+        processes: ProcessControl,
         settings: Dict[str, Any],
         queue_folder: Path,
         send: Send,
@@ -61,6 +63,7 @@ class GpuManager:
         self._retry: Optional[Timer] = None
         self._acquisition = Acquisition(
             loop,
+            processes,
             settings,
             queue_folder,
             lambda: _details(status()),

@@ -14,17 +14,18 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import tempfile
 import threading
-import time
 from typing import IO, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from ...wire.runtime import Runtime
 from ...wire.texts import one_line
 from .. import procfs
+from ..process_control import ChildProcess, ProcessControl, TimeoutExpired
 
 TIMEOUT = 15.0  # seconds; without persistence mode the first call takes several
 
+_POLL_INTERVAL = 0.01
 _MAX_GPUS = 32  # the indices to try when a lost GPU makes nvidia-smi refuse to list any
 _INVALID_FIELD = re.compile(r'Field "(.+?)" is not a valid field to query')
 _LOST = re.compile(r"^.*(?:Unable to determine the device handle|GPU is lost).*$", re.MULTILINE)
@@ -93,17 +94,18 @@ class NvidiaSmi:
     Not for use by several threads at a time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, runtime: Runtime, processes: ProcessControl) -> None:
+        self._runtime = runtime
+        self._processes = processes
         self._fields: List[str] = list(FIELDS)
         self._only: List[str] = []  # the indices to query if a GPU is lost; empty: all
         self._lost: List[Gpu] = []
-        self._stuck: List[subprocess.Popen[bytes]] = []
+        self._stuck: List[ChildProcess] = []
 
     def read(self, timeout: float = TIMEOUT, stop: Optional[threading.Event] = None) -> List[Gpu]:
         """Return all GPUs, ordered by index, within `timeout` seconds. Raises SmiError, also when `stop` is set."""
-        run = functools.partial(
-            self._run, deadline=time.monotonic() + timeout, stop=stop or threading.Event()
-        )
+        deadline = self._runtime.monotonic() + timeout
+        run = functools.partial(self._run, deadline=deadline, stop=stop or threading.Event())
         while True:
             # Both run at once, so that the two answers describe the same moment.
             gpus, apps = run([self._gpu_query(self._only), _app_query(self._only)])
@@ -145,35 +147,36 @@ class NvidiaSmi:
         program = shutil.which("nvidia-smi")
         if program is None:
             raise _absent()
-        processes: List[subprocess.Popen[bytes]] = []
+        started: List[ChildProcess] = []
         with contextlib.ExitStack() as files:
             try:
                 outputs = [files.enter_context(tempfile.TemporaryFile()) for _ in queries]
                 for words, output in zip(queries, outputs):
-                    processes.append(_start([program, *words], output))
-                _wait(processes, deadline, stop)
+                    started.append(self._processes.start([program, *words], output=output))
+                self._wait(started, deadline, stop)
             except OSError as error:
                 raise SmiError("driver", f"nvidia-smi cannot be run: {error}", WITHOUT) from error
             finally:
-                self._end(processes)
-            return [_Answer(process.returncode, _text(output)) for process, output in zip(processes, outputs)]
+                self._end(started)
+            return [_Answer(process.wait(), _text(output)) for process, output in zip(started, outputs)]
 
-    def _end(self, processes: List[subprocess.Popen[bytes]]) -> None:
-        for process in processes:
-            if process.poll() is None:
-                # The group, as it may be a wrapper script. A setuid helper may not be killed: ignore that.
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(process.pid, signal.SIGKILL)
-        for process in processes:
+    def _wait(self, started: Sequence[ChildProcess], deadline: float, stop: threading.Event) -> None:
+        while any(process.poll() is None for process in started):
+            if self._runtime.monotonic() > deadline:
+                raise _hang()
+            if stop.is_set():
+                raise SmiError("stopped", "reading the GPUs was cancelled")
+            self._runtime.sleep(_POLL_INTERVAL)
+
+    def _end(self, started: List[ChildProcess]) -> None:
+        for process in started:
+            if process.poll() is None:  # the group, as it may be a wrapper script
+                self._processes.signal_group(process.pid, signal.SIGKILL)
+        for process in started:
             try:
                 process.wait(timeout=0.5)
-            except subprocess.TimeoutExpired:
+            except TimeoutExpired:
                 self._stuck.append(process)
-
-
-def read_gpus(timeout: float = TIMEOUT) -> List[Gpu]:
-    """Return all GPUs of this node, ordered by index; blocks for up to `timeout` seconds. Raises SmiError."""
-    return NvidiaSmi().read(timeout)
 
 
 class _Answer(NamedTuple):
@@ -183,20 +186,6 @@ class _Answer(NamedTuple):
 
 def _app_query(ids: Sequence[str]) -> List[str]:
     return query("compute-apps", ("gpu_uuid", "pid", "process_name", "used_memory"), ids)
-
-
-def _start(command: List[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-    )
-
-
-def _wait(processes: Sequence[subprocess.Popen[bytes]], deadline: float, stop: threading.Event) -> None:
-    while any(process.poll() is None for process in processes):
-        if time.monotonic() > deadline:
-            raise _hang()
-        if stop.wait(0.01):
-            raise SmiError("stopped", "reading the GPUs was cancelled")
 
 
 def _text(output: IO[bytes]) -> str:

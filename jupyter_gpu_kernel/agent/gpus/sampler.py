@@ -6,9 +6,10 @@ This module does not know which GPUs count as free; judge.py decides that.
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Sequence, Union
 
+from ...wire.runtime import Runtime
+from ..process_control import ProcessControl
 from .judge import DEFAULT_CRITERIA, Criteria, Verdict, judge
 from .lease import Holder, LeaseReader
 from .nvidia_smi import TIMEOUT, Gpu, NvidiaSmi, SmiError
@@ -20,33 +21,39 @@ _CLOSE_TIMEOUT = 2.0
 
 
 class Sample(NamedTuple):
-    """All GPUs and all leases at one moment. `time`: the time.monotonic() at which the reading began."""
+    """All GPUs and all leases at one moment. `time`: of the monotonic clock, when the reading began."""
 
     time: float
     gpus: List[Gpu]
     leases: Dict[str, Holder]
 
 
-def take_sample(
-    smi: NvidiaSmi, leases: LeaseReader, timeout: float = TIMEOUT, stop: Optional[threading.Event] = None
-) -> Sample:
-    """Read GPUs and leases; blocks for up to `timeout` seconds and a little more. Raises SmiError."""
-    begin = time.monotonic()
-    gpus = smi.read(timeout, stop)
-    return Sample(begin, gpus, leases.read(gpu.uuid for gpu in gpus if gpu.uuid))
+class SampleReader:
+    """Reads GPUs and leases, repeatedly. Not for use by several threads at a time."""
+
+    def __init__(self, runtime: Runtime, processes: ProcessControl) -> None:
+        self._runtime = runtime
+        self._smi, self._leases = NvidiaSmi(runtime, processes), LeaseReader(runtime)
+
+    def read(self, timeout: float = TIMEOUT, stop: Optional[threading.Event] = None) -> Sample:
+        """Take a sample; blocks for up to `timeout` seconds and a little more. Raises SmiError."""
+        begin = self._runtime.monotonic()
+        gpus = self._smi.read(timeout, stop)
+        return Sample(begin, gpus, self._leases.read(gpu.uuid for gpu in gpus if gpu.uuid))
 
 
 def judge_now(
+    runtime: Runtime,
+    processes: ProcessControl,
     allowed: Optional[Sequence[str]] = None,
     criteria: Criteria = DEFAULT_CRITERIA,
-    timeout: float = TIMEOUT,
 ) -> List[Verdict]:
     """Take as many samples as a verdict needs, and judge each GPU; blocks meanwhile. Raises SmiError."""
-    smi, leases = NvidiaSmi(), LeaseReader()
-    samples = [take_sample(smi, leases, timeout)]
+    reader = SampleReader(runtime, processes)
+    samples = [reader.read()]
     while len(samples) < criteria.samples:
-        time.sleep(criteria.interval)
-        samples.append(take_sample(smi, leases, timeout))
+        runtime.sleep(criteria.interval)
+        samples.append(reader.read())
     gpus = [sample.gpus for sample in samples]
     return judge(gpus, leases=samples[-1].leases, allowed=allowed, criteria=criteria)
 
@@ -57,6 +64,7 @@ class Sampler:
     def __init__(
         self,
         loop: Loop,
+        processes: ProcessControl,
         on_sample: Callable[[Sample], None],
         on_error: Callable[[SmiError], None],
         timeout: float = TIMEOUT,
@@ -65,7 +73,7 @@ class Sampler:
         self._on_sample = on_sample
         self._on_error = on_error
         self._timeout = timeout
-        self._smi, self._leases = NvidiaSmi(), LeaseReader()
+        self._reader = SampleReader(loop.runtime, processes)
         self._sampling = False
         self._closing = threading.Event()
         self._thread_ended = threading.Event()
@@ -85,7 +93,7 @@ class Sampler:
 
     def _take(self) -> Union[Sample, SmiError]:
         try:
-            return take_sample(self._smi, self._leases, self._timeout, self._closing)
+            return self._reader.read(self._timeout, self._closing)
         except SmiError as error:
             return error
         finally:

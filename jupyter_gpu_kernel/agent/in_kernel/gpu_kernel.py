@@ -21,10 +21,12 @@ import warnings
 from collections import deque
 from typing import Any, Callable, ContextManager, Deque, Dict, List, Optional, TypeVar
 
+from ...wire.runtime import Runtime
 from .. import procfs
 from ..exit.node_checks import read_memory
-from ..gpus.nvidia_smi import SmiError, read_gpus
+from ..gpus.nvidia_smi import NvidiaSmi, SmiError
 from ..keeper.client import KeeperTimeout, ask_keeper
+from ..process_control import ProcessControl
 from .guard import Guard
 from .usage import Usage
 
@@ -68,7 +70,8 @@ def _gpu_memory(uuids: List[str]) -> Dict[str, Optional[int]]:
     """The sums over these GPUs; None if there are none, or if one is unknown."""
     totals: Dict[str, Optional[int]] = {"gpu_used_mib": None, "gpu_total_mib": None}
     try:
-        gpus = [gpu for gpu in read_gpus(SMI_TIMEOUT) if gpu.uuid in uuids] if uuids else []
+        smi = NvidiaSmi(Runtime(), ProcessControl())
+        gpus = [gpu for gpu in smi.read(SMI_TIMEOUT) if gpu.uuid in uuids] if uuids else []
     except SmiError:
         return totals  # unknown memory is no error of the cell
     for name, values in (

@@ -88,12 +88,12 @@ class Keeper:
             on_message=self._from_hub, on_request=self._requests.handle,
             on_attached=self._attached, on_detached=self._detached, on_rejected=self._rejected_input.report,
         )  # fmt: skip
-        self.exit_report = ExitReport(loop, self.folder, self.story)
+        self.exit_report = ExitReport(loop, processes, self.folder, self.story)
         self.status = Status(runtime, settings, self.kernel, self.exit_report, self.server, lambda: self.gpus)
         self.idle_timer = IdleTimer(settings, loop.time)
         self.relay = relay = Relay(
             loop, self.kernel.send, self.server.send, self.status.facts,
-            partial(self._gpu_manager, root.path / "line"),
+            partial(self._gpu_manager, processes, root.path / "line"),
             on_user_cell=self.idle_timer.used, on_reply=self._requests.replied, on_message=self._observe,
         )  # fmt: skip
         self.gpus: GpuManager = relay.gpus
@@ -110,10 +110,10 @@ class Keeper:
         self._end_request = EndRequest.NONE
         self._timer: Optional[Timer] = None  # a SIGKILL, or the end of the wait for a restart
 
-    def _gpu_manager(self, line: Path, relay: Relay) -> GpuManager:
+    def _gpu_manager(self, processes: ProcessControl, line: Path, relay: Relay) -> GpuManager:
         return GpuManager(
-            self.loop, self.settings, line, relay.send, relay.answers, relay.release, relay.internal_requests,
-            self.story, self.status.become, self.status.json,
+            self.loop, processes, self.settings, line, relay.send, relay.answers, relay.release,
+            relay.internal_requests, self.story, self.status.become, self.status.json,
         )  # fmt: skip
 
     def run(self) -> None:

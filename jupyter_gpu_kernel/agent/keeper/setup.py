@@ -49,7 +49,7 @@ def run_setup(
     except StartError as error:
         if not told:
             tell()
-        end_all(find_processes(kernel_id, SETUP, str(root.path)))
+        end_all(runtime, processes, find_processes(kernel_id, SETUP, str(root.path)))
         text = _error(error, log_tail(folder / "log"))
         story.tell("end", text)
         request.failed(text)

@@ -18,6 +18,7 @@ from ...wire.frames import CHUNK, MAGIC, Frame, FrameError, FrameReader, Kind, j
 from ...wire.queues import WINDOW
 from ...wire.runtime import Runtime
 from ..paths import Root
+from ..process_control import ProcessControl
 from ..story import forget_old_stories
 from .handlers import RequestHandlers
 from .keepers import Refused
@@ -56,8 +57,8 @@ class Attachment:
 class Attach:
     """`run()` until the hub closes the stream."""
 
-    def __init__(self, root: Root, stdin: int = 0, stdout: int = 1) -> None:
-        self.handlers = RequestHandlers(root)
+    def __init__(self, handlers: RequestHandlers, stdin: int = 0, stdout: int = 1) -> None:
+        self._handlers = handlers
         self._stdin = stdin
         self._stdout = stdout
         self._write_lock = threading.Lock()
@@ -139,11 +140,11 @@ class Attach:
             request = frame.json()
             if request.get("do") == "open":
                 attachment = number(request, "attachment", least=1, most=MAX_ATTACHMENT)
-                kernel_id, sock = self.handlers.open(text(request, "kernel"), request)
+                kernel_id, sock = self._handlers.open(text(request, "kernel"), request)
                 self._add(Attachment(attachment, sock))
                 reply: Dict[str, Any] = {"ok": True, "kernel": kernel_id}
             else:
-                reply = self.handlers.handle(request)
+                reply = self._handlers.handle(request)
         except Refused as error:
             reply = {"error": {"code": error.code, "text": str(error)}}
         except (FieldError, FrameError) as error:
@@ -178,14 +179,14 @@ class Attach:
                 view = view[os.write(self._stdout, view) :]
 
 
-def main(root: Root) -> int:
+def main(runtime: Runtime, processes: ProcessControl, root: Root) -> int:
     """Run on stdin and stdout. A stray SIGTERM does not end the process; the end of stdin does."""
     for caught in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(caught, lambda caught, frame: None)
     sys.stdout.flush()
     forget_old_stories(root.path / "stories", Runtime().time())
     try:
-        Attach(root).run()
+        Attach(RequestHandlers(runtime, processes, root)).run()
     except BrokenPipeError:
         return 0
     return 0

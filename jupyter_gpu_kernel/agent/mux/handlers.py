@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ...wire import PROTOCOL
-from ..exit import leftovers
+from ...wire.runtime import Runtime
+from ..exit.leftovers import Leftovers, explain_missing_story, on_gpu
 from ..gpus.judge import allowed_gpus
 from ..gpus.nvidia_smi import SmiError
 from ..gpus.sampler import judge_now
 from ..keeper.client import TIMEOUT, KeeperTimeout
 from ..paths import Root, is_kernel_id
 from ..policy import PATH
+from ..process_control import ProcessControl
 from ..procfs import booted_at
 from ..story import read_story
 from .keepers import Keepers, Refused, protocol_of
@@ -31,9 +33,19 @@ MAX_STORY = 3 * 1024 * 1024
 class RequestHandlers:
     """`handle({"do": …})` returns a JSON object, `open` a connected socket. Refused: the request cannot be served."""
 
-    def __init__(self, root: Root, policy: Path = PATH, timeout: float = TIMEOUT) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        processes: ProcessControl,
+        root: Root,
+        policy: Path = PATH,
+        timeout: float = TIMEOUT,
+    ) -> None:
         self.root = root
-        self._keepers = Keepers(root, policy, timeout)
+        self._runtime = runtime
+        self._processes = processes
+        self._leftovers = Leftovers(runtime, processes, root)
+        self._keepers = Keepers(runtime, processes, root, self._leftovers, policy, timeout)
         self._handlers: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]] = {
             "list": self._list,
             "story": self._story,
@@ -42,11 +54,9 @@ class RequestHandlers:
             "resume": self._forward,
             "gpus": self._gpus,
             "journal": self._journal,
-            "left": lambda request: {"kernel": self._find_detached(request, request)},
-            "leftovers": lambda _: {"leftovers": leftovers.list_leftovers(self.root)},
-            "end_leftovers": lambda request: {
-                "ended": leftovers.end_leftovers(self.root, request["leftovers"])
-            },
+            "left": lambda request: {"kernel": self._take_detached(request, request)},
+            "leftovers": lambda _: {"leftovers": self._leftovers.list()},
+            "end_leftovers": lambda request: {"ended": self._leftovers.end(request["leftovers"])},
         }
 
     def handle(self, request: Dict[str, Any]) -> Dict[str, Any]:
@@ -68,7 +78,7 @@ class RequestHandlers:
         create, attach = request.get("create"), request.get("attach")
         sock = self._keepers.connect(kernel_id) or self._keepers.connect_to_successor(kernel_id)
         if sock is None:
-            leftovers.remove_stale(self.root, kernel_id)
+            self._leftovers.remove_stale(kernel_id)
         else:
             with _closed_on_error(sock):
                 owner_now = self._owner_of(kernel_id)
@@ -78,7 +88,7 @@ class RequestHandlers:
                     _refuse_others(kernel_id, owner_now, owner)
         if sock is None and create is not None:
             create = dict(create, **owner)
-            detached = self._find_detached(create, request)
+            detached = self._take_detached(create, request)
             if detached:
                 kernel_id, sock = detached, self._keepers.connect(detached)
             else:
@@ -100,13 +110,13 @@ class RequestHandlers:
             )
         return reply
 
-    def _find_detached(self, settings: Dict[str, Any], request: Dict[str, Any]) -> str:
-        return self._keepers.find_detached(settings, _owner(request), _attached_kernels(request))
+    def _take_detached(self, settings: Dict[str, Any], request: Dict[str, Any]) -> str:
+        return self._keepers.take_detached(settings, _owner(request), _attached_kernels(request))
 
     def _why_gone(self, kernel_id: str, boot: str = "") -> str:
         """Why a kernel has no keeper. `boot`: the boot id when it ran, if the hub knows it."""
         story = read_story(self.root.story(kernel_id))
-        last = story[-1] if story else leftovers.explain_missing_story(boot)
+        last = story[-1] if story else explain_missing_story(boot)
         if not last:
             return f"there is no kernel {kernel_id} on this node"
         if self.root.kernel(kernel_id).is_dir():  # the folder is not stale: the kernel still runs
@@ -124,7 +134,7 @@ class RequestHandlers:
 
     def _story(self, request: Dict[str, Any]) -> Dict[str, Any]:
         kernel_id = _checked(request["kernel"])
-        leftovers.remove_stale(self.root, kernel_id)
+        self._leftovers.remove_stale(kernel_id)
         path = self.root.story(kernel_id)
         if not path.exists():
             when = booted_at() or "at an unknown time"
@@ -146,9 +156,9 @@ class RequestHandlers:
                 reply = self._request_stop(kernel_id, stop)
         if reply is None:
             raise Refused("gone", self._why_gone(kernel_id))
-        deadline = time.monotonic() + 20
-        while self.root.kernel(kernel_id).exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        deadline = self._runtime.monotonic() + 20
+        while self.root.kernel(kernel_id).exists() and self._runtime.monotonic() < deadline:
+            self._runtime.sleep(0.05)
         return {"ok": not self.root.kernel(kernel_id).exists()}
 
     def _request_stop(self, kernel_id: str, stop: Dict[str, Any]) -> Optional[Dict[str, Any]]:
@@ -173,12 +183,12 @@ class RequestHandlers:
     def _gpus(self, _: Dict[str, Any]) -> Dict[str, Any]:
         """The GPUs, as the command `gpus` shows them. Blocks for some samples."""
         try:
-            verdicts = judge_now(allowed_gpus(os.environ))
+            verdicts = judge_now(self._runtime, self._processes, allowed_gpus(os.environ))
         except SmiError as error:
             raise Refused(error.code, error.cause) from None
         rows = [dict(verdict.to_json(), node=socket.gethostname()) for verdict in verdicts]
-        left = leftovers.list_leftovers(self.root)
-        return {"gpus": [dict(row, leftovers=leftovers.leftovers_on_gpu(row, left)) for row in rows]}
+        leftovers = self._leftovers.list()
+        return {"gpus": [dict(row, leftovers=on_gpu(row, leftovers)) for row in rows]}
 
 
 def _refuse_others(kernel_id: str, owner: Dict[str, Any], hub: Dict[str, Any]) -> None:

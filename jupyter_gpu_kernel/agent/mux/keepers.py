@@ -9,21 +9,20 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
-import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from ...wire import PROTOCOL
 from ...wire.runtime import Runtime
-from ..exit import leftovers
+from ..exit.leftovers import Leftovers, is_locked
 from ..exit.processes import SETUP, TAG, runs_with_argument
-from ..keeper.client import NO_KEEPER, TIMEOUT, KeeperTimeout, StartError, ask_keeper, log_tail, start_keeper
+from ..keeper.client import NO_KEEPER, KeeperTimeout, StartError, ask_keeper, log_tail, start_keeper
 from ..keeper.setup import TIMEOUT as SETUP_TIMEOUT
 from ..paths import Root, agent_command
 from ..policy import PolicyError, read_policy
+from ..process_control import ChildProcess, ProcessControl
 from ..story import read_story
 
 START_TIMEOUT = SETUP_TIMEOUT + 10.0
@@ -46,8 +45,19 @@ class Refused(Exception):
 class Keepers:
     """The keepers whose folders are in `root`. `timeout`: seconds they have to reply."""
 
-    def __init__(self, root: Root, policy: Path, timeout: float = TIMEOUT) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        processes: ProcessControl,
+        root: Root,
+        leftovers: Leftovers,
+        policy: Path,
+        timeout: float,
+    ) -> None:
         self.root = root
+        self._runtime = runtime
+        self._processes = processes
+        self._leftovers = leftovers
         self._policy = policy
         self._timeout = timeout
 
@@ -67,7 +77,7 @@ class Keepers:
     def states(self) -> List[Dict[str, Any]]:
         """The status of each kernel that has a keeper. If the keeper does not reply, it is read from the story."""
         kernels = [
-            kernel_id for kernel_id in self.root.kernels() if not leftovers.remove_stale(self.root, kernel_id)
+            kernel_id for kernel_id in self.root.kernels() if not self._leftovers.remove_stale(kernel_id)
         ]
         with ThreadPoolExecutor(_THREADS) as pool:
             states = list(pool.map(self._state, kernels))
@@ -78,13 +88,13 @@ class Keepers:
             state = self.ask(kernel_id, {"do": "status"})
         except KeeperTimeout:
             return self._status_from_story(kernel_id, "unresponsive")
-        if state is None and leftovers.is_locked(self.root.kernel(kernel_id)):
+        if state is None and is_locked(self.root.kernel(kernel_id)):
             return self._status_from_story(kernel_id, "starting")
         return state
 
     def _status_from_story(self, kernel_id: str, state: str) -> Dict[str, Any]:
         """The status of a kernel whose keeper does not reply, as far as its story shows it."""
-        known: Dict[str, Any] = {"name": "", "notebook": "", "pid": 0, "since": time.time()}
+        known: Dict[str, Any] = {"name": "", "notebook": "", "pid": 0, "since": self._runtime.time()}
         for entry in read_story(self.root.story(kernel_id)):
             known.update((key, entry[key]) for key in ("name", "notebook", "pid") if key in entry)
             known["since"] = entry.get("time", known["since"])
@@ -96,7 +106,7 @@ class Keepers:
 
     def connect(self, kernel_id: str) -> Optional[socket.socket]:
         """Return a socket to the keeper; None if there is no keeper. Waits for one that is too busy to accept it."""
-        deadline = time.monotonic() + CONNECT_TIMEOUT
+        deadline = self._runtime.monotonic() + CONNECT_TIMEOUT
         while True:
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
             error = sock.connect_ex(self._socket_path(kernel_id))
@@ -106,44 +116,55 @@ class Keepers:
             sock.close()
             if error in NO_KEEPER:
                 return None
-            if time.monotonic() > deadline:
+            if self._runtime.monotonic() > deadline:
                 raise self.unresponsive(kernel_id)
-            time.sleep(_POLL_INTERVAL)
+            self._runtime.sleep(_POLL_INTERVAL)
 
     def connect_to_successor(self, kernel_id: str) -> Optional[socket.socket]:
         """Wait for the successor of a killed keeper while the kernel runs; return a socket to it, or None."""
-        folder, deadline = self.root.kernel(kernel_id), time.monotonic() + SUCCESSOR_TIMEOUT
-        while runs_with_argument(kernel_id, str(folder / "connection.json")) and time.monotonic() < deadline:
+        folder, deadline = self.root.kernel(kernel_id), self._runtime.monotonic() + SUCCESSOR_TIMEOUT
+        while (
+            runs_with_argument(kernel_id, str(folder / "connection.json"))
+            and self._runtime.monotonic() < deadline
+        ):
             sock = self.connect(kernel_id)
             if sock is not None or self._gave_up(kernel_id):
                 return sock
-            time.sleep(_POLL_INTERVAL)
+            self._runtime.sleep(_POLL_INTERVAL)
         return None
 
-    def find_detached(
+    def take_detached(
         self, settings: Dict[str, Any], owner: Dict[str, Any], attached: Optional[List[str]]
     ) -> str:
-        """Return the id of the newest kernel that the same notebook with the same kernelspec has left; "" if none.
+        """Give the newest kernel that the same notebook with the same kernelspec has left to `owner`.
 
-        Its keeper is told that a front end returns, and which other kernels the notebook has left. `attached`: the
-        kernels that are attached to this owner's hub, None if that is unknown. Refused if the keeper of such a kernel
-        does not reply: a second kernel would not have the variables.
+        Returns its id; "" if there is none. Its keeper is told that a front end returns, and which other kernels the
+        notebook has left. `attached`: the kernels that are attached to this owner's hub, None if that is unknown.
         """
         notebook, name = settings.get("notebook"), settings.get("name")
         if not notebook or not name or settings.get("fresh"):
             return ""
+        ids = self._find_detached(notebook, name, owner, attached)
+        for kernel_id in ids:
+            others = [other for other in ids if other != kernel_id]
+            if self.request(kernel_id, dict(owner, do="return", notebook=notebook, others=others)):
+                return kernel_id
+        return ""
+
+    def _find_detached(
+        self, notebook: str, name: str, owner: Dict[str, Any], attached: Optional[List[str]]
+    ) -> List[str]:
+        """The ids of the kernels that this notebook with this kernelspec has left, newest first.
+
+        Refused if the keeper of such a kernel does not reply: a second kernel would not have the variables.
+        """
         same = [one for one in self.states() if (one.get("notebook"), one.get("name")) == (notebook, name)]
         for state in same:
             if state["state"] == "unresponsive":
                 raise self.unresponsive(str(state["id"]))
         left = [one for one in same if self._is_detached(one, owner, attached)]
         left.sort(key=lambda one: float(one.get("started", 0)), reverse=True)
-        ids = [str(one["id"]) for one in left]
-        for kernel_id in ids:
-            others = [other for other in ids if other != kernel_id]
-            if self.request(kernel_id, dict(owner, do="return", notebook=notebook, others=others)):
-                return kernel_id
-        return ""
+        return [str(one["id"]) for one in left]
 
     def _is_detached(
         self, state: Dict[str, Any], owner: Dict[str, Any], attached: Optional[List[str]]
@@ -193,19 +214,19 @@ class Keepers:
         path = self.root.make_kernel(kernel_id) / "lock"
         lock = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            deadline = time.monotonic() + START_TIMEOUT
+            deadline = self._runtime.monotonic() + START_TIMEOUT
             while not _locked(lock):
                 sock = self.connect(kernel_id)
-                if sock is not None or time.monotonic() > deadline:
+                if sock is not None or self._runtime.monotonic() > deadline:
                     return sock
-                time.sleep(_POLL_INTERVAL)
+                self._runtime.sleep(_POLL_INTERVAL)
             if not (path.exists() and os.path.samestat(os.fstat(lock), path.stat())):
                 return self.create(settings)  # a stale folder, which was removed just now
             self._start(settings, lock)
         except Refused:
             os.close(lock)
             lock = -1
-            leftovers.remove_unused(self.root, kernel_id)
+            self._leftovers.remove_unused(kernel_id)
             raise
         finally:
             if lock >= 0:
@@ -219,18 +240,16 @@ class Keepers:
         verb, python = ("setup", sys.executable) if settings.get("setup") else ("serve", settings["python"])
         cwd = _cwd(settings)
 
-        def launch() -> subprocess.Popen[bytes]:
-            with open(
-                os.open(str(folder / "log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab"
-            ) as log:
-                return subprocess.Popen(
-                    [*agent_command(python), verb, folder.name],
-                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=cwd, env=_environment(),
-                    start_new_session=True,
-                )  # fmt: skip
+        def launch() -> ChildProcess:
+            log = os.open(str(folder / "log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            try:
+                command = [*agent_command(python), verb, folder.name]
+                return self._processes.start(command, output=log, cwd=cwd, env=_environment())
+            finally:
+                os.close(log)
 
         try:
-            start_keeper(Runtime(), folder, launch, settings, lock, START_TIMEOUT)
+            start_keeper(self._runtime, folder, launch, settings, lock, START_TIMEOUT)
         except StartError as error:
             if verb == "setup":
                 raise Refused("setup", str(error)) from None
