@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +28,8 @@ class Gpus:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "gpus.json"
         self.uuids = [f"GPU-{uuid.uuid4()}" for _ in range(4)]
-        self.env = {"PATH": f"{PROGRAMS}:{os.environ['PATH']}", "FAKE_NVIDIA_STATE": str(self.path)}
+        path = [str(PROGRAMS), str(Path(sys.executable).parent), os.environ["PATH"]]
+        self.env = {"PATH": ":".join(path), "FAKE_NVIDIA_STATE": str(self.path)}
         self.say(4)
 
     def say(self, count: int, **words: Any) -> None:

@@ -56,9 +56,9 @@ class Remote:
         gpus: list[dict[str, Any]] = [{"uuid": known} for known in (self.busy, *self.free)]
         gpus[0]["processes"] = [{"pid": 1, "memory": 40_000, "name": "somebody"}]
         state.write_text(json.dumps({"gpus": gpus}))
-        programs = str(Path(__file__).parent / "programs")
+        programs = [str(Path(__file__).parent / "programs"), str(Path(sys.executable).parent)]
         self.hops.work.environment.update(
-            PATH=os.pathsep.join([programs, os.environ.get("PATH", os.defpath)]),
+            PATH=os.pathsep.join([*programs, os.environ.get("PATH", os.defpath)]),
             FAKE_NVIDIA_STATE=str(state),
             JUPYTER_GPU_KERNEL_BASE=str(self.base),
         )
