@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 import uuid
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from fronts import Front
+from runtimes import RUNTIME
 from streams import LoopThread, Node, log, until, wait_for
 
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
@@ -26,16 +28,15 @@ class Computers:
         self.loop = loop
         self._node = node
         self.kernel_id = uuid.uuid4().hex[:12]
-        self.first = self.come(
-            "first", "create", gpus=0, id=self.kernel_id, name="test", python=os.sys.executable
-        )  # type: ignore[attr-defined]
+        settings = {"gpus": 0, "id": self.kernel_id, "name": "test", "python": sys.executable}
+        self.first = self.come("first", "create", **settings)
         until(self.first, "idle")
 
     def come(self, owner: str, how: str, **settings: Any) -> RemoteKernel:
         link = self.loop.link(self._node, LinkTimeouts(retry=0.02))
         remote = self.loop.call(
-            RemoteKernel, self.kernel_id, settings, FrontEndSpec(dict(CONNECTION)), link, log, how=how,
-            owner={"owner": owner, "by": owner},
+            RemoteKernel, RUNTIME, self.kernel_id, settings, FrontEndSpec(dict(CONNECTION)), link, log,
+            how=how, owner={"owner": owner, "by": owner},
         )  # fmt: skip
         self.loop.closing(remote.close)
         return remote
