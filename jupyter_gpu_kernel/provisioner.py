@@ -11,6 +11,7 @@ import contextlib
 import os
 import signal
 import weakref
+from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -32,6 +33,12 @@ _CALL_TIMEOUT = 10.0
 _TERMINAL = """
 JupyterLab has a terminal: File → New → Terminal. JupyterLab starts the kernel when you have signed in; in other front
 ends, start it again."""
+
+
+class _End(Enum):
+    NOT_REQUESTED = "the kernel is to run"
+    REQUESTED = "the kernel is to end, and perhaps to start again"
+    FOR_GOOD = "the front end has requested a shutdown without a restart"
 
 
 class NotStarted(HTTPError, RuntimeError):
@@ -68,7 +75,8 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
     _all: ClassVar[weakref.WeakSet[RemoteGPUProvisioner]] = weakref.WeakSet()
     _served: ServedKernel | None = None
     _state: dict[str, Any] | None = None
-    _ending = _is_final_shutdown = _left = False
+    _end = _End.NOT_REQUESTED
+    _left = False
     _notebook = ""
 
     @property
@@ -92,7 +100,7 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
         except asyncio.CancelledError:
             await asyncio.shield(self._disconnect())  # so the hub knows that nobody wants the kernel
             raise
-        self._ending = self._is_final_shutdown = self._left = False
+        self._end, self._left = _End.NOT_REQUESTED, False
         self.connection_info = _connection_info(answer["connection"])
         return self.connection_info
 
@@ -103,17 +111,18 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
         Jupyter server, a kernel that ended by itself counts as alive: the server would start a new one at once, but
         that is left to the user's next cell.
         """
+        ending = self._end is not _End.NOT_REQUESTED
         if self._left:  # a server would restart a dead kernel, even while the server itself exits
-            return 0 if self._ending else None
+            return 0 if ending else None
         if self._state is None:
             return 0
         link = self._state.get("link")
-        if self._is_server and not self._ending:
+        if self._is_server and not ending:
             return None
         if self._state["state"] == "ended" or link == "lost":
             code = self._state.get("returncode")
             return 1 if code is None else int(code)
-        return 0 if self._ending and link != "up" else None
+        return 0 if ending and link != "up" else None
 
     async def wait(self) -> int | None:
         """Called after a shutdown or kill: wait until the kernel has ended."""
@@ -132,7 +141,8 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
 
     async def kill(self, restart: bool = False) -> None:
         """Called when a shutdown took too long, and at “restart now” (with a wrong `restart`: jupyter_client#1061)."""
-        self._ending = True
+        if self._end is _End.NOT_REQUESTED:
+            self._end = _End.REQUESTED
         await self._command("kill")
 
     async def terminate(self, restart: bool = False) -> None:
@@ -141,7 +151,7 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
 
     async def shutdown_requested(self, restart: bool = False) -> None:
         """Called after the shutdown_request was sent."""
-        self._ending, self._is_final_shutdown = True, not restart
+        self._end = _End.REQUESTED if restart else _End.FOR_GOOD
 
     async def cleanup(self, restart: bool = False) -> None:
         """Called after a kernel has ended. Release everything, unless a restart follows."""
@@ -165,7 +175,7 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
         A kernel that the user has just shut down is ended, since the shutdown_request may not have reached it yet.
         """
         self._left = True
-        if self._is_final_shutdown:
+        if self._end is _End.FOR_GOOD:
             await self._call("end", why="shut down by the front end")
         else:
             await self._call("release")

@@ -8,28 +8,23 @@ A server's question is shown as such: on one line, printable, of bounded length,
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 import traceback
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import paramiko
 
 from ...errors import AuthError, ConnectError
-from ...wire.texts import as_typed
 from ..sanitize import one_line
 from . import Asker
-from .keys import LockedKey, UnusableKey, load_key, open_agent, public_blob
+from .keys import LOGIN, UserKeys, open_agent
 from .route import Hop
 from .transport import Transport
 
 _MAX_QUESTIONS = 12  # of one server, repetitions included
 _INTERACTIVE_TIMEOUT = 180.0  # seconds for the user to type; most servers give up after 120 (LoginGraceTime)
 _TYPED = "the typed password or code"
-_LOGIN = "jupyter gpu-kernel login NAME"
 _DENIED = re.compile(
     r"\b(denied|not allowed|no active jobs?|expired|locked|maintenance|going down)\b", re.IGNORECASE
 )
@@ -39,7 +34,8 @@ def sign_in(transport: Transport, hop: Hop, ask: Asker | None, remaining: Callab
     """Sign in, or raise AuthError, which says what was tried. `remaining()`: seconds until the deadline."""
     agent = open_agent(hop, remaining())
     try:
-        _SignIn(transport, hop, ask, remaining, agent.get_keys() if agent else ()).run()
+        keys = UserKeys(hop, ask, agent.get_keys() if agent else ())
+        _SignIn(transport, hop, ask, remaining, keys).run()
     except BaseException as error:
         clear_frames(error)  # their variables hold secrets, and an error may be kept for long
         raise
@@ -63,13 +59,10 @@ class _SignIn:
     hop: Hop
     ask: Asker | None
     remaining: Callable[[], float]
-    agent_keys: Sequence[paramiko.PKey]
+    keys: UserKeys
     methods: set[str] | None = None  # that the server accepts next, once known
     partial: bool = False  # one method succeeded, and the server wants another one
     tried: list[str] = field(default_factory=list)
-    unusable: list[str] = field(default_factory=list)  # why a key file was not used
-    remedies: list[str] = field(default_factory=list)
-    locked: bool = False  # whether a passphrase was needed and nobody could be asked
     asked: int = 0  # questions of the server so far
 
     def run(self) -> None:
@@ -77,16 +70,16 @@ class _SignIn:
         if self._try_keys() or self._try_none():
             return
         if not self._accepts_keys:  # then no other key, and no passphrase, helps
-            self.remedies, self.unusable, self.locked = [], [], False
+            self.keys.forget_problems()
         wanted = self._interactive_methods(self.methods or ())
-        if not wanted or (self.remedies and not self.partial):
+        if not wanted or (self.keys.remedies and not self.partial):
             raise self._refused_error()
         if self.ask is None:
             what = "another password or code" if self.partial else "a password or code"
             raise AuthError(
                 f"asks for {what}, which cannot be typed here" + self._attempts(),
                 hop=self.hop.label,
-                remedy=f"Sign in once in a terminal: {_LOGIN}",
+                remedy=f"Sign in once in a terminal: {LOGIN}",
                 login=True,
             )
         self._try_interactive(wanted, self.ask)
@@ -105,9 +98,11 @@ class _SignIn:
     def _try_keys(self) -> bool:
         if "publickey" not in self.hop.restrictions.methods:
             return False
-        for name, key in self._keys():
+        for name, key in self.keys.offered():
             if not self.transport.algorithms.can_sign(key.get_name()):
-                self.unusable.append(f"{name}: {key.get_name()} is not permitted by PubkeyAcceptedAlgorithms")
+                self.keys.unusable.append(
+                    f"{name}: {key.get_name()} is not permitted by PubkeyAcceptedAlgorithms"
+                )
                 continue
             if self.methods is not None and "publickey" not in self.methods:
                 break
@@ -121,62 +116,12 @@ class _SignIn:
                 self._check_connection(error)
             except paramiko.SSHException as error:  # the agent refused to sign
                 self._check_connection(error)
-                self.unusable.append(f"{name}: {one_line(str(error))}")
+                self.keys.unusable.append(f"{name}: {one_line(str(error))}")
             else:
                 if not left:
                     return True
                 self.methods, self.partial = set(left), True
         return False
-
-    def _keys(self) -> Iterator[tuple[str, paramiko.PKey]]:
-        """Yield agent keys that the configuration names, key files, other agent keys, encrypted key files."""
-        held = {key.asbytes(): key for key in self.agent_keys}
-        locked: list[Path] = []
-        for file in self.hop.identity_files:
-            key = held.pop(public_blob(file) or b"", None)
-            if key is not None:
-                yield f"{file} (in the agent)", key
-            elif file.is_file() and self._is_private(file):
-                try:
-                    yield str(file), load_key(file, None)
-                except LockedKey:
-                    locked.append(file)
-                except UnusableKey as error:
-                    self.unusable.append(f"{file}: {error}")
-        if not self.hop.identities_only:
-            yield from (("a key of the agent", key) for key in held.values())
-        for file in locked:
-            opened = self._unlock(file)
-            if opened is not None:
-                yield str(file), opened
-
-    def _is_private(self, file: Path) -> bool:
-        """Apply ssh's rule that nobody else may read a private key."""
-        if sys.platform == "win32":
-            return True
-        status = file.stat()
-        if status.st_uid != os.getuid() or not status.st_mode & 0o077:
-            return True
-        self.unusable.append(
-            f"{file} was not used, because others can read it (mode {status.st_mode & 0o777:04o})"
-        )
-        self.remedies.append(as_typed(["chmod", "600", str(file)]))
-        return False
-
-    def _unlock(self, file: Path) -> paramiko.PKey | None:
-        if self.ask is None:
-            self.locked = True
-            self.unusable.append(f"{file} needs its passphrase")
-            self.remedies.append(f"{as_typed(['ssh-add', str(file)])}, or {_LOGIN}")
-            return None
-        wrong = ""
-        for _ in range(self.hop.restrictions.tries):
-            try:
-                return load_key(file, self.ask.secret(self.hop.label, f"{wrong}Passphrase of {file}: "))
-            except UnusableKey:
-                wrong = "Wrong passphrase. "
-        self.unusable.append(f"{file}: wrong passphrase")
-        return None
 
     # --- passwords and codes
 
@@ -273,12 +218,12 @@ class _SignIn:
 
     def _attempts(self) -> str:
         parts = [f"refused: {', '.join(dict.fromkeys(self.tried))}"] if self.tried else []
-        parts += self.unusable
+        parts += self.keys.unusable
         return f" ({'; '.join(parts)})" if parts else ""
 
     def _refused_error(self) -> AuthError:
-        if self.remedies:
-            remedy = f"Run: {'; '.join(self.remedies)}"
+        if self.keys.remedies:
+            remedy = f"Run: {'; '.join(self.keys.remedies)}"
         elif _TYPED in self.tried:
             remedy = "Check the user name, and the password or code."
         elif not self._accepts_keys:
@@ -300,7 +245,7 @@ class _SignIn:
             f"permission denied for {self.hop.user}{self._attempts()}; accepted methods: {accepted}",
             hop=self.hop.label,
             remedy=remedy,
-            login=self.locked,
+            login=self.keys.locked,
         )
 
 

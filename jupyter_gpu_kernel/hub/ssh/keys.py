@@ -1,4 +1,7 @@
-"""The user's private keys: key files and the ssh agent. This module knows no server and asks nobody."""
+"""The user's private keys for one hop: key files and the ssh agent, in the order in which they are offered.
+
+This module knows no server.
+"""
 
 from __future__ import annotations
 
@@ -7,41 +10,110 @@ import binascii
 import os
 import socket
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import paramiko
 from paramiko.agent import AgentSSH
 
+from ...wire.texts import as_typed
+from . import Asker
 from .route import Hop
 
+LOGIN = "jupyter gpu-kernel login NAME"
 
-class LockedKey(Exception):
+
+class UserKeys:
+    """The user's keys for one hop, and why some of them are not used."""
+
+    def __init__(self, hop: Hop, ask: Asker | None, agent_keys: Sequence[paramiko.PKey]) -> None:
+        self._hop, self._ask, self._agent_keys = hop, ask, agent_keys
+        self.unusable: list[str] = []  # why a key file was not used
+        self.remedies: list[str] = []
+        self.locked = False  # whether a passphrase was needed and nobody could be asked
+
+    def offered(self) -> Iterator[tuple[str, paramiko.PKey]]:
+        """Yield agent keys that the configuration names, key files, other agent keys, encrypted key files."""
+        held = {key.asbytes(): key for key in self._agent_keys}
+        locked: list[Path] = []
+        for file in self._hop.identity_files:
+            key = held.pop(_public_blob(file) or b"", None)
+            if key is not None:
+                yield f"{file} (in the agent)", key
+            elif file.is_file() and self._is_private(file):
+                try:
+                    yield str(file), _load_key(file, None)
+                except _LockedKey:
+                    locked.append(file)
+                except _UnusableKey as error:
+                    self.unusable.append(f"{file}: {error}")
+        if not self._hop.identities_only:
+            yield from (("a key of the agent", key) for key in held.values())
+        for file in locked:
+            opened = self._unlock(file)
+            if opened is not None:
+                yield str(file), opened
+
+    def _is_private(self, file: Path) -> bool:
+        """Apply ssh's rule that nobody else may read a private key."""
+        if sys.platform == "win32":
+            return True
+        status = file.stat()
+        if status.st_uid != os.getuid() or not status.st_mode & 0o077:
+            return True
+        self.unusable.append(
+            f"{file} was not used, because others can read it (mode {status.st_mode & 0o777:04o})"
+        )
+        self.remedies.append(as_typed(["chmod", "600", str(file)]))
+        return False
+
+    def _unlock(self, file: Path) -> paramiko.PKey | None:
+        if self._ask is None:
+            self.locked = True
+            self.unusable.append(f"{file} needs its passphrase")
+            self.remedies.append(f"{as_typed(['ssh-add', str(file)])}, or {LOGIN}")
+            return None
+        wrong = ""
+        for _ in range(self._hop.restrictions.tries):
+            try:
+                return _load_key(file, self._ask.secret(self._hop.label, f"{wrong}Passphrase of {file}: "))
+            except _UnusableKey:
+                wrong = "Wrong passphrase. "
+        self.unusable.append(f"{file}: wrong passphrase")
+        return None
+
+    def forget_problems(self) -> None:
+        """The server accepts no keys: no other key, and no passphrase, helps."""
+        self.unusable, self.remedies, self.locked = [], [], False
+
+
+class _LockedKey(Exception):
     """The key file is encrypted, and needs its passphrase."""
 
 
-class UnusableKey(Exception):
+class _UnusableKey(Exception):
     """The key file cannot be read, or not with this passphrase."""
 
 
-def load_key(file: Path, passphrase: str | None) -> paramiko.PKey:
-    """Return the private key. LockedKey or UnusableKey."""
+def _load_key(file: Path, passphrase: str | None) -> paramiko.PKey:
+    """Return the private key. _LockedKey or _UnusableKey."""
     try:
         return paramiko.PKey.from_path(file, passphrase.encode() if passphrase else None)  # type: ignore[arg-type]
     except TypeError as error:  # raised by cryptography if the passphrase is missing
-        raise LockedKey from error
+        raise _LockedKey from error
     except Exception as error:  # a hardware token's key, a damaged file: each format has its own exceptions
-        raise UnusableKey(_reason(file, error)) from error
+        raise _UnusableKey(_reason(file, error)) from error
 
 
 def _reason(file: Path, error: Exception) -> str:
-    blob = public_blob(file) or b""
+    blob = _public_blob(file) or b""
     if blob[4:].startswith(b"sk-"):
         return "the key of a hardware token, which works only through the ssh agent"
     return f"cannot be used ({error or type(error).__name__})"
 
 
-def public_blob(file: Path) -> bytes | None:
+def _public_blob(file: Path) -> bytes | None:
     """Return the public key, from the `.pub` file next to it, or from the file itself if that is a public key."""
     for path in (Path(f"{file}.pub"), file):
         try:
