@@ -221,12 +221,12 @@ def test_a_claim_takes_the_first_free_gpu(node: Node) -> None:
     node.say(0, processes=(BOB,))
     mine = claim()
     first = step(mine, node.sample())
-    assert isinstance(first, ClaimPending) and 0 < first.pause <= Criteria().interval
+    assert isinstance(first, ClaimPending) and 0 < first.delay <= Criteria().interval
     assert "being checked" in first.text and not node.leases()
     step(mine, node.sample())
     leased = step(mine, node.sample())
     assert (
-        isinstance(leased, ClaimPending) and leased.pause == 0 and list(node.leases()) == [node.gpus[1].uuid]
+        isinstance(leased, ClaimPending) and leased.delay == 0 and list(node.leases()) == [node.gpus[1].uuid]
     )
     taken = step(mine, node.sample())
     assert isinstance(taken, ClaimGranted) and taken.gpus == [node.gpus[1]]
@@ -237,10 +237,10 @@ def test_a_claim_takes_the_first_free_gpu(node: Node) -> None:
 
 def test_samples_at_hand_decide_at_once_but_are_confirmed_by_a_new_one(node: Node) -> None:
     mine = claim()
-    assert mine.pause() == 0
+    assert mine.delay() == 0
     for _ in range(3):
         mine.add(node.sample())
-        assert mine.pause() <= Criteria().interval
+        assert mine.delay() <= Criteria().interval
     assert mine.has_enough_samples and not node.leases()
     assert isinstance(mine.decide(), ClaimPending) and node.leases()
     assert isinstance(mine.decide(), ClaimPending), "no sample since the lease"
@@ -255,7 +255,7 @@ def test_old_samples_say_nothing(node: Node) -> None:
     assert (
         not mine.has_enough_samples
         and isinstance(outcome, ClaimPending)
-        and outcome.pause == 0
+        and outcome.delay == 0
         and not node.leases()
     )
 
@@ -278,7 +278,7 @@ def test_two_claims_share_the_node(node: Node) -> None:
     third = claim()
     outcome = node.settle(third)
     assert isinstance(outcome, ClaimPending) and outcome.text.count("leased by your ") == 2
-    assert Criteria().wait[0] <= outcome.pause <= Criteria().wait[1]
+    assert Criteria().wait[0] <= outcome.delay <= Criteria().wait[1]
     node.taken.pop().release()
     assert isinstance(node.settle(third), ClaimGranted)
 

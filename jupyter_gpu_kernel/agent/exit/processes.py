@@ -41,7 +41,7 @@ class Process(NamedTuple):
         """Whether it still runs (a zombie does not)."""
         return procfs.start_ticks(self.pid) == self.start
 
-    def send(self, control: ProcessControl, number: int) -> None:
+    def send(self, processes: ProcessControl, number: int) -> None:
         """Send a signal to exactly this process; nothing happens if it has ended, or runs as another user now."""
         try:
             pidfd = open_pidfd(self.pid)
@@ -49,7 +49,7 @@ class Process(NamedTuple):
             return
         try:
             if self.alive:
-                control.signal(self.pid, number, pidfd)
+                processes.signal(self.pid, number, pidfd)
         finally:
             if pidfd >= 0:
                 os.close(pidfd)
@@ -59,11 +59,11 @@ class Cleanup:
     """Ends what a kernel has started: `terminate` whenever its process has ended, `kill` when nothing may remain."""
 
     def __init__(
-        self, later: Callable[[float, Callable[[], None]], object], control: ProcessControl, folder: Path
+        self, later: Callable[[float, Callable[[], None]], object], processes: ProcessControl, folder: Path
     ) -> None:
         """`later(seconds, callback)` sets a timer; `folder`: the kernel's."""
         self._later = later
-        self._control = control
+        self._processes = processes
         self._kernel_id, self._root = folder.name, str(folder.parent.parent)
         self._ending: List[Process] = []
 
@@ -79,16 +79,16 @@ class Cleanup:
         `tag`: SETUP for what the set-up lines started.
         """
         found = find_processes(self._kernel_id, tag, self._root)
-        _send_all(self._control, found, signal.SIGTERM)
+        _send_all(self._processes, found, signal.SIGTERM)
         if found:
             self._ending += found
-            self._later(GRACE, lambda: _send_all(self._control, found, signal.SIGKILL))
+            self._later(GRACE, lambda: _send_all(self._processes, found, signal.SIGKILL))
         return found
 
     def kill(self) -> None:
         """Send SIGKILL to every process."""
         for tag in (TAG, SETUP):
-            _send_all(self._control, find_processes(self._kernel_id, tag, self._root), signal.SIGKILL)
+            _send_all(self._processes, find_processes(self._kernel_id, tag, self._root), signal.SIGKILL)
 
 
 def find_processes(kernel_id: str = "", tag: str = TAG, root: str = "") -> List[Process]:
@@ -121,12 +121,12 @@ def runs_with_argument(kernel_id: str, argument: str) -> bool:
     return any(argument in procfs.arguments(process.pid) for process in find_processes(kernel_id))
 
 
-def end_all(runtime: Runtime, control: ProcessControl, processes: List[Process]) -> None:
+def end_all(runtime: Runtime, processes: ProcessControl, found: List[Process]) -> None:
     """Send SIGTERM, and SIGKILL after GRACE. Blocks until all have ended, for 2 · GRACE seconds at most."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        _send_all(control, processes, number)
+        _send_all(processes, found, number)
         deadline = runtime.monotonic() + GRACE
-        while any(process.alive for process in processes) and runtime.monotonic() < deadline:
+        while any(process.alive for process in found) and runtime.monotonic() < deadline:
             runtime.sleep(0.02)
 
 
@@ -149,9 +149,9 @@ def open_pidfd(pid: int) -> int:
         return -1
 
 
-def _send_all(control: ProcessControl, processes: List[Process], number: int) -> None:
-    for process in processes:
-        process.send(control, number)
+def _send_all(processes: ProcessControl, found: List[Process], number: int) -> None:
+    for process in found:
+        process.send(processes, number)
 
 
 def _is_own(pid: int) -> bool:

@@ -1,12 +1,16 @@
 """Acquires the GPUs of one kernel: samples them from the kernel's start on, and claims them when a cell needs them.
 
-This module joins sampler, claim, wait queue and leases with the keeper's event loop. It knows no cells and no
-messages.
+This module joins sampler, claim, wait queue and leases with the keeper's event loop. When a restart has started a new
+kernel, it passes the sockets of the leases to that kernel's keeper, so at no moment can another process take a lease.
+It knows no cells and no messages.
 """
 
 from __future__ import annotations
 
+import array
+import contextlib
 import enum
+import json
 import os
 import socket
 from pathlib import Path
@@ -14,16 +18,21 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from ...wire import DEFAULT_GPUS
 from ..loop import Loop, Timer
+from ..paths import is_kernel_id
 from ..process_control import ProcessControl
 from .claim import Claim, ClaimPending, WaitQueue
 from .judge import allowed_gpus, in_allocation
-from .lease import Details, Lease, LeaseTaker, release_all, transfer
+from .lease import Details, Lease, LeaseTaker, release_all
 from .nvidia_smi import SmiError
 from .sampler import Sample, Sampler
 
 RETRIES = 2
 """How often a driver that does not answer is asked again before the cell fails."""
 RETRY_AFTER = 5.0
+_TRANSFER = "leases"
+"""The name of the socket in a kernel's folder at which its keeper receives leases."""
+_MAX_LEASES = 64
+_MAX_MESSAGE = 4096
 
 
 class _State(enum.Enum):
@@ -132,7 +141,7 @@ class Acquisition:
 
         Returns whether there is such a keeper.
         """
-        passed = transfer(folder, kernel_id, self._leases)
+        passed = _transfer(folder, kernel_id, self._leases)
         self.release()  # only our copies of the sockets
         return passed
 
@@ -185,7 +194,7 @@ class Acquisition:
         if self._state is _State.WAITING:
             self._decide()
         elif not self._claim.has_enough_samples:
-            self._sample_in(self._claim.pause())
+            self._sample_in(self._claim.delay())
 
     def _decide(self) -> None:
         try:
@@ -194,7 +203,7 @@ class Acquisition:
             return self._failed(error)
         if isinstance(outcome, ClaimPending):
             self._on_waiting(outcome.text)
-            return self._sample_in(outcome.pause)
+            return self._sample_in(outcome.delay)
         self._hold([gpu.uuid for gpu in outcome.gpus], outcome.leases)
         self._queue.leave()
         self._stop_sampling()
@@ -224,3 +233,64 @@ class Acquisition:
         if self._sampler is not None:
             self._sampler.close()
             self._sampler = None
+
+
+# -------------------------------------------------------------------------------------- transfer
+
+
+def _transfer(folder: Path, kernel_id: str, leases: Sequence[Lease]) -> bool:
+    """Pass the leases of the kernel `kernel_id` to the keeper with this folder. The caller still has to release them.
+
+    Returns whether there is such a keeper.
+    """
+    descriptors = array.array("i", [lease.fileno() for lease in leases[:_MAX_LEASES]])
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.setblocking(False)
+        try:
+            sock.connect(str(folder / _TRANSFER))
+            ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)] if descriptors else []
+            sock.sendmsg([json.dumps({"kernel": kernel_id}).encode()], ancillary)
+        except OSError:
+            return False
+    return True
+
+
+class LeaseReceiver:
+    """Calls `on_leases(kernel_id, sockets)` when another keeper passes its leases."""
+
+    def __init__(
+        self, loop: Loop, folder: Path, on_leases: Callable[[str, List[socket.socket]], None]
+    ) -> None:
+        self._on_leases = on_leases
+        path = folder / _TRANSFER
+        with contextlib.suppress(FileNotFoundError):  # of a killed keeper
+            path.unlink()
+        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._sock.bind(str(path))
+        self._sock.setblocking(False)
+        loop.watch(self._sock.fileno(), lambda _: self._receive())
+
+    def _receive(self) -> None:
+        ancillary_size = socket.CMSG_SPACE(_MAX_LEASES * array.array("i").itemsize)
+        try:
+            message, ancillary, _, _ = self._sock.recvmsg(_MAX_MESSAGE, ancillary_size)
+        except (BlockingIOError, InterruptedError):
+            return
+        sockets = _passed_sockets(ancillary)
+        try:
+            kernel_id = json.loads(message.decode())["kernel"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            kernel_id = None
+        if is_kernel_id(kernel_id):
+            return self._on_leases(kernel_id, sockets)
+        for sock in sockets:  # the message came from some other process of this user
+            sock.close()
+
+
+def _passed_sockets(ancillary: Sequence[Any]) -> List[socket.socket]:
+    """The sockets that were passed with a message."""
+    numbers = array.array("i")
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            numbers.frombytes(data[: len(data) - len(data) % numbers.itemsize])
+    return [socket.socket(fileno=number) for number in numbers]

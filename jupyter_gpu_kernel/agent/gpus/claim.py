@@ -21,10 +21,10 @@ from .sampler import Sample
 
 
 class ClaimPending(NamedTuple):
-    """The GPUs are not ours yet. `text` is for the user; the next sample is due in `pause` seconds."""
+    """The GPUs are not ours yet. `text` is for the user; the next sample is due in `delay` seconds."""
 
     text: str
-    pause: float
+    delay: float
 
 
 class ClaimGranted(NamedTuple):
@@ -73,7 +73,7 @@ class Claim:
         known = (gpu for sample in reversed(self._samples) for gpu in sample.gpus if gpu.uuid == uuid)
         return str(next(known, uuid))
 
-    def pause(self) -> float:
+    def delay(self) -> float:
         """The seconds until the next sample is due, while there are not enough."""
         last = self._samples[-1].time if self._samples else 0.0
         return max(0.0, last + self._criteria.interval - self._runtime.monotonic())
@@ -134,10 +134,10 @@ class Claim:
 
     def _pending(self, verdicts: List[Verdict], ahead: int) -> ClaimPending:
         # The random part keeps two kernels that wait from trying at the same moment every time.
-        pause = (
-            self._runtime.random.uniform(*self._criteria.wait) if self.has_enough_samples else self.pause()
+        delay = (
+            self._runtime.random.uniform(*self._criteria.wait) if self.has_enough_samples else self.delay()
         )
-        return ClaimPending(waiting_text(verdicts, self.count, self._node, ahead), pause)
+        return ClaimPending(waiting_text(verdicts, self.count, self._node, ahead), delay)
 
     def _own_uuids(self) -> Set[str]:
         return {lease.uuid for lease in self._leases}

@@ -8,15 +8,11 @@ the same user's processes.
 Limits: abstract names belong to a network namespace, so a container with its own namespace does not see our leases,
 nor do we see its leases; there only the samples protect a GPU. And leases bind only programs that use them.
 
-When a restart has started a new kernel, the sockets of the leases are passed to its keeper, so at no moment can another
-process take a lease.
-
 This module does not know nvidia-smi, which GPUs count as free, or kernels.
 """
 
 from __future__ import annotations
 
-import array
 import contextlib
 import errno
 import json
@@ -25,29 +21,12 @@ import selectors
 import socket
 import struct
 import time
-from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Set,
-    Tuple,
-)
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from ...wire.runtime import Runtime
 from ...wire.texts import one_line
 from .. import procfs
 from ..paths import is_kernel_id
-
-if TYPE_CHECKING:  # attach, which reads leases, runs without pyzmq
-    from ..loop import Loop
 
 _PREFIX = "\0jupyter-gpu-kernel/lease/"
 _CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
@@ -55,10 +34,6 @@ _MAX_ANSWERS = 32  # per turn of the holder's event loop
 _MAX_JSON = 4096  # bytes
 _STATES = ("starting", "waiting", "idle", "busy", "ended")
 _CLOCK_TOLERANCE = 2.0  # seconds
-TRANSFER = "leases"
-"""The name of the socket in a kernel's folder at which its keeper receives leases."""
-_MAX_LEASES = 64
-_MAX_MESSAGE = 4096
 
 Details = Callable[[], Mapping[str, Any]]
 """Returns what a holder tells only the same user's processes: {"notebook", "state", "state_since"}."""
@@ -189,67 +164,6 @@ def release_all(leases: Iterable[Lease]) -> None:
     """Release all of them."""
     for lease in leases:
         lease.release()
-
-
-# -------------------------------------------------------------------------------------- transfer
-
-
-def transfer(folder: Path, kernel_id: str, leases: Sequence[Lease]) -> bool:
-    """Pass the leases of the kernel `kernel_id` to the keeper with this folder. The caller still has to release them.
-
-    Returns whether there is such a keeper.
-    """
-    descriptors = array.array("i", [lease.fileno() for lease in leases[:_MAX_LEASES]])
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        sock.setblocking(False)
-        try:
-            sock.connect(str(folder / TRANSFER))
-            ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)] if descriptors else []
-            sock.sendmsg([json.dumps({"kernel": kernel_id}).encode()], ancillary)
-        except OSError:
-            return False
-    return True
-
-
-class LeaseReceiver:
-    """Calls `on_leases(kernel_id, sockets)` when another keeper passes its leases."""
-
-    def __init__(
-        self, loop: Loop, folder: Path, on_leases: Callable[[str, List[socket.socket]], None]
-    ) -> None:
-        self._on_leases = on_leases
-        path = folder / TRANSFER
-        with contextlib.suppress(FileNotFoundError):  # of a killed keeper
-            path.unlink()
-        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._sock.bind(str(path))
-        self._sock.setblocking(False)
-        loop.watch(self._sock.fileno(), lambda _: self._receive())
-
-    def _receive(self) -> None:
-        ancillary_size = socket.CMSG_SPACE(_MAX_LEASES * array.array("i").itemsize)
-        try:
-            message, ancillary, _, _ = self._sock.recvmsg(_MAX_MESSAGE, ancillary_size)
-        except (BlockingIOError, InterruptedError):
-            return
-        sockets = _passed_sockets(ancillary)
-        try:
-            kernel_id = json.loads(message.decode())["kernel"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            kernel_id = None
-        if is_kernel_id(kernel_id):
-            return self._on_leases(kernel_id, sockets)
-        for sock in sockets:  # the message came from some other process of this user
-            sock.close()
-
-
-def _passed_sockets(ancillary: Sequence[Any]) -> List[socket.socket]:
-    """The sockets that were passed with a message."""
-    numbers = array.array("i")
-    for level, kind, data in ancillary:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            numbers.frombytes(data[: len(data) - len(data) % numbers.itemsize])
-    return [socket.socket(fileno=number) for number in numbers]
 
 
 # -------------------------------------------------------------------------------------- readers

@@ -116,7 +116,7 @@ def missed(show: bool = False) -> List[Dict[str, Any]]:
 def _ask_keeper(request: Dict[str, Any]) -> Optional[Dict[str, Any]]:
     """The keeper's answer; None if there is no keeper, or if it does not answer."""
     try:
-        return ask_keeper(_guard.keeper, request) if _guard.keeper else None
+        return ask_keeper(_guard.keeper_socket, request) if _guard.keeper_socket else None
     except KeeperTimeout:
         return None
 

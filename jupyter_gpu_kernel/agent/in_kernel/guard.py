@@ -45,8 +45,10 @@ Write = Callable[[List[Any], str], None]
 class Guard:
     """The guard of one kernel. Call `install` before there are any threads."""
 
-    def __init__(self, usage: Usage, story: str = "", write: Write = lambda cells, text: None) -> None:
-        """`story`: the path of the socket to which events are reported; "" for none."""
+    def __init__(
+        self, usage: Usage, report_socket: str = "", write: Write = lambda cells, text: None
+    ) -> None:
+        """`report_socket`: the path of the socket to which events are reported; "" for none."""
         self.usage = usage
         self.hooks = Hooks(self._handle_stray, lambda: bool(usage.visible_cells()), self._report_output)
         self.installed = False
@@ -55,10 +57,10 @@ class Guard:
         """How many SIGTERMs have arrived."""
         self.last = ""
         """The sentence about the last one."""
-        self.keeper = os.path.join(os.path.dirname(story), "keeper") if story else ""
+        self.keeper_socket = os.path.join(os.path.dirname(report_socket), "keeper") if report_socket else ""
         """The path of the keeper's socket."""
         self._write = write
-        self._reports = _ReportSocket(story)
+        self._reports = _ReportSocket(report_socket)
         self._times: Dict[str, float] = {}  # of the last SIGTERM, by the kind of its sender
         self._strays = 0  # signals passed on by `_handle_stray`
         self._countdown = Countdown(self.say)

@@ -35,10 +35,10 @@ _POLL_INTERVAL = 0.1
 _RETRY_INTERVAL = 0.2
 
 
-def watch(pipe: int, guard: Guard, story_socket: str, gpus: Gpus, limit: float = LIMIT) -> None:
-    """Watch in a thread. `pipe`: a descriptor. `story_socket`: the path of the socket to which the guard reports."""
+def watch(pipe: int, guard: Guard, report_socket: str, gpus: Gpus, limit: float = LIMIT) -> None:
+    """Watch in a thread. `pipe`: a descriptor. `report_socket`: the path of the socket to which the guard reports."""
     os.set_inheritable(pipe, False)
-    path = Path(story_socket)
+    path = Path(report_socket)
     story = Story(path.parents[2] / "stories" / (path.parent.name + ".jsonl"), time.time)
     keeper_watch = KeeperWatch(guard, story, gpus, limit)
     threading.Thread(target=keeper_watch.watch, args=(pipe,), name="keeper-watch", daemon=True).start()

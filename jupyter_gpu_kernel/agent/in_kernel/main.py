@@ -42,14 +42,14 @@ _OURS = __name__.partition(".")[0] if "." in __name__ else str(__package__).part
 def main(argv: List[str]) -> None:
     """Run the kernel until it ends. `argv` is what ipykernel_launcher would get after its name."""
     faulthandler.enable(os.fdopen(os.dup(2), "w"))  # the keeper's file, also if stderr is captured later
-    story = os.environ.get("JUPYTER_GPU_KERNEL_STORY", "")
+    report_socket = os.environ.get("JUPYTER_GPU_KERNEL_STORY", "")
     guard = create_guard()
     keeper = os.environ.pop("JUPYTER_GPU_KERNEL_KEEPER_FD", "")
     limit = float(os.environ.pop("JUPYTER_GPU_KERNEL_ORPHAN", keeper_watch.LIMIT))
     if keeper:
         initial = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         keeper_watch.watch(
-            int(keeper), guard, story, functools.partial(gpu_kernel.given_gpus, initial), limit
+            int(keeper), guard, report_socket, functools.partial(gpu_kernel.given_gpus, initial), limit
         )
     ready = os.environ.pop("JUPYTER_GPU_KERNEL_READY_FD", "")
     restore_sys(argv)

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from .. import procfs
 from ..exit.processes import Cleanup
-from ..gpus.lease import LeaseReceiver
+from ..gpus.acquisition import LeaseReceiver
 from ..gpus.manager import GpuManager
 from ..loop import Loop, Timer
 from ..paths import Root, is_kernel_id
