@@ -17,9 +17,22 @@ import sys
 import traceback
 from pathlib import Path
 from subprocess import TimeoutExpired
-from typing import IO, Callable, Dict, Iterable, Iterator, List, Optional, Protocol, Sequence, Tuple, Union
+from typing import (
+    IO,
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Optional,
+    Protocol,
+    Sequence,
+    Tuple,
+    Union,
+)
 
-__all__ = ["ChildProcess", "File", "ProcessControl", "TimeoutExpired"]
+__all__ = ["ChildProcess", "File", "ProcessControl", "TimeoutExpired", "detach", "open_pidfd"]
 
 File = Union[int, IO[bytes]]
 """A descriptor, or a file that has one."""
@@ -97,6 +110,19 @@ class ProcessControl:
         left in it."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(group, number)
+
+
+def open_pidfd(pid: int) -> int:
+    """Return a descriptor of the process; -1 where the system has none. Raises ProcessLookupError if it has ended."""
+    opener: Any = getattr(os, "pidfd_open", None)
+    if opener is None or not hasattr(signal, "pidfd_send_signal"):
+        return -1
+    try:
+        return int(opener(pid))
+    except ProcessLookupError:
+        raise
+    except OSError:  # an old Linux with a new Python
+        return -1
 
 
 def detach(work: Callable[[Callable[[], None]], None], log: Path) -> int:

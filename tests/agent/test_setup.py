@@ -14,7 +14,7 @@ from runtimes import RUNTIME
 from waiting import eventually
 
 from jupyter_gpu_kernel.agent.exit import leftovers
-from jupyter_gpu_kernel.agent.exit.processes import SETUP, find_processes
+from jupyter_gpu_kernel.agent.exit.descendants import SETUP, find_processes
 from jupyter_gpu_kernel.agent.keeper.setup import trim
 from jupyter_gpu_kernel.agent.mux.keepers import Refused
 from jupyter_gpu_kernel.agent.process_control import ProcessControl

@@ -9,7 +9,7 @@ from typing import Iterator
 import pytest
 from runtimes import RUNTIME, ManualLoop
 
-from jupyter_gpu_kernel.agent.exit.processes import Cleanup
+from jupyter_gpu_kernel.agent.exit.descendants import Cleanup
 from jupyter_gpu_kernel.agent.keeper.lifetime import FETCH_TIMEOUT, IdleTimer, Shutdown
 from jupyter_gpu_kernel.agent.keeper.server import KeeperServer
 from jupyter_gpu_kernel.agent.process_control import ProcessControl

@@ -19,7 +19,7 @@ from runtimes import RUNTIME
 from streams import LoopThread, Node, until, wait_for
 
 from jupyter_gpu_kernel.agent.exit import leftovers
-from jupyter_gpu_kernel.agent.exit.processes import find_processes, open_gpus
+from jupyter_gpu_kernel.agent.exit.descendants import find_processes, open_gpus
 from jupyter_gpu_kernel.agent.mux.handlers import Refused
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.agent.procfs import boot_id

@@ -19,8 +19,8 @@ from ..paths import Root
 from ..process_control import ProcessControl
 from ..procfs import boot_id, booted_at
 from ..story import Story, read_story
+from .descendants import SETUP, TAG, Process, end_all, find_processes, kernels_with_keeper, open_gpus
 from .node_checks import kills_sessions, user_lingers
-from .processes import SETUP, TAG, Process, end_all, find_processes, kernels_with_keeper, open_gpus
 from .reason import ExitReason, KeeperFacts, explain_keeper, same_boot
 
 UNUSED_TIMEOUT = 2.0

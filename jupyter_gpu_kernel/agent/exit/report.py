@@ -18,6 +18,7 @@ from ..loop import Loop, Timer
 from ..process_control import ProcessControl
 from ..procfs import boot_id
 from ..story import Story
+from .descendants import Cleanup
 from .node_checks import (
     Cgroup,
     gpu_problem,
@@ -28,7 +29,6 @@ from .node_checks import (
     scheduler_job,
     unwritable_folders,
 )
-from .processes import Cleanup
 from .reason import CRASHES, UNKNOWN, ExitReason, Facts, explain
 
 MEMORY_INTERVAL = 2.0

@@ -18,14 +18,13 @@ from typing import IO, Any, Callable, Dict, List, NamedTuple, Optional
 
 from ...wire.messages import Lane, Message, keeper_message
 from ...wire.runtime import Runtime
-from ..exit.processes import open_pidfd
 from ..exit.reason import UNKNOWN
 from ..keeper.commands import UnansweredCell
 from ..keeper.keeper import Keeper
 from ..loop import Loop
 from ..paths import Root
 from ..policy import PATH, Policy
-from ..process_control import ProcessControl, detach
+from ..process_control import ProcessControl, detach, open_pidfd
 from ..procfs import start_ticks, zombie_status
 from .inherited_cells import FEATURE, InheritedCells
 from .keeper_pipe import KeeperPipe

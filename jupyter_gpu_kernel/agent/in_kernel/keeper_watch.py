@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
 
 from ...wire.runtime import Runtime
-from ..exit.processes import ROOT, TAG, end_all, find_processes
+from ..exit.descendants import ROOT, TAG, end_all, find_processes
 from ..process_control import ProcessControl
 from ..story import Story
 from .guard import Guard

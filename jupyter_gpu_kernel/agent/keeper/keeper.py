@@ -18,7 +18,7 @@ from ...wire.compose import Parts
 from ...wire.fields import FieldError
 from ...wire.messages import Channel, Lane, Message, MessageError
 from ...wire.runtime import Runtime
-from ..exit.processes import SETUP
+from ..exit.descendants import SETUP
 from ..exit.report import ExitReport
 from ..gpus.manager import GpuManager
 from ..loop import Loop, Timer

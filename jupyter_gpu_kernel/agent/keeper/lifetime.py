@@ -15,7 +15,7 @@ import socket
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from .. import procfs
-from ..exit.processes import Cleanup
+from ..exit.descendants import Cleanup
 from ..gpus.acquisition import LeaseReceiver
 from ..gpus.manager import GpuManager
 from ..loop import Loop, Timer

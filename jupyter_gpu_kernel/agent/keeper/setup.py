@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 from ...wire.runtime import Runtime
-from ..exit.processes import ROOT, SETUP, end_all, find_processes
+from ..exit.descendants import ROOT, SETUP, end_all, find_processes
 from ..paths import Root, agent_command
 from ..process_control import ChildProcess, ProcessControl
 from ..story import Story

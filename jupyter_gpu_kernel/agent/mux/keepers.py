@@ -16,8 +16,8 @@ from typing import Any, Dict, List, Optional
 
 from ...wire import PROTOCOL
 from ...wire.runtime import Runtime
+from ..exit.descendants import SETUP, TAG, runs_with_argument
 from ..exit.leftovers import Leftovers, is_locked
-from ..exit.processes import SETUP, TAG, runs_with_argument
 from ..keeper.client import NO_KEEPER, KeeperTimeout, StartError, ask_keeper, log_tail, start_keeper
 from ..keeper.setup import TIMEOUT as SETUP_TIMEOUT
 from ..paths import Root, agent_command

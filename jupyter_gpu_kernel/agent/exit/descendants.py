@@ -1,4 +1,4 @@
-"""Finds the processes of a kernel, and ends them without ever signalling another process.
+"""Finds the processes that a kernel has started, and ends them without ever signalling another process.
 
 A kernel's descendants inherit the variable JUPYTER_GPU_KERNEL_ID, also those that leave its session (setsid, nohup,
 double forks). Only the user's own processes count, and a process is identified by its pid and start time together.
@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import Any, Callable, List, NamedTuple, Set
+from typing import Callable, List, NamedTuple, Set
 
 from ...wire.runtime import Runtime
 from ...wire.texts import one_line
 from .. import procfs
 from ..paths import is_kernel_id
-from ..process_control import ProcessControl
+from ..process_control import ProcessControl, open_pidfd
 
 TAG = "JUPYTER_GPU_KERNEL_ID"
 """The variable with the id of the kernel that a process belongs to."""
@@ -134,19 +134,6 @@ def open_gpus(pid: int, devices: str = "/dev/nvidia") -> Set[int]:
     """Return the numbers of the GPUs that this process of the user has open."""
     paths = [path for path in procfs.open_files(pid) if path.startswith(devices)]
     return {int(path[len(devices) :]) for path in paths if path[len(devices) :].isdigit()}
-
-
-def open_pidfd(pid: int) -> int:
-    """Return a descriptor of the process; -1 where the system has none. Raises ProcessLookupError if it has ended."""
-    opener: Any = getattr(os, "pidfd_open", None)
-    if opener is None or not hasattr(signal, "pidfd_send_signal"):
-        return -1
-    try:
-        return int(opener(pid))
-    except ProcessLookupError:
-        raise
-    except OSError:  # an old Linux with a new Python
-        return -1
 
 
 def _send_all(processes: ProcessControl, found: List[Process], number: int) -> None:
