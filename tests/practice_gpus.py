@@ -19,6 +19,12 @@ from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.node.link import Link
 
 PROGRAMS = Path(__file__).parent / "programs"
+AGENT = """import sys
+from jupyter_gpu_kernel.agent.gpus import judge
+judge.DEFAULT_CRITERIA = judge.Criteria(interval=0.1, wait=(0.2, 0.3))
+from jupyter_gpu_kernel.agent.__main__ import main
+sys.exit(main(sys.argv[1:]))"""
+"""The agent, but cells that wait for a GPU look ten times as often whether one is free."""
 VISIBLE = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
 
 
@@ -48,6 +54,10 @@ def gpus(tmp_path_factory: pytest.TempPathFactory) -> Gpus:
 @pytest.fixture(scope="module")
 def node(gpus: Gpus) -> Iterator[Node]:
     with Node(**gpus.env) as node:
+        program = node.root / "agent.pyz"  # a folder serves as one
+        program.mkdir()
+        (program / "__main__.py").write_text(AGENT)
+        node.program = [str(program)]
         yield node
 
 
