@@ -184,7 +184,7 @@ def main(runtime: Runtime, processes: ProcessControl, root: Root) -> int:
     for caught in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(caught, lambda caught, frame: None)
     sys.stdout.flush()
-    forget_old_stories(root.path / "stories", Runtime().time())
+    forget_old_stories(root.path / "stories", runtime.time())
     try:
         Attach(RequestHandlers(runtime, processes, root)).run()
     except BrokenPipeError:
