@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -12,13 +13,13 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List
 
 import pytest
-from runtimes import RUNTIME
+from runtimes import RUNTIME, Clock
 from waiting import eventually
 
 from jupyter_gpu_kernel.agent.gpus.nvidia_smi import TIMEOUT, NvidiaSmi, SmiError, parse
 from jupyter_gpu_kernel.agent.gpus.sampler import Sampler
 from jupyter_gpu_kernel.agent.loop import Loop
-from jupyter_gpu_kernel.agent.process_control import ProcessControl
+from jupyter_gpu_kernel.agent.process_control import ProcessControl, TimeoutExpired
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 UUID = "GPU-00000000-0000-0000-0000-%012d"
@@ -162,6 +163,44 @@ def test_a_hanging_nvidia_smi_is_killed_and_told(state: State, tmp_path: Path) -
     assert not any(alive(pid) for pid, _ in calls(tmp_path))
     state(gpus=[{}])
     assert len(reader.read(30)) == 1, "it works again as soon as nvidia-smi does"
+
+
+class Unkillable(ProcessControl):
+    """Every program that it starts goes on for ever, whatever it is sent; `signals` has that."""
+
+    def __init__(self) -> None:
+        self.started = 0
+        self.signals: List[Any] = []
+
+    @property
+    def pid(self) -> int:
+        return self.started
+
+    def start(self, command: Any, **options: Any) -> Any:
+        self.started += 1
+        return self
+
+    def poll(self) -> None:
+        return None
+
+    def wait(self, timeout: float) -> int:
+        raise TimeoutExpired("nvidia-smi", timeout)
+
+    def signal_group(self, group: int, number: int) -> None:
+        self.signals.append((group, number))
+
+
+def test_no_other_nvidia_smi_is_started_beside_one_that_cannot_be_killed(state: State) -> None:
+    clock, processes = Clock(), Unkillable()
+    reader = NvidiaSmi(clock, processes)
+    begin = clock.monotonic()
+    with pytest.raises(SmiError, match="nvidia-smi does not answer"):
+        reader.read(15)
+    assert 15 <= clock.monotonic() - begin < 16
+    assert (processes.started, processes.signals) == (2, [(2, signal.SIGKILL)] * 2)
+    with pytest.raises(SmiError, match=r"an earlier nvidia-smi \(pid 2\) still hangs"):
+        reader.read(15)
+    assert processes.started == 2
 
 
 @pytest.mark.parametrize(
