@@ -14,7 +14,7 @@ from runtimes import RUNTIME
 from waiting import eventually
 
 from jupyter_gpu_kernel.agent.exit import leftovers
-from jupyter_gpu_kernel.agent.exit.descendants import SETUP, find_processes
+from jupyter_gpu_kernel.agent.exit.descendants import SETUP, find_descendants
 from jupyter_gpu_kernel.agent.keeper.setup import trim
 from jupyter_gpu_kernel.agent.mux.keepers import Refused
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
@@ -26,7 +26,7 @@ SERVER = "sleep 600 &"
 
 def servers(place: Place, kernel_id: str) -> List[int]:
     """What the set-up lines of this kernel left running."""
-    return [process.pid for process in find_processes(kernel_id, SETUP, str(place.path))]
+    return [process.pid for process in find_descendants(kernel_id, SETUP, str(place.path))]
 
 
 def said(place: Place, kernel_id: str) -> List[str]:
@@ -58,7 +58,7 @@ def test_a_server_whose_keeper_was_killed_is_a_leftover(place: Place) -> None:
     os.kill(keeper, signal.SIGKILL)
     os.kill(kernel, signal.SIGKILL)
     eventually(
-        lambda: kernel not in [one.pid for one in find_processes(root=str(place.path))], "the kernel's end"
+        lambda: kernel not in [one.pid for one in find_descendants(root=str(place.path))], "the kernel's end"
     )
     found = eventually(lambda: place.handlers.handle({"do": "leftovers"})["leftovers"], "a leftover")
     assert [one["pid"] for one in found] == servers(place, "s2")

@@ -19,7 +19,7 @@ from runtimes import RUNTIME
 from streams import LoopThread, Node, until, wait_for
 
 from jupyter_gpu_kernel.agent.exit import leftovers
-from jupyter_gpu_kernel.agent.exit.descendants import find_processes, open_gpus
+from jupyter_gpu_kernel.agent.exit.descendants import find_descendants, open_gpus
 from jupyter_gpu_kernel.agent.mux.handlers import Refused
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.agent.procfs import boot_id
@@ -138,7 +138,7 @@ def test_leftovers_are_found_and_ended(leftover: subprocess.Popen[bytes], node: 
 def test_processes_of_a_living_kernel_are_no_leftovers(loop: LoopThread, link: Link, node: Node) -> None:
     with started(loop, link) as (remote, front):
         child = int(front.run(DETACHED).text)
-        assert child in [process.pid for process in find_processes(remote.kernel_id)]
+        assert child in [process.pid for process in find_descendants(remote.kernel_id)]
         assert child not in [row["pid"] for row in node.handlers.handle({"do": "leftovers"})["leftovers"]]
         stop(loop, remote, node)
         gone(child)
@@ -154,6 +154,6 @@ def test_other_peoples_processes_are_never_seen(node: Node) -> None:
             assert other.pid not in [
                 row["pid"] for row in node.handlers.handle({"do": "leftovers"})["leftovers"]
             ]
-            assert other.pid not in [process.pid for process in find_processes()]
+            assert other.pid not in [process.pid for process in find_descendants()]
         finally:
             other.kill()

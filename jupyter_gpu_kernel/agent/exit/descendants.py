@@ -27,8 +27,11 @@ GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL."""
 
 
-class Process(NamedTuple):
-    """A process. `start`: in clock ticks since the boot; `kernel`, `root`: from its environment."""
+class Descendant(NamedTuple):
+    """A process that a kernel, or its set-up lines, has started.
+
+    `start`: in clock ticks since the boot; `kernel`, `root`: from its environment.
+    """
 
     pid: int
     start: int
@@ -65,7 +68,7 @@ class Cleanup:
         self._later = later
         self._processes = processes
         self._kernel_id, self._root = folder.name, str(folder.parent.parent)
-        self._ending: List[Process] = []
+        self._ending: List[Descendant] = []
 
     @property
     def alive(self) -> bool:
@@ -73,12 +76,12 @@ class Cleanup:
         self._ending = [process for process in self._ending if process.alive]
         return bool(self._ending)
 
-    def terminate(self, tag: str = TAG) -> List[Process]:
+    def terminate(self, tag: str = TAG) -> List[Descendant]:
         """Send SIGTERM now and SIGKILL after GRACE. Processes that a restarted kernel starts meanwhile are not touched.
 
         `tag`: SETUP for what the set-up lines started.
         """
-        found = find_processes(self._kernel_id, tag, self._root)
+        found = find_descendants(self._kernel_id, tag, self._root)
         _send_all(self._processes, found, signal.SIGTERM)
         if found:
             self._ending += found
@@ -88,10 +91,10 @@ class Cleanup:
     def kill(self) -> None:
         """Send SIGKILL to every process."""
         for tag in (TAG, SETUP):
-            _send_all(self._processes, find_processes(self._kernel_id, tag, self._root), signal.SIGKILL)
+            _send_all(self._processes, find_descendants(self._kernel_id, tag, self._root), signal.SIGKILL)
 
 
-def find_processes(kernel_id: str = "", tag: str = TAG, root: str = "") -> List[Process]:
+def find_descendants(kernel_id: str = "", tag: str = TAG, root: str = "") -> List[Descendant]:
     """Return the user's processes, except this one, that belong to a kernel.
 
     kernel_id: The kernel; "" for any.
@@ -106,7 +109,7 @@ def find_processes(kernel_id: str = "", tag: str = TAG, root: str = "") -> List[
         kernel, folder = environment.get(tag, ""), environment.get(ROOT, "")
         start = procfs.start_ticks(pid) if is_kernel_id(kernel) else 0
         if start and kernel_id in ("", kernel) and root in ("", folder):
-            found.append(Process(pid, start, _command(pid), kernel, folder))
+            found.append(Descendant(pid, start, _command(pid), kernel, folder))
     return found
 
 
@@ -118,10 +121,10 @@ def kernels_with_keeper() -> Set[str]:
 
 def runs_with_argument(kernel_id: str, argument: str) -> bool:
     """Return whether a process of this kernel has this argument in its command line."""
-    return any(argument in procfs.arguments(process.pid) for process in find_processes(kernel_id))
+    return any(argument in procfs.arguments(process.pid) for process in find_descendants(kernel_id))
 
 
-def end_all(runtime: Runtime, processes: ProcessControl, found: List[Process]) -> None:
+def end_all(runtime: Runtime, processes: ProcessControl, found: List[Descendant]) -> None:
     """Send SIGTERM, and SIGKILL after GRACE. Blocks until all have ended, for 2 · GRACE seconds at most."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         _send_all(processes, found, number)
@@ -136,7 +139,7 @@ def open_gpus(pid: int, devices: str = "/dev/nvidia") -> Set[int]:
     return {int(path[len(devices) :]) for path in paths if path[len(devices) :].isdigit()}
 
 
-def _send_all(processes: ProcessControl, found: List[Process], number: int) -> None:
+def _send_all(processes: ProcessControl, found: List[Descendant], number: int) -> None:
     for process in found:
         process.send(processes, number)
 

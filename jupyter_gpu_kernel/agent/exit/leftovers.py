@@ -19,7 +19,7 @@ from ..paths import Root
 from ..process_control import ProcessControl
 from ..procfs import boot_id, booted_at
 from ..story import Story, read_story
-from .descendants import SETUP, TAG, Process, end_all, find_processes, kernels_with_keeper, open_gpus
+from .descendants import SETUP, TAG, Descendant, end_all, find_descendants, kernels_with_keeper, open_gpus
 from .node_checks import kills_sessions, user_lingers
 from .reason import ExitReason, KeeperFacts, explain_keeper, same_boot
 
@@ -59,10 +59,10 @@ class Leftovers:
         end_all(self._runtime, self._processes, found)
         return [row for row, process in zip(ended, found) if not process.alive]
 
-    def _find(self) -> Sequence[Process]:
+    def _find(self) -> Sequence[Descendant]:
         """Only processes of kernels of this agent's folder: of others we do not know whether their keeper lives."""
         folder = str(self._root.path)
-        found = [process for tag in (TAG, SETUP) for process in find_processes(tag=tag, root=folder)]
+        found = [process for tag in (TAG, SETUP) for process in find_descendants(tag=tag, root=folder)]
         kernels = {process.kernel for process in found}
         served = {kernel for kernel in kernels if has_keeper(self._root.kernel(kernel))}
         living = kernels_with_keeper() | served
@@ -104,7 +104,7 @@ class Leftovers:
         story = read_story(self._root.story(kernel_id))
         starts = [entry.get("pid") for entry in story if entry.get("event") == "start"]
         pid = starts[-1] if starts else None
-        processes = find_processes(kernel_id, root=str(self._root.path))
+        processes = find_descendants(kernel_id, root=str(self._root.path))
         return any(process.pid == pid or not pid for process in processes)
 
     def _take_lock(self, folder: Path) -> Optional[int]:
@@ -176,7 +176,7 @@ def explain_missing_story(boot: str) -> Dict[str, Any]:
     return dict(explain_keeper(KeeperFacts({"boot": boot}, {}, now, booted_at()))._asdict())
 
 
-def _to_json(process: Process) -> Dict[str, Any]:
+def _to_json(process: Descendant) -> Dict[str, Any]:
     return {
         "pid": process.pid,
         "start": process.start,

@@ -68,11 +68,8 @@ class Acquisition:
         self.uuids: List[str] = []
         self._count = int(settings.get("gpus", DEFAULT_GPUS))
         self._state = _State.ACQUIRED if self._count == 0 else _State.IDLE
-        self._loop = loop
-        self._processes = processes
-        self._on_acquired = on_acquired
-        self._on_error = on_error
-        self._on_waiting = on_waiting
+        self._loop, self._processes = loop, processes
+        self._on_acquired, self._on_error, self._on_waiting = on_acquired, on_error, on_waiting
         self._leases: List[Lease] = []
         self._sampler: Optional[Sampler] = None
         self._timer: Optional[Timer] = None
@@ -82,9 +79,8 @@ class Acquisition:
         if self._count and allowed and in_allocation(os.environ):
             self.uuids, self._state = allowed, _State.ACQUIRED
         self._taker = LeaseTaker(loop.runtime, {"id": settings["id"]}, details)
-        self._claim = Claim(
-            loop.runtime, self._count, self._taker, allowed=allowed, node=socket.gethostname()
-        )
+        node = socket.gethostname()
+        self._claim = Claim(loop.runtime, self._count, self._taker, allowed=allowed, node=node)
 
     @property
     def acquired(self) -> bool:

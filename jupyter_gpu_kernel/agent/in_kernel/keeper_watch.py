@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
 
 from ...wire.runtime import Runtime
-from ..exit.descendants import ROOT, TAG, end_all, find_processes
+from ..exit.descendants import ROOT, TAG, end_all, find_descendants
 from ..process_control import ProcessControl
 from ..story import Story
 from .guard import Guard
@@ -171,7 +171,7 @@ class KeeperWatch:
         self._guard.run_last_hooks()
         more: Any = {"cause": "its keeper was killed", "evidence": "the pipe to it closed"}
         self._story.tell("end", "the kernel ended after its keeper, which was killed", **more)
-        own = find_processes(os.environ.get(TAG, "") or "none", root=os.environ.get(ROOT, ""))
+        own = find_descendants(os.environ.get(TAG, "") or "none", root=os.environ.get(ROOT, ""))
         end_all(Runtime(), ProcessControl(), own)
         if os.getpgrp() == os.getpid():
             os.killpg(0, signal.SIGKILL)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 from ...wire.runtime import Runtime
-from ..exit.descendants import ROOT, SETUP, end_all, find_processes
+from ..exit.descendants import ROOT, SETUP, end_all, find_descendants
 from ..paths import Root, agent_command
 from ..process_control import ChildProcess, ProcessControl
 from ..story import Story
@@ -49,7 +49,7 @@ def run_setup(
     except StartError as error:
         if not told:
             tell()
-        end_all(runtime, processes, find_processes(kernel_id, SETUP, str(root.path)))
+        end_all(runtime, processes, find_descendants(kernel_id, SETUP, str(root.path)))
         text = _error(error, log_tail(folder / "log"))
         story.tell("end", text)
         request.failed(text)

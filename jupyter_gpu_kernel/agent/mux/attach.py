@@ -54,8 +54,8 @@ class Attachment:
             pass  # the selector reports when it takes more
 
 
-class Attach:
-    """`run()` until the hub closes the stream."""
+class Router:
+    """Routes frames between the hub and the keepers: `run()` until the hub closes the stream."""
 
     def __init__(self, handlers: RequestHandlers, stdin: int = 0, stdout: int = 1) -> None:
         self._handlers = handlers
@@ -186,7 +186,7 @@ def main(runtime: Runtime, processes: ProcessControl, root: Root) -> int:
     sys.stdout.flush()
     forget_old_stories(root.path / "stories", runtime.time())
     try:
-        Attach(RequestHandlers(runtime, processes, root)).run()
+        Router(RequestHandlers(runtime, processes, root)).run()
     except BrokenPipeError:
         return 0
     return 0
