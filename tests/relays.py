@@ -24,18 +24,19 @@ class Exchange:
         self.heard: list[Message] = []
         self.passed: list[Message] = []
         loop = Loop(RUNTIME)
+        settings = {"id": "k", "gpus": 0}
 
         def gpus(relay: Relay) -> GpuManager:
             return GpuManager(
-                loop, ProcessControl(), {"id": "k", "gpus": 0}, folder, relay.send, relay.answers, relay.release,
+                loop, ProcessControl(), settings, folder, relay.send, relay.answers, relay.release,
                 relay.internal_requests, Story(folder / "story", RUNTIME.time), lambda state: None, dict,
             )  # fmt: skip
 
         self.relay = relay = Relay(
             loop,
+            settings,
             lambda *message: self.passed.append(Message(*message)),
             lambda lane, message: self.heard.append(message),
-            dict,
             gpus,
             message_limits=limits,
         )

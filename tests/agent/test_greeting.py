@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Callable, List, Tuple
 
 import pytest
 from runtimes import RUNTIME, make
@@ -20,7 +20,6 @@ from jupyter_gpu_kernel.agent.relay.reattach import (
 from jupyter_gpu_kernel.wire.answers import Answers
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
 
-FACTS: Dict[str, Any] = {"id": "k1", "node": "gpu2", "gpu_names": [], "program": "jupyter gpu-kernel"}
 HINT = "%gpu missed"
 HEADER = json.dumps({"msg_id": "cell", "msg_type": "execute_request"}).encode()
 REQUEST = Message(Channel.SHELL, 1, (HEADER, b"{}", b"{}", b"{}"))
@@ -88,7 +87,7 @@ class Kernel:
     def __init__(self) -> None:
         self.history = History(RUNTIME)
         self.reattach = Reattach(self.history, Answers(lambda *message: None), lambda *message: None)
-        self.text = GreetingText(self.reattach)
+        self.text = GreetingText({"id": "k1", "program": "gpu-kernel"}, self.reattach)
 
     def add_cell(self, cell_id: str) -> Message:
         parts = make("execute_request", {"code": "f()"}, metadata={"cellId": cell_id})
@@ -100,7 +99,7 @@ class Kernel:
         self.text.front_end_returned([])
 
     def greeting(self) -> str:
-        return self.text.take(lambda: FACTS)[0]
+        return self.text.take([])[0]
 
 
 @pytest.mark.parametrize(
@@ -128,5 +127,5 @@ def test_a_fresh_kernels_gpus_have_the_names_that_users_know() -> None:
     kernel = Kernel()
     kernel.text.kernel_replaced("k0")
     names = ["GPU 0 (NVIDIA A100)", "GPU 3 (NVIDIA A100)"]
-    text, _ = kernel.text.take(lambda: {**FACTS, "gpu_names": names})
-    assert f"on gpu2 with {', '.join(names)}; the previous one, k0, has ended" in text
+    text, _ = kernel.text.take(names)
+    assert f" with {', '.join(names)}; the previous one, k0, has ended" in text

@@ -194,13 +194,6 @@ WORDS: List[Dict[str, Any]] = [
     {"do": "tell", "event": "x", "text": None},
     {"do": "notebook"},
     {"do": "notebook", "notebook": "n" * 100_000},
-    {"do": "unanswered"},
-    {"do": "unanswered", "cells": 5},
-    {"do": "unanswered", "cells": [5]},
-    {"do": "unanswered", "cells": [{"client": -1, "parts": ["{}"] * 4}]},
-    {"do": "unanswered", "cells": [{"client": 1, "parts": ["{}"]}]},
-    {"do": "unanswered", "cells": [{"client": 1, "parts": ["[]"] * 4}]},
-    {"do": "unanswered", "cells": [], "count": "many"},
 ]
 
 

@@ -1,8 +1,8 @@
 """What a successor does about cells that the killed keeper had received.
 
-The hub lists the cells that it has no reply for. The kernel answers those that it runs or has in its queue. If its
-reply went to the killed keeper, the successor replies, from what the kernel has published. A cell that ended while no
-keeper listened ends with an error. A cell that the kernel never received is sent to it now.
+The hub lists the cells that it has no reply for. The kernel answers those that it runs or has in its queue. A cell
+whose reply went to the killed keeper, or to none, ends with an error. A cell that the kernel never began is sent to it
+now.
 
 Which cell is which is known once the kernel has replied to internal requests on its shell channel, has published
 nothing in between, and has listed the cells that it began. Until then, cells that the hub sends are held: it may have
@@ -12,14 +12,13 @@ sent them before. So each cell runs once.
 from __future__ import annotations
 
 import ast
-import dataclasses
 import enum
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Set
 
-from ...wire.compose import aborted_reply, error_reply, make
-from ...wire.fields import number
-from ...wire.messages import Channel, Message
-from ..keeper.commands import UNKNOWN_STATE, UnansweredCell
+from ...wire.fields import FieldError, items, number, text
+from ...wire.messages import MAX_CLIENTS, Channel, Message
+from ...wire.queues import MAX_MESSAGE
+from ..keeper.commands import MAX_CELLS
 from ..loop import Loop
 from ..relay.relay import Relay
 
@@ -28,6 +27,10 @@ FEATURE = "unanswered"
 INTERVAL = 0.1
 QUIET_REPLIES = 3
 """So many replies in a row without a message in between: the kernel takes turns between our requests and older ones."""
+UNKNOWN_STATE = "?"
+"""The state of a cell from a hub that does not tell it."""
+_STATE = "said"
+"""The key of the state in the hub's list: the last status that front ends have been sent of the cell."""
 _LIST_BEGUN = "__import__('gpu_kernel').begun()"
 _OUTPUT_LOST = (
     "this cell has run, but its last output and its result are lost, because the kernel's keeper was killed"
@@ -46,14 +49,23 @@ class State(enum.Enum):
     ENDED = "ended"
 
 
-@dataclasses.dataclass
-class Trace:
-    """What the kernel has published of a cell since the takeover."""
+class UnansweredCell(NamedTuple):
+    """An execute_request that the hub has no reply for. `state`: the last status that front ends have been sent."""
 
-    count: int = 0
-    error: Optional[Dict[str, Any]] = None
-    idle: bool = False
-    replied: bool = False
+    request: Message
+    state: str
+
+    @classmethod
+    def read(cls, cell: Any) -> UnansweredCell:
+        """Read one of the `cells` of the hub's command. FieldError, MessageError: it is malformed."""
+        if not isinstance(cell, dict):
+            raise FieldError("a cell that is no object")
+        texts = [text({"part": part}, "part", most=MAX_MESSAGE) for part in items(cell, "parts", 4, least=4)]
+        parts = tuple(part.encode("utf-8", "surrogateescape") for part in texts)
+        request = Message(Channel.SHELL, number(cell, "client", most=MAX_CLIENTS), parts)
+        text(request.header(), "msg_id")
+        request.content()
+        return cls(request.unparsed(), text(cell, _STATE, UNKNOWN_STATE))
 
 
 class InheritedCells:
@@ -68,7 +80,10 @@ class InheritedCells:
         self._state = State.STARTING
         self._cells: List[Message] = []  # listed by the hub
         self._held: List[Message] = []  # sent by the hub since the takeover
-        self._traces: Dict[str, Trace] = {}
+        self._replied: Set[str] = set()  # msg_ids of the cells that the kernel replied to since the takeover
+        self._running: Dict[
+            str, bool
+        ] = {}  # msg_id: whether the kernel has last published that it runs this cell
         self._states: Dict[
             str, str
         ] = {}  # msg_id: the last status of the cell that front ends have been sent
@@ -99,13 +114,14 @@ class InheritedCells:
         self._held.append(request.unparsed())
         return True
 
-    def set_unanswered(self, cells: List[UnansweredCell], count: int) -> None:
-        """The hub has no reply for these cells. `count`: the execution count of the last cell that it knows."""
-        self.listed = True
+    def set_unanswered(self, command: Dict[str, Any]) -> None:
+        """The hub has no reply for the "cells"; "count" is the execution count of the last cell that it knows.
+        FieldError, MessageError: the command is malformed."""
+        cells = [UnansweredCell.read(cell) for cell in items(command, "cells", MAX_CELLS)]
         answers = self._relay.answers
-        answers.count_from(count)
-        replied = [msg_id for msg_id, trace in self._traces.items() if trace.replied]
-        known = {*replied, *self._relay.unanswered_ids(), *(cell.msg_id for cell in self._held)}
+        answers.count_from(number(command, "count", 0))
+        self.listed = True
+        known = {*self._replied, *self._relay.unanswered_ids(), *(cell.msg_id for cell in self._held)}
         self._cells = [cell.request for cell in cells if cell.request.msg_id not in known]
         for request, state in cells:
             self._states[request.msg_id] = state
@@ -131,17 +147,12 @@ class InheritedCells:
             return
         self._messages += 1
         msg_type = message.msg_type
-        if msg_type not in ("execute_reply", "execute_input", "error", "status"):
-            return
-        trace = self._traces.setdefault(message.parent_id, Trace())
-        if msg_type == "execute_reply":
-            trace.replied = message.channel is Channel.SHELL
+        if msg_type == "execute_reply" and message.channel is Channel.SHELL:
+            self._replied.add(message.parent_id)
         elif msg_type == "execute_input":
-            trace.count = number(message.content(), "execution_count", 0)
-        elif msg_type == "error":
-            trace.error = message.content()
-        else:
-            trace.idle = message.content().get("execution_state") == "idle"
+            self._running[message.parent_id] = True
+        elif msg_type == "status":
+            self._running[message.parent_id] = message.content().get("execution_state") != "idle"
 
     def _probe(self) -> None:
         self._state = State.PROBING
@@ -173,41 +184,22 @@ class InheritedCells:
             self._cells += self._held
             self._held = []
         cells, self._cells = self._cells, []
-        for cell in cells:
-            trace = self._traces.get(cell.msg_id)
-            if trace is not None and trace.idle and not trace.replied:
-                self._reply(cell, trace, cell.msg_id in begun)
-        lost = [cell for cell in cells if cell.msg_id not in self._traces]
+        lost = [
+            cell for cell in cells if not (cell.msg_id in self._replied or self._running.get(cell.msg_id))
+        ]
         running = set(self._relay.executions.pending_ids()) - {cell.msg_id for cell in lost}
         self._on_settled(bool(running))
         for cell in lost:
             self._finish_lost(cell, cell.msg_id in begun)
 
     def _finish_lost(self, cell: Message, began: bool) -> None:
-        """End a cell of which the kernel has published nothing since the takeover, or send it to the kernel."""
-        if not began:  # or it was aborted, because one before it failed
+        """End a cell that the kernel does not run and will not reply to, or send it to the kernel."""
+        if not began:  # or it was aborted behind one that failed, and is aborted here
             self._relay.executions.remove(cell)
             return self._relay.handle_request(cell)
         if self._states.get(cell.msg_id, UNKNOWN_STATE) == UNKNOWN_STATE:
             self._relay.answers.assume_busy(cell)
         self._relay.executions.fail(cell, _OUTPUT_LOST, "KeeperError")
-
-    def _reply(self, cell: Message, trace: Trace, began: bool) -> None:
-        """Reply in the kernel's name: it has replied to the killed keeper."""
-        content: Dict[str, Any] = {"status": "ok", "user_expressions": {}, "payload": []}
-        if trace.error is not None:
-            content = error_reply(str(trace.error.get("ename")), str(trace.error.get("evalue")), 0)
-            content.update(trace.error)
-        content["execution_count"] = trace.count or self._relay.answers.count
-        if not began:
-            content = aborted_reply()
-        self._relay.executions.handle_idle(
-            cell.msg_id
-        )  # which the kernel may have sent before the hub listed the cell
-        parts = make(
-            self._loop.runtime, "execute_reply", content, cell.parts[0], self._relay.internal_requests.session
-        )
-        self._relay.handle_kernel_message(Channel.SHELL, cell.client, parts)
 
 
 def _names(text: str) -> List[str]:

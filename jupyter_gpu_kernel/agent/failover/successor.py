@@ -19,7 +19,6 @@ from typing import IO, Any, Callable, Dict, List, NamedTuple, Optional
 from ...wire.messages import Lane, Message, keeper_message
 from ...wire.runtime import Runtime
 from ..exit.reason import UNKNOWN
-from ..keeper.commands import UnansweredCell
 from ..keeper.keeper import Keeper
 from ..loop import Loop
 from ..paths import Root
@@ -29,6 +28,8 @@ from ..procfs import start_ticks, zombie_status
 from .inherited_cells import FEATURE, InheritedCells
 from .keeper_pipe import KeeperPipe
 
+_PIPE = "lifeline"
+"""The key of the pipe's descriptor in what the kernel writes."""
 LOCK_TIMEOUT = 10.0
 """Seconds until a process that only inspects the folder has released its lock."""
 _POLL_INTERVAL = 0.5
@@ -47,11 +48,12 @@ class RunningKernel(NamedTuple):
 
     @classmethod
     def read(cls, stream: IO[str]) -> RunningKernel:
-        """Read one line: a process that a cell forked may hold the stream open. No process that we start inherits the
-        pipe."""
-        said = json.loads(stream.readline())
-        os.set_inheritable(said["lifeline"], False)
-        return cls(said["kernel"], said["lifeline"], said["gpus"], said["guard"], said["settings"])
+        """Read what `KeeperWatch` writes: one line, as a process that a cell forked may hold the stream open. No
+        process that we start inherits the pipe."""
+        info: Dict[str, Any] = json.loads(stream.readline())
+        kernel = cls(info["kernel"], info[_PIPE], info["gpus"], info["guard"], info["settings"])
+        os.set_inheritable(kernel.pipe, False)
+        return kernel
 
 
 def run(root: Root, kernel_id: str) -> int:
@@ -76,9 +78,8 @@ class Successor(Keeper):
     def __init__(
         self, runtime: Runtime, processes: ProcessControl, root: Root, kernel: RunningKernel
     ) -> None:
-        super().__init__(
-            runtime, processes, root, kernel.settings, Policy(PATH)
-        )  # the policy was applied to these settings before
+        policy = Policy(PATH)  # without rules: the site's were applied to these settings before
+        super().__init__(runtime, processes, root, kernel.settings, policy)
         self._running = kernel
         self._cells = InheritedCells(self.loop, self.relay, self._on_settled)
 
@@ -114,11 +115,11 @@ class Successor(Keeper):
             if FEATURE in self.server.endpoint.features:
                 self.server.send(Lane.ORDERED, keeper_message(event="successor"))
             else:
-                self._cells.set_unanswered([], 0)
+                self._cells.set_unanswered({"cells": []})
         super()._attached()
 
-    def set_unanswered(self, cells: List[UnansweredCell], count: int) -> None:
-        self._cells.set_unanswered(cells, count)
+    def set_unanswered(self, command: Dict[str, Any]) -> None:
+        self._cells.set_unanswered(command)
 
     def _end_cells(self, why: str, for_good: bool) -> None:
         super()._end_cells(why, for_good)

@@ -257,6 +257,7 @@ class LeaseReceiver:
     def __init__(
         self, loop: Loop, folder: Path, on_leases: Callable[[str, List[socket.socket]], None]
     ) -> None:
+        self._loop = loop
         self._on_leases = on_leases
         path = folder / _TRANSFER
         with contextlib.suppress(FileNotFoundError):  # of a killed keeper
@@ -265,6 +266,11 @@ class LeaseReceiver:
         self._sock.bind(str(path))
         self._sock.setblocking(False)
         loop.watch(self._sock.fileno(), lambda _: self._receive())
+
+    def close(self) -> None:
+        """Receive nothing any more."""
+        self._loop.forget(self._sock.fileno())
+        self._sock.close()
 
     def _receive(self) -> None:
         ancillary_size = socket.CMSG_SPACE(_MAX_LEASES * array.array("i").itemsize)

@@ -8,89 +8,58 @@ from __future__ import annotations
 
 import signal
 import socket
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Protocol
+from typing import Any, Callable, Dict, Mapping, Optional, Protocol
 
 from ...wire import PROTOCOL
-from ...wire.fields import FieldError, items, number, text
-from ...wire.messages import MAX_CLIENTS, Channel, Lane, Message, keeper_message
-from ...wire.queues import MAX_MESSAGE
+from ...wire.fields import items, number, text
+from ...wire.messages import Lane, keeper_message
 from ...wire.runtime import Runtime
-from ...wire.texts import COMMAND
 from ..exit.report import ExitReport
 from ..gpus.manager import GpuManager
-from ..loop import Loop
 from ..process.kernel_process import KernelProcess
 from ..process.signals import Pause
 from ..procfs import boot_id
 from ..relay.relay import Relay
 from ..story import Limited, Story
-from .lifetime import IdleTimer, Replacement
+from .lifetime import IdleTimer
 from .server import KeeperServer
 
 MAX_CELLS = 100_000
 """Cells in one command."""
-UNKNOWN_STATE = "?"
-"""The state of a cell from a hub that does not tell it."""
 _OWNER_KEYS = ("owner", "by")
 Handler = Callable[[Dict[str, Any]], Optional[Dict[str, Any]]]
 
 
-class UnansweredCell(NamedTuple):
-    """An execute_request that the hub has no reply for. `state`: the last one that front ends have been sent."""
+class KernelControl(Protocol):
+    """What the handlers ask of the keeper itself."""
 
-    request: Message
-    state: str
-
-    @classmethod
-    def read(cls, cell: Any) -> UnansweredCell:
-        """Read {"client", "parts" (as text), "said" (the last state that front ends have received)}."""
-        if not isinstance(cell, dict):
-            raise FieldError("a cell that is no object")
-        texts = [text({"part": part}, "part", most=MAX_MESSAGE) for part in items(cell, "parts", 4, least=4)]
-        parts = tuple(part.encode("utf-8", "surrogateescape") for part in texts)
-        request = Message(Channel.SHELL, number(cell, "client", most=MAX_CLIENTS), parts)
-        text(request.header(), "msg_id")
-        request.content()
-        return cls(request.unparsed(), text(cell, "said", UNKNOWN_STATE))
-
-
-class KeeperParts(Protocol):
-    """The parts and methods of a keeper that the handlers use."""
-
-    settings: Dict[str, Any]
-    loop: Loop
-    story: Story
-    server: KeeperServer
-    relay: Relay
-    status: Status
-    pause: Pause
-    idle_timer: IdleTimer
-    replacement: Replacement
-
-    def stop(self, why: str) -> None: ...
+    def stop(self, why: str, replaced_by: str = "") -> None: ...
     def restart(self, why: str) -> None: ...
+    def restart_after(self, cell: str) -> None: ...
     def send_signal(self, number: int) -> None: ...
     def update_settings(self, changes: Mapping[str, str]) -> None: ...
-    def set_unanswered(self, cells: List[UnansweredCell], count: int) -> None: ...
+    def set_unanswered(self, command: Dict[str, Any]) -> None: ...
 
 
 class CommandHandlers:
     """Executes commands of the hub: {"do": …}. Unknown ones are ignored. FieldError for malformed ones."""
 
-    def __init__(self, keeper: KeeperParts) -> None:
+    def __init__(self, keeper: KernelControl, relay: Relay, status: Status, story: Limited) -> None:
         self._keeper = keeper
-        self._limited_story = Limited(keeper.story, keeper.loop.time)
+        self._relay = relay
+        self._status = status
+        self._story = story
         self._handlers: Dict[str, Callable[[Dict[str, Any]], None]] = {
             "interrupt": self._interrupt,
-            "heard": lambda command: keeper.relay.aborts.failure_seen(text(command, "reply")),
-            "restart": lambda _: keeper.restart("restarted by the user"),
+            "heard": self._heard,
+            "restart": self._restart,
             "revive": self._revive,
             "kill": self._signal,
             "signal": self._signal,
-            "stop": lambda command: keeper.stop(text(command, "why", "on request")),
+            "stop": self._stop,
             "tell": self._tell,
             "notebook": self._notebook,
-            "unanswered": self._unanswered,
+            "unanswered": keeper.set_unanswered,
         }
 
     def handle(self, command: Dict[str, Any]) -> None:
@@ -101,45 +70,66 @@ class CommandHandlers:
 
     def _interrupt(self, command: Dict[str, Any]) -> None:
         cells = map(str, items(command, "cells", MAX_CELLS, default=[]))
-        self._keeper.relay.interrupt(cells, late=command.get("late") is True)
+        self._relay.interrupt(cells, late=command.get("late") is True)
+
+    def _heard(self, command: Dict[str, Any]) -> None:
+        self._relay.aborts.failure_seen(text(command, "reply"))
+
+    def _restart(self, _: Dict[str, Any]) -> None:
+        self._keeper.restart("restarted by the user")
 
     def _revive(self, _: Dict[str, Any]) -> None:
-        if self._keeper.status.state == "ended":
+        if self._status.state == "ended":
             self._keeper.restart("started again by the user")
 
     def _signal(self, command: Dict[str, Any]) -> None:
         self._keeper.send_signal(number(command, "number", signal.SIGKILL, least=1, most=signal.NSIG - 1))
 
+    def _stop(self, command: Dict[str, Any]) -> None:
+        self._keeper.stop(text(command, "why", "on request"))
+
     def _tell(self, command: Dict[str, Any]) -> None:
-        self._limited_story.tell(text(command, "event", most=64), text(command, "text"))
+        self._story.tell(text(command, "event", most=64), text(command, "text"))
 
     def _notebook(self, command: Dict[str, Any]) -> None:
         notebook = text(command, "notebook")
-        self._limited_story.tell("notebook", f"the kernel's notebook is {notebook}", notebook=notebook)
+        self._story.tell("notebook", f"the kernel's notebook is {notebook}", notebook=notebook)
         self._keeper.update_settings({"notebook": notebook})
-        self._keeper.status.tell()
-
-    def _unanswered(self, command: Dict[str, Any]) -> None:
-        cells = [UnansweredCell.read(cell) for cell in items(command, "cells", MAX_CELLS)]
-        self._keeper.set_unanswered(cells, number(command, "count", 0))
+        self._status.tell()
 
 
 class RequestHandlers:
     """Handles requests: {"do": …}; each has a reply. FieldError for malformed ones."""
 
-    def __init__(self, keeper: KeeperParts) -> None:
+    def __init__(
+        self,
+        keeper: KernelControl,
+        settings: Mapping[str, Any],
+        story: Story,
+        server: KeeperServer,
+        relay: Relay,
+        status: Status,
+        pause: Pause,
+        idle_timer: IdleTimer,
+    ) -> None:
         self._keeper = keeper
-        self._restart_after = ""  # the msg_id of a cell
+        self._settings = settings
+        self._story = story
+        self._server = server
+        self._relay = relay
+        self._status = status
+        self._pause = pause
+        self._idle_timer = idle_timer
         self._handlers: Dict[str, Handler] = {
-            "status": lambda _: {**keeper.status.json(), **self._owner()},
+            "status": self._tell_status,
             "stop": self._stop,
-            "pause": self._pause,
-            "resume": lambda _: keeper.pause.end(),
+            "pause": self._begin_pause,
+            "resume": self._end_pause,
             "return": self._return,
-            "owner": lambda _: self._owner(),
-            "missed": lambda request: keeper.relay.reattach.missed_cells(request),
+            "owner": self._owner,
+            "missed": relay.reattach.missed_cells,
             "fresh": self._fresh,
-            "journal": lambda request: keeper.relay.reattach.journal(request),
+            "journal": relay.reattach.journal,
         }
 
     def handle(self, request: Dict[str, Any]) -> Dict[str, Any]:
@@ -150,47 +140,45 @@ class RequestHandlers:
             return {"error": {"code": "unknown", "text": f"unknown request: {do!r}"}}
         return handler(request) or {"ok": True}
 
-    def replied(self, msg_id: str) -> None:
-        """The reply to this cell has been sent: restart the kernel if the cell has asked for that."""
-        if self._restart_after and msg_id == self._restart_after:
-            self._restart_after = ""
-            self._keeper.loop.later(0, lambda: self._keeper.restart("%gpu fresh: a new kernel"))
+    def _tell_status(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        return {**self._status.json(), **self._owner(request)}
 
-    def _owner(self) -> Dict[str, Any]:
+    def _owner(self, _: Dict[str, Any]) -> Dict[str, Any]:
         """The owner of this kernel, and the protocol that this keeper speaks."""
-        return {"protocol": PROTOCOL, **{key: self._keeper.settings.get(key, "") for key in _OWNER_KEYS}}
+        return {"protocol": PROTOCOL, **{key: self._settings.get(key, "") for key in _OWNER_KEYS}}
 
     def _stop(self, request: Dict[str, Any]) -> None:
         """`replaced_by`: the kernel that its notebook has instead, and that gets the GPUs."""
-        self._keeper.replacement.set_replaced_by(text(request, "replaced_by", ""))
-        self._keeper.stop(text(request, "why", "on request"))
+        self._keeper.stop(text(request, "why", "on request"), text(request, "replaced_by", ""))
 
-    def _pause(self, _: Dict[str, Any]) -> None:
-        if self._keeper.relay.busy:
-            self._keeper.pause.begin_when(lambda: not self._keeper.server.attached)
+    def _begin_pause(self, _: Dict[str, Any]) -> None:
+        if self._relay.busy:
+            self._pause.begin_when(lambda: not self._server.attached)
+
+    def _end_pause(self, _: Dict[str, Any]) -> None:
+        self._pause.end()
 
     def _return(self, request: Dict[str, Any]) -> None:
         """Another front end attaches: output that the last one has not received is kept for it. If that one is still
         attached, it is detached."""
-        keeper = self._keeper
         changes = {key: text(request, key) for key in ("notebook", *_OWNER_KEYS) if key in request}
         by = changes.get("by") or "another front end"
-        if keeper.server.attached:
-            keeper.story.tell("takeover", f"taken over by {by}")
-            keeper.server.detach()
+        if self._server.attached:
+            self._story.tell("takeover", f"taken over by {by}")
+            self._server.detach()
         else:
-            notebook = changes.get("notebook") or keeper.settings.get("notebook", "")
-            keeper.story.tell(
-                "return", f"a front end returned: {changes.get('notebook') or by}", notebook=notebook
-            )
-        keeper.update_settings(changes)
-        keeper.idle_timer.used()
-        keeper.pause.end()
-        keeper.relay.front_end_returned(keeper.server.withdraw(), list(map(str, request.get("others", []))))
+            notebook = changes.get("notebook") or self._settings.get("notebook", "")
+            front_end = changes.get("notebook") or by
+            self._story.tell("return", f"a front end returned: {front_end}", notebook=notebook)
+        self._keeper.update_settings(changes)
+        self._idle_timer.used()
+        self._pause.end()
+        others = list(map(str, request.get("others", [])))
+        self._relay.front_end_returned(self._server.withdraw(), others)
 
     def _fresh(self, request: Dict[str, Any]) -> None:
         """The kernel asks for a restart, after the reply to the cell that does."""
-        self._restart_after = text(request, "cell")
+        self._keeper.restart_after(text(request, "cell"))
 
 
 class Status:
@@ -203,7 +191,7 @@ class Status:
         kernel: KernelProcess,
         exit_report: ExitReport,
         server: KeeperServer,
-        gpus: Callable[[], GpuManager],
+        gpus: GpuManager,
     ) -> None:
         self._runtime = runtime
         self.state = "starting"
@@ -229,10 +217,6 @@ class Status:
         """Send the status to the hub that is attached, or to the next one."""
         self._server.send(lane, keeper_message(event="state", **dict(self.json(), **self._extra)))
 
-    def facts(self) -> Dict[str, Any]:
-        """What a front end's first cell shows: `json()` and "program", how the user runs our commands."""
-        return dict(self.json(), program=self._settings.get("program") or COMMAND)
-
     def json(self) -> Dict[str, Any]:
         """The row of `ps`. With an ended kernel, also the reason of its end."""
         reason = self._exit_report.reason._asdict() if self.state == "ended" else {}
@@ -242,8 +226,8 @@ class Status:
             "name": self._settings.get("name", ""),
             "node": socket.gethostname(),
             "state": self.state,
-            "gpus": self._gpus().uuids,
-            "gpu_names": self._gpus().names,
+            "gpus": self._gpus.uuids,
+            "gpu_names": self._gpus.names,
             "pid": self._kernel.pid,
             "notebook": self._settings.get("notebook", ""),
             "attached": self._server.attached,

@@ -12,7 +12,7 @@ import signal
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, Mapping, Optional
 
 from ...wire.compose import Parts
 from ...wire.fields import FieldError
@@ -32,8 +32,8 @@ from ..relay.output.backlog import Backlog
 from ..relay.output.spill import folders
 from ..relay.relay import Relay
 from ..relay.requests import FEATURE as ABORTS_FEATURE
-from ..story import Story
-from .commands import CommandHandlers, RequestHandlers, Status, UnansweredCell
+from ..story import Limited, Story
+from .commands import CommandHandlers, RequestHandlers, Status
 from .lifetime import IdleTimer, Replacement, Shutdown, cuda_is_open, tree_cpu
 from .server import KeeperServer, RejectedInput
 from .setup import trim
@@ -82,21 +82,20 @@ class Keeper:
         on_problem = partial(self.story.tell, "journal")
         self._backlog = Backlog(runtime, folders(self.folder), settings, on_problem)
         self._rejected_input = RejectedInput(self.story, loop.time)
-        self._requests, self._commands = RequestHandlers(self), CommandHandlers(self)
         self.server = KeeperServer(
             loop, self.folder / "keeper", self._backlog,
-            on_message=self._from_hub, on_request=self._requests.handle,
+            on_message=self._from_hub, on_request=self._handle_request,
             on_attached=self._attached, on_detached=self._detached, on_rejected=self._rejected_input.report,
         )  # fmt: skip
         self.exit_report = ExitReport(loop, processes, self.folder, self.story)
-        self.status = Status(runtime, settings, self.kernel, self.exit_report, self.server, lambda: self.gpus)
         self.idle_timer = IdleTimer(settings, loop.time)
         self.relay = relay = Relay(
-            loop, self.kernel.send, self.server.send, self.status.facts,
+            loop, settings, self.kernel.send, self.server.send,
             partial(self._gpu_manager, processes, root.path / "line"),
-            on_user_cell=self.idle_timer.used, on_reply=self._requests.replied, on_message=self._observe,
+            on_user_cell=self.idle_timer.used, on_reply=self._reply_sent, on_message=self._observe,
         )  # fmt: skip
         self.gpus: GpuManager = relay.gpus
+        self.status = Status(runtime, settings, self.kernel, self.exit_report, self.server, self.gpus)
         self.ready = Readiness(loop, relay.internal_requests, self._kernel_up)
         self.replacement = Replacement(root, settings, loop, self.gpus, relay.greeting_text, self.story)
         self.pause = Pause(loop, processes, self.kernel, self.story)
@@ -107,14 +106,25 @@ class Keeper:
         self._pending_sigterm = PendingSigterm(
             loop, self.kernel, relay.executions, self._signals.sigterm_is_pending
         )
+        self._commands = CommandHandlers(self, relay, self.status, Limited(self.story, loop.time))
+        self._requests = RequestHandlers(
+            self, settings, self.story, self.server, relay, self.status, self.pause, self.idle_timer
+        )
         self._end_request = EndRequest.NONE
+        self._restart_after = ""  # the msg_id of a cell
         self._timer: Optional[Timer] = None  # a SIGKILL, or the end of the wait for a restart
 
     def _gpu_manager(self, processes: ProcessControl, line: Path, relay: Relay) -> GpuManager:
         return GpuManager(
             self.loop, processes, self.settings, line, relay.send, relay.answers, relay.release,
-            relay.internal_requests, self.story, self.status.become, self.status.json,
+            relay.internal_requests, self.story, self._gpus_changed_state, self._describe,
         )  # fmt: skip
+
+    def _gpus_changed_state(self, state: str) -> None:
+        self.status.become(state)
+
+    def _describe(self) -> Dict[str, Any]:
+        return self.status.json()
 
     def run(self) -> None:
         """Start the kernel and serve it; return when it has ended and everything is cleaned up."""
@@ -140,6 +150,7 @@ class Keeper:
         self.ready.reset()
         self._end_request = EndRequest.NONE
         self.relay.kernel_starting()
+        self.replacement.kernel_starting()
         env = kernel_environment(self.settings, self.folder, self.gpus.environment())
         python = str(self.settings.get("python") or sys.executable)
         try:
@@ -197,8 +208,10 @@ class Keeper:
         self._signals.read_reports()
         gpus = self.gpus.uuids
         asked = self._end_request.word
-        if asked != "restart":
-            self.replacement.release_gpus()  # at once, before the reason is found
+        if asked == "restart":
+            self.replacement.kernel_starting()
+        else:
+            self.replacement.kernel_ended()  # at once, before the reason is found
         self._cancel_timer()
         explained = partial(self._explained, returncode=returncode, stderr=stderr)
         self.exit_report.explain(returncode, asked, self._signals.last_sigterm, gpus, explained)
@@ -219,7 +232,7 @@ class Keeper:
 
     def _leave(self) -> None:
         """The kernel will not be restarted: release its GPUs at once, and then end."""
-        self.gpus.release()
+        self.replacement.kernel_ended()
         self.exit_report.cleanup.terminate(SETUP)
         self._shutdown.begin(asked=self._end_request is not EndRequest.NONE)
 
@@ -228,14 +241,17 @@ class Keeper:
         if self.kernel.pid:
             self.kernel.signal_group(signal.SIGKILL)
         self.exit_report.cleanup.kill()
+        self.replacement.close()
         self.server.close()
         self._backlog.close()
         shutil.rmtree(str(self.folder), ignore_errors=True)
 
     # -------------------------------------------------------------------------------------- stop, restart
 
-    def stop(self, why: str) -> None:
-        """Shut the kernel down, and end."""
+    def stop(self, why: str, replaced_by: str = "") -> None:
+        """Shut the kernel down, and end. `replaced_by`: the kernel that gets its GPUs; "": none."""
+        if replaced_by:
+            self.replacement.set_replaced_by(replaced_by)
         self.story.tell("stop", f"stopped: {why}")
         self.exit_report.stop_requested(why)
         self.pause.end()
@@ -256,6 +272,15 @@ class Keeper:
         self.relay.kernel_restarting()
         self.ready.reset()
         self.kernel.signal_group(signal.SIGKILL)
+
+    def restart_after(self, cell: str) -> None:
+        """Restart the kernel when the reply to the cell with this msg_id has been sent."""
+        self._restart_after = cell
+
+    def _reply_sent(self, msg_id: str) -> None:
+        if self._restart_after and msg_id == self._restart_after:
+            self._restart_after = ""
+            self.loop.later(0, partial(self.restart, "%gpu fresh: a new kernel"))
 
     def send_signal(self, number: int) -> None:
         """Send a signal to the kernel's process group for a front end."""
@@ -320,8 +345,11 @@ class Keeper:
     def _forward(self, request: Message) -> None:
         self.relay.handle_request(request)
 
-    def set_unanswered(self, cells: List[UnansweredCell], count: int) -> None:
-        """The hub has no reply for these cells; `count` is the number of its last cell. A successor needs to know."""
+    def _handle_request(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        return self._requests.handle(request)
+
+    def set_unanswered(self, command: Dict[str, Any]) -> None:
+        """The hub lists the cells that it has no reply for. Only a successor needs to know."""
 
     # -------------------------------------------------------------------------------------- kernel
 

@@ -11,8 +11,9 @@ one, and shows which kernel it replaces. A keeper may be the new one first and t
 
 from __future__ import annotations
 
+import enum
 import socket
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
 
 from .. import procfs
 from ..exit.descendants import Cleanup
@@ -171,13 +172,21 @@ class Shutdown:
             self._loop.stop()
 
 
+class Phase(enum.Enum):
+    """What the kernel's process does, as far as leases matter. STARTING: it cannot be told of GPUs yet."""
+
+    STARTING = "starting"
+    UP = "up"
+    ENDED = "ended"
+
+
 class Replacement:
     """Passes GPUs on to the kernel that replaces this one, and receives those of the kernel that this one replaces."""
 
     def __init__(
         self,
         root: Root,
-        settings: Dict[str, Any],
+        settings: Mapping[str, Any],
         loop: Loop,
         gpus: GpuManager,
         greeting_text: GreetingText,
@@ -188,10 +197,10 @@ class Replacement:
         self._gpus = gpus
         self._greeting_text = greeting_text
         self._story = story
-        self._up = False
+        self._phase = Phase.STARTING
         self._replaced_by = ""
-        self._received: List[socket.socket] = []  # until the kernel can be told of them
-        LeaseReceiver(loop, root.kernel(self._id), self._receive)
+        self._received: List[socket.socket] = []  # leases that the kernel is told of when it is up
+        self._receiver = LeaseReceiver(loop, root.kernel(self._id), self._receive)
 
     @property
     def replaced(self) -> bool:
@@ -204,26 +213,44 @@ class Replacement:
         return REPLACED_GRACE if self._replaced_by else SHUTDOWN_GRACE
 
     def set_replaced_by(self, kernel_id: str) -> None:
-        """This kernel replaces ours; "": none does."""
+        """This kernel replaces ours."""
         self._replaced_by = kernel_id
+
+    def kernel_starting(self) -> None:
+        """A process is started, or will be in place of one that has ended."""
+        self._phase = Phase.STARTING
 
     def kernel_up(self) -> None:
         """The kernel can be told its GPUs."""
-        self._up = True
-        received, self._received = self._received, []
-        if received:
-            self._gpus.receive(received)
+        self._phase = Phase.UP
+        self._use_received()
 
-    def release_gpus(self) -> None:
+    def kernel_ended(self) -> None:
         """The kernel has ended. Pass its GPUs on to the kernel that replaces it; if there is none, give them back."""
+        if self._phase is Phase.ENDED:
+            return
+        self._phase = Phase.ENDED
+        self._use_received()
         by = self._replaced_by
         if not is_kernel_id(by) or not self._gpus.hand_over(self._root.kernel(by), self._id):
             self._gpus.release()
+
+    def close(self) -> None:
+        """Receive no leases any more: the keeper ends."""
+        self._receiver.close()
 
     def _receive(self, replaced: str, leases: List[socket.socket]) -> None:
         """The kernel `replaced` of this notebook has ended; these are its leases."""
         self._story.tell("replace", f"replaces kernel {replaced}, which has ended")
         self._greeting_text.kernel_replaced(replaced)
         self._received += leases
-        if self._up:
-            self.kernel_up()
+        self._use_received()
+
+    def _use_received(self) -> None:
+        """Use the received leases for this kernel. If it has ended, release them."""
+        if self._phase is not Phase.STARTING:
+            received, self._received = self._received, []
+            if self._phase is Phase.UP and received:
+                return self._gpus.receive(received)
+            for lease in received:
+                lease.close()

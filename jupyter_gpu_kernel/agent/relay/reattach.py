@@ -11,14 +11,16 @@ output as well. Therefore the cell's first output waits until there was time to 
 
 from __future__ import annotations
 
+import os
 import time
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ...wire.answers import Answers
 from ...wire.compose import Send, TransientDisplay, is_user_cell, make
 from ...wire.fields import load_object, text
 from ...wire.messages import Channel, Lane, Message, MessageError
 from ...wire.runtime import Runtime
+from ...wire.texts import COMMAND
 from ..loop import Timer
 from ..paths import is_kernel_id
 from .output.history import History, PastCell
@@ -151,7 +153,11 @@ def _parent_id(message: Message) -> str:
 class GreetingText:
     """What the next user cell shows, once, after a front end has returned or a kernel was replaced."""
 
-    def __init__(self, reattach: Reattach) -> None:
+    def __init__(self, settings: Mapping[str, Any], reattach: Reattach) -> None:
+        """`settings`: the kernel's; "program" is how the user runs our commands."""
+        self._kernel_id = str(settings.get("id"))
+        self._program = settings.get("program") or COMMAND
+        self._node = os.uname().nodename
         self._reattach = reattach
         self._returned = False
         self._other_kernels: Sequence[str] = ()
@@ -166,30 +172,26 @@ class GreetingText:
         """This is a new kernel: its notebook was restarted, and `previous_kernel` has ended."""
         self._previous_kernel = previous_kernel
 
-    def take(self, get_facts: Callable[[], Dict[str, Any]]) -> Tuple[str, float]:
-        """Return the text and how many seconds it should be shown; ("", 0.0) if there is none.
-
-        get_facts: Return the kernel's status, and "program": how the user runs our commands.
-        """
-        if not self._previous_kernel and not self._returned:
-            return "", 0.0
-        facts = get_facts()
+    def take(self, gpu_names: Sequence[str]) -> Tuple[str, float]:
+        """Return the text and how many seconds it should be shown; ("", 0.0) if there is none."""
         if self._previous_kernel:
-            seconds, lines = 0.0, [self._about_new_kernel(facts)]
+            seconds, lines = 0.0, [self._about_new_kernel(gpu_names)]
+        elif self._returned:
+            seconds, lines = READING_TIME, self._about_return()
         else:
-            seconds, lines = READING_TIME, self._about_return(facts)
+            return "", 0.0
         self._returned, self._other_kernels, self._previous_kernel = False, (), ""
         return "\n".join(lines), seconds
 
-    def _about_new_kernel(self, facts: Dict[str, Any]) -> str:
-        gpus = f" with {', '.join(facts['gpu_names'])}" if facts["gpu_names"] else ""
+    def _about_new_kernel(self, gpu_names: Sequence[str]) -> str:
+        gpus = f" with {', '.join(gpu_names)}" if gpu_names else ""
         before = self._previous_kernel
-        return f"This is a new kernel on {facts['node']}{gpus}; the previous one, {before}, has ended."
+        return f"This is a new kernel on {self._node}{gpus}; the previous one, {before}, has ended."
 
-    def _about_return(self, facts: Dict[str, Any]) -> List[str]:
-        lines = [f"Back on kernel {facts['id']} on {facts['node']}; its variables are as you left them."]
+    def _about_return(self) -> List[str]:
+        lines = [f"Back on kernel {self._kernel_id} on {self._node}; its variables are as you left them."]
         for other in self._other_kernels:
-            stop = f"{facts['program']} stop {other}"
+            stop = f"{self._program} stop {other}"
             lines.append(f"Another kernel of this notebook is still running: {other}. To end it, run: {stop}")
         cells = self._reattach.missed
         lines += map(describe, cells)

@@ -38,7 +38,7 @@ class State(enum.Enum):
 class Relay:
     """`handle_request` and `handle_kernel_message` pass messages on; `kernel_…` methods say what the process does.
 
-    facts: Return what `GreetingText.take` tells a front end.
+    settings: The kernel's.
     gpus: Create the manager of the kernel's GPUs, which makes user cells wait.
     on_user_cell: Called when a user runs a cell.
     on_reply: Called when the reply to the cell with this msg_id has been sent to the front end.
@@ -49,9 +49,9 @@ class Relay:
     def __init__(
         self,
         loop: Loop,
+        settings: Mapping[str, Any],
         to_kernel: ToKernel,
         to_hub: ToHub,
-        facts: Callable[[], Dict[str, Any]],
         gpus: Callable[[Relay], GpuManager],
         *,
         on_user_cell: Callable[[], None] = lambda: None,
@@ -65,12 +65,11 @@ class Relay:
         self.executions = Executions(self.answers)
         self.aborts = Aborts()
         self.reattach = Reattach(self.history, self.answers, self.send)
-        self.greeting_text = GreetingText(self.reattach)
+        self.greeting_text = GreetingText(settings, self.reattach)
         self._presumed_busy = False  # with a request of a killed keeper, which is not known here
         self._runtime = loop.runtime
         self._to_kernel = to_kernel
         self._to_hub = to_hub
-        self._facts = facts
         self._on_user_cell = on_user_cell
         self._on_reply = on_reply
         self._on_message = on_message
@@ -235,7 +234,7 @@ class Relay:
 
     def _greet(self, request: Message) -> None:
         if is_user_cell(request):
-            greeting, seconds = self.greeting_text.take(self._facts)
+            greeting, seconds = self.greeting_text.take(self.gpus.names)
             if greeting:
                 self._greeting.show(request, greeting, seconds)
 

@@ -1,0 +1,106 @@
+"""A kernel that replaces another one: what becomes of the leases that it receives."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Iterator, List
+
+import pytest
+from leases import take_lease
+from runtimes import RUNTIME
+
+from jupyter_gpu_kernel.agent.gpus.manager import GpuManager
+from jupyter_gpu_kernel.agent.keeper.lifetime import Replacement
+from jupyter_gpu_kernel.agent.loop import Loop
+from jupyter_gpu_kernel.agent.paths import Root
+from jupyter_gpu_kernel.agent.process_control import ProcessControl
+from jupyter_gpu_kernel.agent.relay.output.history import History
+from jupyter_gpu_kernel.agent.relay.reattach import GreetingText, Reattach
+from jupyter_gpu_kernel.agent.relay.requests import InternalRequests
+from jupyter_gpu_kernel.agent.story import Story
+from jupyter_gpu_kernel.wire.answers import Answers
+
+
+class New:
+    """The new kernel, which needs one GPU. `uuid` is the one that the old kernel has."""
+
+    def __init__(self, folder: Path) -> None:
+        self.uuid = f"GPU-{uuid.uuid4()}"
+        self._loop = Loop(RUNTIME)
+        self._root = Root(folder)
+        self._root.make_kernel("new")
+        self._answers = Answers(lambda *message: None)
+        self._story = Story(folder / "story", RUNTIME.time)
+        self._gpus = self._manager("new")
+        reattach = Reattach(History(RUNTIME), self._answers, lambda *message: None)
+        self.replacement = Replacement(
+            self._root, {"id": "new"}, self._loop, self._gpus, GreetingText({}, reattach), self._story
+        )
+
+    def _manager(self, kernel_id: str) -> GpuManager:
+        return GpuManager(
+            self._loop, ProcessControl(), {"id": kernel_id, "gpus": 1}, self._root.path, lambda *message: None,
+            self._answers, lambda cell: None, InternalRequests(RUNTIME, lambda *message: None), self._story,
+            lambda state: None, dict,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        self.replacement.close()
+        self._gpus.release()
+
+    @property
+    def gpus(self) -> List[str]:
+        return self._gpus.uuids
+
+    def receive(self) -> None:
+        """Receive the lease of the old kernel."""
+        old = self._manager("old")
+        old.inherit([self.uuid])
+        assert old.hand_over(self._root.kernel("new"), "old")
+        self._loop.later(0, self._loop.stop)
+        self._loop.run()
+
+    @property
+    def released(self) -> bool:
+        """Whether another kernel can have the GPU."""
+        lease = take_lease(self.uuid, {"id": "other"})
+        if lease is not None:
+            lease.release()
+        return lease is not None
+
+
+@pytest.fixture
+def new(tmp_path: Path) -> Iterator[New]:
+    new = New(tmp_path)
+    yield new
+    new.close()
+
+
+def test_a_lease_that_comes_early_is_used_when_the_kernel_is_up(new: New) -> None:
+    new.receive()
+    assert not new.gpus and not new.released
+    new.replacement.kernel_up()
+    assert new.gpus == [new.uuid] and not new.released
+
+
+def test_a_lease_that_comes_during_a_restart_is_used_when_the_kernel_is_up_again(new: New) -> None:
+    new.replacement.kernel_up()
+    new.replacement.kernel_starting()
+    new.receive()
+    assert not new.gpus and not new.released
+    new.replacement.kernel_up()
+    assert new.gpus == [new.uuid]
+
+
+def test_a_lease_that_comes_after_the_kernels_end_is_released(new: New) -> None:
+    new.replacement.kernel_up()
+    new.replacement.kernel_ended()
+    new.receive()
+    assert not new.gpus and new.released
+
+
+def test_a_lease_that_waited_for_a_kernel_that_never_came_up_is_released(new: New) -> None:
+    new.receive()
+    new.replacement.kernel_ended()
+    assert not new.gpus and new.released
