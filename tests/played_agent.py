@@ -49,6 +49,9 @@ class Socket:
             pass
         self.closed.set()
 
+    def stderr_tail(self) -> str:
+        return ""
+
 
 class Agent:
     """The other end: greets, answers pings, and `keepers` speak on the attachments that were opened."""

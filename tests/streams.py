@@ -84,6 +84,9 @@ class Pipe:
         with contextlib.suppress(OSError):
             self._in.close()
 
+    def stderr_tail(self) -> str:
+        return ""
+
 
 class Faults(NamedTuple):
     """It fails after so many bytes, and tears all before. Stalled, it is silent and stays."""
@@ -147,6 +150,9 @@ class Breakable:
         self.stream.close()
 
     close = cut
+
+    def stderr_tail(self) -> str:
+        return self.stream.stderr_tail()
 
     def stall(self, writes: bool = True) -> None:
         """Nothing is read any more, nor written, and nobody is told."""

@@ -117,9 +117,7 @@ class Operations:
 
     async def op_check(self, call: Call) -> list[dict[str, Any]]:
         """Connect step by step, and return the time of each step, with a remedy where one fails."""
-        rows = await check(self._nodes, call.arguments["settings"], call)
-        name = str(call.arguments.get("name") or "NAME")
-        return [dict(row, remedy=row["remedy"].replace(" NAME", f" {name}")) for row in rows]
+        return await check(self._nodes, call.arguments["settings"], call)
 
     async def op_gpus(self, call: Call) -> list[dict[str, Any]]:
         """Return every GPU of every node, once."""

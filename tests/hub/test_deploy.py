@@ -17,7 +17,7 @@ import pytest
 
 from jupyter_gpu_kernel.errors import AgentError, ConnectError
 from jupyter_gpu_kernel.hub.node import deploy
-from jupyter_gpu_kernel.hub.node.stream import Stream
+from jupyter_gpu_kernel.hub.node.stream import CommandStream, Stream
 from jupyter_gpu_kernel.wire.frames import MAGIC, FrameReader, Kind, json_frame
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a work node has Linux")
@@ -88,7 +88,7 @@ class Machine:
         self.break_after: int | None = None
         self._errors = folder / "stderr"
 
-    def open(self, command: str) -> Stream:
+    def open(self, command: str) -> CommandStream:
         assert command == "/bin/sh"
         stream = Shell(self.shell, self.env, self._errors)
         stream.break_after = self.break_after

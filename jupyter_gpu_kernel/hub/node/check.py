@@ -74,6 +74,7 @@ class _Report:
         try:
             value = await work
         except GpuKernelError as error:
+            error.fill_in("NAME", str(self._call.arguments.get("name") or ""))
             *completed, failed = error.steps or [(error.hop or self._hop, name, clock() - began)]
             for hop, step, seconds in completed:
                 self.add(step, hop, seconds)

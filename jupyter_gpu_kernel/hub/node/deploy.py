@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 from ...errors import AgentError, ConnectError, GpuKernelError
 from ...wire.frames import MAGIC, MAX_NOISE
 from .. import sanitize
-from .stream import READ_SIZE, Stream
+from .stream import READ_SIZE, CommandStream, Stream
 
 DIAL_TIMEOUT = 60.0
 """Seconds for the node's shell, the upload and the start of Python on a slow file system, together."""
@@ -53,7 +53,7 @@ class Package(NamedTuple):
 class CommandOpener(Protocol):
     """A connection to the node: `open` runs a command, whose stdin and stdout are the stream."""
 
-    def open(self, command: str) -> Stream: ...
+    def open(self, command: str) -> CommandStream: ...
 
 
 @functools.cache
@@ -107,7 +107,7 @@ def script(package: Package, python: str) -> bytes:
     return head.encode() + package.install
 
 
-def _read_until_greeting(stream: Stream, package: Package, hop: str) -> bytes:
+def _read_until_greeting(stream: CommandStream, package: Package, hop: str) -> bytes:
     """Send the agent when the script asks for it. Return the data from the greeting on; output before it is ignored."""
     received = bytearray()
     sent = False
@@ -133,9 +133,9 @@ def _connection_broken(hop: str, why: str) -> ConnectError:
     return ConnectError(f"the connection broke while the agent was started: {why}", hop=hop)
 
 
-def _start_failed(stream: Stream, received: bytes, hop: str) -> GpuKernelError:
-    stderr = getattr(stream, "stderr_tail", lambda: "")().strip()
-    status = getattr(stream, "wait", lambda timeout: None)(5.0)  # it arrives shortly after the end of stdout
+def _start_failed(stream: CommandStream, received: bytes, hop: str) -> GpuKernelError:
+    stderr = stream.stderr_tail().strip()
+    status = stream.wait(5.0)  # it arrives shortly after the end of stdout
     if status is None and not stderr and not received:
         return _connection_broken(hop, "it ended without output")
     cause, remedy = _EXIT_STATUSES.get(status if status is not None else -1, ("", ""))
@@ -168,4 +168,4 @@ class _ResumedStream:
 
     def stderr_tail(self) -> str:
         """Return what the agent wrote to stderr."""
-        return str(getattr(self._stream, "stderr_tail", lambda: "")())
+        return self._stream.stderr_tail()

@@ -13,7 +13,7 @@ from ...errors import ConnectError, GpuKernelError
 from ..rpc import Call
 from ..ssh import Asker
 from .find_python import CommandRunner
-from .stream import Stream
+from .stream import CommandStream
 
 T = TypeVar("T")
 RESPONSE_TIMEOUT = 2.0
@@ -32,7 +32,7 @@ class Connection(CommandRunner, Protocol):
     machine_id: str
     """A hash of the node's host key."""
 
-    def open(self, command: str) -> Stream:
+    def open(self, command: str) -> CommandStream:
         """Run a command in the node's login shell; return its stdin and stdout as a stream."""
 
     def alive(self) -> bool:

@@ -38,6 +38,16 @@ class Stream(Protocol):
     def close(self) -> None:
         """Close the stream, from any thread; `read` and `write` return."""
 
+    def stderr_tail(self) -> str:
+        """Return the end of what the command behind the stream has written to stderr; "" if there is none."""
+
+
+class CommandStream(Stream, Protocol):
+    """The stdin and stdout of a command on the node."""
+
+    def wait(self, timeout: float) -> int | None:
+        """Return the command's exit status, or None if it is not known within so many seconds."""
+
 
 class StreamThreads:
     """A stream with its two threads, for use on the event loop. `queued`: bytes that are not written yet."""
@@ -82,7 +92,7 @@ class StreamThreads:
     def no_greeting(self) -> AgentError:
         """Return the error for a missing greeting, with the output that came instead."""
         output = self._reader.noise.decode("utf-8", "replace").strip()[-500:]
-        stderr = getattr(self._stream, "stderr_tail", lambda: "")().strip()[-1000:]
+        stderr = self._stream.stderr_tail().strip()[-1000:]
         shown = "\n".join(sanitize.block(text) for text in (output, stderr) if text)
         return AgentError(
             "the agent on the node did not send its greeting" + (f"; its output:\n{shown}" if shown else ""),
