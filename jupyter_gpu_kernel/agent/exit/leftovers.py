@@ -40,14 +40,14 @@ class Leftovers:
 
     # -------------------------------------------------------------------------------------- processes
 
-    def list(self) -> List[Dict[str, Any]]:
+    def list_processes(self) -> List[Dict[str, Any]]:
         """Return the leftover processes on this node: [{pid, start, boot, command, kernel, gpus [number]}].
 
         What set-up lines started counts as well.
         """
         return [_to_json(process) for process in self._find()]
 
-    def end(self, rows: Sequence[Dict[str, Any]]) -> Sequence[Dict[str, Any]]:
+    def end_processes(self, rows: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
         """End the processes of these rows, as far as they are leftovers on this node. Blocks for some seconds.
 
         Returns the rows of those that have ended.
@@ -59,7 +59,7 @@ class Leftovers:
         end_all(self._runtime, self._processes, found)
         return [row for row, process in zip(ended, found) if not process.alive]
 
-    def _find(self) -> Sequence[Descendant]:
+    def _find(self) -> List[Descendant]:
         """Only processes of kernels of this agent's folder: of others we do not know whether their keeper lives."""
         folder = str(self._root.path)
         found = [process for tag in (TAG, SETUP) for process in find_descendants(tag=tag, root=folder)]
@@ -160,7 +160,7 @@ def is_locked(folder: Path) -> bool:
     return False
 
 
-def on_gpu(gpu: Dict[str, Any], rows: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
+def on_gpu(gpu: Dict[str, Any], rows: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
     """Return the leftover processes that use this GPU, according to nvidia-smi or to their open files."""
     pids = {process.get("pid") for process in gpu["processes"]}
     return [row for row in rows if row["pid"] in pids or gpu["index"] in row["gpus"]]

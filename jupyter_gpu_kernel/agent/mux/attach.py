@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import threading
-from typing import Any, Dict, Optional
+from typing import Any, Callable, Dict, Optional
 
 from ...wire.fields import FieldError, number, text
 from ...wire.frames import CHUNK, MAGIC, Frame, FrameError, FrameReader, Kind, json_frame, reply_frame
@@ -57,8 +57,12 @@ class Attachment:
 class Router:
     """Routes frames between the hub and the keepers: `run()` until the hub closes the stream."""
 
-    def __init__(self, handlers: RequestHandlers, stdin: int = 0, stdout: int = 1) -> None:
+    def __init__(
+        self, handlers: RequestHandlers, on_data: Callable[[], object], stdin: int = 0, stdout: int = 1
+    ) -> None:
+        """`on_data()` is called at the start, and whenever the hub has sent something."""
         self._handlers = handlers
+        self._on_data = on_data
         self._stdin = stdin
         self._stdout = stdout
         self._write_lock = threading.Lock()
@@ -68,7 +72,7 @@ class Router:
 
     def run(self) -> None:
         """Send the greeting, then route frames; return at the end of stdin."""
-        signal.alarm(SILENCE)  # also ends a write that blocks for ever
+        self._on_data()
         self._write(MAGIC)
         reader = FrameReader(greeting=False)
         self._selector.register(self._stdin, selectors.EVENT_READ, None)
@@ -80,7 +84,7 @@ class Router:
                 data = os.read(self._stdin, 4 * CHUNK)
                 if not data:
                     return
-                signal.alarm(SILENCE)
+                self._on_data()
                 try:
                     frames = reader.feed(data)
                 except FrameError:
@@ -186,7 +190,8 @@ def main(runtime: Runtime, processes: ProcessControl, root: Root) -> int:
     sys.stdout.flush()
     forget_old_stories(root.path / "stories", runtime.time())
     try:
-        Router(RequestHandlers(runtime, processes, root)).run()
+        # The alarm ends this process, also in a write that blocks for ever.
+        Router(RequestHandlers(runtime, processes, root), lambda: signal.alarm(SILENCE)).run()
     except BrokenPipeError:
         return 0
     return 0

@@ -28,6 +28,9 @@ from .keepers import Keepers, Refused, protocol_of
 
 MAX_STORY = 3 * 1024 * 1024
 """Bytes of a story in one reply: the wire's frames take 4 MiB."""
+STOP_TIMEOUT = 20.0
+"""Seconds that a kernel and its keeper have to end."""
+_POLL_INTERVAL = 0.05
 
 
 class RequestHandlers:
@@ -55,8 +58,8 @@ class RequestHandlers:
             "gpus": self._gpus,
             "journal": self._journal,
             "left": lambda request: {"kernel": self._take_detached(request, request)},
-            "leftovers": lambda _: {"leftovers": self._leftovers.list()},
-            "end_leftovers": lambda request: {"ended": self._leftovers.end(request["leftovers"])},
+            "leftovers": lambda _: {"leftovers": self._leftovers.list_processes()},
+            "end_leftovers": lambda request: {"ended": self._leftovers.end_processes(request["leftovers"])},
         }
 
     def handle(self, request: Dict[str, Any]) -> Dict[str, Any]:
@@ -156,9 +159,9 @@ class RequestHandlers:
                 reply = self._request_stop(kernel_id, stop)
         if reply is None:
             raise Refused("gone", self._why_gone(kernel_id))
-        deadline = self._runtime.monotonic() + 20
+        deadline = self._runtime.monotonic() + STOP_TIMEOUT
         while self.root.kernel(kernel_id).exists() and self._runtime.monotonic() < deadline:
-            self._runtime.sleep(0.05)
+            self._runtime.sleep(_POLL_INTERVAL)
         return {"ok": not self.root.kernel(kernel_id).exists()}
 
     def _request_stop(self, kernel_id: str, stop: Dict[str, Any]) -> Optional[Dict[str, Any]]:
@@ -187,7 +190,7 @@ class RequestHandlers:
         except SmiError as error:
             raise Refused(error.code, error.cause) from None
         rows = [dict(verdict.to_json(), node=socket.gethostname()) for verdict in verdicts]
-        leftovers = self._leftovers.list()
+        leftovers = self._leftovers.list_processes()
         return {"gpus": [dict(row, leftovers=on_gpu(row, leftovers)) for row in rows]}
 
 
