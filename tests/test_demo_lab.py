@@ -109,21 +109,30 @@ class Demo:
         self.process.wait(DEADLINE)
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    folder = tmp_path / "home"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def demo(home: Path) -> Iterator[Demo]:
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    """One for all tests here: JupyterLab takes long to start. At its end nothing is left."""
+    home = tmp_path_factory.mktemp("demo") / "home"
+    home.mkdir()
     one = Demo(home)
     try:
         one.wait_for_server()
         yield one
+        end(one)
+        assert list(home.iterdir()) == []
     finally:
         one.close()
+
+
+def end(demo: Demo) -> None:
+    """Ctrl-C while the link is cut: it is restored, as the kernel is stopped through it."""
+    local, (cut, *_) = demo.open(tour.TROUBLE)
+    local.until(local.execute(changed(cut, "cut(10)", "cut(60)")), "stream")
+    folder = demo.folder
+    demo.interrupt()
+    assert demo.process.wait(DEADLINE) == 0, demo.said
+    assert "FAILED" not in demo.said
+    assert not folder.exists() and not processes(folder)
 
 
 def changed(code: str, old: str, new: str) -> str:
@@ -139,7 +148,7 @@ def save(demo: Demo, text: str) -> None:
     demo.ask("PUT", f"api/contents/{tour.STORY}", body)
 
 
-def test_every_cell_runs_and_what_goes_wrong_harms_nothing(demo: Demo, home: Path, tmp_path: Path) -> None:
+def test_every_cell_runs_and_what_goes_wrong_harms_nothing(demo: Demo, tmp_path: Path) -> None:
     page, (where, long, short, know) = demo.open(tour.STORY)
     local, (cut, sigterm, ask, complete, restart) = demo.open(tour.TROUBLE)
     process = process_in(page.run(where))
@@ -175,16 +184,6 @@ def test_every_cell_runs_and_what_goes_wrong_harms_nothing(demo: Demo, home: Pat
     known = page.run(know)
     assert f"process {process}: {len(ALL)} numbers, the last is {ALL[-1]}" in known
     assert re.search(r"sigterms +1\n", known)
-
-    # The end restores a link that is cut, as the kernel is stopped through it.
-    local, _ = demo.open(tour.TROUBLE)
-    local.until(local.execute(changed(cut, "cut(10)", "cut(60)")), "stream")
-    folder = demo.folder
-    demo.interrupt()
-    assert demo.process.wait(DEADLINE) == 0, demo.said
-    assert "FAILED" not in demo.said
-    assert not folder.exists() and not processes(folder)
-    assert list(home.iterdir()) == []
 
 
 def test_jupyterlab_has_the_extension_or_the_demo_says_that_it_is_missing(demo: Demo) -> None:
