@@ -111,6 +111,9 @@ class Nodes:
         return list(await asyncio.gather(*(ask(*pair) for pair in nodes.values())))
 
 
+# --- what the nodes reply
+
+
 class NodeReply(NamedTuple):
     """The answer of a node, or {} and the error for which it could not be asked."""
 
