@@ -56,6 +56,12 @@ def start_ticks(pid: int) -> int:
     return stat.start if stat is not None and stat.state not in "ZX" else 0
 
 
+def is_running(pid: int) -> bool:
+    """Whether the process may run: it is not stopped (SIGSTOP), as far as we may see it."""
+    stat = read_stat(pid)
+    return stat is None or stat.state not in "Tt"
+
+
 def start_time(pid: int) -> Optional[float]:
     """When the process started, in seconds since the epoch; None if that is unknown."""
     stat = read_stat(pid)

@@ -28,7 +28,7 @@ def test_a_kernel_that_aborts_what_it_is_asked_is_asked_again_after_a_pause(tmp_
     questions = InternalRequests(RUNTIME, aborts)
     states: List[str] = []
     manager = GpuManager(
-        loop, ProcessControl(), {"id": "k", "gpus": 0}, tmp_path, lambda *said: None, Answers(lambda *said: None),
+        loop, ProcessControl(), {"id": "k", "gpus": 0}, lambda *said: None, Answers(lambda *said: None),
         lambda cell: None, questions, Story(tmp_path / "story", RUNTIME.time), states.append, dict,
     )  # fmt: skip
     manager._tell_kernel()

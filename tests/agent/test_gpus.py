@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 import uuid
-from typing import Any, Dict, Iterator, List, Optional, Union
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
 
 import pytest
 from leases import read_leases, take_lease
@@ -24,6 +25,7 @@ from jupyter_gpu_kernel.agent.gpus.judge import (
 from jupyter_gpu_kernel.agent.gpus.lease import Holder, Lease, LeaseTaker
 from jupyter_gpu_kernel.agent.gpus.nvidia_smi import Gpu, GpuProcess, SmiError
 from jupyter_gpu_kernel.agent.gpus.sampler import Sample
+from jupyter_gpu_kernel.agent.gpus.turns import Waiting
 
 BOB = GpuProcess(1234, "bob", 12186, "python")
 
@@ -31,6 +33,10 @@ BOB = GpuProcess(1234, "bob", 12186, "python")
 def gpu(index: int = 0, **facts: Any) -> Gpu:
     idle = Gpu(index, f"GPU-{index}", "A100", 81920, 1, 600, 0, "Default", "Disabled")
     return dataclasses.replace(idle, **facts)
+
+
+def kernel(gpus: int = 1, usable: int = 0) -> Waiting:
+    return Waiting("k", os.getuid(), 1.0, gpus, usable=usable)
 
 
 def verdict(*samples: Gpu, **words: Any) -> Verdict:
@@ -159,21 +165,24 @@ def test_choosing() -> None:
     assert choose(found, 1) == [gpu(1)]
     assert choose(found, 2) == [gpu(1), gpu(2)]
     assert choose(found, 3) is None
-    assert choose(found, 1, ahead=1) == [gpu(2)]
-    assert choose(found, 1, ahead=2) is None
+    assert choose(found, 1, [kernel()]) == [gpu(2)]
+    assert choose(found, 1, [kernel(), kernel()]) is None
+    assert choose(found, 1, [kernel(2)]) is None
+    assert choose(found, 1, [kernel(2, usable=0b010)]) == [gpu(2)], "it can only use GPU 1"
+    assert choose(found, 2, [kernel(4, usable=0b001)]) == [gpu(1), gpu(2)]
 
 
 def test_the_text_of_a_waiting_cell() -> None:
-    text = waiting_text(judge([[gpu(0, processes=(BOB,)), gpu(1)]] * 3), 2, "gpu2", ahead=1)
+    text = waiting_text(judge([[gpu(0, processes=(BOB,)), gpu(1)]] * 3), 2, "gpu2", [kernel(), kernel()])
     assert text.split("\n") == [
         "Waiting for 2 GPUs on gpu2. They are taken together or not at all. "
-        "Your kernels that asked earlier get 1 GPU first. Interrupt the kernel to stop waiting.",
+        "Place 3 in the queue, after 2 kernels of yours. Interrupt the kernel to stop waiting.",
         "  GPU 0 (A100): in use by bob (pid 1234, python, 11.9 GiB)",
         "  GPU 1 (A100): free",
     ]
 
 
-def step(claim: Claim, sample: Sample, ahead: int = 0) -> Union[ClaimGranted, ClaimPending]:
+def step(claim: Claim, sample: Sample, ahead: Sequence[Waiting] = ()) -> Union[ClaimGranted, ClaimPending]:
     claim.add(sample)
     return claim.decide(ahead)
 
@@ -195,7 +204,7 @@ class Node:
     def leases(self) -> Dict[str, Holder]:
         return read_leases([one.uuid for one in self.gpus], timeout=0.01)
 
-    def settle(self, claim: Claim, ahead: int = 0) -> Union[ClaimGranted, ClaimPending]:
+    def settle(self, claim: Claim, ahead: Sequence[Waiting] = ()) -> Union[ClaimGranted, ClaimPending]:
         """Samples until the GPUs are taken, or nothing new can come of more."""
         for _ in range(5):
             outcome = step(claim, self.sample(), ahead)
@@ -283,10 +292,10 @@ def test_two_claims_share_the_node(node: Node) -> None:
     assert isinstance(node.settle(third), ClaimGranted)
 
 
-def test_own_kernels_that_came_before_are_served_first(node: Node) -> None:
+def test_kernels_whose_turn_comes_first_are_served_first(node: Node) -> None:
     second, third = claim(), claim()
-    assert isinstance(node.settle(third, ahead=2), ClaimPending) and not node.leases()
-    taken = node.settle(second, ahead=1)
+    assert isinstance(node.settle(third, [kernel(), kernel()]), ClaimPending) and not node.leases()
+    taken = node.settle(second, [kernel()])
     assert isinstance(taken, ClaimGranted) and taken.gpus == [node.gpus[1]]
 
 

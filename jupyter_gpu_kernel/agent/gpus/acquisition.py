@@ -20,15 +20,19 @@ from ...wire import DEFAULT_GPUS
 from ..loop import Loop, Timer
 from ..paths import is_kernel_id
 from ..process_control import ProcessControl
-from .claim import Claim, ClaimPending, WaitQueue
+from .announcements import Details
+from .claim import Claim, ClaimPending
 from .judge import allowed_gpus, in_allocation
-from .lease import Details, Lease, LeaseTaker, release_all
+from .lease import Lease, LeaseTaker, release_all
 from .nvidia_smi import SmiError
 from .sampler import Sample, Sampler
+from .wait_queue import WaitQueue
 
 RETRIES = 2
 """How often a driver that does not answer is asked again before the cell fails."""
 RETRY_AFTER = 5.0
+FAR_INTERVAL = 15.0
+"""Seconds between two samples of a kernel that is far behind in the queue."""
 _TRANSFER = "leases"
 """The name of the socket in a kernel's folder at which its keeper receives leases."""
 _MAX_LEASES = 64
@@ -49,7 +53,6 @@ class Acquisition:
         loop: Loop,
         processes: ProcessControl,
         settings: Dict[str, Any],
-        queue_folder: Path,
         details: Details,
         *,
         on_acquired: Callable[[], None],
@@ -59,7 +62,6 @@ class Acquisition:
         """Create the acquisition of the GPUs of one kernel.
 
         settings: The kernel's; "gpus" is how many it needs.
-        queue_folder: The folder of the wait queue, which this user's kernels share.
         details: Return what the leases tell the user's other kernels of this one.
         on_acquired: Called when the GPUs that were requested are ours.
         on_error: Called with the reason when they cannot be had.
@@ -74,7 +76,7 @@ class Acquisition:
         self._sampler: Optional[Sampler] = None
         self._timer: Optional[Timer] = None
         self._failures = 0
-        self._queue = WaitQueue(loop.runtime, queue_folder, str(settings["id"]))
+        self._queue = WaitQueue(loop, str(settings["id"]), int(settings.get("priority", 0)))
         allowed = allowed_gpus(os.environ)
         if self._count and allowed and in_allocation(os.environ):
             self.uuids, self._state = allowed, _State.ACQUIRED
@@ -194,7 +196,8 @@ class Acquisition:
 
     def _decide(self) -> None:
         try:
-            outcome = self._claim.decide(self._queue.gpus_ahead())
+            self._queue.set_usable(self._claim.usable_indices())
+            outcome = self._claim.decide(self._queue.before(self._claim.leases))
         except SmiError as error:
             return self._failed(error)
         if isinstance(outcome, ClaimPending):
@@ -222,8 +225,16 @@ class Acquisition:
         self._timer = self._loop.later(seconds, self._sample)
 
     def _sample(self) -> None:
-        if self._sampler is not None:
+        if self._sampler is not None and self._is_far_behind():
+            self._decide()  # the queue may have changed
+        elif self._sampler is not None:
             self._sampler.start()
+
+    def _is_far_behind(self) -> bool:
+        """Whether others come first for every GPU: thirty kernels that wait do not all run nvidia-smi all the time."""
+        others = self._queue.before(self._claim.leases) if self._state is _State.WAITING else []
+        usable = len(self._claim.usable_indices())
+        return 0 < usable <= sum(kernel.gpus for kernel in others) and self._claim.sample_age < FAR_INTERVAL
 
     def _stop_sampling(self) -> None:
         if self._sampler is not None:

@@ -1,4 +1,4 @@
-"""One kernel's claim to a number of GPUs: from samples to leases, and the order of one user's kernels that wait.
+"""One kernel's claim to a number of GPUs: from samples to leases.
 
 `Claim` decides what to do after each sample; its caller takes the samples and has the timers. This module does not
 know kernels, cells or messages.
@@ -6,18 +6,15 @@ know kernels, cells or messages.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
 from collections import deque
-from pathlib import Path
-from typing import Deque, List, NamedTuple, Optional, Sequence, Set, Union
+from typing import Deque, List, Mapping, NamedTuple, Optional, Sequence, Set, Union
 
 from ...wire.runtime import Runtime
 from .judge import DEFAULT_CRITERIA, Criteria, Verdict, choose, judge, require_usable, waiting_text
-from .lease import Lease, LeaseTaker, release_all
+from .lease import Holder, Lease, LeaseTaker, release_all
 from .nvidia_smi import Gpu
 from .sampler import Sample
+from .turns import Waiting
 
 
 class ClaimPending(NamedTuple):
@@ -73,6 +70,11 @@ class Claim:
         known = (gpu for sample in reversed(self._samples) for gpu in sample.gpus if gpu.uuid == uuid)
         return str(next(known, uuid))
 
+    @property
+    def sample_age(self) -> float:
+        """The seconds since the newest sample."""
+        return self._runtime.monotonic() - (self._samples[-1].time if self._samples else 0.0)
+
     def delay(self) -> float:
         """The seconds until the next sample is due, while there are not enough."""
         last = self._samples[-1].time if self._samples else 0.0
@@ -82,8 +84,8 @@ class Claim:
         """Add a sample."""
         self._samples.append(sample)
 
-    def decide(self, ahead: int = 0) -> Union[ClaimPending, ClaimGranted]:
-        """Take the GPUs if they are free. `ahead`: the number of GPUs that the user's other kernels get first.
+    def decide(self, ahead: Sequence[Waiting] = ()) -> Union[ClaimPending, ClaimGranted]:
+        """Take the GPUs if they are free. `ahead`: the kernels whose turn comes first.
 
         Raises SmiError (few) when waiting cannot help; no lease is held then.
         """
@@ -98,18 +100,27 @@ class Claim:
             raise
         return self._confirm(recent[-1], verdicts, ahead) if self._leases else self._try(verdicts, ahead)
 
+    def usable_indices(self) -> List[int]:
+        """The indices of the GPUs that the kernel could use, free or not, as far as samples show."""
+        return [verdict.gpu.index for verdict in self._judge(self._recent()) if not verdict.unusable]
+
+    @property
+    def leases(self) -> Mapping[str, Holder]:
+        """The leases of other kernels, as the newest sample shows them."""
+        newest = self._samples[-1].leases if self._samples else {}
+        own = self._own_uuids()
+        return {uuid: holder for uuid, holder in newest.items() if uuid not in own}
+
     def release(self) -> None:
         """Release what is held without having been granted; harmless when repeated."""
         release_all(self._leases)
         self._leases = []
 
     def _judge(self, recent: List[Sample]) -> List[Verdict]:
-        own = self._own_uuids()
-        leases = {uuid: holder for uuid, holder in recent[-1].leases.items() if uuid not in own}
         gpus = [sample.gpus for sample in recent]
-        return judge(gpus, leases=leases, allowed=self._allowed, criteria=self._criteria)
+        return judge(gpus, leases=self.leases, allowed=self._allowed, criteria=self._criteria)
 
-    def _try(self, verdicts: List[Verdict], ahead: int) -> ClaimPending:
+    def _try(self, verdicts: List[Verdict], ahead: Sequence[Waiting]) -> ClaimPending:
         chosen = choose(verdicts, self.count, ahead)
         leases = self._taker.take_all([gpu.uuid for gpu in chosen]) if chosen else None
         if leases is None:  # too few are free, or somebody was quicker
@@ -119,7 +130,7 @@ class Claim:
         return ClaimPending(f"Checking once more that nobody else uses {names}.", 0.0)
 
     def _confirm(
-        self, sample: Sample, verdicts: List[Verdict], ahead: int
+        self, sample: Sample, verdicts: List[Verdict], ahead: Sequence[Waiting]
     ) -> Union[ClaimPending, ClaimGranted]:
         if sample.time < self._leased_at:
             return ClaimPending("Checking once more that nobody else uses the GPUs.", 0.0)
@@ -132,7 +143,7 @@ class Claim:
         self._leases = []
         return granted
 
-    def _pending(self, verdicts: List[Verdict], ahead: int) -> ClaimPending:
+    def _pending(self, verdicts: List[Verdict], ahead: Sequence[Waiting]) -> ClaimPending:
         # The random part keeps two kernels that wait from trying at the same moment every time.
         delay = (
             self._runtime.random.uniform(*self._criteria.wait) if self.has_enough_samples else self.delay()
@@ -145,77 +156,3 @@ class Claim:
     def _recent(self) -> List[Sample]:
         oldest = self._runtime.monotonic() - self._criteria.fresh
         return [sample for sample in self._samples if sample.time >= oldest]
-
-
-class WaitQueue:
-    """A kernel's place in the queue: `join` once, look at `gpus_ahead` before each attempt, then `leave`.
-
-    First come, first served. A ticket is a file named by its time and the number of GPUs, locked while its keeper
-    lives. A ticket without a lock belongs to a dead keeper, and whoever finds it removes it. Each user has an own
-    queue; between users the leases decide.
-    """
-
-    def __init__(self, runtime: Runtime, folder: Path, kernel_id: str) -> None:
-        self._runtime = runtime
-        self._folder = folder
-        self._kernel_id = kernel_id
-        self._ticket = ""
-        self._lock: Optional[int] = None
-
-    def join(self, count: int) -> None:
-        """Wait for `count` GPUs, behind all others; a kernel that waits already keeps its place.
-
-        Where no ticket can be written (the disk is full), the kernel waits without one: others do not wait for it.
-        """
-        if self._lock is not None:
-            return
-        self._ticket = "%020d-%d-%s" % (self._runtime.time() * 1e9, count, self._kernel_id)
-        path = str(self._folder / self._ticket)
-        try:
-            self._folder.mkdir(mode=0o700, exist_ok=True)
-            self._lock = os.open(path + "~", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.rename(path + "~", path)  # others see it only once it is locked
-        except OSError:
-            self.leave()
-
-    def gpus_ahead(self) -> int:
-        """How many GPUs the kernels before this one wait for."""
-        if self._lock is None:
-            return 0
-        try:
-            names = sorted(os.listdir(str(self._folder)))
-        except OSError:  # removed by a cleaner of temporary files
-            return 0
-        return sum(
-            int(name.split("-")[1])
-            for name in names
-            if name < self._ticket and not name.endswith("~") and self._is_valid(name)
-        )
-
-    def leave(self) -> None:
-        """Leave the queue; harmless when repeated."""
-        if self._lock is None:
-            return
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(str(self._folder / self._ticket))
-        os.close(self._lock)
-        self._lock = None
-
-    def _is_valid(self, ticket: str) -> bool:
-        """Whether the keeper of this ticket lives; otherwise the ticket is removed."""
-        path = str(self._folder / ticket)
-        try:
-            lock = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        else:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-            return False
-        finally:
-            os.close(lock)

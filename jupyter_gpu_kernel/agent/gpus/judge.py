@@ -7,12 +7,16 @@ samples are taken.
 
 from __future__ import annotations
 
+import os
 import time
+from collections import Counter
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ...wire.texts import memory_size
+from ..procfs import user_name
 from .lease import Holder
 from .nvidia_smi import Gpu, GpuProcess, SmiError
+from .turns import Waiting
 
 _JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 _NO_MIB = 64  # a CUDA context takes more
@@ -107,10 +111,13 @@ def judge(
     return verdicts
 
 
-def choose(verdicts: Iterable[Verdict], count: int, ahead: int = 0) -> Optional[List[Gpu]]:
-    """Return `count` free GPUs, after the first `ahead` ones, which others get; None if there are fewer."""
+def choose(verdicts: Iterable[Verdict], count: int, ahead: Iterable[Waiting] = ()) -> Optional[List[Gpu]]:
+    """Return `count` free GPUs, or None if there are fewer, beside those kept for the kernels that come first."""
     free = sorted((verdict.gpu for verdict in verdicts if verdict.free), key=lambda gpu: gpu.index)
-    return free[ahead : ahead + count] if len(free) >= ahead + count else None
+    for kernel in ahead:
+        kept = [gpu for gpu in free if kernel.can_use(gpu.index)][: kernel.gpus]
+        free = [gpu for gpu in free if gpu not in kept]
+    return free[:count] if len(free) >= count else None
 
 
 def require_usable(verdicts: Sequence[Verdict], count: int) -> None:
@@ -125,16 +132,26 @@ def require_usable(verdicts: Sequence[Verdict], count: int) -> None:
         )
 
 
-def waiting_text(verdicts: Sequence[Verdict], count: int, node: str = "", ahead: int = 0) -> str:
+def waiting_text(
+    verdicts: Sequence[Verdict], count: int, node: str = "", ahead: Sequence[Waiting] = ()
+) -> str:
     """Return what a waiting cell shows: what it waits for, and why each GPU is not free.
 
-    `node`: its name; `ahead`: the number of GPUs that the user's other kernels get first.
+    `node`: its name; `ahead`: the kernels that get GPUs before this one.
     """
     where = f" on {node}" if node else ""
-    queue = f" Your kernels that asked earlier get {_gpu_count(ahead)} first." if ahead else ""
     together = " They are taken together or not at all." if count > 1 else ""
-    head = f"Waiting for {_gpu_count(count)}{where}.{together}{queue} Interrupt the kernel to stop waiting."
+    head = f"Waiting for {_gpu_count(count)}{where}.{together}{_place(ahead)} Interrupt the kernel to stop waiting."
     return "\n".join([head, *map(_line, verdicts)])
+
+
+def _place(ahead: Sequence[Waiting]) -> str:
+    """ " Place 4 in the queue, after 2 kernels of yours and 1 of bob." """
+    if not ahead:
+        return ""
+    users = Counter("yours" if kernel.uid == os.getuid() else user_name(kernel.uid) for kernel in ahead)
+    kernels = [f"{many} kernel{'s' if many > 1 else ''} of {user}" for user, many in users.items()]
+    return f" Place {len(ahead) + 1} in the queue, after {' and '.join(kernels)}."
 
 
 def _unusable_reason(gpu: Gpu, allowed: Optional[Sequence[str]]) -> str:

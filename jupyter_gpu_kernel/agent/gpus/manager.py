@@ -21,7 +21,7 @@ from ..process_control import ProcessControl
 from ..relay.requests import InternalRequests
 from ..story import Story
 from .acquisition import Acquisition
-from .lease import Details
+from .announcements import Details
 
 RETRY_AFTER = 0.1
 """Seconds until the kernel is told its GPUs again, if it did not execute the first request."""
@@ -39,7 +39,6 @@ class GpuManager:
         loop: Loop,
         processes: ProcessControl,
         settings: Dict[str, Any],
-        queue_folder: Path,
         send: Send,
         answers: Answers,
         release: Callable[[Message], None],
@@ -50,7 +49,6 @@ class GpuManager:
     ) -> None:
         """Create the manager of one kernel's GPUs.
 
-        queue_folder: The folder of the wait queue, which this user's kernels share.
         send, answers: Send messages, and answer requests, in the kernel's name.
         release: Send a cell to the kernel.
         status: Return the kernel's status as `ps` shows it.
@@ -65,7 +63,6 @@ class GpuManager:
             loop,
             processes,
             settings,
-            queue_folder,
             lambda: _details(status()),
             on_acquired=self._acquired,
             on_error=self._failed,

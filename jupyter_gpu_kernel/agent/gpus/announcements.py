@@ -1,0 +1,173 @@
+"""Announcements: what one process tells every process of the node, of all users, as long as it lives.
+
+An announcement is a listening abstract unix socket. Only one process can bind its name, and the system frees it when
+that process ends, also by SIGKILL. A process that connects learns the pid and uid of the other from the system;
+everything else is only told, and its reader validates it.
+
+Limits: abstract names belong to a network namespace, so a container with its own namespace sees none of ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import selectors
+import socket
+import struct
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
+
+from ...wire.runtime import Runtime
+
+Details = Callable[[], Mapping[str, Any]]
+"""Returns what only the same user's processes are told."""
+
+MAX_CONNECTIONS = 32
+"""How many processes are answered in one turn of the event loop."""
+_CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
+_MAX_JSON = 4096  # bytes
+_NAMES = "/proc/net/unix"
+
+
+class Announcement:
+    """An announcement of this process, until `close`. Child processes do not inherit it."""
+
+    def __init__(self, listener: socket.socket, facts: Mapping[str, Any], details: Details) -> None:
+        """`facts`: what everybody is told."""
+        self._listener = listener
+        self._facts = facts
+        self._details = details
+
+    def fileno(self) -> int:
+        """The socket's descriptor. When it is readable, call `answer`."""
+        return self._listener.fileno()
+
+    def answer(self) -> None:
+        """Answer the processes that have connected. Never blocks."""
+        for _ in range(MAX_CONNECTIONS):
+            try:
+                client, _address = self._listener.accept()
+            except OSError:  # no more clients, or no descriptors left: the client knows our pid anyway
+                return
+            with client, contextlib.suppress(OSError):  # the client has ended
+                client.setblocking(False)
+                client.send(self._answer_to(_credentials(client)[1]))
+
+    def close(self) -> None:
+        """Take it back; harmless when repeated."""
+        self._listener.close()
+
+    def _answer_to(self, uid: int) -> bytes:
+        """What a process of this user is told."""
+        details = dict(self._details()) if uid == os.getuid() else {}
+        return json.dumps({**details, **self._facts}).encode()
+
+
+def bind(name: str) -> Optional[socket.socket]:
+    """Return a socket that listens under this name; None if another process has the name."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        listener.bind("\0" + name)
+        listener.listen(MAX_CONNECTIONS)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            return None
+        raise
+    return listener
+
+
+def take_over(listener: socket.socket, prefix: str) -> str:
+    """Be the one who announces, by a socket that another process has passed. Returns its name without the prefix.
+
+    Raises ValueError for any other socket.
+    """
+    name, start = listener.getsockname(), b"\0" + prefix.encode()
+    if not isinstance(name, bytes) or not name.startswith(start):
+        raise ValueError(f"the socket is not of {prefix}")
+    listener.setblocking(False)
+    listener.listen(MAX_CONNECTIONS)  # from now on the system names this process
+    return name[len(start) :].decode()
+
+
+def names(prefix: str, most: int) -> List[str]:
+    """Return the announced names with this prefix, without it; `most` at the most."""
+    found: List[str] = []
+    try:
+        with open(_NAMES, encoding="utf-8", errors="replace") as file:
+            for line in file:
+                # num refcount protocol flags type state inode path; a listening socket has the flag 0x10000
+                fields = line.split(None, 7)
+                if len(fields) == 8 and fields[3] == "00010000" and fields[7].startswith("@" + prefix):
+                    found.append(fields[7][len(prefix) + 1 :].rstrip("\n"))
+                    if len(found) == most:
+                        break
+    except OSError:  # the site hides it
+        pass
+    return found
+
+
+class Answer(NamedTuple):
+    """The process that announces. `told`: what it says, {} if it does not answer; pid and uid -1 if unknown."""
+
+    pid: int
+    uid: int
+    told: Mapping[str, Any]
+
+
+class AnnouncementReader:
+    """Reads announcements, repeatedly. A process that does not answer (stopped, busy, or hostile) is reported all the
+    same, but only the first `read` waits for its answer."""
+
+    def __init__(self, runtime: Runtime, prefix: str) -> None:
+        self._runtime = runtime
+        self._prefix = prefix
+        self._silent: Set[Tuple[str, int]] = set()  # (name, pid) of those that did not answer last time
+
+    def read(self, names: Iterable[str], timeout: float = 0.3) -> Dict[str, Answer]:
+        """Return those of these names that are announced. Blocks for up to `timeout` seconds in all."""
+        answers: Dict[str, Answer] = {}
+        deadline = self._runtime.monotonic() + timeout
+        with contextlib.ExitStack() as stack:
+            selector = stack.enter_context(selectors.DefaultSelector())
+            for name in names:
+                client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+                stack.enter_context(client)
+                error = client.connect_ex("\0" + self._prefix + name)
+                if error == 0:
+                    answers[name] = Answer(*_credentials(client)[:2], {})
+                    selector.register(client, selectors.EVENT_READ, (name, client))
+                elif error == errno.EAGAIN:  # its queue of connections is full
+                    answers[name] = Answer(-1, -1, {})
+            waiting = {(key.data[0], answers[key.data[0]].pid) for key in selector.get_map().values()}
+            while waiting:
+                wait = max(0.0, deadline - self._runtime.monotonic()) if waiting - self._silent else 0.0
+                ready = selector.select(wait)
+                if not ready:
+                    break
+                for key, _ in ready:
+                    selector.unregister(key.fileobj)
+                    name, client = key.data
+                    waiting.discard((name, answers[name].pid))
+                    answers[name] = answers[name]._replace(told=_receive(client))
+            self._silent = waiting
+        return answers
+
+
+def _receive(client: socket.socket) -> Mapping[str, Any]:
+    """The JSON object that was sent; {} for anything else."""
+    try:
+        # It is sent once, and a unix socket delivers that in one piece.
+        value = json.loads(client.recv(_MAX_JSON))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _credentials(sock: socket.socket) -> Tuple[int, int, int]:
+    """(pid, uid, gid) of the other end, from the system."""
+    pid, uid, gid = _CREDENTIALS.unpack(
+        sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    )
+    return pid, uid, gid
