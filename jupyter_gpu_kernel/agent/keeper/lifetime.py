@@ -172,7 +172,7 @@ class Shutdown:
             self._loop.stop()
 
 
-class Phase(enum.Enum):
+class _Phase(enum.Enum):
     """What the kernel's process does, as far as leases matter. STARTING: it cannot be told of GPUs yet."""
 
     STARTING = "starting"
@@ -197,7 +197,7 @@ class Replacement:
         self._gpus = gpus
         self._greeting_text = greeting_text
         self._story = story
-        self._phase = Phase.STARTING
+        self._phase = _Phase.STARTING
         self._replaced_by = ""
         self._received: List[socket.socket] = []  # leases that the kernel is told of when it is up
         self._receiver = LeaseReceiver(loop, root.kernel(self._id), self._receive)
@@ -218,18 +218,18 @@ class Replacement:
 
     def kernel_starting(self) -> None:
         """A process is started, or will be in place of one that has ended."""
-        self._phase = Phase.STARTING
+        self._phase = _Phase.STARTING
 
     def kernel_up(self) -> None:
         """The kernel can be told its GPUs."""
-        self._phase = Phase.UP
+        self._phase = _Phase.UP
         self._use_received()
 
     def kernel_ended(self) -> None:
         """The kernel has ended. Pass its GPUs on to the kernel that replaces it; if there is none, give them back."""
-        if self._phase is Phase.ENDED:
+        if self._phase is _Phase.ENDED:
             return
-        self._phase = Phase.ENDED
+        self._phase = _Phase.ENDED
         self._use_received()
         by = self._replaced_by
         if not is_kernel_id(by) or not self._gpus.hand_over(self._root.kernel(by), self._id):
@@ -248,9 +248,9 @@ class Replacement:
 
     def _use_received(self) -> None:
         """Use the received leases for this kernel. If it has ended, release them."""
-        if self._phase is not Phase.STARTING:
+        if self._phase is not _Phase.STARTING:
             received, self._received = self._received, []
-            if self._phase is Phase.UP and received:
+            if self._phase is _Phase.UP and received:
                 return self._gpus.receive(received)
             for lease in received:
                 lease.close()
