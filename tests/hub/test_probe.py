@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from runtimes import RUNTIME
+from waiting import eventually
 
 from jupyter_gpu_kernel.errors import AgentError
 from jupyter_gpu_kernel.hub.node.find_python import FoundPythons, Python, find_pythons
@@ -214,6 +215,12 @@ def test_a_login_shells_path_counts_with_its_noise(node: Node) -> None:
     assert (found.python.path, found.python.source) == (str(python), "login")
 
 
+def ended(pid: Path) -> None:
+    """Wait for the end of a process, whose id is in a file: it was killed, but perhaps not just now."""
+    process = Path("/proc", pid.read_text().strip(), "exe")
+    eventually(lambda: not process.exists(), f"the end of {process.parent}")
+
+
 def test_a_login_shell_that_hangs_is_cut_off_and_named(node: Node) -> None:
     good = node.conda(node.home / "miniconda3")
     pid = node.root / "pid"
@@ -221,7 +228,7 @@ def test_a_login_shell_that_hangs_is_cut_off_and_named(node: Node) -> None:
     found = node.find()
     assert found.python.path == str(good)
     assert found.skipped == (f"the login shell's PATH: {node.shell} did not answer within 5 s",)
-    assert not Path("/proc", pid.read_text().strip(), "exe").exists()
+    ended(pid)
 
 
 @pytest.mark.parametrize("missing", ["", "setsid"])
@@ -236,7 +243,7 @@ def test_a_python_that_does_not_start_in_time_does_not_hold_up_the_others(node: 
     _, first, second, _ = done.stdout.decode().strip().splitlines()
     assert first.split("\t")[:3] == ["tried", str(slow), "late"]
     assert second.startswith(f"tried\t{good}\t0\t{{")
-    assert not Path("/proc", (node.home / "slow-pid").read_text().strip(), "exe").exists()
+    ended(node.home / "slow-pid")
 
 
 def test_each_prefix_counts_once(node: Node) -> None:

@@ -193,7 +193,7 @@ def test_a_fault_of_the_hub_with_one_node_is_that_nodes_error(
     odd = {"name": "odd", "settings": {"route": ["odd"], "config": 5, "python": "/p"}}
     rows = remote.ask("ps", specs=[odd, specs[1]])
     assert [row["node"] for row in rows if "error" in row] == ["odd"]
-    assert [row["id"] for row in rows if "error" not in row] == [kernel]
+    assert kernel in [row["id"] for row in rows if "error" not in row]
 
 
 def test_what_is_kept_of_a_kernel_is_kept_per_node(remote: Remote, kernel: str) -> None:
