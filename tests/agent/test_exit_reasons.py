@@ -12,9 +12,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from practice_gpus import PROGRAMS
 from runtimes import RUNTIME
-from waiting import eventually
+from waiting import DEADLINE, eventually
 
+from jupyter_gpu_kernel.agent.exit import node_checks
 from jupyter_gpu_kernel.agent.exit.node_checks import (
     Cgroup,
     gpu_problem,
@@ -247,10 +249,9 @@ def test_places_with_room_are_not_full(tmp_path):
 
 
 def test_a_gpu_that_fell_off_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(node_checks, "TIMEOUT", DEADLINE)
     smi, state = NvidiaSmi(RUNTIME, ProcessControl()), tmp_path / "gpus.json"
-    monkeypatch.setenv(
-        "PATH", os.pathsep.join([str(Path(__file__).parent.parent / "programs"), os.environ["PATH"]])
-    )
+    monkeypatch.setenv("PATH", f"{PROGRAMS}:{os.path.dirname(sys.executable)}:{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_NVIDIA_STATE", str(state))
     state.write_text(json.dumps({"gpus": [{"uuid": "GPU-1"}, {"uuid": "GPU-2", "lost": True}]}))
     assert gpu_problem(smi, []) == "" and gpu_problem(smi, ["GPU-1"]) == ""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-import uuid
 from pathlib import Path
-from typing import Dict, List
+from typing import List
 
 import pytest
 from keepers import Hub, Place
+from practice_gpus import Gpus
 from runtimes import RUNTIME
 from waiting import DEADLINE, eventually
 
@@ -19,8 +18,6 @@ from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.agent.story import Story, read_story
 from jupyter_gpu_kernel.wire.messages import keeper_message
-
-PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
 
 
 def test_the_loop_goes_on_while_the_cause_is_looked_for(
@@ -68,19 +65,17 @@ def test_a_guard_that_was_switched_off_is_told(place: Place) -> None:
     hub.sock.close()
 
 
-class Gpu:
+class Gpu(Gpus):
     """A practice nvidia-smi with one GPU, whose answer the test may keep back."""
 
     def __init__(self, folder: Path) -> None:
-        self.state, self.log = folder / "gpus.json", folder / "log"
-        self.env: Dict[str, str] = {"FAKE_NVIDIA_STATE": str(self.state)}
-        self.uuid = f"GPU-{uuid.uuid4()}"
-        self.say(mode="ok")
+        self.log = folder / "log"
+        super().__init__(folder)
+        self.mode("ok")
 
-    def say(self, **words: str) -> None:
-        new = self.state.with_suffix(".new")
-        new.write_text(json.dumps({"gpus": [{"uuid": self.uuid}], "log": str(self.log), **words}))
-        new.replace(self.state)
+    def mode(self, mode: str) -> None:
+        """From now on."""
+        self.say(1, log=str(self.log), mode=mode)
 
     def calls(self) -> int:
         return len(self.log.read_text().splitlines()) if self.log.exists() else 0
@@ -89,14 +84,14 @@ class Gpu:
 @pytest.fixture
 def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gpu:
     gpu = Gpu(tmp_path)
-    monkeypatch.setenv("PATH", f"{PROGRAMS}:{os.environ['PATH']}")
-    monkeypatch.setenv("FAKE_NVIDIA_STATE", str(gpu.state))
+    for name, value in gpu.env.items():
+        monkeypatch.setenv(name, value)
     return gpu
 
 
 def crashed(hub: Hub, gpu: Gpu) -> str:
     """The cell in which the kernel crashed; nvidia-smi is asked why, and does not answer yet."""
-    gpu.say(mode="wait")
+    gpu.mode("wait")
     before = gpu.calls()
     cell = hub.ask("import os; os.abort()")
     eventually(lambda: gpu.calls() > before, "the look for the cause")
@@ -110,7 +105,7 @@ def test_meanwhile_cells_wait_and_a_restart_is_one(place: Place, gpu: Gpu) -> No
     (row,) = place.handlers.handle({"do": "list"})["kernels"]
     assert row["id"] == "e1" and row["state"] != "unresponsive"
     behind = hub.ask("print('behind')")
-    gpu.say(mode="ok")
+    gpu.mode("ok")
     for one in (cell, behind):
         content = hub.reply(one).content()
         assert content["ename"] == "DeadKernelError" and "abort" in content["evalue"]
@@ -119,13 +114,13 @@ def test_meanwhile_cells_wait_and_a_restart_is_one(place: Place, gpu: Gpu) -> No
     assert hub.run("print('x' in globals())").endswith("False\n")
     cell = crashed(hub, gpu)
     hub.tell(keeper_message(do="restart"))
-    gpu.say(mode="ok")
+    gpu.mode("ok")
     assert hub.run("print('x' in globals(), 2)").endswith("False 2\n")
     assert hub.reply(cell).content()["ename"] == "DeadKernelError"
     events: List[str] = [entry["event"] for entry in place.story("e1")]
     assert events.count("start") == 3 and events.count("end") == 2
     crashed(hub, gpu)
     hub.tell(keeper_message(do="stop", why="enough"))
-    gpu.say(mode="ok")
+    gpu.mode("ok")
     hub.leave()
     eventually(lambda: not place.folder("e1").exists(), "the folder's end")
