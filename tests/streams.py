@@ -14,6 +14,7 @@ import logging
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -201,6 +202,10 @@ class Node:
     def __exit__(self, *exception: object) -> None:
         for stream in self.streams:
             stream.close()
+        for state in self.handlers.handle({"do": "list"})["kernels"]:
+            if state["state"] != "ended" and state["pid"]:  # one that is busy would be given time to end
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(state["pid"], signal.SIGKILL)
         kernels = Root(self.root).kernels()
         with ThreadPoolExecutor(16) as pool:
             list(pool.map(self._stop, kernels))

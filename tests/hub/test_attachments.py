@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from played_agent import (
@@ -14,11 +14,12 @@ from played_agent import (
     Attachment,
     World,
     hello,
+    log,
     play,
 )
 from runtimes import RUNTIME
 
-from jupyter_gpu_kernel.hub.node.attachments import MAX_UNGREETED, ReopenBackoff
+from jupyter_gpu_kernel.hub.node.attachments import MAX_UNGREETED, Attachments, ReopenBackoff
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
 from jupyter_gpu_kernel.wire.frames import Frame, Kind, json_frame
 from jupyter_gpu_kernel.wire.messages import Lane
@@ -140,6 +141,25 @@ def test_a_start_that_is_refused_is_told_at_once_unless_it_is_only_too_early(cod
         await attachment.until("attached" if code == "busy" else "lost")
 
     play(test, world, clocks=PATIENT)
+
+
+def test_nothing_is_asked_of_a_stream_that_was_lost_at_once() -> None:
+    """A request would wait for the next stream, and make the link reconnect without a delay."""
+    asked: list[str] = []
+
+    async def request(do: str, **more: Any) -> dict[str, Any]:
+        asked.append(do)
+        return {}
+
+    async def main() -> None:
+        attachments = Attachments(RUNTIME, "gpu2", request, PATIENT.next_delay, log)
+        attachments.add(Attachment())
+        attachments.connected(cast(Any, object()))
+        attachments.disconnected("it ended")
+        await asyncio.gather(*attachments._tasks)
+
+    asyncio.run(main())
+    assert asked == []
 
 
 def test_release_before_it_is_open() -> None:

@@ -115,10 +115,14 @@ def test_a_reply_comes_after_its_own_output(front: Front) -> None:
     poller = zmq.Poller()
     poller.register(front.client.iopub_channel.socket, zmq.POLLIN)
     seen = []
-    while poller.poll(1000):  # what is there now; what came later would be missed here
+    states: list[str] = []
+    while "idle" not in states and poller.poll(
+        1000
+    ):  # what is there now; what came later would be missed here
         message = front.client.get_iopub_msg(timeout=1)
         if message["parent_header"].get("msg_id") == request:
             seen.append(message)
+            states.append(message["content"].get("execution_state", ""))
     assert "".join(m["content"].get("text", "") for m in seen).endswith("2999\n")
     assert seen[-1]["content"] == {"execution_state": "idle"}
 

@@ -321,6 +321,7 @@ def offered() -> dict[str, list[str]]:
 
         def serve() -> None:
             client, _ = listener.accept()
+            listener.close()  # an attempt to connect again is refused
             with client, client.makefile("rb") as file:
                 client.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
                 file.readline()

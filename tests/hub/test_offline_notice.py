@@ -15,10 +15,17 @@ from streams import QUICK, Breakable, LoopThread, Node, log, until, wait_for
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import AuthError
+from jupyter_gpu_kernel.hub.kernel import transient_displays
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.node.link import Link
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cells need not wait for long until they say so."""
+    monkeypatch.setattr(transient_displays, "NOTICE_DELAY", 0.2)
 
 
 @pytest.fixture(autouse=True)
@@ -68,8 +75,12 @@ def test_the_cell_says_what_it_waits_for_and_then_is_as_ever(loop: LoopThread, n
 
 
 @pytest.mark.parametrize("shown", [False, True])
-def test_it_is_gone_when_the_kernel_is(loop: LoopThread, node: Node, shown: bool) -> None:
+def test_it_is_gone_when_the_kernel_is(
+    loop: LoopThread, node: Node, shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The cell has ended then: it must not be told to wait, neither before nor later."""
+    if not shown:
+        monkeypatch.setattr(transient_displays, "NOTICE_DELAY", DEADLINE)
     link = loop.link(node)
     remote = loop.kernel(link)
     until(remote, "idle")

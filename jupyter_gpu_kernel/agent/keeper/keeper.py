@@ -6,11 +6,11 @@ kernel's process is started, stopped and restarted.
 
 from __future__ import annotations
 
-import enum
 import shutil
 import signal
 import sys
 from functools import partial
+from pathlib import Path
 from typing import Any, Dict, Mapping, Optional
 
 from ...wire.compose import Parts
@@ -25,7 +25,7 @@ from ..paths import Root, archive, touch
 from ..policy import Policy
 from ..process.kernel_process import KernelProcess, kernel_environment
 from ..process.kernel_sockets import Readiness
-from ..process.signals import Pause, PendingSigterm, Signals
+from ..process.signals import Pause, Signals
 from ..process_control import ProcessControl
 from ..relay.output.backlog import Backlog
 from ..relay.output.spill import folders
@@ -33,7 +33,7 @@ from ..relay.relay import Relay
 from ..relay.requests import FEATURE as ABORTS_FEATURE
 from ..story import Limited, Story
 from .commands import CommandHandlers, RequestHandlers, Status
-from .lifetime import IdleTimer, Replacement, Shutdown, cuda_is_open, tree_cpu
+from .lifetime import EndRequest, IdleTimer, Replacement, Shutdown, cuda_is_open, tree_cpu
 from .server import KeeperServer, RejectedInput
 from .setup import trim
 
@@ -41,22 +41,6 @@ RESTART_WAIT = 60.0
 """Seconds that the keeper of an ended kernel waits for a restart."""
 TOUCH_INTERVAL = 12 * 3600.0
 """Seconds after which the keeper's files are touched again."""
-
-
-class EndRequest(enum.Enum):
-    """What was requested of the kernel's process, and therefore what follows its end."""
-
-    NONE = "nothing"
-    SHUTDOWN = "shut down"
-    SHUTDOWN_FOR_RESTART = "shut down; a request to restart it may follow"
-    RESTART = "restart"
-
-    @property
-    def word(self) -> str:
-        """The request in the story and in the kernel's status: "", "shutdown" or "restart"."""
-        if self in (EndRequest.NONE, EndRequest.SHUTDOWN):
-            return "" if self is EndRequest.NONE else "shutdown"
-        return "restart"
 
 
 class Keeper:
@@ -81,18 +65,10 @@ class Keeper:
         on_problem = partial(self.story.tell, "journal")
         self._backlog = Backlog(runtime, folders(self.folder), settings, on_problem)
         self._rejected_input = RejectedInput(self.story, loop.time)
-        self.server = KeeperServer(
-            loop, self.folder / "keeper", self._backlog,
-            on_message=self._from_hub, on_request=self._handle_request,
-            on_attached=self._attached, on_detached=self._detached, on_rejected=self._rejected_input.report,
-        )  # fmt: skip
+        self.server = self._make_server()
         self.exit_report = ExitReport(loop, processes, self.folder, self.story)
         self.idle_timer = IdleTimer(settings, loop.time)
-        self.relay = relay = Relay(
-            loop, settings, self.kernel.send, self.server.send,
-            partial(self._gpu_manager, processes),
-            on_user_cell=self.idle_timer.used, on_reply=self._reply_sent, on_message=self._observe,
-        )  # fmt: skip
+        self.relay = relay = self._make_relay(processes, root.path / "line")
         self.gpus: GpuManager = relay.gpus
         self.status = Status(runtime, settings, self.kernel, self.exit_report, self.server, self.gpus)
         self.ready = Readiness(loop, relay.internal_requests, self._kernel_up)
@@ -100,10 +76,7 @@ class Keeper:
         self.pause = Pause(loop, processes, self.kernel, self.story)
         self._shutdown = Shutdown(loop, self.server, self.idle_timer, self.exit_report.cleanup)
         self._signals = Signals(
-            loop, self.folder / "story", self.story, self._reap, self.exit_report.guard_switched
-        )
-        self._pending_sigterm = PendingSigterm(
-            loop, self.kernel, relay.executions, self._signals.sigterm_is_pending
+            loop, self.kernel, relay.executions, self.story, self._reap, self.exit_report.guard_switched
         )
         self._commands = CommandHandlers(self, relay, self.status, Limited(self.story, loop.time))
         self._requests = RequestHandlers(
@@ -113,10 +86,23 @@ class Keeper:
         self._restart_after = ""  # the msg_id of a cell
         self._timer: Optional[Timer] = None  # a SIGKILL, or the end of the wait for a restart
 
-    def _gpu_manager(self, processes: ProcessControl, relay: Relay) -> GpuManager:
-        return GpuManager(
-            self.loop, processes, self.settings, relay.send, relay.answers, relay.release,
-            relay.internal_requests, self.story, self._gpus_changed_state, self._describe,
+    def _make_server(self) -> KeeperServer:
+        return KeeperServer(
+            self.loop, self.folder / "keeper", self._backlog,
+            on_message=self._from_hub, on_request=self._handle_request,
+            on_attached=self._attached, on_detached=self._detached, on_rejected=self._rejected_input.report,
+        )  # fmt: skip
+
+    def _make_relay(self, processes: ProcessControl, gpu_queue: Path) -> Relay:
+        def gpus(relay: Relay) -> GpuManager:
+            return GpuManager(
+                self.loop, processes, self.settings, gpu_queue, relay.send, relay.answers, relay.release,
+                relay.internal_requests, self.story, self._gpus_changed_state, self._describe,
+            )  # fmt: skip
+
+        return Relay(
+            self.loop, self.settings, self.kernel.send, self.server.send, gpus,
+            on_user_cell=self.idle_timer.used, on_reply=self._reply_sent, on_message=self._observe,
         )  # fmt: skip
 
     def _gpus_changed_state(self, state: str) -> None:
@@ -339,7 +325,7 @@ class Keeper:
             self._prepare_shutdown(bool(message.content().get("restart")))
         if self.relay.admit(message):
             self._forward(message)
-        self._pending_sigterm.watch()
+        self._signals.watch_cell()
 
     def _forward(self, request: Message) -> None:
         self.relay.handle_request(request)

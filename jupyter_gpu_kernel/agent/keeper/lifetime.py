@@ -42,6 +42,22 @@ REPLACED_GRACE = 1.0
 """The same for a kernel that is replaced: the new one waits for its GPUs."""
 
 
+class EndRequest(enum.Enum):
+    """What was requested of the kernel's process, and therefore what follows its end."""
+
+    NONE = "nothing"
+    SHUTDOWN = "shut down"
+    SHUTDOWN_FOR_RESTART = "shut down; a request to restart it may follow"
+    RESTART = "restart"
+
+    @property
+    def word(self) -> str:
+        """The request in the story and in the kernel's status: "", "shutdown" or "restart"."""
+        if self in (EndRequest.NONE, EndRequest.SHUTDOWN):
+            return "" if self is EndRequest.NONE else "shutdown"
+        return "restart"
+
+
 class Advice(NamedTuple):
     """`end`: why to end the kernel now. `warn`: a warning for the story. `give_back`: whether to release its GPUs."""
 

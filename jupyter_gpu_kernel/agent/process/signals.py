@@ -47,12 +47,12 @@ class Signals:
     def __init__(
         self,
         loop: Loop,
-        path: Path,
+        kernel: KernelProcess,
+        cells: Executions,
         story: Story,
         on_child: Callable[[], None],
         on_guard: Callable[[bool], None],
     ) -> None:
-        """`path`: the datagram socket to which the guard reports."""
         self.last_sigterm: Dict[str, Any] = {}
         """The story's entry about the last SIGTERM that the kernel got."""
         self._now = loop.runtime.time
@@ -62,10 +62,14 @@ class Signals:
         self._on_guard = on_guard
         self._guard = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._catch_signals(loop)
-        self._bind(loop, path)
+        self._bind(loop, kernel.folder / "story")
+        self._pending_sigterm = PendingSigterm(loop, kernel, cells, self._sigterm_is_pending)
 
-    def sigterm_is_pending(self) -> None:
-        """Report a SIGTERM that the guard cannot take yet."""
+    def watch_cell(self) -> None:
+        """The kernel may have got a cell. A SIGTERM that the guard cannot take is reported until no cell is open."""
+        self._pending_sigterm.watch()
+
+    def _sigterm_is_pending(self) -> None:
         text = "SIGTERM; the kernel answers when C code that holds Python's lock (the GIL) is done"
         self.last_sigterm = self._story.tell("sigterm", text, kind="unknown", action="pending")
 
@@ -96,6 +100,7 @@ class Signals:
         self._on_child()
 
     def _bind(self, loop: Loop, path: Path) -> None:
+        """Bind the datagram socket to which the guard reports."""
         if path.exists():  # of a killed keeper
             path.unlink()
         self._guard.bind(str(path))
@@ -135,7 +140,7 @@ class PendingSigterm:
         self._seen = 0  # how often in a row
 
     def watch(self) -> None:
-        """Watch until no cell is open; called when the kernel may have got one."""
+        """Watch until no cell is open."""
         if not self._watching:
             self._watching = True
             self._loop.later(INTERVAL, self._look)

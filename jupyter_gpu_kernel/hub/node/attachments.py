@@ -226,7 +226,10 @@ class Attachments:
         return number
 
     async def _open(self, number: int, attachment: Attachment) -> None:
-        stream, arguments = self._stream, attachment.open_request()
+        stream = self._stream
+        if stream is None:  # lost already; a request would make the link reconnect without a delay
+            return
+        arguments = attachment.open_request()
         try:
             more = {"kernel": attachment.kernel_id, "attachment": number, "here": self.kernel_ids}
             if (
@@ -237,8 +240,7 @@ class Attachments:
         except AgentRefusal as error:
             return self._open_refused(number, attachment, arguments, error)
         except AgentError as error:  # no answer: a stuck agent is as good as a dead one
-            if stream is not None:
-                stream.end(error.cause)
+            stream.end(error.cause)
             return
         except GpuKernelError:
             return  # the link went down meanwhile, and `disconnected` reports it
