@@ -10,7 +10,6 @@ import shutil
 import signal
 import sys
 from functools import partial
-from pathlib import Path
 from typing import Any, Dict, Mapping, Optional
 
 from ...wire.compose import Parts
@@ -68,7 +67,7 @@ class Keeper:
         self.server = self._make_server()
         self.exit_report = ExitReport(loop, processes, self.folder, self.story)
         self.idle_timer = IdleTimer(settings, loop.time)
-        self.relay = relay = self._make_relay(processes, root.path / "line")
+        self.relay = relay = self._make_relay(processes)
         self.gpus: GpuManager = relay.gpus
         self.status = Status(runtime, settings, self.kernel, self.exit_report, self.server, self.gpus)
         self.ready = Readiness(loop, relay.internal_requests, self._kernel_up)
@@ -93,10 +92,10 @@ class Keeper:
             on_attached=self._attached, on_detached=self._detached, on_rejected=self._rejected_input.report,
         )  # fmt: skip
 
-    def _make_relay(self, processes: ProcessControl, gpu_queue: Path) -> Relay:
+    def _make_relay(self, processes: ProcessControl) -> Relay:
         def gpus(relay: Relay) -> GpuManager:
             return GpuManager(
-                self.loop, processes, self.settings, gpu_queue, relay.send, relay.answers, relay.release,
+                self.loop, processes, self.settings, relay.send, relay.answers, relay.release,
                 relay.internal_requests, self.story, self._gpus_changed_state, self._describe,
             )  # fmt: skip
 
