@@ -21,10 +21,10 @@ from jupyter_gpu_kernel.hub.node.link import Link
 PROGRAMS = Path(__file__).parent / "programs"
 AGENT = """import sys
 from jupyter_gpu_kernel.agent.gpus import judge
-judge.DEFAULT_CRITERIA = judge.Criteria(interval=0.1, wait=(0.2, 0.3))
+judge.DEFAULT_CRITERIA = judge.Criteria(interval=0.1, wait=(0.6, 0.9))
 from jupyter_gpu_kernel.agent.__main__ import main
 sys.exit(main(sys.argv[1:]))"""
-"""The agent, but cells that wait for a GPU look ten times as often whether one is free."""
+"""The agent, but cells that wait for a GPU look three times as often whether one is free."""
 VISIBLE = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
 
 
