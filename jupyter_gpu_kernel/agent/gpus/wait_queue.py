@@ -6,6 +6,7 @@ names whose turn it is (turns.py). As with leases, it is an agreement among thos
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections import Counter
@@ -101,8 +102,8 @@ def read_waiting(reader: AnnouncementReader, now: float) -> List[Waiting]:
     for name, answer in reader.read(announcements.names(_PREFIX, _MOST), timeout=0.0).items():
         match = _NAME.fullmatch(name)
         if match and is_kernel_id(match[5]) and answer.uid >= 0 and procfs.is_running(answer.pid):
-            # A time that cannot be true gives no advantage.
-            since = plausible_time(int(match[1], 16) / 1000, answer.pid, now) or now
+            # Who tells a time that cannot be true is the last.
+            since = plausible_time(int(match[1], 16) / 1000, answer.pid, now) or math.inf
             count, priority, usable = int(match[2]), int(match[3]), int(match[4], 16)
             found.append(Waiting(match[5], answer.uid, since, count, priority, usable))
     return found
