@@ -19,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import uuid
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from runtimes import RUNTIME
-from waiting import DEADLINE
+from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.agent.mux.handlers import Refused, RequestHandlers
 from jupyter_gpu_kernel.agent.paths import Root
@@ -45,11 +44,7 @@ log = logging.getLogger("tests")
 
 def wait_for(condition: Callable[[], T], what: str = "it") -> T:
     """The condition's first true value; for things that send no event."""
-    deadline = time.monotonic() + DEADLINE
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"{what} did not come about"
-        time.sleep(0.01)
-    return value
+    return eventually(condition, what)
 
 
 class Pipe:
