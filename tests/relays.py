@@ -28,7 +28,7 @@ class Exchange:
 
         def gpus(relay: Relay) -> GpuManager:
             return GpuManager(
-                loop, ProcessControl(), settings, folder, relay.send, relay.answers, relay.release,
+                loop, ProcessControl(), settings, relay.send, relay.answers, relay.release,
                 relay.internal_requests, Story(folder / "story", RUNTIME.time), lambda state: None, dict,
             )  # fmt: skip
 

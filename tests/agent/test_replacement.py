@@ -40,7 +40,7 @@ class New:
 
     def _manager(self, kernel_id: str) -> GpuManager:
         return GpuManager(
-            self._loop, ProcessControl(), {"id": kernel_id, "gpus": 1}, self._root.path, lambda *message: None,
+            self._loop, ProcessControl(), {"id": kernel_id, "gpus": 1}, lambda *message: None,
             self._answers, lambda cell: None, InternalRequests(RUNTIME, lambda *message: None), self._story,
             lambda state: None, dict,
         )  # fmt: skip
