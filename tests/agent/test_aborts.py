@@ -62,5 +62,5 @@ def test_another_front_end_begins_anew() -> None:
 def test_a_cell_that_an_interrupt_overtook_does_not_run() -> None:
     aborts = Aborts()
     before, after = request(), request()
-    aborts.interrupt([str(before.header()["msg_id"])])
+    aborts.cancel([str(before.header()["msg_id"])])
     assert aborts.should_abort(before) and not aborts.should_abort(after)

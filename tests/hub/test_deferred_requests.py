@@ -8,7 +8,7 @@ import json
 import pytest
 from runtimes import RUNTIME, make
 
-from jupyter_gpu_kernel.hub.kernel.pending_requests import _MAX_INTERRUPTS, DeferredRequests
+from jupyter_gpu_kernel.hub.kernel.pending_requests import _MAX_INTERRUPTS, DeferredRequests, InFlightCells
 from jupyter_gpu_kernel.hub.kernel.placeholder import Placeholder
 from jupyter_gpu_kernel.hub.kernel.transient_displays import OfflineNotice
 from jupyter_gpu_kernel.wire.messages import Channel, Message
@@ -125,7 +125,7 @@ def test_an_interrupt_that_was_answered_is_not_answered_again(hub: Hub) -> None:
         return Message(Channel.CONTROL, 1, make("interrupt_reply", {"status": "ok"}, asked.parts[0]))
 
     for message in (first, second):
-        deferred.sent(message)
+        deferred.sent(message, InFlightCells())
     assert not deferred.answered_here(reply(first))
     deferred.link_down()
     assert hub.replies(first) == [] and hub.replies(second) == ["interrupt_reply"]
@@ -139,7 +139,7 @@ def test_interrupts_without_end_fill_no_memory(hub: Hub) -> None:
     deferred = hub.deferred
     for _ in range(2):
         for _ in range(_MAX_INTERRUPTS + 1):
-            deferred.sent(interrupt())
+            deferred.sent(interrupt(), InFlightCells())
         assert len(deferred._interrupts) == _MAX_INTERRUPTS
         deferred.link_down()
     assert len(deferred._answered) == _MAX_INTERRUPTS

@@ -236,6 +236,29 @@ def test_an_interrupt_overtakes_a_cell_that_the_link_has_swallowed(
         assert not ran.exists()
 
 
+def test_a_cell_and_its_interrupt_that_the_link_has_swallowed(
+    loop: LoopThread, node: Node, tmp_path: Path
+) -> None:
+    """Both were on their way. The interrupt overtakes the cell, which never runs; what came after it does."""
+    ran = tmp_path / "ran"
+    remote = away(loop, node)
+    with Front(remote.edge.connection) as front:
+        front.run("1")
+        node.streams[-1].stall()
+        asked = front.client.execute(f"open({str(ran)!r}, 'w')", stop_on_error=False)
+        wait_for(lambda: remote._relay._in_flight.ids, "the cell on its way")
+        interrupt = front.ask("control", "interrupt_request")
+        wait_for(lambda: remote._relay._deferred._interrupts, "the interrupt on its way")
+        later = front.client.execute("print('later')")
+        assert remote.link_state == "up"
+        node.pull()
+        assert front.control_reply(interrupt)["status"] == "ok"
+        node.plugged = True
+        assert front.finish(asked).reply["status"] in ("error", "aborted")
+        assert front.finish(later).text == "later\n"
+        assert not ran.exists()
+
+
 def test_an_interrupt_is_answered_while_a_notebooks_kernel_is_looked_for(
     loop: LoopThread, node: Node
 ) -> None:

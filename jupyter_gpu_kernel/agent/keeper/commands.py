@@ -51,6 +51,7 @@ class CommandHandlers:
         self._story = story
         self._handlers: Dict[str, Callable[[Dict[str, Any]], None]] = {
             "interrupt": self._interrupt,
+            "cancel": self._cancel,
             "heard": self._heard,
             "restart": self._restart,
             "revive": self._revive,
@@ -71,6 +72,9 @@ class CommandHandlers:
     def _interrupt(self, command: Dict[str, Any]) -> None:
         cells = map(str, items(command, "cells", MAX_CELLS, default=[]))
         self._relay.interrupt(cells, late=command.get("late") is True)
+
+    def _cancel(self, command: Dict[str, Any]) -> None:
+        self._relay.aborts.cancel(map(str, items(command, "cells", MAX_CELLS)))
 
     def _heard(self, command: Dict[str, Any]) -> None:
         self._relay.aborts.failure_seen(text(command, "reply"))

@@ -256,7 +256,7 @@ class Relay:
 
         late: The interrupt was requested during an outage. A kernel that is idle by now is not interrupted.
         """
-        self.aborts.interrupt(msg_ids)
+        self.aborts.cancel(msg_ids)
         if self.gpus.fail_first_cell("KeyboardInterrupt", "gave up waiting for a GPU"):
             return
         if self._state is State.UP and (self.busy or not late):

@@ -132,8 +132,8 @@ class Aborts:
         """The front end has the reply of this cell."""
         self._failed = {client: failed for client, failed in self._failed.items() if failed != msg_id}
 
-    def interrupt(self, msg_ids: Iterable[str]) -> None:
-        """An interrupt came for these cells, some of which may still be on their way."""
+    def cancel(self, msg_ids: Iterable[str]) -> None:
+        """Those of these cells that are still on their way must not run: the user has interrupted them."""
         self._interrupted = set(msg_ids)
 
     def should_abort(self, request: Message) -> bool:

@@ -33,7 +33,7 @@ class DeferredRequests:
         self._notice = notice
         self._messages: list[Message] = []
         self._held = self._link_down = False
-        self._interrupts: dict[str, Message] = {}  # sent, without a reply
+        self._interrupts: dict[str, tuple[Message, list[str]]] = {}  # sent, without a reply; see `sent`
         self._answered: dict[str, None] = {}  # msg_ids of interrupts that were sent, but answered here
 
     @property
@@ -60,17 +60,21 @@ class DeferredRequests:
         self._held = False
         return self._pop_sendable()
 
-    def link_down(self) -> None:
-        """From now on requests wait until `link_up`. Answer the interrupts that were sent."""
+    def link_down(self) -> list[str]:
+        """From now on requests wait until `link_up`. Answer the interrupts that were sent.
+
+        Returns the ids of the cells that were in flight then: an interrupt may overtake them when the link is up again.
+        """
         self._link_down = True
         interrupts, self._interrupts = self._interrupts, {}
-        for msg_id, request in interrupts.items():
+        for msg_id, (request, _) in interrupts.items():
             self._answered[msg_id] = None
             if len(self._answered) > _MAX_INTERRUPTS:
                 del self._answered[next(iter(self._answered))]
             self._placeholder.acknowledge(request)
         if interrupts:
             self._notice.interrupted([])
+        return list(dict.fromkeys(cell for _, cells in interrupts.values() for cell in cells))
 
     def link_up(self) -> list[Message]:
         """Return the requests that waited for the link, unless they are held."""
@@ -98,10 +102,10 @@ class DeferredRequests:
         self._notice.interrupted(cells)
         self._placeholder.cancel(cells)
 
-    def sent(self, request: Message) -> None:
-        """Take note of a request to the keeper."""
+    def sent(self, request: Message, in_flight: InFlightCells) -> None:
+        """Take note of a request to the keeper, and of the cells in flight if it interrupts them."""
         if type_of(request) == "interrupt_request" and len(self._interrupts) < _MAX_INTERRUPTS:
-            self._interrupts[id_of(request)] = request
+            self._interrupts[id_of(request)] = (request, in_flight.ids)
 
     def answered_here(self, message: Message) -> bool:
         """Return whether this message of the kernel belongs to an interrupt_request that was answered here."""

@@ -193,7 +193,7 @@ class Relay:
         if request.channel is Channel.CONTROL and type_of(request) == "shutdown_request":
             self._pacer.end_replay()
             self._kernel.shutdown_requested(restart=requests.wants_restart(request))
-        self._deferred.sent(request)
+        self._deferred.sent(request, self._in_flight)
         self._in_flight.sent(request)
         self.send(requests.lane_of_request(request), request)
 
@@ -272,7 +272,9 @@ class Relay:
     def link_down(self, problem: GpuKernelError | None, silence: float) -> None:
         """The link to an attached kernel is down; the node has been silent for so many seconds."""
         self._notice.link_down(problem, silence, self._in_flight.silent_running_cell)
-        self._deferred.link_down()
+        interrupted = self._deferred.link_down()
+        if interrupted:
+            self.send(Lane.URGENT, keeper_message(do="cancel", cells=interrupted))
 
     def stop_waiting(self) -> None:
         """The node has answered that it has no such kernel for us: no cell waits for the link any more."""
