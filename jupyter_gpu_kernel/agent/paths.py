@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import List
 
-_FOLDERS = ("k", "stories", "line")
+_FOLDERS = ("k", "stories")
 _KERNEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 
 

@@ -5,7 +5,6 @@ Nothing here raises an error for a process that has ended, or that another user 
 
 from __future__ import annotations
 
-import functools
 import os
 import pwd
 import re
@@ -13,6 +12,7 @@ import time
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_USER_NAMES: Dict[int, str] = {}
 
 
 class Stat(NamedTuple):
@@ -90,13 +90,19 @@ def uid_of(pid: int) -> Optional[int]:
         return None
 
 
-@functools.lru_cache(maxsize=None)
 def user_name(uid: int) -> str:
     """The name of the user `uid`, or "uid N". May wait for the site's directory service."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"uid {uid}"
+    if uid not in _USER_NAMES:
+        try:
+            _USER_NAMES[uid] = pwd.getpwuid(uid).pw_name
+        except KeyError:
+            _USER_NAMES[uid] = f"uid {uid}"
+    return _USER_NAMES[uid]
+
+
+def known_user_name(uid: int) -> str:
+    """The name, if `user_name` has looked it up before; otherwise "uid N". Never waits."""
+    return _USER_NAMES.get(uid, f"uid {uid}")
 
 
 def command_name(pid: int) -> str:

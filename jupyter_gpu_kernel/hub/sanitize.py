@@ -118,7 +118,7 @@ def rows(shape: Shape, most: int) -> Shape:
 
 
 def unknown_keys(value: dict[str, Any], known: Container[str]) -> dict[str, Any]:
-    """Return a few of the unknown keys, made small and"""
+    """Return at most MAX_UNKNOWN_KEYS unknown keys, truncated and sanitized."""
     more = [key for key in value if key not in known and key not in _OURS][:MAX_UNKNOWN_KEYS]
     return {line(key, 100): plain(value[key]) for key in more}
 

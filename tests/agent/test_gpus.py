@@ -25,7 +25,7 @@ from jupyter_gpu_kernel.agent.gpus.judge import (
 from jupyter_gpu_kernel.agent.gpus.lease import Holder, Lease, LeaseTaker
 from jupyter_gpu_kernel.agent.gpus.nvidia_smi import Gpu, GpuProcess, SmiError
 from jupyter_gpu_kernel.agent.gpus.sampler import Sample
-from jupyter_gpu_kernel.agent.gpus.turns import Waiting
+from jupyter_gpu_kernel.agent.gpus.turns import Waiting, gpu_bits
 
 BOB = GpuProcess(1234, "bob", 12186, "python")
 
@@ -35,7 +35,7 @@ def gpu(index: int = 0, **facts: Any) -> Gpu:
     return dataclasses.replace(idle, **facts)
 
 
-def kernel(gpus: int = 1, usable: int = 0) -> Waiting:
+def kernel(gpus: int = 1, usable: int = (1 << 64) - 1) -> Waiting:
     return Waiting("k", os.getuid(), 1.0, gpus, usable=usable)
 
 
@@ -168,15 +168,15 @@ def test_choosing() -> None:
     assert choose(found, 1, [kernel()]) == [gpu(2)]
     assert choose(found, 1, [kernel(), kernel()]) is None
     assert choose(found, 1, [kernel(2)]) is None
-    assert choose(found, 1, [kernel(2, usable=0b010)]) == [gpu(2)], "it can only use GPU 1"
-    assert choose(found, 2, [kernel(4, usable=0b001)]) == [gpu(1), gpu(2)]
+    assert choose(found, 1, [kernel(2, gpu_bits(["GPU-1"]))]) == [gpu(2)], "it can only use GPU 1"
+    assert choose(found, 2, [kernel(4, gpu_bits(["GPU-0"]))]) == [gpu(1), gpu(2)]
 
 
 def test_the_text_of_a_waiting_cell() -> None:
     text = waiting_text(judge([[gpu(0, processes=(BOB,)), gpu(1)]] * 3), 2, "gpu2", [kernel(), kernel()])
     assert text.split("\n") == [
         "Waiting for 2 GPUs on gpu2. They are taken together or not at all. "
-        "Place 3 in the queue, after 2 kernels of yours. Interrupt the kernel to stop waiting.",
+        "Position 3 in the queue, behind 2 of your kernels. Interrupt the kernel to stop waiting.",
         "  GPU 0 (A100): in use by bob (pid 1234, python, 11.9 GiB)",
         "  GPU 1 (A100): free",
     ]
@@ -297,6 +297,24 @@ def test_kernels_whose_turn_comes_first_are_served_first(node: Node) -> None:
     assert isinstance(node.settle(third, [kernel(), kernel()]), ClaimPending) and not node.leases()
     taken = node.settle(second, [kernel()])
     assert isinstance(taken, ClaimGranted) and taken.gpus == [node.gpus[1]]
+
+
+def test_a_kernel_out_of_reach_of_all_gpus_needs_no_new_sample(node: Node) -> None:
+    mine = claim()
+    assert not mine.is_out_of_reach([kernel(2)]), "there is no sample yet"
+    for _ in range(3):
+        mine.add(node.sample())
+    assert mine.is_out_of_reach([kernel(), kernel()])
+    assert not mine.is_out_of_reach([kernel()])
+    only_one = gpu_bits([node.gpus[0].uuid])
+    assert not mine.is_out_of_reach([kernel(1, only_one), kernel(1, only_one)]), (
+        "they cannot use the other GPU"
+    )
+    pending = mine.decide([kernel(2)])
+    assert isinstance(pending, ClaimPending) and pending.delay >= Criteria().wait[0]
+    mine.decide()
+    assert node.leases() and not mine.is_out_of_reach([kernel(2)]), "its leases are to be confirmed"
+    mine.release()
 
 
 def test_never_a_part(node: Node) -> None:

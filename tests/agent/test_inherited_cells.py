@@ -90,6 +90,22 @@ def test_a_cell_whose_reply_went_to_the_killed_keeper_ends_with_an_error(
     assert not kernel.exchange.passed and kernel.settled == [False]
 
 
+def test_a_cell_that_the_kernel_aborted_is_aborted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub has the reply of the one that failed, so only the kernel's messages tell."""
+    monkeypatch.setattr(inherited_cells, "INTERVAL", 0.0)
+    kernel = Kernel(tmp_path)
+    cell = Message(Channel.SHELL, 1, make("execute_request", {"code": "b"}))
+    kernel.cells.observe(
+        Message(Channel.IOPUB, 0, make("status", {"execution_state": "idle"}, cell.parts[0]))
+    )
+    kernel.cells.kernel_ready()
+    kernel.cells.set_unanswered({"cells": [unanswered(cell, "busy")]})
+    while not kernel.settled:
+        kernel.reply(begun="[]")
+    (reply,) = [one.content() for one in kernel.exchange.heard if one.msg_type == "execute_reply"]
+    assert reply["status"] == "aborted" and not kernel.exchange.passed
+
+
 @pytest.mark.parametrize(
     "command",
     [

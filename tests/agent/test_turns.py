@@ -2,41 +2,75 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Dict, List
 
-from jupyter_gpu_kernel.agent.gpus.turns import Waiting, in_turn, waiting_before
+from jupyter_gpu_kernel.agent.gpus.turns import KEPT, Waiting, gpu_bits, in_turn, waiting_before
 
 ANNA, BOB, CARL = 1001, 1002, 1003
 
 
 def names(order: List[Waiting]) -> List[str]:
-    return [kernel.kernel_id for kernel in order]
+    return [one.kernel_id for one in order]
+
+
+def kernel(
+    kernel_id: str, uid: int, since: float, gpus: int = 1, priority: int = 0, usable: int = 1
+) -> Waiting:
+    return Waiting(kernel_id, uid, since, gpus, priority, usable)
 
 
 def test_one_user_first_come_first_served() -> None:
-    waiting = [Waiting("b", ANNA, 2.0, 1), Waiting("a", ANNA, 1.0, 2), Waiting("c", ANNA, 3.0, 1)]
-    assert names(in_turn(waiting, {})) == ["a", "b", "c"]
-    assert names(waiting_before("c", waiting, {ANNA: 5})) == ["a", "b"]
-    assert waiting_before("unknown", waiting, {}) == []
+    first, second, third = kernel("b", ANNA, 1.0, 2), kernel("a", ANNA, 2.0), kernel("c", ANNA, 3.0)
+    assert in_turn([third, first, second], {}) == [first, second, third]
+    assert waiting_before(third, [second, first], {ANNA: 5}) == [first, second]
 
 
 def test_twelve_kernels_of_one_user_do_not_shut_out_another_ones() -> None:
-    waiting = [Waiting(f"a{at:02}", ANNA, at, 1) for at in range(12)] + [Waiting("b", BOB, 99.0, 1)]
+    waiting = [kernel(f"a{at:02}", ANNA, at) for at in range(12)] + [kernel("b", BOB, 99.0)]
     assert names(in_turn(waiting, {}))[:3] == ["a00", "b", "a01"]
     assert names(in_turn(waiting, {ANNA: 1}))[:2] == ["b", "a00"]
 
 
 def test_priority_counts_among_ones_own() -> None:
-    waiting = [Waiting("a", ANNA, 1.0, 1), Waiting("b", BOB, 2.0, 1), Waiting("c", ANNA, 3.0, 1, priority=5)]
+    waiting = [kernel("a", ANNA, 1.0), kernel("b", BOB, 2.0), kernel("c", ANNA, 3.0, priority=5)]
     assert names(in_turn(waiting, {})) == ["b", "c", "a"]
     assert names(in_turn([waiting[0], waiting[2]], {})) == ["c", "a"]
 
 
 def test_a_claim_to_several_is_not_overtaken() -> None:
     """Later claims to one GPU each, of whatever users, come behind it."""
-    waiting = [Waiting("four", ANNA, 1.0, 4)] + [Waiting(f"u{uid}", uid, 2.0 + uid, 1) for uid in range(50)]
-    assert waiting_before("four", waiting, {}) == []
+    others = [kernel(f"u{uid}", uid, 2.0 + uid) for uid in range(50)]
+    assert waiting_before(kernel("four", ANNA, 1.0, 4), others, {}) == []
+
+
+def test_a_time_that_is_not_plausible_comes_last() -> None:
+    liar, honest = kernel("liar", BOB, math.inf, 99), kernel("honest", ANNA, 5.0)
+    assert in_turn([liar, honest], {ANNA: 3}) == [honest, liar]
+
+
+def test_kernels_that_need_other_gpus_do_not_count() -> None:
+    """Each of two jobs sees its own GPU as the first one of the node."""
+    mine = kernel("mine", ANNA, 2.0, usable=gpu_bits(["GPU-x"]))
+    other = kernel("other", BOB, 1.0, usable=gpu_bits(["GPU-y"]))
+    both = kernel("both", BOB, 1.0, usable=gpu_bits(["GPU-x", "GPU-y"]))
+    assert waiting_before(mine, [other], {ANNA: 1}) == []
+    assert waiting_before(mine, [other, both], {}) == [both]
+    assert both.can_use("GPU-x") and not other.can_use("GPU-x")
+
+
+def test_gpus_are_not_kept_all_the_time_for_a_kernel_that_wants_several() -> None:
+    several, one = kernel("several", ANNA, 1000.0, 2), kernel("one", ANNA, 1000.0)
+    assert [several.keeps(1000.0 + at * KEPT) for at in (0, 0.9, 1.1, 1.9, 2.1)] == [
+        True,
+        True,
+        False,
+        False,
+        True,
+    ]
+    assert all(one.keeps(1000.0 + at * KEPT) for at in range(5))
+    assert not kernel("liar", ANNA, math.inf, 2).keeps(1000.0)
 
 
 def test_all_get_their_turn() -> None:
@@ -50,21 +84,21 @@ def test_all_get_their_turn() -> None:
     longest = 0.0
     for clock in range(4000):
         for uid, many in ((ANNA, 3), (BOB, 1), (CARL, 1)):  # Anna always has three that wait
-            while sum(kernel.uid == uid for kernel in waiting) < many:
+            while sum(one.uid == uid for one in waiting) < many:
                 count = 2 if uid == CARL else 1
-                waiting.append(Waiting(f"{uid}-{clock}-{len(waiting)}", uid, clock, count))
-        for kernel in [one for one in running if chance.random() < 0.2]:
-            running.remove(kernel)
-            held[kernel.uid] -= kernel.gpus
-            free += kernel.gpus
-        for kernel in in_turn(waiting, held):
-            if kernel.gpus > free:
+                waiting.append(kernel(f"{uid}-{clock}-{len(waiting)}", uid, clock, count))
+        for ended in [one for one in running if chance.random() < 0.2]:
+            running.remove(ended)
+            held[ended.uid] -= ended.gpus
+            free += ended.gpus
+        for next_one in in_turn(waiting, held):
+            if next_one.gpus > free:
                 break  # what is free is kept for it
-            waiting.remove(kernel)
-            running.append(kernel)
-            free -= kernel.gpus
-            held[kernel.uid] = held.get(kernel.uid, 0) + kernel.gpus
-            served[kernel.uid] = served.get(kernel.uid, 0) + 1
-            longest = max(longest, clock - kernel.since)
+            waiting.remove(next_one)
+            running.append(next_one)
+            free -= next_one.gpus
+            held[next_one.uid] = held.get(next_one.uid, 0) + next_one.gpus
+            served[next_one.uid] = served.get(next_one.uid, 0) + 1
+            longest = max(longest, clock - next_one.since)
     assert free >= 0 and longest < 100
     assert max(served.values()) < 1.2 * min(served.values())

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
+import resource
 import signal
+import socket
 import subprocess
 import sys
 import uuid
 from typing import Iterator, List
 
 import pytest
+from leases import take_lease
 from runtimes import RUNTIME
 from streams import wait_for
 
 from jupyter_gpu_kernel.agent.gpus import announcements
-from jupyter_gpu_kernel.agent.gpus.announcements import AnnouncementReader
-from jupyter_gpu_kernel.agent.gpus.lease import Holder
-from jupyter_gpu_kernel.agent.gpus.turns import Waiting
-from jupyter_gpu_kernel.agent.gpus.wait_queue import WaitQueue, held_by_user, read_waiting
+from jupyter_gpu_kernel.agent.gpus.turns import Waiting, gpu_bits
+from jupyter_gpu_kernel.agent.gpus.wait_queue import QueueReader, WaitQueue
 from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.wire.runtime import Runtime
 
@@ -32,6 +35,12 @@ def ids() -> List[str]:
 
 
 @pytest.fixture
+def gpus() -> List[str]:
+    """The GPUs that these kernels can use; they exist nowhere."""
+    return [f"GPU-{uuid.uuid4()}" for _ in range(2)]
+
+
+@pytest.fixture
 def queues(ids: List[str]) -> Iterator[List[WaitQueue]]:
     made = [WaitQueue(Loop(RUNTIME), kernel_id) for kernel_id in ids]
     yield made
@@ -39,31 +48,50 @@ def queues(ids: List[str]) -> Iterator[List[WaitQueue]]:
         queue.leave()
 
 
+def wait(queue: WaitQueue, gpus: List[str], count: int = 1) -> None:
+    queue.join(count)
+    queue.announce(gpus)
+
+
 def waiting(ids: List[str]) -> List[Waiting]:
     """Those of these kernels that wait, by id."""
-    found = read_waiting(AnnouncementReader(RUNTIME, PREFIX), RUNTIME.time())
-    return sorted(one for one in found if one.kernel_id in ids)
+    return sorted(one for one in QueueReader(RUNTIME).read() if one.kernel_id in ids)
 
 
 def ahead(queue: WaitQueue, ids: List[str]) -> List[str]:
-    return [one.kernel_id for one in queue.before({}) if one.kernel_id in ids]
+    return [one.kernel_id for one in queue.before() if one.kernel_id in ids]
 
 
-def test_first_come_first_served(queues: List[WaitQueue], ids: List[str]) -> None:
+def test_first_come_first_served(queues: List[WaitQueue], ids: List[str], gpus: List[str]) -> None:
     for queue in queues:
-        queue.join(1)
+        wait(queue, gpus)
     assert [ahead(queue, ids) for queue in queues] == [[], ids[:1], ids[:2]]
-    queues[0].join(1)
+    wait(queues[0], gpus)
     assert ahead(queues[0], ids) == [], "who asks again keeps the place"
     queues[0].leave()
-    queues[0].join(1)
+    wait(queues[0], gpus)
     assert ahead(queues[0], ids) == ids[1:], "who comes again is the last"
     assert [one.gpus for one in waiting(ids)] == [1, 1, 1]
 
 
-def test_a_priority_can_be_changed_while_the_kernel_waits(queues: List[WaitQueue], ids: List[str]) -> None:
+def test_the_place_is_from_when_the_kernel_joined(
+    queues: List[WaitQueue], ids: List[str], gpus: List[str]
+) -> None:
+    """What it can use is known later; while nvidia-smi fails, it does not hold up others."""
+    queues[0].join(1)
+    wait(queues[1], gpus)
+    assert ahead(queues[1], ids) == []
+    queues[0].announce(gpus)
+    assert ahead(queues[1], ids) == ids[:1] and ahead(queues[0], ids) == []
+    queues[0].withdraw()
+    assert ahead(queues[1], ids) == [] and ahead(queues[0], ids) == []
+
+
+def test_a_priority_can_be_changed_while_the_kernel_waits(
+    queues: List[WaitQueue], ids: List[str], gpus: List[str]
+) -> None:
     for queue in queues:
-        queue.join(2)
+        wait(queue, gpus, 2)
     queues[2].set_priority(7)
     assert [ahead(queue, ids) for queue in queues] == [ids[2:], [ids[2], ids[0]], []]
     assert [one.priority for one in waiting(ids)] == [0, 0, 7]
@@ -71,29 +99,35 @@ def test_a_priority_can_be_changed_while_the_kernel_waits(queues: List[WaitQueue
     assert ahead(queues[2], ids) == ids[:2], "the place by time is kept"
 
 
-def test_what_a_kernel_can_use_is_known_to_the_others(queues: List[WaitQueue], ids: List[str]) -> None:
-    queues[0].set_usable([1, 3])
-    queues[0].join(1)
-    queues[1].join(1)
-    (first,) = [one for one in queues[1].before({}) if one.kernel_id == ids[0]]
-    assert [first.can_use(index) for index in range(5)] == [False, True, False, True, False]
-    queues[0].set_usable(range(80))
-    assert waiting(ids)[0].can_use(63)
+def test_what_a_kernel_can_use_is_known_to_the_others(
+    queues: List[WaitQueue], ids: List[str], gpus: List[str]
+) -> None:
+    wait(queues[0], gpus[:1])
+    wait(queues[1], gpus)
+    wait(queues[2], gpus[1:])
+    (first,) = [one for one in queues[1].before() if one.kernel_id == ids[0]]
+    assert first.can_use(gpus[0])
+    assert ahead(queues[2], ids) == [ids[1]], "the first one needs another GPU"
 
 
-def test_users_with_fewer_gpus_come_first(queues: List[WaitQueue], ids: List[str]) -> None:
-    holder = Holder("me", 1, "x", None, uid=ME, yours=True)
-    leases = {"GPU-1": holder, "GPU-2": holder, "GPU-3": holder._replace(uid=-1)}
-    assert held_by_user(leases) == {ME: 2, -1: 1}
-    queues[0].join(1)
-    assert [one for one in queues[0].before(leases) if one.kernel_id in ids] == []
+def test_who_confirms_its_leases_is_not_counted_twice(
+    queues: List[WaitQueue], ids: List[str], gpus: List[str]
+) -> None:
+    wait(queues[0], gpus)
+    wait(queues[1], gpus)
+    lease = take_lease(gpus[0], {"id": ids[0]})
+    assert lease is not None
+    assert ahead(queues[1], ids) == []
+    lease.release()
+    assert ahead(queues[1], ids) == ids[:1]
 
 
 def test_the_death_of_a_keeper_frees_its_place(ids: List[str]) -> None:
     code = (
         "import sys; from jupyter_gpu_kernel.agent.gpus.wait_queue import WaitQueue\n"
         "from jupyter_gpu_kernel.agent.loop import Loop\nfrom jupyter_gpu_kernel.wire.runtime import Runtime\n"
-        f"queue = WaitQueue(Loop(Runtime()), {ids[0]!r}); queue.join(1); print('joined', flush=True); sys.stdin.read()"
+        f"queue = WaitQueue(Loop(Runtime()), {ids[0]!r}); queue.join(1); queue.announce(['GPU-1'])\n"
+        "print('joined', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -113,48 +147,79 @@ def test_the_death_of_a_keeper_frees_its_place(ids: List[str]) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "",
-        "x",
-        "00000000001.1.0.0",
-        "00000000001.0.0.0.{id}",
-        "00000000001.100.0.0.{id}",
-        "00000000001.1.100.0.{id}",
-        "00000000001.1.0.0.../{id}",
-        "00000000001.1.0.0.{id}\n",
-        "0000000000g.1.0.0.{id}",
+        b"",
+        b"x",
+        b"00000000001.1.0.1",
+        b"00000000001.0.0.1.ID",
+        b"00000000001.100.0.1.ID",
+        b"00000000001.1.100.1.ID",
+        b"00000000001.1.0.1.../ID",
+        b"00000000001.1.0.1.ID\n",
+        b"0000000000g.1.0.1.ID",
+        b"\xff" * 70,
+        b"00000000001.1.0.1.\xff",
+        b"00000000001.1.0.1.ID\0",
     ],
 )
-def test_names_that_no_keeper_announces(name: str, ids: List[str]) -> None:
-    before = len(read_waiting(AnnouncementReader(RUNTIME, PREFIX), RUNTIME.time()))
-    listener = announcements.bind(PREFIX + name.format(id=ids[0]))
-    assert listener is not None
-    with listener:
-        assert len(read_waiting(AnnouncementReader(RUNTIME, PREFIX), RUNTIME.time())) <= before
-        assert waiting(ids) == []
+def test_names_that_no_keeper_announces(
+    name: bytes, queues: List[WaitQueue], ids: List[str], gpus: List[str]
+) -> None:
+    """Any user can bind them."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(b"\0" + PREFIX.encode() + name.replace(b"ID", ids[0].encode()))
+        listener.listen()
+        wait(queues[1], gpus)
+        assert [one.kernel_id for one in waiting(ids)] == ids[1:2] and ahead(queues[1], ids) == []
 
 
-def test_a_time_that_cannot_be_true_is_no_advantage(queues: List[WaitQueue], ids: List[str]) -> None:
-    queues[1].join(1)
-    liar = announcements.bind(f"{PREFIX}00000000001.9.0.0.{ids[0]}")
+def test_more_names_than_descriptors(queues: List[WaitQueue], ids: List[str], gpus: List[str]) -> None:
+    wait(queues[0], gpus)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.ExitStack() as stack:
+        for number in range(200):
+            listener = announcements.bind(f"{PREFIX}00000000001.1.0.1.{ids[1]}-{number}")
+            assert listener is not None
+            stack.enter_context(listener)
+        used = max(map(int, os.listdir("/proc/self/fd"))) + 1
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 70, hard))
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        assert len([one for one in QueueReader(RUNTIME).read() if one.kernel_id.startswith(ids[1])]) == 200
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used, hard))
+        assert queues[0].before() == []
+        wait(queues[2], gpus)  # it cannot be announced
+
+
+def test_a_time_that_cannot_be_true_is_no_advantage(
+    queues: List[WaitQueue], ids: List[str], gpus: List[str]
+) -> None:
+    wait(queues[1], gpus)
+    liar = announcements.bind(f"{PREFIX}00000000001.1.0.ffffffffffffffff.{ids[0]}")
     assert liar is not None
     with liar:
+        assert [one.since for one in waiting(ids)] == [math.inf, waiting(ids)[1].since]
         assert ahead(queues[1], ids) == []
 
 
-def test_a_place_that_cannot_be_announced(queues: List[WaitQueue], ids: List[str]) -> None:
-    """Another process has the name: the kernel waits without a place, and does not hold up those that come later."""
+def test_a_place_that_cannot_be_announced(queues: List[WaitQueue], ids: List[str], gpus: List[str]) -> None:
+    """Another process has the name: the kernel waits, and does not hold up those that come later."""
 
     class Stopped(Runtime):
         def time(self) -> float:
             return now
 
     now = RUNTIME.time()
-    name = "%011x.1.0.0.%s" % (round(round(now, 3) * 1000), ids[0])
+    name = "%011x.1.0.%x.%s" % (round(round(now, 3) * 1000), gpu_bits(gpus), ids[0])
     taken = announcements.bind(PREFIX + name)
     assert taken is not None
-    queue = WaitQueue(Loop(Stopped()), ids[0])
     with taken:
-        queue.join(1)
-        assert queue.before({}) == []
-    queues[1].join(1)
+        wait(WaitQueue(Loop(Stopped()), ids[0]), gpus)
+    wait(queues[1], gpus)
     assert ahead(queues[1], ids) == []
+
+
+def test_the_longest_name_can_be_bound(gpus: List[str]) -> None:
+    queue = WaitQueue(Loop(RUNTIME), "k" * 64, priority=-99)
+    queue.join(64)
+    queue.announce([f"GPU-{number}" for number in range(400)])
+    assert [one.gpus for one in QueueReader(RUNTIME).read() if one.kernel_id == "k" * 47] == [64]
+    queue.leave()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -192,23 +191,6 @@ def test_gpus_without_a_kernel(loop: LoopThread, link: Link, gpus: Gpus) -> None
     rows = loop.run(link.request("gpus"))["gpus"]
     assert [row["uuid"] for row in rows] == gpus.uuids[:3]
     assert all(row["free"] for row in rows)
-
-
-def test_a_line_that_cannot_be_written_holds_up_nobody(
-    loop: LoopThread, link: Link, gpus: Gpus, node: Node, stack: contextlib.ExitStack
-) -> None:
-    """As on a full disk, when the GPUs have been watched long enough."""
-    log = gpus.path.with_suffix(".log")
-    log.unlink(missing_ok=True)
-    gpus.say(4, log=str(log))
-    front = open_front(loop, loop.kernel(link, gpus=1), stack)
-    line = node.root / "line"
-    shutil.rmtree(line, ignore_errors=True)
-    line.touch()
-    stack.callback(line.unlink)
-    wait_for(lambda: log.exists() and len(log.read_text().splitlines()) == 6, "three samples")
-    front.run("import time; time.sleep(0.5)", silent=True)
-    assert front.run(VISIBLE).text.strip() in gpus.uuids
 
 
 def test_a_gpu_is_free_before_the_cause_is_known(

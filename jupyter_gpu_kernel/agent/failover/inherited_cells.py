@@ -194,8 +194,10 @@ class InheritedCells:
 
     def _finish_lost(self, cell: Message, began: bool) -> None:
         """End a cell that the kernel does not run and will not reply to, or send it to the kernel."""
-        if not began:  # or it was aborted behind one that failed, and is aborted here
+        if not began:
             self._relay.executions.remove(cell)
+            if cell.msg_id in self._running:  # it was idle without having begun: the kernel aborted it
+                return self._relay.answers.abort(cell)
             return self._relay.handle_request(cell)
         if self._states.get(cell.msg_id, UNKNOWN_STATE) == UNKNOWN_STATE:
             self._relay.answers.assume_busy(cell)

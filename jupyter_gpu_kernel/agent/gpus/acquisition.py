@@ -31,8 +31,6 @@ from .wait_queue import WaitQueue
 RETRIES = 2
 """How often a driver that does not answer is asked again before the cell fails."""
 RETRY_AFTER = 5.0
-FAR_INTERVAL = 15.0
-"""Seconds between two samples of a kernel that is far behind in the queue."""
 _TRANSFER = "leases"
 """The name of the socket in a kernel's folder at which its keeper receives leases."""
 _MAX_LEASES = 64
@@ -196,8 +194,8 @@ class Acquisition:
 
     def _decide(self) -> None:
         try:
-            self._queue.set_usable(self._claim.usable_indices())
-            outcome = self._claim.decide(self._queue.before(self._claim.leases))
+            self._queue.announce(self._claim.usable_uuids())
+            outcome = self._claim.decide(self._queue.before())
         except SmiError as error:
             return self._failed(error)
         if isinstance(outcome, ClaimPending):
@@ -214,6 +212,7 @@ class Acquisition:
             return
         self._failures += 1
         if error.code in ("hang", "driver") and self._failures <= RETRIES:
+            self._queue.withdraw()
             self._on_waiting(str(error))
             return self._sample_in(RETRY_AFTER)
         self.cancel()
@@ -225,16 +224,10 @@ class Acquisition:
         self._timer = self._loop.later(seconds, self._sample)
 
     def _sample(self) -> None:
-        if self._sampler is not None and self._is_far_behind():
-            self._decide()  # the queue may have changed
+        if self._state is _State.WAITING and self._claim.is_out_of_reach(self._queue.before()):
+            self._decide()  # only the queue may have changed
         elif self._sampler is not None:
             self._sampler.start()
-
-    def _is_far_behind(self) -> bool:
-        """Whether others come first for every GPU: thirty kernels that wait do not all run nvidia-smi all the time."""
-        others = self._queue.before(self._claim.leases) if self._state is _State.WAITING else []
-        usable = len(self._claim.usable_indices())
-        return 0 < usable <= sum(kernel.gpus for kernel in others) and self._claim.sample_age < FAR_INTERVAL
 
     def _stop_sampling(self) -> None:
         if self._sampler is not None:

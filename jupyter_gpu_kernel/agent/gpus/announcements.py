@@ -16,7 +16,7 @@ import os
 import selectors
 import socket
 import struct
-from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Pattern, Sequence, Set, Tuple
 
 from ...wire.runtime import Runtime
 
@@ -28,6 +28,7 @@ MAX_CONNECTIONS = 32
 _CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
 _MAX_JSON = 4096  # bytes
 _NAMES = "/proc/net/unix"
+_BATCH = 64  # connections at a time
 
 
 class Announcement:
@@ -91,16 +92,20 @@ def take_over(listener: socket.socket, prefix: str) -> str:
     return name[len(start) :].decode()
 
 
-def names(prefix: str, most: int) -> List[str]:
-    """Return the announced names with this prefix, without it; `most` at the most."""
+def names(prefix: str, pattern: Pattern[str], most: int = 1000) -> List[str]:
+    """Return the announced names with this prefix that match the pattern, without the prefix; `most` at the most."""
     found: List[str] = []
+    start = b"@" + prefix.encode()
     try:
-        with open(_NAMES, encoding="utf-8", errors="replace") as file:
+        with open(_NAMES, "rb") as file:
             for line in file:
                 # num refcount protocol flags type state inode path; a listening socket has the flag 0x10000
-                fields = line.split(None, 7)
-                if len(fields) == 8 and fields[3] == "00010000" and fields[7].startswith("@" + prefix):
-                    found.append(fields[7][len(prefix) + 1 :].rstrip("\n"))
+                fields = line.rstrip(b"\n").split(None, 7)
+                if len(fields) < 8 or fields[3] != b"00010000" or not fields[7].startswith(start):
+                    continue
+                name = fields[7][len(start) :].decode("ascii", "replace")
+                if pattern.fullmatch(name):
+                    found.append(name)
                     if len(found) == most:
                         break
     except OSError:  # the site hides it
@@ -125,10 +130,19 @@ class AnnouncementReader:
         self._prefix = prefix
         self._silent: Set[Tuple[str, int]] = set()  # (name, pid) of those that did not answer last time
 
-    def read(self, names: Iterable[str], timeout: float = 0.3) -> Dict[str, Answer]:
+    def read(self, names: Sequence[str], timeout: float = 0.3) -> Dict[str, Answer]:
         """Return those of these names that are announced. Blocks for up to `timeout` seconds in all."""
         answers: Dict[str, Answer] = {}
-        deadline = self._runtime.monotonic() + timeout
+        deadline, silent = self._runtime.monotonic() + timeout, self._silent
+        self._silent = set()
+        for at in range(0, len(names), _BATCH):  # a process has no more than 1024 descriptors by default
+            answers.update(self._read_batch(names[at : at + _BATCH], deadline, silent))
+        return answers
+
+    def _read_batch(
+        self, names: Sequence[str], deadline: float, silent: Set[Tuple[str, int]]
+    ) -> Dict[str, Answer]:
+        answers: Dict[str, Answer] = {}
         with contextlib.ExitStack() as stack:
             selector = stack.enter_context(selectors.DefaultSelector())
             for name in names:
@@ -142,7 +156,7 @@ class AnnouncementReader:
                     answers[name] = Answer(-1, -1, {})
             waiting = {(key.data[0], answers[key.data[0]].pid) for key in selector.get_map().values()}
             while waiting:
-                wait = max(0.0, deadline - self._runtime.monotonic()) if waiting - self._silent else 0.0
+                wait = max(0.0, deadline - self._runtime.monotonic()) if waiting - silent else 0.0
                 ready = selector.select(wait)
                 if not ready:
                     break
@@ -151,7 +165,7 @@ class AnnouncementReader:
                     name, client = key.data
                     waiting.discard((name, answers[name].pid))
                     answers[name] = answers[name]._replace(told=_receive(client))
-            self._silent = waiting
+            self._silent |= waiting
         return answers
 
 

@@ -7,14 +7,18 @@ know kernels, cells or messages.
 from __future__ import annotations
 
 from collections import deque
-from typing import Deque, List, Mapping, NamedTuple, Optional, Sequence, Set, Union
+from typing import Deque, List, NamedTuple, Optional, Sequence, Set, Union
 
 from ...wire.runtime import Runtime
 from .judge import DEFAULT_CRITERIA, Criteria, Verdict, choose, judge, require_usable, waiting_text
-from .lease import Holder, Lease, LeaseTaker, release_all
+from .lease import Lease, LeaseTaker, release_all
 from .nvidia_smi import Gpu
 from .sampler import Sample
 from .turns import Waiting
+
+FAR_INTERVAL = 15.0
+"""Seconds between two samples of a kernel for which no GPU is in reach: thirty kernels that wait do not all run
+nvidia-smi all the time."""
 
 
 class ClaimPending(NamedTuple):
@@ -71,7 +75,7 @@ class Claim:
         return str(next(known, uuid))
 
     @property
-    def sample_age(self) -> float:
+    def _sample_age(self) -> float:
         """The seconds since the newest sample."""
         return self._runtime.monotonic() - (self._samples[-1].time if self._samples else 0.0)
 
@@ -100,16 +104,16 @@ class Claim:
             raise
         return self._confirm(recent[-1], verdicts, ahead) if self._leases else self._try(verdicts, ahead)
 
-    def usable_indices(self) -> List[int]:
-        """The indices of the GPUs that the kernel could use, free or not, as far as samples show."""
-        return [verdict.gpu.index for verdict in self._judge(self._recent()) if not verdict.unusable]
+    def usable_uuids(self) -> List[str]:
+        """The GPUs that the kernel could use, free or not, as far as samples show."""
+        return [verdict.gpu.uuid for verdict in self._judge(self._recent()) if not verdict.unusable]
 
-    @property
-    def leases(self) -> Mapping[str, Holder]:
-        """The leases of other kernels, as the newest sample shows them."""
-        newest = self._samples[-1].leases if self._samples else {}
-        own = self._own_uuids()
-        return {uuid: holder for uuid, holder in newest.items() if uuid not in own}
+    def is_out_of_reach(self, ahead: Sequence[Waiting]) -> bool:
+        """Whether others would get all GPUs first even if all were free, so that a new sample can wait."""
+        if self._leases or not self.has_enough_samples or self._sample_age >= FAR_INTERVAL:
+            return False
+        verdicts = [one._replace(free=not one.unusable) for one in self._judge(self._recent())]
+        return choose(verdicts, self.count, ahead) is None
 
     def release(self) -> None:
         """Release what is held without having been granted; harmless when repeated."""
@@ -117,8 +121,12 @@ class Claim:
         self._leases = []
 
     def _judge(self, recent: List[Sample]) -> List[Verdict]:
+        own = self._own_uuids()
+        leases = (
+            {uuid: holder for uuid, holder in recent[-1].leases.items() if uuid not in own} if recent else {}
+        )
         gpus = [sample.gpus for sample in recent]
-        return judge(gpus, leases=self.leases, allowed=self._allowed, criteria=self._criteria)
+        return judge(gpus, leases=leases, allowed=self._allowed, criteria=self._criteria)
 
     def _try(self, verdicts: List[Verdict], ahead: Sequence[Waiting]) -> ClaimPending:
         chosen = choose(verdicts, self.count, ahead)

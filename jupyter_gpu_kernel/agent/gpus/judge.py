@@ -13,7 +13,7 @@ from collections import Counter
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ...wire.texts import memory_size
-from ..procfs import user_name
+from .. import procfs
 from .lease import Holder
 from .nvidia_smi import Gpu, GpuProcess, SmiError
 from .turns import Waiting
@@ -115,7 +115,7 @@ def choose(verdicts: Iterable[Verdict], count: int, ahead: Iterable[Waiting] = (
     """Return `count` free GPUs, or None if there are fewer, beside those kept for the kernels that come first."""
     free = sorted((verdict.gpu for verdict in verdicts if verdict.free), key=lambda gpu: gpu.index)
     for kernel in ahead:
-        kept = [gpu for gpu in free if kernel.can_use(gpu.index)][: kernel.gpus]
+        kept = [gpu for gpu in free if kernel.can_use(gpu.uuid)][: kernel.gpus]
         free = [gpu for gpu in free if gpu not in kept]
     return free[:count] if len(free) >= count else None
 
@@ -146,12 +146,14 @@ def waiting_text(
 
 
 def _place(ahead: Sequence[Waiting]) -> str:
-    """ " Place 4 in the queue, after 2 kernels of yours and 1 of bob." """
+    """ " Position 4 in the queue, behind 2 of your kernels and 1 of bob's." """
     if not ahead:
         return ""
-    users = Counter("yours" if kernel.uid == os.getuid() else user_name(kernel.uid) for kernel in ahead)
-    kernels = [f"{many} kernel{'s' if many > 1 else ''} of {user}" for user, many in users.items()]
-    return f" Place {len(ahead) + 1} in the queue, after {' and '.join(kernels)}."
+    users = Counter(kernel.uid for kernel in ahead)
+    yours = users.pop(os.getuid(), 0)
+    kernels = [f"{yours} of your kernels"] if yours else []
+    kernels += [f"{many} of {procfs.known_user_name(uid)}'s" for uid, many in users.items()]
+    return f" Position {len(ahead) + 1} in the queue, behind {' and '.join(kernels)}."
 
 
 def _unusable_reason(gpu: Gpu, allowed: Optional[Sequence[str]]) -> str:

@@ -23,7 +23,7 @@ from ..paths import is_kernel_id
 from . import announcements
 from .announcements import Announcement, AnnouncementReader, Answer, Details
 
-_PREFIX = "jupyter-gpu-kernel/lease/"
+PREFIX = "jupyter-gpu-kernel/lease/"
 _STATES = ("starting", "waiting", "idle", "busy", "ended")
 _CLOCK_TOLERANCE = 2.0  # seconds
 
@@ -94,7 +94,7 @@ class LeaseTaker:
 
     def take(self, uuid: str) -> Optional[Lease]:
         """Take the lease of this GPU; None if another process holds it."""
-        listener = announcements.bind(_PREFIX + uuid)
+        listener = announcements.bind(PREFIX + uuid)
         return None if listener is None else self._lease(uuid, listener)
 
     def take_all(self, uuids: Iterable[str]) -> Optional[List[Lease]]:
@@ -111,7 +111,7 @@ class LeaseTaker:
 
     def take_over(self, listener: socket.socket) -> Lease:
         """Take over the lease of another process, by its socket. Raises ValueError for any other socket."""
-        return self._lease(announcements.take_over(listener, _PREFIX), listener)
+        return self._lease(announcements.take_over(listener, PREFIX), listener)
 
     def _lease(self, uuid: str, listener: socket.socket) -> Lease:
         facts = {"since": round(self._runtime.time(), 1), **self._identity}
@@ -129,11 +129,11 @@ class LeaseReader:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._reader = AnnouncementReader(runtime, _PREFIX)
+        self._reader = AnnouncementReader(runtime, PREFIX)
 
     def read(self, uuids: Iterable[str], timeout: float = 0.3) -> Dict[str, Holder]:
         """Return the holders of the leased GPUs among these. Blocks for up to `timeout` seconds in all."""
-        answers = self._reader.read(uuids, timeout)
+        answers = self._reader.read(list(uuids), timeout)
         return {uuid: self._holder(answer) for uuid, answer in answers.items()}
 
     def _holder(self, answer: Answer) -> Holder:

@@ -9,10 +9,12 @@ import threading
 from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Sequence, Union
 
 from ...wire.runtime import Runtime
+from .. import procfs
 from ..process_control import ProcessControl
 from .judge import DEFAULT_CRITERIA, Criteria, Verdict, judge
 from .lease import Holder, LeaseReader
 from .nvidia_smi import TIMEOUT, Gpu, NvidiaSmi, SmiError
+from .wait_queue import QueueReader
 
 if TYPE_CHECKING:  # attach, which calls judge_now, runs without pyzmq
     from ..loop import Loop
@@ -34,10 +36,15 @@ class SampleReader:
     def __init__(self, runtime: Runtime, processes: ProcessControl) -> None:
         self._runtime = runtime
         self._smi, self._leases = NvidiaSmi(runtime, processes), LeaseReader(runtime)
+        self._queue = QueueReader(runtime)
 
     def read(self, timeout: float = TIMEOUT, stop: Optional[threading.Event] = None) -> Sample:
         """Take a sample; blocks for up to `timeout` seconds and a little more. Raises SmiError."""
         begin = self._runtime.monotonic()
+        for kernel in self._queue.read():
+            procfs.user_name(
+                kernel.uid
+            )  # may take long, so that the event loop uses only names that are known
         gpus = self._smi.read(timeout, stop)
         return Sample(begin, gpus, self._leases.read(gpu.uuid for gpu in gpus if gpu.uuid))
 

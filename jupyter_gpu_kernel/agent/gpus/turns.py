@@ -1,43 +1,66 @@
 """Whose turn it is: the order in which the kernels of all users that wait for this node's GPUs get them.
 
 A user with fewer GPUs comes first, where each kernel of a user counts those before it as if they had theirs already:
-twelve kernels of one user do not shut out another user's one. Among equals it is first come, first served. Each user
-orders the own kernels by priority. Pure functions: every keeper comes to the same order by itself.
+twelve kernels of one user do not shut out another user's one. Among equals it is first come, first served. Priorities
+order only a user's own kernels. Pure functions: every keeper computes the same order.
 """
 
 from __future__ import annotations
 
+import math
+import zlib
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Tuple
+
+KEPT = 3600.0
+"""Free GPUs are kept for a kernel that waits for several, but only in every other period of so many seconds: else a
+GPU that a program without a lease uses for days would keep all the others idle."""
 
 
 class Waiting(NamedTuple):
-    """A kernel that waits for `gpus` GPUs, since a time in seconds since the epoch."""
+    """A kernel that waits for `gpus` GPUs, since a time in seconds since the epoch (infinity: it is not plausible)."""
 
     kernel_id: str
     uid: int
     since: float
     gpus: int
     priority: int = 0  # among the kernels of the same user; the highest first
-    usable: int = 0  # a bit for the index of each GPU that it can use; 0: all
+    usable: int = 0  # the sum of `gpu_bit` of the GPUs that it can use
+    pid: int = 0
 
-    def can_use(self, index: int) -> bool:
-        """Whether it can use the GPU with this index."""
-        return not self.usable or bool(self.usable >> index & 1)
+    def can_use(self, uuid: str) -> bool:
+        """Whether it can use this GPU, as far as is known."""
+        return bool(self.usable & gpu_bit(uuid))
+
+    def keeps(self, now: float) -> bool:
+        """Whether free GPUs are kept for it at this time."""
+        return self.gpus == 1 or (self.since < math.inf and int((now - self.since) / KEPT) % 2 == 0)
+
+
+def gpu_bit(uuid: str) -> int:
+    """Return one of 64 bits for a GPU. Where two GPUs have the same one, at worst one GPU too many is kept."""
+    return 1 << zlib.crc32(uuid.encode()) % 64
+
+
+def gpu_bits(uuids: Iterable[str]) -> int:
+    """Return the bits of these GPUs together. Their indices would not do: in a device cgroup they start at 0."""
+    bits = 0
+    for uuid in uuids:
+        bits |= gpu_bit(uuid)
+    return bits
 
 
 def in_turn(waiting: Iterable[Waiting], held: Mapping[int, int]) -> List[Waiting]:
     """Return the kernels in the order in which they get GPUs; `held`: how many each user (uid) has leased."""
     shares: Dict[int, int] = dict(held)
-    ranked: List[Tuple[int, float, str, Waiting]] = []
+    ranked: List[Tuple[bool, int, float, str, Waiting]] = []
     for kernel in sorted(waiting, key=lambda one: (-one.priority, one.since, one.kernel_id)):
         share = shares.get(kernel.uid, 0)
-        ranked.append((share, kernel.since, kernel.kernel_id, kernel))
+        ranked.append((kernel.since == math.inf, share, kernel.since, kernel.kernel_id, kernel))
         shares[kernel.uid] = share + kernel.gpus
     return [kernel for *_, kernel in sorted(ranked)]
 
 
-def waiting_before(kernel_id: str, waiting: Iterable[Waiting], held: Mapping[int, int]) -> List[Waiting]:
-    """Return the kernels that get GPUs before this one; none if it does not wait."""
-    order = in_turn(waiting, held)
-    place = next((at for at, kernel in enumerate(order) if kernel.kernel_id == kernel_id), 0)
-    return order[:place]
+def waiting_before(mine: Waiting, others: Iterable[Waiting], held: Mapping[int, int]) -> List[Waiting]:
+    """Return those of the others that get GPUs before my kernel. Those that need none of the same GPUs do not count."""
+    order = in_turn([mine, *(one for one in others if one.usable & mine.usable)], held)
+    return order[: order.index(mine)]

@@ -10,105 +10,131 @@ import math
 import os
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Dict, Iterable, List, Mapping, Optional
+from typing import TYPE_CHECKING, Iterable, List, Optional
 
+from ...wire.runtime import Runtime
 from .. import procfs
-from ..paths import is_kernel_id
-from . import announcements
+from . import announcements, lease
 from .announcements import Announcement, AnnouncementReader
-from .lease import Holder, plausible_time
-from .turns import Waiting, waiting_before
+from .turns import Waiting, gpu_bits, waiting_before
 
-if TYPE_CHECKING:  # attach, which shows the queue, runs without pyzmq
+if TYPE_CHECKING:  # attach, which reads leases, runs without pyzmq
     from ..loop import Loop
 
 PRIORITIES = range(-99, 100)
 _PREFIX = "jupyter-gpu-kernel/wait/"
-_NAME = re.compile(r"([0-9a-f]{11})\.([1-9]\d?)\.(-?\d{1,2})\.([0-9a-f]{1,16})\.(.{1,48})")
-_ID_LENGTH = 48  # so that a name has 107 bytes at the most
-_MAX_INDEX = 63
-_MOST = 1000
+_NAME = re.compile(
+    r"([0-9a-f]{11})\.([1-9][0-9]?)\.(-?[0-9]{1,2})\.([0-9a-f]{1,16})\.([A-Za-z0-9][A-Za-z0-9-]{0,46})"
+)
+_ID_LENGTH = 47  # so that a name has 107 bytes at the most
+_LEASE = re.compile(r"[A-Za-z0-9/-]{1,80}")
+
+
+class QueueReader:
+    """Reads who waits and who holds leases, from the names of sockets and their owners. Never blocks, never raises."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._waiting = AnnouncementReader(runtime, _PREFIX)
+        self._leases = AnnouncementReader(runtime, lease.PREFIX)
+
+    def read(self) -> List[Waiting]:
+        """Return the kernels that wait, of all users. Names that no keeper would announce are ignored."""
+        found = []
+        try:
+            answers = self._waiting.read(announcements.names(_PREFIX, _NAME), timeout=0.0)
+        except OSError:  # no descriptors are left
+            return []
+        for name, (pid, uid, _) in answers.items():
+            match = _NAME.fullmatch(name)
+            if match and uid >= 0 and procfs.is_running(pid):
+                told = lease.plausible_time(int(match[1], 16) / 1000, pid, self._runtime.time())
+                since = math.inf if told is None else told
+                gpus, priority, usable = int(match[2]), int(match[3]), int(match[4], 16)
+                found.append(Waiting(match[5], uid, since, gpus, priority, usable, pid))
+        return found
+
+    def lease_owners(self) -> List[announcements.Answer]:
+        """Return the owner of every lease on the node, also of GPUs that we do not see."""
+        try:
+            return list(self._leases.read(announcements.names(lease.PREFIX, _LEASE), timeout=0.0).values())
+        except OSError:
+            return []
 
 
 class WaitQueue:
-    """A kernel's place in the queue: `join` once, ask `before` at each attempt, then `leave`."""
+    """A kernel's place in the queue: `join`, `announce` what it can use, ask `before` at each attempt, then `leave`."""
 
     def __init__(self, loop: Loop, kernel_id: str, priority: int = 0) -> None:
         self._loop = loop
-        self._me = Waiting(kernel_id[:_ID_LENGTH], os.getuid(), 0.0, 0, priority)
+        self._me = Waiting(kernel_id[:_ID_LENGTH], os.getuid(), 0.0, 0, priority, pid=os.getpid())
+        self._announced: Optional[Waiting] = None
         self._announcement: Optional[Announcement] = None
-        self._reader = AnnouncementReader(loop.runtime, _PREFIX)
+        self._reader = QueueReader(loop.runtime)
 
     @property
     def priority(self) -> int:
         """The kernel's priority among its user's kernels."""
         return self._me.priority
 
-    def join(self, count: int) -> None:
-        """Wait for `count` GPUs; a kernel that waits already keeps its place."""
-        if self._announcement is None:
-            now = round(self._loop.runtime.time(), 3)
-            self._announce(self._me._replace(since=now, gpus=count))
+    def join(self, gpus: int) -> None:
+        """Wait for `gpus` GPUs; a kernel that waits already keeps its place."""
+        if not self._me.gpus:
+            self._me = self._me._replace(since=round(self._loop.runtime.time(), 3), gpus=gpus)
 
     def set_priority(self, priority: int) -> None:
         """Change the priority, also while the kernel waits."""
-        self._change(self._me._replace(priority=priority))
+        self._me = self._me._replace(priority=priority)
+        if self._announced is not None:
+            self._announce()
 
-    def set_usable(self, indices: Iterable[int]) -> None:
-        """Tell the others which GPUs this kernel can use, so that they do not leave others unused for it."""
-        self._change(
-            self._me._replace(usable=sum(1 << index for index in set(indices) if index <= _MAX_INDEX))
-        )
+    def announce(self, usable: Iterable[str]) -> None:
+        """Let the others know that this kernel waits, and which GPUs (UUIDs) it can use."""
+        self._me = self._me._replace(usable=gpu_bits(usable))
+        if self._me.gpus and self._me != self._announced:
+            self._announce()
 
-    def before(self, leases: Mapping[str, Holder]) -> List[Waiting]:
-        """Return the kernels that get GPUs before this one, in their order. Never blocks."""
-        if self._announcement is None:
+    def before(self) -> List[Waiting]:
+        """Return the kernels that get GPUs before this one, in their order."""
+        if not self._me.gpus:
             return []
-        me = self._me
-        waiting = read_waiting(self._reader, self._loop.runtime.time())
-        others = [one for one in waiting if (one.kernel_id, one.uid) != (me.kernel_id, me.uid)]
-        return waiting_before(me.kernel_id, [*others, me], held_by_user(leases))
+        owners, now = self._reader.lease_owners(), self._loop.runtime.time()
+        held_by_process = Counter(owner.pid for owner in owners)
+        others = [
+            one
+            for one in self._reader.read()
+            if (one.kernel_id, one.uid) != (self._me.kernel_id, self._me.uid)
+            and one.keeps(now)
+            and not (one.pid and held_by_process[one.pid] >= one.gpus)  # it is about to confirm its leases
+        ]
+        return waiting_before(self._me, others, Counter(owner.uid for owner in owners))
 
-    def leave(self) -> None:
-        """Leave the queue; harmless when repeated."""
+    def withdraw(self) -> None:
+        """Do not hold up others, as this kernel cannot take GPUs at the moment. It keeps its place."""
         if self._announcement is not None:
             self._loop.forget(self._announcement.fileno())
             self._announcement.close()
-            self._announcement = None
+        self._announcement = self._announced = None
 
-    def _change(self, changed: Waiting) -> None:
-        if changed != self._me and self._announcement is not None:
-            self._announce(changed)
-        self._me = changed
+    def leave(self) -> None:
+        """Leave the queue; harmless when repeated."""
+        self.withdraw()
+        self._me = self._me._replace(gpus=0)
 
-    def _announce(self, me: Waiting) -> None:
+    def _announce(self) -> None:
         """Announce the place, instead of an earlier announcement. Where that fails, the others do not wait for us."""
-        self._me = me
+        me = self._me
         facts = (round(me.since * 1000), me.gpus, me.priority, me.usable, me.kernel_id)
-        listener = announcements.bind(_PREFIX + "%011x.%d.%d.%x.%s" % facts)
+        try:
+            listener = announcements.bind(_PREFIX + "%011x.%d.%d.%x.%s" % facts)
+        except OSError:  # no descriptors are left
+            listener = None
+        self.withdraw()
         if listener is not None:
-            self.leave()
             self._announcement = Announcement(listener, {}, dict)
+            self._announced = me
             self._loop.watch(listener.fileno(), lambda _: self._answer())
 
     def _answer(self) -> None:
         if self._announcement is not None:
             self._announcement.answer()
-
-
-def read_waiting(reader: AnnouncementReader, now: float) -> List[Waiting]:
-    """Return the kernels that wait, of all users. Names that no keeper would announce are ignored. Never blocks."""
-    found = []
-    for name, answer in reader.read(announcements.names(_PREFIX, _MOST), timeout=0.0).items():
-        match = _NAME.fullmatch(name)
-        if match and is_kernel_id(match[5]) and answer.uid >= 0 and procfs.is_running(answer.pid):
-            # Who tells a time that cannot be true is the last.
-            since = plausible_time(int(match[1], 16) / 1000, answer.pid, now) or math.inf
-            count, priority, usable = int(match[2]), int(match[3]), int(match[4], 16)
-            found.append(Waiting(match[5], answer.uid, since, count, priority, usable))
-    return found
-
-
-def held_by_user(leases: Mapping[str, Holder]) -> Dict[int, int]:
-    """Return how many GPUs each user (uid) has leased."""
-    return dict(Counter(holder.uid for holder in leases.values()))

@@ -232,9 +232,9 @@ class Keeper:
 
     # -------------------------------------------------------------------------------------- stop, restart
 
-    def stop(self, why: str, replaced_by: str = "") -> None:
-        """Shut the kernel down, and end. `replaced_by`: the kernel that gets its GPUs; "": none."""
-        if replaced_by:
+    def stop(self, why: str, replaced_by: Optional[str] = None) -> None:
+        """Shut the kernel down, and end. `replaced_by`: the kernel that gets its GPUs; "": none; None: as before."""
+        if replaced_by is not None:
             self.replacement.set_replaced_by(replaced_by)
         self.story.tell("stop", f"stopped: {why}")
         self.exit_report.stop_requested(why)
