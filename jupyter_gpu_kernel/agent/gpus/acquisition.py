@@ -26,6 +26,7 @@ from .judge import allowed_gpus, in_allocation
 from .lease import Lease, LeaseTaker, release_all
 from .nvidia_smi import SmiError
 from .sampler import Sample, Sampler
+from .turns import Waiting
 from .wait_queue import WaitQueue
 
 RETRIES = 2
@@ -195,7 +196,7 @@ class Acquisition:
     def _decide(self) -> None:
         try:
             self._queue.announce(self._claim.usable_uuids())
-            outcome = self._claim.decide(self._queue.before())
+            outcome = self._claim.decide(self._ahead())
         except SmiError as error:
             return self._failed(error)
         if isinstance(outcome, ClaimPending):
@@ -205,6 +206,9 @@ class Acquisition:
         self._queue.leave()
         self._stop_sampling()
         self._on_acquired()
+
+    def _ahead(self) -> List[Waiting]:
+        return self._queue.before(self._claim.seen_leases())
 
     def _failed(self, error: SmiError) -> None:
         """Retry an error that may pass; any other is the waiting cell's error."""
@@ -224,7 +228,7 @@ class Acquisition:
         self._timer = self._loop.later(seconds, self._sample)
 
     def _sample(self) -> None:
-        if self._state is _State.WAITING and self._claim.is_out_of_reach(self._queue.before()):
+        if self._state is _State.WAITING and self._claim.is_out_of_reach(self._ahead()):
             self._decide()  # only the queue may have changed
         elif self._sampler is not None:
             self._sampler.start()

@@ -11,7 +11,7 @@ from typing import Deque, List, NamedTuple, Optional, Sequence, Set, Union
 
 from ...wire.runtime import Runtime
 from .judge import DEFAULT_CRITERIA, Criteria, Verdict, choose, judge, require_usable, waiting_text
-from .lease import Lease, LeaseTaker, release_all
+from .lease import Holder, Lease, LeaseTaker, release_all
 from .nvidia_smi import Gpu
 from .sampler import Sample
 from .turns import Waiting
@@ -107,6 +107,10 @@ class Claim:
     def usable_uuids(self) -> List[str]:
         """The GPUs that the kernel could use, free or not, as far as samples show."""
         return [verdict.gpu.uuid for verdict in self._judge(self._recent()) if not verdict.unusable]
+
+    def seen_leases(self) -> List[Holder]:
+        """The holders of all leases in the newest sample."""
+        return list(self._samples[-1].leases.values()) if self._samples else []
 
     def is_out_of_reach(self, ahead: Sequence[Waiting]) -> bool:
         """Whether others would get all GPUs first even if all were free, so that a new sample can wait."""

@@ -94,18 +94,22 @@ class WaitQueue:
         if self._me.gpus and self._me != self._announced:
             self._announce()
 
-    def before(self) -> List[Waiting]:
-        """Return the kernels that get GPUs before this one, in their order."""
+    def before(self, leases: Iterable[lease.Holder] = ()) -> List[Waiting]:
+        """Return the kernels that get GPUs before this one, in their order.
+
+        `leases`: those of the newest sample. A kernel that has its leases already, and is about to confirm them, counts
+        until they are in a sample.
+        """
         if not self._me.gpus:
             return []
         owners, now = self._reader.lease_owners(), self._loop.runtime.time()
-        held_by_process = Counter(owner.pid for owner in owners)
+        held_by_process = Counter(holder.pid for holder in leases)
         others = [
             one
             for one in self._reader.read()
             if (one.kernel_id, one.uid) != (self._me.kernel_id, self._me.uid)
             and one.keeps(now)
-            and not (one.pid and held_by_process[one.pid] >= one.gpus)  # it is about to confirm its leases
+            and not (one.pid and held_by_process[one.pid] >= one.gpus)
         ]
         return waiting_before(self._me, others, Counter(owner.uid for owner in owners))
 
