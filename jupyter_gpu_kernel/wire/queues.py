@@ -182,7 +182,7 @@ class Outbox:
 
 
 class Inbox:
-    """Chunks of the peer, each number once and in order, put together to messages."""
+    """Chunks of the peer, each number once and in order, reassembled into messages."""
 
     def __init__(self, serials: Optional[List[int]] = None) -> None:
         """`serials`: the serial numbers at which the peer's lanes begin; `delivered` counts on from there."""
@@ -195,7 +195,7 @@ class Inbox:
         if number <= self.received:
             return None
         if number != self.received + 1:
-            raise NumberingError(f"number {number} came where {self.received + 1} was due")
+            raise NumberingError(f"received {number}, expected {self.received + 1}")
         try:
             lane = Lane(flags & ~_LAST)
         except ValueError:

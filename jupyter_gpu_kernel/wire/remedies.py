@@ -9,13 +9,13 @@ from __future__ import annotations
 NEW_KERNEL = "Its variables are gone: restart, and go on from your last checkpoint."
 NO_EXIT = "Restart to go on; leave exit() out of cells."
 ASK_ADMINISTRATORS = "The administrators may know."
-EXIT_KILL_OR_CRASH = "exit() in a cell, a kill or a crash look alike here."
+EXIT_KILL_OR_CRASH = "Without an exit status, exit(), a kill and a crash cannot be distinguished."
 LESS_MEMORY = "Use less: smaller batches, fewer DataLoader workers, fewer copies of large data."
 MORE_MEMORY = "Ask for more memory (in a job: --mem)."
 MORE_TIME = "Ask for more time, or save from a function given to gpu_kernel.on_sigterm."
-SCHEDULER = "The scheduler's own records say more (Slurm: sacct -j, scontrol show job)."
+SCHEDULER = "See the scheduler's records (Slurm: sacct -j, scontrol show job)."
 IN_USE = "A running cell, or “with gpu_kernel.hold():”, keeps a kernel in use."
-BUS_ERROR = "A full /dev/shm or disk, or a file that shrank, does this."
+BUS_ERROR = "Possible causes: /dev/shm or a disk is full, or a mapped file was truncated."
 ABORT = "The library's message is on the last lines of its output."
 CRASH = "The innermost line shows which library: another version of it, or of its CUDA build, may help."
 EXIT = "Code in a cell, or a library, called os._exit or failed while ending."
@@ -26,7 +26,14 @@ LINGER_IF_AGAIN = (
     "If that happens again, run once on the node: loginctl enable-linger. Or ask the administrators."
 )
 
-_KNOWN = frozenset(value for name, value in globals().items() if name.isupper())
+_CURRENT = frozenset(value for name, value in globals().items() if name.isupper())
+_FORMER = {
+    "exit() in a cell, a kill or a crash look alike here.",
+    "The scheduler's own records say more (Slurm: sacct -j, scontrol show job).",
+    "A full /dev/shm or disk, or a file that shrank, does this.",
+}
+"""Sentences that only keepers of earlier builds send."""
+_KNOWN = _CURRENT | _FORMER
 
 
 def known(text: str) -> str:

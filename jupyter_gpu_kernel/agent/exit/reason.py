@@ -19,7 +19,7 @@ SHORT = 0.10
 """The share of available memory below which earlyoom starts to kill processes."""
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 _JOB_END = "was cancelled, or reached its time or memory limit"
-_NO_STORY = "its story does not say why"
+_NO_STORY = "its log does not show why"
 _FAULTS = {"Aborted": signal.SIGABRT, "Bus error": signal.SIGBUS, "Illegal instruction": signal.SIGILL}
 FRAMES = 4
 """How many frames of a crash are shown."""

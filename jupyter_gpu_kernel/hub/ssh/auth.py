@@ -179,7 +179,7 @@ class _SignIn:
         return AuthError(
             f"asks more than {_MAX_QUESTIONS} questions",
             hop=self.hop.label,
-            remedy="Tell its administrators: no sign-in needs that many.",
+            remedy="Tell its administrators: a normal sign-in asks fewer questions.",
         )
 
     # --- error messages

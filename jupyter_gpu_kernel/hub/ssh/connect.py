@@ -79,7 +79,7 @@ def connect(
     timeout: float = 25.0,
     trust_file: Path,
 ) -> SSHConnection:
-    """Connect along the whole route. ConnectError, HostKeyError and AuthError name the hop that failed.
+    """Connect along the whole route. Raises ConnectError, HostKeyError or AuthError with the hop that failed.
 
     `timeout` (s) is for all hops together, without the time that the user takes to answer. Without `ask`, unknown
     host keys and password prompts are errors. Host keys that the user accepts are written to `trust_file`.
@@ -252,7 +252,7 @@ def _ssh_errors(hop: Hop, transport: Transport) -> Iterator[None]:
         raise ConnectError(
             f"no common SSH algorithm ({why})",
             hop=hop.label,
-            remedy="Ask its administrators to permit one of ours.",
+            remedy="Ask its administrators to enable one of the algorithms that this package supports.",
         ) from error
     except (paramiko.SSHException, OSError, EOFError) as error:
         if str(error).startswith("Error reading SSH protocol banner") and "without end" not in str(error):
