@@ -10,7 +10,6 @@ The class hierarchy:
     │   └── AuthError      the hop refuses the sign-in
     ├── AgentError         the work node cannot run the agent (no Python, full disk, …)
     │   └── AgentRefusal   the agent refuses a request of the hub
-    ├── GpuError           GPUs cannot be listed or taken
     ├── KernelStartError   the agent runs, but the kernel does not start
     └── HubError           the local hub cannot be started or does not answer
 
@@ -99,16 +98,12 @@ class AgentError(GpuKernelError):
 class AgentRefusal(AgentError):
     """The agent refused a request; `code` is its reason in one word, such as "gone". To front ends it is an AgentError.
 
-    The remedy is ours: no remedy comes from a node.
+    The hub chooses the remedy; a node's text is never shown as one.
     """
 
     def __init__(self, cause: str, *, code: str, hop: str) -> None:
         super().__init__(cause, hop=hop, remedy=_REFUSAL_REMEDIES.get(code, ""))
         self.code = code
-
-
-class GpuError(GpuKernelError):
-    """GPUs cannot be listed or taken."""
 
 
 class KernelStartError(GpuKernelError):
@@ -128,7 +123,6 @@ _KINDS: dict[str, type[GpuKernelError]] = {
         HostKeyError,
         AuthError,
         AgentError,
-        GpuError,
         KernelStartError,
         HubError,
     )
