@@ -47,7 +47,8 @@ class HubClient:
     def __init__(
         self, *, on_event: Callable[[dict[str, Any]], None] | None = None, start: bool = True
     ) -> None:
-        """Connect. This takes a second or two if the hub must be started. `start=False`: HubError if there is none."""
+        """Connect. This takes a second or two if the hub must be started; with `start=False`,
+        raises HubError if there is none."""
         self._on_event = on_event
         self._connection = _connect_or_start() if start else _connect()
         self._lock = threading.Lock()
@@ -222,7 +223,7 @@ def _hub_ended() -> HubError:
 
 
 def _connect_or_start() -> Connection[Any, Any]:
-    """An authenticated connection to the hub, which is started if none answers. HubError.
+    """An authenticated connection to the hub, which is started if none answers. Raises HubError if that fails.
 
     Several processes may call this at the same time: the hub's lock file decides whose hub stays.
     """
@@ -244,7 +245,7 @@ def _connect_or_start() -> Connection[Any, Any]:
 
 
 def _connect() -> Connection[Any, Any]:
-    """An authenticated connection to the hub. HubError if none is running."""
+    """An authenticated connection to the hub. Raises HubError if none is running."""
     connection = _try_to_connect()
     if connection is None:
         raise HubError("there is no local hub: no remote kernel is in use")

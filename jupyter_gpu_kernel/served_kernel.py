@@ -55,7 +55,7 @@ class ServedKernel:
         return self._adoption is not None and self._adoption.is_alive()
 
     def connect(self) -> HubClient:
-        """Connect to the hub. This takes a second or two if the hub must be started. HubError."""
+        """Connect to the hub. This takes a second or two if the hub must be started. Raises HubError if it fails."""
         client = self._client = HubClient(on_event=self._handle)
         if self._state is _State.CLOSED:
             client.close()

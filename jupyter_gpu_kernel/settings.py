@@ -57,7 +57,7 @@ class Settings:
     journal_cap_mib: float | None = None
 
     def __post_init__(self) -> None:
-        """SettingsError for invalid values."""
+        """Raise SettingsError for invalid values."""
         if not self.route:
             raise SettingsError("“route” is empty", remedy='Write at least one hop: "route": ["alice@gpu2"].')
         if not 0 <= self.gpus <= _MOST_GPUS:
@@ -81,7 +81,7 @@ class Settings:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], where: str = "") -> Settings:
-        """From a kernelspec's object. SettingsError if a key is unknown or missing, or a value has a wrong type."""
+        """From a kernelspec's object. Raises SettingsError for an unknown or missing key or a wrong type."""
         place = f" in {where}" if where else ""
         for key, value in data.items():
             if key not in _TYPES:
@@ -165,7 +165,7 @@ def _suggestion(key: str) -> str:
 
 
 def _refuse_secrets(settings: Settings) -> None:
-    """SettingsError for secrets: backups, other programs and colleagues may read a kernelspec."""
+    """Raise SettingsError for secrets: backups, other programs and colleagues may read a kernelspec."""
     for name, value in settings.env.items():
         if kind := secret_filter.in_variable(name, value):
             raise SettingsError(
@@ -184,7 +184,7 @@ def _refuse_secrets(settings: Settings) -> None:
 def read_env_file(path: str) -> dict[str, str]:
     """The variables in a file of NAME=VALUE lines and `#` comments.
 
-    SettingsError if the file cannot be read or parsed, or if other users can read it.
+    Raises SettingsError if the file cannot be read or parsed, or if other users can read it.
     """
     file = Path(path)
     try:

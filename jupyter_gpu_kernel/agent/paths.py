@@ -48,7 +48,7 @@ def touch(*paths: Path) -> None:
 
 
 def check_private(folder: Path) -> Path:
-    """Return `folder` if it is a folder of this user, and set its mode to 0700. FolderError otherwise."""
+    """Return `folder` if it is a folder of this user, and set its mode to 0700. Raises FolderError otherwise."""
     info = os.lstat(str(folder))
     if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
         raise FolderError(f"{folder} belongs to another user, or is not a folder")
@@ -58,7 +58,7 @@ def check_private(folder: Path) -> Path:
 
 
 def check_parents(folder: Path) -> None:
-    """FolderError if other users can replace this folder, or one above it."""
+    """Raise FolderError if other users can replace this folder, or one above it."""
     for parent in Path(os.path.realpath(str(folder))).parents:
         mode = os.stat(str(parent)).st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:

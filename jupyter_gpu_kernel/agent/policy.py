@@ -2,9 +2,8 @@
 
     {"guard": false, "max_gpus": 2, "max_idle": 3600}
 
-All keys are optional; without the file there are no rules. A file that cannot be understood is
-read in the strictest sensible way, and the problem is reported: its administrator intended some rule. Users cannot
-choose the path: it is an argument for tests, and no environment variable.
+All keys are optional; without the file there are no rules. An invalid file counts as the strictest policy, and the
+problem is reported. Users cannot choose the path: it is an argument for tests, and no environment variable.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Policy(NamedTuple):
     problem: str = ""
 
     def apply(self, settings: Dict[str, Any]) -> Dict[str, Any]:
-        """Return the settings as this site allows them. PolicyError if they request more GPUs than allowed."""
+        """Return the settings as this site allows them. Raises PolicyError if they request more GPUs than allowed."""
         gpus = int(settings.get("gpus", DEFAULT_GPUS))
         if self.max_gpus is not None and gpus > self.max_gpus:
             most = f"at most {self.max_gpus} GPU" + ("" if self.max_gpus == 1 else "s")

@@ -72,7 +72,7 @@ class ProcessControl:
         pass_fds: Iterable[int] = (),
         core_files: bool = False,
     ) -> ChildProcess:
-        """Start a program in a session of its own. OSError: it cannot be started.
+        """Start a program in a session of its own. Raises OSError if it cannot be started.
 
         output: Gets its stdout and stderr.
         core_files: Whether it may write core files where this daemon may not.
@@ -85,7 +85,7 @@ class ProcessControl:
 
     def read_output(self, command: Sequence[str], timeout: float) -> bytes:
         """Run a program, and return what it has written to stdout when it ends, or after `timeout` seconds. It is
-        killed then, and not waited for. OSError: it cannot be started."""
+        killed then, and not waited for. Raises OSError if it cannot be started."""
         null = subprocess.DEVNULL
         process = subprocess.Popen(command, stdin=null, stdout=subprocess.PIPE, stderr=null)
         try:

@@ -71,7 +71,7 @@ class Verb(JupyterApp):
                 progress.clear()
 
     def specs_for(self, kernel: str) -> list[dict[str, Any]]:
-        """All kernelspecs; that kernel runs on the node of one of them. SettingsError if there is none."""
+        """All kernelspecs; that kernel runs on the node of one of them. Raises SettingsError if there is none."""
         if not kernelspecs.find_all(lambda error: None):
             raise SettingsError(
                 f"there is no kernel {kernel}, because there is no remote GPU kernelspec", remedy=HOW_TO_ADD

@@ -17,8 +17,8 @@ from ..errors import SettingsError
 def run_demo(lab: bool = False) -> int:
     """Run the demo, or JupyterLab on its cluster until Ctrl-C. Return 0 if all checks pass, else 1.
 
-    Call it in the main thread of a process that does nothing else, because it changes the environment. SettingsError if
-    the demo cannot run here.
+    Call it in the main thread of a process that does nothing else, because it changes the environment. Raises
+    SettingsError if the demo cannot run here.
     """
     if sys.platform != "linux":
         raise SettingsError(
@@ -46,7 +46,7 @@ def _run_lab() -> int:
 
 
 def _require(*modules: str) -> None:
-    """SettingsError if a module is missing that only the demo needs."""
+    """Raise SettingsError if a module is missing that only the demo needs."""
     missing = [module for module in modules if importlib.util.find_spec(module) is None]
     if missing:
         raise SettingsError(

@@ -66,7 +66,7 @@ class ClientConnection:
             shut_down(self._connection)  # its reader thread ends, and closes it
 
     def receive(self) -> dict[str, Any]:
-        """Return the next message, on the reader thread. BadMessage; OSError or EOFError if the client is gone."""
+        """Return the next message, on the reader thread. Raises BadMessage, or OSError or EOFError if it is gone."""
         try:
             message = _checked(json.loads(self._connection.recv_bytes(MAX_MESSAGE)))
         except (ValueError, RecursionError) as error:

@@ -160,8 +160,8 @@ class Kernels:
         return next((remote for remote in here if self._node(remote).same_as(node)), None)
 
     def here(self, kernel_id: str) -> RemoteKernel | None:
-        """Return a kernel that front ends have here, on the node where this hub started it, if it did. AgentError if
-        two nodes report this id."""
+        """Return a kernel that front ends have here, on the node where this hub started it, if it did. Raises
+        AgentError if two nodes report this id."""
         home = self._nodes.started_on(kernel_id)
         if home is not None:
             return self.find(kernel_id, home)

@@ -48,7 +48,7 @@ def hub_address() -> str:
 
 
 def hub_key() -> bytes:
-    """Return the key by which clients and hub authenticate each other. FileNotFoundError before the first hub."""
+    """Return the key by which clients and hub authenticate each other. Raises FileNotFoundError if no hub has run."""
     return (hub_folder() / "key").read_bytes()
 
 

@@ -57,11 +57,11 @@ class Call:
         self.client.send({"id": self.number, "progress": {"hop": hop, "step": step}})
 
     def secret(self, hop: str, prompt: str) -> str:
-        """Ask the user for a secret, from a worker thread. NotAnswered."""
+        """Ask the user for a secret, from a worker thread. Raises NotAnswered if there is no answer."""
         return str(self._ask({"kind": "secret", "hop": hop, "prompt": prompt}))
 
     def confirm_host(self, hop: str, fingerprint: str, key_type: str) -> bool:
-        """Ask the user about a new host key, from a worker thread. NotAnswered."""
+        """Ask the user about a new host key, from a worker thread. Raises NotAnswered if there is no answer."""
         question = {"kind": "host", "hop": hop, "fingerprint": fingerprint, "key_type": key_type}
         return self._ask(question) is True
 

@@ -173,14 +173,14 @@ def flag(value: Any) -> bool:
 
 
 def kernel_id(value: Any) -> str:
-    """Check a kernel's id. Malformed."""
+    """Return a kernel's id. Raises Malformed if it is none."""
     if not is_id(value):
         raise Malformed("a kernel's id was expected")
     return str(value)
 
 
 def message_id(value: Any) -> str:
-    """Check a message's id. Malformed."""
+    """Return a message's id. Raises Malformed if it is none."""
     if not isinstance(value, str) or not _MESSAGE_ID.fullmatch(value):
         raise Malformed("a message's id was expected")
     return value

@@ -49,13 +49,13 @@ _SHOWN = ("stream", "display_data", "update_display_data", "execute_result", "er
 
 
 def answer(do: str, data: dict[str, Any]) -> dict[str, Any]:
-    """Validate the answer to the request `do`. Malformed."""
+    """Validate the answer to the request `do`. Raises Malformed if it cannot be used."""
     checked: dict[str, Any] = _ANSWERS.get(do, _ANY)(data)
     return checked
 
 
 def keeper_event(data: dict[str, Any]) -> dict[str, Any]:
-    """Validate an event of a keeper; {} if this hub does not know it. Malformed."""
+    """Validate an event of a keeper; {} if this hub does not know it. Raises Malformed if it cannot be used."""
     shape = _EVENTS.get(line(data.get("event"), 32))
     if shape is None:
         return {}
@@ -64,8 +64,8 @@ def keeper_event(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def message(data: bytes) -> Message:
-    """Decode a message of a kernel or its keeper. MessageError if it is malformed, or would take too much memory to
-    parse."""
+    """Decode a message of a kernel or its keeper. Raises MessageError if it is malformed, or would take too much
+    memory to parse."""
     decoded = Message.decode(data)
     ours = decoded.channel is Channel.KEEPER
     if len(decoded.parts) < (1 if ours else 4):

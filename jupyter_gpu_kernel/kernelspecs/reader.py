@@ -63,7 +63,7 @@ def path_below(prefix: Path, name: str) -> Path:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The content of a kernel.json. SettingsError if it cannot be read, or is not a kernelspec."""
+    """The content of a kernel.json. Raises SettingsError if it cannot be read, or is not a kernelspec."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -144,7 +144,7 @@ def read_file(path: Path, is_target: bool = False) -> Spec:
 
 
 def find(name: str) -> Spec:
-    """The kernelspec of ours with that name. SettingsError, with the nearest name, if there is none."""
+    """The kernelspec of ours with that name. Raises SettingsError, with the nearest name, if there is none."""
     path = next((path for known, path in our_files() if known == name.lower()), None)
     if path is None:
         raise unknown_error(name)

@@ -33,7 +33,7 @@ _STANZA = {"provisioner_name": "remote-gpu", "config": {}}
 
 
 def check_name(name: str, *, prefix: Path | str | None = None, replace: bool = False) -> None:
-    """SettingsError if no kernelspec may be written under that name; with `prefix`, there."""
+    """Raise SettingsError if no kernelspec may be written under that name; with `prefix`, there."""
     if problem := name_problem(name.lower()):
         raise SettingsError(
             f"{quote_name(name)} cannot be a kernelspec's name: {problem}",
@@ -58,7 +58,7 @@ def write(
 ) -> Spec:
     """Write a kernelspec. With `prefix`, write a single one under its share/jupyter, and change no other.
 
-    SettingsError if `check_name` refuses the name, or a file cannot be written.
+    Raises SettingsError if `check_name` refuses the name, or a file cannot be written.
     """
     name = name.lower()
     check_name(name, prefix=prefix, replace=replace)

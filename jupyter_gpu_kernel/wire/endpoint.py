@@ -50,7 +50,7 @@ class Hello(NamedTuple):
 
     @classmethod
     def read(cls, value: Dict[str, Any]) -> Hello:
-        """Return the HELLO in a frame's JSON. FieldError: a value is malformed. VersionError: another protocol."""
+        """Return the HELLO in a frame's JSON. Raises FieldError, or VersionError for another protocol."""
         protocol = number(value, "protocol")
         if protocol != PROTOCOL:
             raise VersionError(f"the other end speaks protocol {protocol}, we speak {PROTOCOL}")
@@ -151,7 +151,7 @@ class Endpoint:
         return self.outbox.withdraw()
 
     def check(self, frame: Frame) -> Hello:
-        """Return the HELLO in this frame; ProtocolError if it cannot be answered. Nothing is changed."""
+        """Return the HELLO in this frame; raise ProtocolError if it cannot be answered. Nothing is changed."""
         try:
             hello = Hello.read(frame.json())
             if self._resumes(hello):
@@ -163,7 +163,7 @@ class Endpoint:
         return hello
 
     def receive(self, frame: Frame) -> List[bytes]:
-        """Return the messages that this frame completes. ProtocolError: the stream must be closed."""
+        """Return the messages that this frame completes. Raises ProtocolError if the stream must be closed."""
         try:
             if frame.kind is Kind.HELLO:
                 self._receive_hello(frame)

@@ -54,7 +54,7 @@ class Frame(NamedTuple):
         return header + self.payload
 
     def json(self) -> Dict[str, Any]:
-        """Return the payload as a JSON object; FrameError if it is none."""
+        """Return the payload as a JSON object; raise FrameError if it is none."""
         try:
             return load_object(self.payload)
         except FieldError as error:

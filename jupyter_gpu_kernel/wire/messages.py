@@ -94,7 +94,7 @@ class Message:
 
     @classmethod
     def decode(cls, data: bytes) -> Message:
-        """Return the message in `data`; MessageError if its lengths do not fit."""
+        """Return the message in `data`; raise MessageError if its lengths do not fit."""
         try:
             channel, client, count = _HEAD.unpack_from(data)
             lengths = struct.unpack_from("!%dI" % count, data, _HEAD.size)

@@ -57,7 +57,7 @@ class UnansweredCell(NamedTuple):
 
     @classmethod
     def read(cls, cell: Any) -> UnansweredCell:
-        """Read one of the `cells` of the hub's command. FieldError, MessageError: it is malformed."""
+        """Read one of the `cells` of the hub's command. Raises FieldError or MessageError if it is malformed."""
         if not isinstance(cell, dict):
             raise FieldError("a cell that is no object")
         texts = [text({"part": part}, "part", most=MAX_MESSAGE) for part in items(cell, "parts", 4, least=4)]
@@ -116,7 +116,7 @@ class InheritedCells:
 
     def set_unanswered(self, command: Dict[str, Any]) -> None:
         """The hub has no reply for the "cells"; "count" is the execution count of the last cell that it knows.
-        FieldError, MessageError: the command is malformed."""
+        Raises FieldError or MessageError if the command is malformed."""
         cells = [UnansweredCell.read(cell) for cell in items(command, "cells", MAX_CELLS)]
         answers = self._relay.answers
         answers.count_from(number(command, "count", 0))

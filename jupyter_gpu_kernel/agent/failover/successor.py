@@ -131,7 +131,7 @@ class Successor(Keeper):
 
 
 def _lock(runtime: Runtime, folder: Path) -> None:
-    """Take the folder's lock. OSError if another process keeps it, or there is no folder."""
+    """Take the folder's lock. Raises OSError if another process keeps it, or there is no folder."""
     lock = os.open(str(folder / "lock"), os.O_RDWR | os.O_CLOEXEC)
     deadline = runtime.monotonic() + LOCK_TIMEOUT
     while True:

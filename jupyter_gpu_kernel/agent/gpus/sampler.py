@@ -39,7 +39,7 @@ class SampleReader:
         self._queue = QueueReader(runtime)
 
     def read(self, timeout: float = TIMEOUT, stop: Optional[threading.Event] = None) -> Sample:
-        """Take a sample; blocks for up to `timeout` seconds and a little more. Raises SmiError."""
+        """Take a sample; blocks for up to `timeout` seconds and a little more. Raises SmiError if it fails."""
         begin = self._runtime.monotonic()
         for kernel in self._queue.read():
             procfs.user_name(

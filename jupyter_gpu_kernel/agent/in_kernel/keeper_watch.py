@@ -1,11 +1,11 @@
-"""Runs in the kernel: watches the keeper, and starts another one if the keeper was killed, or ended by a fault of ours.
+"""Runs in the kernel: watches the keeper, and starts another one if the keeper was killed, or crashed because of a bug.
 
 The keeper holds the other end of a pipe, and has written into it how to start its successor: see
 `failover/keeper_pipe.py`. The successor gets an end of a new pipe, and writes there when it can reach the kernel.
 
-If none can be started, nobody can reach the kernel any more, and it must not hold its GPU for ever: the running cell,
-perhaps a training that saves its result, has some minutes to finish; then the kernel ends itself and all that it
-started.
+If none can be started, nobody can reach the kernel any more, and it must not hold its GPU indefinitely: the running
+cell, perhaps a training that saves its result, has some minutes to finish; then the kernel ends itself and all that
+it started.
 """
 
 from __future__ import annotations

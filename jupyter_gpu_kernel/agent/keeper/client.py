@@ -99,8 +99,8 @@ def start_keeper(
 ) -> None:
     """Launch a process that calls `receive_request`, and wait until its keeper serves.
 
-    `on_connected()` is called when the process has connected. StartError if the keeper does not serve within `timeout`
-    seconds; the launched process has ended then.
+    `on_connected()` is called when the process has connected. Raises StartError if the keeper does not serve within
+    `timeout` seconds; the launched process has ended then.
     """
     deadline = runtime.monotonic() + timeout
     path = folder / _SOCKET
@@ -127,7 +127,7 @@ def start_keeper(
 
 
 def receive_request(folder: Path) -> StartRequest:
-    """Connect to the starter of this process, and receive its request. OSError, ValueError: there is no starter."""
+    """Connect to the starter of this process, and receive its request. Raises OSError or ValueError without one."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.connect(str(folder / _SOCKET))
     size = socket.CMSG_SPACE(array.array("i").itemsize)

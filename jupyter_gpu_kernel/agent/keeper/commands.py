@@ -42,7 +42,7 @@ class KernelControl(Protocol):
 
 
 class CommandHandlers:
-    """Executes commands of the hub: {"do": …}. Unknown ones are ignored. FieldError for malformed ones."""
+    """Executes commands of the hub: {"do": …}. Unknown ones are ignored, malformed ones raise FieldError."""
 
     def __init__(self, keeper: KernelControl, relay: Relay, status: Status, story: Limited) -> None:
         self._keeper = keeper
@@ -103,7 +103,7 @@ class CommandHandlers:
 
 
 class RequestHandlers:
-    """Handles requests: {"do": …}; each has a reply. FieldError for malformed ones."""
+    """Handles requests: {"do": …}; each has a reply. Malformed ones raise FieldError."""
 
     def __init__(
         self,

@@ -2,8 +2,8 @@
 
 A kernel is idle while no cell runs or waits, and its process tree uses no CPU. While a front end is attached, the
 limit counts from the kernel's last use. While none is attached, the limit is shorter (five minutes where no notebook is
-known), and counts from the moment when the last front end left: closing the laptop's lid for a moment after a morning
-of reading does not end the kernel. The keeper asks for advice from time to time and follows it.
+known), and counts from the moment when the last front end left. A short disconnection after a long pause does not end
+the kernel. The keeper asks for advice from time to time and follows it.
 
 A kernel is replaced when the front end starts another kernel for a restart. The new kernel gets the GPUs of the old
 one, and shows which kernel it replaces. A keeper may be the new one first and the old one later.

@@ -34,7 +34,7 @@ _POLL_INTERVAL = 0.05
 
 
 class RequestHandlers:
-    """`handle({"do": …})` returns a JSON object, `open` a connected socket. Refused: the request cannot be served."""
+    """`handle({"do": …})` returns a JSON object, `open` a connected socket. They raise Refused if they cannot."""
 
     def __init__(
         self,
@@ -70,7 +70,8 @@ class RequestHandlers:
         return handler(request)
 
     def open(self, kernel_id: str, request: Dict[str, Any]) -> Tuple[str, socket.socket]:
-        """Return the kernel's id and a socket to its keeper. Refused, also if another user's computer owns it by now.
+        """Return the kernel's id and a socket to its keeper. Raises Refused if there is none,
+        or if another user's computer owns it by now.
 
         request: {"owner": the hub that asks, "by": its name}. With "create": settings, a kernel is found or started;
         found is one that the same notebook with the same kernelspec has left, and the id is then that kernel's. With
@@ -101,7 +102,7 @@ class RequestHandlers:
         return kernel_id, sock
 
     def _owner_of(self, kernel_id: str) -> Dict[str, Any]:
-        """The owner of a kernel, {} if the keeper does not tell. Refused if the keeper speaks another protocol."""
+        """The owner of a kernel, {} if the keeper does not tell. Raises Refused for another protocol."""
         reply: Dict[str, Any] = {}
         with contextlib.suppress(KeeperTimeout):  # the hub hears of it when the keeper replies again
             reply = self._keepers.ask(kernel_id, {"do": "owner"}) or {}

@@ -156,7 +156,7 @@ class Keepers:
     ) -> List[str]:
         """The ids of the kernels that this notebook with this kernelspec has left, newest first.
 
-        Refused if the keeper of such a kernel does not reply: a second kernel would not have the variables.
+        Raises Refused if the keeper of such a kernel does not reply: a second kernel would not have the variables.
         """
         same = [one for one in self.states() if (one.get("notebook"), one.get("name")) == (notebook, name)]
         for state in same:
@@ -234,7 +234,7 @@ class Keepers:
         return self.connect(kernel_id)
 
     def _start(self, settings: Dict[str, Any], lock: int) -> None:
-        """Run `serve`, or `setup` if there are set-up lines, which runs `serve`. Refused if it does not start."""
+        """Run `serve`, or `setup` if there are set-up lines, which runs `serve`. Raises Refused if it fails."""
         folder = self.root.kernel(str(settings["id"]))
         settings = dict(settings, python=str(settings.get("python") or sys.executable))
         verb, python = ("setup", sys.executable) if settings.get("setup") else ("serve", settings["python"])

@@ -50,8 +50,8 @@ class KernelProcess:
         cwd: Optional[str],
         on_ready: Callable[[], None],
     ) -> None:
-        """Start the process in a session of its own. `on_ready()` is called when its sockets are bound. OSError: the
-        process cannot be started."""
+        """Start the process in a session of its own. `on_ready()` is called when its sockets are bound. Raises OSError
+        if the process cannot be started."""
         self._sockets.write_connection_file()
         read_fd, write_fd = os.pipe()
         keeper_fd = self.pipe.open()
@@ -80,7 +80,7 @@ class KernelProcess:
         self._loop.watch(read_fd, lambda _: self._ready(on_ready))
 
     def adopt(self, process: Process, pipe: KeeperPipe) -> None:
-        """Take over a running kernel whose keeper was killed. OSError, ValueError: its folder is damaged."""
+        """Take over a running kernel whose keeper was killed. Raises OSError or ValueError if its folder is damaged."""
         self._sockets.read_connection_file()
         self._process, self.pid, self.pipe = process, process.pid, pipe
         self._sockets.connect()

@@ -59,7 +59,7 @@ class KernelSockets:
             json.dump(info, file)
 
     def read_connection_file(self) -> None:
-        """Use the key of a kernel that runs already. OSError, ValueError: its folder is damaged."""
+        """Use the key of a kernel that runs already. Raises OSError or ValueError if its folder is damaged."""
         info: Dict[str, Any] = json.loads(self.connection_file.read_text())
         self._key = str(info["key"]).encode()
 

@@ -224,7 +224,7 @@ class _Resumer:
     """The helper process, which continues the process group when we die."""
 
     def __init__(self, processes: ProcessControl, group: int) -> None:
-        """OSError: it cannot be started."""
+        """Raises OSError if it cannot be started."""
         read_fd, self._write_fd = os.pipe()
         try:
             command = ["/bin/sh", "-c", _RESUME, "sh", str(group)]

@@ -172,7 +172,7 @@ class Relay:
 
     @staticmethod
     def request_type(message: Message) -> str:
-        """Return a request's type; FieldError or MessageError if it is none that a kernel could take."""
+        """Return a request's type; raise FieldError or MessageError if it is none that a kernel could take."""
         if message.channel not in _REQUESTS or not 4 <= len(message.parts) <= MAX_PARTS:
             raise MessageError(f"a request of {len(message.parts)} parts for {message.channel.name}")
         header = message.header()

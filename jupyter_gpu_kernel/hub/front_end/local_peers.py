@@ -206,7 +206,7 @@ _ANY = bytes(4) + b"\xff" * 8  # interface, cookie
 
 @cache
 def available() -> bool:
-    """Return whether this system tells the user: a connection to ourselves must be ours."""
+    """Return whether the system reports a peer's uid; checked with a connection to itself."""
     if sys.platform != "linux":
         return False
     try:

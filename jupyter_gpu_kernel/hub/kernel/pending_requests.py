@@ -24,7 +24,7 @@ class DeferredRequests:
     """The requests that wait at the hub, for the link or for a kernel that is still to be started or found.
 
     `defer_if_needed` is asked for every request; `resume` and `link_up` return those that can be sent now, in order.
-    None has been sent, so an interrupt cancels them at once. An interrupt_request that the link has swallowed is
+    None has been sent, so an interrupt cancels them at once. An interrupt_request that was lost with the link is
     answered here as well, as VS Code does nothing for ten seconds otherwise.
     """
 

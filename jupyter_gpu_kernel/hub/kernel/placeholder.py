@@ -138,7 +138,10 @@ class Placeholder:
             self._send_status("idle")  # JupyterLab ignores the idle of a kernel_info_request
 
     def update_state(self, reported: str) -> None:
-        """The keeper reports the kernel's state. Of a kernel that has just started front ends have no message yet."""
+        """The keeper reports the kernel's state.
+
+        Front ends have not yet received a message from a kernel that has just started.
+        """
         if reported in ("starting", "idle"):
             self._busy_with.clear()  # front ends may have missed the end of a request while they were away
         if reported != self.state and (reported == "starting" or self.state == "starting"):

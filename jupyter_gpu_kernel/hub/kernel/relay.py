@@ -219,7 +219,7 @@ class Relay:
         self._displays.observe(message)
         self._send_to_front_ends(message)
         failed = requests.failed_cell(message)
-        if failed:  # at once: the front end's next requests, sent after this reply, come behind this word
+        if failed:  # at once: the front end's next requests, sent after this reply, follow it
             self.send(Lane.ORDERED, keeper_message(do="heard", reply=failed))
         if self._delivered is not None:
             counts = zip(self.endpoint.delivered, self._pacer.waiting_by_lane, strict=True)

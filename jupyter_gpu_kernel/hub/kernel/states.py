@@ -68,7 +68,7 @@ PHASES: Mapping[Phase, set[Phase]] = {
 
 
 def transition(table: Mapping[T, set[T]], state: T, following: T) -> T:
-    """Return the state that follows; RuntimeError if the table does not allow it, which is a bug."""
+    """Return the state that follows; raise RuntimeError if the table does not allow it, which is a bug."""
     if following not in table[state]:
         raise RuntimeError(f"{following} cannot follow {state}")
     return following

@@ -4,7 +4,7 @@ VS Code starts a new launcher with a new key for every start of a kernel, and on
 start-up code, or a cell's id. So a session begins with a new kernel. When the notebook is known, that kernel becomes
 the notebook's, or the front end gets the kernel that this notebook left before. If the session before it, of the same
 window, kernelspec and notebook, ended at most RESTART_WINDOW seconds before this one started, it was a restart: the new
-kernel stays, and the old one is ended and hands over its GPUs. A Python on a slow file system tells its notebook only
+kernel stays, and the old one is ended and hands over its GPUs. If Python starts slowly, the notebook becomes known only
 after many seconds; until then the kernels that may have been meant are paused.
 
 Only a file is a notebook that can be recognised again: VS Code calls the first unsaved notebook of every window

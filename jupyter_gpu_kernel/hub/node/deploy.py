@@ -75,7 +75,7 @@ def pack() -> Package:
 
 
 def dial(connection: CommandOpener, python: str, hop: str) -> Stream:
-    """Return a stream that begins with the agent's greeting. Blocks. AgentError shows the node's output instead."""
+    """Return a stream that begins with the agent's greeting. Blocks. Raises AgentError with the node's output."""
     package = pack()
     try:
         stream = connection.open("/bin/sh")

@@ -46,7 +46,10 @@ class Connection(CommandRunner, Protocol):
 
 
 class Connect(Protocol):
-    """Connects to the last host of a route; blocks. All connections of the hub come from here. GpuKernelError."""
+    """Connects to the last host of a route; blocks. All connections of the hub come from here.
+
+    Raises GpuKernelError if a host cannot be reached or refuses the sign-in.
+    """
 
     def __call__(
         self,

@@ -21,7 +21,7 @@ from .. import sanitize
 READ_SIZE = 4 * 1024 * 1024
 """Bytes; more than the SSH window, because paramiko is slow if a read leaves data in its buffer."""
 MAX_PENDING_READS = 2
-"""Reads that the loop has not processed yet. Beyond that the thread stops to read, and so the node to send."""
+"""Reads that the loop has not processed yet. Beyond that the thread stops reading, so the node stops sending."""
 MAX_TURN = 0.005
 """Seconds in which one stream's frames are processed, before other streams and front ends have their turn."""
 
@@ -33,7 +33,7 @@ class Stream(Protocol):
         """Block for up to `size` bytes; b"" at the end."""
 
     def write(self, data: bytes, /) -> None:
-        """Block until all data is sent. OSError if the stream has ended."""
+        """Block until all data is sent. Raises OSError if the stream has ended."""
 
     def close(self) -> None:
         """Close the stream, from any thread; `read` and `write` return."""

@@ -46,7 +46,7 @@ class CommandStream:
         return data
 
     def write(self, data: bytes) -> None:
-        """Block until all of `data` is sent. OSError if the stream has ended."""
+        """Block until all of `data` is sent. Raises OSError if the stream has ended."""
         view = memoryview(data)
         while view:
             try:
@@ -167,11 +167,11 @@ class SSHConnection:
     # --- for all users
 
     def open(self, command: str) -> CommandStream:
-        """Run `command` in the last hop's login shell; return its stdin and stdout as a stream. ConnectError."""
+        """Run `command` in the last hop's login shell; return its stdin and stdout as a stream. Raises ConnectError."""
         return self._open(command, _OPEN_TIMEOUT)
 
     def run(self, command: str, *, stdin: bytes = b"", timeout: float = 30.0) -> CompletedProcess[bytes]:
-        """Run a short command. ConnectError if it does not end within `timeout` (s), or the connection breaks.
+        """Run a short command. Raises ConnectError if it does not end within `timeout` (s), or the connection breaks.
 
         The return code is -1 if the server did not report one; stderr is the last 64 KiB."""
         with self._short_commands:

@@ -55,8 +55,8 @@ UNRESTRICTED = Restrictions()
 def read_restrictions(
     values: Values, defaults: Values, hop: str, files: Callable[[str], Sequence[Path]]
 ) -> Restrictions:
-    """Return the restrictions in `values`; `defaults` are the values of a host without configuration. RouteError names
-    a directive that cannot be honoured. `files` makes paths of a directive's value."""
+    """Return the restrictions in `values`; `defaults` are the values of a host without configuration. Raises
+    RouteError, with the directive, if one cannot be honoured. `files` makes paths of a directive's value."""
 
     def one(*keys: str) -> str:
         return next((values[key][0] for key in keys if values.get(key)), "")
@@ -179,7 +179,7 @@ class Algorithms:
 
 
 def permitted(restrictions: Restrictions, host_keys: Sequence[str], hop: str) -> Algorithms:
-    """Return ours that the ssh configuration permits; `host_keys` keep their order. RouteError where none is left."""
+    """Return ours that the ssh configuration permits; `host_keys` keep their order. Raises RouteError without any."""
     allowed = select(host_keys, restrictions.host_key_algorithms)
     return Algorithms(
         _non_empty([one for one in host_keys if one in allowed], "HostKeyAlgorithms", hop),

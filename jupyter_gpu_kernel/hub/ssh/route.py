@@ -77,7 +77,7 @@ def split_command(text: str) -> list[str]:
 
 
 def existing_files(files: Sequence[str]) -> tuple[str, ...]:
-    """Return absolute paths. RouteError for a missing file: ssh would skip it and fail later for another reason."""
+    """Return absolute paths. Raises RouteError for a missing file; ssh would skip it and fail later."""
     found = tuple(os.path.abspath(os.path.expanduser(file)) for file in files)
     for file in found:
         if not os.path.isfile(file):
@@ -188,7 +188,9 @@ def parse_route(
     config: str | None = None,
     port: int | None = None,
 ) -> tuple[Hop, ...]:
-    """Return the hops to `destination`, which is the last one. `jumps` win over its ProxyJump. RouteError."""
+    """Return the hops to `destination`, which is the last one. `jumps` win over its ProxyJump.
+
+    Raises RouteError if the destination, a jump or the ssh configuration cannot be used."""
     parsed = parse_destination(destination, port)
     given = tuple(one for text in jumps for one in split_jumps(text))
     if parsed.host == "localhost" and destination == "localhost" and not given:

@@ -39,7 +39,7 @@ def lookup(
     identity: Sequence[str] = (),
     config: str | None = None,
 ) -> Values:
-    """Return all values for `host`, several for keywords that repeat. RouteError if the configuration is unusable."""
+    """Return all values for `host`, several for keywords that repeat. Raises RouteError if it is unusable."""
     program = shutil.which("ssh")
     if program is None:
         return _ask_paramiko(host, user, port, identity, config)

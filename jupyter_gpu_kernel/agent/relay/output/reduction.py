@@ -187,7 +187,7 @@ def _reduce_display(size: int, record: Record) -> List[Record]:
 def as_text(content: Dict[str, Any], room: int, size: int, reason: str) -> Dict[str, Any]:
     """Return a display's content with `room` characters of its text and a notice that the rest is left out.
 
-    KeyError, TypeError, ValueError: this is not a display's content.
+    Raises KeyError, TypeError or ValueError if this is not a display's content.
     """
     data = dict(content["data"])
     left_out = ", ".join(sorted(set(data) - {"text/plain"})) or "text"

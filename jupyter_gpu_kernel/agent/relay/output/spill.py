@@ -75,7 +75,7 @@ class Segment:
             self.largest[record.kind] = max(self.largest.get(record.kind, 0), len(record.data))
 
     def next(self) -> Record:
-        """Remove and return the oldest record. OSError, EOFError: it cannot be read back."""
+        """Remove and return the oldest record. Raises OSError or EOFError if it cannot be read back."""
         self._file.seek(self._begin)
         length, kind, cell, begin, end = _HEAD.unpack(self._read(_HEAD.size))
         record = Record(kind, cell, begin, end, self._read(length))
@@ -159,7 +159,7 @@ class Spill:
             self.segments[-1].append(records)
 
     def take(self) -> Optional[Record]:
-        """Remove and return the oldest record; None if there is none. OSError, EOFError: some records are lost."""
+        """Remove and return the oldest record; None if there is none. Raises OSError or EOFError if some are lost."""
         while self.segments:
             segment = self.segments[0]
             if segment.size:

@@ -1,4 +1,4 @@
-r"""Which waiting output later output makes needless: superseded messages, and overwritten text.
+r"""Which waiting output is made obsolete by later output: superseded messages, and overwritten text.
 
 A message is superseded by an update of the same display, or of the same state of a widget. Text is overwritten by what
 follows a carriage return, so that an hour of a progress bar is one line. Only what no front end would show is left out:
