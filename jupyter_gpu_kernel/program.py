@@ -18,7 +18,10 @@ _CONNECTION_FILE = re.compile(r"kernel-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{
 
 
 def installed_program() -> Path:
-    """The program `jupyter-gpu-kernel`: beside this Python, or where pip installs programs. Raises SettingsError."""
+    """The program `jupyter-gpu-kernel`: beside this Python, or where pip installs programs.
+
+    Raises SettingsError if it is at neither place.
+    """
     name = "jupyter-gpu-kernel.exe" if sys.platform == "win32" else "jupyter-gpu-kernel"
     user_scheme = sysconfig.get_preferred_scheme("user")
     folders = [

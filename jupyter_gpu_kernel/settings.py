@@ -81,7 +81,10 @@ class Settings:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], where: str = "") -> Settings:
-        """From a kernelspec's object. Raises SettingsError for an unknown or missing key or a wrong type."""
+        """From a kernelspec's object.
+
+        Raises SettingsError if a key is unknown or missing, or a value has a wrong type.
+        """
         place = f" in {where}" if where else ""
         for key, value in data.items():
             if key not in _TYPES:

@@ -82,7 +82,7 @@ class ClientConnection:
         """Return the number of a question, and the queue for its answer (None: there will be none)."""
         number, answers = next(self._numbers), queue.SimpleQueue[Any]()
         self._questions[number] = answers
-        if self._closed:  # the caller holds the node's connection, so it must not wait for ever
+        if self._closed:  # the caller holds the node's connection, so it must not wait indefinitely
             answers.put(None)
         return number, answers
 

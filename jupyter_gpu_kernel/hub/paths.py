@@ -67,7 +67,7 @@ def make_hub_key(runtime: Runtime) -> bytes:
 def owner(runtime: Runtime) -> dict[str, str]:
     """Return {"owner": an id of this user's hub, "by": its readable name}, by which a keeper knows who has its kernel.
 
-    Two hubs with one home folder must have different ids, or each would take a kernel back from the other for ever.
+    Two hubs with one home folder must have different ids, or each would take a kernel back from the other repeatedly.
     """
     host = socket.gethostname()
     mark = hashlib.sha256(f"{_secret(runtime)}\n{hub_folder()}\n{host}".encode()).hexdigest()[:16]

@@ -50,7 +50,10 @@ class Hello(NamedTuple):
 
     @classmethod
     def read(cls, value: Dict[str, Any]) -> Hello:
-        """Return the HELLO in a frame's JSON. Raises FieldError, or VersionError for another protocol."""
+        """Return the HELLO in a frame's JSON.
+
+        Raises FieldError if a value is malformed, and VersionError if the protocol is another one.
+        """
         protocol = number(value, "protocol")
         if protocol != PROTOCOL:
             raise VersionError(f"the other end speaks protocol {protocol}, we speak {PROTOCOL}")

@@ -55,7 +55,10 @@ def judge_now(
     allowed: Optional[Sequence[str]] = None,
     criteria: Criteria = DEFAULT_CRITERIA,
 ) -> List[Verdict]:
-    """Take as many samples as a verdict needs, and judge each GPU; blocks meanwhile. Raises SmiError."""
+    """Take as many samples as a verdict needs, and judge each GPU; blocks meanwhile.
+
+    Raises SmiError if `nvidia-smi` fails.
+    """
     reader = SampleReader(runtime, processes)
     samples = [reader.read()]
     while len(samples) < criteria.samples:

@@ -70,7 +70,7 @@ def main(argv: List[str]) -> None:
 
 
 def stop_control_thread(app: Any) -> None:
-    """End the control thread before exit handlers end iopub's thread: otherwise it would wait for that for ever."""
+    """End the control thread before exit handlers end iopub's thread: otherwise it would wait for that indefinitely."""
     thread = getattr(app, "control_thread", None)
     if thread is not None and thread.is_alive():
         thread.stop()

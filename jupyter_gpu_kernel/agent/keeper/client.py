@@ -127,7 +127,10 @@ def start_keeper(
 
 
 def receive_request(folder: Path) -> StartRequest:
-    """Connect to the starter of this process, and receive its request. Raises OSError or ValueError without one."""
+    """Connect to the starter of this process, and receive its request.
+
+    Raises OSError or ValueError if there is no starter.
+    """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.connect(str(folder / _SOCKET))
     size = socket.CMSG_SPACE(array.array("i").itemsize)

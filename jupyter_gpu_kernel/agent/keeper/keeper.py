@@ -117,7 +117,7 @@ class Keeper:
         try:
             self._begin()
             self.loop.run()
-        except Exception as error:  # a fault of ours; the log has the traceback
+        except Exception as error:  # a bug; the log has the traceback
             event = "fault" if self.kernel.pid else "end"
             self.story.tell(event, f"a fault of the keeper ended it: {type(error).__name__}: {error}")
             if not self.kernel.pid:  # else the kernel starts another keeper

@@ -38,7 +38,7 @@ class RejectedInput:
         self._story = Limited(story, clock)
 
     def report(self, error: Exception) -> None:
-        """Report an error that ends a connection or a request, and not the keeper. If it is a fault of ours, the log
+        """Report an error that ends a connection or a request, and not the keeper. If it is a bug, the log
         gets the traceback."""
         if isinstance(error, MALFORMED):
             self._story.tell("refused", f"malformed input was refused: {error}")

@@ -61,7 +61,7 @@ def run_setup(
 
 
 def trim(log: Path) -> None:
-    """Empty the log when it is large: processes that the set-up lines left running may print for ever."""
+    """Empty the log when it is large: processes that the set-up lines left running may print indefinitely."""
     with contextlib.suppress(OSError):
         if log.stat().st_size > _MAX_LOG:
             os.truncate(str(log), 0)  # it is written to with O_APPEND

@@ -153,7 +153,7 @@ class Router:
             reply = {"error": {"code": error.code, "text": str(error)}}
         except (FieldError, FrameError) as error:
             reply = {"error": {"code": "malformed", "text": str(error)}}
-        except Exception as error:  # a fault of ours must not end the other kernels' connections
+        except Exception as error:  # a bug must not end the other kernels' connections
             reply = {"error": {"code": "fault", "text": f"{type(error).__name__}: {error}"}}
         self._request_slots.release()
         self._write(reply_frame(reply, frame.number).encode())
@@ -190,7 +190,7 @@ def main(runtime: Runtime, processes: ProcessControl, root: Root) -> int:
     sys.stdout.flush()
     forget_old_stories(root.path / "stories", runtime.time())
     try:
-        # The alarm ends this process, also in a write that blocks for ever.
+        # The alarm ends this process, also in a write that blocks indefinitely.
         Router(RequestHandlers(runtime, processes, root), lambda: signal.alarm(SILENCE)).run()
     except BrokenPipeError:
         return 0

@@ -102,7 +102,10 @@ class RequestHandlers:
         return kernel_id, sock
 
     def _owner_of(self, kernel_id: str) -> Dict[str, Any]:
-        """The owner of a kernel, {} if the keeper does not tell. Raises Refused for another protocol."""
+        """The owner of a kernel, {} if the keeper does not tell.
+
+        Raises Refused if the keeper uses another protocol.
+        """
         reply: Dict[str, Any] = {}
         with contextlib.suppress(KeeperTimeout):  # the hub hears of it when the keeper replies again
             reply = self._keepers.ask(kernel_id, {"do": "owner"}) or {}

@@ -19,6 +19,8 @@ async def read_cell_history(link: Link, kernel_id: str, cell_id: str = "") -> li
     """Return cells, the oldest first; with `cell_id` only the executions of that cell of the notebook.
 
     {msg_id, cell_id, code, status, execution_count, started, finished, dropped, outputs [{msg_type, content}]}
+
+    Raises AgentError if the node cannot be asked, or does not come to an end.
     """
     return await _Reader(link, kernel_id).cells(cell_id)
 

@@ -282,7 +282,7 @@ class Attachments:
 
     def _take_from_others(self, attachment: Attachment) -> None:
         """Lose every other attachment to the same kernel, as when its notebook is opened again after a drop: a keeper
-        has one attachment at a time, so two of them would replace each other for ever."""
+        has one attachment at a time, so two of them would replace each other indefinitely."""
         for number, entry in list(self._entries.items()):
             other = entry.attachment
             if other is not attachment and other.kernel_id == attachment.kernel_id:

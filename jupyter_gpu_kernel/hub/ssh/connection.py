@@ -80,7 +80,7 @@ class CommandStream:
 
     def end_with_command(self) -> None:
         """Block until the command has ended, then close the stream: a background process that the command left may hold
-        its other end open for ever."""
+        its other end open indefinitely."""
         self._channel.status_event.wait()
         before = -1
         while self._count != before:  # its last output may still be in transit
@@ -167,7 +167,10 @@ class SSHConnection:
     # --- for all users
 
     def open(self, command: str) -> CommandStream:
-        """Run `command` in the last hop's login shell; return its stdin and stdout as a stream. Raises ConnectError."""
+        """Run `command` in the last hop's login shell; return its stdin and stdout as a stream.
+
+        Raises ConnectError if the connection is broken, or the host refuses or does not answer in time.
+        """
         return self._open(command, _OPEN_TIMEOUT)
 
     def run(self, command: str, *, stdin: bytes = b"", timeout: float = 30.0) -> CompletedProcess[bytes]:

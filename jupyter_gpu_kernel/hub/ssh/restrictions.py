@@ -179,7 +179,10 @@ class Algorithms:
 
 
 def permitted(restrictions: Restrictions, host_keys: Sequence[str], hop: str) -> Algorithms:
-    """Return ours that the ssh configuration permits; `host_keys` keep their order. Raises RouteError without any."""
+    """Return our algorithms that the ssh configuration permits; `host_keys` keep their order.
+
+    Raises RouteError if none of a kind is left.
+    """
     allowed = select(host_keys, restrictions.host_key_algorithms)
     return Algorithms(
         _non_empty([one for one in host_keys if one in allowed], "HostKeyAlgorithms", hop),

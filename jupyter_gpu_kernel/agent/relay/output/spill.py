@@ -159,7 +159,10 @@ class Spill:
             self.segments[-1].append(records)
 
     def take(self) -> Optional[Record]:
-        """Remove and return the oldest record; None if there is none. Raises OSError or EOFError if some are lost."""
+        """Remove and return the oldest record; None if there is none.
+
+        Raises OSError or EOFError if some records are lost.
+        """
         while self.segments:
             segment = self.segments[0]
             if segment.size:
