@@ -40,9 +40,12 @@ class Gpus:
 
     def say(self, count: int, **words: Any) -> None:
         """From now on."""
-        gpus = [{"uuid": name} for name in self.uuids[:count]]
+        self.show({"gpus": [{"uuid": name} for name in self.uuids[:count]], **words})
+
+    def show(self, words: dict[str, Any]) -> None:
+        """From now on this, in the words of the practice nvidia-smi."""
         new = self.path.with_suffix(".new")
-        new.write_text(json.dumps({"gpus": gpus, **words}))
+        new.write_text(json.dumps(words))
         new.replace(self.path)
 
 

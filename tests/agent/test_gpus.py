@@ -160,11 +160,36 @@ def test_only_the_allowed_are_taken() -> None:
     assert not any(one.free for one in judge([[gpu(0), gpu(1)]] * 3, allowed=[]))
 
 
+def test_mig_devices_are_offered_and_their_gpu_is_not() -> None:
+    parted = gpu(0, mig_mode="Enabled", utilization=None)
+    devices = [
+        gpu(0, uuid=f"MIG-{number}", parent="GPU-0", mig_mode=None, memory_used_mib=37, utilization=None)
+        for number in range(2)
+    ]
+    used = dataclasses.replace(devices[1], processes=(BOB,))
+    found = judge([[parted, devices[0], used, gpu(1, mig_mode="Enabled")]] * 3)
+    assert [one.reason for one in found] == [
+        "MIG mode is enabled: see its MIG devices",
+        "",
+        "in use by bob (pid 1234, python, 11.9 GiB)",
+        "MIG mode is enabled: it has no MIG device",
+    ]
+    assert [one.unusable for one in found] == [True, False, False, True]
+    assert choose(found, 1) == devices[:1]
+    two = judge([[parted, *devices]] * 3, count=2)
+    assert {one.reason for one in two[1:]} == {"a process can use only one MIG device"}
+    allowed = judge([[parted, *devices]] * 3, allowed=["MIG-1"])
+    assert [one.free for one in allowed] == [False, False, True]
+
+
 def test_choosing() -> None:
     found = judge([[gpu(2), gpu(0, utilization=50), gpu(1)]] * 3)
     assert choose(found, 1) == [gpu(1)]
     assert choose(found, 2) == [gpu(1), gpu(2)]
     assert choose(found, 3) is None
+    three = judge([[gpu(0), gpu(1), gpu(2)]] * 3)
+    assert choose(three, 2, (), {(0, 2): 7, (2, 0): 7}) == [gpu(0), gpu(2)]
+    assert choose(three, 2, [kernel(1, gpu_bits(["GPU-2"]))], {(0, 2): 7, (2, 0): 7}) == [gpu(0), gpu(1)]
     assert choose(found, 1, [kernel()]) == [gpu(2)]
     assert choose(found, 1, [kernel(), kernel()]) is None
     assert choose(found, 1, [kernel(2)]) is None

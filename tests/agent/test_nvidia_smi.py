@@ -58,6 +58,35 @@ def alive(pid: int) -> bool:
     return True
 
 
+def test_reads_links_between_gpus(state: State) -> None:
+    matrix = "\tGPU0\tGPU1\nGPU0\t X \tNV4\nGPU1\tNV4\t X \n"
+    state(gpus=[{}, {}], topology=matrix)
+    smi = NvidiaSmi(RUNTIME, ProcessControl())
+    assert set(smi.read_links()) == {(0, 1), (1, 0)}
+    state(gpus=[{}, {}])
+    assert smi.read_links() == {}, "an old driver, or one GPU"
+    assert len(smi.read()) == 2
+
+
+def test_reads_mig_devices(state: State) -> None:
+    devices = [
+        {"uuid": "MIG-a", "profile": "3g.20gb", "processes": [{"pid": os.getpid(), "memory": 500}]},
+        {"uuid": "MIG-b", "profile": "1g.5gb"},
+    ]
+    state(gpus=[{"mig": "Enabled", "devices": devices}, {}])
+    parted, first, second, whole = NvidiaSmi(RUNTIME, ProcessControl()).read()
+    assert (parted.mig_mode, parted.parent, whole.parent) == ("Enabled", "", "")
+    assert [(one.uuid, one.index, one.parent) for one in (first, second)] == [
+        ("MIG-a", 0, parted.uuid),
+        ("MIG-b", 0, parted.uuid),
+    ]
+    assert str(second) == "GPU 0 (NVIDIA A100-SXM4-80GB, MIG 1g.5gb, device 1)"
+    assert (second.memory_total_mib, second.memory_used_mib, second.utilization) == (20096, 37, None)
+    (process,) = first.processes
+    assert (process.pid, process.user, process.memory_mib) == (os.getpid(), getpass.getuser(), 500)
+    assert "python" in process.name or "pytest" in process.name
+
+
 def test_reads_fields_and_owners(state: State) -> None:
     mine = {"pid": os.getpid(), "memory": 500, "name": "/opt/a b/python3.8"}
     gone = {"pid": 2**22 + 1, "memory": "[N/A]", "name": "[Not Found]"}

@@ -51,6 +51,35 @@ def test_twelve_kernels_and_four_gpus(
         loop.call(remote.command, "stop")
 
 
+def test_two_gpus_that_are_near_each_other(
+    loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack
+) -> None:
+    rows = [[" X ", "SYS", "NV4"], ["SYS", " X ", "SYS"], ["NV4", "SYS", " X "]]
+    heads = [f"GPU{number}" for number in range(3)]
+    lines = [["", *heads], *([head, *row] for head, row in zip(heads, rows, strict=True))]
+    stack.callback(gpus.say, 4)
+    gpus.say(3, topology="\n".join("\t".join(line) for line in lines))
+    kernel = loop.kernel(link, gpus=2)
+    assert open_front(loop, kernel, stack).run(VISIBLE).text.strip() == ",".join(gpus.uuids[::2][:2])
+    loop.call(kernel.command, "stop")
+
+
+def test_kernels_take_mig_devices(
+    loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack
+) -> None:
+    """Each by its own UUID, which the lease has as well."""
+    uuids = [f"MIG-{name[4:]}" for name in gpus.uuids[1:3]]
+    devices = [{"uuid": name, "profile": "3g.20gb"} for name in uuids]
+    stack.callback(gpus.say, 4)
+    gpus.show({"gpus": [{"uuid": gpus.uuids[0], "mig": "Enabled", "devices": devices}]})
+    kernels = [loop.kernel(link, gpus=1) for _ in uuids]
+    assert [open_front(loop, one, stack).run(VISIBLE).text.strip() for one in kernels] == uuids
+    assert sorted(read_leases(uuids)) == sorted(uuids)
+    assert [one.status["gpus"] for one in kernels] == [[name] for name in uuids]
+    for kernel in kernels:
+        loop.call(kernel.command, "stop")
+
+
 def test_who_blocks_himself_is_told_so(
     loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack
 ) -> None:

@@ -145,7 +145,9 @@ class Acquisition:
     def prepare(self) -> None:
         """Sample the GPUs while the kernel starts, so that its first cell does not wait for that."""
         if not self.acquired and self._sampler is None:
-            self._sampler = Sampler(self._loop, self._processes, self._sampled, self._failed)
+            self._sampler = Sampler(
+                self._loop, self._processes, self._sampled, self._failed, with_links=self._count > 1
+            )
             self._sampler.start()
 
     def request(self) -> None:

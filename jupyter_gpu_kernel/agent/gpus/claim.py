@@ -130,10 +130,10 @@ class Claim:
             {uuid: holder for uuid, holder in recent[-1].leases.items() if uuid not in own} if recent else {}
         )
         gpus = [sample.gpus for sample in recent]
-        return judge(gpus, leases=leases, allowed=self._allowed, criteria=self._criteria)
+        return judge(gpus, leases=leases, allowed=self._allowed, criteria=self._criteria, count=self.count)
 
     def _try(self, verdicts: List[Verdict], ahead: Sequence[Waiting]) -> ClaimPending:
-        chosen = choose(verdicts, self.count, ahead)
+        chosen = choose(verdicts, self.count, ahead, dict(self._samples[-1].links))
         leases = self._taker.take_all([gpu.uuid for gpu in chosen]) if chosen else None
         if leases is None:  # too few are free, or somebody was quicker
             return self._pending(verdicts, ahead)

@@ -16,6 +16,7 @@ from ...wire.texts import memory_size
 from .. import procfs
 from .lease import Holder
 from .nvidia_smi import Gpu, GpuProcess, SmiError
+from .topology import Topology, best_set
 from .turns import Waiting
 
 _JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
@@ -91,19 +92,21 @@ def judge(
     leases: Optional[Mapping[str, Holder]] = None,
     allowed: Optional[Sequence[str]] = None,
     criteria: Criteria = DEFAULT_CRITERIA,
+    count: int = 1,
 ) -> List[Verdict]:
     """Return a verdict on each GPU of the newest sample.
 
     samples: Oldest first; the last `criteria.samples` count.
     leases: The leases of others, by UUID.
     allowed: See `allowed_gpus`.
+    count: The number of GPUs that are needed together.
     """
     recent = samples[-criteria.samples :]
     if not recent:
         return []
     verdicts = []
     for gpu in recent[-1]:
-        unusable = _unusable_reason(gpu, allowed)
+        unusable = _unusable_reason(gpu, allowed) or _mig_reason(gpu, recent[-1], count)
         holder = (leases or {}).get(gpu.uuid)
         history = [old for sample in recent for old in sample if old.uuid == gpu.uuid]
         reason = unusable or (str(holder) if holder else "") or _busy_reason(history, criteria)
@@ -111,13 +114,23 @@ def judge(
     return verdicts
 
 
-def choose(verdicts: Iterable[Verdict], count: int, ahead: Iterable[Waiting] = ()) -> Optional[List[Gpu]]:
-    """Return `count` free GPUs, or None if there are fewer, beside those kept for the kernels that come first."""
+def choose(
+    verdicts: Iterable[Verdict], count: int, ahead: Iterable[Waiting] = (), links: Optional[Topology] = None
+) -> Optional[List[Gpu]]:
+    """Return `count` free GPUs, or None if there are fewer, beside those kept for the kernels that come first.
+
+    `links`: how near the GPUs are to each other; of several sets the nearest is chosen.
+    """
     free = sorted((verdict.gpu for verdict in verdicts if verdict.free), key=lambda gpu: gpu.index)
     for kernel in ahead:
         kept = [gpu for gpu in free if kernel.can_use(gpu.uuid)][: kernel.gpus]
         free = [gpu for gpu in free if gpu not in kept]
-    return free[:count] if len(free) >= count else None
+    if len(free) < count:
+        return None
+    if count < 2:
+        return free[:count]
+    nearest = best_set([gpu.index for gpu in free], count, links or {})
+    return [gpu for gpu in free if gpu.index in nearest]
 
 
 def require_usable(verdicts: Sequence[Verdict], count: int) -> None:
@@ -167,8 +180,16 @@ def _unusable_reason(gpu: Gpu, allowed: Optional[Sequence[str]]) -> str:
         return "not in the allocation (CUDA_VISIBLE_DEVICES)"
     if gpu.compute_mode == "Prohibited":
         return "compute mode Prohibited"
+    return ""
+
+
+def _mig_reason(gpu: Gpu, gpus: Sequence[Gpu], count: int) -> str:
+    """Why MIG keeps us from using this GPU or MIG device; "" if it does not."""
     if gpu.mig_mode == "Enabled":
-        return "MIG mode is enabled, which is not supported yet"
+        has_devices = any(one.parent == gpu.uuid for one in gpus)
+        return "MIG mode is enabled: " + ("see its MIG devices" if has_devices else "it has no MIG device")
+    if gpu.parent and count > 1:
+        return "a process can use only one MIG device"
     return ""
 
 

@@ -22,6 +22,8 @@ from ...wire.runtime import Runtime
 from ...wire.texts import one_line
 from .. import procfs
 from ..process_control import ChildProcess, ProcessControl, TimeoutExpired
+from .mig import parse_instances
+from .topology import Topology, parse_topology
 
 TIMEOUT = 15.0  # seconds; without persistence mode the first call takes several
 
@@ -70,6 +72,7 @@ class Gpu:
     mig_mode: Optional[str] = None
     processes: Tuple[GpuProcess, ...] = ()
     problem: str = ""  # why nvidia-smi cannot query it (a lost GPU)
+    parent: str = ""  # of a MIG device: the UUID of its GPU
 
     def __str__(self) -> str:
         return f"GPU {self.index} ({self.name})"
@@ -117,7 +120,21 @@ class NvidiaSmi:
             else:
                 break
         found = parse(checked(*gpus), checked(*apps), self._fields) + self._lost
-        return sorted(found, key=lambda gpu: gpu.index)
+        if any(gpu.mig_mode == "Enabled" for gpu in found):
+            listing, report = run([["-L"], ["-q", "-x"]])
+            found += mig_devices(found, checked(*listing), checked(*report))
+        return sorted(found, key=lambda gpu: (gpu.index, bool(gpu.parent)))
+
+    def read_links(self, timeout: float = TIMEOUT, stop: Optional[threading.Event] = None) -> Topology:
+        """Return the links between the GPUs, {} if nvidia-smi cannot tell. Raises SmiError when `stop` is set."""
+        deadline = self._runtime.monotonic() + timeout
+        try:
+            (answer,) = self._run([["topo", "-m"]], deadline, stop or threading.Event())
+        except SmiError as error:
+            if error.code == "stopped":
+                raise
+            return {}
+        return parse_topology(answer.text)
 
     def _gpu_query(self, ids: Sequence[str]) -> List[str]:
         return query("gpu", self._fields, ids)
@@ -248,6 +265,33 @@ def parse(gpu_text: str, app_text: str, fields: Sequence[str] = FIELDS) -> List[
         rows.append(row)
     processes = _parse_processes(app_text, [row["uuid"] for row in rows])
     return [_gpu(row, processes[row["uuid"]]) for row in rows]
+
+
+def mig_devices(gpus: Sequence[Gpu], listing: str, report: str) -> List[Gpu]:
+    """Return the MIG devices of these GPUs, from the output of `nvidia-smi -L` and `nvidia-smi -q -x`."""
+    try:
+        instances = parse_instances(listing, report)
+    except ValueError as error:
+        raise SmiError("driver", f"unexpected output of nvidia-smi -q -x: {error}", WITHOUT) from error
+    return [
+        Gpu(
+            index=gpu.index,
+            uuid=one.uuid,
+            name=f"{gpu.name}, MIG {one.profile}, device {one.number}",
+            memory_total_mib=one.memory_total_mib,
+            memory_used_mib=one.memory_used_mib,
+            compute_mode=gpu.compute_mode,
+            processes=tuple(
+                GpuProcess(
+                    pid, _owner(pid), mib, one_line(procfs.command_name(pid)) or "?", procfs.start_time(pid)
+                )
+                for pid, mib in one.processes
+            ),
+            parent=gpu.uuid,
+        )
+        for gpu in gpus
+        for one in instances.get(gpu.uuid, [])
+    ]
 
 
 def _gpu(row: Mapping[str, str], processes: Sequence[GpuProcess]) -> Gpu:

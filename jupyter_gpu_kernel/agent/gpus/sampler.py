@@ -6,7 +6,7 @@ This module does not know which GPUs count as free; judge.py decides that.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from ...wire.runtime import Runtime
 from .. import procfs
@@ -14,6 +14,7 @@ from ..process_control import ProcessControl
 from .judge import DEFAULT_CRITERIA, Criteria, Verdict, judge
 from .lease import Holder, LeaseReader
 from .nvidia_smi import TIMEOUT, Gpu, NvidiaSmi, SmiError
+from .topology import Topology
 from .wait_queue import QueueReader
 
 if TYPE_CHECKING:  # attach, which calls judge_now, runs without pyzmq
@@ -28,13 +29,16 @@ class Sample(NamedTuple):
     time: float
     gpus: List[Gpu]
     leases: Dict[str, Holder]
+    links: Mapping[Tuple[int, int], int] = {}  # see topology.py
 
 
 class SampleReader:
     """Reads GPUs and leases, repeatedly. Not for use by several threads at a time."""
 
-    def __init__(self, runtime: Runtime, processes: ProcessControl) -> None:
+    def __init__(self, runtime: Runtime, processes: ProcessControl, with_links: bool = False) -> None:
+        """`with_links`: also read the links between the GPUs, once."""
         self._runtime = runtime
+        self._links: Optional[Topology] = None if with_links else {}
         self._smi, self._leases = NvidiaSmi(runtime, processes), LeaseReader(runtime)
         self._queue = QueueReader(runtime)
 
@@ -46,7 +50,9 @@ class SampleReader:
                 kernel.uid
             )  # may take long, so that the event loop uses only names that are known
         gpus = self._smi.read(timeout, stop)
-        return Sample(begin, gpus, self._leases.read(gpu.uuid for gpu in gpus if gpu.uuid))
+        if self._links is None:
+            self._links = self._smi.read_links(timeout, stop)
+        return Sample(begin, gpus, self._leases.read(gpu.uuid for gpu in gpus if gpu.uuid), self._links)
 
 
 def judge_now(
@@ -78,12 +84,13 @@ class Sampler:
         on_sample: Callable[[Sample], None],
         on_error: Callable[[SmiError], None],
         timeout: float = TIMEOUT,
+        with_links: bool = False,
     ) -> None:
         self._loop = loop
         self._on_sample = on_sample
         self._on_error = on_error
         self._timeout = timeout
-        self._reader = SampleReader(loop.runtime, processes)
+        self._reader = SampleReader(loop.runtime, processes, with_links)
         self._sampling = False
         self._closing = threading.Event()
         self._thread_ended = threading.Event()
