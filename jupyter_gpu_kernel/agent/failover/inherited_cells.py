@@ -32,9 +32,7 @@ UNKNOWN_STATE = "?"
 _STATE = "said"
 """The key of the state in the hub's list: the last status that front ends have been sent of the cell."""
 _LIST_BEGUN = "__import__('gpu_kernel').begun()"
-_OUTPUT_LOST = (
-    "this cell has run, but its last output and its result are lost, because the kernel's keeper was killed"
-)
+_OUTPUT_LOST = "this cell has run, but its last output and result are lost: the kernel's keeper was killed"
 _RESULT_UNKNOWN = (
     "it is unknown whether this cell has run: the kernel's keeper was killed, and then the kernel ended"
 )
