@@ -33,13 +33,20 @@ def sshd_program() -> str:
     return found
 
 
+_given: set[int] = set()
+
+
 def free_port() -> int:
-    """Not one of those that systems give to whoever asks for any: it would be gone before it is used."""
+    """Not one of those that systems give to whoever asks for any: it would be gone before it is used. None is given
+    twice, and each process that runs tests has its own ones."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 8
     while True:
-        port = random.randrange(15000, 32000)
+        port = random.randrange(15_000 + 2000 * worker, 17_000 + 2000 * worker)
         with socket.socket() as sock, contextlib.suppress(OSError):
             sock.bind(("127.0.0.1", port))
-            return port
+            if port not in _given:
+                _given.add(port)
+                return port
 
 
 def make_key(file: Path, kind: str = "ed25519", passphrase: str = "") -> Path:
