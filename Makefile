@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 BIN38 := .venv-py38check/bin
 BINLOW := .venv-lowest/bin
-JOBS ?= 3
+JOBS ?= 4
 LABEXTENSION := jupyter_gpu_kernel/labextension/package.json
 LINKED := .venv/share/jupyter/labextensions/jupyter-gpu-kernel
 
