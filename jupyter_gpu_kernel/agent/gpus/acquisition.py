@@ -75,7 +75,7 @@ class Acquisition:
         self._sampler: Optional[Sampler] = None
         self._timer: Optional[Timer] = None
         self._failures = 0
-        self._queue = WaitQueue(loop, str(settings["id"]), int(settings.get("priority", 0)))
+        self._queue = WaitQueue(loop, str(settings["id"]))
         allowed = allowed_gpus(os.environ)
         if self._count and allowed and in_allocation(os.environ):
             self.uuids, self._state = allowed, _State.ACQUIRED

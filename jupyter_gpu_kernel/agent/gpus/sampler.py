@@ -45,10 +45,9 @@ class SampleReader:
     def read(self, timeout: float = TIMEOUT, stop: Optional[threading.Event] = None) -> Sample:
         """Take a sample; blocks for up to `timeout` seconds and a little more. Raises SmiError if it fails."""
         begin = self._runtime.monotonic()
+        # The directory service may take long: the event loop shows only names that were looked up here.
         for kernel in self._queue.read():
-            procfs.user_name(
-                kernel.uid
-            )  # may take long, so that the event loop uses only names that are known
+            procfs.user_name(kernel.uid)
         gpus = self._smi.read(timeout, stop)
         if self._links is None:
             self._links = self._smi.read_links(timeout, stop)

@@ -21,7 +21,6 @@ from .turns import Waiting, gpu_bits, waiting_before
 if TYPE_CHECKING:  # attach, which reads leases, runs without pyzmq
     from ..loop import Loop
 
-PRIORITIES = range(-99, 100)
 _PREFIX = "jupyter-gpu-kernel/wait/"
 _NAME = re.compile(
     r"([0-9a-f]{11})\.([1-9][0-9]?)\.(-?[0-9]{1,2})\.([0-9a-f]{1,16})\.([A-Za-z0-9][A-Za-z0-9-]{0,46})"
@@ -71,11 +70,6 @@ class WaitQueue:
         self._announced: Optional[Waiting] = None
         self._announcement: Optional[Announcement] = None
         self._reader = QueueReader(loop.runtime)
-
-    @property
-    def priority(self) -> int:
-        """The kernel's priority among its user's kernels."""
-        return self._me.priority
 
     def join(self, gpus: int) -> None:
         """Wait for `gpus` GPUs; a kernel that waits already keeps its place."""

@@ -74,7 +74,7 @@ class DeferredRequests:
             self._placeholder.acknowledge(request)
         if interrupts:
             self._notice.interrupted([])
-        return list(dict.fromkeys(cell for _, cells in interrupts.values() for cell in cells))
+        return list(dict.fromkeys(cell for _, cells in interrupts.values() for cell in cells))[-_MAX_CELLS:]
 
     def link_up(self) -> list[Message]:
         """Return the requests that waited for the link, unless they are held."""
