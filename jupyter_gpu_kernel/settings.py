@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from . import secret_filter
 from .errors import SettingsError
 from .wire import DEFAULT_GPUS
+from .wire.texts import memory_mib
 
 # Planned settings, which have no effect yet.
 _PLANNED = (
@@ -55,6 +56,8 @@ class Settings:
     )
     journal_memory_mib: float | None = None
     journal_cap_mib: float | None = None
+    min_memory: str = ""  # that each GPU must have: "20G"
+    gpu_type: str = ""  # what the name of each GPU must contain: "3090"
 
     def __post_init__(self) -> None:
         """Raise SettingsError for invalid values."""
@@ -63,6 +66,9 @@ class Settings:
         if not 0 <= self.gpus <= _MOST_GPUS:
             remedy = f"It must be a number from 0 (none) to {_MOST_GPUS}. The default is {DEFAULT_GPUS}."
             raise SettingsError(f"“gpus” is {self.gpus}", remedy=remedy)
+        if self.min_memory and memory_mib(self.min_memory) is None:
+            cause = f"“min_memory” is {_for_message('min_memory', self.min_memory)}"
+            raise SettingsError(cause, remedy="It must be a size of memory: 20G, 20GiB, 20000M.")
         for key, value in vars(self).items():
             if _has_nul(value):
                 raise SettingsError(f"the setting “{key}” contains a NUL character", remedy="Remove it.")

@@ -81,6 +81,18 @@ class Add(Verb):
             help=f"how many GPUs a kernel takes (default: {Settings.gpus}; 0: none)",
         )
         add(
+            "--min-memory",
+            metavar="SIZE",
+            default="",
+            help="the memory that each GPU must have, and have free: 20G, 20GiB (default: any)",
+        )
+        add(
+            "--gpu-type",
+            metavar="TEXT",
+            default="",
+            help="what the name of each GPU must contain: 3090, A100 (default: any)",
+        )
+        add(
             "--sigterm",
             choices=["survive", "default"],
             default=Settings.sigterm,
@@ -177,6 +189,8 @@ class Add(Verb):
             config=config,
             python=args.python,
             gpus=args.gpus,
+            min_memory=args.min_memory,
+            gpu_type=args.gpu_type,
             env=dict(args.env),
             env_file=_absolute(args.env_file),
             cwd=args.cwd,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import sys
-from typing import Sequence
+from typing import Optional, Sequence
 
+_SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?([MGT])(iB|B)?", re.IGNORECASE)
+_POWERS = "MGT"
 COMMAND = "jupyter gpu-kernel"
 """The name of our program in texts, where nothing else is known."""
 
@@ -25,6 +28,17 @@ def as_typed(words: Sequence[str], windows: bool = sys.platform == "win32") -> s
 def memory_size(mib: int) -> str:
     """A size in MiB as users read it: "512 MiB", "11.9 GiB"."""
     return f"{mib / 1024:.1f} GiB" if mib >= 1024 else f"{mib} MiB"
+
+
+def memory_mib(size: str) -> Optional[int]:
+    """The MiB of a size as users write it: "20G" and "20GB" are 20 * 1000³ bytes, "20GiB" are 20 * 1024³; None if it is
+    no size. GPUs that are sold with 24 GB may report a little less than 24 GiB."""
+    match = _SIZE.fullmatch(size.strip())
+    if match is None:
+        return None
+    base = 1024 if (match[3] or "").lower() == "ib" else 1000
+    size_in_bytes = float(match[1]) * base ** (_POWERS.index(match[2].upper()) + 2)
+    return int(size_in_bytes / 1024**2)
 
 
 def one_line(text: str, most: int = 120) -> str:

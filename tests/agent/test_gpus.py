@@ -24,9 +24,11 @@ from jupyter_gpu_kernel.agent.gpus.judge import (
 )
 from jupyter_gpu_kernel.agent.gpus.lease import Holder, Lease, LeaseTaker
 from jupyter_gpu_kernel.agent.gpus.nvidia_smi import Gpu, GpuProcess, SmiError
+from jupyter_gpu_kernel.agent.gpus.requirements import Requirements
 from jupyter_gpu_kernel.agent.gpus.sampler import Sample
 from jupyter_gpu_kernel.agent.gpus.turns import Waiting, gpu_bits
 
+NO_MEMORY = "nvidia-smi does not report its memory, of which 953 MiB are requested"
 BOB = GpuProcess(1234, "bob", 12186, "python")
 
 
@@ -44,6 +46,35 @@ def verdict(*samples: Gpu, **words: Any) -> Verdict:
     seen = list(samples) * (3 if len(samples) == 1 else 1)
     (only,) = judge([[sample] for sample in seen], **words)
     return only
+
+
+@pytest.mark.parametrize(
+    ("min_memory", "gpu_type", "facts", "unusable", "reason"),
+    [
+        ("80G", "a100", {}, False, ""),
+        ("", "3090", {}, True, "its name does not contain “3090”"),
+        ("81G", "", {}, False, ""),
+        ("90G", "", {}, True, "it has 80.0 GiB of memory, but 83.8 GiB are requested"),
+        ("80GiB", "", {"memory_used_mib": 300}, False, "79.1 GiB of its memory are free, but 80.0 GiB are requested"),
+        ("1G", "", {"memory_total_mib": None}, True, NO_MEMORY),
+        ("", "", {"memory_total_mib": None}, False, ""),
+        ("", "A100", {"problem": "GPU is lost"}, True, "GPU is lost"),
+    ],
+)  # fmt: skip
+def test_a_kernel_requires_memory_and_a_type(
+    min_memory: str, gpu_type: str, facts: Dict[str, Any], unusable: bool, reason: str
+) -> None:
+    needs = Requirements.from_settings({"min_memory": min_memory, "gpu_type": gpu_type})
+    found = verdict(gpu(**facts), needs=needs)
+    assert (found.free, found.unusable, found.reason) == (not reason, unusable, reason)
+
+
+def test_of_several_free_gpus_the_one_with_the_most_free_memory_is_chosen() -> None:
+    found = judge([[gpu(0, memory_used_mib=400), gpu(1), gpu(2, memory_total_mib=90000)]] * 3)
+    assert choose(found, 1) == [found[2].gpu]
+    assert choose(found[:2], 1) == [found[0].gpu], "what a display uses makes no difference"
+    assert choose(found, 1, [kernel()]) == [found[0].gpu]
+    assert choose(found, 2) == [found[0].gpu, found[1].gpu]
 
 
 def test_an_idle_gpu_is_free() -> None:

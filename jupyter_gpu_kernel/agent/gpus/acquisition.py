@@ -25,6 +25,7 @@ from .claim import Claim, ClaimPending
 from .judge import allowed_gpus, in_allocation
 from .lease import Lease, LeaseTaker, release_all
 from .nvidia_smi import SmiError
+from .requirements import Requirements
 from .sampler import Sample, Sampler
 from .turns import Waiting
 from .wait_queue import WaitQueue
@@ -81,7 +82,8 @@ class Acquisition:
             self.uuids, self._state = allowed, _State.ACQUIRED
         self._taker = LeaseTaker(loop.runtime, {"id": settings["id"]}, details)
         node = socket.gethostname()
-        self._claim = Claim(loop.runtime, self._count, self._taker, allowed=allowed, node=node)
+        needs = Requirements.from_settings(settings)
+        self._claim = Claim(loop.runtime, self._count, self._taker, allowed=allowed, node=node, needs=needs)
 
     @property
     def acquired(self) -> bool:
@@ -97,6 +99,11 @@ class Acquisition:
     def names(self) -> List[str]:
         """The GPUs as users know them: "GPU 0 (NVIDIA A100)"."""
         return [self._claim.name(uuid) for uuid in self.uuids]
+
+    @property
+    def choice(self) -> str:
+        """Why these GPUs, in words that follow their names; "" if there was no choice."""
+        return self._claim.choice
 
     def environment(self) -> Dict[str, str]:
         """The variables of the kernel's process: the GPUs that it has already."""

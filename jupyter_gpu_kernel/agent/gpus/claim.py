@@ -13,6 +13,7 @@ from ...wire.runtime import Runtime
 from .judge import DEFAULT_CRITERIA, Criteria, Verdict, choose, judge, require_usable, waiting_text
 from .lease import Holder, Lease, LeaseTaker, release_all
 from .nvidia_smi import Gpu
+from .requirements import ANY_GPU, Requirements
 from .sampler import Sample
 from .turns import Waiting
 
@@ -52,14 +53,17 @@ class Claim:
         allowed: Optional[Sequence[str]] = None,
         criteria: Criteria = DEFAULT_CRITERIA,
         node: str = "",
+        needs: Requirements = ANY_GPU,
     ) -> None:
-        """`taker` takes the leases; `node`: its name in texts for the user."""
+        """`taker` takes the leases; `node`: its name in texts for the user; `needs`: see `judge`."""
         self.count = count
+        self.choice = ""  # why these GPUs: ", the one with the most free memory of 3"
         self._runtime = runtime
         self._taker = taker
         self._allowed = allowed
         self._criteria = criteria
         self._node = node
+        self._needs = needs
         self._samples: Deque[Sample] = deque(maxlen=criteria.samples)
         self._leases: List[Lease] = []
         self._leased_at = 0.0
@@ -130,7 +134,14 @@ class Claim:
             {uuid: holder for uuid, holder in recent[-1].leases.items() if uuid not in own} if recent else {}
         )
         gpus = [sample.gpus for sample in recent]
-        return judge(gpus, leases=leases, allowed=self._allowed, criteria=self._criteria, count=self.count)
+        return judge(
+            gpus,
+            leases=leases,
+            allowed=self._allowed,
+            criteria=self._criteria,
+            count=self.count,
+            needs=self._needs,
+        )
 
     def _try(self, verdicts: List[Verdict], ahead: Sequence[Waiting]) -> ClaimPending:
         chosen = choose(verdicts, self.count, ahead, dict(self._samples[-1].links))
@@ -138,6 +149,7 @@ class Claim:
         if leases is None:  # too few are free, or somebody was quicker
             return self._pending(verdicts, ahead)
         self._leases, self._leased_at = leases, self._runtime.monotonic()
+        self.choice = _choice(verdicts, self.count)
         names = " and ".join(map(str, chosen or ()))
         return ClaimPending(f"Checking once more that nobody else uses {names}.", 0.0)
 
@@ -168,3 +180,11 @@ class Claim:
     def _recent(self) -> List[Sample]:
         oldest = self._runtime.monotonic() - self._criteria.fresh
         return [sample for sample in self._samples if sample.time >= oldest]
+
+
+def _choice(verdicts: Sequence[Verdict], count: int) -> str:
+    """Why these GPUs were chosen among the free ones."""
+    free = sum(verdict.free for verdict in verdicts)
+    if free == count:
+        return ""
+    return f", {'the one with the most free memory' if count == 1 else 'the nearest to each other'} of {free} free GPUs"

@@ -16,6 +16,7 @@ from ...wire.texts import memory_size
 from .. import procfs
 from .lease import Holder
 from .nvidia_smi import Gpu, GpuProcess, SmiError
+from .requirements import ANY_GPU, Requirements, free_memory
 from .topology import Topology, best_set
 from .turns import Waiting
 
@@ -93,6 +94,7 @@ def judge(
     allowed: Optional[Sequence[str]] = None,
     criteria: Criteria = DEFAULT_CRITERIA,
     count: int = 1,
+    needs: Requirements = ANY_GPU,
 ) -> List[Verdict]:
     """Return a verdict on each GPU of the newest sample.
 
@@ -100,6 +102,7 @@ def judge(
     leases: The leases of others, by UUID.
     allowed: See `allowed_gpus`.
     count: The number of GPUs that are needed together.
+    needs: What is required of each of them.
     """
     recent = samples[-criteria.samples :]
     if not recent:
@@ -107,9 +110,11 @@ def judge(
     verdicts = []
     for gpu in recent[-1]:
         unusable = _unusable_reason(gpu, allowed) or _mig_reason(gpu, recent[-1], count)
+        unusable = unusable or needs.unusable_reason(gpu)
         holder = (leases or {}).get(gpu.uuid)
         history = [old for sample in recent for old in sample if old.uuid == gpu.uuid]
         reason = unusable or (str(holder) if holder else "") or _busy_reason(history, criteria)
+        reason = reason or needs.occupied_reason(gpu)
         verdicts.append(Verdict(gpu, not reason, reason, bool(unusable), holder))
     return verdicts
 
@@ -119,9 +124,11 @@ def choose(
 ) -> Optional[List[Gpu]]:
     """Return `count` free GPUs, or None if there are fewer, beside those kept for the kernels that come first.
 
+    A single GPU is the one with the most free memory.
+
     `links`: how near the GPUs are to each other; of several sets the nearest is chosen.
     """
-    free = sorted((verdict.gpu for verdict in verdicts if verdict.free), key=lambda gpu: gpu.index)
+    free = sorted((verdict.gpu for verdict in verdicts if verdict.free), key=_preference)
     for kernel in ahead:
         kept = [gpu for gpu in free if kernel.can_use(gpu.uuid)][: kernel.gpus]
         free = [gpu for gpu in free if gpu not in kept]
@@ -129,8 +136,8 @@ def choose(
         return None
     if count < 2:
         return free[:count]
-    nearest = best_set([gpu.index for gpu in free], count, links or {})
-    return [gpu for gpu in free if gpu.index in nearest]
+    nearest = best_set(sorted(gpu.index for gpu in free), count, links or {})
+    return sorted((gpu for gpu in free if gpu.index in nearest), key=lambda gpu: gpu.index)
 
 
 def require_usable(verdicts: Sequence[Verdict], count: int) -> None:
@@ -141,8 +148,14 @@ def require_usable(verdicts: Sequence[Verdict], count: int) -> None:
         raise SmiError(
             "few",
             "\n".join([cause, *map(_line, verdicts)]),
-            "Request fewer GPUs (--gpus N), use another node, or request more from the scheduler.",
+            "Request fewer GPUs (--gpus N) or other ones (--min-memory, --gpu-type), use another node, or request more "
+            "from the scheduler.",
         )
+
+
+def _preference(gpu: Gpu) -> Tuple[int, int]:
+    """The order in which free GPUs are taken: what a display uses makes no difference."""
+    return -((free_memory(gpu) or 0) // 1024), gpu.index
 
 
 def waiting_text(

@@ -164,7 +164,7 @@ class GpuManager:
 
     def _acquired(self) -> None:
         """Tell the kernel its GPUs; then the gate opens."""
-        self._story.tell("gpu", f"took {', '.join(self.names)}", gpus=self.uuids)
+        self._story.tell("gpu", f"took {', '.join(self.names)}{self._acquisition.choice}", gpus=self.uuids)
         self._tell_kernel()
 
     def _tell_kernel(self) -> None:

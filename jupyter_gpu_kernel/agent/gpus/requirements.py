@@ -1,0 +1,51 @@
+"""What one kernel requires of each of its GPUs: memory and type. Pure: it reads and takes nothing."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, NamedTuple, Optional
+
+from ...wire.texts import memory_mib, memory_size
+from .nvidia_smi import Gpu
+
+
+class Requirements(NamedTuple):
+    """`memory`: the GPU must have so many MiB, and so many must be free. `type`: its name contains this text."""
+
+    memory: int = 0
+    type: str = ""
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Requirements:
+        """Return what the settings `min_memory` and `gpu_type` require. The hub has checked their syntax."""
+        return cls(
+            memory_mib(str(settings.get("min_memory") or "")) or 0,
+            str(settings.get("gpu_type") or "").strip(),
+        )
+
+    def unusable_reason(self, gpu: Gpu) -> str:
+        """Why this GPU never meets the requirements; "" if it may."""
+        if self.type.lower() not in gpu.name.lower():
+            return f"its name does not contain “{self.type}”"
+        total = gpu.memory_total_mib
+        if self.memory and total is None:
+            return f"nvidia-smi does not report its memory, of which {memory_size(self.memory)} are requested"
+        if total is not None and total < self.memory:
+            return f"it has {memory_size(total)} of memory, but {memory_size(self.memory)} are requested"
+        return ""
+
+    def occupied_reason(self, gpu: Gpu) -> str:
+        """Why too little of its memory is free at the moment; "" if enough is."""
+        free = free_memory(gpu)
+        if free is None or free >= self.memory:
+            return ""
+        return f"{memory_size(free)} of its memory are free, but {memory_size(self.memory)} are requested"
+
+
+ANY_GPU = Requirements()
+
+
+def free_memory(gpu: Gpu) -> Optional[int]:
+    """The MiB that are free; None if they are unknown. From driver 510 on, "used" excludes "reserved"."""
+    if gpu.memory_total_mib is None or gpu.memory_used_mib is None:
+        return None
+    return gpu.memory_total_mib - gpu.memory_used_mib - (gpu.memory_reserved_mib or 0)
