@@ -5,6 +5,7 @@ Nothing here raises an error for a process that has ended, or that another user 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import re
@@ -123,11 +124,12 @@ def environment(pid: int) -> Dict[str, str]:
 
 def open_files(pid: int) -> List[str]:
     """The paths that its file descriptors refer to."""
-    folder = f"/proc/{pid}/fd"
-    try:
-        return [os.readlink(f"{folder}/{name}") for name in os.listdir(folder)]
-    except OSError:
-        return []
+    folder, paths = f"/proc/{pid}/fd", []
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile, as the folder itself
+                paths.append(os.readlink(f"{folder}/{name}"))
+    return paths
 
 
 def maps_file(pid: Any, name: str) -> Optional[bool]:

@@ -256,8 +256,11 @@ def test_a_full_queue_counts_as_leased(gpus: List[str]) -> None:
     askers = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) for _ in range(64)]
     name = "\0jupyter-gpu-kernel/lease/" + gpus[0]
     assert any(asker.connect_ex(name) for asker in askers), "the queue is not full"
-    unknown = read_leases([gpus[0]], timeout=0.05)[gpus[0]]
-    assert (unknown.user, unknown.uid) == ("?", -1) and "unknown process" in str(unknown)
+    holder = read_leases([gpus[0]], timeout=0.05)[gpus[0]]
+    assert (holder.uid, holder.pid, holder.answers) == (os.getuid(), os.getpid(), False)
+    assert str(holder) == f"leased by your process {os.getpid()}, which does not answer"
+    unknown = Holder("?", 0, "?", None, answers=False)
+    assert str(unknown) == "leased by an unknown process, which does not answer"
     for asker in askers:
         asker.close()
     lease.answer()

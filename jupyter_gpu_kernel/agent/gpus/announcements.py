@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import json
 import os
 import selectors
@@ -19,6 +20,7 @@ import struct
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Pattern, Sequence, Set, Tuple
 
 from ...wire.runtime import Runtime
+from .socket_owner import find_owners, rows
 
 Details = Callable[[], Mapping[str, Any]]
 """Returns what only the same user's processes are told."""
@@ -27,7 +29,6 @@ MAX_CONNECTIONS = 32
 """How many processes are answered in one turn of the event loop."""
 _CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
 _MAX_JSON = 4096  # bytes
-_NAMES = "/proc/net/unix"
 _BATCH = 64  # connections at a time
 
 
@@ -94,31 +95,22 @@ def take_over(listener: socket.socket, prefix: str) -> str:
 
 def names(prefix: str, pattern: Pattern[str], most: int = 1000) -> List[str]:
     """Return the announced names with this prefix that match the pattern, without the prefix; `most` at the most."""
-    found: List[str] = []
-    start = b"@" + prefix.encode()
-    try:
-        with open(_NAMES, "rb") as file:
-            for line in file:
-                # num refcount protocol flags type state inode path; a listening socket has the flag 0x10000
-                fields = line.rstrip(b"\n").split(None, 7)
-                if len(fields) < 8 or fields[3] != b"00010000" or not fields[7].startswith(start):
-                    continue
-                name = fields[7][len(start) :].decode("ascii", "replace")
-                if pattern.fullmatch(name):
-                    found.append(name)
-                    if len(found) == most:
-                        break
-    except OSError:  # the site hides it
-        pass
-    return found
+    start = prefix.encode()
+    all_names = (row.name[len(start) :].decode("ascii", "replace") for row in rows(start) if row.listening)
+    return list(itertools.islice(filter(pattern.fullmatch, all_names), most))
 
 
 class Answer(NamedTuple):
-    """The process that announces. `told`: what it says, {} if it does not answer; pid and uid -1 if unknown."""
+    """The process that announces; pid 0, uid -1: unknown. `told`: what it says, {} if it does not answer. `accepts`:
+    whether it accepts connections, now or later."""
 
     pid: int
     uid: int
     told: Mapping[str, Any]
+    accepts: bool = True
+
+
+_UNKNOWN = Answer(0, -1, {}, accepts=False)
 
 
 class AnnouncementReader:
@@ -143,6 +135,7 @@ class AnnouncementReader:
         self, names: Sequence[str], deadline: float, silent: Set[Tuple[str, int]]
     ) -> Dict[str, Answer]:
         answers: Dict[str, Answer] = {}
+        refused: List[str] = []
         with contextlib.ExitStack() as stack:
             selector = stack.enter_context(selectors.DefaultSelector())
             for name in names:
@@ -152,8 +145,12 @@ class AnnouncementReader:
                 if error == 0:
                     answers[name] = Answer(*_credentials(client)[:2], {})
                     selector.register(client, selectors.EVENT_READ, (name, client))
-                elif error == errno.EAGAIN:  # its queue of connections is full
-                    answers[name] = Answer(-1, -1, {})
+                else:  # no socket has the name; or one that is bound but does not listen, or has a full queue
+                    refused.append(name)
+                    if error == errno.EAGAIN:
+                        answers[name] = _UNKNOWN
+            for name, owner in find_owners(self._prefix, refused).items():
+                answers[name] = Answer(*owner, {}, accepts=False)
             waiting = {(key.data[0], answers[key.data[0]].pid) for key in selector.get_map().values()}
             while waiting:
                 wait = max(0.0, deadline - self._runtime.monotonic()) if waiting - silent else 0.0

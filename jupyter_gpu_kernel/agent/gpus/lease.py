@@ -44,6 +44,7 @@ class Holder(NamedTuple):
     notebook: str = ""
     state: str = ""
     state_since: Optional[float] = None
+    answers: bool = True  # whether the holder answers
 
     def __str__(self) -> str:
         if self.yours and self.id == "?":
@@ -60,7 +61,8 @@ class Holder(NamedTuple):
         user = "an unknown process" if self.uid < 0 else self.user
         kernel = f"kernel {self.id}" if self.id != "?" else ""
         pid = f"pid {self.pid}" if self.pid else ""
-        return f"leased by {user}{_in_parentheses(kernel, pid, since)}"
+        silent = "" if self.answers else ", which does not answer"
+        return f"leased by {user}{_in_parentheses(kernel, pid, since)}{silent}"
 
 
 class Lease:
@@ -137,13 +139,13 @@ class LeaseReader:
         return {uuid: self._holder(answer) for uuid, answer in answers.items()}
 
     def _holder(self, answer: Answer) -> Holder:
-        if answer.uid < 0:
-            return Holder("?", 0, "?", None)
-        pid, uid, told = answer
+        pid, uid, told, _ = answer
+        if uid < 0:
+            return Holder("?", pid, "?", None, answers=False)
         kernel, yours = told.get("id"), uid == os.getuid()
         name = kernel if isinstance(kernel, str) and is_kernel_id(kernel) else "?"
         since = plausible_time(told.get("since"), pid, self._runtime.time())
-        known = Holder(procfs.user_name(uid), pid, name, since, uid, yours)
+        known = Holder(procfs.user_name(uid), pid, name, since, uid, yours, answers=bool(told))
         if not yours:
             return known
         notebook, state = told.get("notebook"), told.get("state")

@@ -44,9 +44,9 @@ class QueueReader:
             answers = self._waiting.read(announcements.names(_PREFIX, _NAME), timeout=0.0)
         except OSError:  # no descriptors are left
             return []
-        for name, (pid, uid, _) in answers.items():
+        for name, (pid, uid, _, accepts) in answers.items():
             match = _NAME.fullmatch(name)
-            if match and uid >= 0 and procfs.is_running(pid):
+            if match and accepts and procfs.is_running(pid):
                 told = lease.plausible_time(int(match[1], 16) / 1000, pid, self._runtime.time())
                 since = math.inf if told is None else told
                 gpus, priority, usable = int(match[2]), int(match[3]), int(match[4], 16)
