@@ -152,6 +152,7 @@ _REFUSAL_REMEDIES = {
     "malformed": _REPORT,
     "unknown": _REPORT,
     "fault": _REPORT,
+    "older": "A new kernel can; “jupyter gpu-kernel stop ID” ends this one.",
     "large": "Ask for less at a time, for example for one cell.",
     "busy": "Try again in a moment.",
     "setup": "Run the kernelspec's set-up lines (--setup) by hand on the node and correct them.",

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from . import secret_filter
 from .errors import SettingsError
-from .wire import DEFAULT_GPUS
+from .wire import DEFAULT_GPUS, MAX_PRIORITY
 from .wire.texts import memory_mib
 
 # Planned settings, which have no effect yet.
@@ -58,6 +58,7 @@ class Settings:
     journal_cap_mib: float | None = None
     min_memory: str = ""  # that each GPU must have: "20G"
     gpu_type: str = ""  # what the name of each GPU must contain: "3090"
+    priority: int = 0  # among the user's own kernels that wait for GPUs; the highest first
 
     def __post_init__(self) -> None:
         """Raise SettingsError for invalid values."""
@@ -69,6 +70,9 @@ class Settings:
         if self.min_memory and memory_mib(self.min_memory) is None:
             cause = f"“min_memory” is {_for_message('min_memory', self.min_memory)}"
             raise SettingsError(cause, remedy="It must be a size of memory: 20G, 20GiB, 20000M.")
+        if abs(self.priority) > MAX_PRIORITY:
+            remedy = f"It must be a number from -{MAX_PRIORITY} to {MAX_PRIORITY}. The default is 0."
+            raise SettingsError(f"“priority” is {self.priority}", remedy=remedy)
         for key, value in vars(self).items():
             if _has_nul(value):
                 raise SettingsError(f"the setting “{key}” contains a NUL character", remedy="Remove it.")

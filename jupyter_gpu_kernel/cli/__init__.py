@@ -52,7 +52,7 @@ class GpuKernelApp(JupyterApp):
 
 def usage() -> str:
     """The text that --help prints."""
-    lines = [f"  {verb.verb:8}{verb.summary}" for verb in VERBS]
+    lines = [f"  {verb.verb:10}{verb.summary}" for verb in VERBS]
     return "\n".join(
         [
             "usage: jupyter gpu-kernel VERB …",

@@ -10,6 +10,7 @@ from typing import Any
 from .. import kernelspecs
 from ..errors import AuthError, HostKeyError, RouteError, SettingsError
 from ..settings import Settings, read_env_file
+from ..wire import MAX_PRIORITY
 from . import tables
 from .terminal import printable
 from .verb import Verb, add_json_option, print_json
@@ -91,6 +92,14 @@ class Add(Verb):
             metavar="TEXT",
             default="",
             help="what the name of each GPU must contain: 3090, A100 (default: any)",
+        )
+        add(
+            "--priority",
+            metavar="N",
+            type=int,
+            default=Settings.priority,
+            help=f"which of your kernels that wait for GPUs get them first: the highest, from -{MAX_PRIORITY} to "
+            f"{MAX_PRIORITY} (default: {Settings.priority})",
         )
         add(
             "--sigterm",
@@ -191,6 +200,7 @@ class Add(Verb):
             gpus=args.gpus,
             min_memory=args.min_memory,
             gpu_type=args.gpu_type,
+            priority=args.priority,
             env=dict(args.env),
             env_file=_absolute(args.env_file),
             cwd=args.cwd,

@@ -107,13 +107,27 @@ def _kernel(row: dict[str, Any]) -> tuple[str, ...]:
         _text(row.get("id")),
         _text(row.get("name")),
         _node(row),
-        _text(row.get("state")),
+        _state(row),
         ago(row.get("since")) or "?",
         str(len(_list(row.get("gpus")))) if row.get("pid") else "?",  # no process is known yet
         _text(row.get("pid") or None),
         _attached(row),
         _last_column(row),
     )
+
+
+def _state(row: dict[str, Any]) -> str:
+    """The kernel's state, with its place in the queue and its priority: "waiting (2nd, priority 5)"."""
+    place, priority = row.get("place"), row.get("priority")
+    facts = [ordinal(place)] if isinstance(place, int) and place > 0 else []
+    facts += [f"priority {_text(priority)}"] if isinstance(priority, int) and priority else []
+    return _text(row.get("state")) + (f" ({', '.join(facts)})" if facts else "")
+
+
+def ordinal(number: int) -> str:
+    """The number of a place: "1st", "2nd", "13th"."""
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{_text(number)}{ending}"
 
 
 def _attached(row: dict[str, Any]) -> str:

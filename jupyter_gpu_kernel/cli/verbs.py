@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 from .. import kernelspecs
 from ..errors import GpuKernelError, SettingsError
+from ..wire import MAX_PRIORITY
 from ..wire.texts import as_typed
 from . import tables
 from .terminal import printable
@@ -229,6 +231,33 @@ class Stop(Verb):
         return [row["id"] for row in rows if "error" not in row], errors
 
 
+class Priority(Verb):
+    verb = "priority"
+    summary = "Change which of your kernels that wait for GPUs get them first."
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("kernel", metavar="ID", type=kernel_id, help="a kernel's ID, as “ps” shows it")
+        parser.add_argument(
+            "priority",
+            metavar="N",
+            type=_priority,
+            help=f"from -{MAX_PRIORITY} to {MAX_PRIORITY}, the highest first; kernels begin with 0, or that of “add”",
+        )
+        add_json_option(parser)
+
+    def run(self) -> int:
+        kernel, priority = self.args.kernel, self.args.priority
+        answer = self.ask_hub("priority", kernel=kernel, priority=priority, specs=self.specs_for(kernel))
+        if self.args.json:
+            print_json({"id": kernel, "priority": priority, **answer})
+            return 0
+        place = answer["place"]
+        where = f"It is {tables.ordinal(place)} in the queue" if place else "It does not wait for GPUs now"
+        note = "" if place else "; this applies when it waits next"
+        print(printable(f"Kernel {kernel} on {answer['node']} has priority {priority}. {where}{note}."))
+        return 0
+
+
 class Logs(Verb):
     verb = "logs"
     summary = "Show the log of a kernel: start, drops, signals with their sender, waits, and why it ended."
@@ -270,4 +299,13 @@ class Demo(Verb):
         return run_demo(lab=self.args.lab)
 
 
-ALL: tuple[type[Verb], ...] = (List, Remove, Check, Login, Gpus, Ps, Attach, Stop, Logs, Launch, Demo)
+def _priority(text: str) -> int:
+    """The type of an argument that is a priority."""
+    if re.fullmatch(r"[+-]?[0-9]{1,9}", text) and abs(int(text)) <= MAX_PRIORITY:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!a} is not a number from -{MAX_PRIORITY} to {MAX_PRIORITY}")
+
+
+ALL: tuple[type[Verb], ...] = (
+    *(List, Remove, Check, Login, Gpus, Ps, Attach, Stop, Priority, Logs, Launch, Demo),
+)

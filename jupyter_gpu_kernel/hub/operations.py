@@ -171,6 +171,20 @@ class Operations:
             raise failed[0]
         return {"ok": True}
 
+    async def op_priority(self, call: Call) -> dict[str, Any]:
+        """Change the priority of a kernel among the user's kernels that wait. Return {"node", "priority", "place"}."""
+        kernel_id, priority = str(call.arguments["kernel"]), call.arguments["priority"]
+        answers = await self._nodes.ask_each(
+            call,
+            "priority",
+            specs=self._nodes.specs_for(kernel_id, call),
+            more=lambda node: {"kernel": kernel_id, "priority": priority},
+        )
+        for reply in answers:
+            if reply.error is None:
+                return {**reply.answer, "node": reply.node.name}
+        raise not_found(kernel_id, answers)
+
     async def op_leftovers(self, call: Call) -> list[dict[str, Any]]:
         """Return the user's processes of kernels that no longer exist, on all nodes."""
         return _processes(await self._nodes.ask_each(call, "leftovers"), "leftovers")

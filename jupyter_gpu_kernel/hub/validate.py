@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ..wire import remedies
+from ..wire import MAX_PRIORITY, remedies
 from ..wire.messages import Channel, Message, MessageError
 from .sanitize import (
     Malformed,
@@ -130,6 +130,8 @@ def _output(value: Any) -> dict[str, Any] | None:
 _pid = number(0, 2**31)
 _moment = number(0, _YEAR_9999)
 _mib = number(0, 1e9)
+_priority = number(-MAX_PRIORITY, MAX_PRIORITY)
+_place = number(1, 100_000)
 
 _STATUS = fields(
     "id",
@@ -146,6 +148,8 @@ _STATUS = fields(
     owner=text(64),
     by=text(200),
     since=_moment,
+    priority=_priority,
+    place=or_none(_place),
     boot=text(64),
     cause=text(),
     evidence=text(),
@@ -195,6 +199,7 @@ _ANSWERS: dict[str, Shape] = {
     "list": fields("kernels", kernels=rows(_STATUS, _MAX_KERNELS)),
     "story": fields("story", story=rows(_event, _MAX_STORY)),
     "stop": fields("ok", ok=flag),
+    "priority": fields("place", priority=_priority, place=or_none(_place)),
     "gpus": fields("gpus", gpus=rows(_GPU, _MAX_GPUS)),
     "left": fields("kernel", kernel=lambda value: "" if value == "" else kernel_id(value)),
     "leftovers": fields("leftovers", leftovers=rows(_LEFTOVER, _MAX_PROCESSES)),

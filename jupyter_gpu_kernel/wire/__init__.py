@@ -8,3 +8,5 @@ from __future__ import annotations
 PROTOCOL = 1
 DEFAULT_GPUS = 1
 """How many GPUs a kernel gets if its settings do not say."""
+MAX_PRIORITY = 99
+"""A kernel's priority is a number from -MAX_PRIORITY to MAX_PRIORITY; 0 if its settings do not say."""

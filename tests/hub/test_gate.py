@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fronts import Cell, Front
@@ -13,6 +14,8 @@ from practice_gpus import *  # noqa: F403 (its fixtures)
 from practice_gpus import VISIBLE, Gpus, open_front
 from streams import LoopThread, Node, until, wait_for
 
+from jupyter_gpu_kernel.errors import AgentRefusal
+from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.node.link import Link
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
@@ -104,6 +107,38 @@ def test_who_blocks_himself_is_told_so(
     loop.call(holder.command, "stop")
     assert front.finish(cell).text.strip() == gpus.uuids[0]
     gpus.say(4)
+
+
+def test_a_priority_is_changed_while_kernels_wait(
+    loop: LoopThread, link: Link, gpus: Gpus, node: Node, stack: contextlib.ExitStack
+) -> None:
+    """The last one comes first. A kernel that does not wait keeps its priority for the next time."""
+    gpus.say(1)
+    stack.callback(gpus.say, 4)
+    remotes = [loop.kernel(link, gpus=1, priority=priority) for priority in (0, 5, 0)]
+    fronts = [open_front(loop, remote, stack) for remote in remotes]
+    assert fronts[0].run(VISIBLE).text.strip() == gpus.uuids[0]
+    cells = [front.client.execute(VISIBLE) for front in fronts[1:]]
+
+    def row(remote: RemoteKernel) -> dict[str, Any]:
+        listed = loop.run(link.request("list"))["kernels"]
+        return next(one for one in listed if one["id"] == remote.kernel_id)
+
+    def set_priority(remote: RemoteKernel, priority: int) -> Any:
+        return loop.run(link.request("priority", kernel=remote.kernel_id, priority=priority))["place"]
+
+    wait_for(lambda: row(remotes[2])["place"] == 2, "the second place")
+    assert set_priority(remotes[2], 9) == 1 and set_priority(remotes[0], -7) is None
+    assert [(one["priority"], one["place"]) for one in map(row, remotes)] == [(-7, None), (5, 2), (9, 1)]
+    assert "priority 9: the kernel is number 1 in the queue" in node.story(remotes[2].kernel_id)
+    assert "priority -7: it applies when the kernel waits next" in node.story(remotes[0].kernel_id)
+    with pytest.raises(AgentRefusal, match="not an integer from -99 to 99"):
+        set_priority(remotes[1], 100)
+    loop.call(remotes[0].command, "stop")
+    assert fronts[2].finish(cells[1]).text.strip() == gpus.uuids[0]
+    assert remotes[1].status["state"] == "waiting"
+    loop.call(remotes[2].command, "stop")
+    assert fronts[1].finish(cells[0]).text.strip() == gpus.uuids[0]
 
 
 def test_a_crash_beside_a_gpu_that_fell_off_says_so(loop: LoopThread, link: Link, gpus: Gpus) -> None:

@@ -77,6 +77,8 @@ def test_a_keeper_of_an_older_build_is_served(loop: LoopThread, node: Node, agen
         assert "Back on kernel" in str(front.run("treasure").outputs)
         with pytest.raises(AgentRefusal):  # which is told, and breaks nothing
             loop.run(read_cell_history(link, kernel_id))
+        with pytest.raises(AgentRefusal, match="started by an earlier version"):
+            loop.run(link.request("priority", kernel=kernel_id, priority=1))
         assert front.control("shutdown_request", restart=False)["status"] == "ok"
     wait_for(lambda: not (node.root / "k" / kernel_id).exists(), "the kernel's end")
 

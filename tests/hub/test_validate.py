@@ -30,6 +30,8 @@ STATUS: dict[str, Any] = {
     "notebook": "/home/a  b/ö.ipynb",
     "attached": True,
     "since": 1.5,
+    "priority": -5,
+    "place": 3,
     "boot": "b",
 }
 REQUESTS = [
@@ -41,6 +43,7 @@ REQUESTS = [
     "left",
     "leftovers",
     "end_leftovers",
+    "priority",
     "journal",
     "of later",
 ]

@@ -79,7 +79,8 @@ def program(tmp_path: Path, environment: Environment) -> Program:
     return Program(tmp_path, environment)
 
 
-VERBS = ["add", "list", "remove", "check", "login", "gpus", "ps", "attach", "stop", "logs", "launch", "demo"]
+VERBS = ["add", "list", "remove", "check", "login", "gpus", "ps", "attach", "stop", "priority", "logs"]
+VERBS += ["launch", "demo"]
 
 
 def test_help_names_every_verb_and_each_verb_helps(program: Program) -> None:
@@ -133,6 +134,9 @@ def test_jupyter_finds_it_as_its_own_verb(program: Program) -> None:
         (["add"], "DESTINATION"),
         (["add", "gpu2", "--nope"], "--nope"),
         (["add", "gpu2", "--gpus", "many"], "--gpus"),
+        (["priority", "k1", "100"], "'100' is not a number from -99 to 99"),
+        (["priority", "k1", "high"], "'high' is not a number"),
+        (["priority", "k1"], "N"),
         (["add", "gpu2", "--env", "NAME"], "'NAME' is not NAME=VALUE"),
         (["launch", "x"], "-f"),
         (["stop"], "--all"),
@@ -174,6 +178,7 @@ def test_all_other_words(program: Program) -> None:
         *("box", "-F", "config", "--name", "My.Box", "--python", "/opt/py/bin/python", "--gpus", "0"),
         *("--env", "A=1", "--env", "B=x=y", "--env-file", "env", "--cwd", "work"),
         *("--setup", "module load cuda", "--setup", "ulimit -c 0", "--sigterm", "default"),
+        *("--priority", "-5"),
     )
     assert settings == {
         "name": "my.box",
@@ -181,6 +186,7 @@ def test_all_other_words(program: Program) -> None:
         "config": str(program.home / "config"),
         "python": "/opt/py/bin/python",
         "gpus": 0,
+        "priority": -5,
         "env": {"A": "1", "B": "x=y"},
         "env_file": str(program.home / "env"),
         "cwd": "work",
@@ -203,6 +209,7 @@ def test_what_add_refuses(program: Program) -> None:
         "add", "gpu3", "--no-probe", "--env", "HF_TOKEN=abc"
     )
     assert "“gpus” is -1" in program.refuses("add", "gpu3", "--no-probe", "--gpus", "-1")
+    assert "“priority” is 100" in program.refuses("add", "gpu3", "--no-probe", "--priority", "100")
     assert "cannot be a kernelspec's name" in program.refuses("add", "gpu3", "--no-probe", "--name", "a b")
     assert "not an absolute path" in program.refuses("add", "gpu3", "--no-probe", "--python", "~/bin/python")
     assert "env file" in program.refuses("add", "gpu3", "--no-probe", "--env-file", "missing")

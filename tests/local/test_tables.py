@@ -29,6 +29,8 @@ KEYS = [
         "cause",
         "time",
         "event",
+        "priority",
+        "place",
     ),
     *(
         "text",
@@ -95,6 +97,26 @@ def test_an_age_that_is_none(moment: Any) -> None:
 def test_who_is_attached(row: dict[str, Any], shown: str) -> None:
     cells = re.split(r"  +", tables.kernels([row]).splitlines()[1])
     assert cells[-2:] == [shown, "-"]
+
+
+@pytest.mark.parametrize(
+    ("row", "shown"),
+    [
+        ({"state": "waiting", "place": 1, "priority": 0}, "waiting (1st)"),
+        ({"state": "waiting", "place": 22, "priority": -5}, "waiting (22nd, priority -5)"),
+        ({"state": "busy", "place": None, "priority": 5}, "busy (priority 5)"),
+        ({"state": "idle", "place": None, "priority": 0}, "idle"),
+        ({"state": "waiting", "place": "1", "priority": "high"}, "waiting"),
+    ],
+)
+def test_the_place_in_the_queue(row: dict[str, Any], shown: str) -> None:
+    assert re.split(r"  +", tables.kernels([row]).splitlines()[1])[3] == shown
+
+
+def test_ordinal_numbers() -> None:
+    numbers = (1, 2, 3, 4, 11, 12, 13, 21, 102, 111, 1003)
+    shown = ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "102nd", "111th", "1003rd"]
+    assert [tables.ordinal(one) for one in numbers] == shown
 
 
 def test_a_row_cannot_forge_another() -> None:

@@ -76,7 +76,7 @@ class Acquisition:
         self._sampler: Optional[Sampler] = None
         self._timer: Optional[Timer] = None
         self._failures = 0
-        self._queue = WaitQueue(loop, str(settings["id"]))
+        self._queue = WaitQueue(loop, str(settings["id"]), int(settings.get("priority", 0)))
         allowed = allowed_gpus(os.environ)
         if self._count and allowed and in_allocation(os.environ):
             self.uuids, self._state = allowed, _State.ACQUIRED
@@ -104,6 +104,21 @@ class Acquisition:
     def choice(self) -> str:
         """Why these GPUs, in words that follow their names; "" if there was no choice."""
         return self._claim.choice
+
+    @property
+    def place(self) -> Optional[int]:
+        """The kernel's place in the queue, from 1 on; None if no cell waits for GPUs."""
+        return len(self._ahead()) + 1 if self._state is _State.WAITING else None
+
+    def set_priority(self, priority: int) -> Optional[int]:
+        """Change the priority, also while a cell waits, which then looks at once whether it is its turn.
+
+        Returns the kernel's place.
+        """
+        self._queue.set_priority(priority)
+        if self._state is _State.WAITING:
+            self._sample_in(0.0)
+        return self.place
 
     def environment(self) -> Dict[str, str]:
         """The variables of the kernel's process: the GPUs that it has already."""

@@ -90,6 +90,20 @@ class GpuManager:
         """Whether there are GPUs that `release_unused` would release."""
         return self._acquisition.holds_leases
 
+    @property
+    def place(self) -> Optional[int]:
+        """The kernel's place in the queue for GPUs; None if it does not wait."""
+        return self._acquisition.place
+
+    def set_priority(self, priority: int) -> Optional[int]:
+        """Change the priority among this user's kernels that wait. Returns the kernel's place, None if it does not."""
+        place = self._acquisition.set_priority(priority)
+        effect = (
+            f"the kernel is number {place} in the queue" if place else "it applies when the kernel waits next"
+        )
+        self._story.tell("priority", f"priority {priority}: {effect}", priority=priority)
+        return place
+
     def environment(self) -> Dict[str, str]:
         """The variables of the kernel's process that say which GPUs it has."""
         return self._acquisition.environment()

@@ -10,7 +10,7 @@ import signal
 import socket
 from typing import Any, Callable, Dict, Mapping, Optional, Protocol
 
-from ...wire import PROTOCOL
+from ...wire import MAX_PRIORITY, PROTOCOL
 from ...wire.fields import items, number, text
 from ...wire.messages import Lane, keeper_message
 from ...wire.runtime import Runtime
@@ -37,7 +37,7 @@ class KernelControl(Protocol):
     def restart(self, why: str) -> None: ...
     def restart_after(self, cell: str) -> None: ...
     def send_signal(self, number: int) -> None: ...
-    def update_settings(self, changes: Mapping[str, str]) -> None: ...
+    def update_settings(self, changes: Mapping[str, Any]) -> None: ...
     def set_unanswered(self, command: Dict[str, Any]) -> None: ...
 
 
@@ -131,6 +131,7 @@ class RequestHandlers:
             "resume": self._end_pause,
             "return": self._return,
             "owner": self._owner,
+            "priority": self._set_priority,
             "missed": relay.reattach.missed_cells,
             "fresh": self._fresh,
             "journal": relay.reattach.journal,
@@ -179,6 +180,14 @@ class RequestHandlers:
         self._pause.end()
         others = list(map(str, request.get("others", [])))
         self._relay.front_end_returned(self._server.withdraw(), others)
+
+    def _set_priority(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """The place in the queue is None if the kernel does not wait: the priority is for its next wait."""
+        priority = number(request, "priority", least=-MAX_PRIORITY, most=MAX_PRIORITY)
+        self._keeper.update_settings({"priority": priority})
+        place = self._relay.gpus.set_priority(priority)
+        self._status.tell()
+        return {"priority": priority, "place": place}
 
     def _fresh(self, request: Dict[str, Any]) -> None:
         """The kernel asks for a restart, after the reply to the cell that does."""
@@ -236,6 +245,8 @@ class Status:
             "notebook": self._settings.get("notebook", ""),
             "attached": self._server.attached,
             "since": self._since,
+            "priority": self._settings.get("priority", 0),
+            "place": self._gpus.place,
             "started": self._settings.get("started", 0),
             "boot": boot_id(),
             "protocol": PROTOCOL,

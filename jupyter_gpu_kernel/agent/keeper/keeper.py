@@ -158,7 +158,7 @@ class Keeper:
     def _kernel_ready(self) -> None:
         self.status.become("idle")
 
-    def update_settings(self, changes: Mapping[str, str]) -> None:
+    def update_settings(self, changes: Mapping[str, Any]) -> None:
         """Change settings of the running kernel."""
         self.settings.update(changes)
         self._save_settings()

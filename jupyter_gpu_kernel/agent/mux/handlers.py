@@ -55,6 +55,7 @@ class RequestHandlers:
             "stop": self._stop,
             "pause": self._forward,
             "resume": self._forward,
+            "priority": self._forward,
             "gpus": self._gpus,
             "journal": self._journal,
             "left": lambda request: {"kernel": self._take_detached(request, request)},
@@ -181,6 +182,11 @@ class RequestHandlers:
         reply = self._keepers.request(kernel_id, request)
         if reply is None:
             raise Refused("gone", self._why_gone(kernel_id))
+        if "error" in reply and reply["error"].get("code") == "unknown":
+            raise Refused(
+                "older",
+                f"kernel {kernel_id} was started by an earlier version of jupyter-gpu-kernel, which cannot do this",
+            )
         return reply
 
     def _journal(self, request: Dict[str, Any]) -> Dict[str, Any]:
