@@ -69,6 +69,12 @@ def start_time(pid: int) -> Optional[float]:
     return None if stat is None else round(boot_time() + seconds(stat.start), 1)
 
 
+def cpu_seconds(pid: int) -> Optional[float]:
+    """The CPU time of the process and the children that it has waited for; None if that is unknown."""
+    stat = read_stat(pid)
+    return None if stat is None else seconds(stat.cpu + stat.cpu_of_children)
+
+
 def zombie_status(pid: int, start: int) -> Optional[int]:
     """The return code (negative: a signal) of a zombie that started at `start`; None if it is no zombie."""
     stat = read_stat(pid)

@@ -158,8 +158,10 @@ _STATUS = fields(
     returncode=count,
     stderr=lines,
 )
-_PROCESS = fields(pid=_pid, user=text(64), memory_mib=_mib, name=text(200), since=_moment)
-_LEASE = fields(user=text(64), pid=_pid, id=text(64), since=_moment)
+_PROCESS = fields(
+    pid=_pid, user=text(64), memory_mib=_mib, name=text(200), since=_moment, cpu_seconds=number(0, 1e12)
+)
+_LEASE = fields(user=text(64), pid=_pid, id=text(64), since=_moment, idle_since=_moment)
 _LEFTOVER = fields(
     "pid",
     pid=_pid,
@@ -179,6 +181,7 @@ _GPU = fields(
     utilization=number(0, 100),
     processes=rows(_PROCESS, _MAX_PROCESSES),
     lease=or_none(_LEASE),
+    idle_since=_moment,
     free=flag,
     reason=text(),
     leftovers=rows(_LEFTOVER, _MAX_PROCESSES),

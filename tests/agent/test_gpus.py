@@ -143,6 +143,26 @@ def test_since_when() -> None:
     assert found.reason == "in use by bob (pid 1234, python, 11.9 GiB, since May 02 14:02)"
 
 
+def test_a_process_that_does_nothing_now() -> None:
+    idle = BOB._replace(cpu_seconds=41.2)
+    assert verdict(gpu(processes=(idle,))).reason.endswith("11.9 GiB, 0 % now, 41 s of CPU time so far)")
+    for percent in (7, None):
+        assert verdict(gpu(processes=(idle,), utilization=percent)).reason.endswith("11.9 GiB)")
+
+
+def test_a_holder_is_idle_only_if_the_gpu_is() -> None:
+    holder = Holder("bob", 7, "ab12", 5.0, 1, idle_since=9.0)
+
+    def idle_since(*samples: Gpu) -> Optional[float]:
+        (found,) = judge([[one] for one in samples], leases={"GPU-0": holder})
+        return found.idle_since
+
+    assert idle_since(gpu(), gpu(), gpu()) == 9.0 == idle_since(gpu(utilization=None))
+    assert idle_since(gpu(), gpu(utilization=3), gpu()) is None
+    (found,) = judge([[gpu()]], leases={"GPU-0": holder})
+    assert found.to_json()["idle_since"] == 9.0 == found.to_json()["lease"]["idle_since"]
+
+
 def test_one_quiet_sample_proves_nothing() -> None:
     assert verdict(gpu(), gpu()).reason == "being checked: 2 of 3 samples taken"
     assert verdict(gpu(utilization=80), gpu(), gpu(utilization=3)).reason.startswith(

@@ -39,6 +39,14 @@ def test_a_detached_kernel_ends_after_its_time_and_is_told_so_before() -> None:
     assert clock.advise(**QUIET).end == "idle for 100 s without a front end"
 
 
+def test_how_long_it_has_been_idle() -> None:
+    clock, time = make()
+    time.now += 70
+    assert clock.idle_for() == 70
+    clock.used()
+    assert clock.idle_for() == 0
+
+
 def test_a_kernel_that_was_used_after_the_warning_is_warned_again() -> None:
     clock, time = make(idle_timeout=100)
     for _ in range(2):

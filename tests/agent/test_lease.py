@@ -21,6 +21,7 @@ from leases import read_leases, take_lease
 from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.agent.gpus.lease import Holder, Lease, LeaseReader, LeaseTaker
+from jupyter_gpu_kernel.wire.runtime import Runtime
 
 ROOT = str(Path(__file__).parents[2])
 WHO = {"id": "ab12"}
@@ -206,19 +207,57 @@ def test_another_user_is_believed_nothing_but_a_sound_id_and_time(
     assert str(holder) == f"leased by uid 61235 ({facts})"
 
 
+def ask_as_somebody_else(gpu: str) -> str:
+    """What another user is told by the holder."""
+    ask = (
+        "import os, socket, sys; os.setuid(61235); sock = socket.socket(socket.AF_UNIX)\n"
+        "sock.connect('\\0jupyter-gpu-kernel/lease/' + sys.argv[1]); print(sock.recv(4096).decode())"
+    )
+    return subprocess.check_output([sys.executable, "-c", ask, gpu], text=True)
+
+
 def test_what_is_told_to_ones_own_kernels_is_told_to_nobody_else(gpus: List[str]) -> None:
     if os.getuid() != 0:
         pytest.skip("only root can be somebody else")
     lease = take_lease(gpus[0], {"id": "ab12"}, lambda: {"notebook": "s3cret.ipynb"})
     assert lease is not None
-    ask = (
-        "import os, socket, sys; os.setuid(61235); sock = socket.socket(socket.AF_UNIX)\n"
-        "sock.connect('\\0jupyter-gpu-kernel/lease/' + sys.argv[1]); print(sock.recv(4096).decode())"
-    )
     with answering(lease):
-        told = subprocess.check_output([sys.executable, "-c", ask, gpus[0]], text=True)
+        told = ask_as_somebody_else(gpus[0])
         assert read_leases(gpus, timeout=30)[gpus[0]].notebook == "s3cret.ipynb"
     assert "ab12" in told and "s3cret" not in told
+
+
+def test_everybody_is_told_since_when_a_holder_is_idle(gpus: List[str]) -> None:
+    """The holder's word, if it can be true, and if it is long ago."""
+    if os.getuid() != 0:
+        pytest.skip("only root can be somebody else")
+    lease = take_lease(gpus[0], {"id": "ab12"}, lambda: {"notebook": "s3cret.ipynb", "idle_since": 1234.5})
+    assert lease is not None
+    with answering(lease):
+        assert json.loads(ask_as_somebody_else(gpus[0]))["idle_since"] == 1234.5
+    now = time.time()
+    for told, known in ((now - 700, None), (now, None), ("1", None)):  # it runs for less than a second
+        with squatter(gpus[1], {"id": "ab12", "idle_since": told}):
+            assert read_leases(gpus, timeout=30)[gpus[1]].idle_since == known
+    when = time.strftime("%b %d %H:%M", time.localtime(5.0))
+    holder = Holder("bob", 7, "ab12", None, 1, idle_since=5.0)
+    assert str(holder) == f"leased by bob (kernel ab12, pid 7, idle since {when})"
+
+
+class LaterRuntime(Runtime):
+    """Its clock is eleven minutes ahead."""
+
+    def time(self) -> float:
+        return super().time() + 660
+
+
+def test_a_holder_that_worked_a_moment_ago_is_not_idle(gpus: List[str]) -> None:
+    now = time.time()
+    lease = take_lease(gpus[0], WHO, lambda: {"idle_since": now})
+    assert lease is not None
+    with answering(lease):
+        assert LeaseReader(Runtime()).read(gpus, 30)[gpus[0]].idle_since is None
+        assert LeaseReader(LaterRuntime()).read(gpus, 30)[gpus[0]].idle_since == now
 
 
 def test_who_never_answers_is_waited_for_once(gpus: List[str]) -> None:
@@ -227,7 +266,7 @@ def test_who_never_answers_is_waited_for_once(gpus: List[str]) -> None:
     assert lease is not None
     reader = LeaseReader(RUNTIME)
     with squatter(gpus[0], {}) as pid, answering(lease):
-        for timeout in (0.05, 3600.0):
+        for timeout in (0.5, 3600.0):
             holders = reader.read(gpus, timeout)
             assert (holders[gpus[0]].pid, holders[gpus[0]].id) == (pid, "?")
         assert holders[gpus[1]].id == "ab12", "of those who do answer the answer is still awaited"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -40,6 +41,7 @@ KEYS = [
         "utilization",
         "processes",
         "lease",
+        "idle_since",
         "free",
         "reason",
     ),
@@ -111,6 +113,12 @@ def test_who_is_attached(row: dict[str, Any], shown: str) -> None:
 )
 def test_the_place_in_the_queue(row: dict[str, Any], shown: str) -> None:
     assert re.split(r"  +", tables.kernels([row]).splitlines()[1])[3] == shown
+
+
+def test_a_gpu_that_is_held_and_does_no_work() -> None:
+    now = time.time()
+    row = {"lease": {"user": "bob", "since": now - 3 * 3600 - 9}, "idle_since": now - 2 * 3600 - 9}
+    assert "bob, leased 3 h ago, idle for 2 h" in tables.gpus([row])
 
 
 def test_ordinal_numbers() -> None:

@@ -23,7 +23,7 @@ from ...wire.runtime import Runtime
 from .socket_owner import find_owners, rows
 
 Details = Callable[[], Mapping[str, Any]]
-"""Returns what only the same user's processes are told."""
+"""Returns what the same user's processes are told."""
 
 MAX_CONNECTIONS = 32
 """How many processes are answered in one turn of the event loop."""
@@ -35,11 +35,14 @@ _BATCH = 64  # connections at a time
 class Announcement:
     """An announcement of this process, until `close`. Child processes do not inherit it."""
 
-    def __init__(self, listener: socket.socket, facts: Mapping[str, Any], details: Details) -> None:
-        """`facts`: what everybody is told."""
+    def __init__(
+        self, listener: socket.socket, facts: Mapping[str, Any], details: Details, public: Sequence[str] = ()
+    ) -> None:
+        """`facts`: what everybody is told; `public`: those of the details that everybody is told as well."""
         self._listener = listener
         self._facts = facts
         self._details = details
+        self._public = public
 
     def fileno(self) -> int:
         """The socket's descriptor. When it is readable, call `answer`."""
@@ -62,7 +65,9 @@ class Announcement:
 
     def _answer_to(self, uid: int) -> bytes:
         """What a process of this user is told."""
-        details = dict(self._details()) if uid == os.getuid() else {}
+        details = dict(self._details())
+        if uid != os.getuid():
+            details = {name: details[name] for name in self._public if name in details}
         return json.dumps({**details, **self._facts}).encode()
 
 

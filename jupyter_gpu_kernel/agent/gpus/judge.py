@@ -15,7 +15,7 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Seq
 from ...wire.texts import memory_size
 from .. import procfs
 from .lease import Holder
-from .nvidia_smi import Gpu, GpuProcess, SmiError
+from .nvidia_smi import Gpu, SmiError
 from .requirements import ANY_GPU, Requirements, free_memory
 from .topology import Topology, best_set
 from .turns import Waiting
@@ -46,6 +46,7 @@ class Verdict(NamedTuple):
     reason: str = ""
     unusable: bool = False
     holder: Optional[Holder] = None
+    idle_since: Optional[float] = None  # when the holder's last work ended, if that is known and long ago
 
     def to_json(self) -> Dict[str, Any]:
         """Return the row of `jupyter gpu-kernel gpus --json`, without the node."""
@@ -59,6 +60,7 @@ class Verdict(NamedTuple):
             "utilization": gpu.utilization,
             "processes": [process._asdict() for process in gpu.processes],
             "lease": self.holder._asdict() if self.holder else None,
+            "idle_since": self.idle_since,
             "free": self.free,
             "reason": self.reason,
         }
@@ -115,7 +117,8 @@ def judge(
         history = [old for sample in recent for old in sample if old.uuid == gpu.uuid]
         reason = unusable or (str(holder) if holder else "") or _busy_reason(history, criteria)
         reason = reason or needs.occupied_reason(gpu)
-        verdicts.append(Verdict(gpu, not reason, reason, bool(unusable), holder))
+        idle_since = holder.idle_since if holder and not any(old.utilization for old in history) else None
+        verdicts.append(Verdict(gpu, not reason, reason, bool(unusable), holder, idle_since))
     return verdicts
 
 
@@ -228,7 +231,7 @@ def _busy_reason(history: Sequence[Gpu], criteria: Criteria) -> str:
 
 def _occupied_reason(gpu: Gpu, criteria: Criteria) -> str:
     if gpu.processes:
-        return _processes_text(gpu.processes)
+        return _processes_text(gpu)
     if gpu.memory_used_mib is None:
         return "nvidia-smi does not report its memory use ([N/A])"
     unexplained = _unexplained_mib(gpu)
@@ -245,14 +248,16 @@ def _unexplained_mib(gpu: Gpu) -> int:
     return (gpu.memory_used_mib or 0) - sum(process.memory_mib or 0 for process in gpu.processes)
 
 
-def _processes_text(processes: Sequence[GpuProcess]) -> str:
+def _processes_text(gpu: Gpu) -> str:
     """ "in use by bob (pid 1234, python, 11.9 GiB)", with the facts of the largest process."""
-    by_size = sorted(processes, key=lambda process: -(process.memory_mib or 0))
+    by_size = sorted(gpu.processes, key=lambda process: -(process.memory_mib or 0))
     users = dict.fromkeys("an unknown user" if process.user == "?" else process.user for process in by_size)
     largest = by_size[0]
     facts = [f"pid {largest.pid or '?'}", largest.name]
     facts += [memory_size(largest.memory_mib)] if largest.memory_mib is not None else []
     facts += [f"since {time.strftime('%b %d %H:%M', time.localtime(largest.since))}"] if largest.since else []
+    if gpu.utilization == 0 and largest.cpu_seconds is not None:
+        facts.append(f"0 % now, {largest.cpu_seconds:.0f} s of CPU time so far")
     facts += [f"{len(by_size) - 1} more"] if len(by_size) > 1 else []
     return f"in use by {' and '.join(users)} ({', '.join(facts)})"
 

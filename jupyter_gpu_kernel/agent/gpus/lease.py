@@ -25,7 +25,10 @@ from .announcements import Announcement, AnnouncementReader, Answer, Details
 
 PREFIX = "jupyter-gpu-kernel/lease/"
 _STATES = ("starting", "waiting", "idle", "busy", "ended")
+_PUBLIC = ("idle_since",)
 _CLOCK_TOLERANCE = 2.0  # seconds
+IDLE_AFTER = 600.0
+"""Seconds without work from which on it is said since when a holder is idle."""
 
 
 class Holder(NamedTuple):
@@ -45,11 +48,13 @@ class Holder(NamedTuple):
     state: str = ""
     state_since: Optional[float] = None
     answers: bool = True  # whether the holder answers
+    idle_since: Optional[float] = None  # by its own word; None: it works, or did a moment ago
 
     def __str__(self) -> str:
         if self.yours and self.id == "?":
             return f"leased by your process {self.pid or '?'}, which does not answer"
         since = f"since {_date(self.since)}" if self.since else ""
+        idle = f"idle since {_date(self.idle_since)}" if self.idle_since else ""
         if self.yours:
             state = self.state + (
                 f" since {_date(self.state_since)}" if self.state and self.state_since else ""
@@ -62,7 +67,7 @@ class Holder(NamedTuple):
         kernel = f"kernel {self.id}" if self.id != "?" else ""
         pid = f"pid {self.pid}" if self.pid else ""
         silent = "" if self.answers else ", which does not answer"
-        return f"leased by {user}{_in_parentheses(kernel, pid, since)}{silent}"
+        return f"leased by {user}{_in_parentheses(kernel, pid, since, idle)}{silent}"
 
 
 class Lease:
@@ -89,7 +94,8 @@ class LeaseTaker:
     """Takes leases for one kernel. Others see the calling process as the holder."""
 
     def __init__(self, runtime: Runtime, identity: Mapping[str, Any], details: Details = dict) -> None:
-        """`identity`: {"id": …}, which everybody may know; `details`: {"notebook", "state", "state_since"}."""
+        """`identity`: {"id": …}, which everybody may know; `details`: {"notebook", "state", "state_since",
+        "idle_since"}, of which everybody is told the last one."""
         self._runtime = runtime
         self._identity = identity
         self._details = details
@@ -117,7 +123,7 @@ class LeaseTaker:
 
     def _lease(self, uuid: str, listener: socket.socket) -> Lease:
         facts = {"since": round(self._runtime.time(), 1), **self._identity}
-        return Lease(uuid, Announcement(listener, facts, self._details))
+        return Lease(uuid, Announcement(listener, facts, self._details, _PUBLIC))
 
 
 def release_all(leases: Iterable[Lease]) -> None:
@@ -146,6 +152,7 @@ class LeaseReader:
         name = kernel if isinstance(kernel, str) and is_kernel_id(kernel) else "?"
         since = plausible_time(told.get("since"), pid, self._runtime.time())
         known = Holder(procfs.user_name(uid), pid, name, since, uid, yours, answers=bool(told))
+        known = known._replace(idle_since=self._idle_since(told.get("idle_since"), pid))
         if not yours:
             return known
         notebook, state = told.get("notebook"), told.get("state")
@@ -154,6 +161,10 @@ class LeaseReader:
             state=state if state in _STATES else "",
             state_since=plausible_time(told.get("state_since"), 0, self._runtime.time()),
         )
+
+    def _idle_since(self, told: Any, pid: int) -> Optional[float]:
+        since = plausible_time(told, pid, self._runtime.time())
+        return since if since is not None and self._runtime.time() - since >= IDLE_AFTER else None
 
 
 def plausible_time(value: Any, pid: int, now: float) -> Optional[float]:

@@ -294,4 +294,5 @@ def _details(status: Mapping[str, Any]) -> Dict[str, Any]:
         "notebook": str(status["notebook"])[-_NOTEBOOK:],
         "state": status["state"],
         "state_since": status["since"],
+        "idle_since": status.get("idle_since"),
     }

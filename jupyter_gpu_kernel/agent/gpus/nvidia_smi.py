@@ -55,6 +55,7 @@ class GpuProcess(NamedTuple):
     memory_mib: Optional[int]
     name: str  # of its program, without the folder, printable; "?" if unknown
     since: Optional[float] = None  # seconds since the epoch
+    cpu_seconds: Optional[float] = None  # the CPU time that it has used
 
 
 @dataclasses.dataclass(frozen=True)
@@ -282,10 +283,7 @@ def mig_devices(gpus: Sequence[Gpu], listing: str, report: str) -> List[Gpu]:
             memory_used_mib=one.memory_used_mib,
             compute_mode=gpu.compute_mode,
             processes=tuple(
-                GpuProcess(
-                    pid, _owner(pid), mib, one_line(procfs.command_name(pid)) or "?", procfs.start_time(pid)
-                )
-                for pid, mib in one.processes
+                _process(pid, mib, one_line(procfs.command_name(pid)) or "?") for pid, mib in one.processes
             ),
             parent=gpu.uuid,
         )
@@ -318,15 +316,18 @@ def _parse_processes(text: str, uuids: Sequence[str]) -> Dict[str, List[GpuProce
         if uuid in found:
             any_row = True
             name, comma, memory = rest.rpartition(", ")
-            found[uuid].append(_process(_number(pid) or 0, name if comma else rest, memory if comma else ""))
+            path, memory = (name, memory) if comma else (rest, "")
+            short = os.path.basename(_known(path) or "") or "?"
+            found[uuid].append(_process(_number(pid) or 0, _number(memory), one_line(short)))
         elif not any_row and not line.startswith("No running"):
             raise _unexpected(line)
     return found
 
 
-def _process(pid: int, name: str, memory: str) -> GpuProcess:
-    short = os.path.basename(_known(name) or "") or "?"
-    return GpuProcess(pid, _owner(pid), _number(memory), one_line(short), procfs.start_time(pid))
+def _process(pid: int, memory_mib: Optional[int], name: str) -> GpuProcess:
+    return GpuProcess(
+        pid, _owner(pid), memory_mib, name, procfs.start_time(pid), procfs.cpu_seconds(pid) if pid else None
+    )
 
 
 def _owner(pid: int) -> str:

@@ -88,6 +88,10 @@ class IdleTimer:
         self._last = self._now()
         self._warned = False
 
+    def idle_for(self) -> float:
+        """Seconds since the kernel was used, or used the CPU at a call of `advise`."""
+        return self._now() - self._last
+
     def keeps_ended_kernel(self) -> bool:
         """Whether to keep a kernel that ended while no front end was attached; as long as an idle one would be."""
         return not self._detached or self._now() - self._last < self._detached
