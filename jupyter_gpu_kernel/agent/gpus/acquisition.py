@@ -25,6 +25,7 @@ from .claim import Claim, ClaimPending
 from .judge import allowed_gpus, in_allocation
 from .lease import Lease, LeaseTaker, release_all
 from .nvidia_smi import SmiError
+from .release_watch import ReleaseWatch
 from .requirements import Requirements
 from .sampler import Sample, Sampler
 from .turns import Waiting
@@ -77,6 +78,7 @@ class Acquisition:
         self._timer: Optional[Timer] = None
         self._failures = 0
         self._queue = WaitQueue(loop, str(settings["id"]), int(settings.get("priority", 0)))
+        self._releases = ReleaseWatch(loop, self._lease_released)
         allowed = allowed_gpus(os.environ)
         if self._count and allowed and in_allocation(os.environ):
             self.uuids, self._state = allowed, _State.ACQUIRED
@@ -178,6 +180,7 @@ class Acquisition:
             return
         self._state = _State.WAITING
         self._queue.join(self._count)
+        self._releases.start()
         self.prepare()
         if self._claim.has_enough_samples:
             self._decide()
@@ -190,7 +193,7 @@ class Acquisition:
             self._state = _State.IDLE
         self._failures = 0
         self._claim.release()
-        self._queue.leave()
+        self._leave_queue()
 
     def release(self) -> None:
         """Release every GPU that was leased here."""
@@ -227,12 +230,20 @@ class Acquisition:
             self._on_waiting(outcome.text)
             return self._sample_in(outcome.delay)
         self._hold([gpu.uuid for gpu in outcome.gpus], outcome.leases)
-        self._queue.leave()
+        self._leave_queue()
         self._stop_sampling()
         self._on_acquired()
 
     def _ahead(self) -> List[Waiting]:
         return self._queue.before(self._claim.seen_leases())
+
+    def _lease_released(self) -> None:
+        if not self._failures:  # a driver that does not answer is asked again after a pause
+            self._sample()
+
+    def _leave_queue(self) -> None:
+        self._queue.leave()
+        self._releases.stop()
 
     def _failed(self, error: SmiError) -> None:
         """Retry an error that may pass; any other is the waiting cell's error."""

@@ -169,10 +169,14 @@ class Claim:
 
     def _pending(self, verdicts: List[Verdict], ahead: Sequence[Waiting]) -> ClaimPending:
         # The random part keeps two kernels that wait from trying at the same moment every time.
-        delay = (
-            self._runtime.random.uniform(*self._criteria.wait) if self.has_enough_samples else self.delay()
-        )
+        soon = not self.has_enough_samples or self._was_released()
+        delay = self.delay() if soon else self._runtime.random.uniform(*self._criteria.wait)
         return ClaimPending(waiting_text(verdicts, self.count, self._node, ahead), delay)
+
+    def _was_released(self) -> bool:
+        """Whether a lease was released since the older samples, so that its GPU may be free after a few new ones."""
+        *older, newest = self._recent()
+        return any(uuid not in newest.leases for sample in older for uuid in sample.leases)
 
     def _own_uuids(self) -> Set[str]:
         return {lease.uuid for lease in self._leases}

@@ -12,6 +12,7 @@ This module does not know nvidia-smi, which GPUs count as free, or kernels.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional
@@ -26,6 +27,7 @@ from .announcements import Announcement, AnnouncementReader, Answer, Details
 PREFIX = "jupyter-gpu-kernel/lease/"
 _STATES = ("starting", "waiting", "idle", "busy", "ended")
 _PUBLIC = ("idle_since",)
+_UUID = re.compile(r"[A-Za-z0-9/-]{1,80}")
 _CLOCK_TOLERANCE = 2.0  # seconds
 IDLE_AFTER = 600.0
 """Seconds without work from which on it is said since when a holder is idle."""
@@ -130,6 +132,11 @@ def release_all(leases: Iterable[Lease]) -> None:
     """Release all of them."""
     for lease in leases:
         lease.release()
+
+
+def leased_uuids() -> List[str]:
+    """Return the UUIDs of all leases on the node, also of GPUs that we do not see. No holder is asked."""
+    return announcements.names(PREFIX, _UUID)
 
 
 class LeaseReader:

@@ -26,7 +26,6 @@ _NAME = re.compile(
     r"([0-9a-f]{11})\.([1-9][0-9]?)\.(-?[0-9]{1,2})\.([0-9a-f]{1,16})\.([A-Za-z0-9][A-Za-z0-9-]{0,46})"
 )
 _ID_LENGTH = 47  # so that a name has 107 bytes at the most
-_LEASE = re.compile(r"[A-Za-z0-9/-]{1,80}")
 
 
 class QueueReader:
@@ -56,7 +55,7 @@ class QueueReader:
     def lease_owners(self) -> List[announcements.Answer]:
         """Return the owner of every lease on the node, also of GPUs that we do not see."""
         try:
-            return list(self._leases.read(announcements.names(lease.PREFIX, _LEASE), timeout=0.0).values())
+            return list(self._leases.read(lease.leased_uuids(), timeout=0.0).values())
         except OSError:
             return []
 

@@ -1,0 +1,30 @@
+"""A release of a lease is noticed, whoever had it. Other tests on this machine may release leases meanwhile."""
+
+from __future__ import annotations
+
+import uuid
+from typing import List
+
+from leases import take_lease
+from runtimes import ManualLoop
+
+from jupyter_gpu_kernel.agent.gpus.release_watch import INTERVAL, ReleaseWatch
+
+
+def test_a_release_is_noticed_until_the_watch_stops() -> None:
+    loop = ManualLoop()
+    noticed: List[int] = []
+    watch = ReleaseWatch(loop, lambda: noticed.append(1))
+    watch.stop()
+    first, second = (take_lease(f"GPU-{uuid.uuid4()}", {}) for _ in range(2))
+    assert first is not None and second is not None
+    watch.start()
+    loop.advance(INTERVAL)
+    seen = len(noticed)
+    first.release()
+    loop.advance(INTERVAL)
+    assert len(noticed) == seen + 1
+    watch.stop()
+    second.release()
+    loop.advance(INTERVAL)
+    assert len(noticed) == seen + 1
