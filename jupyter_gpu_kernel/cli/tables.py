@@ -66,8 +66,14 @@ def _gpu(row: dict[str, Any]) -> tuple[str, ...]:
         f"{_text(row.get('memory_used_mib'))}/{_text(row.get('memory_total_mib'))}",
         "?" if use is None else f"{_text(use)} %",
         _who(row) or "-",
-        "yes" if row.get("free") else f"no: {_text(row.get('reason'))}",
+        _free(row),
     )
+
+
+def _free(row: dict[str, Any]) -> str:
+    if not row.get("free"):
+        return f"no: {_text(row.get('reason'))}"
+    return f"yes, but {_text(row['warning'])}" if row.get("warning") else "yes"
 
 
 def _who(row: dict[str, Any]) -> str:

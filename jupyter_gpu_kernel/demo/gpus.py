@@ -99,6 +99,11 @@ def _gpu(label: str, index: int) -> dict[str, str]:
         "utilization.gpu": "97" if busy else "0",
         "compute_mode": "Default",
         "mig.mode.current": "[N/A]",
+        "retired_pages.pending": "[N/A]",
+        "ecc.errors.uncorrected.volatile.total": "[N/A]",
+        "remapped_rows.pending": "[N/A]",
+        "remapped_rows.failure": "[N/A]",
+        "gpu_recovery_action": "None",
         "driver_version": "SIMULATED",
     }
 

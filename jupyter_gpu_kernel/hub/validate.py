@@ -184,6 +184,7 @@ _GPU = fields(
     idle_since=_moment,
     free=flag,
     reason=text(),
+    warning=text(),
     leftovers=rows(_LEFTOVER, _MAX_PROCESSES),
 )
 _CELL: dict[str, Shape] = {

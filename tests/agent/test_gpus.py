@@ -13,6 +13,7 @@ from leases import read_leases, take_lease
 from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.agent.gpus.claim import Claim, ClaimGranted, ClaimPending
+from jupyter_gpu_kernel.agent.gpus.gpu import Gpu, GpuProcess, SmiError
 from jupyter_gpu_kernel.agent.gpus.judge import (
     Criteria,
     Verdict,
@@ -23,7 +24,6 @@ from jupyter_gpu_kernel.agent.gpus.judge import (
     waiting_text,
 )
 from jupyter_gpu_kernel.agent.gpus.lease import Holder, Lease, LeaseTaker
-from jupyter_gpu_kernel.agent.gpus.nvidia_smi import Gpu, GpuProcess, SmiError
 from jupyter_gpu_kernel.agent.gpus.requirements import Requirements
 from jupyter_gpu_kernel.agent.gpus.sampler import Sample
 from jupyter_gpu_kernel.agent.gpus.turns import Waiting, gpu_bits

@@ -14,7 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ..gpus.nvidia_smi import NvidiaSmi, SmiError
+from ..gpus.gpu import SmiError
+from ..gpus.nvidia_smi import NvidiaSmi
 from ..in_kernel.signal_rules import MEMORY_DAEMONS
 from ..process_control import ProcessControl
 from ..procfs import command_name, pids

@@ -22,9 +22,9 @@ from ..paths import is_kernel_id
 from ..process_control import ProcessControl
 from .announcements import Details
 from .claim import Claim, ClaimPending
+from .gpu import SmiError
 from .judge import allowed_gpus, in_allocation
 from .lease import Lease, LeaseTaker, release_all
-from .nvidia_smi import SmiError
 from .release_watch import ReleaseWatch
 from .requirements import Requirements
 from .sampler import Sample, Sampler

@@ -10,9 +10,9 @@ from collections import deque
 from typing import Deque, List, NamedTuple, Optional, Sequence, Set, Union
 
 from ...wire.runtime import Runtime
+from .gpu import Gpu
 from .judge import DEFAULT_CRITERIA, Criteria, Verdict, choose, judge, require_usable, waiting_text
 from .lease import Holder, Lease, LeaseTaker, release_all
-from .nvidia_smi import Gpu
 from .requirements import ANY_GPU, Requirements
 from .sampler import Sample
 from .turns import Waiting

@@ -14,8 +14,8 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Seq
 
 from ...wire.texts import memory_size
 from .. import procfs
+from .gpu import Gpu, SmiError
 from .lease import Holder
-from .nvidia_smi import Gpu, SmiError
 from .requirements import ANY_GPU, Requirements, free_memory
 from .topology import Topology, best_set
 from .turns import Waiting
@@ -63,6 +63,7 @@ class Verdict(NamedTuple):
             "idle_since": self.idle_since,
             "free": self.free,
             "reason": self.reason,
+            "warning": gpu.warning,
         }
 
 
@@ -127,7 +128,7 @@ def choose(
 ) -> Optional[List[Gpu]]:
     """Return `count` free GPUs, or None if there are fewer, beside those kept for the kernels that come first.
 
-    A single GPU is the one with the most free memory.
+    GPUs without a warning come first; a single GPU is the one with the most free memory.
 
     `links`: how near the GPUs are to each other; of several sets the nearest is chosen.
     """
@@ -137,6 +138,8 @@ def choose(
         free = [gpu for gpu in free if gpu not in kept]
     if len(free) < count:
         return None
+    sound = [gpu for gpu in free if not gpu.warning]
+    free = sound if len(sound) >= count else free
     if count < 2:
         return free[:count]
     nearest = best_set(sorted(gpu.index for gpu in free), count, links or {})
@@ -253,7 +256,8 @@ def _processes_text(gpu: Gpu) -> str:
     by_size = sorted(gpu.processes, key=lambda process: -(process.memory_mib or 0))
     users = dict.fromkeys("an unknown user" if process.user == "?" else process.user for process in by_size)
     largest = by_size[0]
-    facts = [f"pid {largest.pid or '?'}", largest.name]
+    gone = " is hidden or has ended" if largest.pid and largest.user == "?" else ""
+    facts = [f"pid {largest.pid or '?'}{gone}", largest.name]
     facts += [memory_size(largest.memory_mib)] if largest.memory_mib is not None else []
     facts += [f"since {time.strftime('%b %d %H:%M', time.localtime(largest.since))}"] if largest.since else []
     if gpu.utilization == 0 and largest.cpu_seconds is not None:

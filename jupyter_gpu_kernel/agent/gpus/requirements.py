@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Mapping, NamedTuple, Optional
 
 from ...wire.texts import memory_mib, memory_size
-from .nvidia_smi import Gpu
+from .gpu import Gpu
 
 
 class Requirements(NamedTuple):

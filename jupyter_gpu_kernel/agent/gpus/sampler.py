@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, NamedTuple, Opt
 from ...wire.runtime import Runtime
 from .. import procfs
 from ..process_control import ProcessControl
+from .gpu import Gpu, SmiError
 from .judge import DEFAULT_CRITERIA, Criteria, Verdict, judge
 from .lease import Holder, LeaseReader
-from .nvidia_smi import TIMEOUT, Gpu, NvidiaSmi, SmiError
+from .nvidia_smi import TIMEOUT, NvidiaSmi
 from .topology import Topology
 from .wait_queue import QueueReader
 

@@ -24,7 +24,8 @@ from typing import Any, Callable, ContextManager, Deque, Dict, List, Optional, T
 from ...wire.runtime import Runtime
 from .. import procfs
 from ..exit.node_checks import read_memory
-from ..gpus.nvidia_smi import NvidiaSmi, SmiError
+from ..gpus.gpu import SmiError
+from ..gpus.nvidia_smi import NvidiaSmi
 from ..keeper.client import KeeperTimeout, ask_keeper
 from ..process_control import ProcessControl
 from .guard import Guard

@@ -15,8 +15,8 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 from ...wire import PROTOCOL
 from ...wire.runtime import Runtime
 from ..exit.leftovers import Leftovers, explain_missing_story, on_gpu
+from ..gpus.gpu import SmiError
 from ..gpus.judge import allowed_gpus
-from ..gpus.nvidia_smi import SmiError
 from ..gpus.sampler import judge_now
 from ..keeper.client import TIMEOUT, KeeperTimeout
 from ..paths import Root, is_kernel_id

@@ -1,0 +1,107 @@
+"""Runs a program such as `nvidia-smi`, with a time limit.
+
+When the driver hangs, each of these programs hangs, and some cannot be killed. Such a process is left behind, and no
+other one is started beside it. This module does not know what the programs print.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from typing import IO, List, NamedTuple, Sequence
+
+from ...wire.runtime import Runtime
+from ..process_control import ChildProcess, ProcessControl, TimeoutExpired
+from .gpu import WITHOUT, SmiError
+
+_POLL_INTERVAL = 0.01
+_MAX_OUTPUT = 1 << 20
+
+
+class Answer(NamedTuple):
+    """What a program has printed, and its exit status."""
+
+    code: int
+    text: str
+
+
+class SmiRunner:
+    """Runs one program, also several times at once. Not for use by several threads at a time."""
+
+    def __init__(
+        self, runtime: Runtime, processes: ProcessControl, program: str, places: Sequence[str] = ()
+    ) -> None:
+        """`program`: its name; `places`: the folders to search when it is not in PATH."""
+        self._runtime = runtime
+        self._processes = processes
+        self._program = program
+        self._places = places
+        self._stuck: List[ChildProcess] = []
+
+    def run(self, calls: List[List[str]], deadline: float, stop: threading.Event) -> List[Answer]:
+        """Run the program with each of these lists of arguments, in parallel. Raises SmiError."""
+        self._stuck = [process for process in self._stuck if process.poll() is None]
+        if self._stuck:  # not even SIGKILL ends it (state D); another one would hang, too
+            raise self._hang(self._stuck[0].pid)
+        program = find_program(self._program, self._places)
+        if not program:
+            raise self._absent()
+        started: List[ChildProcess] = []
+        with contextlib.ExitStack() as files:
+            try:
+                # The output goes to files, so nothing here waits for a stuck process.
+                outputs = [files.enter_context(tempfile.TemporaryFile()) for _ in calls]
+                for words, output in zip(calls, outputs):
+                    started.append(self._processes.start([program, *words], output=output))
+                self._wait(started, deadline, stop)
+            except OSError as error:
+                raise SmiError("driver", f"{self._program} cannot be run: {error}", WITHOUT) from error
+            finally:
+                self._end(started)
+            return [Answer(process.wait(), _text(output)) for process, output in zip(started, outputs)]
+
+    def _wait(self, started: Sequence[ChildProcess], deadline: float, stop: threading.Event) -> None:
+        while any(process.poll() is None for process in started):
+            if self._runtime.monotonic() > deadline:
+                raise self._hang()
+            if stop.is_set():
+                raise SmiError("stopped", "reading the GPUs was cancelled")
+            self._runtime.sleep(_POLL_INTERVAL)
+
+    def _end(self, started: List[ChildProcess]) -> None:
+        for process in started:
+            if process.poll() is None:  # the group, as it may be a wrapper script
+                self._processes.signal_group(process.pid, signal.SIGKILL)
+        for process in started:
+            try:
+                process.wait(timeout=0.5)
+            except TimeoutExpired:
+                self._stuck.append(process)
+
+    def _absent(self) -> SmiError:
+        remedy = (
+            f"If you need no GPU, use --gpus 0. If the node has GPUs, add the folder of {self._program} to PATH "
+            "(--setup)."
+        )
+        return SmiError("absent", f"{self._program} was not found in this node's PATH", remedy)
+
+    def _hang(self, pid: int = 0) -> SmiError:
+        name = self._program
+        cause = f"an earlier {name} (pid {pid}) still hangs" if pid else f"{name} does not answer"
+        remedy = f"The driver or a GPU hangs. Ask an administrator for help: often only a reboot repairs it. {WITHOUT}"
+        return SmiError("hang", cause, remedy)
+
+
+def find_program(program: str, places: Sequence[str] = ()) -> str:
+    """Return the path of this program, from PATH or one of these folders; "" if it is in none."""
+    search = os.pathsep.join([os.environ.get("PATH", os.defpath), *places])
+    return shutil.which(program, path=search) or ""
+
+
+def _text(output: IO[bytes]) -> str:
+    output.seek(0)
+    return output.read(_MAX_OUTPUT).decode("utf-8", "replace")
