@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from jupyter_core.application import JupyterApp
 
@@ -22,6 +22,32 @@ _TRAIT = re.compile(r"--(([A-Z]\w*\.)\w[\w.]*|log-level|config)=.*|--debug")
 _KERNEL = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 NO_KERNELSPEC = f"There is no remote GPU kernelspec yet. {HOW_TO_ADD}"
+
+
+Ask = Callable[..., Any]
+"""Calls the hub: `ask(op, **arguments)` returns the result."""
+
+
+class Listing(NamedTuple):
+    """A list for the user. rows: for --json, with errors among them; text: the table of the others, "" without any;
+    nothing: what to say if there is no row at all."""
+
+    rows: list[dict[str, Any]]
+    text: str
+    nothing: str = ""
+
+    @classmethod
+    def of(
+        cls, rows: list[dict[str, Any]], table: Callable[[Sequence[dict[str, Any]]], str], nothing: str = ""
+    ) -> Listing:
+        """The listing of these rows, of which `table` makes the text."""
+        good = [row for row in rows if "error" not in row]
+        return cls(rows, table(good) if good else "", nothing if not rows else "")
+
+    @property
+    def errors(self) -> list[GpuKernelError]:
+        """The errors of nodes."""
+        return [GpuKernelError.from_json(row["error"]) for row in self.rows if "error" in row]
 
 
 class Verb(JupyterApp):
@@ -78,21 +104,17 @@ class Verb(JupyterApp):
             )
         return self.specs()
 
-    def print_list(
-        self, rows: list[dict[str, Any]], table: Callable[[Sequence[dict[str, Any]]], str], nothing: str = ""
-    ) -> int:
-        """Print a list, or `nothing` if it is empty. Errors of nodes go to stderr, and make the exit status 1."""
-        good = [row for row in rows if "error" not in row]
+    def print_listing(self, listing: Listing) -> int:
+        """Print a list, or that there is none. Errors of nodes go to stderr, and make the exit status 1."""
         if self.args.json:
-            print_json(rows)
-        elif good:
-            print(table(good))
-        elif not rows and nothing:
-            sys.stderr.write(f"{nothing}\n")
-        bad = [GpuKernelError.from_json(row["error"]) for row in rows if "error" in row]
-        for error in bad:
+            print_json(listing.rows)
+        elif listing.text:
+            print(listing.text)
+        elif listing.nothing:
+            sys.stderr.write(f"{listing.nothing}\n")
+        for error in listing.errors:
             print_error(error)
-        return 1 if bad else 0
+        return 1 if listing.errors else 0
 
     def specs(self, names: Sequence[str] = ()) -> list[dict[str, Any]]:
         """The named kernelspecs, or all of them, as arguments for the hub."""

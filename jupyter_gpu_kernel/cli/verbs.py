@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from ..wire import MAX_PRIORITY
 from ..wire.texts import as_typed
 from . import tables
 from .terminal import printable
-from .verb import NO_KERNELSPEC, Verb, add_json_option, kernel_id, print_error, print_json
+from .verb import NO_KERNELSPEC, Ask, Listing, Verb, add_json_option, kernel_id, print_error, print_json
+from .watch import WatchedVerb
 
 
 class List(Verb):
@@ -107,34 +109,40 @@ class Login(Verb):
         return 0
 
 
-class Gpus(Verb):
+class Gpus(WatchedVerb):
     verb = "gpus"
     summary = "List every GPU: memory, utilization, users, and whether a kernel could take it."
+    interval = 5.0
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("specs", metavar="NAME", nargs="*", help="kernelspecs (default: all)")
+        self.add_watch_option(parser)
         add_json_option(parser)
 
     def run(self) -> int:
         specs = self.specs(self.args.specs)
-        rows = self.ask_hub("gpus", specs=specs) if specs else []
-        status = self.print_list(rows, tables.gpus, "These machines have no GPU." if specs else "")
-        if specs and not self.args.json and (waiting := tables.waiting(self.ask_hub("ps", specs=specs))):
-            print(f"\n{waiting}")
-        return status
+        return self.show(partial(self._listing, specs)) if specs else self.print_listing(Listing([], ""))
+
+    def _listing(self, specs: list[dict[str, Any]], ask: Ask) -> Listing:
+        listing = Listing.of(ask("gpus", specs=specs), tables.gpus, "These machines have no GPU.")
+        waiting = "" if self.args.json else tables.waiting(ask("ps", specs=specs))
+        return listing._replace(text="\n\n".join(filter(None, (listing.text, waiting))))
 
 
-class Ps(Verb):
+class Ps(WatchedVerb):
     verb = "ps"
     summary = "List your remote kernels on all nodes."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        self.add_watch_option(parser)
         add_json_option(parser)
 
     def run(self) -> int:
         specs = self.specs()
-        rows = self.ask_hub("ps", specs=specs) if specs else []
-        return self.print_list(rows, tables.kernels, "No kernel is running." if specs else "")
+        return self.show(partial(self._listing, specs)) if specs else self.print_listing(Listing([], ""))
+
+    def _listing(self, specs: list[dict[str, Any]], ask: Ask) -> Listing:
+        return Listing.of(ask("ps", specs=specs), tables.kernels, "No kernel is running.")
 
 
 class Attach(Verb):
@@ -269,7 +277,7 @@ class Logs(Verb):
     def run(self) -> int:
         kernel = self.args.kernel
         rows = self.ask_hub("logs", kernel=kernel, specs=self.specs_for(kernel))
-        return self.print_list(rows, tables.story, f"There is no log of kernel {kernel}.")
+        return self.print_listing(Listing.of(rows, tables.story, f"There is no log of kernel {kernel}."))
 
 
 class Launch(Verb):
