@@ -1,6 +1,7 @@
 """A site's rules for kernels on this node: /etc/jupyter-gpu-kernel/policy.json, written by its administrators.
 
-    {"guard": false, "max_gpus": 2, "max_idle": 3600}
+    {"guard": false, "max_gpus": 2, "max_idle": 3600, "gpus_per_user": 3, "longest_hold": 86400,
+     "reserved_gpus": {"GPU-6a1b…": ["carol", "@staff"]}}
 
 All keys are optional; without the file there are no rules. An invalid file counts as the strictest policy, and the
 problem is reported. Users cannot choose the path: it is an argument for tests, and no environment variable.
@@ -8,16 +9,24 @@ problem is reported. Users cannot choose the path: it is an argument for tests, 
 
 from __future__ import annotations
 
+import grp
 import json
 import math
+import os
+import pwd
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
 
 from ..wire import DEFAULT_GPUS
 
 PATH = Path("/etc/jupyter-gpu-kernel/policy.json")
 STRICT_GPUS = 1
 STRICT_IDLE = 3600.0
+STRICT_HOLD = 24 * 3600.0
+SETTING = "site"
+"""The key of the settings under which a keeper finds the rules about the node's GPUs."""
+EVERY_GPU = "*"
+_MAX_RESERVED = 1000
 
 
 class PolicyError(Exception):
@@ -25,24 +34,29 @@ class PolicyError(Exception):
 
 
 class Policy(NamedTuple):
-    """`guard`: whether kernels may survive SIGTERM. `max_gpus`: per kernel. `max_idle`: seconds. None: no rule."""
+    """The rules; None: no rule.
+
+    guard: Whether kernels may survive SIGTERM.
+    max_gpus: The GPUs of one kernel; gpus_per_user: of all kernels of a user on this node.
+    max_idle, longest_hold: Seconds until an idle kernel ends, and for which a kernel keeps GPUs while others wait.
+    reserved_gpus: The users and groups (“@staff”) who may use a GPU, by its UUID or index; the others may not.
+    problem: What is wrong with the file.
+    """
 
     path: Path
     guard: bool = True
     max_gpus: Optional[int] = None
     max_idle: Optional[float] = None
+    gpus_per_user: Optional[int] = None
+    longest_hold: Optional[float] = None
+    reserved_gpus: Optional[Mapping[str, Sequence[str]]] = None
     problem: str = ""
 
     def apply(self, settings: Dict[str, Any]) -> Dict[str, Any]:
         """Return the settings as this site allows them. Raises PolicyError if they request more GPUs than allowed."""
         gpus = int(settings.get("gpus", DEFAULT_GPUS))
-        if self.max_gpus is not None and gpus > self.max_gpus:
-            most = f"at most {self.max_gpus} GPU" + ("" if self.max_gpus == 1 else "s")
-            because = f" The file is read strictly, as {self.problem}." if self.problem else ""
-            raise PolicyError(
-                f"this site's policy ({self.path}) allows a kernel {most}; {gpus} were asked for."
-                f"{because} Ask for fewer (--gpus {self.max_gpus}), or talk to the administrators."
-            )
+        self._check_gpus(gpus, self.max_gpus, "a kernel")
+        self._check_gpus(gpus, self.gpus_per_user, "a user")
         allowed = dict(settings)
         if not self.guard:
             allowed["sigterm"] = "default"
@@ -50,7 +64,27 @@ class Policy(NamedTuple):
             for name in ("idle_timeout", "idle_timeout_attached"):
                 own = float(settings.get(name) or math.inf)  # 0 means "never", which the site overrides
                 allowed[name] = min(own, self.max_idle)
+        if (self.gpus_per_user, self.longest_hold, self.reserved_gpus) != (None, None, None):
+            allowed[SETTING] = {
+                "gpus_per_user": self.gpus_per_user,
+                "longest_hold": self.longest_hold,
+                "reserved_gpus": self.reserved_from_us(),
+            }
         return allowed
+
+    def reserved_from_us(self) -> List[str]:
+        """Return the GPUs that this user may not use: UUIDs, or their beginnings, and indices."""
+        names = _own_names() if self.reserved_gpus else set()
+        return [gpu for gpu, users in (self.reserved_gpus or {}).items() if names.isdisjoint(users)]
+
+    def _check_gpus(self, gpus: int, most: Optional[int], whose: str) -> None:
+        if most is None or gpus <= most:
+            return
+        because = f" The file is read strictly, as {self.problem}." if self.problem else ""
+        raise PolicyError(
+            f"this site's policy ({self.path}) allows {whose} at most {most} GPU{'' if most == 1 else 's'}; "
+            f"{gpus} were asked for.{because} Ask for fewer (--gpus {most}), or talk to the administrators."
+        )
 
     def __str__(self) -> str:
         """The rules, for the story; "" if there are none."""
@@ -59,6 +93,12 @@ class Policy(NamedTuple):
             rules.append(f"at most {self.max_gpus} GPU(s) per kernel")
         if self.max_idle is not None:
             rules.append(f"idle for at most {self.max_idle:g} s")
+        if self.gpus_per_user is not None:
+            rules.append(f"at most {self.gpus_per_user} GPU(s) per user")
+        if self.longest_hold is not None:
+            rules.append(f"GPUs are kept for at most {self.longest_hold:g} s while others wait")
+        if self.reserved_gpus:
+            rules.append(f"reserved GPUs: {', '.join(self.reserved_gpus)}")
         problem = f" (read strictly, as {self.problem})" if self.problem else ""
         return f"the site's policy {self.path}: {', '.join(rules)}{problem}" if rules else ""
 
@@ -82,22 +122,86 @@ def read_policy(path: Path = PATH) -> Policy:
 
 def _checked(path: Path, data: Dict[str, Any]) -> Policy:
     """Check each key. An unknown one may be any rule, misspelt: then the guard is off."""
-    unknown = sorted(set(data) - set(Policy._fields[1:4]))
+    unknown = sorted(set(data) - set(Policy._fields[1:-1]))
     policy = Policy(path, problem=f"the key “{unknown[0]}” is unknown" if unknown else "", guard=not unknown)
-    guard, gpus, idle = data.get("guard", True), data.get("max_gpus"), data.get("max_idle")
+    guard = data.get("guard", True)
     if not isinstance(guard, bool):
         policy = policy._replace(problem="“guard” is neither true nor false")
     policy = policy._replace(guard=policy.guard and guard is True)
-    if gpus is not None:
-        fits = isinstance(gpus, int) and not isinstance(gpus, bool) and gpus >= 0
-        policy = policy._replace(max_gpus=gpus if fits else STRICT_GPUS)
-        policy = policy if fits else policy._replace(problem="“max_gpus” is not a whole number")
-    if idle is not None:
-        fits = isinstance(idle, (int, float)) and not isinstance(idle, bool) and 0 < idle < math.inf
-        policy = policy._replace(max_idle=float(idle) if fits else STRICT_IDLE)
-        policy = policy if fits else policy._replace(problem="“max_idle” is not a number of seconds")
+    for key, rule in _RULES.items():
+        value = data.get(key)
+        if value is None:
+            continue
+        read = rule.read(value)
+        policy = policy._replace(**{key: rule.strict if read is None else read})
+        if read is None:
+            policy = policy._replace(problem=f"“{key}” is not {rule.name}")
     return policy
 
 
+def _count(value: Any) -> Optional[int]:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _seconds(value: Any) -> Optional[float]:
+    valid = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
+    return float(value) if valid else None
+
+
+def _reservations(value: Any) -> Optional[Dict[str, Sequence[str]]]:
+    """A list of GPUs, or an object of GPUs with their users and groups."""
+    entries = value.items() if isinstance(value, dict) else [(gpu, []) for gpu in _strings(value) or [""]]
+    found: Dict[str, Sequence[str]] = {}
+    for gpu, users in entries:
+        names = _strings(users)
+        if names is None or not (gpu.isdigit() or gpu.startswith(("GPU-", "MIG-"))):
+            return None
+        found[gpu] = names
+    return found if len(found) <= _MAX_RESERVED else None
+
+
+def _strings(value: Any) -> Optional[List[str]]:
+    """A list of strings, or of numbers as strings; None for anything else."""
+    if not isinstance(value, list) or not all(
+        isinstance(one, str) or _count(one) is not None for one in value
+    ):
+        return None
+    return [str(one) for one in value]
+
+
+class _Rule(NamedTuple):
+    name: str  # what its value must be
+    read: Callable[[Any], Any]  # returns None for an invalid value
+    strict: Any  # the value instead of an invalid one
+
+
+_RULES = {
+    "max_gpus": _Rule("a whole number", _count, STRICT_GPUS),
+    "max_idle": _Rule("a number of seconds", _seconds, STRICT_IDLE),
+    "gpus_per_user": _Rule("a whole number", _count, STRICT_GPUS),
+    "longest_hold": _Rule("a number of seconds", _seconds, STRICT_HOLD),
+    "reserved_gpus": _Rule("a list of UUIDs or an object of lists of users", _reservations, {EVERY_GPU: ()}),
+}
+
+
 def _strict(path: Path, problem: str) -> Policy:
-    return Policy(path, False, STRICT_GPUS, STRICT_IDLE, problem)
+    """The strictest policy, except that which GPUs are reserved is not known."""
+    strict = {key: rule.strict for key, rule in _RULES.items() if key != "reserved_gpus"}
+    return Policy(path, guard=False, problem=problem, **strict)
+
+
+def _own_names() -> Set[str]:
+    """The name of this user, and those of the groups, after an @."""
+    names = set()
+    try:
+        user = pwd.getpwuid(os.getuid())
+        names.add(user.pw_name)
+        groups = os.getgrouplist(user.pw_name, user.pw_gid)
+    except (KeyError, OSError):
+        groups = os.getgroups()
+    for number in groups:
+        try:
+            names.add(f"@{grp.getgrgid(number).gr_name}")
+        except KeyError:
+            continue
+    return names

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import os
+import pwd
 
 import pytest
 from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.agent.mux.handlers import Refused, RequestHandlers
 from jupyter_gpu_kernel.agent.paths import Root
-from jupyter_gpu_kernel.agent.policy import STRICT_GPUS, STRICT_IDLE, PolicyError, read_policy
+from jupyter_gpu_kernel.agent.policy import EVERY_GPU, STRICT_GPUS, STRICT_IDLE, PolicyError, read_policy
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 
 
@@ -51,6 +53,23 @@ def test_too_many_gpus_are_refused_in_the_sites_name(policy, tmp_path):
         policy({"max_gpus": 0}).apply({})
 
 
+def test_the_gpus_of_all_kernels_of_a_user(policy):
+    rules = policy({"gpus_per_user": 2})
+    assert rules.apply({"gpus": 2})["site"]["gpus_per_user"] == 2
+    with pytest.raises(PolicyError, match="allows a user at most 2 GPUs; 3 were asked for"):
+        rules.apply({"gpus": 3})
+    assert policy({"max_idle": 7}).apply({}).get("site") is None
+
+
+def test_reserved_gpus(policy):
+    me, group = pwd.getpwuid(os.getuid()).pw_name, grp.getgrgid(os.getgid()).gr_name
+    assert policy({"reserved_gpus": ["GPU-12ab", 3]}).reserved_from_us() == ["GPU-12ab", "3"]
+    users = {"GPU-12ab": [me], "2": [f"@{group}", "amy"], "3": ["amy", "@nobodys"], "MIG-7": []}
+    rules = policy({"reserved_gpus": users})
+    assert rules.apply({})["site"]["reserved_gpus"] == ["3", "MIG-7"] and "reserved GPUs" in str(rules)
+    assert policy({"reserved_gpus": {}}).apply({})["site"]["reserved_gpus"] == []
+
+
 def test_idle_is_the_least_of_both(policy):
     rules = policy({"max_idle": 600})
     both = ("idle_timeout", "idle_timeout_attached")
@@ -65,6 +84,7 @@ def test_idle_is_the_least_of_both(policy):
 def test_a_broken_file_is_read_strictly(policy, text):
     rules = policy(text)
     assert (rules.guard, rules.max_gpus, rules.max_idle) == (False, STRICT_GPUS, STRICT_IDLE)
+    assert (rules.gpus_per_user, rules.reserved_gpus) == (STRICT_GPUS, None)
     assert "read strictly" in str(rules)
 
 
@@ -77,6 +97,20 @@ def test_a_broken_file_is_read_strictly(policy, text):
         ({"max_gpus": "two"}, {"guard": True, "max_gpus": STRICT_GPUS}),
         ({"max_gpus": True}, {"max_gpus": STRICT_GPUS}),
         ({"max_gpus": -1}, {"max_gpus": STRICT_GPUS}),
+        ({"gpus_per_user": 1.5}, {"gpus_per_user": STRICT_GPUS, "max_gpus": None}),
+        *(
+            ({"reserved_gpus": wrong}, {"reserved_gpus": {EVERY_GPU: ()}, "guard": True})
+            for wrong in (
+                3,
+                "GPU-1",
+                ["gpu 1"],
+                [[]],
+                [True],
+                {"GPU-1": "amy"},
+                {"*": ["amy"]},
+                {"1": [None]},
+            )
+        ),
         ({"max_idle": 0}, {"max_idle": STRICT_IDLE}),
         ({"max_idle": "1h"}, {"max_idle": STRICT_IDLE, "guard": True}),
         ({"max_idle": True}, {"max_idle": STRICT_IDLE}),

@@ -25,6 +25,7 @@ from .claim import Claim, ClaimPending
 from .gpu import SmiError
 from .judge import allowed_gpus, in_allocation
 from .lease import Lease, LeaseTaker, release_all
+from .limits import SiteLimits
 from .release_watch import ReleaseWatch
 from .requirements import Requirements
 from .sampler import Sample, Sampler
@@ -77,6 +78,7 @@ class Acquisition:
         self._sampler: Optional[Sampler] = None
         self._timer: Optional[Timer] = None
         self._failures = 0
+        self._limits = SiteLimits.from_settings(settings)
         self._queue = WaitQueue(loop, str(settings["id"]), int(settings.get("priority", 0)))
         self._releases = ReleaseWatch(loop, self._lease_released)
         allowed = allowed_gpus(os.environ)
@@ -222,8 +224,10 @@ class Acquisition:
 
     def _decide(self) -> None:
         try:
-            self._queue.announce(self._claim.usable_uuids())
-            outcome = self._claim.decide(self._ahead())
+            limit = self._limit()
+            # A kernel that must wait holds up nobody, but this user's others see that it is there.
+            self._queue.announce([] if limit else self._claim.usable_uuids())
+            outcome = self._claim.decide(self._ahead(), limit)
         except SmiError as error:
             return self._failed(error)
         if isinstance(outcome, ClaimPending):
@@ -245,6 +249,12 @@ class Acquisition:
         self._queue.leave()
         self._releases.stop()
 
+    def _limit(self) -> str:
+        """Why the kernel must wait whatever is free, by the site's policy."""
+        if self._limits.gpus_per_user is None:
+            return ""
+        return self._limits.wait_reason(self._count, self._queue.share_before())
+
     def _failed(self, error: SmiError) -> None:
         """Retry an error that may pass; any other is the waiting cell's error."""
         if self._state is not _State.WAITING:
@@ -263,7 +273,7 @@ class Acquisition:
         self._timer = self._loop.later(seconds, self._sample)
 
     def _sample(self) -> None:
-        if self._state is _State.WAITING and self._claim.is_out_of_reach(self._ahead()):
+        if self._state is _State.WAITING and self._claim.is_out_of_reach(self._ahead(), self._limit()):
             self._decide()  # only the queue may have changed
         elif self._sampler is not None:
             self._sampler.start()

@@ -92,8 +92,11 @@ class Claim:
         """Add a sample."""
         self._samples.append(sample)
 
-    def decide(self, ahead: Sequence[Waiting] = ()) -> Union[ClaimPending, ClaimGranted]:
-        """Take the GPUs if they are free. `ahead`: the kernels whose turn comes first.
+    def decide(self, ahead: Sequence[Waiting] = (), limit: str = "") -> Union[ClaimPending, ClaimGranted]:
+        """Take the GPUs if they are free.
+
+        ahead: The kernels whose turn comes first.
+        limit: Why this kernel must wait even if GPUs are free.
 
         Raises SmiError (few) when waiting cannot help; no lease is held then.
         """
@@ -106,6 +109,9 @@ class Claim:
         except Exception:
             self.release()
             raise
+        if limit:
+            self.release()
+            return self._pending(verdicts, ahead, limit)
         return self._confirm(recent[-1], verdicts, ahead) if self._leases else self._try(verdicts, ahead)
 
     def usable_uuids(self) -> List[str]:
@@ -116,10 +122,12 @@ class Claim:
         """The holders of all leases in the newest sample."""
         return list(self._samples[-1].leases.values()) if self._samples else []
 
-    def is_out_of_reach(self, ahead: Sequence[Waiting]) -> bool:
-        """Whether others would get all GPUs first even if all were free, so that a new sample can wait."""
+    def is_out_of_reach(self, ahead: Sequence[Waiting], limit: str = "") -> bool:
+        """Whether all GPUs would be for others even if all were free, so that a new sample can wait. See `decide`."""
         if self._leases or not self.has_enough_samples or self._sample_age >= FAR_INTERVAL:
             return False
+        if limit:
+            return True
         verdicts = [one._replace(free=not one.unusable) for one in self._judge(self._recent())]
         return choose(verdicts, self.count, ahead) is None
 
@@ -167,11 +175,11 @@ class Claim:
         self._leases = []
         return granted
 
-    def _pending(self, verdicts: List[Verdict], ahead: Sequence[Waiting]) -> ClaimPending:
+    def _pending(self, verdicts: List[Verdict], ahead: Sequence[Waiting], limit: str = "") -> ClaimPending:
         # The random part keeps two kernels that wait from trying at the same moment every time.
         soon = not self.has_enough_samples or self._was_released()
         delay = self.delay() if soon else self._runtime.random.uniform(*self._criteria.wait)
-        return ClaimPending(waiting_text(verdicts, self.count, self._node, ahead), delay)
+        return ClaimPending(waiting_text(verdicts, self.count, self._node, ahead, limit), delay)
 
     def _was_released(self) -> bool:
         """Whether a lease was released since the older samples, so that its GPU may be free after a few new ones."""

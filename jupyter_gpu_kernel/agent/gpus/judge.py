@@ -165,15 +165,20 @@ def _preference(gpu: Gpu) -> Tuple[int, int]:
 
 
 def waiting_text(
-    verdicts: Sequence[Verdict], count: int, node: str = "", ahead: Sequence[Waiting] = ()
+    verdicts: Sequence[Verdict],
+    count: int,
+    node: str = "",
+    ahead: Sequence[Waiting] = (),
+    limit: str = "",
 ) -> str:
     """Return what a waiting cell shows: what it waits for, and why each GPU is not free.
 
-    `node`: its name; `ahead`: the kernels that get GPUs before this one.
+    `node`: its name; `ahead`: the kernels that get GPUs before this one; `limit`: why it waits whatever is free.
     """
     where = f" on {node}" if node else ""
     together = " They are taken together or not at all." if count > 1 else ""
-    head = f"Waiting for {_gpu_count(count)}{where}.{together}{_place(ahead)} Interrupt the kernel to stop waiting."
+    place = f" {limit}" if limit else _place(ahead)
+    head = f"Waiting for {_gpu_count(count)}{where}.{together}{place} Interrupt the kernel to stop waiting."
     return "\n".join([head, *map(_line, verdicts)])
 
 

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, NamedTuple, Optional
+from typing import Any, Mapping, NamedTuple, Optional, Tuple
 
 from ...wire.texts import memory_mib, memory_size
+from ..policy import EVERY_GPU, SETTING
 from .gpu import Gpu
 
 
 class Requirements(NamedTuple):
-    """`memory`: the GPU must have so many MiB, and so many must be free. `type`: its name contains this text."""
+    """`memory`: the GPU must have so many MiB, and so many must be free. `type`: its name contains this text.
+    `reserved`: GPUs that the site keeps for other users, by UUIDs, their beginnings, and indices; "*": all."""
 
     memory: int = 0
     type: str = ""
+    reserved: Tuple[str, ...] = ()
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Requirements:
-        """Return what the settings `min_memory` and `gpu_type` require. The hub has checked their syntax."""
+        """Return what the settings `min_memory` and `gpu_type` and the site's policy require. Both are valid."""
         return cls(
             memory_mib(str(settings.get("min_memory") or "")) or 0,
             str(settings.get("gpu_type") or "").strip(),
+            tuple((settings.get(SETTING) or {}).get("reserved_gpus", ())),
         )
 
     def unusable_reason(self, gpu: Gpu) -> str:
         """Why this GPU never meets the requirements; "" if it may."""
+        if any(word in (str(gpu.index), EVERY_GPU) or _is_named(gpu, word) for word in self.reserved):
+            return "reserved by the site's policy"
         if self.type.lower() not in gpu.name.lower():
             return f"its name does not contain “{self.type}”"
         total = gpu.memory_total_mib
@@ -39,6 +45,11 @@ class Requirements(NamedTuple):
         if free is None or free >= self.memory:
             return ""
         return f"{memory_size(free)} of its memory are free, but {memory_size(self.memory)} are requested"
+
+
+def _is_named(gpu: Gpu, word: str) -> bool:
+    """Whether this is the GPU whose UUID begins so, or a MIG device of it."""
+    return not word.isdigit() and any(uuid.startswith(word) for uuid in (gpu.uuid, gpu.parent))
 
 
 ANY_GPU = Requirements()

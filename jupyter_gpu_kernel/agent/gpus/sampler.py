@@ -15,6 +15,7 @@ from .gpu import Gpu, SmiError
 from .judge import DEFAULT_CRITERIA, Criteria, Verdict, judge
 from .lease import Holder, LeaseReader
 from .nvidia_smi import TIMEOUT, NvidiaSmi
+from .requirements import ANY_GPU, Requirements
 from .topology import Topology
 from .wait_queue import QueueReader
 
@@ -60,6 +61,7 @@ def judge_now(
     processes: ProcessControl,
     allowed: Optional[Sequence[str]] = None,
     criteria: Criteria = DEFAULT_CRITERIA,
+    needs: Requirements = ANY_GPU,
 ) -> List[Verdict]:
     """Take as many samples as a verdict needs, and judge each GPU; blocks meanwhile.
 
@@ -71,7 +73,7 @@ def judge_now(
         runtime.sleep(criteria.interval)
         samples.append(reader.read())
     gpus = [sample.gpus for sample in samples]
-    return judge(gpus, leases=samples[-1].leases, allowed=allowed, criteria=criteria)
+    return judge(gpus, leases=samples[-1].leases, allowed=allowed, criteria=criteria, needs=needs)
 
 
 class Sampler:

@@ -49,11 +49,16 @@ def gpu_bits(uuids: Iterable[str]) -> int:
     return bits
 
 
+def own_order(kernel: Waiting) -> Tuple[int, float, str]:
+    """Return the key of the order among the kernels of one user."""
+    return -kernel.priority, kernel.since, kernel.kernel_id
+
+
 def in_turn(waiting: Iterable[Waiting], held: Mapping[int, int]) -> List[Waiting]:
     """Return the kernels in the order in which they get GPUs; `held`: how many each user (uid) has leased."""
     shares: Dict[int, int] = dict(held)
     ranked: List[Tuple[bool, int, float, str, Waiting]] = []
-    for kernel in sorted(waiting, key=lambda one: (-one.priority, one.since, one.kernel_id)):
+    for kernel in sorted(waiting, key=own_order):
         share = shares.get(kernel.uid, 0)
         ranked.append((kernel.since == math.inf, share, kernel.since, kernel.kernel_id, kernel))
         shares[kernel.uid] = share + kernel.gpus

@@ -16,7 +16,7 @@ from ...wire.runtime import Runtime
 from .. import procfs
 from . import announcements, lease
 from .announcements import Announcement, AnnouncementReader
-from .turns import Waiting, gpu_bits, waiting_before
+from .turns import Waiting, gpu_bits, own_order, waiting_before
 
 if TYPE_CHECKING:  # attach, which reads leases, runs without pyzmq
     from ..loop import Loop
@@ -105,6 +105,15 @@ class WaitQueue:
             and not (one.pid and held_by_process[one.pid] >= one.gpus)
         ]
         return waiting_before(self._me, others, Counter(owner.uid for owner in owners))
+
+    def share_before(self) -> int:
+        """Return how many GPUs this user's other kernels have on this node, or get before this one."""
+        me, now = self._me, self._loop.runtime.time()
+        owners = self._reader.lease_owners()
+        held = Counter(owner.pid for owner in owners if owner.uid == me.uid and owner.pid != me.pid)
+        own = (one for one in self._reader.read() if one.uid == me.uid and one.kernel_id != me.kernel_id)
+        first = (one for one in own if own_order(one) < own_order(me) and one.keeps(now))
+        return sum(held.values()) + sum(max(0, one.gpus - held[one.pid]) for one in first)
 
     def withdraw(self) -> None:
         """Do not hold up others, as this kernel cannot take GPUs at the moment. It keeps its place."""

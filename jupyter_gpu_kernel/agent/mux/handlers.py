@@ -17,10 +17,11 @@ from ...wire.runtime import Runtime
 from ..exit.leftovers import Leftovers, explain_missing_story, on_gpu
 from ..gpus.gpu import SmiError
 from ..gpus.judge import allowed_gpus
+from ..gpus.requirements import Requirements
 from ..gpus.sampler import judge_now
 from ..keeper.client import TIMEOUT, KeeperTimeout
 from ..paths import Root, is_kernel_id
-from ..policy import PATH
+from ..policy import PATH, read_policy
 from ..process_control import ProcessControl
 from ..procfs import booted_at
 from ..story import read_story
@@ -47,6 +48,7 @@ class RequestHandlers:
         self.root = root
         self._runtime = runtime
         self._processes = processes
+        self._policy = policy
         self._leftovers = Leftovers(runtime, processes, root)
         self._keepers = Keepers(runtime, processes, root, self._leftovers, policy, timeout)
         self._handlers: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]] = {
@@ -196,7 +198,8 @@ class RequestHandlers:
     def _gpus(self, _: Dict[str, Any]) -> Dict[str, Any]:
         """The GPUs, as the command `gpus` shows them. Blocks for some samples."""
         try:
-            verdicts = judge_now(self._runtime, self._processes, allowed_gpus(os.environ))
+            needs = Requirements(reserved=tuple(read_policy(self._policy).reserved_from_us()))
+            verdicts = judge_now(self._runtime, self._processes, allowed_gpus(os.environ), needs=needs)
         except SmiError as error:
             raise Refused(error.code, error.cause) from None
         rows = [dict(verdict.to_json(), node=socket.gethostname()) for verdict in verdicts]

@@ -1,0 +1,32 @@
+"""The site's limits: how many GPUs the kernels of one user have together. Pure: it reads and takes nothing."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, NamedTuple, Optional
+
+from ..policy import SETTING
+
+
+class SiteLimits(NamedTuple):
+    """The limits of the site's policy (policy.py); None: no limit."""
+
+    gpus_per_user: Optional[int] = None
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> SiteLimits:
+        """Return the limits that the policy has added to a kernel's settings."""
+        site = settings.get(SETTING) or {}
+        return cls(site.get("gpus_per_user"))
+
+    def wait_reason(self, count: int, others: int) -> str:
+        """Why a kernel that wants `count` GPUs must wait, whatever is free; "" if it need not.
+
+        `others`: the GPUs of this user's other kernels, and of those that get theirs first.
+        """
+        most = self.gpus_per_user
+        if most is None or others + count <= most:
+            return ""
+        return (
+            f"The site's policy allows a user {most} GPU{'' if most == 1 else 's'} on this node, "
+            f"and your other kernels have {others} or get them first."
+        )

@@ -1,0 +1,105 @@
+"""The site's limits on the GPUs of one user."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+import textwrap
+import uuid
+from pathlib import Path
+
+import pytest
+from runtimes import RUNTIME
+
+from jupyter_gpu_kernel.agent.gpus.claim import Claim, ClaimGranted, ClaimPending
+from jupyter_gpu_kernel.agent.gpus.gpu import Gpu
+from jupyter_gpu_kernel.agent.gpus.judge import Criteria, judge
+from jupyter_gpu_kernel.agent.gpus.lease import LeaseTaker
+from jupyter_gpu_kernel.agent.gpus.limits import SiteLimits
+from jupyter_gpu_kernel.agent.gpus.requirements import Requirements
+from jupyter_gpu_kernel.agent.gpus.sampler import Sample
+
+ROOT = str(Path(__file__).parents[2])
+OWN_NETWORK = ["unshare", "--net"] if os.getuid() == 0 else ["unshare", "--map-root-user", "--net"]
+"""Runs a command where no other process has announced anything."""
+
+
+def gpu(index: int = 0, **facts: str) -> Gpu:
+    idle = Gpu(index, f"GPU-{uuid.uuid4()}", "A100", 81920, 1, 600, 0, "Default", "Disabled")
+    return dataclasses.replace(idle, **facts)
+
+
+def test_how_many_a_user_may_have() -> None:
+    limits = SiteLimits.from_settings({"site": {"gpus_per_user": 3}})
+    assert limits.wait_reason(1, others=2) == "" == SiteLimits.from_settings({}).wait_reason(8, others=99)
+    assert "allows a user 3 GPUs on this node, and your other kernels have 2" in limits.wait_reason(
+        2, others=2
+    )
+
+
+def test_a_kernel_at_the_limit_waits_although_a_gpu_is_free() -> None:
+    one = gpu()
+    claim = Claim(RUNTIME, 1, LeaseTaker(RUNTIME, {"id": "k"}), criteria=Criteria(samples=1))
+    now = Sample(RUNTIME.monotonic(), [one], {})
+    claim.add(now)
+    waits = claim.decide([], "The site says no.")
+    assert isinstance(waits, ClaimPending) and "The site says no. Interrupt" in waits.text
+    assert claim.is_out_of_reach([], "The site says no.") and not claim.is_out_of_reach([])
+    claim.decide([])
+    claim.add(now._replace(time=RUNTIME.monotonic()))
+    waits = claim.decide([], "Another kernel has joined the queue before.")
+    assert isinstance(waits, ClaimPending), "also between the lease and its confirmation"
+    claim.decide([])
+    claim.add(now._replace(time=RUNTIME.monotonic()))
+    granted = claim.decide([])
+    assert isinstance(granted, ClaimGranted)
+    for lease in granted.leases:
+        lease.release()
+
+
+@pytest.mark.parametrize(
+    ("words", "reserved"),
+    [([], False), (["0"], True), (["GPU-a"], True), (["*"], True), (["1", "GPU-b"], False)],
+)
+def test_reserved_gpus_are_never_offered(words: list[str], reserved: bool) -> None:
+    needs = Requirements.from_settings({"site": {"reserved_gpus": words}})
+    for one in (gpu(uuid="GPU-ab12"), gpu(uuid="MIG-7", parent="GPU-ab12")):
+        (verdict,) = judge([[one]], criteria=Criteria(samples=1), needs=needs)
+        assert verdict.reason == ("reserved by the site's policy" if reserved else "")
+        assert verdict.unusable is reserved
+
+
+SHARES = textwrap.dedent("""
+    import os, sys
+    from jupyter_gpu_kernel.agent.gpus.lease import LeaseTaker
+    from jupyter_gpu_kernel.agent.gpus.wait_queue import WaitQueue
+    from jupyter_gpu_kernel.agent.loop import Loop
+    from jupyter_gpu_kernel.wire.runtime import Runtime
+
+    runtime = Runtime()
+    mine = WaitQueue(Loop(runtime), "m1", int(sys.argv[1]))
+    mine.join(1)
+    to_child, from_child = os.pipe(), os.pipe()
+    if os.fork() == 0:  # another kernel of this user, which came later, and is about to confirm one of its three leases
+        taker, queue = LeaseTaker(runtime, {"id": "o1"}), WaitQueue(Loop(runtime), "o1", 0)
+        leases = taker.take_all(["GPU-1"])
+        queue.join(3)
+        queue.announce(["GPU-1", "GPU-2"])
+        os.write(from_child[1], b"x")
+        os.read(to_child[0], 1)
+        os._exit(0)
+    os.read(from_child[0], 1)
+    leases = LeaseTaker(runtime, {"id": "m1"}).take_all(["GPU-9"])  # one's own do not count
+    print(mine.share_before())
+    os.write(to_child[1], b"x")
+""")
+
+
+@pytest.mark.parametrize(("priority", "share"), [(0, 1), (-1, 3)])
+def test_what_ones_other_kernels_have_or_get_first(priority: int, share: int) -> None:
+    if subprocess.run([*OWN_NETWORK, "true"], capture_output=True).returncode != 0:
+        pytest.skip("no network namespace can be made here")
+    command = [*OWN_NETWORK, sys.executable, "-c", SHARES, str(priority)]
+    assert subprocess.check_output(command, text=True, cwd=ROOT).strip() == str(share)
