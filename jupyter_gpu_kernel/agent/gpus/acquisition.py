@@ -222,12 +222,13 @@ class Acquisition:
         elif not self._claim.has_enough_samples:
             self._sample_in(self._claim.delay())
 
-    def _decide(self) -> None:
+    def _decide(self, ahead: Optional[List[Waiting]] = None) -> None:
+        """`ahead`: the kernels whose turn comes first, if they are known already."""
         try:
             limit = self._limit()
             # A kernel that must wait holds up nobody, but this user's others see that it is there.
             self._queue.announce([] if limit else self._claim.usable_uuids())
-            outcome = self._claim.decide(self._ahead(), limit)
+            outcome = self._claim.decide(self._ahead() if ahead is None else ahead, limit)
         except SmiError as error:
             return self._failed(error)
         if isinstance(outcome, ClaimPending):
@@ -273,9 +274,11 @@ class Acquisition:
         self._timer = self._loop.later(seconds, self._sample)
 
     def _sample(self) -> None:
-        if self._state is _State.WAITING and self._claim.is_out_of_reach(self._ahead(), self._limit()):
-            self._decide()  # only the queue may have changed
-        elif self._sampler is not None:
+        if self._state is _State.WAITING:
+            ahead = self._ahead()
+            if self._claim.is_out_of_reach(ahead, self._limit()):
+                return self._decide(ahead)  # only the queue may have changed
+        if self._sampler is not None:
             self._sampler.start()
 
     def _stop_sampling(self) -> None:

@@ -20,7 +20,8 @@ import struct
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Pattern, Sequence, Set, Tuple
 
 from ...wire.runtime import Runtime
-from .socket_owner import find_owners, rows
+from .. import procfs
+from .socket_owner import Owner, find_owners, rows
 
 Details = Callable[[], Mapping[str, Any]]
 """Returns what the same user's processes are told."""
@@ -29,6 +30,7 @@ MAX_CONNECTIONS = 32
 """How many processes are answered in one turn of the event loop."""
 _CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
 _MAX_JSON = 4096  # bytes
+_MOST = 1000  # names
 _BATCH = 64  # connections at a time
 
 
@@ -98,7 +100,7 @@ def take_over(listener: socket.socket, prefix: str) -> str:
     return name[len(start) :].decode()
 
 
-def names(prefix: str, pattern: Pattern[str], most: int = 1000) -> List[str]:
+def names(prefix: str, pattern: Pattern[str], most: int = _MOST) -> List[str]:
     """Return the announced names with this prefix that match the pattern, without the prefix; `most` at the most."""
     start = prefix.encode()
     all_names = (row.name[len(start) :].decode("ascii", "replace") for row in rows(start) if row.listening)
@@ -169,6 +171,44 @@ class AnnouncementReader:
                     answers[name] = answers[name]._replace(told=_receive(client))
             self._silent |= waiting
         return answers
+
+
+class OwnerReader:
+    """Reads who announces something with a prefix and a name that matches, repeatedly. Never blocks, never raises.
+
+    It connects once to each socket: many processes that read each other all the time do not keep each other busy.
+    """
+
+    def __init__(self, prefix: str, pattern: Pattern[str]) -> None:
+        self._prefix = prefix
+        self._pattern = pattern
+        self._known: Dict[Tuple[str, int], Owner] = {}
+
+    def read(self) -> Dict[str, Owner]:
+        """Return the owners of the announcements, by name; those that cannot be known now are left out."""
+        start = self._prefix.encode()
+        found: Dict[Tuple[str, int], Owner] = {}
+        for row in rows(start):
+            name = row.name[len(start) :].decode("ascii", "replace")
+            if row.listening and self._pattern.fullmatch(name) and len(found) < _MOST:
+                owner = self._known.get((name, row.inode))
+                if owner is None or not procfs.is_running(
+                    owner.pid
+                ):  # it may have passed its socket to another one
+                    owner = self._ask(name) or owner
+                if owner is not None:
+                    found[name, row.inode] = owner
+        self._known = found
+        return {name: owner for (name, _), owner in found.items()}
+
+    def _ask(self, name: str) -> Optional[Owner]:
+        try:
+            client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        except OSError:  # no descriptors are left
+            return None
+        with client:
+            connected = client.connect_ex("\0" + self._prefix + name) == 0
+            return Owner(*_credentials(client)[:2]) if connected else None
 
 
 def _receive(client: socket.socket) -> Mapping[str, Any]:

@@ -22,7 +22,7 @@ from ...wire.texts import one_line
 from .. import procfs
 from ..paths import is_kernel_id
 from . import announcements
-from .announcements import Announcement, AnnouncementReader, Answer, Details
+from .announcements import Announcement, AnnouncementReader, Answer, Details, OwnerReader
 
 PREFIX = "jupyter-gpu-kernel/lease/"
 _STATES = ("starting", "waiting", "idle", "busy", "ended")
@@ -137,6 +137,11 @@ def release_all(leases: Iterable[Lease]) -> None:
 def leased_uuids() -> List[str]:
     """Return the UUIDs of all leases on the node, also of GPUs that we do not see. No holder is asked."""
     return announcements.names(PREFIX, _UUID)
+
+
+def owner_reader() -> OwnerReader:
+    """Return a reader of the owners of all leases on the node, also of GPUs that we do not see."""
+    return OwnerReader(PREFIX, _UUID)
 
 
 class LeaseReader:

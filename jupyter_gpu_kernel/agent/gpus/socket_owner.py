@@ -47,6 +47,8 @@ def rows(prefix: bytes) -> Iterator[Row]:
     """Yield the stream sockets whose abstract names begin with `prefix`; nothing where the site hides the list."""
     with contextlib.suppress(OSError), open(_NAMES, "rb") as file:
         for line in file:
+            if prefix not in line:
+                continue
             # num refcount protocol flags type state inode path
             fields = line.rstrip(b"\n").split(None, 7)
             if len(fields) == 8 and fields[4] == _STREAM and fields[7].startswith(b"@" + prefix):

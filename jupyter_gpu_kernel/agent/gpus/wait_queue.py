@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Iterable, List, Optional
 from ...wire.runtime import Runtime
 from .. import procfs
 from . import announcements, lease
-from .announcements import Announcement, AnnouncementReader
+from .announcements import Announcement, OwnerReader
+from .socket_owner import Owner
 from .turns import Waiting, gpu_bits, own_order, waiting_before
 
 if TYPE_CHECKING:  # attach, which reads leases, runs without pyzmq
@@ -33,31 +34,24 @@ class QueueReader:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._waiting = AnnouncementReader(runtime, _PREFIX)
-        self._leases = AnnouncementReader(runtime, lease.PREFIX)
+        self._waiting = OwnerReader(_PREFIX, _NAME)
+        self._leases = lease.owner_reader()
 
     def read(self) -> List[Waiting]:
         """Return the kernels that wait, of all users. Names that no keeper would announce are ignored."""
         found = []
-        try:
-            answers = self._waiting.read(announcements.names(_PREFIX, _NAME), timeout=0.0)
-        except OSError:  # no descriptors are left
-            return []
-        for name, (pid, uid, _, accepts) in answers.items():
+        for name, (pid, uid) in self._waiting.read().items():
             match = _NAME.fullmatch(name)
-            if match and accepts and procfs.is_running(pid):
+            if match and procfs.is_running(pid):
                 told = lease.plausible_time(int(match[1], 16) / 1000, pid, self._runtime.time())
                 since = math.inf if told is None else told
                 gpus, priority, usable = int(match[2]), int(match[3]), int(match[4], 16)
                 found.append(Waiting(match[5], uid, since, gpus, priority, usable, pid))
         return found
 
-    def lease_owners(self) -> List[announcements.Answer]:
+    def lease_owners(self) -> List[Owner]:
         """Return the owner of every lease on the node, also of GPUs that we do not see."""
-        try:
-            return list(self._leases.read(lease.leased_uuids(), timeout=0.0).values())
-        except OSError:
-            return []
+        return list(self._leases.read().values())
 
 
 class WaitQueue:
@@ -95,7 +89,7 @@ class WaitQueue:
         """
         if not self._me.gpus:
             return []
-        owners, now = self._reader.lease_owners(), self._loop.runtime.time()
+        now = self._loop.runtime.time()
         held_by_process = Counter(holder.pid for holder in leases)
         others = [
             one
@@ -104,7 +98,7 @@ class WaitQueue:
             and one.keeps(now)
             and not (one.pid and held_by_process[one.pid] >= one.gpus)
         ]
-        return waiting_before(self._me, others, Counter(owner.uid for owner in owners))
+        return waiting_before(self._me, others, Counter(owner.uid for owner in self._reader.lease_owners()))
 
     def share_before(self) -> int:
         """Return how many GPUs this user's other kernels have on this node, or get before this one."""
