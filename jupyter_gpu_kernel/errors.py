@@ -156,5 +156,6 @@ _REFUSAL_REMEDIES = {
     "large": "Ask for less at a time, for example for one cell.",
     "busy": "Try again in a moment.",
     "setup": "Run the kernelspec's set-up lines (--setup) by hand on the node and correct them.",
+    "code": "Change --code or --cwd in the kernelspec (jupyter gpu-kernel add … --replace), or commit first.",
     "cwd": "Change --cwd in the kernelspec (jupyter gpu-kernel add … --replace).",
 }

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from . import secret_filter
 from .errors import SettingsError
-from .wire import DEFAULT_GPUS, MAX_PRIORITY
+from .wire import DEFAULT_GPUS, MAX_PRIORITY, revisions
 from .wire.texts import memory_mib
 
 # Planned settings, which have no effect yet.
@@ -48,6 +48,7 @@ class Settings:
     cwd: str = ""
     setup: tuple[str, ...] = ()
     sigterm: str = "survive"
+    code: str = ""  # a git revision of the repository that `cwd` belongs to
     idle_timeout: float | None = None  # seconds until an idle, detached kernel ends; 0: never
     idle_timeout_attached: float | None = None  # the same for an attached kernel
     gpu_timeout: float | None = None  # seconds until GPUs that no cell has opened are released; 0: never
@@ -76,6 +77,11 @@ class Settings:
         for key, value in vars(self).items():
             if _has_nul(value):
                 raise SettingsError(f"the setting “{key}” contains a NUL character", remedy="Remove it.")
+        if self.code and (fault := revisions.fault(self.code)):
+            raise SettingsError(
+                f"“code” is {_for_message('code', self.code)}: {fault}",
+                remedy="It must be a git revision: a commit, a branch, a tag, or HEAD.",
+            )
         if self.sigterm not in ("survive", "default"):
             raise SettingsError(
                 f"“sigterm” is {_for_message('sigterm', self.sigterm)}",

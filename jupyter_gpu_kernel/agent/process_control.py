@@ -67,6 +67,7 @@ class ProcessControl:
         *,
         stdin: File = subprocess.DEVNULL,
         output: File = subprocess.DEVNULL,
+        errors: Optional[File] = None,
         cwd: Optional[str] = None,
         env: Optional[Dict[str, str]] = None,
         pass_fds: Iterable[int] = (),
@@ -75,12 +76,13 @@ class ProcessControl:
         """Start a program in a session of its own. Raises OSError if it cannot be started.
 
         output: Gets its stdout and stderr.
+        errors: Gets its stderr instead.
         core_files: Whether it may write core files where this daemon may not.
         """
         with _original_core_limit() if core_files else contextlib.nullcontext():
             return subprocess.Popen(
-                command, stdin=stdin, stdout=output, stderr=output, cwd=cwd, env=env, pass_fds=tuple(pass_fds),
-                start_new_session=True,
+                command, stdin=stdin, stdout=output, stderr=output if errors is None else errors, cwd=cwd, env=env,
+                pass_fds=tuple(pass_fds), start_new_session=True,
             )  # fmt: skip
 
     def read_output(self, command: Sequence[str], timeout: float) -> bytes:

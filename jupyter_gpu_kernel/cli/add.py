@@ -137,6 +137,12 @@ class Add(Verb):
             help="the kernel's working directory (default: your home folder)",
         )
         add(
+            "--code",
+            metavar="REV",
+            default="",
+            help="run the code of this git revision: the kernel works in a worktree of --cwd at that commit",
+        )
+        add(
             "--setup",
             metavar="LINE",
             action="append",
@@ -204,6 +210,7 @@ class Add(Verb):
             env=dict(args.env),
             env_file=_absolute(args.env_file),
             cwd=args.cwd,
+            code=args.code,
             setup=tuple(args.setup),
             sigterm=args.sigterm,
             idle_timeout=args.idle_timeout,

@@ -104,6 +104,12 @@ def _leftover(row: dict[str, Any]) -> tuple[str, ...]:
     return (*known, gpus, _text(row.get("command")))
 
 
+def pinned_code(row: dict[str, Any]) -> str:
+    """What became of one folder of pinned code."""
+    where = f"{_text(row.get('folder'))} on {_text(row.get('hop'))}"
+    return f"Kept: {where}: {_text(row['kept'])}" if row.get("kept") else f"Removed: {where}"
+
+
 def kernels(rows: Sequence[dict[str, Any]]) -> str:
     """Kernels, as the operation `ps` returns them."""
     heads = ("ID", "NAME", "NODE", "STATE", "SINCE", "GPUS", "PID", "ATTACHED", "NOTEBOOK")

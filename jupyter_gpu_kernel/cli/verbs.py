@@ -181,7 +181,8 @@ class Stop(Verb):
         parser.add_argument(
             "--leftovers",
             action="store_true",
-            help="end your processes of kernels that no longer exist; they may hold GPU memory",
+            help="end your processes of kernels that no longer exist, which may hold GPU memory, and remove the code "
+            "that was pinned for such kernels where nothing in it was changed",
         )
         add_json_option(parser)
 
@@ -213,19 +214,23 @@ class Stop(Verb):
         return 1 if errors else 0
 
     def _stop_leftovers(self, specs: list[dict[str, Any]]) -> int:
-        """List the processes, then end exactly these."""
+        """List the processes, then end exactly these. What is removed besides, nobody has changed."""
         rows = self.ask_hub("leftovers", lines=not self.args.json, specs=specs) if specs else []
         found = [row for row in rows if "error" not in row]
         if found and not self.args.json:
             print(tables.leftovers(found))
-        ended = self.ask_hub("end_leftovers", specs=specs, leftovers=found) if found else []
+        ended = self.ask_hub("end_leftovers", specs=specs, leftovers=found) if specs else []
         bad = [row["error"] for row in rows + ended if "error" in row]
         errors = {str(error): GpuKernelError.from_json(error) for error in bad}  # each error of a node once
-        ended = [row for row in ended if "error" not in row]
+        code = [row for row in ended if "folder" in row]
+        ended = [row for row in ended if "pid" in row]
         if self.args.json:
-            print_json({"ended": ended, "errors": [error.to_json() for error in errors.values()]})
+            print_json(
+                {"ended": ended, "code": code, "errors": [error.to_json() for error in errors.values()]}
+            )
         else:
             print(f"Ended: {', '.join(str(row['pid']) for row in ended) or 'none'}")
+            print("\n".join(map(tables.pinned_code, code)), end="\n" if code else "")
         for error in errors.values():
             print_error(error)
         return 1 if errors else 0

@@ -190,19 +190,24 @@ class Operations:
         return _processes(await self._nodes.ask_each(call, "leftovers"), "leftovers")
 
     async def op_end_leftovers(self, call: Call) -> list[dict[str, Any]]:
-        """End the processes in the rows `leftovers`. Then ask the nodes again: return the rows of ended ones, and an
-        error for each process that still exists."""
+        """End the processes in the rows `leftovers`, and remove unchanged worktrees of kernels that no longer exist.
+
+        Then ask the nodes again: return the rows of ended processes, an error for each that still exists, and the rows
+        of worktrees, which have a "folder".
+        """
         requested = call.arguments["leftovers"]
 
         def of(node: Node) -> dict[str, Any]:
             return {"leftovers": [row for row in requested if row["node"] == node.name]}
 
-        ended = _processes(await self._nodes.ask_each(call, "end_leftovers", more=of), "ended")
+        answers = await self._nodes.ask_each(call, "end_leftovers", more=of)
+        ended = _processes(answers, "ended")
+        code = [row for row in _rows(answers, "code", lambda row: row["folder"]) if "error" not in row]
         names = {_process_key(row) for row in requested}
         left = [row for row in await self.op_leftovers(call) if "error" in row or _process_key(row) in names]
         still = {_process_key(row) for row in left}
         gone = [row for row in ended if "error" in row or _process_key(row) not in still]
-        return gone + [row if "error" in row else _still_runs_row(row) for row in left]
+        return gone + [row if "error" in row else _still_runs_row(row) for row in left] + code
 
     # -------------------------------------------------------------------------------------- helpers
 

@@ -171,6 +171,7 @@ _LEFTOVER = fields(
     kernel=text(64),
     gpus=rows(count, _MAX_GPUS),
 )
+_CODE = fields("folder", kernel=text(64), folder=text(4096), kept=text())
 _GPU = fields(
     node=text(255),
     index=count,
@@ -207,7 +208,7 @@ _ANSWERS: dict[str, Shape] = {
     "gpus": fields("gpus", gpus=rows(_GPU, _MAX_GPUS)),
     "left": fields("kernel", kernel=lambda value: "" if value == "" else kernel_id(value)),
     "leftovers": fields("leftovers", leftovers=rows(_LEFTOVER, _MAX_PROCESSES)),
-    "end_leftovers": fields("ended", ended=rows(_LEFTOVER, _MAX_PROCESSES)),
+    "end_leftovers": fields("ended", ended=rows(_LEFTOVER, _MAX_PROCESSES), code=rows(_CODE, _MAX_KERNELS)),
     "journal": fields(
         cells=rows(fields("msg_id", **_CELL, outputs=count), _MAX_KERNELS),
         cell=fields(**_CELL, outputs=rows(_output, _MAX_OUTPUTS), last=flag),

@@ -129,9 +129,9 @@ def test_leftovers_are_found_and_ended(leftover: subprocess.Popen[bytes], node: 
     assert not leftovers.on_gpu({"index": 0, "processes": []}, [row])
 
     for other in (dict(row, start=row["start"] + 1), dict(row, boot="another node's")):
-        assert node.handlers.handle({"do": "end_leftovers", "leftovers": [other]}) == {"ended": []}
+        assert node.handlers.handle({"do": "end_leftovers", "leftovers": [other]})["ended"] == []
     assert leftover.poll() is None
-    assert node.handlers.handle({"do": "end_leftovers", "leftovers": [row]}) == {"ended": [row]}
+    assert node.handlers.handle({"do": "end_leftovers", "leftovers": [row]})["ended"] == [row]
     assert leftover.wait() == -signal.SIGKILL
 
 

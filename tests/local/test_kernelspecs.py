@@ -296,6 +296,7 @@ def test_a_broken_one_does_not_hide_the_others_and_can_be_removed(data: Path) ->
         ({**ROUTE, "env": {"A": 1}}, "“env” is"),
         ({**ROUTE, "env": {"A-B": "1"}}, "'A-B' in “env”"),
         ({**ROUTE, "min_memory": "20"}, r"“min_memory” is '20'\nIt must be a size of memory: 20G"),
+        ({**ROUTE, "code": "--output=x"}, "“code” is '--output=x': it begins with"),
         ({**ROUTE, "sigterm": "ignore"}, "“sigterm” is 'ignore'"),
         ({**ROUTE, "slurm": True}, "“slurm” is not supported yet"),
         ({**ROUTE, "env": {"HF_TOKEN": "abc"}}, r"HF_TOKEN looks like a secret(.|\n)*--env-file"),

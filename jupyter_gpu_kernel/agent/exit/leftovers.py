@@ -70,6 +70,11 @@ class Leftovers:
 
     # -------------------------------------------------------------------------------------- folders
 
+    def is_gone(self, kernel_id: str) -> bool:
+        """Return whether the kernel and its keeper have ended, and none is being started."""
+        folder = self._root.kernel(kernel_id)
+        return not (has_keeper(folder) or is_locked(folder) or self._kernel_runs(kernel_id))
+
     def remove_stale(self, kernel_id: str) -> bool:
         """Remove the kernel's folder if it is stale, and end its story. Returns whether it was removed."""
         return self._remove(kernel_id, lambda: self._end_story(kernel_id))

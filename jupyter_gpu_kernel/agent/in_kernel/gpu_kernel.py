@@ -7,8 +7,8 @@
     with gpu_kernel.hold(): ...        # this kernel is in use in here
     gpu_kernel.missed()                # what cells did while no front end was attached
 
-The keeper calls `take_gpus`, `skip` and `begun` by name. This module does not know how the guard works or how ipykernel
-is started.
+The keeper calls `take_gpus`, `take_code`, `skip` and `begun` by name. This module does not know how the guard works or
+how ipykernel is started.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ..gpus.gpu import SmiError
 from ..gpus.nvidia_smi import NvidiaSmi
 from ..keeper.client import KeeperTimeout, ask_keeper
 from ..process_control import ProcessControl
+from . import pinned_imports
 from .guard import Guard
 from .usage import Usage
 
@@ -37,6 +38,7 @@ SMI_TIMEOUT = 5.0
 F = TypeVar("F", bound=Callable[[], object])
 _guard = Guard(Usage())
 _given: Optional[List[str]] = None  # the GPUs from the keeper, also if a cell changes the environment
+_code: Dict[str, Any] = {}  # the pinned code, from the keeper
 _begun: Deque[str] = deque(maxlen=200)
 
 
@@ -47,12 +49,14 @@ def bind(guard: Guard) -> None:
 
 
 def status() -> Dict[str, Any]:
-    """Return {id, gpus [uuid], pid, guard: "on" or "off", in_use, sigterms, last_sigterm, memory}.
+    """Return {id, gpus [uuid], pid, guard: "on" or "off", in_use, sigterms, last_sigterm, memory, code}.
 
     `gpus` is empty until the kernel has GPUs. `sigterms` counts the SIGTERMs so far, and `last_sigterm` is a sentence
     about the last one and its sender ("" if there was none). `memory` is {node_available_mib, node_total_mib,
     cgroup_used_mib, cgroup_limit_mib, gpu_used_mib, gpu_total_mib}: of the node, of its cgroup if that has a limit, and
     of this kernel's GPUs (by all processes); None is unknown or unlimited. Runs nvidia-smi, which may take a second.
+    `code` is {revision, commit, subject, repository, folder, changes} of pinned code, or {}: `folder` is the worktree,
+    `changes` the number of changed and new files of the repository that were not committed (None: unknown).
     """
     gpus = [uuid for uuid in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if uuid]
     return {
@@ -64,7 +68,15 @@ def status() -> Dict[str, Any]:
         "sigterms": _guard.count,
         "last_sigterm": _guard.last,
         "memory": {**read_memory(), **_gpu_memory(gpus)},
+        "code": _code_status(),
     }
+
+
+def _code_status() -> Dict[str, Any]:
+    if not _code:
+        return {}
+    known = {name: _code[name] for name in ("revision", "commit", "subject", "repository", "changes")}
+    return dict(known, folder=_code["tree"])
 
 
 def _gpu_memory(uuids: List[str]) -> Dict[str, Optional[int]]:
@@ -144,6 +156,27 @@ def take_gpus(uuids: List[str]) -> bool:
     return bool(procfs.maps_file("self", "/libcuda.so"))
 
 
+class CodeError(RuntimeError):
+    """The code cannot be pinned."""
+
+
+def take_code(code: Dict[str, Any], cell: str) -> None:
+    """For the keeper, before the first user cell: work in this code, for the cell with this msg_id ("": since the
+    start)."""
+    if not cell and _code.get("tree") == code["tree"]:
+        return  # a keeper's successor says it again
+    os.chdir(code["cwd"])
+    places = [code["repository"], *([_code["tree"]] if _code else [])]
+    early = pinned_imports.redirect(places, code["tree"])
+    _code.clear()
+    _code.update(code, cell=cell)
+    if early:
+        _code["warnings"] = [
+            *code["warnings"],
+            f"These modules were imported before: {', '.join(early[:10])}.",
+        ]
+
+
 def skip(number: int) -> None:
     """For the keeper, which has answered cells itself: number the next cells from after `number`."""
     ipython: Any = sys.modules["IPython"]
@@ -167,19 +200,21 @@ def begun() -> List[str]:
 
 
 def magic(line: str) -> None:
-    """%gpu [status | missed | fresh | guard on | guard off]"""
+    """%gpu [status | missed | fresh | code REV | guard on | guard off]"""
     words = line.split() or ["status"]
     if words == ["status"]:
-        print("\n".join(f"{name:13} {_shown(value)}" for name, value in status().items()))
+        print("\n".join(f"{name:13} {_shown(value)}" for name, value in status().items() if value != {}))
     elif words == ["missed"]:
         if not missed(show=True):
             print("Nothing was missed.")
     elif words == ["fresh"]:
         print(_fresh())
+    elif words[0] == "code":
+        print(_pinned(asked=len(words) > 1))
     elif words in (["guard", "on"], ["guard", "off"]):
         print(_switch(words[1] == "on"))
     else:
-        print("usage: %gpu [status | missed | fresh | guard on | guard off]")
+        print("usage: %gpu [status | missed | fresh | code REV | guard on | guard off]")
 
 
 def _shown(value: Any) -> str:
@@ -188,6 +223,17 @@ def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return (", ".join(value) or "none yet") if isinstance(value, list) else str(value)
+
+
+def _pinned(asked: bool) -> str:
+    """The pinned code, which the keeper has pinned before this cell. `asked`: the cell is to pin it."""
+    if asked and _code.get("cell") != _header()["msg_id"]:
+        raise CodeError(
+            "“%gpu code REV” must be the first line of the first cell. Restart the kernel, and run that cell first."
+        )
+    if not _code:
+        return "The code of this kernel is not pinned."
+    return "\n".join([f"This kernel runs {_code['text']}.", *_code["warnings"]])
 
 
 def _fresh() -> str:

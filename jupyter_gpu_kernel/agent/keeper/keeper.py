@@ -21,6 +21,8 @@ from ..exit.report import ExitReport
 from ..gpus.manager import GpuManager
 from ..loop import Loop, Timer
 from ..paths import Root, archive, touch
+from ..pinned_code.kernel_code import KernelCode
+from ..pinned_code.worktree import Worktrees
 from ..policy import Policy
 from ..process.kernel_process import KernelProcess, kernel_environment
 from ..process.kernel_sockets import Readiness
@@ -69,6 +71,10 @@ class Keeper:
         self.idle_timer = IdleTimer(settings, loop.time)
         self.relay = relay = self._make_relay(processes)
         self.gpus: GpuManager = relay.gpus
+        self._code = KernelCode(
+            loop, Worktrees(runtime, processes, root), settings, relay.internal_requests, self.story,
+            self._save_settings,
+        )  # fmt: skip
         self.status = Status(runtime, settings, self.kernel, self.exit_report, self.server, self.gpus)
         self.ready = Readiness(loop, relay.internal_requests, self._kernel_up)
         self.replacement = Replacement(root, settings, loop, self.gpus, relay.greeting_text, self.story)
@@ -101,6 +107,7 @@ class Keeper:
 
         return Relay(
             self.loop, self.settings, self.kernel.send, self.server.send, gpus,
+            pin=lambda *request: self._code.pin(*request),
             on_user_cell=self.idle_timer.used, on_reply=self._reply_sent, on_message=self._observe,
         )  # fmt: skip
 
@@ -130,6 +137,7 @@ class Keeper:
     # -------------------------------------------------------------------------------------- start
 
     def _begin(self) -> None:
+        self.relay.greeting_text.set_notice(self._code.tell_story())
         self._start()
 
     def _start(self) -> None:
@@ -140,7 +148,7 @@ class Keeper:
         env = kernel_environment(self.settings, self.folder, self.gpus.environment())
         python = str(self.settings.get("python") or sys.executable)
         try:
-            self.kernel.start(python, env, None, self.ready.begin)
+            self.kernel.start(python, env, self._code.cwd, self.ready.begin)
         except OSError as error:
             self.status.become("ended", cause=f"the kernel cannot be started: {error}")
             return self._leave()
@@ -154,6 +162,7 @@ class Keeper:
 
     def _kernel_up(self) -> None:
         self._kernel_ready()
+        self._code.kernel_up()
         self.relay.kernel_up(self.ready.kernel_info)
         self.replacement.kernel_up()
 
@@ -230,6 +239,7 @@ class Keeper:
         self.replacement.close()
         self.server.close()
         self._backlog.close()
+        self._code.remove()
         shutil.rmtree(str(self.folder), ignore_errors=True)
 
     # -------------------------------------------------------------------------------------- stop, restart
@@ -279,6 +289,7 @@ class Keeper:
             self._end_request = EndRequest.SHUTDOWN
         elif self._end_request is not EndRequest.RESTART:
             self._end_request = EndRequest.SHUTDOWN_FOR_RESTART
+        self.relay.code.fail("DeadKernelError", "the kernel was shut down")
         self.gpus.fail_first_cell("DeadKernelError", "the kernel was shut down")
         if self.status.state == "ended":
             if not restart:
@@ -346,7 +357,7 @@ class Keeper:
             self.relay.handle_kernel_message(channel, client, parts)
         except Exception as error:  # a cell can make its kernel send anything
             self._rejected_input.report(error)
-        if self.ready.up and not self.gpus.waiting_cells:  # the hub sees it in the same messages
+        if self.ready.up and not self.relay.waiting_cells:  # the hub sees it in the same messages
             self.status.seen("busy" if self.relay.busy else "idle")
 
     def _observe(self, message: Message) -> None:

@@ -21,6 +21,7 @@ from ..gpus.requirements import Requirements
 from ..gpus.sampler import judge_now
 from ..keeper.client import TIMEOUT, KeeperTimeout
 from ..paths import Root, is_kernel_id
+from ..pinned_code.worktree import Worktrees
 from ..policy import PATH, read_policy
 from ..process_control import ProcessControl
 from ..procfs import booted_at
@@ -62,7 +63,7 @@ class RequestHandlers:
             "journal": self._journal,
             "left": lambda request: {"kernel": self._take_detached(request, request)},
             "leftovers": lambda _: {"leftovers": self._leftovers.list_processes()},
-            "end_leftovers": lambda request: {"ended": self._leftovers.end_processes(request["leftovers"])},
+            "end_leftovers": self._end_leftovers,
         }
 
     def handle(self, request: Dict[str, Any]) -> Dict[str, Any]:
@@ -125,7 +126,7 @@ class RequestHandlers:
 
     def _why_gone(self, kernel_id: str, boot: str = "") -> str:
         """Why a kernel has no keeper. `boot`: the boot id when it ran, if the hub knows it."""
-        story = read_story(self.root.story(kernel_id))
+        story = [one for one in read_story(self.root.story(kernel_id)) if one.get("event") != "code"]
         last = story[-1] if story else explain_missing_story(boot)
         if not last:
             return f"there is no kernel {kernel_id} on this node"
@@ -194,6 +195,14 @@ class RequestHandlers:
     def _journal(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """The output of the kernel's last cells."""
         return self._forward(dict(request, do="journal"))
+
+    def _end_leftovers(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """End these processes of kernels that are gone, and remove the worktrees that such kernels left unchanged."""
+        worktrees = Worktrees(self._runtime, self._processes, self.root)
+        return {
+            "ended": self._leftovers.end_processes(request["leftovers"]),
+            "code": worktrees.remove_leftovers(self._leftovers.is_gone),
+        }
 
     def _gpus(self, _: Dict[str, Any]) -> Dict[str, Any]:
         """The GPUs, as the command `gpus` shows them. Blocks for some samples."""

@@ -21,6 +21,8 @@ from ..exit.leftovers import Leftovers, is_locked
 from ..keeper.client import NO_KEEPER, KeeperTimeout, StartError, ask_keeper, log_tail, start_keeper
 from ..keeper.setup import TIMEOUT as SETUP_TIMEOUT
 from ..paths import Root, agent_command
+from ..pinned_code.git import CodeError
+from ..pinned_code.worktree import KEY, Pin, Worktrees
 from ..policy import PolicyError, read_policy
 from ..process_control import ChildProcess, ProcessControl
 from ..story import read_story
@@ -59,6 +61,7 @@ class Keepers:
         self._processes = processes
         self._leftovers = leftovers
         self._policy = policy
+        self._worktrees = Worktrees(runtime, processes, root)
         self._timeout = timeout
 
     # -------------------------------------------------------------------------------------- ask
@@ -248,12 +251,26 @@ class Keepers:
             finally:
                 os.close(log)
 
+        pin = self._pin(settings, cwd)
+        if pin is not None:
+            settings[KEY] = pin._asdict()
         try:
             start_keeper(self._runtime, folder, launch, settings, lock, START_TIMEOUT)
         except StartError as error:
+            if pin is not None:
+                self._worktrees.remove(pin)
             if verb == "setup":
                 raise Refused("setup", str(error)) from None
             raise Refused("keeper", log_tail(folder / "log") or str(error)) from None
+
+    def _pin(self, settings: Dict[str, Any], cwd: str) -> Optional[Pin]:
+        """The code that the kernel is to run, if the settings ask for a commit."""
+        if not settings.get("code"):
+            return None
+        try:
+            return self._worktrees.make(str(settings["id"]), cwd, str(settings["code"]))
+        except CodeError as error:
+            raise Refused("code", str(error)) from None
 
 
 def protocol_of(reply: Dict[str, Any]) -> int:

@@ -162,6 +162,11 @@ class GreetingText:
         self._returned = False
         self._other_kernels: Sequence[str] = ()
         self._previous_kernel = ""
+        self._notice = ""
+
+    def set_notice(self, text: str) -> None:
+        """The user should read this text about the kernel, too."""
+        self._notice = text
 
     def front_end_returned(self, other_kernels: Sequence[str]) -> None:
         """Another front end attaches. `other_kernels`: ids of older kernels that its notebook has left."""
@@ -174,13 +179,14 @@ class GreetingText:
 
     def take(self, gpu_names: Sequence[str]) -> Tuple[str, float]:
         """Return the text and how many seconds it should be shown; ("", 0.0) if there is none."""
+        seconds, lines = 0.0, []
         if self._previous_kernel:
-            seconds, lines = 0.0, [self._about_new_kernel(gpu_names)]
+            lines.append(self._about_new_kernel(gpu_names))
         elif self._returned:
             seconds, lines = READING_TIME, self._about_return()
-        else:
-            return "", 0.0
-        self._returned, self._other_kernels, self._previous_kernel = False, (), ""
+        if self._notice:
+            seconds, lines = READING_TIME, [*lines, self._notice]
+        self._returned, self._other_kernels, self._previous_kernel, self._notice = False, (), "", ""
         return "\n".join(lines), seconds
 
     def _about_new_kernel(self, gpu_names: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from ...wire.fields import text
 from ...wire.messages import MAX_PARTS, Channel, Lane, Message, MessageError, lane_of
 from ..gpus.manager import GpuManager
 from ..loop import Loop
+from .code_gate import CodeGate, Pin
 from .output.history import History
 from .output.reduction import MESSAGE_LIMITS, limit_size
 from .reattach import Greeting, GreetingText, Reattach, ToHub
@@ -40,6 +41,7 @@ class Relay:
 
     settings: The kernel's.
     gpus: Create the manager of the kernel's GPUs, which makes user cells wait.
+    pin: Pins the code for `%gpu code` in the first cell.
     on_user_cell: Called when a user runs a cell.
     on_reply: Called when the reply to the cell with this msg_id has been sent to the front end.
     on_message: Called with every message to front ends.
@@ -54,6 +56,7 @@ class Relay:
         to_hub: ToHub,
         gpus: Callable[[Relay], GpuManager],
         *,
+        pin: Pin = lambda revision, cell, done: lambda: None,
         on_user_cell: Callable[[], None] = lambda: None,
         on_reply: Callable[[str], None] = lambda msg_id: None,
         on_message: OnMessage = lambda message: None,
@@ -83,6 +86,7 @@ class Relay:
         self._busy_with: Set[str] = set()  # msg_ids; a control request overlaps with a cell
         self._reserved_count = 0  # of the last cell that was answered here, until the kernel knows it
         self._latest_header = b""  # of the latest execute_request of a front end
+        self.code = CodeGate(self.answers, pin, self._pass_on)
         self.gpus = gpus(self)
 
     @property
@@ -90,12 +94,18 @@ class Relay:
         """Whether the kernel is busy, or has pending cells."""
         return self._presumed_busy or bool(self._busy_with) or bool(self.executions.pending_ids())
 
+    @property
+    def waiting_cells(self) -> List[Message]:
+        """The cells that wait for code or GPUs."""
+        return [*self.code.cells, *self.gpus.waiting_cells]
+
     # -------------------------------------------------------------------------------------- the kernel's life
 
     def kernel_starting(self) -> None:
         """A process was started, which takes no requests yet."""
         self._state, self._presumed_busy = State.DOWN, False
         self._busy_with.clear()
+        self.code.kernel_starting(fresh=True)
         self.internal_requests.clear()
         self.answers.clear()
         self._reserved_count = 0
@@ -106,6 +116,7 @@ class Relay:
     def kernel_taken_over(self) -> None:
         """The kernel runs, and may be busy with requests of a killed keeper."""
         self.kernel_starting()
+        self.code.kernel_starting(fresh=False)
         self._presumed_busy = True
 
     def kernel_settled(self) -> None:
@@ -130,6 +141,8 @@ class Relay:
         for reply in self.executions.take_held():
             self._send_all([reply])
             self.answers.end_of(reply)
+        while self.code.fail("DeadKernelError", reason):
+            pass
         self.executions.fail_all(reason)
         self.gpus.fail_all_cells("DeadKernelError", reason)
         for request in self.reattach.unanswered:
@@ -160,7 +173,7 @@ class Relay:
 
     def unanswered_ids(self) -> List[str]:
         """Return the msg_ids of the requests that have no reply."""
-        held = [*self.gpus.waiting_cells, *self._early, *self.reattach.unanswered]
+        held = [*self.waiting_cells, *self._early, *self.reattach.unanswered]
         return [*self.executions.pending_ids(), *(request.msg_id for request in held)]
 
     def inherit(self, cell: Message) -> None:
@@ -190,7 +203,7 @@ class Relay:
     def handle_request(self, request: Message) -> None:
         """Handle a request that `request_type` and `admit` accept."""
         msg_type = request.msg_type
-        if msg_type == "interrupt_request" and (self.gpus.waiting_cells or self._state is not State.UP):
+        if msg_type == "interrupt_request" and (self.waiting_cells or self._state is not State.UP):
             self._interrupt_waiting(request)
         elif self._state is State.ENDED:
             self.executions.refuse(request, self._end_reason)
@@ -220,8 +233,14 @@ class Relay:
         self._pass_gate(request)
 
     def _pass_gate(self, request: Message) -> None:
-        if not is_user_cell(request) or self.gpus.admit(request):
+        if not is_user_cell(request):
             self.release(request)
+        elif self.code.admit(request):
+            self._pass_on(request, needs_gpus=True)
+
+    def _pass_on(self, cell: Message, needs_gpus: bool) -> None:
+        if not needs_gpus or self.gpus.admit(cell):
+            self.release(cell)
 
     def release(self, request: Message) -> None:
         """Send an execute_request to the kernel: it need not wait any longer."""
@@ -257,7 +276,7 @@ class Relay:
         late: The interrupt was requested during an outage. A kernel that is idle by now is not interrupted.
         """
         self.aborts.cancel(msg_ids)
-        if self.gpus.fail_first_cell("KeyboardInterrupt", "gave up waiting for a GPU"):
+        if self._give_up_first_cell():
             return
         if self._state is State.UP and (self.busy or not late):
             self.internal_requests.send(Channel.CONTROL, "interrupt_request", {})
@@ -265,12 +284,18 @@ class Relay:
     def _interrupt_waiting(self, interrupt: Message) -> None:
         """Handle an interrupt while a cell waits for GPUs or for the kernel: there is nothing to interrupt in it."""
         self.answers.begin(interrupt)
-        self.gpus.fail_first_cell("KeyboardInterrupt", "gave up waiting for a GPU")
+        self._give_up_first_cell()
         for request in list(self._early):
             if request.msg_type == "execute_request":
                 self._early.remove(request)
                 self.executions.fail(request, "interrupted before the kernel was up", "KeyboardInterrupt")
         self.answers.reply(interrupt, {"status": "ok"})
+
+    def _give_up_first_cell(self) -> bool:
+        """End the first cell that waits for code or GPUs. Return whether there was one."""
+        return self.code.fail(
+            "KeyboardInterrupt", "interrupted before its code was pinned"
+        ) or self.gpus.fail_first_cell("KeyboardInterrupt", "gave up waiting for a GPU")
 
     # -------------------------------------------------------------------------------------- from the kernel
 
@@ -315,7 +340,7 @@ class Relay:
         A front end takes every idle status for the kernel's, also that of a control request while a cell runs; and it
         may know of a busy status whose idle is not sent to it.
         """
-        busy = self._presumed_busy or bool(self._busy_with) or bool(self.gpus.waiting_cells)
+        busy = self._presumed_busy or bool(self._busy_with) or bool(self.waiting_cells)
         if self.reattach.is_orphaned(parent) or self.reattach.is_answered(parent):
             busy = busy or any(msg_id != parent for msg_id in self.executions.pending_ids())
             self._send_status("busy" if busy else "idle")

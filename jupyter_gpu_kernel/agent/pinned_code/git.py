@@ -1,0 +1,106 @@
+"""Runs git in a folder: without the repository's hooks, without questions to the user, within a time limit.
+
+Works with git from 1.8 on. What git prints is bounded. Calls block.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+from typing import IO, Dict, List, Tuple
+
+from ...wire.runtime import Runtime
+from ...wire.texts import one_line
+from ..process_control import ProcessControl, TimeoutExpired
+
+MAX_OUTPUT = 1 << 20
+"""Bytes that are read of what a command prints."""
+_OPTIONS = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "advice.detachedHead=false", "gc.auto=0")
+_KEPT = ("GIT_EXEC_PATH",)
+_ASKING = ("SSH_ASKPASS", "DISPLAY")
+
+
+class CodeError(Exception):
+    """Why code cannot be pinned, in words for the user."""
+
+
+class Git:
+    """git, run in `folder`. All commands together have `seconds`."""
+
+    def __init__(self, runtime: Runtime, processes: ProcessControl, folder: str, seconds: float) -> None:
+        """Raises CodeError if there is no git."""
+        self._runtime = runtime
+        self._processes = processes
+        self._folder = folder
+        self._seconds = seconds
+        self._deadline = runtime.monotonic() + seconds
+        self._env = _environment()
+        path = self._env["PATH"]
+        program = shutil.which("git", path=path)
+        if program is None:
+            raise CodeError(
+                f"there is no git on {os.uname().nodename} (PATH: {path}): install it, for example into the "
+                "kernel's Python environment (conda install git), or ask the administrators"
+            )
+        self._program = program
+
+    def version(self) -> Tuple[int, int]:
+        """Return major and minor version."""
+        numbers = re.search(r"(\d+)\.(\d+)", self.run("--version"))
+        return (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
+
+    def line(self, *arguments: str, folder: str = "") -> str:
+        """Run a command; return the first line that it prints."""
+        return self.run(*arguments, folder=folder).split("\n", 1)[0]
+
+    def run(self, *arguments: str, folder: str = "") -> str:
+        """Run a command; return what it prints. Raises CodeError, with git's own words, if it fails or takes too long.
+
+        folder: Where it runs, if that is not the folder of this object.
+        """
+        command = [self._program]
+        for option in _OPTIONS:
+            command += ["-c", option]
+        command += arguments
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+            try:
+                status = self._wait(command, folder or self._folder, output, errors)
+            except OSError as error:
+                raise CodeError(f"git cannot be run: {error}") from None
+            if status:
+                words = one_line(" ".join(_read(errors).split()), 500)
+                raise CodeError(
+                    f"git {arguments[0]} failed (status {status}); git says: {words or 'nothing'}"
+                )
+            return _read(output)
+
+    def _wait(self, command: List[str], folder: str, output: IO[bytes], errors: IO[bytes]) -> int:
+        process = self._processes.start(command, output=output, errors=errors, cwd=folder, env=self._env)
+        try:
+            return process.wait(max(0.1, self._deadline - self._runtime.monotonic()))
+        except TimeoutExpired:
+            self._processes.signal_group(process.pid, signal.SIGKILL)
+            process.wait()
+            raise CodeError(
+                f"git took longer than {self._seconds:.0f} s in {folder}: the file system may be slow"
+            ) from None
+
+
+def _read(file: IO[bytes]) -> str:
+    file.seek(0)
+    return os.fsdecode(file.read(MAX_OUTPUT))
+
+
+def _environment() -> Dict[str, str]:
+    """Our environment without what points git to another repository, or has it ask the user."""
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _KEPT or not (name.startswith("GIT_") or name in _ASKING)
+    }
+    env["PATH"] = os.pathsep.join([env.get("PATH") or os.defpath, os.path.dirname(sys.executable)])
+    return dict(env, LC_ALL="C", GIT_TERMINAL_PROMPT="0", GIT_OPTIONAL_LOCKS="0")

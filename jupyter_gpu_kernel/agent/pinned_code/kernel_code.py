@@ -1,0 +1,135 @@
+"""The pinned code of one kernel, for its keeper: made in a thread, told to the kernel, removed at the end."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import Any, Callable, Dict, List, Optional, Union
+
+from ..loop import Loop
+from ..relay.requests import InternalRequests
+from ..story import Story
+from .git import CodeError
+from .worktree import KEY, Pin, Worktrees
+
+RETRY_AFTER = 0.1
+"""Seconds until the kernel is told again, if it did not execute the request."""
+OnDone = Callable[[str], None]
+
+
+class KernelCode:
+    """`cwd` is where the kernel's process starts; `pin` changes it before the first cell."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        worktrees: Worktrees,
+        settings: Dict[str, Any],
+        internal_requests: InternalRequests,
+        story: Story,
+        save_settings: Callable[[], None],
+    ) -> None:
+        """`settings`: the kernel's, with the pin if it was made at the start; `save_settings` stores them for a
+        successor."""
+        self._loop = loop
+        self._worktrees = worktrees
+        self._settings = settings
+        self._internal_requests = internal_requests
+        self._story = story
+        self._save_settings = save_settings
+        self._folder = os.getcwd()
+        self._unwanted: List[Pin] = []  # removed at the end
+
+    @property
+    def current(self) -> Optional[Pin]:
+        """The kernel's code; None if it is not pinned."""
+        pin = self._settings.get(KEY)
+        return None if pin is None else Pin.from_json(pin)
+
+    @property
+    def cwd(self) -> Optional[str]:
+        """The folder in which the process starts; None: the keeper's."""
+        return self.current.cwd if self.current else None
+
+    def tell_story(self) -> str:
+        """Tell the story what is pinned. Return what the user should know of it; "" if there is nothing."""
+        pin = self.current
+        if pin is None:
+            return ""
+        text = " ".join([f"{pin.text}.", *pin.warnings])
+        known = {name: getattr(pin, name) for name in ("revision", "commit", "repository", "changes")}
+        self._story.tell("code", f"pinned: {text}", folder=pin.tree, **known)
+        return f"This kernel runs {text}" if pin.warnings else ""
+
+    def kernel_up(self) -> None:
+        """Tell a started process its code, before it gets a cell."""
+        if self.current is not None:
+            self._tell_kernel("", lambda problem: None)
+
+    def pin(self, revision: str, cell: str, done: OnDone) -> Callable[[], None]:
+        """Pin the code for the cell with this msg_id; then call `done` with the problem, or "".
+
+        Return a function that cancels it: then `done` is not called, and the code stays as it is.
+        """
+        cancelled: List[bool] = []
+        kernel_id = str(self._settings["id"])
+
+        def make() -> Union[Pin, CodeError]:
+            try:
+                return self._worktrees.make(kernel_id, self._folder, revision)
+            except CodeError as error:
+                return error
+
+        def unless_cancelled(problem: str) -> None:
+            if not cancelled:
+                done(problem)
+
+        def made(pin: Union[Pin, CodeError]) -> None:
+            if isinstance(pin, CodeError):
+                self._story.tell("code", f"not pinned: {pin}")
+                unless_cancelled(str(pin))
+            elif cancelled:
+                self._unwanted.append(pin)
+            else:
+                self._use(pin, cell, unless_cancelled)
+
+        self._loop.run_in_thread(make, made)
+        return partial(cancelled.append, True)
+
+    def remove(self) -> None:
+        """Remove the worktrees that nobody changed. Blocks; the kernel has ended."""
+        pins, self._unwanted = self._unwanted, []
+        if self.current is not None:
+            pins.append(self.current)
+        for pin in pins:
+            kept = self._worktrees.remove(pin)
+            if kept:
+                self._story.tell("code", f"kept {pin.tree}: {kept}", folder=pin.tree)
+
+    def _use(self, pin: Pin, cell: str, done: OnDone) -> None:
+        current = self.current
+        if current is not None and current.is_same(pin):
+            self._unwanted.append(pin)
+            pin = current._replace(revision=pin.revision, changes=pin.changes)
+        elif current is not None:
+            self._unwanted.append(current)
+        self._settings[KEY] = pin._asdict()
+        self._save_settings()
+        self.tell_story()
+        self._tell_kernel(cell, done)
+
+    def _tell_kernel(self, cell: str, done: OnDone) -> None:
+        pin = self.current
+        assert pin is not None
+        known = dict(pin._asdict(), text=pin.text, warnings=pin.warnings)
+
+        def told(reply: Dict[str, Any]) -> None:
+            if not reply:  # aborted, because a request of the front end failed before it
+                self._loop.later(RETRY_AFTER, partial(self._tell_kernel, cell, done))
+            elif reply.get("status") == "ok":
+                done("")
+            else:
+                self._story.tell("code", f"the kernel cannot use it: {reply.get('evalue')}")
+                done(f"the kernel cannot use {pin.tree}: {reply.get('evalue')}")
+
+        self._internal_requests.evaluate(f"__import__('gpu_kernel').take_code({known!r}, {cell!r})", told)

@@ -1,0 +1,255 @@
+"""Makes the worktree of a kernel's pinned code, and removes it when nothing in it was changed.
+
+    <home>/.local/share/jupyter-gpu-kernel-code/<node>/<kernel>.<n>/pin.json     what is pinned
+    <home>/.local/share/jupyter-gpu-kernel-code/<node>/<kernel>.<n>/<name>/      the worktree
+
+It is in the home folder, as results that cells write into it must outlive a reboot; in the agent's own folder where the
+home cannot be written. A repository that only others can write, and git before 2.17, get a clone that shares the
+repository's objects. All calls block.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+from ...wire import revisions
+from ...wire.runtime import Runtime
+from ...wire.texts import one_line
+from ..paths import FolderError, Root, check_private
+from ..process_control import ProcessControl
+from .git import MAX_OUTPUT, CodeError, Git
+
+KEY = "pin"
+"""The kernel's setting that holds its pin."""
+LIMIT = 80.0
+"""Seconds to make, or to examine, a worktree: a front end waits at most 120 s for a kernel."""
+_WORKTREES = (2, 17)
+"""The first git that can remove worktrees."""
+_RECORD = "pin.json"
+_CACHE = re.compile(r'__pycache__/|\.pyc"?$')
+"""Python's own files, in a line of `git status`: they are no changes."""
+
+
+class Pin(NamedTuple):
+    """The code of one kernel."""
+
+    revision: str  # as the user gave it
+    commit: str
+    subject: str  # of the commit
+    repository: str  # the folder of the user's own working tree
+    tree: str  # the worktree
+    cwd: str  # the folder in the worktree that corresponds to the one that was pinned
+    changes: Optional[int]  # changed and new files in the repository that were not committed; None: unknown
+    linked: bool  # whether it is a worktree, and not a clone
+    submodules: bool  # whether the commit has submodules, which are not in the worktree
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Pin:
+        """Raises KeyError if it lacks something."""
+        return cls(*(data[name] for name in cls._fields))
+
+    def is_same(self, other: Pin) -> bool:
+        """Whether this one still exists, and is the same commit of the same folder as the other one."""
+        names = [os.path.relpath(pin.cwd, pin.tree) for pin in (self, other)]
+        same = (self.commit, self.repository, names[0]) == (other.commit, other.repository, names[1])
+        return same and os.path.isdir(self.cwd)
+
+    @property
+    def text(self) -> str:
+        """The commit and where it is, for users."""
+        name = f"{self.commit[:12]} ({one_line(self.subject, 80)})"
+        return f"commit {name} of {one_line(self.repository, 500)}, in {one_line(self.tree, 500)}"
+
+    @property
+    def warnings(self) -> List[str]:
+        """What the user may miss in the worktree, one sentence each."""
+        found = []
+        if self.changes is None:
+            found.append("Changes that are not committed are not in it; how many there are is not known.")
+        elif self.changes:
+            found.append(f"{_files(self.changes)} in the repository, not committed, and therefore not in it.")
+        if self.submodules:
+            found.append("The commit has submodules, which are not checked out.")
+        return found
+
+
+class Worktrees:
+    """The worktrees of this user's kernels on this node."""
+
+    def __init__(self, runtime: Runtime, processes: ProcessControl, root: Root) -> None:
+        self._runtime = runtime
+        self._processes = processes
+        home = Path(os.path.expanduser("~")) / ".local" / "share" / "jupyter-gpu-kernel-code"
+        self._root = str(root.path)
+        self._folders = [home / os.uname().nodename, root.path / "code"]
+
+    # -------------------------------------------------------------------------------------- make
+
+    def make(self, kernel_id: str, folder: str, revision: str) -> Pin:
+        """Check out `revision` of the repository that `folder` belongs to. Raises CodeError."""
+        problem = revisions.fault(revision)
+        if problem:
+            raise CodeError(f"{one_line(revision)!r} is not a revision: {problem}")
+        git = self._git(folder)
+        linked = git.version() >= _WORKTREES
+        top = _top(git, folder)
+        prefix = git.line("rev-parse", "--show-prefix")
+        commit = _commit(git, revision, top)
+        common = os.path.join(folder, git.line("rev-parse", "--git-common-dir")) if linked else ""
+        holder = self._reserve(kernel_id)
+        pin = Pin(
+            revision, commit, git.line("log", "-1", "--format=%s", commit), top,
+            tree=str(holder / (os.path.basename(top) or "code")),
+            cwd=os.path.join(str(holder), os.path.basename(top) or "code", prefix).rstrip("/"),
+            changes=_count_changes(git, top), linked=linked and os.access(common, os.W_OK),
+            submodules=_exists(git, f"{commit}:.gitmodules"),
+        )  # fmt: skip
+        try:
+            (holder / _RECORD).write_text(json.dumps(dict(pin._asdict(), root=self._root)))
+            _check_out(git, pin)
+            if not os.path.isdir(pin.cwd):
+                raise CodeError(f"there is no folder {one_line(prefix)} in commit {commit[:12]} of {top}")
+        except (OSError, CodeError) as error:
+            self._discard(pin)
+            raise CodeError(str(error)) from None
+        return pin
+
+    def _git(self, folder: str) -> Git:
+        return Git(self._runtime, self._processes, folder, LIMIT)
+
+    def _reserve(self, kernel_id: str) -> Path:
+        """Make the folder of one more worktree of this kernel, which only the user can read."""
+        problems = []
+        for folder in self._folders:
+            try:
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                check_private(folder)
+                return _next_folder(folder, kernel_id)
+            except (OSError, FolderError) as error:
+                problems.append(str(error))
+        raise CodeError(f"no folder for the code can be made: {'; '.join(problems)}")
+
+    # -------------------------------------------------------------------------------------- remove
+
+    def remove(self, pin: Pin) -> str:
+        """Remove the worktree if nothing in it was changed. Return why it was kept; "" if it is gone."""
+        if not (Path(pin.tree).parent / _RECORD).is_file():
+            return "its folder has no record of it" if os.path.lexists(pin.tree) else ""
+        try:
+            kept = _why_kept(self._git(pin.tree), pin) if os.path.isdir(pin.tree) else ""
+        except CodeError as error:
+            kept = f"whether it was changed is not known: {error}"
+        if not kept:
+            return self._discard(pin)
+        with contextlib.suppress(CodeError):
+            if pin.linked:
+                self._git(pin.repository).run("worktree", "unlock", pin.tree)
+        return kept
+
+    def _discard(self, pin: Pin) -> str:
+        """Remove the worktree, whatever is in it. Return why that is not possible; "" if it is gone."""
+        problem = ""
+        try:
+            if pin.linked:
+                self._git(pin.repository).run("worktree", "remove", "--force", "--force", pin.tree)
+        except CodeError as error:
+            problem = f"it cannot be removed: {error}" if os.path.lexists(pin.tree) else ""
+        if not problem:
+            shutil.rmtree(str(Path(pin.tree).parent), ignore_errors=True)
+        return problem
+
+    def remove_leftovers(self, is_gone: Callable[[str], bool]) -> List[Dict[str, Any]]:
+        """Remove what kernels left that no longer exist: `is_gone(id)`. Return [{kernel, folder, kept}]: `kept` is ""
+        for a removed one.
+
+        Only of this agent's folder: of kernels of others we do not know whether they exist.
+        """
+        return [
+            {"kernel": kernel_id, "folder": pin.tree, "kept": self.remove(pin)}
+            for kernel_id, pin in self._pins()
+            if is_gone(kernel_id)
+        ]
+
+    def _pins(self) -> List[Tuple[str, Pin]]:
+        """The id of each kernel, and its pin."""
+        found = []
+        for folder in self._folders:
+            for record in sorted(folder.glob("*/" + _RECORD)):
+                with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                    data = json.loads(record.read_text())
+                    pin = Pin.from_json(data)
+                    if data["root"] == self._root and Path(pin.tree).parent == record.parent:
+                        found.append((record.parent.name.rpartition(".")[0], pin))
+        return found
+
+
+def _top(git: Git, folder: str) -> str:
+    try:
+        return git.line("rev-parse", "--show-toplevel")
+    except CodeError as error:
+        raise CodeError(f"{one_line(folder)} is in no git repository with files: {error}") from None
+
+
+def _commit(git: Git, revision: str, top: str) -> str:
+    try:
+        return git.line("rev-parse", "--verify", revision + "^{commit}")
+    except CodeError as error:
+        where = f"there is no commit {one_line(revision)!r} in {one_line(top)}"
+        raise CodeError(f"{where}: {error}") from None
+
+
+def _exists(git: Git, name: str) -> bool:
+    try:
+        git.run("cat-file", "-e", name)
+    except CodeError:
+        return False
+    return True
+
+
+def _why_kept(git: Git, pin: Pin) -> str:
+    changes = _changes(git, "--ignored", "--untracked-files=all")
+    if changes:
+        return f"{_files(len(changes))} in it"
+    return "" if git.line("rev-parse", "HEAD") == pin.commit else "another commit is checked out in it"
+
+
+def _files(count: int) -> str:
+    return "1 changed or new file" if count == 1 else f"{count} changed or new files"
+
+
+def _changes(git: Git, *options: str, folder: str = "") -> List[str]:
+    """The changed, new and ignored files, as far as git prints them with these options."""
+    lines = git.run("status", "--porcelain", *options, folder=folder)
+    changes = [line for line in lines.splitlines() if not _CACHE.search(line)]
+    return [*changes, "…"] if len(lines) >= MAX_OUTPUT else changes
+
+
+def _count_changes(git: Git, top: str) -> Optional[int]:
+    try:
+        return len(_changes(git, "--untracked-files=normal", folder=top))
+    except CodeError:
+        return None
+
+
+def _next_folder(folder: Path, kernel_id: str) -> Path:
+    for number in itertools.count(1):
+        with contextlib.suppress(FileExistsError):
+            holder = folder / f"{kernel_id}.{number}"
+            holder.mkdir(mode=0o700)
+            return holder
+    raise AssertionError
+
+
+def _check_out(git: Git, pin: Pin) -> None:
+    if pin.linked:
+        git.run("worktree", "add", "--detach", "--lock", pin.tree, pin.commit)
+        return
+    git.run("clone", "--shared", "--no-checkout", "--quiet", "--template=", pin.repository, pin.tree)
+    git.run("checkout", "--quiet", "--detach", pin.commit, folder=pin.tree)

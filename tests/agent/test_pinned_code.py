@@ -1,0 +1,334 @@
+"""Pinned code: real repositories, and kernels that work in a worktree of one at a commit."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+from keepers import Hub, Place
+from runtimes import RUNTIME
+from waiting import eventually
+
+from jupyter_gpu_kernel.agent.in_kernel.pinned_imports import redirect
+from jupyter_gpu_kernel.agent.mux.keepers import Refused
+from jupyter_gpu_kernel.agent.paths import Root
+from jupyter_gpu_kernel.agent.pinned_code.git import CodeError
+from jupyter_gpu_kernel.agent.pinned_code.worktree import Pin, Worktrees
+from jupyter_gpu_kernel.agent.process_control import ProcessControl
+from jupyter_gpu_kernel.agent.relay.code_gate import is_only_request, requested_revision
+from jupyter_gpu_kernel.wire import revisions
+from jupyter_gpu_kernel.wire.messages import keeper_message
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git here")
+IMPORT = "import lib, os; print(lib.VALUE, os.getcwd())"
+
+
+class Repository:
+    """A user's repository with one commit, in the folder `project`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        (path / "sub").mkdir(parents=True)
+        self.git("init", "-q")
+        self.git("config", "user.email", "alice@example.org")
+        self.git("config", "user.name", "Alice")
+        (path / ".gitignore").write_text("*.ckpt\n")
+        (path / "sub" / "lib.py").write_text("VALUE = 'sub'\n")
+        self.commit("one")
+
+    def git(self, *words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=str(self.path), check=True, stdout=subprocess.PIPE)
+        return done.stdout.decode().strip()
+
+    def commit(self, value: str) -> str:
+        """Commits a module whose VALUE is this; returns the commit."""
+        self.edit(value)
+        self.git("add", "--all")
+        self.git("commit", "-q", "-m", f"value {value}")
+        return self.git("rev-parse", "HEAD")
+
+    def edit(self, value: str) -> None:
+        (self.path / "lib.py").write_text(f"VALUE = {value!r}\n")
+
+    def worktrees(self) -> List[str]:
+        lines = self.git("worktree", "list", "--porcelain").splitlines()
+        return [line.partition(" ")[2] for line in lines if line.startswith("worktree ")][1:]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def repository(home: Path) -> Repository:
+    return Repository(home / "project")
+
+
+@pytest.fixture
+def worktrees(home: Path, tmp_path: Path) -> Worktrees:
+    (tmp_path / "root").mkdir(mode=0o700)
+    return Worktrees(RUNTIME, ProcessControl(), Root(tmp_path / "root"))
+
+
+def pinned(home: Path) -> List[Path]:
+    """What is left of all worktrees."""
+    return sorted((home / ".local/share/jupyter-gpu-kernel-code").glob("*/*"))
+
+
+def stop(place: Place, hub: Hub, kernel_id: str) -> None:
+    hub.sock.close()
+    assert place.handlers.handle({"do": "stop", "kernel": kernel_id}) == {"ok": True}
+
+
+# ------------------------------------------------------------------------------------------ texts
+
+
+@pytest.mark.parametrize(
+    ("code", "revision", "only"),
+    [
+        ("%gpu code v1.0", "v1.0", True),
+        ("\n# pin it\n%gpu  code main@{2 days ago}  # then\n\n# end", "main@{2 days ago}", True),
+        ("%gpu code HEAD~2\nimport lib", "HEAD~2", False),
+        ("import lib\n%gpu code HEAD", "", False),
+        ("%gpu code", "", False),
+        ("%gpu status", "", False),
+        ("", "", False),
+    ],
+)
+def test_a_cell_that_asks_for_code(code: str, revision: str, only: bool) -> None:
+    assert (requested_revision(code), is_only_request(code)) == (revision, only)
+
+
+@pytest.mark.parametrize(
+    "revision", ["", " ", "--output=/etc/passwd", "-q", "a\nb", "a\x1b[31m", "a\0b", "x" * 201]
+)
+def test_what_is_no_revision(revision: str, worktrees: Worktrees, home: Path) -> None:
+    assert revisions.fault(revision)
+    with pytest.raises(CodeError, match="is not a revision"):
+        worktrees.make("k", str(home.parent), revision)
+    assert not revisions.fault("feature/a+b@{yesterday}")
+
+
+# ------------------------------------------------------------------------------------------ worktrees
+
+
+def test_an_unchanged_worktree_is_removed_a_changed_one_is_kept(
+    worktrees: Worktrees, repository: Repository, home: Path
+) -> None:
+    """Python's own files are no change; an ignored checkpoint, a new commit and an edit are."""
+    first = repository.git("rev-parse", "HEAD")
+    repository.commit("two")
+    repository.edit("dirty")
+    (repository.path / "new.py").write_text("")
+    pin = worktrees.make("k1", str(repository.path / "sub"), first[:9])
+    assert (pin.commit, pin.subject, pin.repository) == (first, "value one", str(repository.path))
+    assert (pin.changes, pin.linked, pin.submodules) == (2, True, False)
+    assert pin.cwd == pin.tree + "/sub"
+    assert (Path(pin.tree) / "lib.py").read_text() == "VALUE = 'one'\n"
+    assert repository.worktrees() == [pin.tree]
+    assert Path(pin.tree).parent.stat().st_mode & 0o777 == 0o700
+    (Path(pin.tree) / "__pycache__").mkdir()
+    (Path(pin.tree) / "__pycache__" / "lib.cpython-38.pyc").write_text("")
+    assert worktrees.remove(pin) == ""
+    assert (pinned(home), repository.worktrees()) == ([], [])
+    for change in (
+        "touch model.ckpt",
+        "echo >> lib.py",
+        "git checkout -q -b mine && git commit -q --allow-empty -m x",
+    ):
+        pin = worktrees.make("k1", str(repository.path), "HEAD")
+        subprocess.run(["sh", "-c", change], cwd=pin.tree, check=True)
+        assert "in it" in worktrees.remove(pin)
+        assert os.path.isdir(pin.tree)
+        repository.git("worktree", "remove", "--force", pin.tree)  # it is not locked any more
+        assert worktrees.remove(pin) == ""
+    assert (pinned(home), repository.worktrees()) == ([], [])
+
+
+def test_hooks_do_not_run(worktrees: Worktrees, repository: Repository, tmp_path: Path) -> None:
+    hook = repository.path / ".git" / "hooks" / "post-checkout"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    hook.chmod(0o755)
+    assert worktrees.remove(worktrees.make("k1", str(repository.path), "HEAD")) == ""
+    assert not (tmp_path / "ran").exists()
+
+
+def test_git_of_another_repository_in_the_environment(
+    worktrees: Worktrees, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
+    assert worktrees.make("k1", str(repository.path), "HEAD").repository == str(repository.path)
+
+
+def test_what_cannot_be_pinned(
+    worktrees: Worktrees, repository: Repository, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(CodeError, match=r"is in no git repository .*; git says: fatal: not a git"):
+        worktrees.make("k1", str(home), "HEAD")
+    with pytest.raises(CodeError, match=r"there is no commit 'nope' in .*; git says: fatal: "):
+        worktrees.make("k1", str(repository.path), "nope")
+    (repository.path / "later").mkdir()
+    with pytest.raises(CodeError, match="there is no folder later/ in commit"):
+        worktrees.make("k1", str(repository.path / "later"), "HEAD")
+    assert (pinned(home), repository.worktrees()) == ([], [])
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(CodeError, match=r"there is no git on .*: install it"):
+        worktrees.make("k1", str(repository.path), "HEAD")
+
+
+def test_an_old_git_makes_a_clone(
+    worktrees: Worktrees, repository: Repository, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As git 1.8, this one knows no worktrees."""
+    old = tmp_path / "bin" / "git"
+    old.parent.mkdir()
+    real = shutil.which("git")
+    old.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in\n'
+        "*--version*) echo git version 1.8.3.1;;\n"
+        "*worktree*|*git-common-dir*) echo \"git: 'worktree' is not a git command.\" >&2; exit 1;;\n"
+        f'*) exec {real} "$@";;\n'
+        "esac\n"
+    )
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", str(old.parent), prepend=os.pathsep)
+    first = repository.git("rev-parse", "HEAD")
+    repository.commit("two")
+    pin = worktrees.make("k1", str(repository.path), first)
+    assert not pin.linked
+    assert (Path(pin.tree) / "lib.py").read_text() == "VALUE = 'one'\n"
+    assert worktrees.remove(pin) == ""
+    assert pinned(home) == []
+
+
+def test_leftovers_of_kernels_that_are_gone(worktrees: Worktrees, repository: Repository, home: Path) -> None:
+    pins: Dict[str, Pin] = {
+        name: worktrees.make(name, str(repository.path), "HEAD") for name in ("a", "b", "c")
+    }
+    (Path(pins["b"].tree) / "result.csv").write_text("1")
+    found = worktrees.remove_leftovers(lambda kernel: kernel != "c")
+    assert found == [
+        {"kernel": "a", "folder": pins["a"].tree, "kept": ""},
+        {"kernel": "b", "folder": pins["b"].tree, "kept": "1 changed or new file in it"},
+    ]
+    assert [path.name for path in pinned(home)] == ["b.1", "c.1"]
+
+
+def test_imports_are_redirected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a folder in the repository, also if it is installed with `pip install -e`; not of others, and not of those
+    that are not in the commit, such as an environment."""
+    for folder in ("project/src/pkg", "project/.venv", "tree/src/pkg", "other"):
+        (tmp_path / folder).mkdir(parents=True)
+    before = ["", f"{tmp_path}/project", f"{tmp_path}/project/.venv", f"{tmp_path}/other"]
+    monkeypatch.setattr(sys, "path", list(before))
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}/project/src:{tmp_path}/other")
+    finder: Any = type(sys)("__editable___pkg_finder")
+    finder.MAPPING = {"pkg": f"{tmp_path}/project/src/pkg"}
+    monkeypatch.setitem(sys.modules, finder.__name__, finder)
+    assert redirect([f"{tmp_path}/project"], f"{tmp_path}/tree") == []
+    assert sys.path == ["", f"{tmp_path}/tree/src", f"{tmp_path}/tree", *before[2:]]
+    assert os.environ["PYTHONPATH"].split(":") == [
+        f"{tmp_path}/tree", f"{tmp_path}/tree/src", f"{tmp_path}/other"
+    ]  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------ kernels
+
+
+def test_a_kernel_of_a_commit(repository: Repository, home: Path, place: Place) -> None:
+    """Later edits do not reach it, not after a restart either; the story has commit and dirtiness; its first cell says
+    what is not in it; it removes the worktree."""
+    first = repository.git("rev-parse", "HEAD")
+    repository.edit("dirty")
+    hub = place.start("p1", code="HEAD", cwd=str(repository.path))
+    repository.commit("two")
+    (tree,) = repository.worktrees()
+    assert hub.run(IMPORT) == f"one {tree}\n"
+    shown = [str(one.content().get("data")) for one in hub.got if one.content().get("data")]
+    assert "1 changed or new file in the repository, not committed" in shown[0]
+    (entry,) = place.story("p1", "code")
+    assert (entry["commit"], entry["changes"], entry["folder"]) == (first, 1, tree)
+    hub.tell(keeper_message(do="restart"))
+    eventually(lambda: len(place.story("p1", "start")) == 2, "a restart")
+    assert hub.run(IMPORT) == f"one {tree}\n"
+    code = "import gpu_kernel; s = gpu_kernel.status()['code']; print(s['commit'], s['changes'], s['folder'])"
+    assert hub.run(code) == f"{first} 1 {tree}\n"
+    stop(place, hub, "p1")
+    assert (pinned(home), repository.worktrees()) == ([], [])
+    with pytest.raises(Refused, match="p1 has ended: it was shut down"):
+        place.handlers.open("p1", {})
+
+
+def test_what_cannot_be_pinned_refuses_the_start(repository: Repository, home: Path, place: Place) -> None:
+    with pytest.raises(Refused, match="there is no commit 'nope'") as refused:
+        place.start("p2", code="nope", cwd=str(repository.path))
+    assert refused.value.code == "code"
+    assert not place.folder("p2").exists()
+    with pytest.raises(Refused):
+        place.start("p2", code="HEAD", cwd=str(repository.path), python="/no/python")
+    assert (pinned(home), repository.worktrees()) == ([], [])
+
+
+def test_gpu_code_in_the_first_cell(repository: Repository, home: Path, place: Place) -> None:
+    """The commit is that of the moment when the cell was sent; what the cells write is kept."""
+    repository.commit("two")
+    hub = place.start("p3", cwd=str(repository.path))
+    wrong = hub.ask("%gpu code nope\n1 + 1")
+    assert "there is no commit 'nope'" in hub.reply(wrong).content()["evalue"]
+    said = hub.run("%gpu code HEAD~1")
+    (tree,) = repository.worktrees()
+    assert (
+        said.startswith("This kernel runs commit ")
+        and f"(value one) of {repository.path}, in {tree}." in said
+    )
+    assert hub.run(IMPORT) == f"one {tree}\n"
+    again = hub.reply(hub.ask("%gpu code HEAD")).content()
+    assert (again["ename"], again["status"]) == ("CodeError", "error")
+    assert hub.run("%gpu code") == said
+    assert "value one" in hub.run("%gpu")
+    hub.run("open('result.csv', 'w').close()")
+    stop(place, hub, "p3")
+    kept = [entry for entry in place.story("p3", "code") if "kept" in entry["text"]]
+    assert [entry["folder"] for entry in kept] == [tree]
+    assert (Path(tree) / "result.csv").exists()
+
+
+def test_a_killed_keepers_successor_removes_the_worktree(
+    repository: Repository, home: Path, place: Place
+) -> None:
+    hub = place.start("p4", code="HEAD", cwd=str(repository.path))
+    hub.run("import os; os.chdir('sub')")
+    keeper = int(hub.run("print(os.getppid())"))
+    os.kill(keeper, signal.SIGKILL)
+    hub.sock.close()
+    eventually(lambda: place.story("p4", "succession"), "a successor")
+    hub = Hub(place.handlers.open("p4", {})[1])
+    assert hub.run("print(os.path.basename(os.getcwd()))") == "sub\n"
+    stop(place, hub, "p4")
+    assert (pinned(home), repository.worktrees()) == ([], [])
+
+
+def test_what_a_crash_left_is_removed(repository: Repository, home: Path, place: Place) -> None:
+    hub = place.start("p5", code="HEAD", cwd=str(repository.path))
+    kernel, keeper = map(int, hub.run("import os; print(os.getpid(), os.getppid())").split())
+    assert place.handlers.handle({"do": "end_leftovers", "leftovers": []})["code"] == []
+    for pid, number in ((kernel, signal.SIGSTOP), (keeper, signal.SIGKILL), (kernel, signal.SIGKILL)):
+        os.kill(pid, number)
+    hub.sock.close()
+    (tree,) = repository.worktrees()
+    eventually(lambda: not place.handlers.handle({"do": "list"})["kernels"], "an end of its folder")
+    found = place.handlers.handle({"do": "end_leftovers", "leftovers": []})["code"]
+    assert found == [{"kernel": "p5", "folder": tree, "kept": ""}]
+    assert (pinned(home), repository.worktrees()) == ([], [])
