@@ -24,7 +24,7 @@ from .wire.texts import memory_mib
 
 # Planned settings, which have no effect yet.
 _PLANNED = (
-    *("hosts", "via", "slurm", "partition", "time", "cpus", "mem", "sbatch", "debugger"),
+    *("via", "slurm", "partition", "time", "cpus", "mem", "sbatch", "debugger"),
     "take_gpu",
 )
 _MOST_GPUS = 64  # more than any machine has
@@ -59,6 +59,7 @@ class Settings:
     journal_cap_mib: float | None = None
     min_memory: str = ""  # that each GPU must have: "20G"
     gpu_type: str = ""  # what the name of each GPU must contain: "3090"
+    hosts: tuple[str, ...] = ()  # several machines, each instead of the last hop of the route
     priority: int = 0  # among the user's own kernels that wait for GPUs; the highest first
 
     def __post_init__(self) -> None:
@@ -68,6 +69,10 @@ class Settings:
         if not 0 <= self.gpus <= _MOST_GPUS:
             remedy = f"It must be a number from 0 (none) to {_MOST_GPUS}. The default is {DEFAULT_GPUS}."
             raise SettingsError(f"“gpus” is {self.gpus}", remedy=remedy)
+        if not all(self.hosts):
+            raise SettingsError(
+                "“hosts” contains an empty name", remedy="Write one destination for each host."
+            )
         if self.min_memory and memory_mib(self.min_memory) is None:
             cause = f"“min_memory” is {_for_message('min_memory', self.min_memory)}"
             raise SettingsError(cause, remedy="It must be a size of memory: 20G, 20GiB, 20000M.")

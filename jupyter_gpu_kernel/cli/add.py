@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import kernelspecs
@@ -12,6 +14,7 @@ from ..errors import AuthError, HostKeyError, RouteError, SettingsError
 from ..settings import Settings, read_env_file
 from ..wire import MAX_PRIORITY
 from . import tables
+from .add_hosts import common_python, hosts_result, working_hosts
 from .terminal import printable
 from .verb import Verb, add_json_option, print_json
 
@@ -39,7 +42,15 @@ class Add(Verb):
         add(
             "destination",
             metavar="DESTINATION",
+            nargs="?",
             help="user@host[:port], a Host of your ssh configuration, or a pasted “ssh …” command",
+        )
+        add(
+            "--hosts",
+            metavar="HOST[,HOST…]",
+            action="append",
+            default=[],
+            help="several machines instead of DESTINATION: each kernel starts on the best one",
         )
         add(
             "-J",
@@ -152,8 +163,12 @@ class Add(Verb):
 
     def run(self) -> int:
         args = self.args
+        if bool(args.hosts) == bool(args.destination):
+            sys.stderr.write("Give DESTINATION, or --hosts HOST,HOST for several machines, and not both.\n")
+            return 2
         settings = self._settings()
-        name = args.name if args.name is not None else _default_name(settings["route"][-1])
+        hosts = settings.get("hosts") or settings["route"][-1:]
+        name = args.name if args.name is not None else "-".join(map(_default_name, hosts))
         kernelspecs.check_name(name, prefix=args.prefix, replace=args.replace)
         probe = None
         if args.no_probe and args.python[:1] not in ("", "/"):
@@ -163,8 +178,11 @@ class Add(Verb):
             )
         if not args.no_probe:
             probe = self._probe(settings)
-            settings["route"] = probe["route"]
-            settings["python"] = probe["python"]["path"]
+            if "hosts" in probe:
+                settings["python"] = common_python(working_hosts(probe["hosts"]))
+            else:
+                settings["route"] = probe["route"]
+                settings["python"] = probe["python"]["path"]
         spec = kernelspecs.write(name, settings, prefix=args.prefix, replace=args.replace)
         shown = {
             "name": spec.name,
@@ -175,7 +193,8 @@ class Add(Verb):
         if args.json:
             print_json({**shown, "probe": probe})
         else:
-            print("\n".join([*(_probe_result(probe, settings) if probe else []), *_next_step(spec)]))
+            found = _probes_result(probe, settings) if probe else []
+            print("\n".join([*found, *_next_step(spec)]))
         return 0
 
     def _probe(self, settings: dict[str, Any]) -> Any:
@@ -187,19 +206,26 @@ class Add(Verb):
 
     def _settings(self) -> dict[str, Any]:
         """The settings that the arguments describe, checked before anything connects."""
-        from ..hub.ssh.route import parse_route
+        from ..hub.ssh.route import parse_route, split_jumps
 
         args = self.args
         config, identity = _absolute(args.config), [_absolute(key) for key in args.identity]
         if config and not os.path.isfile(config):
             raise RouteError(f"there is no file {config}", remedy="Check the path given with -F.")
-        hops = parse_route(
-            args.destination, args.jumps, identity=identity, config=config or None, port=args.port
-        )
+        hosts = [host for text in args.hosts for host in split_jumps(text)]
+
+        def destinations(host: str, jumps: Sequence[str]) -> list[str]:
+            port = args.port
+            hops = parse_route(host, jumps, identity=identity, config=config or None, port=port)
+            return [hop.destination for hop in hops]
+
+        routes = [destinations(host, args.jumps) for host in hosts or [args.destination]]
+        route = _common_route(routes, destinations)
         if args.env_file:
             read_env_file(_absolute(args.env_file))
         return Settings(
-            route=tuple(hop.destination for hop in hops),
+            route=tuple(route),
+            hosts=tuple(one[-1] for one in routes) if hosts else (),
             identity=tuple(identity),
             config=config,
             python=args.python,
@@ -215,6 +241,21 @@ class Add(Verb):
             sigterm=args.sigterm,
             idle_timeout=args.idle_timeout,
         ).to_json()
+
+
+def _common_route(
+    routes: list[list[str]], destinations: Callable[[str, Sequence[str]], list[str]]
+) -> list[str]:
+    """The route of the first host, with the jump hosts that all share. Those that differ must be in the ssh
+    configuration, from which each start reads them."""
+    first = routes[0]
+    if all(one[:-1] == first[:-1] for one in routes):
+        return first
+    for one in routes:
+        if destinations(one[-1], ()) != one:
+            cause = "the hosts have different jump hosts"
+            raise RouteError(cause, hop=one[-1], remedy="Put their ProxyJump into the ssh configuration.")
+    return first[-1:]
 
 
 def _absolute(path: str | None) -> str:
@@ -233,6 +274,12 @@ def _default_name(hop: str) -> str:
     host = hop.split()[-1].rpartition("@")[2]
     host = re.sub(r":\d+$", "", host) if host.count(":") == 1 or "]" in host else host
     return re.sub(r"[^a-z0-9._-]+", "-", host.lower()).strip("-.") or "gpu"
+
+
+def _probes_result(probe: dict[str, Any], settings: dict[str, Any]) -> list[str]:
+    if "hosts" in probe:
+        return hosts_result(probe["hosts"], lambda one: _probe_result(one, settings))
+    return _probe_result(probe, settings)
 
 
 def _probe_result(probe: dict[str, Any], settings: dict[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -53,9 +54,14 @@ class TerminalAsker:
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
+        self._one_at_a_time = threading.Lock()  # several hosts may ask
 
     def secret(self, hop: str, prompt: str) -> str:
         """Ask for a password, passphrase or code, without echo."""
+        with self._one_at_a_time:
+            return self._secret(hop, prompt)
+
+    def _secret(self, hop: str, prompt: str) -> str:
         self._progress.clear()
         try:
             return getpass.getpass(one_line(f"{hop}: {prompt}") + " ")
@@ -64,6 +70,10 @@ class TerminalAsker:
 
     def confirm_host(self, hop: str, fingerprint: str, key_type: str) -> bool:
         """Whether the user types the end of the fingerprint (4 characters or more), or all of it."""
+        with self._one_at_a_time:
+            return self._confirm_host(hop, fingerprint, key_type)
+
+    def _confirm_host(self, hop: str, fingerprint: str, key_type: str) -> bool:
         self._progress.clear()
         sys.stderr.write(
             f"The host key of {one_line(hop)} is not known yet. Its {one_line(key_type)} key has the fingerprint\n\n"

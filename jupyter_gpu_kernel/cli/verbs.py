@@ -42,13 +42,19 @@ class List(Verb):
                 ]
             )
         elif specs:
-            rows = [(one.name, " → ".join(one.settings["route"]), str(one.path)) for one in specs]
+            rows = [(one.name, _route(one.settings), str(one.path)) for one in specs]
             print(tables.table(("NAME", "ROUTE", "KERNELSPEC"), rows))
         elif not bad:
             sys.stderr.write(f"{NO_KERNELSPEC}\n")
         for error in bad:
             print_error(error)
         return 1 if bad else 0
+
+
+def _route(settings: dict[str, Any]) -> str:
+    """The hops; of several hosts all, in place of the last hop."""
+    *jumps, last = settings["route"]
+    return " → ".join([*jumps, ", ".join(settings.get("hosts") or [last])])
 
 
 class Remove(Verb):
@@ -106,7 +112,9 @@ class Login(Verb):
             print_json(answer)
         else:
             print(printable(f"Connected to {answer['node']}."))
-        return 0
+        for error in answer.get("errors", []):
+            print_error(GpuKernelError.from_json(error))
+        return 1 if answer.get("errors") else 0
 
 
 class Gpus(WatchedVerb):

@@ -22,6 +22,7 @@ from .kernels import Kernels, front_end_of
 from .node.node import Node
 from .node.nodes import Nodes, conflict, distinct, has_kernel, not_found
 from .node.shared_connection import RouteSettings
+from .placement import Placement
 from .rpc import Call
 
 START_TIMEOUT = 120.0
@@ -31,8 +32,9 @@ START_TIMEOUT = 120.0
 class FrontEndOperations:
     """The operations; `kernels` are those that front ends have here."""
 
-    def __init__(self, runtime: Runtime, nodes: Nodes, kernels: Kernels) -> None:
+    def __init__(self, runtime: Runtime, nodes: Nodes, kernels: Kernels, placement: Placement) -> None:
         self._runtime = runtime
+        self._placement = placement
         self._nodes = nodes
         self._kernels = kernels
 
@@ -44,10 +46,12 @@ class FrontEndOperations:
             returning.restart()
             return await self._serve(returning, call)
         kernel_id = _kernel_id(call.arguments.get("kernel") or self._runtime.new_id()[:12])
+        login_wait = float(call.arguments.get("login_wait") or 0)
+        settings = await self._placement.choose(settings, call, self._kernels.owner, login_wait)
         node = self._nodes.of(settings)
         self._nodes.record_start(kernel_id, node)
         node.add_name(settings["name"])
-        if login_wait := float(call.arguments.get("login_wait") or 0):
+        if login_wait:
             await node.signed_in(call, login_wait)
         settings["python"] = settings.get("python") or await node.best_python(call)
         link = node.begin_link(settings["python"], call)
@@ -237,7 +241,10 @@ def _answer(remote: RemoteKernel, client: ClientConnection) -> dict[str, Any]:
     """Return what a front end needs of its kernel; `python` and `front` are for another hub, which adopts it."""
     front = remote.front_ends.of(client)
     more = {} if front is None else {"connection": front.edge.connection, "front": front.number}
-    return {**remote.describe(), "python": remote.settings["python"], **more}
+    settings = (
+        {"settings": remote.settings} if remote.settings.get("hosts") else {}
+    )  # with the host that was chosen
+    return {**remote.describe(), "python": remote.settings["python"], **settings, **more}
 
 
 # -------------------------------------------------------------------------------- until a kernel can be used

@@ -48,6 +48,11 @@ class Kernels:
         return iter(list(self._kernels))
 
     @property
+    def owner(self) -> dict[str, str]:
+        """This user and computer, for requests to agents."""
+        return self._owner
+
+    @property
     def in_use(self) -> bool:
         """Whether a front end has a kernel here, or may return to one."""
         return bool(self._kernels or self._reconnect_grace)

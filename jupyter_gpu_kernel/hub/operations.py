@@ -19,6 +19,7 @@ from ..wire.runtime import Runtime
 from .front_end_operations import FrontEndOperations
 from .kernels import Kernels
 from .node.check import check
+from .node.hosts import each_host
 from .node.node import Node
 from .node.nodes import (
     KernelRows,
@@ -31,7 +32,9 @@ from .node.nodes import (
     is_gone,
     not_found,
 )
+from .node.probe import probe
 from .node.shared_connection import Connect
+from .placement import Placement
 from .rpc import Call
 
 LOGIN_KEEPS = 12 * 3600.0
@@ -45,7 +48,8 @@ class Operations:
         self._log = log
         self._nodes = Nodes(runtime, connect, log)
         self._kernels = Kernels(runtime, self._nodes, log)
-        self._front_end_operations = FrontEndOperations(runtime, self._nodes, self._kernels)
+        placement = Placement(self._nodes, log)
+        self._front_end_operations = FrontEndOperations(runtime, self._nodes, self._kernels, placement)
 
     @property
     def in_use(self) -> bool:
@@ -78,12 +82,24 @@ class Operations:
         return {"protocol": PROTOCOL, "version": __version__, "pid": os.getpid()}
 
     async def op_login(self, call: Call) -> dict[str, Any]:
-        """Open the connection, asking the user for secrets. It stays open for kernels to come."""
-        node = self._nodes.of(call.arguments["settings"])
-        node.add_name(str(call.arguments.get("name") or ""))
-        await node.connected(call)
-        node.keep_open(LOGIN_KEEPS)
-        return {"node": node.name}
+        """Open the connection, or those to all hosts, asking the user for secrets. They stay open for kernels to come.
+
+        Of several hosts some may fail: their errors are returned.
+        """
+        nodes, errors = [], list[GpuKernelError]()
+        for settings in each_host(call.arguments["settings"]):  # one after another, as each may ask
+            node = self._nodes.of(settings)
+            node.add_name(str(call.arguments.get("name") or ""))
+            try:
+                await node.connected(call)
+            except GpuKernelError as error:
+                errors.append(error)
+                continue
+            node.keep_open(LOGIN_KEEPS)
+            nodes.append(node.name)
+        if not nodes:
+            raise errors[0]
+        return {"node": ", ".join(nodes), "errors": [error.to_json() for error in errors]}
 
     async def op_nodes(self, call: Call) -> list[dict[str, Any]]:
         """Return the known nodes without asking them: [{node, names, state, connected, problem}]."""
@@ -96,28 +112,13 @@ class Operations:
 
     async def op_probe(self, call: Call) -> dict[str, Any]:
         """Connect to the node, find a Python with ipykernel, and read the state of the GPUs."""
-        settings = call.arguments["settings"]
-        node = self._nodes.of(settings)
-        found, connection = await node.find_pythons(settings.get("python"), call)
-        answer = {
-            **found.to_json(),
-            "hops": [dict(zip(("hop", "step", "seconds"), step, strict=True)) for step in connection.steps],
-            "route": list(node.settings.route),
-            "gpus": [],
-            "gpus_error": None,
-        }
-        call.progress(node.name, "starting the agent")
-        await node.link(found.python.path, call)
-        call.progress(node.name, "reading the state of the GPUs")
-        try:
-            answer["gpus"] = (await node.request(found.python.path, call, "gpus", 60))["gpus"]
-        except AgentError as error:
-            answer["gpus_error"] = error.cause
-        return answer
+        return await probe(self._nodes, call.arguments["settings"], call)
 
     async def op_check(self, call: Call) -> list[dict[str, Any]]:
         """Connect step by step, and return the time of each step, with a remedy where one fails."""
-        return await check(self._nodes, call.arguments["settings"], call)
+        hosts = each_host(call.arguments["settings"])
+        rows = await asyncio.gather(*(check(self._nodes, one, call) for one in hosts))
+        return [row for each in rows for row in each]
 
     async def op_gpus(self, call: Call) -> list[dict[str, Any]]:
         """Return every GPU of every node, once."""

@@ -157,6 +157,7 @@ _STATUS = fields(
     asked=word,
     returncode=count,
     stderr=lines,
+    placement=text(),
 )
 _PROCESS = fields(
     pid=_pid, user=text(64), memory_mib=_mib, name=text(200), since=_moment, cpu_seconds=number(0, 1e12)
@@ -206,6 +207,15 @@ _ANSWERS: dict[str, Shape] = {
     "stop": fields("ok", ok=flag),
     "priority": fields("place", priority=_priority, place=or_none(_place)),
     "gpus": fields("gpus", gpus=rows(_GPU, _MAX_GPUS)),
+    "offer": fields(
+        enough=flag,
+        idle=flag,
+        memory=_mib,
+        waiting=count,
+        usable=rows(text(100), _MAX_GPUS),
+        problem=text(),
+        left=_moment,
+    ),
     "left": fields("kernel", kernel=lambda value: "" if value == "" else kernel_id(value)),
     "leftovers": fields("leftovers", leftovers=rows(_LEFTOVER, _MAX_PROCESSES)),
     "end_leftovers": fields("ended", ended=rows(_LEFTOVER, _MAX_PROCESSES), code=rows(_CODE, _MAX_KERNELS)),

@@ -56,6 +56,18 @@ class SampleReader:
         return Sample(begin, gpus, self._leases.read(gpu.uuid for gpu in gpus if gpu.uuid), self._links)
 
 
+def take_samples(
+    runtime: Runtime, processes: ProcessControl, criteria: Criteria = DEFAULT_CRITERIA
+) -> List[Sample]:
+    """Take as many samples as a verdict needs; blocks meanwhile. Raises SmiError if `nvidia-smi` fails."""
+    reader = SampleReader(runtime, processes)
+    samples = [reader.read()]
+    while len(samples) < criteria.samples:
+        runtime.sleep(criteria.interval)
+        samples.append(reader.read())
+    return samples
+
+
 def judge_now(
     runtime: Runtime,
     processes: ProcessControl,
@@ -67,11 +79,7 @@ def judge_now(
 
     Raises SmiError if `nvidia-smi` fails.
     """
-    reader = SampleReader(runtime, processes)
-    samples = [reader.read()]
-    while len(samples) < criteria.samples:
-        runtime.sleep(criteria.interval)
-        samples.append(reader.read())
+    samples = take_samples(runtime, processes, criteria)
     gpus = [sample.gpus for sample in samples]
     return judge(gpus, leases=samples[-1].leases, allowed=allowed, criteria=criteria, needs=needs)
 

@@ -49,10 +49,11 @@ def bind(guard: Guard) -> None:
 
 
 def status() -> Dict[str, Any]:
-    """Return {id, gpus [uuid], pid, guard: "on" or "off", in_use, sigterms, last_sigterm, memory, code}.
+    """Return {id, gpus [uuid], pid, guard: "on" or "off", in_use, sigterms, last_sigterm, placement, memory, code}.
 
     `gpus` is empty until the kernel has GPUs. `sigterms` counts the SIGTERMs so far, and `last_sigterm` is a sentence
-    about the last one and its sender ("" if there was none). `memory` is {node_available_mib, node_total_mib,
+    about the last one and its sender ("" if there was none). `placement` says why this host was chosen, "" if the
+    kernelspec names only one. `memory` is {node_available_mib, node_total_mib,
     cgroup_used_mib, cgroup_limit_mib, gpu_used_mib, gpu_total_mib}: of the node, of its cgroup if that has a limit, and
     of this kernel's GPUs (by all processes); None is unknown or unlimited. Runs nvidia-smi, which may take a second.
     `code` is {revision, commit, subject, repository, folder, changes} of pinned code, or {}: `folder` is the worktree,
@@ -67,6 +68,7 @@ def status() -> Dict[str, Any]:
         "in_use": _guard.usage.in_use(),
         "sigterms": _guard.count,
         "last_sigterm": _guard.last,
+        "placement": str((_ask_keeper({"do": "status"}) or {}).get("placement") or ""),
         "memory": {**read_memory(), **_gpu_memory(gpus)},
         "code": _code_status(),
     }

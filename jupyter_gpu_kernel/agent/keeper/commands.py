@@ -250,4 +250,5 @@ class Status:
             "started": self._settings.get("started", 0),
             "boot": boot_id(),
             "protocol": PROTOCOL,
+            "placement": str(self._settings.get("placement") or ""),
         }

@@ -137,6 +137,8 @@ class Keeper:
     # -------------------------------------------------------------------------------------- start
 
     def _begin(self) -> None:
+        if self.settings.get("placement"):
+            self.story.tell("host", str(self.settings["placement"]))
         self.relay.greeting_text.set_notice(self._code.tell_story())
         self._start()
 

@@ -17,12 +17,13 @@ from ...wire.runtime import Runtime
 from ..exit.leftovers import Leftovers, explain_missing_story, on_gpu
 from ..gpus.gpu import SmiError
 from ..gpus.judge import allowed_gpus
+from ..gpus.offer import read_offer
 from ..gpus.requirements import Requirements
 from ..gpus.sampler import judge_now
 from ..keeper.client import TIMEOUT, KeeperTimeout
 from ..paths import Root, is_kernel_id
 from ..pinned_code.worktree import Worktrees
-from ..policy import PATH, read_policy
+from ..policy import PATH, PolicyError, read_policy
 from ..process_control import ProcessControl
 from ..procfs import booted_at
 from ..story import read_story
@@ -60,6 +61,7 @@ class RequestHandlers:
             "resume": self._forward,
             "priority": self._forward,
             "gpus": self._gpus,
+            "offer": self._offer,
             "journal": self._journal,
             "left": lambda request: {"kernel": self._take_detached(request, request)},
             "leftovers": lambda _: {"leftovers": self._leftovers.list_processes()},
@@ -214,6 +216,18 @@ class RequestHandlers:
         rows = [dict(verdict.to_json(), node=socket.gethostname()) for verdict in verdicts]
         leftovers = self._leftovers.list_processes()
         return {"gpus": [dict(row, leftovers=on_gpu(row, leftovers)) for row in rows]}
+
+    def _offer(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """What this node offers to a kernel with these settings; `left`: when the kernel was started that its notebook
+        has left here, 0 if there is none."""
+        left = self._keepers.newest_detached(request, _owner(request), _attached_kernels(request))
+        if left:
+            return {"left": left}
+        try:
+            settings = read_policy(self._policy).apply(request)
+        except PolicyError as error:
+            return {"problem": str(error)}
+        return read_offer(self._runtime, self._processes, settings)
 
 
 def _refuse_others(kernel_id: str, owner: Dict[str, Any], hub: Dict[str, Any]) -> None:

@@ -147,7 +147,7 @@ class Keepers:
         notebook, name = settings.get("notebook"), settings.get("name")
         if not notebook or not name or settings.get("fresh"):
             return ""
-        ids = self._find_detached(notebook, name, owner, attached)
+        ids = [str(one["id"]) for one in self._find_detached(notebook, name, owner, attached)]
         for kernel_id in ids:
             others = [other for other in ids if other != kernel_id]
             if self.request(kernel_id, dict(owner, do="return", notebook=notebook, others=others)):
@@ -156,8 +156,8 @@ class Keepers:
 
     def _find_detached(
         self, notebook: str, name: str, owner: Dict[str, Any], attached: Optional[List[str]]
-    ) -> List[str]:
-        """The ids of the kernels that this notebook with this kernelspec has left, newest first.
+    ) -> List[Dict[str, Any]]:
+        """The states of the kernels that this notebook with this kernelspec has left, newest first.
 
         Raises Refused if the keeper of such a kernel does not reply: a second kernel would not have the variables.
         """
@@ -167,7 +167,17 @@ class Keepers:
                 raise self.unresponsive(str(state["id"]))
         left = [one for one in same if self._is_detached(one, owner, attached)]
         left.sort(key=lambda one: float(one.get("started", 0)), reverse=True)
-        return [str(one["id"]) for one in left]
+        return left
+
+    def newest_detached(
+        self, settings: Dict[str, Any], owner: Dict[str, Any], attached: Optional[List[str]]
+    ) -> float:
+        """Return when the kernel was started that `take_detached` would give; 0 if there is none."""
+        notebook, name = settings.get("notebook"), settings.get("name")
+        if not notebook or not name or settings.get("fresh"):
+            return 0.0
+        left = self._find_detached(notebook, name, owner, attached)
+        return float(left[0].get("started") or 1) if left else 0.0
 
     def _is_detached(
         self, state: Dict[str, Any], owner: Dict[str, Any], attached: Optional[List[str]]

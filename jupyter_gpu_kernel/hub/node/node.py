@@ -59,6 +59,11 @@ class Node:
         return self._link is not None and self._link.in_use
 
     @property
+    def kernel_ids(self) -> list[str]:
+        """The kernels that are attached, or about to be."""
+        return self._link.kernel_ids if self._link is not None else []
+
+    @property
     def trouble(self) -> GpuKernelError | None:
         """Why the link of attached kernels is down, if it is and reconnects without the user's help."""
         away = self._link is not None and self._link.in_use and self._link.state == "away"

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from ...errors import AgentError, AgentRefusal, GpuKernelError, HubError
 from ...wire.runtime import Runtime
 from ..rpc import REPORT_BUG, Call
+from .hosts import each_spec
 from .node import Node
 from .shared_connection import Connect, RouteSettings
 
@@ -74,7 +75,7 @@ class Nodes:
 
     def specs_for(self, kernel_id: str, call: Call) -> list[dict[str, Any]]:
         """Return the specs of the node on which this hub started the kernel, or else all specs of the call."""
-        specs: list[dict[str, Any]] = call.arguments["specs"]
+        specs = each_spec(call.arguments["specs"])
         route = self._started_on.get(kernel_id)
         if route is None:
             return specs
@@ -91,7 +92,7 @@ class Nodes:
     ) -> list[NodeReply]:
         """Send a request to each node of `specs` (else of the call's). `more(node)` returns its further arguments."""
         nodes: dict[RouteSettings, tuple[Node, dict[str, Any]]] = {}
-        for spec in call.arguments["specs"] if specs is None else specs:
+        for spec in each_spec(call.arguments["specs"]) if specs is None else specs:
             node = self.of(spec["settings"])
             nodes.setdefault(node.settings, (node, spec))
 

@@ -1,0 +1,64 @@
+"""What this node offers to a kernel that has several hosts to choose from. Nothing is taken or announced."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, List, Mapping
+
+from ...wire import DEFAULT_GPUS
+from ...wire.runtime import Runtime
+from ..process_control import ProcessControl
+from .gpu import SmiError
+from .judge import Verdict, allowed_gpus, choose, in_allocation, judge, require_usable
+from .requirements import Requirements, free_memory
+from .sampler import take_samples
+from .turns import gpu_bits, in_turn
+from .wait_queue import QueueReader
+
+
+def read_offer(runtime: Runtime, processes: ProcessControl, settings: Mapping[str, Any]) -> Dict[str, Any]:
+    """Return {enough, idle, memory, waiting, usable, problem} for a kernel with these settings; blocks for a while.
+
+    `enough`: whether enough GPUs are free now; `idle`: whether nobody uses any GPU; `memory`: the free MiB of the best
+    one; `waiting`: how many kernels wait here; `usable`: the UUIDs that the kernel could use, free or not; `problem`:
+    why it can never get enough, "" if it can.
+    """
+    count = int(settings.get("gpus", DEFAULT_GPUS))
+    answer: Dict[str, Any] = {
+        "enough": True,
+        "idle": True,
+        "memory": 0,
+        "waiting": 0,
+        "usable": [],
+        "problem": "",
+    }
+    allowed = allowed_gpus(os.environ)
+    if not count or (allowed and in_allocation(os.environ)):
+        return answer
+    try:
+        samples = take_samples(runtime, processes)
+        gpus, leases = [sample.gpus for sample in samples], samples[-1].leases
+        needs = Requirements.from_settings(settings)
+        verdicts = judge(gpus, leases=leases, allowed=allowed, count=count, needs=needs)
+        require_usable(verdicts, count)
+    except SmiError as error:
+        return dict(answer, enough=False, idle=False, problem=error.cause)
+    usable = [verdict.gpu.uuid for verdict in verdicts if not verdict.unusable]
+    queue = [one for one in QueueReader(runtime).read() if one.usable & gpu_bits(usable)]
+    ahead = in_turn((one for one in queue if one.keeps(runtime.time())), {})
+    chosen = choose(verdicts, count, ahead)
+    return dict(
+        answer,
+        enough=chosen is not None,
+        idle=_is_idle(judge(gpus, leases=leases, allowed=allowed)),
+        memory=max((free_memory(gpu) or 0 for gpu in chosen or ()), default=0),
+        waiting=len(queue),
+        usable=usable,
+    )
+
+
+def _is_idle(verdicts: List[Verdict]) -> bool:
+    """Whether nobody uses any of the GPUs."""
+    return all(verdict.free or verdict.unusable for verdict in verdicts) and not any(
+        verdict.holder or verdict.gpu.processes for verdict in verdicts
+    )

@@ -1,0 +1,39 @@
+"""What `add --hosts` makes of the probes of several hosts: which failed, and the Python that all have. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import GpuKernelError
+from .terminal import printable
+
+
+def working_hosts(probes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the probes that succeeded. Raises the first error if none did."""
+    working = [one for one in probes if "error" not in one]
+    if not working:
+        raise GpuKernelError.from_json(probes[0]["error"])
+    return working
+
+
+def common_python(probes: list[dict[str, Any]]) -> str:
+    """Return the Python that was chosen on each host, "" if they differ: then each start looks for it."""
+    paths = {str(one["python"]["path"]) for one in probes}
+    return paths.pop() if len(paths) == 1 else ""
+
+
+def hosts_result(probes: list[dict[str, Any]], result: Callable[[dict[str, Any]], list[str]]) -> list[str]:
+    """Return the lines about each host; `result(probe)` has those of one that works."""
+    lines: list[str] = []
+    for one in probes:
+        lines.append(printable(f"{one['host']}:"))
+        if "error" in one:
+            error = GpuKernelError.from_json(one["error"])
+            lines += [f"  {line}" for line in printable(str(error)).splitlines()]
+            lines.append("  It stays in the list; kernels start on the other hosts while it cannot be used.")
+        else:
+            lines += [f"  {line}" for text in result(one) for line in text.splitlines()]
+    if not common_python([one for one in probes if "error" not in one]):
+        lines.append("The Pythons have different paths, so each start looks for one (or give --python PATH).")
+    return lines

@@ -1,0 +1,48 @@
+"""The operation `probe`: connects to a node or to several, finds a Python with ipykernel, and reads the GPUs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from ...errors import AgentError, GpuKernelError
+from ..rpc import Call
+from .hosts import each_host
+from .nodes import Nodes
+
+
+async def probe(nodes: Nodes, settings: dict[str, Any], call: Call) -> dict[str, Any]:
+    """Return the Pythons, hops and GPUs of the node; for several hosts {"hosts": [{"host", …the same, or "error"}]}."""
+    if not settings.get("hosts"):
+        return await _probe(nodes, settings, call)
+    return {
+        "hosts": list(await asyncio.gather(*(_probe_host(nodes, one, call) for one in each_host(settings))))
+    }
+
+
+async def _probe_host(nodes: Nodes, settings: dict[str, Any], call: Call) -> dict[str, Any]:
+    host = {"host": nodes.of(settings).name}
+    try:
+        return {**host, **await _probe(nodes, settings, call)}
+    except GpuKernelError as error:
+        return {**host, "error": error.to_json()}
+
+
+async def _probe(nodes: Nodes, settings: dict[str, Any], call: Call) -> dict[str, Any]:
+    node = nodes.of(settings)
+    found, connection = await node.find_pythons(settings.get("python"), call)
+    answer = {
+        **found.to_json(),
+        "hops": [dict(zip(("hop", "step", "seconds"), step, strict=True)) for step in connection.steps],
+        "route": list(node.settings.route),
+        "gpus": [],
+        "gpus_error": None,
+    }
+    call.progress(node.name, "starting the agent")
+    await node.link(found.python.path, call)
+    call.progress(node.name, "reading the state of the GPUs")
+    try:
+        answer["gpus"] = (await node.request(found.python.path, call, "gpus", 60))["gpus"]
+    except AgentError as error:
+        answer["gpus_error"] = error.cause
+    return answer

@@ -1,0 +1,191 @@
+"""On which of its hosts a new kernel starts: all are asked at once what they offer, and the best one is chosen.
+
+The host comes first that has the kernel which the notebook left. Then come hosts with enough free GPUs: those whose
+GPUs nobody uses, then those with the most free memory; then the hosts with the shortest queue. A host that does not
+answer is left out. Nothing is taken here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+from ..errors import GpuKernelError, HubError, KernelStartError
+from . import sanitize
+from .node.hosts import each_host
+from .node.node import Node
+from .node.nodes import Nodes
+from .rpc import REPORT_BUG, Call
+
+GRACE = 1.5
+"""Seconds for the other hosts after one has answered that it has enough free GPUs."""
+PATIENCE = 10.0
+"""Seconds for the other hosts after one has answered that it has too few, and for the host of the notebook's last
+kernel."""
+REQUEST_TIMEOUT = 30.0
+_NEEDED = ("gpus", "min_memory", "gpu_type", "name", "notebook")
+_MAX_HOMES = 1000
+
+
+class Offer(NamedTuple):
+    """What one host offers, or the error for which it could not be asked."""
+
+    node: Node
+    settings: dict[str, Any]
+    answer: dict[str, Any]
+    error: GpuKernelError | None = None
+
+    @property
+    def left(self) -> float:
+        """When the kernel was started that the notebook has left there; 0 if there is none."""
+        return float(self.answer.get("left") or 0)
+
+    @property
+    def enough(self) -> bool:
+        """Whether enough GPUs are free, or the notebook's kernel is there."""
+        return bool(self.answer.get("enough") or self.left)
+
+    @property
+    def rank(self) -> tuple[Any, ...]:
+        """The lowest is the best."""
+        answer = self.answer
+        free = (not answer.get("idle"), -(answer.get("memory") or 0)) if self.enough else (True, 0)
+        return -self.left, not self.enough, bool(answer.get("problem")), free, answer.get("waiting") or 0
+
+    @property
+    def reason(self) -> str:
+        """Why it was chosen, in words."""
+        if self.left:
+            return "the notebook's kernel is there"
+        if self.enough and self.answer.get("idle"):
+            return "nobody uses its GPUs"
+        if self.enough:
+            return "it has free GPUs"
+        return (
+            sanitize.line(self.answer.get("problem")) or f"no host has enough free GPUs; {self._queue} there"
+        )
+
+    @property
+    def _queue(self) -> str:
+        waiting = self.answer.get("waiting") or 0
+        return f"{waiting} kernel{' waits' if waiting == 1 else 's wait'}" if waiting else "nobody waits"
+
+
+class Placement:
+    """`await choose(settings, call)`. Remembers where kernels of each notebook were placed."""
+
+    def __init__(self, nodes: Nodes, log: logging.Logger) -> None:
+        self._nodes = nodes
+        self._log = log
+        self._homes: dict[tuple[str, str], str] = {}
+        self._tasks: set[asyncio.Task[Offer]] = set()
+
+    async def choose(
+        self, settings: dict[str, Any], call: Call, owner: dict[str, str], login_wait: float = 0.0
+    ) -> dict[str, Any]:
+        """Return the settings for one of the hosts: with the route to it, its Python, and the reason ("placement").
+
+        Raises the first host's error if none can be used."""
+        candidates = each_host(settings)
+        if len(candidates) == 1:
+            return candidates[0]
+        names = [str(one["route"][-1]) for one in candidates]
+        call.progress("", f"asking {', '.join(names)} for free GPUs")
+        notebook = str(settings.get("name") or ""), str(settings.get("notebook") or "")
+        offers = await self._ask_all(candidates, call, owner, login_wait, self._homes.get(notebook, ""))
+        usable = [one for one in offers if one.error is None]
+        if not usable:
+            raise _none_usable(offers)
+        best = min(usable, key=lambda one: one.rank)
+        text = f"{best.node.name} was chosen: {best.reason}"
+        silent = [name for name in names if name not in [one.node.name for one in offers]]
+        skipped = [f"{one.node.name}: {sanitize.one_line(one.error.cause)}" for one in offers if one.error]
+        skipped += [f"{name}: no answer yet" for name in silent]
+        text += f". Left out: {'; '.join(skipped)}" if skipped else ""
+        call.progress(best.node.name, text)
+        if notebook[1]:
+            self._remember(notebook, best.node.name)
+        python = best.settings.get("python") or best.node.python
+        return {**best.settings, "python": python, "placement": text}
+
+    async def _ask_all(
+        self,
+        candidates: list[dict[str, Any]],
+        call: Call,
+        owner: dict[str, str],
+        login_wait: float,
+        home: str,
+    ) -> list[Offer]:
+        """Return the offers of all hosts that answer in time."""
+        loop = asyncio.get_running_loop()
+        tasks = {
+            loop.create_task(self._ask(one, call, owner, login_wait)): one["route"][-1] for one in candidates
+        }
+        self._tasks |= tasks.keys()
+        for task in tasks:  # those that are not waited for end by themselves
+            task.add_done_callback(self._tasks.discard)
+        offers: list[Offer] = []
+        pending: Collection[asyncio.Task[Offer]] = tasks.keys()
+        first_answer = first_good = None
+        while pending:
+            answered = [one for one in offers if one.error is None]
+            if first_answer is None and answered:
+                first_answer = loop.time()
+            if first_good is None and any(one.enough for one in answered):
+                first_good = loop.time()
+            if any(one.left for one in answered):
+                break
+            awaits_home = home in [tasks[task] for task in pending]
+            deadline = None
+            if first_good is not None and not awaits_home:
+                deadline = first_good + GRACE
+            elif first_answer is not None:
+                deadline = first_answer + PATIENCE
+            timeout = None if deadline is None else max(0.0, deadline - loop.time())
+            done, pending = await asyncio.wait(pending, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                break
+            offers += [task.result() for task in done]
+        return offers
+
+    async def _ask(
+        self, settings: dict[str, Any], call: Call, owner: dict[str, str], login_wait: float
+    ) -> Offer:
+        node = self._nodes.of(settings)
+        node.add_name(str(settings.get("name") or ""))
+        try:
+            if login_wait:
+                await node.signed_in(call, login_wait)
+            wanted = {key: settings[key] for key in _NEEDED if key in settings}
+            here = node.kernel_ids
+            answer = await node.request(
+                settings.get("python"), call, "offer", REQUEST_TIMEOUT, **wanted, **owner, here=here
+            )
+            return Offer(node, settings, answer)
+        except GpuKernelError as error:
+            error.fill_in("NAME", str(settings.get("name") or ""))
+            return Offer(node, settings, {}, error)
+        except Exception as error:  # a bug of ours, perhaps triggered by this node
+            self._log.exception("%s: “offer” failed", node.name)
+            cause = f"{type(error).__name__}: {error}"
+            return Offer(node, settings, {}, HubError(cause, hop=node.name, remedy=REPORT_BUG))
+
+    def _remember(self, notebook: tuple[str, str], host: str) -> None:
+        self._homes.pop(notebook, None)
+        self._homes[notebook] = host
+        if len(self._homes) > _MAX_HOMES:
+            del self._homes[next(iter(self._homes))]
+
+
+def _none_usable(offers: list[Offer]) -> GpuKernelError:
+    """Return the error if no host could be asked: that of the first one, if only its user can sign in."""
+    errors = [one.error for one in offers if one.error is not None]
+    sign_in = next((error for error in errors if error.login), None)
+    if sign_in is not None or len(errors) == 1:
+        return sign_in or errors[0]
+    causes = "; ".join(
+        f"{one.node.name}: {sanitize.one_line(one.error.cause)}" for one in offers if one.error
+    )
+    return KernelStartError(f"none of the hosts can be used: {causes}", remedy=errors[0].remedy)

@@ -1,0 +1,95 @@
+"""One kernelspec, several hosts: which one is chosen, and which are left out."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Any
+
+import pytest
+from fronts import Front
+from practice_gpus import VISIBLE
+from practice_hosts import Lab, lab, loop
+from runtimes import RUNTIME
+from streams import log
+
+from jupyter_gpu_kernel.errors import ConnectError, KernelStartError
+from jupyter_gpu_kernel.hub.node.hosts import each_host
+from jupyter_gpu_kernel.hub.node.node import Node
+from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
+from jupyter_gpu_kernel.hub.placement import Offer
+
+__all__ = ["lab", "loop"]
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
+
+
+def refuse(*_: Any, **__: Any) -> Any:
+    raise ConnectError("nobody connects here")
+
+
+def offer(**answer: Any) -> Offer:
+    node = Node(RUNTIME, RouteSettings(("gpu1",), (), None), refuse, log)
+    return Offer(node, {}, answer)
+
+
+@pytest.mark.parametrize(
+    ("better", "worse"),
+    [
+        (offer(left=5.0), offer(enough=True, idle=True, memory=80)),
+        (offer(left=5.0), offer(left=4.0)),
+        (offer(enough=True, idle=True, memory=10), offer(enough=True, idle=False, memory=80)),
+        (offer(enough=True, idle=True, memory=80), offer(enough=True, idle=True, memory=10)),
+        (offer(enough=True, idle=False, memory=10), offer(enough=False, waiting=0)),
+        (offer(enough=False, waiting=1), offer(enough=False, waiting=2)),
+        (offer(enough=False, waiting=9), offer(enough=False, problem="this node has none")),
+    ],
+)
+def test_the_better_offer(better: Offer, worse: Offer) -> None:
+    assert better.rank < worse.rank
+
+
+def test_each_host_replaces_the_last_hop() -> None:
+    settings = {"route": ["login", "gpu1"], "hosts": ["gpu1", "bob@gpu2"], "gpus": 2}
+    assert [one["route"] for one in each_host(settings)] == [["login", "gpu1"], ["login", "bob@gpu2"]]
+    assert each_host({"route": ["gpu1"]}) == [{"route": ["gpu1"]}]
+
+
+def test_a_kernel_starts_on_the_best_host_and_its_notebook_finds_it_there(lab: Lab) -> None:
+    one, two = lab.hosts.values()
+    one.gpus.show(
+        {"gpus": [{"uuid": name, "processes": [{"pid": 1, "memory": 9}]} for name in one.gpus.uuids[:1]]}
+    )
+    client = lab.client()
+    remote = lab.start("/home/me/a.ipynb", client)
+    assert remote.link.name == "gpu2" and remote.kernel_id in two.kernels() and not one.kernels()
+    assert "gpu2 was chosen: nobody uses its GPUs" in two.story(remote.kernel_id)
+    assert remote.describe()["placement"].startswith("gpu2 was chosen")
+    with Front(remote.edge.connection) as front:
+        assert front.run(VISIBLE).text.strip() in two.gpus.uuids
+        front.run("treasure = 42")
+    specs = [{"name": "lab", "settings": lab.settings()}]
+    assert [(row["id"], row["hop"]) for row in lab.call("ps", specs=specs)] == [(remote.kernel_id, "gpu2")]
+    lab.call("release", client, kernel=remote.kernel_id)
+    one.gpus.say(4)
+    two.gpus.show({"gpus": []})
+    again = lab.start("/home/me/a.ipynb")
+    assert (again.kernel_id, again.link.name) == (remote.kernel_id, "gpu2")
+    with Front(again.edge.connection) as front:
+        assert "42" in str(front.run("treasure").outputs)
+    assert lab.start("/home/me/b.ipynb").link.name == "gpu1"
+
+
+def test_dead_hosts_are_left_out_and_delay_nothing(lab: Lab) -> None:
+    one, two = lab.hosts.values()
+    one.reachable = False
+    remote = lab.start()
+    assert remote.link.name == "gpu2"
+    assert "Left out: gpu1: the connection timed out" in two.story(remote.kernel_id)
+    one.answers.clear()
+    with contextlib.ExitStack() as stack:
+        stack.callback(one.answers.set)
+        remote = lab.start()
+        assert "Left out: gpu1: no answer yet" in two.story(remote.kernel_id)
+    two.unplug()
+    with pytest.raises(KernelStartError, match=r"none of the hosts can be used: gpu1: .*; gpu2: .*"):
+        lab.start()
