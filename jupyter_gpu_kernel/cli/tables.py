@@ -41,20 +41,27 @@ def gpus(rows: Sequence[dict[str, Any]]) -> str:
     return table(heads, [_gpu(row) for row in rows])
 
 
-def waiting(rows: Sequence[dict[str, Any]]) -> str:
-    """Those of the kernels whose first cell waits for GPUs; "" if there is none."""
-    held = [row for row in rows if row.get("state") == "waiting"]
-    heads = ("WAITING", "NODE", "SINCE", "NOTEBOOK")
-    lines = [
-        (
-            _text(row.get("id")),
-            _node(row),
-            ago(row.get("since")) or "?",
-            _text(row.get("notebook") or "-"),
-        )
-        for row in held
-    ]
-    return table(heads, lines) if held else ""
+def queue(rows: Sequence[dict[str, Any]]) -> str:
+    """The kernels that wait for these GPUs, each once; "" if there is none."""
+    lines: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for row in rows:
+        for one in _objects(row.get("queue")):
+            name = (_node(row), _text(one.get("user")), _text(one.get("id")))
+            lines.setdefault(name, (_text(one.get("place")), _node(row), *_queued(one)))
+    heads = ("PLACE", "NODE", "WHO WAITS", "GPUS", "SINCE", "PRIORITY", "KERNEL", "NOTEBOOK")
+    return table(heads, list(lines.values())) if lines else ""
+
+
+def _queued(row: dict[str, Any]) -> tuple[str, ...]:
+    yours = row.get("yours") is True
+    return (
+        "you" if yours else _text(row.get("user")),
+        _text(row.get("gpus")),
+        ago(row.get("since")) or "?",
+        _text(row.get("priority")) if yours else "-",
+        _text(row.get("id")),
+        _text(row.get("notebook") or "-"),
+    )
 
 
 def _gpu(row: dict[str, Any]) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -132,9 +133,10 @@ class Gpus(WatchedVerb):
         return self.show(partial(self._listing, specs)) if specs else self.print_listing(Listing([], ""))
 
     def _listing(self, specs: list[dict[str, Any]], ask: Ask) -> Listing:
-        listing = Listing.of(ask("gpus", specs=specs), tables.gpus, "These machines have no GPU.")
-        waiting = "" if self.args.json else tables.waiting(ask("ps", specs=specs))
-        return listing._replace(text="\n\n".join(filter(None, (listing.text, waiting))))
+        def table(rows: Sequence[dict[str, Any]]) -> str:
+            return "\n\n".join(filter(None, (tables.gpus(rows), tables.queue(rows))))
+
+        return Listing.of(ask("gpus", specs=specs), table, "These machines have no GPU.")
 
 
 class Ps(WatchedVerb):
@@ -273,9 +275,12 @@ class Priority(Verb):
             print_json({"id": kernel, "priority": priority, **answer})
             return 0
         place = answer["place"]
-        where = f"It is {tables.ordinal(place)} in the queue" if place else "It does not wait for GPUs now"
-        note = "" if place else "; this applies when it waits next"
-        print(printable(f"Kernel {kernel} on {answer['node']} has priority {priority}. {where}{note}."))
+        where = (
+            f"is {tables.ordinal(place)} in the queue"
+            if place
+            else "is not in the queue: this applies when it is"
+        )
+        print(printable(f"Kernel {kernel} on {answer['node']} has priority {priority}, and {where}."))
         return 0
 
 

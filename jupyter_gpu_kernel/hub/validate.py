@@ -163,6 +163,16 @@ _PROCESS = fields(
     pid=_pid, user=text(64), memory_mib=_mib, name=text(200), since=_moment, cpu_seconds=number(0, 1e12)
 )
 _LEASE = fields(user=text(64), pid=_pid, id=text(64), since=_moment, idle_since=_moment)
+_QUEUED = fields(
+    place=_place,
+    user=text(64),
+    id=text(64),
+    gpus=number(1, 99),
+    since=_moment,
+    yours=flag,
+    priority=or_none(_priority),
+    notebook=text(4096),
+)
 _LEFTOVER = fields(
     "pid",
     pid=_pid,
@@ -188,6 +198,7 @@ _GPU = fields(
     reason=text(),
     warning=text(),
     leftovers=rows(_LEFTOVER, _MAX_PROCESSES),
+    queue=rows(_QUEUED, _MAX_KERNELS),
 )
 _CELL: dict[str, Shape] = {
     "msg_id": message_id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import time
 import uuid
@@ -12,6 +13,7 @@ import pytest
 from leases import read_leases, take_lease
 from runtimes import RUNTIME
 
+from jupyter_gpu_kernel.agent.gpus import queue_view
 from jupyter_gpu_kernel.agent.gpus.claim import Claim, ClaimGranted, ClaimPending
 from jupyter_gpu_kernel.agent.gpus.gpu import Gpu, GpuProcess, SmiError
 from jupyter_gpu_kernel.agent.gpus.judge import (
@@ -249,13 +251,37 @@ def test_choosing() -> None:
 
 
 def test_the_text_of_a_waiting_cell() -> None:
-    text = waiting_text(judge([[gpu(0, processes=(BOB,)), gpu(1)]] * 3), 2, "gpu2", [kernel(), kernel()])
+    waits = [kernel(), Waiting("z", 4294967294, math.inf, 2)]
+    text = waiting_text(judge([[gpu(0, processes=(BOB,)), gpu(1)]] * 3), 2, "gpu2", waits)
     assert text.split("\n") == [
         "Waiting for 2 GPUs on gpu2. They are taken together or not at all. "
-        "Position 3 in the queue, behind 2 of your kernels. Interrupt the kernel to stop waiting.",
+        "Position 3 in the queue, behind 1 of your kernels and 1 of uid 4294967294's. "
+        "Interrupt the kernel to stop waiting.",
         "  GPU 0 (A100): in use by bob (pid 1234, python, 11.9 GiB)",
         "  GPU 1 (A100): free",
+        "These kernels come first:",
+        f"  your kernel k: 1 GPU, since {time.strftime('%b %d %H:%M', time.localtime(1))}",
+        "  uid 4294967294: 2 GPUs",
     ]
+    many = queue_view.lines([kernel()] * 12)
+    assert len(many) == 1 + queue_view.MOST_LINES and many[-1] == "  and 5 more"
+    assert queue_view.lines([]) == []
+
+
+def test_who_waits_for_a_gpu() -> None:
+    """What is known only of one's own kernels is in no row of another user's."""
+    mine = kernel(2, gpu_bits(["GPU-1"]))._replace(priority=5)
+    other = Waiting("other", 4294967294, math.inf, 1, 7, gpu_bits(["GPU-1", "GPU-2"]))
+    first, second = queue_view.rows([other, mine], "GPU-1", {"k": "a.ipynb", "other": "b.ipynb"})
+    assert (first["place"], first["since"], first["priority"], first["notebook"]) == (1, None, None, "")
+    assert (second["place"], second["since"], second["priority"], second["notebook"]) == (
+        2,
+        1.0,
+        5,
+        "a.ipynb",
+    )
+    assert (second["gpus"], second["yours"], first["yours"]) == (2, True, False)
+    assert [row["id"] for row in queue_view.rows([other, mine], "GPU-2", {})] == ["other"]
 
 
 def step(claim: Claim, sample: Sample, ahead: Sequence[Waiting] = ()) -> Union[ClaimGranted, ClaimPending]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def test_who_blocks_himself_is_told_so(
     holder = loop.kernel(link, gpus=1, notebook="/home/me/train.ipynb")
     assert open_front(loop, holder, stack).run(VISIBLE).text.strip() == gpus.uuids[0]
     until(holder, "idle")
-    waiting = loop.kernel(link, gpus=1)
+    waiting = loop.kernel(link, gpus=1, notebook="/home/me/test.ipynb")
     front = open_front(loop, waiting, stack)
     cell = front.client.execute(VISIBLE)
     words = f"leased by your kernel {holder.kernel_id} (/home/me/train.ipynb, since"
@@ -104,6 +105,10 @@ def test_who_blocks_himself_is_told_so(
     lease = row["lease"]
     assert (lease["yours"], lease["id"], lease["state"]) == (True, holder.kernel_id, "idle")
     assert words in row["reason"] and stop in row["reason"]
+    (queued,) = row["queue"]
+    expected = {"place": 1, "id": waiting.kernel_id, "gpus": 1, "priority": 0, "yours": True}
+    assert {key: queued[key] for key in expected} == expected
+    assert queued["notebook"] == "/home/me/test.ipynb" and 0 < queued["since"] <= time.time() + 2
     loop.call(holder.command, "stop")
     assert front.finish(cell).text.strip() == gpus.uuids[0]
     gpus.say(4)
@@ -131,7 +136,7 @@ def test_a_priority_is_changed_while_kernels_wait(
     assert set_priority(remotes[2], 9) == 1 and set_priority(remotes[0], -7) is None
     assert [(one["priority"], one["place"]) for one in map(row, remotes)] == [(-7, None), (5, 2), (9, 1)]
     assert "priority 9: the kernel is number 1 in the queue" in node.story(remotes[2].kernel_id)
-    assert "priority -7: it applies when the kernel waits next" in node.story(remotes[0].kernel_id)
+    assert "priority -7: the kernel is not in the queue" in node.story(remotes[0].kernel_id)
     with pytest.raises(AgentRefusal, match="not an integer from -99 to 99"):
         set_priority(remotes[1], 100)
     loop.call(remotes[0].command, "stop")

@@ -62,6 +62,8 @@ KEYS = [
         "last",
         "outputs",
         "lease",
+        "queue",
+        "yours",
     ),
     *(
         "processes",
@@ -172,6 +174,8 @@ def test_an_id_that_could_name_something_else(bad: Any) -> None:
         ("list", {"kernels": [{**STATUS, "gpus": 5}]}),
         ("gpus", {"gpus": [{"index": n} for n in range(1000)]}),
         ("gpus", {"gpus": [{"processes": "many"}]}),
+        ("gpus", {"gpus": [{"queue": {"place": 1}}]}),
+        ("gpus", {"gpus": [{"queue": [{}] * 1001}]}),
         ("story", {"story": "once"}),
         ("leftovers", {"leftovers": [{"command": "x"}]}),
         ("journal", {"cells": [{"msg_id": "a b\n"}]}),

@@ -336,10 +336,22 @@ def test_the_table_of_gpus() -> None:
 
 
 def test_who_waits_for_gpus() -> None:
-    row = {"id": "k1", "node": "gpu2", "state": "waiting", "since": None, "notebook": "a.ipynb"}
-    assert tables.waiting([{**row, "state": "busy"}]) == ""
-    lines = tables.waiting([{**row, "id": "k0", "state": "idle"}, row]).splitlines()
-    assert re.split(" {2,}", lines[1]) == ["k1", "gpu2", "?", "a.ipynb"] and len(lines) == 2
+    mine = {"place": 2, "user": "alice", "id": "k1", "gpus": 2, "since": None, "yours": True, "priority": 5}
+    first = {
+        "place": 1,
+        "user": "bob",
+        "id": "k0",
+        "gpus": 1,
+        "since": None,
+        "yours": False,
+        "priority": None,
+    }
+    row = {"node": "gpu2", "queue": [first, {**mine, "notebook": "a.ipynb"}]}
+    assert tables.queue([{"node": "gpu2", "queue": []}, {"node": "gpu1"}]) == ""
+    lines = tables.queue([row, {**row, "index": 1}]).splitlines()
+    assert re.split(" {2,}", lines[1]) == ["1", "gpu2", "bob", "1", "?", "-", "k0", "-"]
+    assert re.split(" {2,}", lines[2]) == ["2", "gpu2", "you", "2", "?", "5", "k1", "a.ipynb"]
+    assert len(lines) == 3, "a kernel that waits for any of several GPUs is shown once"
 
 
 def test_what_other_machines_say_cannot_steer_the_terminal() -> None:

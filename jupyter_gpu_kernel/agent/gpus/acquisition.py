@@ -79,7 +79,7 @@ class Acquisition:
         self._timer: Optional[Timer] = None
         self._failures = 0
         self._limits = SiteLimits.from_settings(settings)
-        self._queue = WaitQueue(loop, str(settings["id"]), int(settings.get("priority", 0)))
+        self._queue = WaitQueue(loop, str(settings["id"]), int(settings.get("priority", 0)), details)
         self._releases = ReleaseWatch(loop, self._lease_released)
         allowed = allowed_gpus(os.environ)
         if self._count and allowed and in_allocation(os.environ):
@@ -111,8 +111,8 @@ class Acquisition:
 
     @property
     def place(self) -> Optional[int]:
-        """The kernel's place in the queue, from 1 on; None if no cell waits for GPUs."""
-        return len(self._ahead()) + 1 if self._state is _State.WAITING else None
+        """The kernel's place in the queue, from 1 on; None if it is not there."""
+        return len(self._ahead()) + 1 if self._queue.has_place else None
 
     def set_priority(self, priority: int) -> Optional[int]:
         """Change the priority, also while a cell waits, which then looks at once whether it is its turn.

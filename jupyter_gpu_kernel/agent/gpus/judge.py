@@ -7,15 +7,14 @@ samples are taken.
 
 from __future__ import annotations
 
-import os
 import time
-from collections import Counter
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ...wire.texts import memory_size
-from .. import procfs
 from .gpu import Gpu, SmiError
 from .lease import Holder
+from .queue_view import gpu_count, place_text
+from .queue_view import lines as queue_lines
 from .requirements import ANY_GPU, Requirements, free_memory
 from .topology import Topology, best_set
 from .turns import Waiting
@@ -150,7 +149,7 @@ def require_usable(verdicts: Sequence[Verdict], count: int) -> None:
     """Raise SmiError (few) if fewer than `count` GPUs will ever be free."""
     usable = sum(not verdict.unusable for verdict in verdicts)
     if usable < count:
-        cause = f"{_gpu_count(count)} requested, but this node has {usable or 'none'} that can be used"
+        cause = f"{gpu_count(count)} requested, but this node has {usable or 'none'} that can be used"
         raise SmiError(
             "few",
             "\n".join([cause, *map(_line, verdicts)]),
@@ -177,20 +176,9 @@ def waiting_text(
     """
     where = f" on {node}" if node else ""
     together = " They are taken together or not at all." if count > 1 else ""
-    place = f" {limit}" if limit else _place(ahead)
-    head = f"Waiting for {_gpu_count(count)}{where}.{together}{place} Interrupt the kernel to stop waiting."
-    return "\n".join([head, *map(_line, verdicts)])
-
-
-def _place(ahead: Sequence[Waiting]) -> str:
-    """ " Position 4 in the queue, behind 2 of your kernels and 1 of bob's." """
-    if not ahead:
-        return ""
-    users = Counter(kernel.uid for kernel in ahead)
-    yours = users.pop(os.getuid(), 0)
-    kernels = [f"{yours} of your kernels"] if yours else []
-    kernels += [f"{many} of {procfs.known_user_name(uid)}'s" for uid, many in users.items()]
-    return f" Position {len(ahead) + 1} in the queue, behind {' and '.join(kernels)}."
+    place = f" {limit}" if limit else place_text(ahead)
+    head = f"Waiting for {gpu_count(count)}{where}.{together}{place} Interrupt the kernel to stop waiting."
+    return "\n".join([head, *map(_line, verdicts), *queue_lines(ahead)])
 
 
 def _unusable_reason(gpu: Gpu, allowed: Optional[Sequence[str]]) -> str:
@@ -273,7 +261,3 @@ def _processes_text(gpu: Gpu) -> str:
 
 def _line(verdict: Verdict) -> str:
     return f"  {verdict.gpu}: {verdict.reason or 'free'}"
-
-
-def _gpu_count(count: int) -> str:
-    return "1 GPU" if count == 1 else f"{count} GPUs"

@@ -92,16 +92,16 @@ class GpuManager:
 
     @property
     def place(self) -> Optional[int]:
-        """The kernel's place in the queue for GPUs; None if it does not wait."""
+        """The kernel's place in the queue for GPUs; None if it is not there."""
         return self._acquisition.place
 
     def set_priority(self, priority: int) -> Optional[int]:
-        """Change the priority among this user's kernels that wait. Returns the kernel's place, None if it does not."""
+        """Change the priority among this user's kernels that wait. Returns the kernel's place."""
         place = self._acquisition.set_priority(priority)
-        effect = (
-            f"the kernel is number {place} in the queue" if place else "it applies when the kernel waits next"
+        where = f"number {place}" if place else "not"
+        self._story.tell(
+            "priority", f"priority {priority}: the kernel is {where} in the queue", priority=priority
         )
-        self._story.tell("priority", f"priority {priority}: {effect}", priority=priority)
         return place
 
     def environment(self) -> Dict[str, str]:

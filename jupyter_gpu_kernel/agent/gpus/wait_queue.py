@@ -10,14 +10,15 @@ import math
 import os
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Iterable, List, Optional
+from typing import TYPE_CHECKING, Dict, Iterable, List, Optional
 
 from ...wire.runtime import Runtime
+from ...wire.texts import one_line
 from .. import procfs
 from . import announcements, lease
-from .announcements import Announcement, OwnerReader
+from .announcements import Announcement, Details, OwnerReader
 from .socket_owner import Owner
-from .turns import Waiting, gpu_bits, own_order, waiting_before
+from .turns import Waiting, gpu_bits, in_turn, own_order, waiting_before
 
 if TYPE_CHECKING:  # attach, which reads leases, runs without pyzmq
     from ..loop import Loop
@@ -49,6 +50,17 @@ class QueueReader:
                 found.append(Waiting(match[5], uid, since, gpus, priority, usable, pid))
         return found
 
+    def in_order(self) -> List[Waiting]:
+        """Return the same in the order in which they get GPUs that all of them can use."""
+        return in_turn(self.read(), Counter(owner.uid for owner in self.lease_owners()))
+
+    def notebooks(self, timeout: float = 0.3) -> Dict[str, str]:
+        """Return the notebooks of this user's kernels that wait, by id. Blocks for up to `timeout` seconds."""
+        own = [name for name, owner in self._waiting.read().items() if owner.uid == os.getuid()]
+        told = announcements.AnnouncementReader(self._runtime, _PREFIX).read(own, timeout)
+        known = ((name.rpartition(".")[2], answer.told.get("notebook")) for name, answer in told.items())
+        return {kernel_id: one_line(path) for kernel_id, path in known if isinstance(path, str)}
+
     def lease_owners(self) -> List[Owner]:
         """Return the owner of every lease on the node, also of GPUs that we do not see."""
         return list(self._leases.read().values())
@@ -57,12 +69,19 @@ class QueueReader:
 class WaitQueue:
     """A kernel's place in the queue: `join`, `announce` what it can use, ask `before` at each attempt, then `leave`."""
 
-    def __init__(self, loop: Loop, kernel_id: str, priority: int = 0) -> None:
+    def __init__(self, loop: Loop, kernel_id: str, priority: int = 0, details: Details = dict) -> None:
+        """`details`: {"notebook": …}, for this user's own processes."""
+        self._details = details
         self._loop = loop
         self._me = Waiting(kernel_id[:_ID_LENGTH], os.getuid(), 0.0, 0, priority, pid=os.getpid())
         self._announced: Optional[Waiting] = None
         self._announcement: Optional[Announcement] = None
         self._reader = QueueReader(loop.runtime)
+
+    @property
+    def has_place(self) -> bool:
+        """Whether this kernel waits, and there are GPUs that it could use."""
+        return bool(self._me.gpus and self._me.usable)
 
     def join(self, gpus: int) -> None:
         """Wait for `gpus` GPUs; a kernel that waits already keeps its place."""
@@ -131,7 +150,7 @@ class WaitQueue:
             listener = None
         self.withdraw()
         if listener is not None:
-            self._announcement = Announcement(listener, {}, dict)
+            self._announcement = Announcement(listener, {}, self._details)
             self._announced = me
             self._loop.watch(listener.fileno(), lambda _: self._answer())
 

@@ -182,7 +182,7 @@ class RequestHandlers:
         self._relay.front_end_returned(self._server.withdraw(), others)
 
     def _set_priority(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """The place in the queue is None if the kernel does not wait: the priority is for its next wait."""
+        """The place in the queue is None if the kernel is not there: the priority is for the time when it is."""
         priority = number(request, "priority", least=-MAX_PRIORITY, most=MAX_PRIORITY)
         self._keeper.update_settings({"priority": priority})
         place = self._relay.gpus.set_priority(priority)

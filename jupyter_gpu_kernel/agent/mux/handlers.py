@@ -15,11 +15,13 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 from ...wire import PROTOCOL
 from ...wire.runtime import Runtime
 from ..exit.leftovers import Leftovers, explain_missing_story, on_gpu
+from ..gpus import queue_view
 from ..gpus.gpu import SmiError
 from ..gpus.judge import allowed_gpus
 from ..gpus.offer import read_offer
 from ..gpus.requirements import Requirements
 from ..gpus.sampler import judge_now
+from ..gpus.wait_queue import QueueReader
 from ..keeper.client import TIMEOUT, KeeperTimeout
 from ..paths import Root, is_kernel_id
 from ..pinned_code.worktree import Worktrees
@@ -214,8 +216,18 @@ class RequestHandlers:
         except SmiError as error:
             raise Refused(error.code, error.cause) from None
         rows = [dict(verdict.to_json(), node=socket.gethostname()) for verdict in verdicts]
-        leftovers = self._leftovers.list_processes()
-        return {"gpus": [dict(row, leftovers=on_gpu(row, leftovers)) for row in rows]}
+        leftovers, reader = self._leftovers.list_processes(), QueueReader(self._runtime)
+        queue, notebooks = reader.in_order(), reader.notebooks()
+        return {
+            "gpus": [
+                dict(
+                    row,
+                    leftovers=on_gpu(row, leftovers),
+                    queue=queue_view.rows(queue, row["uuid"], notebooks),
+                )
+                for row in rows
+            ]
+        }
 
     def _offer(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """What this node offers to a kernel with these settings; `left`: when the kernel was started that its notebook
