@@ -1,5 +1,6 @@
-"""The agent's subcommands, attach | setup ID | serve ID | succeed ID | ipykernel …, and its exit codes, which the local
-side turns into advice.
+"""The agent's subcommands and its exit codes, which the local side turns into advice.
+
+    attach | setup ID | serve ID | succeed ID | ipykernel ARGUMENTS | check ID | probe ID | look NAME
 
 The agent runs from a zip in its folder. In a checkout, JUPYTER_GPU_KERNEL_ROOT names the folder.
 """
@@ -21,6 +22,9 @@ USAGE = 2
 OLD_PYTHON = 91
 NO_ZMQ = 92
 BAD_FOLDER = 93
+_COMMANDS = """usage: agent attach | setup ID | serve ID | succeed ID | ipykernel ARGUMENTS |
+             check ID | probe ID | look NAME
+"""
 
 
 def main(argv: List[str]) -> int:
@@ -34,6 +38,10 @@ def main(argv: List[str]) -> int:
 
         run_kernel(rest)
         return 0
+    if command == "look" and len(rest) == 1:
+        from .stack.look import main as look
+
+        look(rest[0])
     try:
         root = Root(_root())
         if command == "attach":
@@ -48,10 +56,12 @@ def main(argv: List[str]) -> int:
             from .failover.successor import run as run_successor
 
             return run_successor(root, rest[0])
+        if command in ("check", "probe") and len(rest) == 1:
+            return _check(root, command, rest[0])
     except FolderError as error:
         sys.stderr.write(f"{error}\n")
         return BAD_FOLDER
-    sys.stderr.write("usage: agent attach | setup ID | serve ID | succeed ID | ipykernel ARGUMENTS\n")
+    sys.stderr.write(_COMMANDS)
     return USAGE
 
 
@@ -68,6 +78,17 @@ def _run_setup(root: Root, kernel_id: str) -> int:
 
     run_setup(Runtime(), ProcessControl(), root, kernel_id, receive_request(root.kernel(kernel_id)))
     return 0
+
+
+def _check(root: Root, command: str, check_id: str) -> int:
+    """Run one of the two processes of a check, `check --gpu`."""
+    if command == "check":
+        from .stack.guardian import run as run_guardian
+
+        return run_guardian(Runtime(), ProcessControl(), root, check_id)
+    from .stack.probe import run as run_probe
+
+    return run_probe(Runtime(), ProcessControl(), root)
 
 
 def _serve(root: Root, kernel_id: str) -> int:

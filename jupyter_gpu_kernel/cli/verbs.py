@@ -81,11 +81,18 @@ class Check(Verb):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("spec", metavar="NAME")
+        parser.add_argument(
+            "--gpu",
+            action="store_true",
+            help="also check whether torch, tensorflow and jax in that Python fit the driver and the GPUs, and "
+            "multiply matrices with each of them on a free GPU",
+        )
         add_json_option(parser)
 
     def run(self) -> int:
         spec = kernelspecs.find(self.args.spec)
-        rows = self.ask_hub("check", settings=spec.settings, name=spec.name)
+        lines = self.args.gpu and not self.args.json
+        rows = self.ask_hub("check", lines=lines, settings=spec.settings, name=spec.name, gpu=self.args.gpu)
         if self.args.json:
             print_json(rows)
         else:

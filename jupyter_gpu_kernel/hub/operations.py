@@ -116,8 +116,8 @@ class Operations:
 
     async def op_check(self, call: Call) -> list[dict[str, Any]]:
         """Connect step by step, and return the time of each step, with a remedy where one fails."""
-        hosts = each_host(call.arguments["settings"])
-        rows = await asyncio.gather(*(check(self._nodes, one, call) for one in hosts))
+        hosts, gpu = each_host(call.arguments["settings"]), call.arguments.get("gpu") is True
+        rows = await asyncio.gather(*(check(self._nodes, one, call, gpu) for one in hosts))
         return [row for each in rows for row in each]
 
     async def op_gpus(self, call: Call) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ This module knows neither links nor front ends.
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 from ..wire import MAX_PRIORITY, remedies
@@ -132,6 +133,7 @@ _moment = number(0, _YEAR_9999)
 _mib = number(0, 1e9)
 _priority = number(-MAX_PRIORITY, MAX_PRIORITY)
 _place = number(1, 100_000)
+_duration = number(0, 1e6)
 
 _STATUS = fields(
     "id",
@@ -210,6 +212,29 @@ _CELL: dict[str, Shape] = {
     "finished": _moment,
     "dropped": flag,
 }
+_LIBRARIES = rows(text(400), 100)
+_STACK_FACTS = fields(
+    stage=word,
+    installed=fields(torch=text(60), tensorflow=text(60), jax=text(60)),
+    python=text(40),
+    version=text(60),
+    file=text(500),
+    cuda=text(20),
+    hip=text(40),
+    archs=rows(text(30), 100),
+    devices=count,
+    capability=text(10),
+    device=text(100),
+    right=flag,
+    first_seconds=_duration,
+    seconds=_duration,
+    early=flag,
+    startup_error=text(),
+    library_path=text(4000),
+    libraries=_LIBRARIES,
+    own=_LIBRARIES,
+    error=fields("stage", "text", stage=word, type=text(100), text=text()),
+)
 _ANY = fields()
 _ANSWERS: dict[str, Shape] = {
     "open": fields(ok=flag, kernel=kernel_id),
@@ -230,6 +255,20 @@ _ANSWERS: dict[str, Shape] = {
     "left": fields("kernel", kernel=lambda value: "" if value == "" else kernel_id(value)),
     "leftovers": fields("leftovers", leftovers=rows(_LEFTOVER, _MAX_PROCESSES)),
     "end_leftovers": fields("ended", ended=rows(_LEFTOVER, _MAX_PROCESSES), code=rows(_CODE, _MAX_KERNELS)),
+    "stack": fields(
+        "facts",
+        driver=text(40),
+        cuda=text(20),
+        gpus=rows(fields(index=count, uuid=text(100), name=text(100), capability=text(10)), _MAX_GPUS),
+        problem=fields("code", "text", code=word, text=text()),
+        gpu=text(1000),
+        gpu_name=text(1000),
+        no_gpu=text(),
+        facts=_STACK_FACTS,
+        output=partial(lines, most=300),
+        status=or_none(count),
+        late=flag,
+    ),
     "journal": fields(
         cells=rows(fields("msg_id", **_CELL, outputs=count), _MAX_KERNELS),
         cell=fields(**_CELL, outputs=rows(_output, _MAX_OUTPUTS), last=flag),

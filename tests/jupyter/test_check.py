@@ -58,6 +58,31 @@ def test_the_whole_way_is_walked_and_nothing_stays(
     eventually(lambda: remote.hops.work.sessions() == sessions, "the connection is closed")
 
 
+def test_the_frameworks_are_checked_and_nothing_stays(
+    remote: Remote, settings: dict[str, Any], opened: HubClient, tmp_path: Path
+) -> None:
+    """A PyTorch for the CPU, in place of which a module says that it is one."""
+    (tmp_path / "torch.py").write_text(
+        "__version__ = '2.6.0+cpu'\nclass version: cuda = hip = None\n__file__ = ''\nprint('noise')\n"
+    )
+    settings |= {"env": {"PYTHONPATH": str(tmp_path)}, "cwd": str(tmp_path)}
+    steps: list[str] = []
+    rows = opened.call(
+        "check", timeout=DEADLINE, settings=settings, name="gpu2", gpu=True,
+        progress=lambda event: steps.append(event["step"]),
+    )  # fmt: skip
+    driver, torch, verdict = rows[-3:]
+    assert driver["ok"] and driver["message"].startswith(
+        "driver 550.54.15, which serves CUDA up to 12.4; 4 ×"
+    )
+    assert [gpu["capability"] for gpu in driver["facts"]["gpus"]] == ["8.0"] * 4
+    assert not torch["ok"] and "without CUDA" in torch["message"] and "/whl/cu126" in torch["remedy"]
+    assert torch["facts"]["gpu"] in remote.free and torch["facts"]["facts"]["version"] == "2.6.0+cpu"
+    assert not verdict["ok"] and verdict["message"] == "PyTorch cannot use the GPUs"
+    assert steps[-1] == "importing torch and multiplying matrices"
+    remote.nothing_left()
+
+
 def test_a_host_key_that_has_changed_meanwhile(
     remote: Remote, settings: dict[str, Any], opened: HubClient, tmp_path: Path
 ) -> None:

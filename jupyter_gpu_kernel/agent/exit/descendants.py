@@ -23,6 +23,8 @@ ROOT = "JUPYTER_GPU_KERNEL_ROOT"
 """The variable with the agent's folder."""
 SETUP = "JUPYTER_GPU_KERNEL_SETUP"
 """Replaces TAG for what a kernel's set-up lines started, which outlives restarts of the kernel."""
+_WITH_ID = (["serve"], ["succeed"], ["setup"], ["check"])
+"""Our processes that end, or keep, those of a kernel or check, whose id is their last argument."""
 GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL."""
 
@@ -114,9 +116,10 @@ def find_descendants(kernel_id: str = "", tag: str = TAG, root: str = "") -> Lis
 
 
 def kernels_with_keeper() -> Set[str]:
-    """Return the ids of the kernels for which a keeper of this user runs, whether or not their folders exist."""
+    """Return the ids of the kernels for which a keeper of this user runs, whether or not their folders exist, and of
+    the checks that run."""
     commands = [procfs.arguments(pid) for pid in procfs.pids() if _is_own(pid)]
-    return {words[-1] for words in commands if words[-2:-1] in (["serve"], ["succeed"], ["setup"])}
+    return {words[-1] for words in commands if words[-2:-1] in _WITH_ID}
 
 
 def runs_with_argument(kernel_id: str, argument: str) -> bool:

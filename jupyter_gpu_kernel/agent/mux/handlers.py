@@ -28,6 +28,7 @@ from ..pinned_code.worktree import Worktrees
 from ..policy import PATH, PolicyError, read_policy
 from ..process_control import ProcessControl
 from ..procfs import booted_at
+from ..stack.request import CheckRefused, check_stack
 from ..story import read_story
 from .keepers import Keepers, Refused, protocol_of
 
@@ -65,6 +66,7 @@ class RequestHandlers:
             "gpus": self._gpus,
             "offer": self._offer,
             "journal": self._journal,
+            "stack": self._stack,
             "left": lambda request: {"kernel": self._take_detached(request, request)},
             "leftovers": lambda _: {"leftovers": self._leftovers.list_processes()},
             "end_leftovers": self._end_leftovers,
@@ -207,6 +209,14 @@ class RequestHandlers:
             "ended": self._leftovers.end_processes(request["leftovers"]),
             "code": worktrees.remove_leftovers(self._leftovers.is_gone),
         }
+
+    def _stack(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """One part of `check --gpu`: of the node, or of a framework. Blocks for up to some minutes."""
+        settings = self._keepers.as_allowed(dict(request["settings"]))
+        try:
+            return check_stack(self._runtime, self._processes, self.root, dict(request, settings=settings))
+        except CheckRefused as error:
+            raise Refused(error.code, str(error)) from None
 
     def _gpus(self, _: Dict[str, Any]) -> Dict[str, Any]:
         """The GPUs, as the command `gpus` shows them. Blocks for some samples."""

@@ -215,6 +215,14 @@ class Keepers:
 
     # -------------------------------------------------------------------------------------- start
 
+    def as_allowed(self, settings: Dict[str, Any]) -> Dict[str, Any]:
+        """Return the settings of a check as the site allows them, with the folder in which its kernel would start.
+        Raises Refused if the site's policy or the node would refuse the kernel."""
+        try:
+            return dict(read_policy(self._policy).apply(settings), cwd=_cwd(settings))
+        except PolicyError as error:
+            raise Refused("policy", str(error)) from None
+
     def create(self, settings: Dict[str, Any]) -> Optional[socket.socket]:
         """Start the keeper; return a socket to it. If an `attach` whose link broke is starting it already, wait for
         that. The folder's lock passes to the keeper, which holds it as long as it lives.

@@ -1,0 +1,1 @@
+"""Checks whether torch, tensorflow and jax in the kernel's Python can compute on this node's GPUs."""

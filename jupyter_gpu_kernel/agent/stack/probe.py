@@ -1,0 +1,152 @@
+"""The process `probe ID`: looks at the node and at one framework, in the environment that the kernel would have.
+
+It runs where a keeper would: with the kernel's Python, after the set-up lines. It imports no framework itself; each is
+imported by a process of its own (look.py), which may crash, hang or print. A GPU is used only if nobody is on it and no
+kernel waits for it, and its lease is held meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from typing import Any, Dict, NamedTuple, Tuple
+
+from ...wire import DEFAULT_GPUS
+from ...wire.fields import FieldError, load_object
+from ...wire.runtime import Runtime
+from ..gpus.claim import Claim, ClaimGranted
+from ..gpus.driver import read_driver
+from ..gpus.gpu import SmiError
+from ..gpus.judge import DEFAULT_CRITERIA, allowed_gpus, in_allocation
+from ..gpus.lease import Lease, LeaseTaker, release_all
+from ..gpus.limits import SiteLimits
+from ..gpus.nvidia_smi import NvidiaSmi
+from ..gpus.requirements import Requirements
+from ..gpus.sampler import SampleReader
+from ..gpus.wait_queue import QueueReader
+from ..paths import Root, agent_command
+from ..process.kernel_process import kernel_environment
+from ..process_control import ProcessControl
+from .supervision import Supervisor, inherited_pipes, read_request, write_answer
+
+_LIMIT = 150.0
+"""Seconds for the packages that are installed, and for a framework if the hub does not say."""
+
+
+class _Choice(NamedTuple):
+    """The GPU for a computation: its UUID, or why there is none."""
+
+    uuid: str = ""
+    name: str = ""
+    why_not: str = ""
+    leases: Tuple[Lease, ...] = ()
+    visible_at_start: str = ""  # as an allocation's GPUs are: others are named when the first cell runs
+
+
+class Probe:
+    """Looks, for the request of one check."""
+
+    def __init__(
+        self, runtime: Runtime, processes: ProcessControl, root: Root, settings: Dict[str, Any], stop: int
+    ) -> None:
+        """`stop`: readable when nobody wants the answer any more."""
+        self._runtime = runtime
+        self._processes = processes
+        self._root = root
+        self._settings = settings
+        self._supervisor = Supervisor(runtime, processes, stop)
+
+    def node(self) -> Dict[str, Any]:
+        """Return the driver, the GPUs with their compute capability, and which frameworks are installed."""
+        driver = read_driver(self._processes)
+        answer: Dict[str, Any] = {"driver": driver.version, "cuda": driver.cuda, "gpus": []}
+        try:
+            gpus = NvidiaSmi(self._runtime, self._processes).read()
+            whole = [gpu for gpu in gpus if not gpu.parent]
+            answer["gpus"] = [
+                {
+                    "index": gpu.index,
+                    "uuid": gpu.uuid,
+                    "name": gpu.name,
+                    "capability": driver.capabilities.get(gpu.uuid, ""),
+                }
+                for gpu in whole
+            ]
+        except SmiError as error:
+            answer["problem"] = {"code": error.code, "text": error.cause}
+        return {**answer, **self._look("installed", _Choice())}
+
+    def framework(self, name: str, limit: float) -> Dict[str, Any]:
+        """Return what a framework is, and whether it computes on a free GPU, within `limit` seconds."""
+        choice = self._choose()
+        try:
+            looked = self._look(name, choice, limit)
+        finally:
+            release_all(choice.leases)
+        return {"gpu": choice.uuid, "gpu_name": choice.name, "no_gpu": choice.why_not, **looked}
+
+    def _choose(self) -> _Choice:
+        if not int(self._settings.get("gpus", DEFAULT_GPUS)):
+            return _Choice(why_not="the kernelspec asks for no GPU (--gpus 0)")
+        allowed = allowed_gpus(os.environ)
+        if allowed and in_allocation(os.environ):
+            gpus = ",".join(allowed)
+            return _Choice(gpus, f"GPU {gpus} of the allocation", visible_at_start=gpus)
+        own = sum(owner.uid == os.getuid() for owner in QueueReader(self._runtime).lease_owners())
+        if reason := SiteLimits.from_settings(self._settings).wait_reason(1, own):
+            return _Choice(why_not=reason.rstrip("."))
+        taker = LeaseTaker(self._runtime, {"id": self._settings["id"]})
+        needs = Requirements.from_settings(self._settings)
+        claim = Claim(self._runtime, 1, taker, allowed=allowed, node=socket.gethostname(), needs=needs)
+        try:
+            return self._claim(claim)
+        except SmiError as error:
+            return _Choice(why_not=error.cause.partition("\n")[0])
+        finally:
+            claim.release()
+
+    def _claim(self, claim: Claim) -> _Choice:
+        """Take as many samples as a verdict needs, and one more after the lease was taken."""
+        reader, queue = SampleReader(self._runtime, self._processes), QueueReader(self._runtime)
+        for _ in range(DEFAULT_CRITERIA.samples + 1):
+            self._runtime.sleep(claim.delay())
+            claim.add(reader.read())
+            if claim.has_enough_samples:
+                outcome = claim.decide(queue.read())
+                if isinstance(outcome, ClaimGranted):
+                    gpu = outcome.gpus[0]
+                    return _Choice(gpu.uuid, str(gpu), "", tuple(outcome.leases))
+        return _Choice(why_not="no GPU is free")
+
+    def _look(self, name: str, choice: _Choice, limit: float = _LIMIT) -> Dict[str, Any]:
+        """Run the process that imports a framework, with the environment of a kernel that starts."""
+        folder = self._root.kernel(str(self._settings["id"]))  # does not exist: nothing is written to it
+        env = kernel_environment(self._settings, folder, {"CUDA_VISIBLE_DEVICES": choice.visible_at_start})
+        command = [*agent_command(str(self._settings["python"])), "look", name]
+        request = json.dumps({"gpu": choice.uuid}).encode() + b"\n"
+        watch = {lease.fileno(): lease.answer for lease in choice.leases}
+        result = self._supervisor.run(command, request, limit, env=env, watch=watch)
+        facts: Dict[str, Any] = {}
+        for line in result.answer.splitlines():
+            facts.update(_object(line))
+        return {"facts": facts, "output": result.output, "status": result.status, "late": result.late}
+
+
+def run(runtime: Runtime, processes: ProcessControl, root: Root) -> int:
+    """Serve the request of this process; return the exit code."""
+    request_fd, answer_fd = inherited_pipes()
+    request = load_object(read_request(request_fd))
+    probe = Probe(runtime, processes, root, request["settings"], request_fd)
+    look = str(request["look"])
+    limit = min(float(request.get("limit") or _LIMIT), _LIMIT)
+    answer = probe.node() if look == "node" else probe.framework(look, limit)
+    write_answer(answer_fd, json.dumps(answer).encode())
+    return 0
+
+
+def _object(line: bytes) -> Dict[str, Any]:
+    try:
+        return load_object(line)
+    except FieldError:  # cut off by a crash, or written by a library
+        return {}

@@ -1,0 +1,78 @@
+"""The rows that the operation `check` returns: one for each step, with its time, and a remedy where it failed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from ...errors import GpuKernelError
+from ..rpc import Call
+
+T = TypeVar("T")
+
+
+class Report:
+    """The rows so far."""
+
+    def __init__(self, hop: str, call: Call) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._hop = hop
+        self._call = call
+
+    def add(
+        self,
+        step: str,
+        seconds: float,
+        message: str = "",
+        remedy: str = "",
+        *,
+        hop: str = "",
+        ok: bool = True,
+    ) -> dict[str, Any]:
+        """Add a row, and return it. `hop`: the node if it is empty."""
+        row = {
+            "step": step,
+            "hop": hop or self._hop,
+            "ok": ok,
+            "checked": True,
+            "seconds": round(seconds, 3),
+            "message": message,
+            "remedy": remedy,
+        }
+        self.rows.append(row)
+        return row
+
+    def mark_unchecked(self, error: GpuKernelError) -> None:
+        """Change the last row, which failed: this hop and those behind it are not checked."""
+        self.rows[-1] |= {
+            "ok": True,
+            "checked": False,
+            "message": f"not checked, nor are the hops behind it: {error.cause}",
+            "remedy": "",
+        }
+
+    async def step(self, name: str, work: Awaitable[T], message: Callable[[T], str]) -> T:
+        """Run one step and add its row. A GpuKernelError is added as its row, and raised again."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        value = await self.attempt(name, work)
+        self.add(name, clock() - began, message(value))
+        return value
+
+    async def attempt(self, name: str, work: Awaitable[T], shown: str = "") -> T:
+        """Run one step, and add a row only for its GpuKernelError, which is raised again. `shown`: the progress."""
+        self._call.progress(self._hop, shown or name)
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        try:
+            return await work
+        except GpuKernelError as error:
+            error.fill_in("NAME", str(self._call.arguments.get("name") or ""))
+            *completed, failed = error.steps or [(error.hop or self._hop, name, clock() - began)]
+            for hop, step, seconds in completed:
+                self.add(step, seconds, hop=hop)
+            hop, step, seconds = failed
+            speaker = "" if error.hop in ("", hop) else f"{error.hop}: "  # a jump host that refuses
+            self.add(step, seconds, f"{speaker}{error.cause}", error.remedy, hop=hop, ok=False)
+            raise

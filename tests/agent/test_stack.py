@@ -1,0 +1,310 @@
+"""`check --gpu` on the node: real processes, with a practice nvidia-smi, and modules in place of the frameworks which
+crash, hang, print and fork as broken ones do."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Tuple
+
+import pytest
+from keepers import Place
+from runtimes import RUNTIME
+from waiting import eventually
+
+from jupyter_gpu_kernel.agent import procfs
+from jupyter_gpu_kernel.agent.exit.descendants import ROOT
+from jupyter_gpu_kernel.agent.gpus import driver
+from jupyter_gpu_kernel.agent.gpus.lease import LeaseReader
+from jupyter_gpu_kernel.agent.mux.keepers import Refused
+from jupyter_gpu_kernel.agent.process_control import ProcessControl
+from jupyter_gpu_kernel.agent.stack import frameworks, supervision
+from jupyter_gpu_kernel.wire.frames import Kind, json_frame
+
+PROGRAMS = Path(__file__).parents[1] / "programs"
+UUID = f"GPU-{RUNTIME.new_id()}"
+COMPUTES = """
+import os
+__version__, __file__ = "2.6.0+cu124", __file__
+class version: cuda, hip = "12.4", None
+class _C:
+    @staticmethod
+    def _cuda_getArchFlags(): return "sm_80 compute_90"
+class cuda:
+    @staticmethod
+    def is_available(): return True
+    @staticmethod
+    def device_count(): return len(os.environ["CUDA_VISIBLE_DEVICES"].split(","))
+    @staticmethod
+    def get_device_capability(_): return (8, 0)
+    @staticmethod
+    def get_device_name(_): return os.environ["CUDA_VISIBLE_DEVICES"]
+"""
+
+
+class Node:
+    """A node with one GPU; `look` is the request of the hub. `write` makes a module of the user's."""
+
+    def __init__(self, place: Place, folder: Path) -> None:
+        self.place = place
+        self.folder = folder
+        self.state = folder / "gpus.json"
+        self.modules = folder / "modules"
+        self.modules.mkdir()
+        self.gpu()
+
+    def gpu(self, **words: Any) -> None:
+        self.state.write_text(json.dumps({"gpus": [dict(words, uuid=UUID)]}))
+
+    def write(self, name: str, text: str) -> None:
+        (self.modules / f"{name}.py").write_text(text)
+
+    def request(self, look: str, limit: float = 60, **settings: Any) -> Dict[str, Any]:
+        path = os.pathsep.join([str(self.modules), os.environ["PYTHONPATH"]])
+        env = {"PYTHONPATH": path, "IPYTHONDIR": str(self.folder / "ipython")}
+        settings = {"python": sys.executable, "gpus": 1, "cwd": str(self.folder), "env": env, **settings}
+        return {"do": "stack", "look": look, "limit": limit, "settings": settings}
+
+    def look(self, look: str, **more: Any) -> Dict[str, Any]:
+        return self.place.handlers.handle(self.request(look, **more))
+
+    def processes(self) -> List[int]:
+        """Those of checks in this folder."""
+        own = [pid for pid in procfs.pids() if pid != os.getpid()]
+        return [
+            pid for pid in own if procfs.environment(pid).get(ROOT) == str(self.place.path) and _runs(pid)
+        ]
+
+    def nothing_stays(self) -> None:
+        eventually(lambda: not self.processes(), "the end of all processes")
+        assert not LeaseReader(RUNTIME).read([UUID])
+        assert [path.name for path in self.place.path.rglob("*") if path.is_file()] == []
+
+
+def _runs(pid: int) -> bool:
+    return procfs.start_ticks(pid) > 0
+
+
+@pytest.fixture
+def node(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    monkeypatch.setenv("PATH", os.pathsep.join([str(PROGRAMS), os.environ["PATH"]]))
+    monkeypatch.setenv("FAKE_NVIDIA_STATE", str(tmp_path / "gpus.json"))
+    node = Node(place, tmp_path)
+    yield node
+    node.nothing_stays()
+
+
+def test_the_node(node: Node) -> None:
+    node.gpu(compute_cap="8.6")
+    node.write("jax", "raise SystemExit('imported')")
+    answer = node.look("node")
+    assert (answer["driver"], answer["cuda"]) == ("550.54.15", "12.4")
+    assert [(gpu["uuid"], gpu["capability"]) for gpu in answer["gpus"]] == [(UUID, "8.6")]
+    assert answer["facts"]["installed"]["jax"] == "?"
+
+
+def test_a_node_without_a_driver(node: Node) -> None:
+    node.state.write_text(json.dumps({"mode": "mismatch"}))
+    answer = node.look("node")
+    assert answer["problem"]["code"] == "driver" and answer["driver"] == "" and answer["status"] == 0
+    assert "mismatch" in node.look("torch")["no_gpu"]
+
+
+def test_the_gpu_is_leased_while_it_is_used_and_named_only_after_the_start(node: Node) -> None:
+    node.write(
+        "sitecustomize", "import os; os.environ['AT_START'] = os.environ.get('CUDA_VISIBLE_DEVICES', '?')"
+    )
+    held, go = node.folder / "held", node.folder / "go"
+    lines = [
+        "import pathlib, time",
+        f"pathlib.Path({str(held)!r}).touch()",
+        f"while not pathlib.Path({str(go)!r}).exists(): time.sleep(0.01)",
+        "version.cuda = repr(os.environ['AT_START'])",
+    ]
+    node.write("torch", COMPUTES + "\n".join(lines))
+    answers: List[Dict[str, Any]] = []
+    thread = threading.Thread(target=lambda: answers.append(node.look("torch")))
+    thread.start()
+    eventually(held.exists, "the import")
+    holder = LeaseReader(RUNTIME).read([UUID])[UUID]
+    assert holder.id.startswith("check-") and holder.yours
+    assert node.place.handlers.handle({"do": "leftovers"}) == {"leftovers": []}
+    assert node.look("jax")["no_gpu"] == "no GPU is free"
+    go.touch()
+    thread.join()
+    (answer,) = answers
+    facts = answer["facts"]
+    assert answer["gpu"] == facts["device"] == UUID and facts["capability"] == "8.0"
+    assert facts["cuda"] == "''" and facts["archs"] == ["sm_80", "compute_90"] and not facts["early"]
+    assert facts["error"]["stage"] == "matmul"  # this module has no tensors
+
+
+def test_a_gpu_that_somebody_uses_is_not_touched(node: Node) -> None:
+    node.gpu(processes=[{"pid": 1, "memory": 4000}])
+    node.write("torch", COMPUTES)
+    answer = node.look("torch")
+    assert (answer["gpu"], answer["no_gpu"]) == ("", "no GPU is free")
+    assert answer["facts"]["cuda"] == "12.4" and "device" not in answer["facts"]
+    assert "asks for no GPU" in node.look("torch", gpus=0)["no_gpu"]
+
+
+def test_what_start_up_files_do_is_seen(node: Node) -> None:
+    startup = node.folder / "ipython" / "profile_default" / "startup"
+    startup.mkdir(parents=True)
+    (startup / "10-own.py").write_text("import os, torch; os.environ['FROM_STARTUP'] = torch.__version__\n")
+    node.write("torch", COMPUTES + "version.cuda = os.environ.get('FROM_STARTUP', 'imported first')")
+    facts = node.look("torch", gpus=0)["facts"]
+    assert facts["imported_early"] is True and facts["cuda"] == "imported first"
+
+
+DAEMON = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        time.sleep(600)
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "limit", "expected"),
+    [
+        (DAEMON + "os.abort()", 60, {"status": -6, "late": False}),
+        (DAEMON + "time.sleep(600)", 1, {"status": None, "late": True}),
+        ("import sys; sys.exit(3)", 60, {"status": 0, "late": False}),
+    ],
+    ids=["crash", "hang", "exit"],
+)
+def test_a_broken_import_is_reported_and_leaves_nothing(
+    node: Node, module: str, limit: float, expected: Dict[str, Any]
+) -> None:
+    node.write("torch", module)
+    answer = node.look("torch", limit=limit, gpus=0)
+    assert {key: answer[key] for key in expected} == expected
+    if answer["status"] == 0:
+        assert answer["facts"]["error"]["type"] == "SystemExit"
+    else:
+        assert answer["facts"]["stage"] == "import"
+
+
+def test_set_up_lines_apply_and_end(node: Node) -> None:
+    node.write("jax", "import os\n__version__, __file__ = os.environ['WHICH'], ''")
+    lines = ["sleep 600 &", f"export WHICH=0.4.2 PATH={PROGRAMS}:$PATH; read -r line || echo noise"]
+    assert node.look("jax", setup=lines, gpus=0)["facts"]["version"] == "0.4.2"
+    with pytest.raises(Refused) as refused:
+        node.look("jax", setup=["sleep 600 &", "echo no such module >&2; exit 7"])
+    assert refused.value.code == "setup" and "status 7; they printed:\nno such module" in str(refused.value)
+
+
+@pytest.mark.parametrize("lines", [[], ["sleep 600"]], ids=["import", "set-up lines"])
+def test_everything_ends_with_attach(node: Node, lines: List[str]) -> None:
+    """The link broke, or the user pressed Ctrl-C."""
+    begun = node.folder / "begun"
+    node.write("torch", f"import os, time; os.mkdir({str(begun)!r}); time.sleep(600)")
+    setup = [f"mkdir {begun}", *lines] if lines else []
+    request = node.request("torch", setup=setup, gpus=0)
+    attach = node.place.attach()
+    assert attach.stdin and attach.stdout
+    attach.stdin.write(json_frame(Kind.REQUEST, request, number=1).encode())
+    eventually(begun.exists, "the check")
+    assert node.processes()
+    attach.kill()
+    attach.wait()
+    attach.stdin.close()
+    attach.stdout.close()
+
+
+def _supervise(code: str, timeout: float = 60.0, stop: int = -1) -> supervision.Result:
+    begin = "import os, sys, time; request, answer = map(int, os.environ['JUPYTER_GPU_KERNEL_CHECK'].split(','))\n"
+    supervisor = supervision.Supervisor(RUNTIME, ProcessControl(), stop)
+    return supervisor.run([sys.executable, "-c", begin + code], b"please\n", timeout)
+
+
+def test_of_noise_only_the_ends_are_kept() -> None:
+    code = (
+        "print('begin')\nfor _ in range(100): print('w' * 1_000_000)\nprint('end')\nos.write(answer, b'ok')"
+    )
+    result = _supervise(code)
+    assert (result.answer, result.status, result.late) == (b"ok", 0, False)
+    assert result.output.startswith("begin") and result.output.endswith("end\n")
+    assert len(result.output) < 3 * supervision.OUTPUT_PART
+
+
+def test_an_answer_that_never_ends_is_bounded() -> None:
+    result = _supervise("for _ in range(100): os.write(answer, b'x' * 60_000)")
+    assert result.status == 0 and len(result.answer) < 3 * supervision.MAX_ANSWER
+
+
+def test_a_process_that_blocks_all_signals_is_late() -> None:
+    code = (
+        "import signal as s; s.pthread_sigmask(s.SIG_BLOCK, range(1, 65)); os.closerange(1, 100); s.pause()"
+    )
+    result = _supervise(code, timeout=0.5)
+    assert (result.status, result.late) == (None, True)
+
+
+def test_a_process_ends_when_nobody_wants_its_answer() -> None:
+    read, write = os.pipe()
+    os.close(write)
+    assert _supervise("time.sleep(600)", stop=read)[2:] == (None, False)
+    os.close(read)
+
+
+def test_a_daemon_that_holds_the_pipes_delays_nothing() -> None:
+    result = _supervise(
+        "os.write(answer, os.read(request, 9))\nif os.fork() == 0: os.setsid(); time.sleep(2)"
+    )
+    assert (result.answer, result.status) == (b"please\n", 0)
+
+
+def test_a_product_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frameworks, "SIZE", 32)
+    columns = list(zip(*frameworks.right()))
+    product = [[sum(map(float.__mul__, row, column)) for column in columns] for row in frameworks.left()]
+    assert frameworks.is_product(product)
+    product[31][7] += 1
+    assert not frameworks.is_product(product)
+    assert not frameworks.is_product([])
+
+
+def test_old_drivers_are_known_by_proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    version = tmp_path / "version"
+    version.write_text(
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.57.02  Tue Jul 13 16:14:05 UTC 2021\n"
+    )
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert driver.read_driver(ProcessControl(), str(version)) == ("470.57.02", "", {})
+    version.write_text(
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  (d@b)\n"
+    )
+    assert driver.read_driver(ProcessControl(), str(version)).version == "570.86.15"
+    assert driver.read_driver(ProcessControl(), str(tmp_path / "none")) == ("", "", {})
+
+
+REPORT = """<?xml version="1.0" ?>
+<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v11.dtd">
+<nvidia_smi_log>
+\t<timestamp>Sun Aug  1 12:00:00 2021</timestamp>
+\t<driver_version>470.57.02</driver_version>
+\t<cuda_version>11.4</cuda_version>
+\t<attached_gpus>1</attached_gpus>
+"""
+
+
+@pytest.mark.parametrize(
+    ("report", "capabilities", "expected"),
+    [
+        (REPORT, 'Field "compute_cap" is not a valid field to query.\n', ("470.57.02", "11.4", {})),
+        (REPORT, "GPU-1, 8.6\nGPU-2, [N/A]\n", ("470.57.02", "11.4", {"GPU-1": "8.6"})),
+        (REPORT.replace("11.4", "N/A"), "", ("470.57.02", "", {})),
+        ("Failed to initialize NVML: Driver/library version mismatch", "", ("", "", {})),
+    ],
+)
+def test_what_drivers_report(
+    report: str, capabilities: str, expected: Tuple[str, str, Dict[str, str]]
+) -> None:
+    assert driver.parse_driver(report, capabilities) == expected
