@@ -20,6 +20,7 @@ from jupyter_gpu_kernel.agent.gpus.lease import LeaseTaker
 from jupyter_gpu_kernel.agent.gpus.limits import SiteLimits
 from jupyter_gpu_kernel.agent.gpus.requirements import Requirements
 from jupyter_gpu_kernel.agent.gpus.sampler import Sample
+from jupyter_gpu_kernel.agent.keeper.hold_limit import Advice, HoldClock
 
 ROOT = str(Path(__file__).parents[2])
 OWN_NETWORK = ["unshare", "--net"] if os.getuid() == 0 else ["unshare", "--map-root-user", "--net"]
@@ -37,6 +38,19 @@ def test_how_many_a_user_may_have() -> None:
     assert "allows a user 3 GPUs on this node, and your other kernels have 2" in limits.wait_reason(
         2, others=2
     )
+
+
+def test_when_gpus_go_back() -> None:
+    """Ten minutes after the notice at the earliest, and only while others wait."""
+    clock = HoldClock(longest=3600, notice=600)
+    assert clock.advise(2999, held_since=0, others_wait=True) == Advice()
+    assert clock.advise(3000, held_since=0, others_wait=False) == Advice()
+    assert clock.advise(3000, held_since=0, others_wait=True) == Advice(True, 3600, False)
+    assert clock.advise(3600, held_since=0, others_wait=True) == Advice(True, 3600, True)
+    assert clock.advise(3601, held_since=0, others_wait=False) == Advice()
+    assert clock.advise(9000, held_since=0, others_wait=True) == Advice(True, 9600, False), "somebody new"
+    assert clock.advise(9599, held_since=None, others_wait=True) == Advice()
+    assert not clock.advise(9601, held_since=9600, others_wait=True).told
 
 
 def test_a_kernel_at_the_limit_waits_although_a_gpu_is_free() -> None:

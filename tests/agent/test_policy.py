@@ -12,7 +12,14 @@ from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.agent.mux.handlers import Refused, RequestHandlers
 from jupyter_gpu_kernel.agent.paths import Root
-from jupyter_gpu_kernel.agent.policy import EVERY_GPU, STRICT_GPUS, STRICT_IDLE, PolicyError, read_policy
+from jupyter_gpu_kernel.agent.policy import (
+    EVERY_GPU,
+    STRICT_GPUS,
+    STRICT_HOLD,
+    STRICT_IDLE,
+    PolicyError,
+    read_policy,
+)
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 
 
@@ -59,6 +66,12 @@ def test_the_gpus_of_all_kernels_of_a_user(policy):
     with pytest.raises(PolicyError, match="allows a user at most 2 GPUs; 3 were asked for"):
         rules.apply({"gpus": 3})
     assert policy({"max_idle": 7}).apply({}).get("site") is None
+
+
+def test_the_longest_hold(policy):
+    assert policy({"longest_hold": 7200}).apply({})["site"]["longest_hold"] == 7200
+    strict = policy({"longest_hold": "2h"})
+    assert strict.longest_hold == STRICT_HOLD and "longest_hold" in str(strict)
 
 
 def test_reserved_gpus(policy):

@@ -86,7 +86,9 @@ class Successor(Keeper):
     def _begin(self) -> None:
         self.ready.reset()
         self.relay.kernel_taken_over()
-        self.gpus.inherit(self._running.gpus)  # before others see that nobody has them
+        self.gpus.inherit(
+            self._running.gpus, self.settings.get("held_since")
+        )  # before others see that nobody has them
         facts = self.exit_report.process_started(self._running.pid, self._running.guard)
         self.server.endpoint.outbox.count_from(int(self.loop.runtime.time()) << 20)
         process = AdoptedProcess(self.loop, self._running.pid, self._reap)

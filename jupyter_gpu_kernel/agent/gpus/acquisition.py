@@ -70,6 +70,8 @@ class Acquisition:
         on_waiting: Called with a text for the user while the cell waits.
         """
         self.uuids: List[str] = []
+        self.held_since: Optional[float] = None
+        """Since when the kernel has leases, in seconds since the epoch."""
         self._count = int(settings.get("gpus", DEFAULT_GPUS))
         self._state = _State.ACQUIRED if self._count == 0 else _State.IDLE
         self._loop, self._processes = loop, processes
@@ -128,15 +130,16 @@ class Acquisition:
         """The variables of the kernel's process: the GPUs that it has already."""
         return {"CUDA_VISIBLE_DEVICES": ",".join(self.uuids)}
 
-    def inherit(self, uuids: List[str]) -> List[str]:
+    def inherit(self, uuids: List[str], since: Optional[float] = None) -> List[str]:
         """Lease the GPUs that the kernel has from a killed keeper.
 
-        Returns those that another process has leased since.
+        Returns those that another process has leased since. `since`: when the kernel got them.
         """
         if self.acquired or not uuids:
             return []
         leases = {uuid: self._taker.take(uuid) for uuid in uuids}
         self._hold(uuids, [lease for lease in leases.values() if lease is not None])
+        self.held_since = since or self.held_since
         return [uuid for uuid, lease in leases.items() if lease is None]
 
     def receive(self, sockets: Sequence[socket.socket]) -> bool:
@@ -206,10 +209,15 @@ class Acquisition:
         for lease in self._leases:
             self._loop.forget(lease.fileno())
         release_all(self._leases)
-        self._leases = []
+        self._leases, self.held_since = [], None
+
+    def others_waiting(self, seconds: float) -> int:
+        """Return how many kernels of other users have waited so long for one of this kernel's GPUs."""
+        return self._queue.others_waiting(self.uuids, seconds)
 
     def _hold(self, uuids: List[str], leases: List[Lease]) -> None:
         self.uuids, self._leases, self._state = uuids, leases, _State.ACQUIRED
+        self.held_since = self._loop.runtime.time()
         for lease in leases:
             self._loop.watch(lease.fileno(), lambda _, lease=lease: lease.answer())  # type: ignore[misc]
 

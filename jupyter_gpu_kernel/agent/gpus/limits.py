@@ -1,4 +1,4 @@
-"""The site's limits: how many GPUs the kernels of one user have together. Pure: it reads and takes nothing."""
+"""The site's limits: how many GPUs a user has, and how long a kernel keeps them. Pure: it reads and takes nothing."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ class SiteLimits(NamedTuple):
     """The limits of the site's policy (policy.py); None: no limit."""
 
     gpus_per_user: Optional[int] = None
+    longest_hold: Optional[float] = None  # seconds
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> SiteLimits:
         """Return the limits that the policy has added to a kernel's settings."""
         site = settings.get(SETTING) or {}
-        return cls(site.get("gpus_per_user"))
+        return cls(site.get("gpus_per_user"), site.get("longest_hold"))
 
     def wait_reason(self, count: int, others: int) -> str:
         """Why a kernel that wants `count` GPUs must wait, whatever is free; "" if it need not.

@@ -91,6 +91,15 @@ class GpuManager:
         return self._acquisition.holds_leases
 
     @property
+    def held_since(self) -> Optional[float]:
+        """Since when the kernel has leases, in seconds since the epoch; None while it has none."""
+        return self._acquisition.held_since
+
+    def others_waiting(self, seconds: float) -> int:
+        """Return how many kernels of other users have waited so long for one of this kernel's GPUs."""
+        return self._acquisition.others_waiting(seconds)
+
+    @property
     def place(self) -> Optional[int]:
         """The kernel's place in the queue for GPUs; None if it is not there."""
         return self._acquisition.place
@@ -108,9 +117,9 @@ class GpuManager:
         """The variables of the kernel's process that say which GPUs it has."""
         return self._acquisition.environment()
 
-    def inherit(self, uuids: List[str]) -> None:
-        """Lease the GPUs that the kernel has from a killed keeper."""
-        for uuid in self._acquisition.inherit(uuids):
+    def inherit(self, uuids: List[str], since: Optional[float] = None) -> None:
+        """Lease the GPUs that the kernel has from a killed keeper. `since`: when it got them."""
+        for uuid in self._acquisition.inherit(uuids, since):
             self._story.tell("gpu", f"another process has leased {uuid} since; this kernel still uses it")
         if self._acquisition.acquired:
             self._gate.open()
@@ -155,9 +164,9 @@ class GpuManager:
         while self.fail_first_cell(name, reason):
             pass
 
-    def release_unused(self) -> None:
+    def release_unused(self, why: str = "not used for a while") -> None:
         """Release the GPUs until the next cell, as the kernel has not opened CUDA."""
-        self._story.tell("gpu", f"released {', '.join(self.names)}: not used for a while")
+        self._story.tell("gpu", f"released {', '.join(self.names)}: {why}")
         self.release()
         self._internal_requests.evaluate("__import__('gpu_kernel').take_gpus([])", lambda _: None)
         self._on_state("idle")

@@ -128,6 +128,12 @@ class WaitQueue:
         first = (one for one in own if own_order(one) < own_order(me) and one.keeps(now))
         return sum(held.values()) + sum(max(0, one.gpus - held[one.pid]) for one in first)
 
+    def others_waiting(self, uuids: Iterable[str], seconds: float) -> int:
+        """Return how many kernels of other users have waited so long for one of these GPUs."""
+        bits, latest = gpu_bits(uuids), self._loop.runtime.time() - seconds
+        others = (one for one in self._reader.read() if one.uid != self._me.uid and one.usable & bits)
+        return sum(one.since <= latest for one in others)
+
     def withdraw(self) -> None:
         """Do not hold up others, as this kernel cannot take GPUs at the moment. It keeps its place."""
         if self._announcement is not None:

@@ -114,6 +114,12 @@ class Guard:
             if cells:
                 self._write(cells, f"\n{line}\n")
 
+    def notify(self, text: str, run_hooks: bool) -> None:
+        """Write a text of the keeper to the running cells. `run_hooks`: run the SIGTERM functions as well."""
+        self.say(text)
+        if run_hooks and self.installed:
+            self.hooks.start()
+
     def run_last_hooks(self) -> None:
         """Run the SIGTERM functions of a kernel that is about to end, for at most HOOK_TIMEOUT."""
         if self.installed:

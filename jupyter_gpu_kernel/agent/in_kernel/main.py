@@ -35,6 +35,8 @@ from .usage import LINGER, Usage
 
 CONTROL_TIMEOUT = 2.0
 """Seconds that the control thread has to end after a shutdown."""
+NOTICE = "gpu_kernel_notice"
+"""The type of the control request by which the keeper tells the running cells something."""
 PORT = "the kernel listens on a port of 127.0.0.1 for the output of forked children"
 _OURS = __name__.partition(".")[0] if "." in __name__ else str(__package__).partition(".")[0]
 
@@ -131,13 +133,14 @@ def app_class(base: Any, guard: Guard) -> Any:
     return subclass("GpuKernelApp", base, init_kernel=init_kernel)
 
 
-def subclass(name: str, base: Any, **methods: Any) -> Any:
+def subclass(name: str, base: Any, **members: Any) -> Any:
     """Return a subclass of a class that is known only at run time."""
-    return types.new_class(name, (base,), exec_body=lambda body: body.update(methods))
+    return types.new_class(name, (base,), exec_body=lambda body: body.update(members))
 
 
 def kernel_class(base: Any, guard: Guard) -> Any:
-    """Return a subclass of the kernel's class that reports every execution, also in subshells, to the guard.
+    """Return a subclass of the kernel's class that reports every execution, also in subshells, to the guard, and takes
+    notices of the keeper on the control channel, also while a cell runs.
 
     IPython's events do not serve: they are not balanced for an empty cell, and silent cells have none.
     """
@@ -153,7 +156,12 @@ def kernel_class(base: Any, guard: Guard) -> Any:
             reply = base.do_execute(self, code, silent, store_history, *rest, **named)
             return await reply if inspect.isawaitable(reply) else reply
 
-    return subclass(base.__name__, base, do_execute=do_execute)
+    def notice(self: Any, stream: Any, ident: Any, parent: Any) -> None:
+        content = parent["content"]
+        guard.notify(str(content["text"]), bool(content["hooks"]))
+
+    control = [*base.control_msg_types, NOTICE]
+    return subclass(base.__name__, base, do_execute=do_execute, control_msg_types=control, **{NOTICE: notice})
 
 
 def write_to_cells(cells: List[Any], text: str) -> None:

@@ -34,6 +34,7 @@ from ..relay.relay import Relay
 from ..relay.requests import FEATURE as ABORTS_FEATURE
 from ..story import Limited, Story
 from .commands import CommandHandlers, RequestHandlers, Status
+from .hold_limit import HoldLimit
 from .lifetime import EndRequest, IdleTimer, Replacement, Shutdown, cuda_is_open, tree_cpu
 from .server import KeeperServer, RejectedInput
 from .setup import trim
@@ -87,6 +88,7 @@ class Keeper:
         self._requests = RequestHandlers(
             self, settings, self.story, self.server, relay, self.status, self.pause, self.idle_timer
         )
+        self._hold_limit = HoldLimit(loop, settings, relay, self.story, self._give_gpus_back)
         self._end_request = EndRequest.NONE
         self._restart_after = ""  # the msg_id of a cell
         self._timer: Optional[Timer] = None  # a SIGKILL, or the end of the wait for a restart
@@ -113,6 +115,8 @@ class Keeper:
 
     def _gpus_changed_state(self, state: str) -> None:
         self.status.become(state)
+        if self.settings.get("held_since") != self.gpus.held_since:  # a successor goes on counting
+            self.update_settings({"held_since": self.gpus.held_since})
 
     def _describe(self) -> Dict[str, Any]:
         idle_for = self.idle_timer.idle_for() if self.status.state == "idle" else None
@@ -167,6 +171,13 @@ class Keeper:
         self._code.kernel_up()
         self.relay.kernel_up(self.ready.kernel_info)
         self.replacement.kernel_up()
+
+    def _give_gpus_back(self, why: str) -> None:
+        """Release the GPUs. If the kernel may have opened them, they are free only after its end."""
+        if self.status.state == "idle" and not cuda_is_open(self.kernel.pid):
+            self.gpus.release_unused(why)
+        else:
+            self.stop(why)
 
     def _kernel_ready(self) -> None:
         self.status.become("idle")

@@ -162,11 +162,15 @@ class GreetingText:
         self._returned = False
         self._other_kernels: Sequence[str] = ()
         self._previous_kernel = ""
-        self._notice = ""
+        self._notice = self._warning = ""
 
     def set_notice(self, text: str) -> None:
         """The user should read this text about the kernel, too."""
         self._notice = text
+
+    def set_warning(self, text: str) -> None:
+        """The user should be warned by this text, until it is ""."""
+        self._warning = text
 
     def front_end_returned(self, other_kernels: Sequence[str]) -> None:
         """Another front end attaches. `other_kernels`: ids of older kernels that its notebook has left."""
@@ -184,9 +188,10 @@ class GreetingText:
             lines.append(self._about_new_kernel(gpu_names))
         elif self._returned:
             seconds, lines = READING_TIME, self._about_return()
-        if self._notice:
-            seconds, lines = READING_TIME, [*lines, self._notice]
-        self._returned, self._other_kernels, self._previous_kernel, self._notice = False, (), "", ""
+        if self._notice or self._warning:
+            seconds, lines = READING_TIME, [*lines, *filter(None, [self._notice, self._warning])]
+        self._returned, self._other_kernels, self._previous_kernel = False, (), ""
+        self._notice = self._warning = ""
         return "\n".join(lines), seconds
 
     def _about_new_kernel(self, gpu_names: Sequence[str]) -> str:

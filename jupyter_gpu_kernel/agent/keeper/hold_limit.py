@@ -1,0 +1,133 @@
+"""The site's limit on how long a kernel keeps its GPUs while kernels of other users wait for them.
+
+The kernel is told in advance: the running cell shows it, and the next one, and the SIGTERM functions run, so that
+work can be saved. When nobody waits any more, nothing happens. At the limit a kernel that has not opened its GPUs gives
+them back; any other one ends, since only then its GPUs are free.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable, Mapping, NamedTuple, Optional
+
+from ...wire.messages import Channel
+from ..gpus.limits import SiteLimits
+from ..loop import Loop
+from ..relay.relay import Relay
+from ..story import Story
+
+NOTICE = 600.0
+"""Seconds from the notice to the limit."""
+WAITED = 60.0
+"""Seconds that a kernel must have waited: a shorter wait may end by itself."""
+INTERVAL = 15.0
+"""Seconds between two looks at who waits."""
+HOOK_TIME = 10.0
+"""Seconds from the last call of the SIGTERM functions to the end."""
+REQUEST = "gpu_kernel_notice"
+"""The type of the control request by which the kernel is told."""
+
+
+class Advice(NamedTuple):
+    """`told`: whether the kernel should know that it gives its GPUs back at `deadline`. `end`: whether it is due."""
+
+    told: bool = False
+    deadline: float = 0.0
+    end: bool = False
+
+
+class HoldClock:
+    """Decides when a kernel gives its GPUs back. Pure; times are in seconds."""
+
+    def __init__(self, longest: float, notice: float) -> None:
+        self._longest = longest
+        self._notice = notice
+        self._deadline: Optional[float] = None
+
+    def advise(self, now: float, held_since: Optional[float], others_wait: bool) -> Advice:
+        """`held_since`: None if the kernel has no GPUs that it could give back."""
+        if held_since is None or not others_wait or now < held_since + self._longest - self._notice:
+            self._deadline = None
+            return Advice()
+        if self._deadline is None:
+            self._deadline = max(held_since + self._longest, now + self._notice)
+        return Advice(True, self._deadline, now >= self._deadline)
+
+
+class HoldLimit:
+    """Watches from its creation on, if the site has such a limit."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        settings: Mapping[str, Any],
+        relay: Relay,
+        story: Story,
+        give_back: Callable[[str], None],
+    ) -> None:
+        """`give_back(why)`: called when the GPUs must go back."""
+        self._loop = loop
+        self._relay = relay
+        self._story = story
+        self._give_back = give_back
+        self._told = False
+        self._ending = False
+        longest = SiteLimits.from_settings(settings).longest_hold
+        if longest is not None:
+            self._longest = longest
+            self._clock = HoldClock(longest, NOTICE)
+            loop.later(INTERVAL, self._look)
+
+    def _look(self) -> None:
+        self._loop.later(INTERVAL, self._look)
+        if self._ending:
+            return
+        gpus = self._relay.gpus
+        waiting = gpus.others_waiting(WAITED) if gpus.held_since is not None else 0
+        advice = self._clock.advise(self._loop.runtime.time(), gpus.held_since, waiting > 0)
+        if advice.end:
+            self._end(waiting)
+        elif advice.told and not self._told:
+            self._tell(f"{self._why(waiting)}. {self._what(advice.deadline)}", hooks=True)
+        elif self._told and not advice.told:
+            self._tell("Nobody waits for this kernel's GPUs any more: it keeps them.", hooks=False)
+        self._told = advice.told
+
+    def _why(self, waiting: int) -> str:
+        kernels = (
+            "a kernel of another user waits" if waiting == 1 else f"{waiting} kernels of other users wait"
+        )
+        return (
+            f"The site's policy lets a kernel keep its GPUs for {_duration(self._longest)} while others wait, "
+            f"and {kernels}"
+        )
+
+    def _what(self, deadline: float) -> str:
+        when = time.strftime("%H:%M", time.localtime(deadline))
+        return (
+            f"At {when} this kernel gives {', '.join(self._relay.gpus.names)} back; if it has used the GPU, it ends. "
+            "Save your work."
+        )
+
+    def _tell(self, text: str, hooks: bool) -> None:
+        self._story.tell("gpu", text)
+        self._relay.internal_requests.send(Channel.CONTROL, REQUEST, {"text": text, "hooks": hooks})
+        self._relay.greeting_text.set_warning(text if hooks else "")
+
+    def _end(self, waiting: int) -> None:
+        """Give the GPUs back, after the SIGTERM functions have had the time to save what is new."""
+        self._ending = True
+        why = self._why(waiting)
+        text = f"{why}. This kernel gives its GPUs back now."
+        self._relay.internal_requests.send(Channel.CONTROL, REQUEST, {"text": text, "hooks": True})
+        self._relay.greeting_text.set_warning("")
+        self._loop.later(HOOK_TIME, lambda: self._ended(why))
+
+    def _ended(self, why: str) -> None:
+        self._ending = self._told = False
+        if self._relay.gpus.held_since is not None:
+            self._give_back(why[0].lower() + why[1:])
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 3600:g} h" if seconds >= 3600 else f"{seconds:g} s"

@@ -1,0 +1,115 @@
+"""The site's limit on how long a kernel keeps GPUs while others wait: told in advance, and kept."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from leases import read_leases
+from practice_gpus import *  # noqa: F403 (its fixtures)
+from practice_gpus import AGENT, VISIBLE, Gpus, open_front
+from streams import LoopThread, Node, until, wait_for
+
+from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
+from jupyter_gpu_kernel.hub.node.link import Link
+
+pytestmark = pytest.mark.skipif(
+    os.name != "posix" or os.getuid() != 0, reason="only root can be somebody else"
+)
+
+QUICK = "from jupyter_gpu_kernel.agent.keeper import hold_limit as limit\n"
+QUICK += "limit.NOTICE, limit.WAITED, limit.INTERVAL, limit.HOOK_TIME = 1.5, 0.0, 0.1, 0.3\n"
+SETTINGS: dict[str, Any] = {"gpus": 1, "site": {"longest_hold": 0.5}}
+WAITER = r"""
+import os, socket, time
+os.setgroups([])
+os.setuid(61235)
+listener = socket.socket(socket.AF_UNIX)
+listener.bind("\0jupyter-gpu-kernel/wait/%011x.1.0.ffffffffffffffff.other" % int(time.time() * 1000))
+listener.listen(5)
+print("up", flush=True)
+while True:
+    listener.accept()[0].close()
+"""
+TRAINS = """
+import gpu_kernel, time
+@gpu_kernel.on_sigterm
+def save():
+    print("saved", flush=True)
+print("trains")
+while True:
+    time.sleep(0.1)
+"""
+
+
+@pytest.fixture(scope="module")
+def node(gpus: Gpus) -> Iterator[Node]:
+    """One whose limit is told 1.5 seconds in advance."""
+    with Node(**gpus.env) as node:
+        program = node.root / "agent.pyz"
+        program.mkdir()
+        (program / "__main__.py").write_text(AGENT.replace("import sys\n", f"import sys\n{QUICK}", 1))
+        node.program = [str(program)]
+        yield node
+
+
+@contextlib.contextmanager
+def somebody_waits() -> Iterator[None]:
+    """Another user's kernel waits for any GPU."""
+    command = [sys.executable, "-c", WAITER]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout and process.stdout.readline() == b"up\n"
+            yield
+        finally:
+            process.kill()
+
+
+def story_of(loop: LoopThread, link: Link, remote: RemoteKernel) -> str:
+    lines = loop.run(link.request("story", kernel=remote.kernel_id))["story"]
+    return "\n".join(str(line["text"]) for line in lines)
+
+
+def test_a_running_cell_is_told_and_ends_at_the_limit(
+    loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack
+) -> None:
+    remote = loop.kernel(link, **SETTINGS)
+    front = open_front(loop, remote, stack)
+    cell = front.client.execute(TRAINS)
+    front.until_text(cell, "trains")
+    with somebody_waits():
+        told = front.until_text(cell, "saved")
+        assert "keep its GPUs for 0.5 s while others wait, and a kernel of another user waits" in told
+        assert "Save your work" in told
+    front.until_text(cell, "Nobody waits for this kernel's GPUs any more")
+    with somebody_waits():
+        end = front.finish(cell)
+        assert end.text.count("saved") == 2 and "gives its GPUs back now" in end.text
+        name, why = next(said for kind, said in end.outputs if kind == "error")
+        assert name == "DeadKernelError" and "the site's policy lets a kernel keep its GPUs for 0.5 s" in why
+        wait_for(lambda: remote.ended, "the kernel's end")
+        assert not read_leases(gpus.uuids)
+    assert "Nobody waits" in story_of(loop, link, remote)
+
+
+def test_gpus_that_were_never_opened_go_back_and_the_kernel_stays(
+    loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack
+) -> None:
+    remote = loop.kernel(link, **SETTINGS)
+    front = open_front(loop, remote, stack)
+    with somebody_waits():
+        started = time.monotonic()
+        assert front.run(VISIBLE).text.strip() in gpus.uuids
+        wait_for(lambda: "others wait" in story_of(loop, link, remote), "the notice")
+        assert "others wait" in str(front.run("1").outputs), "the next cell shows it"
+        wait_for(lambda: remote.status["gpus"] == [], "the release")
+        assert time.monotonic() - started >= 1.5, "not before the time that was told"
+    until(remote, "idle")
+    assert "released GPU" in story_of(loop, link, remote)
+    assert front.run(VISIBLE).text.strip() in gpus.uuids
