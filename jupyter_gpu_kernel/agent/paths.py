@@ -83,6 +83,12 @@ class Root:
         """The story of one kernel (may not exist)."""
         return self.path / "stories" / (_checked(kernel_id) + ".jsonl")
 
+    def kernels_with_story(self, since: float) -> List[str]:
+        """Ids of the kernels of which something was told after this moment, in seconds since the epoch."""
+        folder = self.path / "stories"
+        paths = list(folder.glob("*.jsonl")) if folder.is_dir() else []
+        return [path.stem for path in paths if is_kernel_id(path.stem) and _modified(path) >= since]
+
     def kernels(self) -> List[str]:
         """Ids of the kernels that have a folder."""
         folder = self.path / "k"
@@ -97,6 +103,13 @@ class Root:
                 path.mkdir(mode=0o700)
             check_private(path)
         return folder
+
+
+def _modified(path: Path) -> float:
+    """When the file was changed; 0 if it was removed just now."""
+    with contextlib.suppress(FileNotFoundError):
+        return path.stat().st_mtime
+    return 0.0
 
 
 def is_kernel_id(text: str) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from .gpu_hours import UNKNOWN, Hours, groups
 from .terminal import printable
 
 _CELL, _LAST = 60, 2000  # longest cell, and longest cell of the last column, in characters
@@ -97,6 +98,34 @@ def _who(row: dict[str, Any]) -> str:
         users.append(f"{user}, leased" + (f" {since}" if since else "") + lasting)
     users += [f"left over from kernel {_text(one.get('kernel'))}" for one in _objects(row.get("leftovers"))]
     return ", ".join(dict.fromkeys(users))
+
+
+def history(rows: Sequence[dict[str, Any]]) -> str:
+    """GPU hours, as the operation `history` returns them: for each GPU of each kernel, each node, and in all."""
+    lines = [_gpu_hours(held) for held in groups(rows, "hop", "node", "uuid", "kernel")]
+    nodes = groups(rows, "hop", "node")
+    totals = [(_node(one[0]), one) for one in nodes] if len(nodes) > 1 else []
+    for name, held in [*totals, ("all", rows)]:
+        lines.append((name, "total", "", *Hours.of(held).cells, "", "", "", ""))
+    heads = ("NODE", "GPU", "NAME", "HOURS", "BUSY", "IDLE", "FROM", "TO", "KERNEL", "NOTEBOOK")
+    text = table(heads, lines)
+    unknown = Hours.of(rows).unknown
+    return text + (f"\n{UNKNOWN}" if unknown >= 36 else "")
+
+
+def _gpu_hours(rows: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+    first, last = rows[0], rows[-1]
+    index = first.get("index")
+    return (
+        _node(first),
+        _text(first.get("uuid") if index is None else index),
+        _text(first.get("name") or "-"),
+        *Hours.of(rows).cells,
+        _date(first.get("from")),
+        "now" if last.get("to") is None else _date(last.get("to")),
+        _text(first.get("kernel")),
+        _text(last.get("notebook") or "-"),
+    )
 
 
 def leftovers(rows: Sequence[dict[str, Any]]) -> str:
@@ -190,7 +219,11 @@ def check(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def story(rows: Sequence[dict[str, Any]]) -> str:
-    """The log of a kernel, as the operation `logs` returns it; with the nodes, if several report the kernel."""
+    """The log of a kernel, as the operation `logs` returns it; with the nodes, if several report the kernel.
+
+    Of the GPU hours, which are told every 15 minutes, only those at the GPUs' release are shown.
+    """
+    rows = [row for row in rows if row.get("event") != "usage" or row.get("released")]
     several = len({str(row.get("hop")) for row in rows}) > 1
     lines = [(_date(row.get("time")), _text(row.get("event")), _text(row.get("text"))) for row in rows]
     if not several:

@@ -14,7 +14,7 @@ from .. import kernelspecs
 from ..errors import GpuKernelError, SettingsError
 from ..wire import MAX_PRIORITY
 from ..wire.texts import as_typed
-from . import tables
+from . import gpu_hours, tables
 from .terminal import printable
 from .verb import NO_KERNELSPEC, Ask, Listing, Verb, add_json_option, kernel_id, print_error, print_json
 from .watch import WatchedVerb
@@ -132,12 +132,23 @@ class Gpus(WatchedVerb):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("specs", metavar="NAME", nargs="*", help="kernelspecs (default: all)")
-        self.add_watch_option(parser)
+        either = parser.add_mutually_exclusive_group()
+        self.add_watch_option(either)
+        either.add_argument(
+            "--history", metavar="TIME", nargs="?", type=gpu_hours.duration, const=gpu_hours.DEFAULT,
+            help="list the GPUs that your kernels had in the last TIME (90m, 24h, 7d; default: 24h), for how many "
+            "hours, and the share of it in which no cell ran",
+        )  # fmt: skip
         add_json_option(parser)
 
     def run(self) -> int:
         specs = self.specs(self.args.specs)
-        return self.show(partial(self._listing, specs)) if specs else self.print_listing(Listing([], ""))
+        if not specs:
+            return self.print_listing(Listing([], ""))
+        if self.args.history is None:
+            return self.show(partial(self._listing, specs))
+        rows = self.ask_hub("history", specs=specs, seconds=self.args.history)
+        return self.print_listing(Listing.of(rows, tables.history, "Your kernels had no GPU in this time."))
 
     def _listing(self, specs: list[dict[str, Any]], ask: Ask) -> Listing:
         def table(rows: Sequence[dict[str, Any]]) -> str:

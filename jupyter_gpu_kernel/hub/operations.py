@@ -125,6 +125,15 @@ class Operations:
         answers = await self._nodes.ask_each(call, "gpus", timeout=60)
         return _rows(answers, "gpus", lambda row: row.get("uuid") or row.get("index"))
 
+    async def op_history(self, call: Call) -> list[dict[str, Any]]:
+        """Return which GPUs the user's kernels had in the last `seconds`: a row for each GPU and each time."""
+        seconds = int(call.arguments["seconds"])
+        answers = await self._nodes.ask_each(
+            call, "history", timeout=60, more=lambda node: {"seconds": seconds}
+        )
+        found = _rows(answers, "history", lambda row: (row["kernel"], row["uuid"], row["from"]))
+        return found + [_left_out_row(one) for one in distinct(answers) if one.answer.get("left_out")]
+
     async def op_ps(self, call: Call) -> list[dict[str, Any]]:
         """Return the user's kernels on all nodes.
 
@@ -226,7 +235,7 @@ class Operations:
         return AgentError(cause, hop=node.name, remedy=remedy)
 
     def _with_local_state(self, node: Node, state: dict[str, Any]) -> dict[str, Any]:
-        known = {key: value for key, value in state.items() if key not in ("owner", "by")}
+        known = {key: value for key, value in state.items() if key not in ("owner", "by", "usage")}
         attached = self._kernels.attached(node, state["id"])
         elsewhere = self._kernels.attached_from(state)
         shown = "detached" if state["state"] == "idle" and not attached and not elsewhere else state["state"]
@@ -243,6 +252,13 @@ def _rows(
         rows += [dict(row, hop=reply.node.name) for row in listed if seen.add(reply.node, name(row))]
         rows += [reply.error_row] if reply.error is not None else []
     return rows
+
+
+def _left_out_row(reply: NodeReply) -> dict[str, Any]:
+    """Return the error row for a node with more rows than it may send."""
+    cause = f"the {reply.answer['left_out']} oldest rows of this node are left out"
+    error = AgentError(cause, hop=reply.node.name, remedy="Ask for a shorter time: --history 24h.")
+    return {"node": reply.node.name, "error": error.to_json()}
 
 
 def _processes(answers: list[NodeReply], key: str) -> list[dict[str, Any]]:

@@ -38,6 +38,7 @@ _MAX_KERNELS = 1000
 _MAX_GPUS = 256
 _MAX_PROCESSES = 1000
 _MAX_STORY = 20_000
+_MAX_HOLDS = 3000
 _MAX_OUTPUTS = 100_000
 MAX_HEADER = 64 * 1024
 """Bytes of a message's header, of which copies are kept for every message that is being answered."""
@@ -202,6 +203,23 @@ _GPU = fields(
     leftovers=rows(_LEFTOVER, _MAX_PROCESSES),
     queue=rows(_QUEUED, _MAX_KERNELS),
 )
+_seconds = number(0, 1e11)
+_HOLD = fields(
+    "uuid",
+    "kernel",
+    "from",
+    node=text(255),
+    index=count,
+    uuid=text(200),
+    name=text(200),
+    kernel=kernel_id,
+    notebook=text(4096),
+    to=or_none(_moment),
+    seconds_held=_seconds,
+    seconds_busy=or_none(_seconds),
+    seconds_unknown=_seconds,
+    **{"from": _moment},
+)
 _CELL: dict[str, Shape] = {
     "msg_id": message_id,
     "cell_id": text(200),
@@ -252,6 +270,7 @@ _ANSWERS: dict[str, Shape] = {
         problem=text(),
         left=_moment,
     ),
+    "history": fields("history", history=rows(_HOLD, _MAX_HOLDS), left_out=number(0)),
     "left": fields("kernel", kernel=lambda value: "" if value == "" else kernel_id(value)),
     "leftovers": fields("leftovers", leftovers=rows(_LEFTOVER, _MAX_PROCESSES)),
     "end_leftovers": fields("ended", ended=rows(_LEFTOVER, _MAX_PROCESSES), code=rows(_CODE, _MAX_KERNELS)),

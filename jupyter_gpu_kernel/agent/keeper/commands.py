@@ -21,6 +21,7 @@ from ..process.signals import Pause
 from ..procfs import boot_id
 from ..relay.relay import Relay
 from ..story import Limited, Story
+from .gpu_time import GpuTime
 from .lifetime import IdleTimer
 from .server import KeeperServer
 
@@ -146,7 +147,7 @@ class RequestHandlers:
         return handler(request) or {"ok": True}
 
     def _tell_status(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        return {**self._status.json(), **self._owner(request)}
+        return {**self._status.json(), **self._owner(request), "usage": self._status.usage}
 
     def _owner(self, _: Dict[str, Any]) -> Dict[str, Any]:
         """The owner of this kernel, and the protocol that this keeper speaks."""
@@ -205,8 +206,10 @@ class Status:
         exit_report: ExitReport,
         server: KeeperServer,
         gpus: GpuManager,
+        gpu_time: GpuTime,
     ) -> None:
         self._runtime = runtime
+        self._gpu_time = gpu_time
         self.state = "starting"
         self._since = runtime.time()
         self._extra: Dict[str, Any] = {}
@@ -216,15 +219,22 @@ class Status:
         self._exit_report = exit_report
         self._server = server
 
+    @property
+    def usage(self) -> Dict[str, Any]:
+        """For how long the kernel has had its GPUs, and for how long of it a cell ran, since the story tells of it."""
+        return self._gpu_time.untold()
+
     def become(self, state: str, **extra: Any) -> None:
         """Change the state, and tell the hub. `extra`: fields of this state that the hub gets as well."""
         self.state, self._since, self._extra = state, self._runtime.time(), extra
+        self._gpu_time.update(state)
         self.tell()
 
     def seen(self, state: str) -> None:
         """Change the state without telling the hub, which sees it in the kernel's messages."""
         if state != self.state:
             self.state, self._since = state, self._runtime.time()
+            self._gpu_time.update(state)
 
     def tell(self, lane: Lane = Lane.ORDERED) -> None:
         """Send the status to the hub that is attached, or to the next one."""

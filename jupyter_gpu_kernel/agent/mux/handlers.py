@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ...wire import PROTOCOL
+from ...wire.fields import number
 from ...wire.runtime import Runtime
 from ..exit.leftovers import Leftovers, explain_missing_story, on_gpu
 from ..gpus import queue_view
@@ -29,7 +30,8 @@ from ..policy import PATH, PolicyError, read_policy
 from ..process_control import ProcessControl
 from ..procfs import booted_at
 from ..stack.request import CheckRefused, check_stack
-from ..story import read_story
+from ..story import KEEP_DAYS, read_story
+from .gpu_history import read_history
 from .keepers import Keepers, Refused, protocol_of
 
 MAX_STORY = 3 * 1024 * 1024
@@ -65,6 +67,7 @@ class RequestHandlers:
             "priority": self._forward,
             "gpus": self._gpus,
             "offer": self._offer,
+            "history": self._history,
             "journal": self._journal,
             "stack": self._stack,
             "left": lambda request: {"kernel": self._take_detached(request, request)},
@@ -250,6 +253,11 @@ class RequestHandlers:
         except PolicyError as error:
             return {"problem": str(error)}
         return read_offer(self._runtime, self._processes, settings)
+
+    def _history(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """The GPUs that this user's kernels had in the last `seconds`, as the command `gpus --history` shows them."""
+        seconds = number(request, "seconds", least=0, most=KEEP_DAYS * 86400)
+        return read_history(self.root, self._keepers.states(), self._runtime.time(), seconds)
 
 
 def _refuse_others(kernel_id: str, owner: Dict[str, Any], hub: Dict[str, Any]) -> None:

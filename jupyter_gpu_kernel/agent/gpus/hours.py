@@ -1,0 +1,221 @@
+"""From the stories of a user's kernels to the hours in which they had GPUs, and in which cells ran there.
+
+A story tells when a kernel took GPUs. For how long it had them, and for how long of it a cell ran, is in its entries
+"usage" (see `keeper/gpu_time.py`), each of which covers the time since the one before it. Stories of earlier releases
+have none, and a killed keeper has not told its last minutes: whether a cell ran then is unknown, and not 0. This module
+is pure.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+_NAME = re.compile(r"GPU (\d{1,6}) \(([^()]*)\)")
+_LONGEST = 10.0 * 365 * 86400
+_MAX_GPUS = 64
+_MAX_TEXT = 200
+_MAX_LINE = 10_000
+
+
+class Piece(NamedTuple):
+    """A part of the time in which a kernel had GPUs: it ended at `end`, and took `held` seconds. busy: for how many of
+    them a cell ran; None if that is unknown."""
+
+    end: float
+    held: float
+    busy: Optional[float]
+
+    def within(self, since: float, until: float) -> Piece:
+        """The part of it between these moments; a cell is taken to have run as often in each of its parts."""
+        start, end = max(self.end - self.held, since), min(self.end, until)
+        share = max(0.0, end - start) / self.held if self.held > 0 else 0.0
+        busy = None if self.busy is None else self.busy * share
+        return Piece(end, self.held * share, busy)
+
+
+class Hold:
+    """The time in which a kernel had the same GPUs, without a break. end: None while it has them."""
+
+    def __init__(self, gpus: Tuple[str, ...], start: float) -> None:
+        self.gpus = gpus
+        self.start = start
+        self.end: Optional[float] = None
+        self.pieces: List[Piece] = []
+        self._told_until = start
+        self._successor = False  # since `_told_until`
+
+    def succeeded(self) -> None:
+        """Another keeper tells from now on: nobody has told the time before."""
+        self._successor = True
+
+    def told(self, time: float, held: float, busy: float) -> None:
+        """The keeper tells of the last `held` seconds, by a clock that nobody sets."""
+        if self._successor:
+            self._unknown_until(time - held)
+        self.pieces.append(Piece(time, held, min(busy, held)))
+        self._told_until, self._successor = time, False
+
+    def close(self, time: float) -> None:
+        """The kernel has no longer had the GPUs since then."""
+        self._unknown_until(time)
+        self.end = max(time, self.start)
+
+    def still_held(self, now: float) -> None:
+        """The kernel has the GPUs, and its keeper does not tell since when."""
+        self._unknown_until(now)
+
+    def _unknown_until(self, time: float) -> None:
+        if time > self._told_until:
+            self.pieces.append(Piece(time, time - self._told_until, None))
+            self._told_until = time
+
+
+class Kernel:
+    """What the story of one kernel tells of its GPUs."""
+
+    def __init__(self) -> None:
+        self.holds: List[Hold] = []
+        self.names: Dict[str, Tuple[int, str]] = {}
+        """The index and name of each GPU, by its UUID."""
+        self.notebook = ""
+        self._open: Optional[Hold] = None
+        self._last = 0.0  # the time of the last entry that the kernel, or its keeper, has written
+        self._restarts = False  # the process has ended, and another one may follow with the same GPUs
+
+    @classmethod
+    def read(
+        cls, story: Iterable[Mapping[str, Any]], now: float, usage: Optional[Mapping[str, Any]]
+    ) -> Kernel:
+        """Read a story. usage: None if the kernel does not run; else what its keeper has not told yet, {} if that
+        is unknown."""
+        kernel = cls()
+        for entry in story:
+            kernel._add(entry)
+        hold = kernel._open
+        if hold is not None and usage is None:
+            hold.close(kernel._last)
+        elif usage is not None:
+            kernel._finish(now, usage)
+        return kernel
+
+    def _add(self, entry: Mapping[str, Any]) -> None:
+        time, event = _number(entry.get("time")), entry.get("event")
+        if time is None:
+            return
+        self.notebook = str(entry.get("notebook") or self.notebook)
+        if event == "end" and "returncode" not in entry:
+            return self._close(self._last)  # somebody found later that the kernel no longer exists
+        if event == "end":
+            self._restarts = entry.get("asked") == "restart"
+            if not self._restarts:
+                self._close(time)
+        elif event == "start":
+            self._restarts = False
+        elif event == "succession" and self._open is not None:
+            self._open.succeeded()
+        elif event == "usage":
+            self._usage(time, entry)
+        elif event == "gpu":
+            self._gpu(time, entry)
+        if not self._restarts or event == "end":
+            self._last = time
+
+    def _gpu(self, time: float, entry: Mapping[str, Any]) -> None:
+        gpus = _uuids(entry.get("gpus"))
+        if gpus:
+            self._close(self._last)
+            self._begin(gpus, time)
+            self._learn_names(gpus, entry)
+        elif str(entry.get("text")).startswith("released "):  # what earlier releases tell of it
+            self._close(time)
+
+    def _usage(self, time: float, entry: Mapping[str, Any]) -> None:
+        gpus, held, busy = _uuids(entry.get("gpus")), _number(entry.get("held")), _number(entry.get("busy"))
+        if not gpus or held is None or busy is None or held > _LONGEST:
+            return
+        if self._open is None or self._open.gpus != gpus:  # GPUs of a scheduler; or the beginning is lost
+            self._close(time - held)
+            self._begin(gpus, time - held)
+        assert self._open is not None
+        self._open.told(time, held, busy)
+        self._learn_names(gpus, entry)
+        if entry.get("released") is True:
+            self._close(time)
+
+    def _finish(self, now: float, usage: Mapping[str, Any]) -> None:
+        """The kernel runs."""
+        held, busy = _number(usage.get("held")), _number(usage.get("busy"))
+        gpus = _uuids(usage.get("gpus"))
+        if gpus and held is not None and busy is not None:
+            self._usage(now, {"gpus": list(gpus), "held": held, "busy": busy})
+        elif usage.get("gpus") == []:
+            self._close(self._last)
+        elif self._open is not None:
+            self._open.still_held(now)
+
+    def _learn_names(self, gpus: Tuple[str, ...], entry: Mapping[str, Any]) -> None:
+        known = _NAME.findall(str(entry.get("text"))[:_MAX_LINE])
+        if len(known) == len(gpus):
+            self.names.update(zip(gpus, ((int(index), name[:_MAX_TEXT]) for index, name in known)))
+
+    def _begin(self, gpus: Tuple[str, ...], time: float) -> None:
+        self._open = Hold(gpus, time)
+        self.holds.append(self._open)
+
+    def _close(self, time: float) -> None:
+        if self._open is not None:
+            self._open.close(time)
+            self._open = None
+
+
+def rows(kernel_id: str, kernel: Kernel, since: float, now: float) -> List[Dict[str, Any]]:
+    """One row for each GPU, and each time in which the kernel had it between these moments."""
+    found = []
+    for hold in kernel.holds:
+        pieces = [piece.within(since, now) for piece in hold.pieces]
+        held = sum(piece.held for piece in pieces)
+        known = [piece for piece in pieces if piece.busy is not None and piece.held > 0]
+        if (hold.end is not None and hold.end < since) or hold.start > now:
+            continue
+        for uuid in hold.gpus:
+            index, name = kernel.names.get(uuid, (None, ""))
+            found.append(
+                {
+                    "uuid": uuid,
+                    "index": index,
+                    "name": name,
+                    "kernel": kernel_id,
+                    "notebook": kernel.notebook[-_MAX_TEXT:],
+                    "from": hold.start,
+                    "to": hold.end,
+                    "seconds_held": round(held, 1),
+                    "seconds_busy": round(sum(piece.busy or 0.0 for piece in known), 1) if known else None,
+                    "seconds_unknown": round(held - sum(piece.held for piece in known), 1),
+                }
+            )
+    return found
+
+
+def _uuids(value: Any) -> Tuple[str, ...]:
+    if not isinstance(value, (list, tuple)) or len(value) > _MAX_GPUS:
+        return ()
+    return tuple(one[:_MAX_TEXT] for one in value if isinstance(one, str))
+
+
+def _number(value: Any) -> Optional[float]:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not math.isfinite(value)
+        or value < 0
+    ):
+        return None
+    return float(value) if value < 1e11 else None
+
+
+def with_names(found: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    """The rows, with the names that other rows know of the same GPU."""
+    known = {row["uuid"]: (row["index"], row["name"]) for row in found if row["name"]}
+    return [dict(row, **dict(zip(("index", "name"), known.get(row["uuid"], (None, ""))))) for row in found]

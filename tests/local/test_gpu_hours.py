@@ -1,0 +1,78 @@
+"""The table of `gpus --history`, and the times that it takes."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpu_kernel.cli import tables
+from jupyter_gpu_kernel.cli.gpu_hours import UNKNOWN, Hours, duration
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90m", 5400), ("90min", 5400), ("24h", 86400), ("7d", 7 * 86400), ("1H", 3600), (" 30d ", 30 * 86400)],
+)
+def test_a_time(text: str, seconds: int) -> None:
+    assert duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "24", "h", "0h", "-1h", "1.5h", "gpu2", "31d", "9999999999999d", "१h"])
+def test_a_time_that_is_none(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=r"such as 90m|longer than 30d"):
+        duration(text)
+
+
+def row(node: str, index: int, kernel: str, held: float, busy: float | None, unknown: float = 0.0) -> Any:
+    return {
+        "node": node, "hop": node, "index": index, "uuid": f"GPU-{index}", "name": "A100", "kernel": kernel,
+        "notebook": "a.ipynb", "from": 10_000.0, "to": None if kernel == "k1" else 20_000.0,
+        "seconds_held": held * 3600, "unknown": 0, "seconds_unknown": unknown * 3600,
+        "seconds_busy": None if busy is None else busy * 3600,
+    }  # fmt: skip
+
+
+def cells(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """NODE, GPU, HOURS, BUSY and IDLE of each line."""
+    lines = [line.split() for line in tables.history(rows).splitlines()[1:]]
+    places = {"total": 2, "0": 3, "1": 3}
+    return [
+        [*line[:2], *" ".join(line).split()[places[line[1]] :][:3]] for line in lines if line[1] in places
+    ]
+
+
+def test_hours_are_summed_over_kernels_and_nodes() -> None:
+    rows = [row("gpu1", 0, "k1", 2, 1), row("gpu1", 1, "k2", 4, 1), row("gpu2", 0, "k3", 6, 6)]
+    assert cells([*rows, row("gpu1", 0, "k1", 2, 0)]) == [
+        ["gpu1", "0", "4.00", "1.00", "75"],
+        ["gpu1", "1", "4.00", "1.00", "75"],
+        ["gpu2", "0", "6.00", "6.00", "0"],
+        ["gpu1", "total", "8.00", "2.00", "75"],
+        ["gpu2", "total", "6.00", "6.00", "0"],
+        ["all", "total", "14.00", "8.00", "43"],
+    ]
+    assert UNKNOWN not in tables.history(rows) and "now" in tables.history(rows).splitlines()[1]
+
+
+def test_what_is_unknown_is_not_idle() -> None:
+    rows = [row("gpu1", 0, "k1", 4, 1, unknown=2), row("gpu1", 1, "k2", 10, None, unknown=10)]
+    assert cells(rows) == [
+        ["gpu1", "0", "4.00", "1.00", "50"],
+        ["gpu1", "1", "10.00", "?", "?"],
+        ["all", "total", "14.00", "1.00", "50"],
+    ]
+    assert tables.history(rows).endswith(UNKNOWN)
+
+
+VALUES = st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=9) | st.just("\x1b[2J\n")
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.dictionaries(st.sampled_from(list(row("n", 0, "k", 0, 0))), VALUES), max_size=4))
+def test_whatever_the_rows_are(rows: list[dict[str, Any]]) -> None:
+    assert all(line.isprintable() and len(line) < 4000 for line in tables.history(rows).split("\n"))
+    assert all(value >= 0 for value in Hours.of(rows))
