@@ -143,7 +143,9 @@ _REFUSAL_REMEDIES = {
     "kill it (kill -9): the kernel keeps running either way.",
     "keeper": "Check the node's Python with “jupyter gpu-kernel check NAME”.",
     "policy": "The site's rules are in /etc/jupyter-gpu-kernel/policy.json on the node.",
-    "absent": "If no GPU is wanted, use --gpus 0. Otherwise add the folder of nvidia-smi to PATH (--setup).",
+    "absent": (
+        "If no GPU is wanted, use --gpus 0. Otherwise add the folder of nvidia-smi (or of rocm-smi) to PATH (--setup)."
+    ),
     "none": "In a job, ask the scheduler for GPUs. Otherwise use another node, or --gpus 0 to run without a GPU.",
     "few": "Ask for fewer (--gpus N), use another node, or ask the scheduler for more.",
     "hang": _DRIVER,

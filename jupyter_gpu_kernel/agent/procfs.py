@@ -147,6 +147,11 @@ def maps_file(pid: Any, name: str) -> Optional[bool]:
         return None
 
 
+def has_opened_gpus(pid: int) -> Optional[bool]:
+    """Whether the process has loaded NVIDIA's driver, or opened AMD's; None if unknown."""
+    return True if "/dev/kfd" in open_files(pid) else maps_file(pid, "/libcuda.so")
+
+
 def boot_time() -> float:
     """When the node booted, in seconds since the epoch."""
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)

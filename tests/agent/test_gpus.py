@@ -29,8 +29,9 @@ from jupyter_gpu_kernel.agent.gpus.lease import Holder, Lease, LeaseTaker
 from jupyter_gpu_kernel.agent.gpus.requirements import Requirements
 from jupyter_gpu_kernel.agent.gpus.sampler import Sample
 from jupyter_gpu_kernel.agent.gpus.turns import Waiting, gpu_bits
+from jupyter_gpu_kernel.agent.gpus.visible_devices import NVIDIA
 
-NO_MEMORY = "nvidia-smi does not report its memory, of which 953 MiB are requested"
+NO_MEMORY = "the driver does not report its memory, of which 953 MiB are requested"
 BOB = GpuProcess(1234, "bob", 12186, "python")
 
 
@@ -109,13 +110,13 @@ def test_an_idle_gpu_is_free() -> None:
             )
             for percent in (1, 9, 10, 100)
         ),
-        ({"memory_used_mib": None}, "nvidia-smi does not report its memory use ([N/A])"),
+        ({"memory_used_mib": None}, "the driver does not report its memory use ([N/A])"),
         ({"utilization": 97}, "busy: up to 97 % utilization in 3 samples, although no process is visible"),
         ({"utilization": 97, "memory_used_mib": 300}, "busy: up to 97 % utilization in 3 samples"),
         ({"utilization": None}, None),
         (
             {"utilization": None, "memory_used_mib": 300},
-            "nvidia-smi does not report its utilization ([N/A]), and 300 MiB are used",
+            "the driver does not report its utilization ([N/A]), and 300 MiB are used",
         ),
         ({"compute_mode": "Exclusive_Process"}, None),
         ({"compute_mode": None, "mig_mode": None, "memory_reserved_mib": None}, None),
@@ -202,7 +203,7 @@ def test_leases_of_others() -> None:
 def test_what_the_environment_allows(
     environ: Dict[str, str], allowed: Optional[List[str]], given: bool
 ) -> None:
-    assert (allowed_gpus(environ), in_allocation(environ)) == (allowed, given)
+    assert (allowed_gpus(environ, NVIDIA), in_allocation(environ, NVIDIA)) == (allowed, given)
 
 
 def test_only_the_allowed_are_taken() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..gpus.gpu import SmiError
-from ..gpus.nvidia_smi import NvidiaSmi
+from ..gpus.gpu_reader import GpuReader
 from ..in_kernel.signal_rules import MEMORY_DAEMONS
 from ..process_control import ProcessControl
 from ..procfs import command_name, pids
@@ -151,7 +151,7 @@ def unwritable_folders(processes: ProcessControl, folders: List[str]) -> List[st
     return found
 
 
-def gpu_problem(smi: NvidiaSmi, uuids: List[str]) -> str:
+def gpu_problem(smi: GpuReader, uuids: List[str]) -> str:
     """Return what is wrong with one of these GPUs; "" if nothing, or if there are none."""
     if not uuids:
         return ""

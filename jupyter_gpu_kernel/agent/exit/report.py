@@ -13,7 +13,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Tuple
 
-from ..gpus.nvidia_smi import NvidiaSmi
+from ..gpus.gpu_reader import GpuReader
 from ..loop import Loop, Timer
 from ..process_control import ProcessControl
 from ..procfs import boot_id
@@ -121,7 +121,7 @@ class ExitReport:
             facts = facts._replace(memory_daemon=memory_daemon())
         if facts.returncode > 0 or -facts.returncode in CRASHES:
             folders = [os.path.expanduser("~"), tempfile.gettempdir(), "/dev/shm"]
-            smi = NvidiaSmi(self._loop.runtime, self._processes)
+            smi = GpuReader(self._loop.runtime, self._processes)
             with contextlib.suppress(OSError):  # the node cannot start another process
                 facts = facts._replace(unwritable=unwritable_folders(self._processes, folders))
                 facts = facts._replace(gpu_problem=gpu_problem(smi, gpus))

@@ -23,6 +23,7 @@ from ..process_control import ProcessControl
 from .announcements import Details
 from .claim import Claim, ClaimPending
 from .gpu import SmiError
+from .gpu_reader import device_variable
 from .judge import allowed_gpus, in_allocation
 from .lease import Lease, LeaseTaker, release_all
 from .limits import SiteLimits
@@ -30,6 +31,7 @@ from .release_watch import ReleaseWatch
 from .requirements import Requirements
 from .sampler import Sample, Sampler
 from .turns import Waiting
+from .visible_devices import variables
 from .wait_queue import WaitQueue
 
 RETRIES = 2
@@ -83,8 +85,9 @@ class Acquisition:
         self._limits = SiteLimits.from_settings(settings)
         self._queue = WaitQueue(loop, str(settings["id"]), int(settings.get("priority", 0)), details)
         self._releases = ReleaseWatch(loop, self._lease_released)
-        allowed = allowed_gpus(os.environ)
-        if self._count and allowed and in_allocation(os.environ):
+        self._variable = device_variable()
+        allowed = allowed_gpus(os.environ, self._variable)
+        if self._count and allowed and in_allocation(os.environ, self._variable):
             self.uuids, self._state = allowed, _State.ACQUIRED
         self._taker = LeaseTaker(loop.runtime, {"id": settings["id"]}, details)
         node = socket.gethostname()
@@ -128,7 +131,7 @@ class Acquisition:
 
     def environment(self) -> Dict[str, str]:
         """The variables of the kernel's process: the GPUs that it has already."""
-        return {"CUDA_VISIBLE_DEVICES": ",".join(self.uuids)}
+        return variables(self.uuids, self._variable)
 
     def inherit(self, uuids: List[str], since: Optional[float] = None) -> List[str]:
         """Lease the GPUs that the kernel has from a killed keeper.

@@ -18,6 +18,7 @@ from .queue_view import lines as queue_lines
 from .requirements import ANY_GPU, Requirements, free_memory
 from .topology import Topology, best_set
 from .turns import Waiting
+from .visible_devices import AMD, NVIDIA, is_amd
 
 _JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 _NO_MIB = 64  # a CUDA context takes more
@@ -66,18 +67,18 @@ class Verdict(NamedTuple):
         }
 
 
-def in_allocation(environ: Mapping[str, str]) -> bool:
+def in_allocation(environ: Mapping[str, str], variable: str) -> bool:
     """Whether a scheduler has allocated our GPUs: they are used as they are, without samples or leases."""
-    return "CUDA_VISIBLE_DEVICES" in environ and any(job in environ for job in _JOBS)
+    return variable in environ and any(job in environ for job in _JOBS)
 
 
-def allowed_gpus(environ: Mapping[str, str]) -> Optional[List[str]]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES allows: indices, UUIDs or their prefixes. None means all.
+def allowed_gpus(environ: Mapping[str, str], variable: str) -> Optional[List[str]]:
+    """Return the GPUs that `variable` allows: indices, UUIDs or their prefixes. None means all.
 
     A Slurm job without the variable has no GPU; but an SSH session that was adopted into a job has only
     SLURM_JOB_ID, and sees what its cgroup lets it see.
     """
-    preset = environ.get("CUDA_VISIBLE_DEVICES")
+    preset = environ.get(variable)
     if preset is None:
         return [] if "SLURM_JOB_ID" in environ and "SLURMD_NODENAME" in environ else None
     allowed = []
@@ -189,7 +190,7 @@ def _unusable_reason(gpu: Gpu, allowed: Optional[Sequence[str]]) -> str:
     if allowed is not None and not any(
         word == str(gpu.index) or gpu.uuid.startswith(word) for word in allowed
     ):
-        return "not in the allocation (CUDA_VISIBLE_DEVICES)"
+        return f"not in the allocation ({AMD if is_amd(gpu.uuid) else NVIDIA})"
     if gpu.compute_mode == "Prohibited":
         return "compute mode Prohibited"
     return ""
@@ -229,13 +230,13 @@ def _occupied_reason(gpu: Gpu, criteria: Criteria) -> str:
     if gpu.processes:
         return _processes_text(gpu)
     if gpu.memory_used_mib is None:
-        return "nvidia-smi does not report its memory use ([N/A])"
+        return "the driver does not report its memory use ([N/A])"
     unexplained = _unexplained_mib(gpu)
     if unexplained > criteria.unexplained_mib:
         return f"{memory_size(unexplained)} are used by no visible process (perhaps in a container, or already ended)"
     # Virtual GPUs report no utilization. No computation runs without memory, so an empty GPU is free.
     if gpu.utilization is None and unexplained > _NO_MIB:
-        return f"nvidia-smi does not report its utilization ([N/A]), and {memory_size(unexplained)} are used"
+        return f"the driver does not report its utilization ([N/A]), and {memory_size(unexplained)} are used"
     return ""
 
 

@@ -73,7 +73,7 @@ def checked(code: int, text: str) -> str:
     """Return `text` if exit status and text are those of a successful query. Raises SmiError otherwise."""
     if code == 0 and NO_DEVICES not in text:
         return text
-    line = one_line(next(filter(None, text.split("\n")), "it printed nothing"))
+    line = one_line(next(filter(None, text.split("\n")), "it printed nothing"), 200)
     if NO_DEVICES in text:
         remedy = "In a job, request GPUs from the scheduler. Otherwise use another node, or --gpus 0."
         raise SmiError("none", "nvidia-smi finds no GPU on this node", remedy)

@@ -9,6 +9,7 @@ from ...wire import DEFAULT_GPUS
 from ...wire.runtime import Runtime
 from ..process_control import ProcessControl
 from .gpu import SmiError
+from .gpu_reader import device_variable
 from .judge import Verdict, allowed_gpus, choose, in_allocation, judge, require_usable
 from .requirements import Requirements, free_memory
 from .sampler import take_samples
@@ -32,8 +33,9 @@ def read_offer(runtime: Runtime, processes: ProcessControl, settings: Mapping[st
         "usable": [],
         "problem": "",
     }
-    allowed = allowed_gpus(os.environ)
-    if not count or (allowed and in_allocation(os.environ)):
+    variable = device_variable()
+    allowed = allowed_gpus(os.environ, variable)
+    if not count or (allowed and in_allocation(os.environ, variable)):
         return answer
     try:
         samples = take_samples(runtime, processes)

@@ -34,7 +34,7 @@ class Requirements(NamedTuple):
             return f"its name does not contain “{self.type}”"
         total = gpu.memory_total_mib
         if self.memory and total is None:
-            return f"nvidia-smi does not report its memory, of which {memory_size(self.memory)} are requested"
+            return f"the driver does not report its memory, of which {memory_size(self.memory)} are requested"
         if total is not None and total < self.memory:
             return f"it has {memory_size(total)} of memory, but {memory_size(self.memory)} are requested"
         return ""

@@ -1,4 +1,4 @@
-"""Samples of the node's GPUs and their leases, taken in a thread because nvidia-smi may take seconds.
+"""Samples of the node's GPUs and their leases, taken in a thread because nvidia-smi or rocm-smi may take seconds.
 
 This module does not know which GPUs count as free; judge.py decides that.
 """
@@ -12,9 +12,9 @@ from ...wire.runtime import Runtime
 from .. import procfs
 from ..process_control import ProcessControl
 from .gpu import Gpu, SmiError
+from .gpu_reader import TIMEOUT, GpuReader
 from .judge import DEFAULT_CRITERIA, Criteria, Verdict, judge
 from .lease import Holder, LeaseReader
-from .nvidia_smi import TIMEOUT, NvidiaSmi
 from .requirements import ANY_GPU, Requirements
 from .topology import Topology
 from .wait_queue import QueueReader
@@ -41,7 +41,7 @@ class SampleReader:
         """`with_links`: also read the links between the GPUs, once."""
         self._runtime = runtime
         self._links: Optional[Topology] = None if with_links else {}
-        self._smi, self._leases = NvidiaSmi(runtime, processes), LeaseReader(runtime)
+        self._smi, self._leases = GpuReader(runtime, processes), LeaseReader(runtime)
         self._queue = QueueReader(runtime)
 
     def read(self, timeout: float = TIMEOUT, stop: Optional[threading.Event] = None) -> Sample:
@@ -59,7 +59,7 @@ class SampleReader:
 def take_samples(
     runtime: Runtime, processes: ProcessControl, criteria: Criteria = DEFAULT_CRITERIA
 ) -> List[Sample]:
-    """Take as many samples as a verdict needs; blocks meanwhile. Raises SmiError if `nvidia-smi` fails."""
+    """Take as many samples as a verdict needs; blocks meanwhile. Raises SmiError if the GPUs cannot be read."""
     reader = SampleReader(runtime, processes)
     samples = [reader.read()]
     while len(samples) < criteria.samples:

@@ -25,7 +25,8 @@ from ...wire.runtime import Runtime
 from .. import procfs
 from ..exit.node_checks import read_memory
 from ..gpus.gpu import SmiError
-from ..gpus.nvidia_smi import NvidiaSmi
+from ..gpus.gpu_reader import GpuReader, device_variable
+from ..gpus.visible_devices import variables, visible_uuids
 from ..keeper.client import KeeperTimeout, ask_keeper
 from ..process_control import ProcessControl
 from . import pinned_imports
@@ -55,11 +56,11 @@ def status() -> Dict[str, Any]:
     about the last one and its sender ("" if there was none). `placement` says why this host was chosen, "" if the
     kernelspec names only one. `memory` is {node_available_mib, node_total_mib,
     cgroup_used_mib, cgroup_limit_mib, gpu_used_mib, gpu_total_mib}: of the node, of its cgroup if that has a limit, and
-    of this kernel's GPUs (by all processes); None is unknown or unlimited. Runs nvidia-smi, which may take a second.
-    `code` is {revision, commit, subject, repository, folder, changes} of pinned code, or {}: `folder` is the worktree,
-    `changes` the number of changed and new files of the repository that were not committed (None: unknown).
+    of this kernel's GPUs (by all processes); None is unknown or unlimited. Runs nvidia-smi or rocm-smi, which may take
+    a second. `code` is {revision, commit, subject, repository, folder, changes} of pinned code, or {}: `folder` is the
+    worktree, `changes` the number of changed and new files of the repository that were not committed (None: unknown).
     """
-    gpus = [uuid for uuid in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if uuid]
+    gpus = visible_gpus()
     return {
         "id": os.environ.get("JUPYTER_GPU_KERNEL_ID", ""),
         "gpus": gpus,
@@ -85,7 +86,7 @@ def _gpu_memory(uuids: List[str]) -> Dict[str, Optional[int]]:
     """The sums over these GPUs; None if there are none, or if one is unknown."""
     totals: Dict[str, Optional[int]] = {"gpu_used_mib": None, "gpu_total_mib": None}
     try:
-        smi = NvidiaSmi(Runtime(), ProcessControl())
+        smi = GpuReader(Runtime(), ProcessControl())
         gpus = [gpu for gpu in smi.read(SMI_TIMEOUT) if gpu.uuid in uuids] if uuids else []
     except SmiError:
         return totals  # unknown memory is no error of the cell
@@ -147,15 +148,19 @@ def _header() -> Dict[str, Any]:
 
 
 def take_gpus(uuids: List[str]) -> bool:
-    """For the keeper, before the first user cell: let CUDA see exactly these GPUs.
+    """For the keeper, before the first user cell: let CUDA or ROCm see exactly these GPUs.
 
-    Returns True if this process has loaded libcuda already, which may have read the environment before.
+    Returns True if this process has opened the driver already, which may have read the environment before.
     """
     global _given
     _given = list(uuids)
-    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(uuids)
-    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    return bool(procfs.maps_file("self", "/libcuda.so"))
+    os.environ.update(variables(uuids, device_variable()))
+    return bool(procfs.has_opened_gpus(os.getpid()))
+
+
+def visible_gpus() -> List[str]:
+    """Return the GPUs that this process's environment makes visible."""
+    return visible_uuids(os.environ, device_variable())
 
 
 class CodeError(RuntimeError):
@@ -186,9 +191,9 @@ def skip(number: int) -> None:
     shell.execution_count = max(shell.execution_count, number + 1)
 
 
-def given_gpus(initial: str) -> List[str]:
-    """Return the GPUs from the keeper. `initial`: CUDA_VISIBLE_DEVICES when the process started."""
-    return [uuid for uuid in initial.split(",") if uuid] if _given is None else _given
+def given_gpus(initial: List[str]) -> List[str]:
+    """Return the GPUs from the keeper. `initial`: those that were visible when the process started."""
+    return initial if _given is None else _given
 
 
 def note_cell(request: Dict[str, Any]) -> None:

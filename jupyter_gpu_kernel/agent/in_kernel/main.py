@@ -49,7 +49,7 @@ def main(argv: List[str]) -> None:
     keeper = os.environ.pop("JUPYTER_GPU_KERNEL_KEEPER_FD", "")
     limit = float(os.environ.pop("JUPYTER_GPU_KERNEL_ORPHAN", keeper_watch.LIMIT))
     if keeper:
-        initial = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        initial = gpu_kernel.visible_gpus()
         keeper_watch.watch(
             int(keeper), guard, report_socket, functools.partial(gpu_kernel.given_gpus, initial), limit
         )

@@ -139,8 +139,8 @@ def tree_cpu(session: int) -> float:
 
 
 def cuda_is_open(pid: int) -> bool:
-    """Whether the process has loaded the CUDA driver. True if that is unknown, as the GPU may be in use."""
-    return procfs.maps_file(pid, "libcuda.so") is not False
+    """Whether the process has opened GPUs, with CUDA or ROCm. True if that is unknown, as the GPU may be in use."""
+    return procfs.has_opened_gpus(pid) is not False
 
 
 def _duration(seconds: float) -> str:

@@ -18,6 +18,7 @@ from ...wire.runtime import Runtime
 from ..exit.leftovers import Leftovers, explain_missing_story, on_gpu
 from ..gpus import queue_view
 from ..gpus.gpu import SmiError
+from ..gpus.gpu_reader import device_variable
 from ..gpus.judge import allowed_gpus
 from ..gpus.offer import read_offer
 from ..gpus.requirements import Requirements
@@ -225,7 +226,8 @@ class RequestHandlers:
         """The GPUs, as the command `gpus` shows them. Blocks for some samples."""
         try:
             needs = Requirements(reserved=tuple(read_policy(self._policy).reserved_from_us()))
-            verdicts = judge_now(self._runtime, self._processes, allowed_gpus(os.environ), needs=needs)
+            allowed = allowed_gpus(os.environ, device_variable())
+            verdicts = judge_now(self._runtime, self._processes, allowed, needs=needs)
         except SmiError as error:
             raise Refused(error.code, error.cause) from None
         rows = [dict(verdict.to_json(), node=socket.gethostname()) for verdict in verdicts]

@@ -3,8 +3,8 @@
     python agent.pyz look torch
 
 As in a kernel, no GPU is visible at the start, the user's IPython start-up files run, and only then the GPU is named in
-CUDA_VISIBLE_DEVICES. The facts are written as lines of JSON, each before the step that may crash or hang. Everything
-here runs in the Python of the user, with whatever is installed there.
+the environment. The facts are written as lines of JSON, each before the step that may crash or hang. Everything here
+runs in the Python of the user, with whatever is installed there.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Facts:
 def main(name: str) -> None:
     """Look, and end this process at once: the exit of a broken library may hang or crash, too."""
     request_fd, answer_fd = inherited_pipes()
-    gpu = str(json.loads(read_request(request_fd).decode())["gpu"])
+    request = json.loads(read_request(request_fd).decode())
     facts = Facts(answer_fd)
     _restore_path()
     if name == "installed":
@@ -54,8 +54,8 @@ def main(name: str) -> None:
         _run_startup(facts)
         early = [path for path in loaded_libraries() if re.search(r"/libcuda\.so", path)]
         facts.tell(early=bool(early), imported_early=name in sys.modules)
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpu
-        _look(name, gpu, facts)
+        os.environ.update(request["env"])
+        _look(name, str(request["gpu"]), facts)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

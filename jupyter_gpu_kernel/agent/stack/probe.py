@@ -18,12 +18,13 @@ from ...wire.runtime import Runtime
 from ..gpus.claim import Claim, ClaimGranted
 from ..gpus.driver import read_driver
 from ..gpus.gpu import SmiError
+from ..gpus.gpu_reader import GpuReader, device_variable
 from ..gpus.judge import DEFAULT_CRITERIA, allowed_gpus, in_allocation
 from ..gpus.lease import Lease, LeaseTaker, release_all
 from ..gpus.limits import SiteLimits
-from ..gpus.nvidia_smi import NvidiaSmi
 from ..gpus.requirements import Requirements
 from ..gpus.sampler import SampleReader
+from ..gpus.visible_devices import variables
 from ..gpus.wait_queue import QueueReader
 from ..paths import Root, agent_command
 from ..process.kernel_process import kernel_environment
@@ -55,6 +56,7 @@ class Probe:
         self._processes = processes
         self._root = root
         self._settings = settings
+        self._variable = device_variable()
         self._supervisor = Supervisor(runtime, processes, stop)
 
     def node(self) -> Dict[str, Any]:
@@ -62,7 +64,7 @@ class Probe:
         driver = read_driver(self._processes)
         answer: Dict[str, Any] = {"driver": driver.version, "cuda": driver.cuda, "gpus": []}
         try:
-            gpus = NvidiaSmi(self._runtime, self._processes).read()
+            gpus = GpuReader(self._runtime, self._processes).read()
             whole = [gpu for gpu in gpus if not gpu.parent]
             answer["gpus"] = [
                 {
@@ -89,8 +91,8 @@ class Probe:
     def _choose(self) -> _Choice:
         if not int(self._settings.get("gpus", DEFAULT_GPUS)):
             return _Choice(why_not="the kernelspec asks for no GPU (--gpus 0)")
-        allowed = allowed_gpus(os.environ)
-        if allowed and in_allocation(os.environ):
+        allowed = allowed_gpus(os.environ, self._variable)
+        if allowed and in_allocation(os.environ, self._variable):
             gpus = ",".join(allowed)
             return _Choice(gpus, f"GPU {gpus} of the allocation", visible_at_start=gpus)
         own = sum(owner.uid == os.getuid() for owner in QueueReader(self._runtime).lease_owners())
@@ -122,15 +124,19 @@ class Probe:
     def _look(self, name: str, choice: _Choice, limit: float = _LIMIT) -> Dict[str, Any]:
         """Run the process that imports a framework, with the environment of a kernel that starts."""
         folder = self._root.kernel(str(self._settings["id"]))  # does not exist: nothing is written to it
-        env = kernel_environment(self._settings, folder, {"CUDA_VISIBLE_DEVICES": choice.visible_at_start})
+        env = kernel_environment(self._settings, folder, self._visible(choice.visible_at_start))
         command = [*agent_command(str(self._settings["python"])), "look", name]
-        request = json.dumps({"gpu": choice.uuid}).encode() + b"\n"
+        request = json.dumps({"gpu": choice.uuid, "env": self._visible(choice.uuid)}).encode() + b"\n"
         watch = {lease.fileno(): lease.answer for lease in choice.leases}
         result = self._supervisor.run(command, request, limit, env=env, watch=watch)
         facts: Dict[str, Any] = {}
         for line in result.answer.splitlines():
             facts.update(_object(line))
         return {"facts": facts, "output": result.output, "status": result.status, "late": result.late}
+
+    def _visible(self, gpus: str) -> Dict[str, str]:
+        """The variables that make these GPUs visible."""
+        return variables(gpus.split(",") if gpus else [], self._variable)
 
 
 def run(runtime: Runtime, processes: ProcessControl, root: Root) -> int:

@@ -1,0 +1,64 @@
+"""Kernels on a node with AMD GPUs. Its rocm-smi prints recorded text: no AMD GPU has run this."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+
+import pytest
+from leases import read_leases
+from practice_gpus import *  # noqa: F403 (its fixtures)
+from practice_gpus import open_front
+from streams import LoopThread, Node, until
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
+
+IDS = [f"{os.getpid():08x}0000000{number}" for number in range(1, 3)]
+UUIDS = [f"GPU-{name}" for name in IDS]
+CARDS = {
+    f"card{number}": {
+        "Unique ID": f"0x{name.lstrip('0')}",
+        "Card series": "Arcturus GL-XL [Instinct MI100]",
+        "GPU use (%)": "0",
+        "VRAM Total Memory (B)": "34342961152",
+        "VRAM Total Used Memory (B)": "6750208",
+    }
+    for number, name in enumerate(IDS)
+}
+SCRIPT = """#!/bin/sh
+case "$*" in
+    *--showpidgpus*) echo 'No KFD PIDs currently running' ;;
+    *--showpids*) echo 'WARNING: No JSON data to report' ;;
+    *) echo '%s' ;;
+esac
+"""
+VISIBLE = """import os
+print(*(os.environ.get(name) for name in ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")))"""
+
+
+def test_each_kernel_gets_an_amd_gpu(tmp_path: Path, loop: LoopThread, stack: contextlib.ExitStack) -> None:
+    program = tmp_path / "rocm-smi"
+    program.write_text(SCRIPT % json.dumps(CARDS))
+    program.chmod(0o755)
+    with Node(PATH=f"{tmp_path}:/usr/bin:/bin") as node, contextlib.ExitStack() as inner:
+        link = loop.link(node)
+        remotes = [loop.kernel(link, gpus=1) for _ in range(3)]
+        fronts = [open_front(loop, one, inner) for one in remotes]
+        hidden = fronts[0].run(VISIBLE, store_history=False).text
+        assert hidden == "  \n", "no GPU before the first cell"
+        assert [front.run(VISIBLE).text.split() for front in fronts[:2]] == [
+            [uuid, "0", "0"] for uuid in UUIDS
+        ]
+        assert [one.status["gpus"] for one in remotes[:2]] == [[uuid] for uuid in UUIDS]
+        assert sorted(read_leases(UUIDS)) == UUIDS
+        assert f"gpus          {UUIDS[0]}\n" in fronts[0].run("%gpu").text
+        rows = loop.run(link.request("gpus"))["gpus"]
+        assert [(row["uuid"], row["memory_total_mib"], row["free"]) for row in rows] == [
+            (uuid, 32752, False) for uuid in UUIDS
+        ]
+        cell = fronts[2].client.execute(VISIBLE)
+        until(remotes[2], "waiting")
+        loop.call(remotes[1].command, "stop")
+        assert fronts[2].finish(cell).text.split() == [UUIDS[1], "0", "0"]
