@@ -23,7 +23,7 @@ from jupyter_gpu_kernel.agent.pinned_code.worktree import Pin, Worktrees
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.agent.relay.code_gate import is_only_request, requested_revision
 from jupyter_gpu_kernel.wire import revisions
-from jupyter_gpu_kernel.wire.messages import keeper_message
+from jupyter_gpu_kernel.wire.messages import Channel, Message, keeper_message
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git here")
 IMPORT = "import lib, os; print(lib.VALUE, os.getcwd())"
@@ -74,6 +74,38 @@ def repository(home: Path) -> Repository:
     return Repository(home / "project")
 
 
+class SlowGit:
+    """A git that waits before it makes a worktree, until `go_on`."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self._waits, self._go_on = folder / "waits", folder / "go_on"
+        script_in(
+            folder,
+            f'case "$*" in *worktree\\ add*) : > {self._waits}; until [ -e {self._go_on} ]; do sleep 0.02; done;; esac',
+        )
+
+    def until_it_waits(self) -> None:
+        eventually(self._waits.exists, "git")
+
+    def go_on(self) -> None:
+        self._go_on.touch()
+
+
+def script_in(folder: Path, lines: str) -> None:
+    """A `git` that runs these lines of a shell script before the real one."""
+    real = shutil.which("git")
+    (folder / "git").write_text(f'#!/bin/sh\n{lines}\nexec {real} "$@"\n')
+    (folder / "git").chmod(0o755)
+
+
+@pytest.fixture
+def slow_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlowGit:
+    git = SlowGit(tmp_path / "slow")
+    monkeypatch.setenv("PATH", str(tmp_path / "slow"), prepend=os.pathsep)
+    return git
+
+
 @pytest.fixture
 def worktrees(home: Path, tmp_path: Path) -> Worktrees:
     (tmp_path / "root").mkdir(mode=0o700)
@@ -83,6 +115,11 @@ def worktrees(home: Path, tmp_path: Path) -> Worktrees:
 def pinned(home: Path) -> List[Path]:
     """What is left of all worktrees."""
     return sorted((home / ".local/share/jupyter-gpu-kernel-code").glob("*/*"))
+
+
+def is_idle(message: Message) -> bool:
+    """Whether the keeper says so."""
+    return message.channel is Channel.KEEPER and message.content().get("state") == "idle"
 
 
 def stop(place: Place, hub: Hub, kernel_id: str) -> None:
@@ -191,19 +228,15 @@ def test_an_old_git_makes_a_clone(
     worktrees: Worktrees, repository: Repository, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As git 1.8, this one knows no worktrees."""
-    old = tmp_path / "bin" / "git"
-    old.parent.mkdir()
-    real = shutil.which("git")
-    old.write_text(
-        "#!/bin/sh\n"
+    (tmp_path / "old").mkdir()
+    script_in(
+        tmp_path / "old",
         'case "$*" in\n'
-        "*--version*) echo git version 1.8.3.1;;\n"
+        "*--version*) echo git version 1.8.3.1; exit;;\n"
         "*worktree*|*git-common-dir*) echo \"git: 'worktree' is not a git command.\" >&2; exit 1;;\n"
-        f'*) exec {real} "$@";;\n'
-        "esac\n"
+        "esac",
     )
-    old.chmod(0o755)
-    monkeypatch.setenv("PATH", str(old.parent), prepend=os.pathsep)
+    monkeypatch.setenv("PATH", str(tmp_path / "old"), prepend=os.pathsep)
     first = repository.git("rev-parse", "HEAD")
     repository.commit("two")
     pin = worktrees.make("k1", str(repository.path), first)
@@ -257,7 +290,7 @@ def test_a_kernel_of_a_commit(repository: Repository, home: Path, place: Place) 
     (tree,) = repository.worktrees()
     assert hub.run(IMPORT) == f"one {tree}\n"
     shown = [str(one.content().get("data")) for one in hub.got if one.content().get("data")]
-    assert "1 changed or new file in the repository, not committed" in shown[0]
+    assert "1 changed or new file of the repository is not committed" in shown[0]
     (entry,) = place.story("p1", "code")
     assert (entry["commit"], entry["changes"], entry["folder"]) == (first, 1, tree)
     hub.tell(keeper_message(do="restart"))
@@ -303,6 +336,39 @@ def test_gpu_code_in_the_first_cell(repository: Repository, home: Path, place: P
     kept = [entry for entry in place.story("p3", "code") if "kept" in entry["text"]]
     assert [entry["folder"] for entry in kept] == [tree]
     assert (Path(tree) / "result.csv").exists()
+
+
+def test_cells_wait_until_the_code_is_pinned(
+    repository: Repository, slow_git: SlowGit, place: Place, home: Path
+) -> None:
+    """In order. What is committed meanwhile does not count."""
+    hub = place.start("p6", cwd=str(repository.path))
+    hub.until(is_idle)
+    cells = [hub.ask("%gpu code HEAD"), hub.ask("import lib; print(lib.VALUE)"), hub.ask("print('last')")]
+    slow_git.until_it_waits()
+    repository.commit("two")
+    slow_git.go_on()
+    assert [hub.reply(cell).content()["status"] for cell in cells] == ["ok", "ok", "ok"]
+    said = "".join(str(one.content().get("text", "")) for one in hub.got if one.channel is Channel.IOPUB)
+    assert said.endswith("\none\nlast\n")
+    stop(place, hub, "p6")
+
+
+def test_an_interrupt_while_the_code_is_pinned(
+    repository: Repository, slow_git: SlowGit, place: Place, home: Path
+) -> None:
+    """The cell fails, and the worktree is not used; the next cell may ask again."""
+    hub = place.start("p7", cwd=str(repository.path))
+    hub.until(is_idle)
+    cell = hub.ask("%gpu code HEAD")
+    slow_git.until_it_waits()
+    hub.tell(keeper_message(do="interrupt", cells=[], late=False))
+    assert hub.reply(cell).content()["ename"] == "KeyboardInterrupt"
+    slow_git.go_on()
+    eventually(lambda: len(repository.worktrees()) == 1, "a worktree that nobody wants")
+    assert "p7.2" in hub.run("%gpu code HEAD")
+    stop(place, hub, "p7")
+    assert (pinned(home), repository.worktrees()) == ([], [])
 
 
 def test_a_killed_keepers_successor_removes_the_worktree(

@@ -74,7 +74,9 @@ class Pin(NamedTuple):
         if self.changes is None:
             found.append("Changes that are not committed are not in it; how many there are is not known.")
         elif self.changes:
-            found.append(f"{_files(self.changes)} in the repository, not committed, and therefore not in it.")
+            found.append(
+                f"{_files(self.changes)} of the repository {_are(self.changes)} not committed, and not in it."
+            )
         if self.submodules:
             found.append("The commit has submodules, which are not checked out.")
         return found
@@ -218,6 +220,10 @@ def _why_kept(git: Git, pin: Pin) -> str:
     if changes:
         return f"{_files(len(changes))} in it"
     return "" if git.line("rev-parse", "HEAD") == pin.commit else "another commit is checked out in it"
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def _files(count: int) -> str:
