@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from keepers import Place
 from runtimes import RUNTIME, Clock
 
+from jupyter_gpu_kernel.agent.gpus.gpu_time import INTERVAL, GpuTime
 from jupyter_gpu_kernel.agent.gpus.hours import Kernel, rows, with_names
-from jupyter_gpu_kernel.agent.keeper.gpu_time import INTERVAL, GpuTime
 from jupyter_gpu_kernel.agent.story import Story, read_story
 from jupyter_gpu_kernel.wire.fields import FieldError
 

@@ -1,7 +1,7 @@
 """From the stories of a user's kernels to the hours in which they had GPUs, and in which cells ran there.
 
 A story tells when a kernel took GPUs. For how long it had them, and for how long of it a cell ran, is in its entries
-"usage" (see `keeper/gpu_time.py`), each of which covers the time since the one before it. Stories of earlier releases
+"usage" (see `gpu_time.py`), each of which covers the time since the one before it. Stories of earlier releases
 have none, and a killed keeper has not told its last minutes: whether a cell ran then is unknown, and not 0. This module
 is pure.
 """

@@ -22,6 +22,7 @@ from ..relay.requests import InternalRequests
 from ..story import Story
 from .acquisition import Acquisition
 from .announcements import Details
+from .gpu_time import GpuTime
 
 RETRY_AFTER = 0.1
 """Seconds until the kernel is told its GPUs again, if it did not execute the first request."""
@@ -68,6 +69,7 @@ class GpuManager:
             on_error=self._failed,
             on_waiting=self._waiting,
         )
+        self.gpu_time = GpuTime(loop.time, story, lambda: self.uuids, lambda: self.names)
         self._gate = Gate(loop.runtime, send, answers, release, is_open=self._acquisition.acquired)
 
     @property
@@ -131,7 +133,9 @@ class GpuManager:
 
     def hand_over(self, folder: Path, kernel_id: str) -> bool:
         """Pass all leases to the keeper with this folder, which replaces the kernel `kernel_id`."""
-        return self._acquisition.hand_over(folder, kernel_id)
+        passed = self._acquisition.hand_over(folder, kernel_id)
+        self.gpu_time.update()
+        return passed
 
     def kernel_started(self) -> None:
         """Prepare for the first cell of a new process. Cells need not wait if it has its GPUs already."""
@@ -175,6 +179,7 @@ class GpuManager:
         """Release every GPU that was leased here; the next cell waits for GPUs again."""
         self._cancel_retry()
         self._acquisition.release()
+        self.gpu_time.update()
         if not self._acquisition.acquired:
             self._gate.close()
 
@@ -188,6 +193,7 @@ class GpuManager:
     def _acquired(self) -> None:
         """Tell the kernel its GPUs; then the gate opens."""
         self._story.tell("gpu", f"took {', '.join(self.names)}{self._acquisition.choice}", gpus=self.uuids)
+        self.gpu_time.update()
         self._tell_kernel()
 
     def _tell_kernel(self) -> None:

@@ -21,7 +21,6 @@ from ..process.signals import Pause
 from ..procfs import boot_id
 from ..relay.relay import Relay
 from ..story import Limited, Story
-from .gpu_time import GpuTime
 from .lifetime import IdleTimer
 from .server import KeeperServer
 
@@ -206,10 +205,8 @@ class Status:
         exit_report: ExitReport,
         server: KeeperServer,
         gpus: GpuManager,
-        gpu_time: GpuTime,
     ) -> None:
         self._runtime = runtime
-        self._gpu_time = gpu_time
         self.state = "starting"
         self._since = runtime.time()
         self._extra: Dict[str, Any] = {}
@@ -222,19 +219,19 @@ class Status:
     @property
     def usage(self) -> Dict[str, Any]:
         """For how long the kernel has had its GPUs, and for how long of it a cell ran, since the story tells of it."""
-        return self._gpu_time.untold()
+        return self._gpus.gpu_time.untold()
 
     def become(self, state: str, **extra: Any) -> None:
         """Change the state, and tell the hub. `extra`: fields of this state that the hub gets as well."""
         self.state, self._since, self._extra = state, self._runtime.time(), extra
-        self._gpu_time.update(state)
+        self._gpus.gpu_time.update(state)
         self.tell()
 
     def seen(self, state: str) -> None:
         """Change the state without telling the hub, which sees it in the kernel's messages."""
         if state != self.state:
             self.state, self._since = state, self._runtime.time()
-            self._gpu_time.update(state)
+            self._gpus.gpu_time.update(state)
 
     def tell(self, lane: Lane = Lane.ORDERED) -> None:
         """Send the status to the hub that is attached, or to the next one."""

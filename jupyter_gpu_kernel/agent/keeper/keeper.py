@@ -34,7 +34,6 @@ from ..relay.relay import Relay
 from ..relay.requests import FEATURE as ABORTS_FEATURE
 from ..story import Limited, Story
 from .commands import CommandHandlers, RequestHandlers, Status
-from .gpu_time import GpuTime
 from .hold_limit import HoldLimit
 from .lifetime import EndRequest, IdleTimer, Replacement, Shutdown, cuda_is_open, tree_cpu
 from .server import KeeperServer, RejectedInput
@@ -77,11 +76,7 @@ class Keeper:
             loop, Worktrees(runtime, processes, root), settings, relay.internal_requests, self.story,
             self._save_settings,
         )  # fmt: skip
-        gpu_time = GpuTime(loop.time, self.story, lambda: self.gpus.uuids, lambda: self.gpus.names)
-        self._gpu_time = gpu_time
-        self.status = Status(
-            runtime, settings, self.kernel, self.exit_report, self.server, self.gpus, gpu_time
-        )
+        self.status = Status(runtime, settings, self.kernel, self.exit_report, self.server, self.gpus)
         self.ready = Readiness(loop, relay.internal_requests, self._kernel_up)
         self.replacement = Replacement(root, settings, loop, self.gpus, relay.greeting_text, self.story)
         self.pause = Pause(loop, processes, self.kernel, self.story)
@@ -225,7 +220,6 @@ class Keeper:
             self.replacement.kernel_starting()
         else:
             self.replacement.kernel_ended()  # at once, before the reason is found
-        self._gpu_time.update(self.status.state)
         self._cancel_timer()
         explained = partial(self._explained, returncode=returncode, stderr=stderr)
         self.exit_report.explain(returncode, asked, self._signals.last_sigterm, gpus, explained)
@@ -247,7 +241,6 @@ class Keeper:
     def _leave(self) -> None:
         """The kernel will not be restarted: release its GPUs at once, and then end."""
         self.replacement.kernel_ended()
-        self._gpu_time.update(self.status.state)
         self.exit_report.cleanup.terminate(SETUP)
         self._shutdown.begin(asked=self._end_request is not EndRequest.NONE)
 
@@ -387,7 +380,7 @@ class Keeper:
         """Check from time to time whether the kernel has been idle for too long, or a GPU has been unused."""
         self.loop.later(self.idle_timer.tick, self._tick)
         trim(self.folder / "log")
-        self._gpu_time.update(self.status.state)
+        self.gpus.gpu_time.update()
         if not self.ready.up:
             return
         pid = self.kernel.pid

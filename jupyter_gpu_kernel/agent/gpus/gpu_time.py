@@ -1,4 +1,4 @@
-"""Tells the story for how long the kernel had its GPUs, and for how long of it a cell ran. `gpus/hours.py` reads it.
+"""Tells the story for how long the kernel had its GPUs, and for how long of it a cell ran. `hours.py` reads it.
 
 An entry "usage" covers the time since the one before it. There is one when the kernel loses its GPUs, and one every
 15 minutes while it has them: a killed keeper leaves at most so much untold.
@@ -6,7 +6,7 @@ An entry "usage" covers the time since the one before it. There is one when the 
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Optional
 
 from ..story import Story
 
@@ -15,7 +15,7 @@ INTERVAL = 900.0
 
 
 class GpuTime:
-    """`update(state)` at each change of the kernel's state or GPUs, and from time to time."""
+    """`update()` at each change of the kernel's state or GPUs, and from time to time."""
 
     def __init__(
         self,
@@ -34,10 +34,11 @@ class GpuTime:
         self._updated = now()
         self._held = self._busy = 0.0
 
-    def update(self, state: str) -> None:
-        """The kernel has this state from now on, and perhaps other GPUs than before."""
+    def update(self, state: Optional[str] = None) -> None:
+        """The kernel has this state from now on (None: as before), and perhaps other GPUs."""
         self._count()
-        self._busy_now = state == "busy"
+        if state is not None:
+            self._busy_now = state == "busy"
         gpus = self._uuids()
         if gpus != self._gpus:
             if self._gpus:
