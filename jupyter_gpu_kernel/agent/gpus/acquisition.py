@@ -34,8 +34,8 @@ from .turns import Waiting
 from .visible_devices import variables
 from .wait_queue import WaitQueue
 
-RETRIES = 2
-"""How often a driver that does not answer is asked again before the cell fails."""
+RETRIES = 3
+"""How often a driver that does not answer is asked again before the cell fails. It may hang for a minute."""
 RETRY_AFTER = 5.0
 _TRANSFER = "leases"
 """The name of the socket in a kernel's folder at which its keeper receives leases."""
@@ -227,6 +227,7 @@ class Acquisition:
     # -------------------------------------------------------------------------------------- samples
 
     def _sampled(self, sample: Sample) -> None:
+        self._failures = 0
         self._claim.add(sample)
         if self._state is _State.WAITING:
             self._decide()
