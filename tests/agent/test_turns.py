@@ -73,6 +73,29 @@ def test_gpus_are_not_kept_all_the_time_for_a_kernel_that_wants_several() -> Non
     assert not kernel("liar", ANNA, math.inf, 2).keeps(1000.0)
 
 
+def test_a_claim_to_two_is_served_beside_a_stream_of_claims_to_one() -> None:
+    """Of two GPUs. Those of Bob that came first are served first, one at a time; none that came later is."""
+    anna = kernel("anna", ANNA, 100.0, 2)
+    waiting = [anna, *(kernel(f"early{number}", BOB, 50.0 + number) for number in range(3))]
+    running = [kernel("running0", BOB, 1.0), kernel("running1", BOB, 2.0)]
+    started: List[str] = []
+    for clock in range(101, 120):
+        waiting.append(kernel(f"late{clock}", BOB, clock))
+        running.pop(0)
+        while waiting:
+            held = {BOB: len(running)}
+            first = in_turn(waiting, held)[0]
+            if first.gpus > 2 - len(running):
+                break  # what is free is kept for it
+            if first == anna:
+                assert started == ["early0", "early1", "early2"]
+                return
+            waiting.remove(first)
+            running.append(first)
+            started.append(first.kernel_id)
+    raise AssertionError(f"not served, but {started} were")
+
+
 def test_all_get_their_turn() -> None:
     """Kernels come at random and hold a GPU for a time: nobody waits for ever, and all users have as many turns."""
     chance = random.Random(7)
