@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 DEFAULT = "24h"
 LONGEST = 30 * 86400
 """Seconds for which a node keeps the story of a kernel that has ended."""
-UNKNOWN = "Of some of these hours it is unknown whether a cell ran; IDLE leaves them out."
+UNKNOWN = "Of some of this time it is unknown whether a cell ran; IDLE leaves that out."
 _DURATION = re.compile(r"([0-9]{1,9})(m|min|h|d)")
 _UNITS = {"m": 60, "min": 60, "h": 3600, "d": 86400}
 
@@ -48,12 +48,12 @@ class Hours(NamedTuple):
 
     @property
     def cells(self) -> tuple[str, str, str]:
-        """The hours held, the hours busy, and the share of idle ones, as far as they are known."""
+        """The time held, the time busy, and the share of idle time, as far as they are known."""
         known = self.held - self.unknown
         if known < 1:
-            return (_hours(self.held), "?" if self.held else "0", "?")
+            return (_long(self.held), "?", "?")
         idle = 100 * max(0.0, 1 - self.busy / known)
-        return (_hours(self.held), _hours(self.busy), f"{idle:.0f} %")
+        return (_long(self.held), _long(self.busy), f"{idle:.0f} %")
 
 
 def groups(rows: Sequence[dict[str, Any]], *keys: str) -> list[list[dict[str, Any]]]:
@@ -68,5 +68,9 @@ def _seconds(value: Any) -> float:
     return float(value) if isinstance(value, int | float) and 0 <= value < 1e12 else 0.0
 
 
-def _hours(seconds: float) -> str:
-    return f"{seconds / 3600:.2f}"
+def _long(seconds: float) -> str:
+    """The time, with a precision of about one per cent."""
+    for size, unit in ((3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"

@@ -107,7 +107,7 @@ def history(rows: Sequence[dict[str, Any]]) -> str:
     totals = [(_node(one[0]), one) for one in nodes] if len(nodes) > 1 else []
     for name, held in [*totals, ("all", rows)]:
         lines.append((name, "total", "", *Hours.of(held).cells, "", "", "", ""))
-    heads = ("NODE", "GPU", "NAME", "HOURS", "BUSY", "IDLE", "FROM", "TO", "KERNEL", "NOTEBOOK")
+    heads = ("NODE", "GPU", "NAME", "HELD", "BUSY", "IDLE", "FROM", "TO", "KERNEL", "NOTEBOOK")
     text = table(heads, lines)
     unknown = Hours.of(rows).unknown
     return text + (f"\n{UNKNOWN}" if unknown >= 36 else "")

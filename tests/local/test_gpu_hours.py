@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import Any
 
 import pytest
@@ -31,29 +32,26 @@ def row(node: str, index: int, kernel: str, held: float, busy: float | None, unk
     return {
         "node": node, "hop": node, "index": index, "uuid": f"GPU-{index}", "name": "A100", "kernel": kernel,
         "notebook": "a.ipynb", "from": 10_000.0, "to": None if kernel == "k1" else 20_000.0,
-        "seconds_held": held * 3600, "unknown": 0, "seconds_unknown": unknown * 3600,
+        "seconds_held": held * 3600, "seconds_unknown": unknown * 3600,
         "seconds_busy": None if busy is None else busy * 3600,
     }  # fmt: skip
 
 
 def cells(rows: list[dict[str, Any]]) -> list[list[str]]:
-    """NODE, GPU, HOURS, BUSY and IDLE of each line."""
-    lines = [line.split() for line in tables.history(rows).splitlines()[1:]]
-    places = {"total": 2, "0": 3, "1": 3}
-    return [
-        [*line[:2], *" ".join(line).split()[places[line[1]] :][:3]] for line in lines if line[1] in places
-    ]
+    """NODE, GPU, HELD, BUSY and IDLE of each line."""
+    lines = [re.split("  +", line) for line in tables.history(rows).splitlines()[1:]]
+    return [line[:2] + line[2 if line[1] == "total" else 3 :][:3] for line in lines if len(line) > 3]
 
 
-def test_hours_are_summed_over_kernels_and_nodes() -> None:
-    rows = [row("gpu1", 0, "k1", 2, 1), row("gpu1", 1, "k2", 4, 1), row("gpu2", 0, "k3", 6, 6)]
+def test_times_are_summed_over_kernels_and_nodes() -> None:
+    rows = [row("gpu1", 0, "k1", 2, 1), row("gpu1", 1, "k2", 4, 0.01), row("gpu2", 0, "k3", 6, 6)]
     assert cells([*rows, row("gpu1", 0, "k1", 2, 0)]) == [
-        ["gpu1", "0", "4.00", "1.00", "75"],
-        ["gpu1", "1", "4.00", "1.00", "75"],
-        ["gpu2", "0", "6.00", "6.00", "0"],
-        ["gpu1", "total", "8.00", "2.00", "75"],
-        ["gpu2", "total", "6.00", "6.00", "0"],
-        ["all", "total", "14.00", "8.00", "43"],
+        ["gpu1", "0", "4.0 h", "60.0 min", "75 %"],
+        ["gpu1", "1", "4.0 h", "36 s", "100 %"],
+        ["gpu2", "0", "6.0 h", "6.0 h", "0 %"],
+        ["gpu1", "total", "8.0 h", "60.6 min", "87 %"],
+        ["gpu2", "total", "6.0 h", "6.0 h", "0 %"],
+        ["all", "total", "14.0 h", "7.0 h", "50 %"],
     ]
     assert UNKNOWN not in tables.history(rows) and "now" in tables.history(rows).splitlines()[1]
 
@@ -61,9 +59,9 @@ def test_hours_are_summed_over_kernels_and_nodes() -> None:
 def test_what_is_unknown_is_not_idle() -> None:
     rows = [row("gpu1", 0, "k1", 4, 1, unknown=2), row("gpu1", 1, "k2", 10, None, unknown=10)]
     assert cells(rows) == [
-        ["gpu1", "0", "4.00", "1.00", "50"],
-        ["gpu1", "1", "10.00", "?", "?"],
-        ["all", "total", "14.00", "1.00", "50"],
+        ["gpu1", "0", "4.0 h", "60.0 min", "50 %"],
+        ["gpu1", "1", "10.0 h", "?", "?"],
+        ["all", "total", "14.0 h", "60.0 min", "50 %"],
     ]
     assert tables.history(rows).endswith(UNKNOWN)
 
