@@ -290,7 +290,7 @@ def test_a_kernel_of_a_commit(repository: Repository, home: Path, place: Place) 
     (tree,) = repository.worktrees()
     assert hub.run(IMPORT) == f"one {tree}\n"
     shown = [str(one.content().get("data")) for one in hub.got if one.content().get("data")]
-    assert "1 changed or new file of the repository is not committed" in shown[0]
+    assert "It lacks 1 changed or new file of the repository" in shown[0]
     (entry,) = place.story("p1", "code")
     assert (entry["commit"], entry["changes"], entry["folder"]) == (first, 1, tree)
     hub.tell(keeper_message(do="restart"))

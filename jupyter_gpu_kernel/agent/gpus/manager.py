@@ -56,6 +56,7 @@ class GpuManager:
         """
         self._loop = loop
         self._program = str(settings.get("program") or "")
+        self._notice = ""
         self._internal_requests = internal_requests
         self._story = story
         self._on_state = on_state
@@ -114,6 +115,10 @@ class GpuManager:
             "priority", f"priority {priority}: the kernel is {where} in the queue", priority=priority
         )
         return place
+
+    def set_notice(self, text: str) -> None:
+        """A cell that waits should show this text, too."""
+        self._notice = text
 
     def environment(self) -> Dict[str, str]:
         """The variables of the kernel's process that say which GPUs it has."""
@@ -184,7 +189,8 @@ class GpuManager:
             self._gate.close()
 
     def _waiting(self, text: str) -> None:
-        self._gate.set_text(with_program(text, self._program))
+        text = with_program(text, self._program)
+        self._gate.set_text(f"{text}\n{self._notice}" if self._notice else text)
 
     def _failed(self, reason: str) -> None:
         self._story.tell("gpu", reason)

@@ -22,7 +22,6 @@ from ..gpus.manager import GpuManager
 from ..loop import Loop, Timer
 from ..paths import Root, archive, touch
 from ..pinned_code.kernel_code import KernelCode
-from ..pinned_code.worktree import Worktrees
 from ..policy import Policy
 from ..process.kernel_process import KernelProcess, kernel_environment
 from ..process.kernel_sockets import Readiness
@@ -73,9 +72,8 @@ class Keeper:
         self.relay = relay = self._make_relay(processes)
         self.gpus: GpuManager = relay.gpus
         self._code = KernelCode(
-            loop, Worktrees(runtime, processes, root), settings, relay.internal_requests, self.story,
-            self._save_settings,
-        )  # fmt: skip
+            loop, processes, root, settings, relay.internal_requests, self.story, self._save_settings
+        )
         self.status = Status(runtime, settings, self.kernel, self.exit_report, self.server, self.gpus)
         self.ready = Readiness(loop, relay.internal_requests, self._kernel_up)
         self.replacement = Replacement(root, settings, loop, self.gpus, relay.greeting_text, self.story)
@@ -143,7 +141,7 @@ class Keeper:
     def _begin(self) -> None:
         if self.settings.get("placement"):
             self.story.tell("host", str(self.settings["placement"]))
-        self.relay.greeting_text.set_notice(self._code.tell_story())
+        self.relay.set_notice(self._code.tell_story())
         self._start()
 
     def _start(self) -> None:

@@ -7,6 +7,8 @@ from functools import partial
 from typing import Any, Callable, Dict, List, Optional, Union
 
 from ..loop import Loop
+from ..paths import Root
+from ..process_control import ProcessControl
 from ..relay.requests import InternalRequests
 from ..story import Story
 from .git import CodeError
@@ -23,7 +25,8 @@ class KernelCode:
     def __init__(
         self,
         loop: Loop,
-        worktrees: Worktrees,
+        processes: ProcessControl,
+        root: Root,
         settings: Dict[str, Any],
         internal_requests: InternalRequests,
         story: Story,
@@ -32,7 +35,7 @@ class KernelCode:
         """`settings`: the kernel's, with the pin if it was made at the start; `save_settings` stores them for a
         successor."""
         self._loop = loop
-        self._worktrees = worktrees
+        self._worktrees = Worktrees(loop.runtime, processes, root)
         self._settings = settings
         self._internal_requests = internal_requests
         self._story = story

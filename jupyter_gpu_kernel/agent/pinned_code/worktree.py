@@ -72,13 +72,12 @@ class Pin(NamedTuple):
         """What the user may miss in the worktree, one sentence each."""
         found = []
         if self.changes is None:
-            found.append("Changes that are not committed are not in it; how many there are is not known.")
+            found.append("It lacks what is not committed; how many files that are is not known.")
         elif self.changes:
-            found.append(
-                f"{_files(self.changes)} of the repository {_are(self.changes)} not committed, and not in it."
-            )
+            are = "is" if self.changes == 1 else "are"
+            found.append(f"It lacks {_files(self.changes)} of the repository, which {are} not committed.")
         if self.submodules:
-            found.append("The commit has submodules, which are not checked out.")
+            found.append("It lacks the commit's submodules, which are not checked out.")
         return found
 
 
@@ -220,10 +219,6 @@ def _why_kept(git: Git, pin: Pin) -> str:
     if changes:
         return f"{_files(len(changes))} in it"
     return "" if git.line("rev-parse", "HEAD") == pin.commit else "another commit is checked out in it"
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
 
 
 def _files(count: int) -> str:

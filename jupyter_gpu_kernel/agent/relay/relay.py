@@ -99,6 +99,11 @@ class Relay:
         """The cells that wait for code or GPUs."""
         return [*self.code.cells, *self.gpus.waiting_cells]
 
+    def set_notice(self, text: str) -> None:
+        """The first cell should show this text, also while it waits for GPUs."""
+        self.greeting_text.set_notice(text)
+        self.gpus.set_notice(text)
+
     # -------------------------------------------------------------------------------------- the kernel's life
 
     def kernel_starting(self) -> None:
@@ -233,10 +238,8 @@ class Relay:
         self._pass_gate(request)
 
     def _pass_gate(self, request: Message) -> None:
-        if not is_user_cell(request):
+        if not is_user_cell(request) or (self.code.admit(request) and self.gpus.admit(request)):
             self.release(request)
-        elif self.code.admit(request):
-            self._pass_on(request, needs_gpus=True)
 
     def _pass_on(self, cell: Message, needs_gpus: bool) -> None:
         if not needs_gpus or self.gpus.admit(cell):
