@@ -28,6 +28,7 @@ _PLANNED = (
     "take_gpu",
 )
 _MOST_GPUS = 64  # more than any machine has
+_UUID = re.compile(r"(GPU|MIG|AMD)-[A-Za-z0-9/-]{1,76}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -59,6 +60,7 @@ class Settings:
     journal_cap_mib: float | None = None
     min_memory: str = ""  # that each GPU must have: "20G"
     gpu_type: str = ""  # what the name of each GPU must contain: "3090"
+    ignore_lease: tuple[str, ...] = ()  # UUIDs of GPUs that are taken although somebody else has their lease
     hosts: tuple[str, ...] = ()  # several machines, each instead of the last hop of the route
     priority: int = 0  # among the user's own kernels that wait for GPUs; the highest first
 
@@ -76,6 +78,12 @@ class Settings:
         if self.min_memory and memory_mib(self.min_memory) is None:
             cause = f"“min_memory” is {_for_message('min_memory', self.min_memory)}"
             raise SettingsError(cause, remedy="It must be a size of memory: 20G, 20GiB, 20000M.")
+        for uuid in self.ignore_lease:
+            if not _UUID.fullmatch(uuid):
+                cause = (
+                    f"“ignore_lease” contains {_for_message('ignore_lease', uuid)}, which is no UUID of a GPU"
+                )
+                raise SettingsError(cause, remedy="Copy the UUID from: jupyter gpu-kernel gpus --json")
         if abs(self.priority) > MAX_PRIORITY:
             remedy = f"It must be a number from -{MAX_PRIORITY} to {MAX_PRIORITY}. The default is 0."
             raise SettingsError(f"“priority” is {self.priority}", remedy=remedy)

@@ -154,7 +154,7 @@ def _reservations(value: Any) -> Optional[Dict[str, Sequence[str]]]:
     found: Dict[str, Sequence[str]] = {}
     for gpu, users in entries:
         names = _strings(users)
-        if names is None or not (gpu.isdigit() or gpu.startswith(("GPU-", "MIG-"))):
+        if names is None or not (gpu.isdigit() or gpu.startswith(("GPU-", "MIG-", "AMD-"))):
             return None
         found[gpu] = names
     return found if len(found) <= _MAX_RESERVED else None

@@ -113,6 +113,13 @@ class Add(Verb):
             f"{MAX_PRIORITY} (default: {Settings.priority})",
         )
         add(
+            "--ignore-lease",
+            metavar="UUID",
+            action="append",
+            default=[],
+            help="take this GPU although somebody else has its lease, if it is not used; can be repeated",
+        )
+        add(
             "--sigterm",
             choices=["survive", "default"],
             default=Settings.sigterm,
@@ -233,6 +240,7 @@ class Add(Verb):
             min_memory=args.min_memory,
             gpu_type=args.gpu_type,
             priority=args.priority,
+            ignore_lease=tuple(args.ignore_lease),
             env=dict(args.env),
             env_file=_absolute(args.env_file),
             cwd=args.cwd,

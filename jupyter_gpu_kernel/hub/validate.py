@@ -145,6 +145,7 @@ _STATUS = fields(
     state=word,
     gpus=rows(text(100), _MAX_GPUS),
     gpu_names=rows(text(200), _MAX_GPUS),
+    ignored_leases=rows(text(500), _MAX_GPUS),
     pid=_pid,
     notebook=text(4096),
     attached=flag,

@@ -72,6 +72,8 @@ class Acquisition:
         on_waiting: Called with a text for the user while the cell waits.
         """
         self.uuids: List[str] = []
+        self.ignored_leases: Dict[str, str] = {}
+        """Who has leases that this kernel ignores, by the GPU's UUID."""
         self.held_since: Optional[float] = None
         """Since when the kernel has leases, in seconds since the epoch."""
         self._count = int(settings.get("gpus", DEFAULT_GPUS))
@@ -89,10 +91,13 @@ class Acquisition:
         allowed = allowed_gpus(os.environ, self._variable)
         if self._count and allowed and in_allocation(os.environ, self._variable):
             self.uuids, self._state = allowed, _State.ACQUIRED
-        self._taker = LeaseTaker(loop.runtime, {"id": settings["id"]}, details)
+        ignored = list(map(str, settings.get("ignore_lease", ())))
+        self._taker = LeaseTaker(loop.runtime, {"id": settings["id"]}, details, ignored)
         node = socket.gethostname()
         needs = Requirements.from_settings(settings)
-        self._claim = Claim(loop.runtime, self._count, self._taker, allowed=allowed, node=node, needs=needs)
+        self._claim = Claim(
+            loop.runtime, self._count, self._taker, allowed=allowed, node=node, needs=needs, ignored=ignored
+        )
 
     @property
     def acquired(self) -> bool:
@@ -107,7 +112,11 @@ class Acquisition:
     @property
     def names(self) -> List[str]:
         """The GPUs as users know them: "GPU 0 (NVIDIA A100)"."""
-        return [self._claim.name(uuid) for uuid in self.uuids]
+        return [self.name(uuid) for uuid in self.uuids]
+
+    def name(self, uuid: str) -> str:
+        """ "GPU 0 (NVIDIA A100)"; the UUID if that is not known."""
+        return self._claim.name(uuid)
 
     @property
     def choice(self) -> str:
@@ -212,7 +221,7 @@ class Acquisition:
         for lease in self._leases:
             self._loop.forget(lease.fileno())
         release_all(self._leases)
-        self._leases, self.held_since = [], None
+        self._leases, self.held_since, self.ignored_leases = [], None, {}
 
     def others_waiting(self, seconds: float) -> int:
         """Return how many kernels of other users have waited so long for one of this kernel's GPUs."""
@@ -221,6 +230,7 @@ class Acquisition:
     def _hold(self, uuids: List[str], leases: List[Lease]) -> None:
         self.uuids, self._leases, self._state = uuids, leases, _State.ACQUIRED
         self.held_since = self._loop.runtime.time()
+        self.ignored_leases = {lease.uuid: "" for lease in leases if lease.ignoring}
         for lease in leases:
             self._loop.watch(lease.fileno(), lambda _, lease=lease: lease.answer())  # type: ignore[misc]
 
@@ -247,6 +257,7 @@ class Acquisition:
             self._on_waiting(outcome.text)
             return self._sample_in(outcome.delay)
         self._hold([gpu.uuid for gpu in outcome.gpus], outcome.leases)
+        self.ignored_leases.update({uuid: str(holder) for uuid, holder in outcome.ignored.items()})
         self._leave_queue()
         self._stop_sampling()
         self._on_acquired()

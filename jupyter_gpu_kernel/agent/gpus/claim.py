@@ -7,10 +7,11 @@ know kernels, cells or messages.
 from __future__ import annotations
 
 from collections import deque
-from typing import Deque, List, NamedTuple, Optional, Sequence, Set, Union
+from typing import Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Union
 
 from ...wire.runtime import Runtime
 from .gpu import Gpu
+from .ignored_leases import IgnoredLeases
 from .judge import DEFAULT_CRITERIA, Criteria, Verdict, choose, judge, require_usable, waiting_text
 from .lease import Holder, Lease, LeaseTaker, release_all
 from .requirements import ANY_GPU, Requirements
@@ -34,6 +35,7 @@ class ClaimGranted(NamedTuple):
 
     gpus: List[Gpu]
     leases: List[Lease]
+    ignored: Mapping[str, Holder] = {}  # the holders of leases that were ignored, by UUID
 
 
 class Claim:
@@ -54,8 +56,10 @@ class Claim:
         criteria: Criteria = DEFAULT_CRITERIA,
         node: str = "",
         needs: Requirements = ANY_GPU,
+        ignored: Iterable[str] = (),
     ) -> None:
-        """`taker` takes the leases; `node`: its name in texts for the user; `needs`: see `judge`."""
+        """`taker` takes the leases; `node`: its name in texts for the user; `needs`: see `judge`; `ignored`: the GPUs
+        whose leases may be ignored."""
         self.count = count
         self.choice = ""  # why these GPUs: ", the one with the most free memory of 3"
         self._runtime = runtime
@@ -64,6 +68,7 @@ class Claim:
         self._criteria = criteria
         self._node = node
         self._needs = needs
+        self._ignored = IgnoredLeases(ignored)
         self._samples: Deque[Sample] = deque(maxlen=criteria.samples)
         self._leases: List[Lease] = []
         self._leased_at = 0.0
@@ -91,6 +96,10 @@ class Claim:
     def add(self, sample: Sample) -> None:
         """Add a sample."""
         self._samples.append(sample)
+        if self._ignored:
+            verdicts = judge([sample.gpus], criteria=self._criteria._replace(samples=1))
+            unused = {verdict.gpu.uuid for verdict in verdicts if verdict.free}
+            self._ignored.add(sample.time, sample.leases, unused, self._criteria.fresh)
 
     def decide(self, ahead: Sequence[Waiting] = (), limit: str = "") -> Union[ClaimPending, ClaimGranted]:
         """Take the GPUs if they are free.
@@ -120,7 +129,7 @@ class Claim:
 
     def seen_leases(self) -> List[Holder]:
         """The holders of all leases in the newest sample."""
-        return list(self._samples[-1].leases.values()) if self._samples else []
+        return list(self._samples[-1].all_leases().values()) if self._samples else []
 
     def is_out_of_reach(self, ahead: Sequence[Waiting], limit: str = "") -> bool:
         """Whether all GPUs would be for others even if all were free, so that a new sample can wait. See `decide`."""
@@ -137,10 +146,7 @@ class Claim:
         self._leases = []
 
     def _judge(self, recent: List[Sample]) -> List[Verdict]:
-        own = self._own_uuids()
-        leases = (
-            {uuid: holder for uuid, holder in recent[-1].leases.items() if uuid not in own} if recent else {}
-        )
+        leases = self._leases_of_others(recent[-1]) if recent else {}
         gpus = [sample.gpus for sample in recent]
         return judge(
             gpus,
@@ -150,6 +156,16 @@ class Claim:
             count=self.count,
             needs=self._needs,
         )
+
+    def _leases_of_others(self, sample: Sample) -> Dict[str, Holder]:
+        own = {(lease.uuid, lease.ignoring) for lease in self._leases}
+        leases = {
+            uuid: self._ignored.explain(uuid, holder)
+            for uuid, holder in sample.leases.items()
+            if (uuid, False) not in own and not self._ignored.ignores(uuid, holder)
+        }
+        leases.update({uuid: one for uuid, one in sample.ignoring.items() if (uuid, True) not in own})
+        return leases
 
     def _try(self, verdicts: List[Verdict], ahead: Sequence[Waiting]) -> ClaimPending:
         chosen = choose(verdicts, self.count, ahead, dict(self._samples[-1].links))
@@ -171,7 +187,9 @@ class Claim:
         if len(free) < self.count:
             self.release()
             return self._pending(verdicts, ahead)
-        granted = ClaimGranted(free, self._leases)
+        ignoring = [lease.uuid for lease in self._leases if lease.ignoring]
+        ignored = {uuid: sample.leases[uuid] for uuid in ignoring if uuid in sample.leases}
+        granted = ClaimGranted(free, self._leases, ignored)
         self._leases = []
         return granted
 

@@ -15,7 +15,7 @@ import os
 import re
 import socket
 import time
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional
+from typing import Any, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional
 
 from ...wire.runtime import Runtime
 from ...wire.texts import one_line
@@ -26,6 +26,8 @@ from .announcements import Announcement, AnnouncementReader, Answer, Details, Ow
 
 PREFIX = "jupyter-gpu-kernel/lease/"
 _STATES = ("starting", "waiting", "idle", "busy", "ended")
+IGNORING_PREFIX = "jupyter-gpu-kernel/ignoring-lease/"
+"""The name of a lease beside the one that its holder ignores."""
 _PUBLIC = ("idle_since",)
 _UUID = re.compile(r"[A-Za-z0-9/-]{1,80}")
 _CLOCK_TOLERANCE = 2.0  # seconds
@@ -52,7 +54,12 @@ class Holder(NamedTuple):
     answers: bool = True  # whether the holder answers
     idle_since: Optional[float] = None  # by its own word; None: it works, or did a moment ago
 
+    note: str = ""  # more about this lease, for its text
+
     def __str__(self) -> str:
+        return self._text() + (f"; {self.note}" if self.note else "")
+
+    def _text(self) -> str:
         if self.yours and self.id == "?":
             return f"leased by your process {self.pid or '?'}, which does not answer"
         since = f"since {_date(self.since)}" if self.since else ""
@@ -75,8 +82,10 @@ class Holder(NamedTuple):
 class Lease:
     """The lease of a GPU, held until `release` or the end of this process. Child processes do not inherit it."""
 
-    def __init__(self, uuid: str, announcement: Announcement) -> None:
+    def __init__(self, uuid: str, announcement: Announcement, ignoring: bool = False) -> None:
+        """`ignoring`: another process has the lease as well, which its holder ignores."""
         self.uuid = uuid
+        self.ignoring = ignoring
         self._announcement = announcement
 
     def fileno(self) -> int:
@@ -95,17 +104,36 @@ class Lease:
 class LeaseTaker:
     """Takes leases for one kernel. Others see the calling process as the holder."""
 
-    def __init__(self, runtime: Runtime, identity: Mapping[str, Any], details: Details = dict) -> None:
-        """`identity`: {"id": …}, which everybody may know; `details`: {"notebook", "state", "state_since",
-        "idle_since"}, of which everybody is told the last one."""
+    def __init__(
+        self,
+        runtime: Runtime,
+        identity: Mapping[str, Any],
+        details: Details = dict,
+        ignored: Collection[str] = (),
+    ) -> None:
+        """Create the taker of a kernel's leases.
+
+        identity: {"id": …}, which everybody may know.
+        details: Return {"notebook", "state", "state_since", "idle_since"}, of which everybody is told the last one.
+        ignored: GPUs whose leases may be ignored.
+        """
         self._runtime = runtime
         self._identity = identity
         self._details = details
+        self._ignored = ignored
 
     def take(self, uuid: str) -> Optional[Lease]:
-        """Take the lease of this GPU; None if another process holds it."""
+        """Take the lease of this GPU; None if another process holds it, unless that lease may be ignored."""
         listener = announcements.bind(PREFIX + uuid)
-        return None if listener is None else self._lease(uuid, listener)
+        if listener is None:
+            second = announcements.bind(IGNORING_PREFIX + uuid) if uuid in self._ignored else None
+            return None if second is None else self._lease(uuid, second, ignoring=True)
+        if announcements.is_bound(
+            IGNORING_PREFIX + uuid
+        ):  # a kernel has the GPU beside a lease that was released
+            listener.close()
+            return None
+        return self._lease(uuid, listener)
 
     def take_all(self, uuids: Iterable[str]) -> Optional[List[Lease]]:
         """Take all of these leases or, if one is held already, none: two kernels with half of them each would
@@ -121,11 +149,14 @@ class LeaseTaker:
 
     def take_over(self, listener: socket.socket) -> Lease:
         """Take over the lease of another process, by its socket. Raises ValueError for any other socket."""
-        return self._lease(announcements.take_over(listener, PREFIX), listener)
+        try:
+            return self._lease(announcements.take_over(listener, PREFIX), listener)
+        except ValueError:
+            return self._lease(announcements.take_over(listener, IGNORING_PREFIX), listener, ignoring=True)
 
-    def _lease(self, uuid: str, listener: socket.socket) -> Lease:
+    def _lease(self, uuid: str, listener: socket.socket, ignoring: bool = False) -> Lease:
         facts = {"since": round(self._runtime.time(), 1), **self._identity}
-        return Lease(uuid, Announcement(listener, facts, self._details, _PUBLIC))
+        return Lease(uuid, Announcement(listener, facts, self._details, _PUBLIC), ignoring)
 
 
 def release_all(leases: Iterable[Lease]) -> None:
@@ -139,9 +170,9 @@ def leased_uuids() -> List[str]:
     return announcements.names(PREFIX, _UUID)
 
 
-def owner_reader() -> OwnerReader:
-    """Return a reader of the owners of all leases on the node, also of GPUs that we do not see."""
-    return OwnerReader(PREFIX, _UUID)
+def owner_reader(prefix: str = PREFIX) -> OwnerReader:
+    """Return a reader of the owners of all leases with this prefix, also of GPUs that we do not see."""
+    return OwnerReader(prefix, _UUID)
 
 
 class LeaseReader:
@@ -150,11 +181,22 @@ class LeaseReader:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._reader = AnnouncementReader(runtime, PREFIX)
+        self._ignoring = AnnouncementReader(runtime, IGNORING_PREFIX)
 
     def read(self, uuids: Iterable[str], timeout: float = 0.3) -> Dict[str, Holder]:
         """Return the holders of the leased GPUs among these. Blocks for up to `timeout` seconds in all."""
         answers = self._reader.read(list(uuids), timeout)
         return {uuid: self._holder(answer) for uuid, answer in answers.items()}
+
+    def read_ignoring(self, leases: Mapping[str, Holder], uuids: Iterable[str]) -> Dict[str, Holder]:
+        """Return the same of the holders that ignore a lease. `leases`: what `read` has returned."""
+        found = {uuid: self._holder(answer) for uuid, answer in self._ignoring.read(list(uuids)).items()}
+        return {
+            uuid: holder._replace(note=f"it ignores the lease of {leases[uuid].user}")
+            if uuid in leases
+            else holder
+            for uuid, holder in found.items()
+        }
 
     def _holder(self, answer: Answer) -> Holder:
         pid, uid, told, _ = answer

@@ -94,6 +94,15 @@ class GpuManager:
         return self._acquisition.holds_leases
 
     @property
+    def ignored_leases(self) -> List[str]:
+        """Texts about the leases of others that this kernel ignores."""
+        ignored = self._acquisition.ignored_leases.items()
+        return [
+            f"{self._acquisition.name(uuid)} is {holder or 'leased by another process'}"
+            for uuid, holder in ignored
+        ]
+
+    @property
     def held_since(self) -> Optional[float]:
         """Since when the kernel has leases, in seconds since the epoch; None while it has none."""
         return self._acquisition.held_since
@@ -199,6 +208,8 @@ class GpuManager:
     def _acquired(self) -> None:
         """Tell the kernel its GPUs; then the gate opens."""
         self._story.tell("gpu", f"took {', '.join(self.names)}{self._acquisition.choice}", gpus=self.uuids)
+        for text in self.ignored_leases:
+            self._story.tell("gpu", f"{text}: that lease is ignored, as the setting “ignore_lease” says")
         self.gpu_time.update()
         self._tell_kernel()
 

@@ -39,7 +39,7 @@ def read_offer(runtime: Runtime, processes: ProcessControl, settings: Mapping[st
         return answer
     try:
         samples = take_samples(runtime, processes)
-        gpus, leases = [sample.gpus for sample in samples], samples[-1].leases
+        gpus, leases = [sample.gpus for sample in samples], samples[-1].all_leases()
         needs = Requirements.from_settings(settings)
         verdicts = judge(gpus, leases=leases, allowed=allowed, count=count, needs=needs)
         require_usable(verdicts, count)

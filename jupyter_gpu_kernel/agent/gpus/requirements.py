@@ -49,6 +49,8 @@ class Requirements(NamedTuple):
 
 def _is_named(gpu: Gpu, word: str) -> bool:
     """Whether this is the GPU whose UUID begins so, or a MIG device of it."""
+    if word.startswith("AMD-"):  # a number follows
+        return word == gpu.uuid
     return not word.isdigit() and any(uuid.startswith(word) for uuid in (gpu.uuid, gpu.parent))
 
 

@@ -32,6 +32,11 @@ class Sample(NamedTuple):
     gpus: List[Gpu]
     leases: Dict[str, Holder]
     links: Mapping[Tuple[int, int], int] = {}  # see topology.py
+    ignoring: Mapping[str, Holder] = {}  # the holders that ignore a lease
+
+    def all_leases(self) -> Dict[str, Holder]:
+        """Return the holder of each leased GPU; of two, the one that ignores the other's lease."""
+        return {**self.leases, **self.ignoring}
 
 
 class SampleReader:
@@ -53,7 +58,9 @@ class SampleReader:
         gpus = self._smi.read(timeout, stop)
         if self._links is None:
             self._links = self._smi.read_links(timeout, stop)
-        return Sample(begin, gpus, self._leases.read(gpu.uuid for gpu in gpus if gpu.uuid), self._links)
+        uuids = [gpu.uuid for gpu in gpus if gpu.uuid]
+        leases = self._leases.read(uuids)
+        return Sample(begin, gpus, leases, self._links, self._leases.read_ignoring(leases, uuids))
 
 
 def take_samples(
@@ -81,7 +88,7 @@ def judge_now(
     """
     samples = take_samples(runtime, processes, criteria)
     gpus = [sample.gpus for sample in samples]
-    return judge(gpus, leases=samples[-1].leases, allowed=allowed, criteria=criteria, needs=needs)
+    return judge(gpus, leases=samples[-1].all_leases(), allowed=allowed, criteria=criteria, needs=needs)
 
 
 class Sampler:

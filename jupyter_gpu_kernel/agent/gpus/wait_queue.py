@@ -37,6 +37,7 @@ class QueueReader:
         self._runtime = runtime
         self._waiting = OwnerReader(_PREFIX, _NAME)
         self._leases = lease.owner_reader()
+        self._ignoring = lease.owner_reader(lease.IGNORING_PREFIX)
 
     def read(self) -> List[Waiting]:
         """Return the kernels that wait, of all users. Names that no keeper would announce are ignored."""
@@ -63,7 +64,7 @@ class QueueReader:
 
     def lease_owners(self) -> List[Owner]:
         """Return the owner of every lease on the node, also of GPUs that we do not see."""
-        return list(self._leases.read().values())
+        return [*self._leases.read().values(), *self._ignoring.read().values()]
 
 
 class WaitQueue:

@@ -50,17 +50,20 @@ def bind(guard: Guard) -> None:
 
 
 def status() -> Dict[str, Any]:
-    """Return {id, gpus [uuid], pid, guard: "on" or "off", in_use, sigterms, last_sigterm, placement, memory, code}.
+    """Return {id, gpus [uuid], pid, guard: "on" or "off", in_use, sigterms, last_sigterm, placement, ignored_leases,
+    memory, code}.
 
     `gpus` is empty until the kernel has GPUs. `sigterms` counts the SIGTERMs so far, and `last_sigterm` is a sentence
     about the last one and its sender ("" if there was none). `placement` says why this host was chosen, "" if the
-    kernelspec names only one. `memory` is {node_available_mib, node_total_mib,
-    cgroup_used_mib, cgroup_limit_mib, gpu_used_mib, gpu_total_mib}: of the node, of its cgroup if that has a limit, and
-    of this kernel's GPUs (by all processes); None is unknown or unlimited. Runs nvidia-smi or rocm-smi, which may take
-    a second. `code` is {revision, commit, subject, repository, folder, changes} of pinned code, or {}: `folder` is the
-    worktree, `changes` the number of changed and new files of the repository that were not committed (None: unknown).
+    kernelspec names only one. `ignored_leases` are texts about leases of others that this kernel ignores. `memory` is
+    {node_available_mib, node_total_mib, cgroup_used_mib, cgroup_limit_mib, gpu_used_mib, gpu_total_mib}: of the node,
+    of its cgroup if that has a limit, and of this kernel's GPUs (by all processes); None is unknown or unlimited. Runs
+    nvidia-smi or rocm-smi, which may take a second. `code` is {revision, commit, subject, repository, folder, changes}
+    of pinned code, or {}: `folder` is the worktree, `changes` the number of changed and new files of the repository
+    that were not committed (None: unknown).
     """
     gpus = visible_gpus()
+    known = _ask_keeper({"do": "status"}) or {}
     return {
         "id": os.environ.get("JUPYTER_GPU_KERNEL_ID", ""),
         "gpus": gpus,
@@ -69,7 +72,8 @@ def status() -> Dict[str, Any]:
         "in_use": _guard.usage.in_use(),
         "sigterms": _guard.count,
         "last_sigterm": _guard.last,
-        "placement": str((_ask_keeper({"do": "status"}) or {}).get("placement") or ""),
+        "placement": str(known.get("placement") or ""),
+        "ignored_leases": list(known.get("ignored_leases") or []),
         "memory": {**read_memory(), **_gpu_memory(gpus)},
         "code": _code_status(),
     }

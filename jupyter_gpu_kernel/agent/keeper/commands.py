@@ -248,6 +248,7 @@ class Status:
             "state": self.state,
             "gpus": self._gpus.uuids,
             "gpu_names": self._gpus.names,
+            "ignored_leases": self._gpus.ignored_leases,
             "pid": self._kernel.pid,
             "notebook": self._settings.get("notebook", ""),
             "attached": self._server.attached,
