@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu_kernel.agent.process.kernel_process import kernel_environment
+from jupyter_gpu_kernel.agent.process.environment import kernel_environment
 
 
 def test_the_gpus_given_and_our_own_names_win_over_the_users(

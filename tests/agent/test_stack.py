@@ -156,8 +156,13 @@ def test_what_start_up_files_do_is_seen(node: Node) -> None:
     startup.mkdir(parents=True)
     (startup / "10-own.py").write_text("import os, torch; os.environ['FROM_STARTUP'] = torch.__version__\n")
     node.write("torch", COMPUTES + "version.cuda = os.environ.get('FROM_STARTUP', 'imported first')")
+    library = node.folder / "libcuda.so.1"  # a mapped file counts as a loaded library
+    library.write_bytes(b"x")
+    lines = f"import mmap; file = open({str(library)!r}, 'rb')\nheld = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)"
+    (startup / "20-cuda.ipy").write_text(lines + "\n")
     facts = node.look("torch", gpus=0)["facts"]
-    assert facts["imported_early"] is True and facts["cuda"] == "imported first"
+    assert facts["imported_early"] and facts["early"] and facts["cuda"] == "imported first"
+    assert facts["libraries"] == [str(library)]
 
 
 DAEMON = """

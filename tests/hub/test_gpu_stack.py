@@ -170,7 +170,7 @@ def test_tensorflow_without_cuda_libraries_or_driver() -> None:
     assert bad.remedy == f'On the node run: {PYTHON} -m pip install --upgrade "tensorflow[and-cuda]"'
     assert "2.14.*" in judged("tensorflow", facts, node(470)).remedy
     bad = judged("tensorflow", facts, output=NO_DRIVERS)
-    assert not bad.ok and "finds no GPU" in bad.message
+    assert not bad.ok and "does not find the driver" in bad.message
 
 
 @pytest.mark.parametrize(
@@ -189,6 +189,20 @@ def test_jax_without_its_plugin(driver: int, capability: str, packages: str) -> 
 
 
 # -------------------------------------------------------------------------------- other outcomes
+
+
+def test_torch_without_libcuda() -> None:
+    """Recorded with torch 2.14.1 from PyPI, on a machine without a driver; the CUDA that is served is an assumption."""
+    text = "Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU and installed …"
+    archs = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"]
+    libraries = [f"{SITE}/nvidia/cu13/lib/libcudart.so.13", f"{SITE}/nvidia/cudnn/lib/libcudnn.so.9"]
+    facts = torch(
+        "13.0", archs, version="2.14.1+cu130", own=libraries, libraries=libraries, **failed("devices", text)
+    )
+    bad = judged("torch", facts, node(580))
+    assert not bad.ok and "does not find the driver: RuntimeError: Found no NVIDIA driver" in bad.message
+    assert "libcuda.so.1" in bad.remedy
+    assert f"{INDEX}cu126" in judged("torch", facts, node(550)).remedy  # and it is too new
 
 
 def test_a_stack_that_works() -> None:

@@ -23,7 +23,8 @@ from ..loop import Loop, Timer
 from ..paths import Root, archive, touch
 from ..pinned_code.kernel_code import KernelCode
 from ..policy import Policy
-from ..process.kernel_process import KernelProcess, kernel_environment
+from ..process.environment import kernel_environment
+from ..process.kernel_process import KernelProcess
 from ..process.kernel_sockets import Readiness
 from ..process.signals import Pause, Signals
 from ..process_control import ProcessControl

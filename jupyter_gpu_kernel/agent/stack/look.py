@@ -51,11 +51,12 @@ def main(name: str) -> None:
         facts.tell(installed=installed(), python=sys.version.split()[0], prefix=sys.prefix)
     else:
         facts.tell(stage="startup")
-        _run_startup(facts)
+        app = _run_startup(facts)  # it keeps what the start-up files have made
         early = [path for path in loaded_libraries() if re.search(r"/libcuda\.so", path)]
         facts.tell(early=bool(early), imported_early=name in sys.modules)
         os.environ.update(request["env"])
         _look(name, str(request["gpu"]), facts)
+        del app
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
@@ -85,17 +86,19 @@ def _restore_path() -> None:
     sys.path[:] = ["", *rest]
 
 
-def _run_startup(facts: Facts) -> None:
-    """Run what IPython runs at the start of a kernel, if the user has any of it."""
+def _run_startup(facts: Facts) -> Any:
+    """Run what IPython runs at the start of a kernel, if the user has any of it. Return IPython's application."""
     profile = Path(os.environ.get("IPYTHONDIR") or os.path.expanduser("~/.ipython")) / "profile_default"
     try:
         if not any(path for pattern in _STARTUP for path in profile.glob(pattern)):
-            return
+            return None
         app = importlib.import_module("IPython.terminal.ipapp").TerminalIPythonApp()
         app.config_file_name = "ipython_kernel_config.py"
         app.initialize(["--HistoryManager.enabled=False", "--no-banner", "--no-confirm-exit"])
+        return app
     except BaseException as error:
         facts.tell(startup_error=f"{type(error).__name__}: {error}"[:_ERROR])
+        return None
 
 
 def loaded_libraries() -> List[str]:

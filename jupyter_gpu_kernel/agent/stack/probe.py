@@ -27,7 +27,7 @@ from ..gpus.sampler import SampleReader
 from ..gpus.visible_devices import variables
 from ..gpus.wait_queue import QueueReader
 from ..paths import Root, agent_command
-from ..process.kernel_process import kernel_environment
+from ..process.environment import kernel_environment
 from ..process_control import ProcessControl
 from .supervision import Supervisor, inherited_pipes, read_request, write_answer
 

@@ -18,6 +18,10 @@ from . import cuda_versions as cuda
 from .gpu_stack import ADMIN, REBOOT, NodeStack, Verdict, arch_name, number
 
 _REMOVE = "Remove that folder from LD_LIBRARY_PATH (--setup, --env, or ~/.bash_profile): wheels bring their own CUDA."
+_FIND_DRIVER = (
+    "The driver's library, libcuda.so.1, is not found. If “ldconfig -p” on the node does not list it, ask the node's "
+    "administrator; in a container, start it with the GPUs (--gpus, --nv)."
+)
 _EARLY = (
     "A kernel gets its GPU when its first cell runs. Do not use the GPU before that: look into the IPython start-up "
     "files, ipython_config.py, sitecustomize.py and usercustomize.py for code that calls torch.cuda, lists devices "
@@ -31,10 +35,15 @@ _NO_KERNEL = re.compile(
     r"no kernel image is available|NO_BINARY_FOR_GPU|device kernel image is invalid", re.I
 )
 _LINKING = re.compile(
-    r"undefined symbol|cannot open shared object file|symbol \S+ version|not defined in file", re.I
+    r"undefined symbol|cannot open shared object file|symbol \S+ version|not defined in file|not found \(required by", re.I
 )
 _NO_LIBRARIES = re.compile(r"Cannot dlopen some GPU libraries|Could not load dynamic library", re.I)
-_NO_CUDA_FOUND = re.compile(r"Could not find cuda drivers|CUDA_ERROR_NO_DEVICE|no CUDA-capable device", re.I)
+_NO_DRIVER = re.compile(r"Found no NVIDIA driver|Could not find cuda drivers|libcuda\.so\.1", re.I)
+_NO_DEVICE = re.compile(
+    r"No CUDA GPUs are available|no CUDA-capable device|CUDA_ERROR_NO_DEVICE|lists no GPU|Unknown backend|"
+    r"invalid device ordinal|device >= 0 && device < num_gpus",
+    re.I,
+)
 _MEMORY = re.compile(r"out of memory|OUT_OF_MEMORY", re.I)
 _GLIBC = re.compile(r"version [`'‘“]?(GLIBC(?:XX)?_[\d.]+)")
 
@@ -63,8 +72,8 @@ class _Case:
         if self.facts.get("right"):
             return Verdict(True, "; ".join([self._what(), self._speed(), *self._notes()]))
         for find in (
-            self._late, self._not_imported, self._not_built_for_it, self._too_early, self._libraries,
-            self._driver, self._architecture, self._computation,
+            self._late, self._not_imported, self._not_built_for_it, self._libraries, self._driver,
+            self._too_early, self._architecture, self._computation,
         ):  # fmt: skip
             if found := find():
                 return found
@@ -109,7 +118,7 @@ class _Case:
         return self._bad(f"{what}: it computes on the CPU", self._install())
 
     def _too_early(self) -> Verdict | None:
-        if not (self.facts.get("early") and self.error.get("stage") in ("devices", "matmul")):
+        if not (self.facts.get("early") and _NO_DEVICE.search(str(self.error.get("text")))):
             return None
         return self._bad("finds no GPU, because CUDA was initialised before the kernel had one", _EARLY)
 
@@ -145,18 +154,22 @@ class _Case:
             remedy = "Try another GPU. If only this one computes wrongly, tell the node's administrator."
             return self._bad(f"computes wrong numbers on {self.answer.get('gpu_name')}", remedy)
         if self.error:
-            if _MEMORY.search(self.said):
-                return self._bad(
-                    "the GPU has no free memory", "Try again: somebody may have begun to use it."
-                )
-            if _NO_CUDA_FOUND.search(self.said):
-                return self._bad(
-                    f"finds no GPU: {self._error_words()}", f"Try the same by hand on the node. {ADMIN}"
-                )
-            return self._bad(f"fails ({self._stage()}): {self._error_words()}", self._otherwise())
+            return self._failed()
         if self._ended_well():
             return None
         return self._bad(f"{self._end_words()} ({self._stage()})", self._otherwise())
+
+    def _failed(self) -> Verdict:
+        """The words of an error that nothing else explains."""
+        if _MEMORY.search(self.said):
+            return self._bad("the GPU has no free memory", "Try again: somebody may have begun to use it.")
+        if _NO_DRIVER.search(self.said):
+            return self._bad(f"does not find the driver: {self._error_words()}", _FIND_DRIVER)
+        if _NO_DEVICE.search(self.said):
+            return self._bad(
+                f"finds no GPU: {self._error_words()}", f"Try the same by hand on the node. {ADMIN}"
+            )
+        return self._bad(f"fails ({self._stage()}): {self._error_words()}", self._otherwise())
 
     # -------------------------------------------------------------------------------- words
 
@@ -182,8 +195,6 @@ class _Case:
             notes.append(
                 f"it has no binary code for {arch_name(self.capability)}, which is compiled at the first use"
             )
-        if self.facts.get("early"):
-            notes.append("CUDA was initialised before the kernel had its GPU")
         if self.facts.get("startup_error"):
             notes.append(
                 f"a start-up file of IPython fails: {sanitize.one_line(str(self.facts['startup_error']))}"
