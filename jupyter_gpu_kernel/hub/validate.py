@@ -279,6 +279,7 @@ _ANSWERS: dict[str, Shape] = {
         "facts",
         driver=text(40),
         cuda=text(20),
+        amd=flag,
         gpus=rows(fields(index=count, uuid=text(100), name=text(100), capability=text(10)), _MAX_GPUS),
         problem=fields("code", "text", code=word, text=text()),
         gpu=text(1000),

@@ -137,6 +137,18 @@ def test_an_older_libcudart_in_ld_library_path() -> None:
     facts = {**OLD_CUDA, "libraries": [], **failed("import", CUBLAS, "OSError")}
     bad = judged("torch", facts)
     assert not bad.ok and "cublasLtGetStatusString" in bad.message and "LD_LIBRARY_PATH" in bad.remedy
+    text = (
+        "/opt/cuda/lib64/libcublasLt.so.11: version `libcublasLt.so.11' not found (required by "
+        f"{SITE}/nvidia/cublas/lib/libcublas.so.11)"
+    )  # recorded with torch 1.13.1 from PyPI and another library of this name
+    facts = {
+        "own": OWN,
+        "libraries": [],
+        "library_path": "/opt/cuda/lib64",
+        **failed("import", text, "OSError"),
+    }
+    bad = judged("torch", facts)
+    assert not bad.ok and "LD_LIBRARY_PATH has /opt/cuda/lib64" in bad.message
     good = judged("torch", torch("11.8", **OLD_CUDA, **RIGHT))
     assert good.ok and "because of LD_LIBRARY_PATH" in good.message
 
@@ -226,6 +238,17 @@ def test_a_build_for_rocm() -> None:
     assert "built for AMD GPUs" in judged("torch", facts).message
     one = judged("torch", facts, node(0), gpu="", no_gpu="nvidia-smi was not found")
     assert one.ok and not one.checked and "built for ROCm 6.2.41134" in one.message
+    answer = {
+        "driver": "",
+        "cuda": "",
+        "amd": True,
+        "gpus": [{"name": "AMD Instinct MI210", "capability": ""}],
+    }
+    where = NodeStack.from_answer(PYTHON, answer)
+    assert judge_driver(where, answer).message == "AMD's driver; 1 × AMD Instinct MI210"
+    assert judged("torch", {**facts, **RIGHT, "capability": "9.0"}, where).ok
+    bad = judged("torch", torch(), where)
+    assert not bad.ok and "built for NVIDIA GPUs" in bad.message and "ROCm" in bad.remedy
 
 
 @pytest.mark.parametrize(

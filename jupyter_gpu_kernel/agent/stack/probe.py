@@ -24,7 +24,7 @@ from ..gpus.lease import Lease, LeaseTaker, release_all
 from ..gpus.limits import SiteLimits
 from ..gpus.requirements import Requirements
 from ..gpus.sampler import SampleReader
-from ..gpus.visible_devices import variables
+from ..gpus.visible_devices import AMD, variables
 from ..gpus.wait_queue import QueueReader
 from ..paths import Root, agent_command
 from ..process.environment import kernel_environment
@@ -63,6 +63,7 @@ class Probe:
         """Return the driver, the GPUs with their compute capability, and which frameworks are installed."""
         driver = read_driver(self._processes)
         answer: Dict[str, Any] = {"driver": driver.version, "cuda": driver.cuda, "gpus": []}
+        answer["amd"] = self._variable == AMD
         try:
             gpus = GpuReader(self._runtime, self._processes).read()
             whole = [gpu for gpu in gpus if not gpu.parent]

@@ -35,7 +35,8 @@ _NO_KERNEL = re.compile(
     r"no kernel image is available|NO_BINARY_FOR_GPU|device kernel image is invalid", re.I
 )
 _LINKING = re.compile(
-    r"undefined symbol|cannot open shared object file|symbol \S+ version|not defined in file|not found \(required by", re.I
+    r"undefined symbol|cannot open shared object|symbol \S+ version|not defined in file|not found \(required by",
+    re.I,
 )
 _NO_LIBRARIES = re.compile(r"Cannot dlopen some GPU libraries|Could not load dynamic library", re.I)
 _NO_DRIVER = re.compile(r"Found no NVIDIA driver|Could not find cuda drivers|libcuda\.so\.1", re.I)
@@ -112,6 +113,8 @@ class _Case:
                 return None
             text = f"is built for AMD GPUs (ROCm {hip}), and the node's are NVIDIA's"
             return self._bad(text, self._install())
+        if self.built and self.node.amd:
+            return self._bad("is built for NVIDIA GPUs, and the node's are AMD's", self._install())
         if self.built:
             return None
         what = "has no plugin for CUDA" if self.name == "jax" else "is a build without CUDA"

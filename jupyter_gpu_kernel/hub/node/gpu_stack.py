@@ -42,13 +42,15 @@ class NodeStack:
     driver: str = ""
     reported_cuda: str = ""
     capabilities: tuple[str, ...] = ()
+    amd: bool = False
 
     @classmethod
     def from_answer(cls, python: str, answer: dict[str, Any]) -> NodeStack:
         """From the answer about the node."""
         known = {number(gpu.get("capability")) for gpu in answer.get("gpus", [])} - {""}
         driver, newest = number(answer.get("driver")), number(answer.get("cuda"))
-        return cls(python, driver, newest, tuple(sorted(known, key=cuda.parse)))
+        amd = answer.get("amd") is True
+        return cls(python, driver, newest, tuple(sorted(known, key=cuda.parse)), amd)
 
     @property
     def cuda(self) -> cuda.Version:
@@ -63,6 +65,10 @@ class NodeStack:
 
     def install(self, name: str, capability: str) -> str:
         """The command that installs a build that fits, as a sentence; what to do if there is none."""
+        if self.amd:
+            return (
+                f"Install a build of {NAMES[name]} for the node's ROCm (rocm-smi shows the driver's version)."
+            )
         packages = cuda.packages(name, self.cuda, self.driver, capability)
         if packages:
             return f"On the node run: {shlex.quote(self.python)} -m pip install {packages}"
@@ -80,7 +86,8 @@ def judge_driver(node: NodeStack, answer: dict[str, Any]) -> Verdict:
         remedies = {"driver": REBOOT if "mismatch" in text else ADMIN, "hang": ADMIN}
         absent = "If the node has GPUs, add the folder of nvidia-smi to PATH (--setup). Otherwise use another node."
         return Verdict(False, text, remedies.get(str(problem["code"]), absent))
-    return Verdict(True, f"{node.driver_words}; {_gpu_words(answer.get('gpus', []))}")
+    driver = "AMD's driver" if node.amd else node.driver_words
+    return Verdict(True, f"{driver}; {_gpu_words(answer.get('gpus', []))}")
 
 
 def number(value: Any) -> str:
