@@ -34,8 +34,8 @@ from .turns import Waiting
 from .visible_devices import variables
 from .wait_queue import WaitQueue
 
-RETRIES = 3
-"""How often a driver that does not answer is asked again before the cell fails. It may hang for a minute."""
+RETRIES = {"hang": 4, "driver": 2}
+"""By the code of the error, how often the GPUs are read again before the cell fails: a driver may hang for a minute."""
 RETRY_AFTER = 5.0
 _TRANSFER = "leases"
 """The name of the socket in a kernel's folder at which its keeper receives leases."""
@@ -284,7 +284,7 @@ class Acquisition:
         if self._state is not _State.WAITING:
             return
         self._failures += 1
-        if error.code in ("hang", "driver") and self._failures <= RETRIES:
+        if self._failures <= RETRIES.get(error.code, 0):
             self._queue.withdraw()
             self._on_waiting(str(error))
             return self._sample_in(RETRY_AFTER)
