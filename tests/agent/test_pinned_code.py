@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -244,6 +245,26 @@ def test_an_old_git_makes_a_clone(
     assert (Path(pin.tree) / "lib.py").read_text() == "VALUE = 'one'\n"
     assert worktrees.remove(pin) == ""
     assert pinned(home) == []
+
+
+def test_many_kernels_at_once(worktrees: Worktrees, repository: Repository, home: Path) -> None:
+    """As when a sweep is started."""
+    with ThreadPoolExecutor(8) as pool:
+        pins = list(pool.map(lambda n: worktrees.make(f"k{n}", str(repository.path), "HEAD"), range(8)))
+        assert sorted(repository.worktrees()) == sorted(pin.tree for pin in pins)
+        assert list(pool.map(worktrees.remove, pins)) == [""] * 8
+    assert (pinned(home), repository.worktrees()) == ([], [])
+
+
+def test_a_home_that_cannot_be_written(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/proc/none")
+    (tmp_path / "root").mkdir(mode=0o700)
+    worktrees = Worktrees(RUNTIME, ProcessControl(), Root(tmp_path / "root"))
+    pin = worktrees.make("k1", str(repository.path), "HEAD")
+    assert pin.tree == f"{tmp_path}/root/code/k1.1/project"
+    assert worktrees.remove(pin) == ""
 
 
 def test_leftovers_of_kernels_that_are_gone(worktrees: Worktrees, repository: Repository, home: Path) -> None:

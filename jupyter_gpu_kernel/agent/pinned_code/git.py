@@ -66,17 +66,16 @@ class Git:
         for option in _OPTIONS:
             command += ["-c", option]
         command += arguments
-        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-            try:
+        try:
+            with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
                 status = self._wait(command, folder or self._folder, output, errors)
-            except OSError as error:
-                raise CodeError(f"git cannot be run: {error}") from None
-            if status:
-                words = one_line(" ".join(_read(errors).split()), 500)
-                raise CodeError(
-                    f"git {arguments[0]} failed (status {status}); git says: {words or 'nothing'}"
-                )
-            return _read(output)
+                printed, words = _read(output), _read(errors)
+        except OSError as error:
+            raise CodeError(f"git cannot be run: {error}") from None
+        if status:
+            words = one_line(" ".join(words.split()), 500) or "nothing"
+            raise CodeError(f"git {arguments[0]} failed (status {status}); git says: {words}")
+        return printed
 
     def _wait(self, command: List[str], folder: str, output: IO[bytes], errors: IO[bytes]) -> int:
         process = self._processes.start(command, output=output, errors=errors, cwd=folder, env=self._env)
