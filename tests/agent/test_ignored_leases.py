@@ -6,6 +6,7 @@ import os
 import socket
 import time
 import uuid
+from dataclasses import replace
 from typing import Iterator, Optional
 
 import pytest
@@ -120,6 +121,16 @@ def test_a_kernel_takes_the_gpu_beside_the_lease_that_it_ignores(gpu: Gpu, squat
     lease = take_lease(gpu.uuid, {"id": "other"})
     assert lease is not None and not lease.ignoring
     lease.release()
+
+
+def test_a_gpu_without_a_lease_is_preferred(gpu: Gpu, squatter: socket.socket) -> None:
+    node = Node(gpu)
+    claim, other = node.claim(ignores=True), replace(gpu, index=1, uuid=f"GPU-{uuid.uuid4()}")
+    for _ in range(2):
+        claim.add(node.sample()._replace(gpus=[gpu, other]))
+        outcome = claim.decide()
+    assert isinstance(outcome, ClaimGranted) and outcome.gpus == [other]
+    outcome.leases[0].release()
 
 
 def test_it_is_handed_over_as_what_it_is(gpu: Gpu, squatter: socket.socket) -> None:

@@ -25,7 +25,7 @@ def test_status_and_magic(kernel):
     status = eval(kernel.run("import gpu_kernel; print(gpu_kernel.status())"))
     assert (status["id"], status["pid"], status["guard"]) == ("k1", kernel.process.pid, "on")
     assert status["in_use"] is True and isinstance(status["sigterms"], int)
-    assert "guard         on" in kernel.run("%gpu")
+    assert "guard          on" in kernel.run("%gpu")
     assert kernel.run("%gpu nonsense").startswith("usage:")
 
 

@@ -168,7 +168,7 @@ class Claim:
         return leases
 
     def _try(self, verdicts: List[Verdict], ahead: Sequence[Waiting]) -> ClaimPending:
-        chosen = choose(verdicts, self.count, ahead, dict(self._samples[-1].links))
+        chosen = self._choose(verdicts, ahead)
         leases = self._taker.take_all([gpu.uuid for gpu in chosen]) if chosen else None
         if leases is None:  # too few are free, or somebody was quicker
             return self._pending(verdicts, ahead)
@@ -176,6 +176,13 @@ class Claim:
         self.choice = _choice(verdicts, self.count)
         names = " and ".join(map(str, chosen or ()))
         return ClaimPending(f"Checking once more that nobody else uses {names}.", 0.0)
+
+    def _choose(self, verdicts: List[Verdict], ahead: Sequence[Waiting]) -> Optional[List[Gpu]]:
+        """Choose free GPUs; those whose leases are ignored only if there are too few others."""
+        newest = self._samples[-1]
+        unleased = [verdict for verdict in verdicts if verdict.gpu.uuid not in newest.leases]
+        links = dict(newest.links)
+        return choose(unleased, self.count, ahead, links) or choose(verdicts, self.count, ahead, links)
 
     def _confirm(
         self, sample: Sample, verdicts: List[Verdict], ahead: Sequence[Waiting]

@@ -214,7 +214,7 @@ def magic(line: str) -> None:
     """%gpu [status | missed | fresh | code REV | guard on | guard off]"""
     words = line.split() or ["status"]
     if words == ["status"]:
-        print("\n".join(f"{name:13} {_shown(value)}" for name, value in status().items() if value != {}))
+        print("\n".join(f"{name:14} {_shown(value)}" for name, value in status().items() if value != {}))
     elif words == ["missed"]:
         if not missed(show=True):
             print("Nothing was missed.")
@@ -233,7 +233,7 @@ def _shown(value: Any) -> str:
         return ", ".join(f"{name} {'-' if one is None else one}" for name, one in value.items())
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return (", ".join(value) or "none yet") if isinstance(value, list) else str(value)
+    return (", ".join(value) or "none") if isinstance(value, list) else str(value)
 
 
 def _pinned(asked: bool) -> str:
