@@ -154,6 +154,8 @@ def test_ones_own_kernel_is_known_by_its_notebook(gpus: List[str]) -> None:
     assert str(older) == "leased by your kernel ab12; to free it: jupyter gpu-kernel stop ab12"
     assert str(older._replace(id="?")) == "leased by your process 7, which does not answer"
     assert "stop" not in str(known._replace(yours=False, user="bob"))
+    busy = f"leased by your kernel ab12 (a.ipynb, since {when}, busy since {when})"
+    assert str(known._replace(state="busy")) == busy, "nobody is told to end what computes"
 
 
 SQUATTER = r"""

@@ -68,10 +68,8 @@ class Holder(NamedTuple):
             state = self.state + (
                 f" since {_date(self.state_since)}" if self.state and self.state_since else ""
             )
-            return (
-                f"leased by your kernel {self.id}{_in_parentheses(self.notebook, since, state)}; "
-                f"to free it: jupyter gpu-kernel stop {self.id}"
-            )
+            free = "" if self.state == "busy" else f"; to free it: jupyter gpu-kernel stop {self.id}"
+            return f"leased by your kernel {self.id}{_in_parentheses(self.notebook, since, state)}{free}"
         user = "an unknown process" if self.uid < 0 else self.user
         kernel = f"kernel {self.id}" if self.id != "?" else ""
         pid = f"pid {self.pid}" if self.pid else ""
