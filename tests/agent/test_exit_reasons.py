@@ -28,7 +28,7 @@ from jupyter_gpu_kernel.agent.exit.node_checks import (
     unwritable_folders,
 )
 from jupyter_gpu_kernel.agent.exit.reason import Facts, KeeperFacts, crash_site, explain, explain_keeper
-from jupyter_gpu_kernel.agent.gpus.nvidia_smi import NvidiaSmi
+from jupyter_gpu_kernel.agent.gpus.gpu_reader import GpuReader
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 
 KILLED, TERMED, SEGFAULT, ABORTED, BUS = -9, -15, -11, -6, -7
@@ -250,15 +250,18 @@ def test_places_with_room_are_not_full(tmp_path):
 
 def test_a_gpu_that_fell_off_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(node_checks, "TIMEOUT", DEADLINE)
-    smi, state = NvidiaSmi(RUNTIME, ProcessControl()), tmp_path / "gpus.json"
+    smi, state = GpuReader(RUNTIME, ProcessControl()), tmp_path / "gpus.json"
     monkeypatch.setenv("PATH", f"{PROGRAMS}:{os.path.dirname(sys.executable)}:{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_NVIDIA_STATE", str(state))
     state.write_text(json.dumps({"gpus": [{"uuid": "GPU-1"}, {"uuid": "GPU-2", "lost": True}]}))
     assert gpu_problem(smi, []) == "" and gpu_problem(smi, ["GPU-1"]) == ""
     assert (
         gpu_problem(smi, ["GPU-1", "GPU-2"])
-        == "GPU-2 has fallen off the bus: nvidia-smi does not list it any more"
+        == "GPU-2 has fallen off the bus: the driver does not list it any more"
     )
+    assert gpu_problem(smi, ["0"]) == "", "as a scheduler has allocated it"
+    state.write_text(json.dumps({"gpus": [{"uuid": "GPU-1", "values": {"gpu_recovery_action": "Reset"}}]}))
+    assert gpu_problem(smi, ["GPU-1"]) == "GPU 0: an administrator must recover it (nvidia-smi says: Reset)"
     state.write_text(json.dumps({"mode": "mismatch"}))
     assert gpu_problem(smi, ["GPU-1"]).startswith("nvidia-smi fails")
     state.write_text(json.dumps({"gpus": []}))

@@ -152,18 +152,20 @@ def unwritable_folders(processes: ProcessControl, folders: List[str]) -> List[st
 
 
 def gpu_problem(smi: GpuReader, uuids: List[str]) -> str:
-    """Return what is wrong with one of these GPUs; "" if nothing, or if there are none."""
+    """Return what is wrong with one of these GPUs (UUIDs, or what a scheduler has allocated); "" if nothing is."""
     if not uuids:
         return ""
     try:
-        known = {gpu.uuid: gpu for gpu in smi.read(TIMEOUT)}
+        gpus = smi.read(TIMEOUT)
     except SmiError as error:
         return error.cause if error.code in ("driver", "hang", "none") else ""
-    missing = [uuid for uuid in uuids if uuid not in known]
-    if missing:
-        return f"{missing[0]} has fallen off the bus: nvidia-smi does not list it any more"
-    problems = [f"GPU {known[uuid].index}: {known[uuid].problem}" for uuid in uuids if known[uuid].problem]
-    return problems[0] if problems else ""
+    for uuid in uuids:
+        gpu = next((one for one in gpus if one.is_named(uuid)), None)
+        if gpu is None:
+            return f"{uuid} has fallen off the bus: the driver does not list it any more"
+        if gpu.problem:
+            return f"GPU {gpu.index}: {gpu.problem}"
+    return ""
 
 
 def memory_daemon() -> str:

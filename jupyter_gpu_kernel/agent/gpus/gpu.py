@@ -44,6 +44,11 @@ class Gpu:
     def __str__(self) -> str:
         return f"GPU {self.index} ({self.name})"
 
+    def is_named(self, word: str) -> bool:
+        """Return whether an entry of CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES means this GPU."""
+        # nvidia-smi numbers GPUs as CUDA does with CUDA_DEVICE_ORDER=PCI_BUS_ID; in a device cgroup both start at 0.
+        return word == str(self.index) or self.uuid.startswith(word)
+
 
 class SmiError(Exception):
     """There are no GPUs to use. `code`: absent, hang, driver, none, few (fewer than requested), stopped."""

@@ -186,10 +186,7 @@ def _unusable_reason(gpu: Gpu, allowed: Optional[Sequence[str]]) -> str:
     """Why we can never use this GPU; "" if we can."""
     if gpu.problem:
         return gpu.problem
-    # nvidia-smi numbers GPUs as CUDA does with CUDA_DEVICE_ORDER=PCI_BUS_ID; in a device cgroup both start at 0.
-    if allowed is not None and not any(
-        word == str(gpu.index) or gpu.uuid.startswith(word) for word in allowed
-    ):
+    if allowed is not None and not any(map(gpu.is_named, allowed)):
         return f"not in the allocation ({AMD if is_amd(gpu.uuid) else NVIDIA})"
     if gpu.compute_mode == "Prohibited":
         return "compute mode Prohibited"

@@ -91,7 +91,7 @@ def _gpu_memory(uuids: List[str]) -> Dict[str, Optional[int]]:
     totals: Dict[str, Optional[int]] = {"gpu_used_mib": None, "gpu_total_mib": None}
     try:
         smi = GpuReader(Runtime(), ProcessControl())
-        gpus = [gpu for gpu in smi.read(SMI_TIMEOUT) if gpu.uuid in uuids] if uuids else []
+        gpus = [gpu for gpu in smi.read(SMI_TIMEOUT) if any(map(gpu.is_named, uuids))] if uuids else []
     except SmiError:
         return totals  # unknown memory is no error of the cell
     for name, values in (
