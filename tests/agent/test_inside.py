@@ -27,6 +27,11 @@ def test_status_and_magic(kernel):
     assert status["in_use"] is True and isinstance(status["sigterms"], int)
     assert "guard          on" in kernel.run("%gpu")
     assert kernel.run("%gpu nonsense").startswith("usage:")
+    kernel.run("import os, sys, types; os.environ['CUDA_VISIBLE_DEVICES'] = 'GPU-1'")
+    kernel.run("sys.modules['torch'] = types.SimpleNamespace(version=types.SimpleNamespace(cuda='12.4'))")
+    assert "check" not in kernel.run("%gpu")
+    kernel.run("sys.modules['torch'].version = types.SimpleNamespace(cuda=None, hip=None)")
+    assert "check NAME --gpu" in kernel.run("%gpu")
 
 
 def test_only_the_users_own_cells_are_activity(kernel):

@@ -130,7 +130,7 @@ def test_the_gpu_is_leased_while_it_is_used_and_named_only_after_the_start(node:
     thread.start()
     eventually(held.exists, "the import")
     holder = LeaseReader(RUNTIME).read([UUID])[UUID]
-    assert holder.id.startswith("check-") and holder.yours
+    assert str(holder) == "leased for a moment by your “check --gpu”"
     assert node.place.handlers.handle({"do": "leftovers"}) == {"leftovers": []}
     assert node.look("jax")["no_gpu"] == "no GPU is free"
     go.touch()
@@ -227,6 +227,16 @@ def _supervise(code: str, timeout: float = 60.0, stop: int = -1) -> supervision.
     begin = "import os, sys, time; request, answer = map(int, os.environ['JUPYTER_GPU_KERNEL_CHECK'].split(','))\n"
     supervisor = supervision.Supervisor(RUNTIME, ProcessControl(), stop)
     return supervisor.run([sys.executable, "-c", begin + code], b"please\n", timeout)
+
+
+def test_a_request_that_is_never_read_delays_nothing() -> None:
+    supervisor = supervision.Supervisor(RUNTIME, ProcessControl())
+    request = b"x" * 1_000_000 + b"\n"
+    assert supervisor.run(["sh", "-c", "exit 3"], request, 60).status == 3
+    assert supervisor.run(["sleep", "600"], request, 0.2).late
+    code = "import os; fd = int(os.environ['JUPYTER_GPU_KERNEL_CHECK'].split(',')[0]); total = 0\n"
+    code += "while total < 1_000_001: total += len(os.read(fd, 65536))"
+    assert supervisor.run([sys.executable, "-c", code], request, 60).status == 0
 
 
 def test_of_noise_only_the_ends_are_kept() -> None:

@@ -25,6 +25,8 @@ from . import announcements
 from .announcements import Announcement, AnnouncementReader, Answer, Details, OwnerReader
 
 PREFIX = "jupyter-gpu-kernel/lease/"
+CHECK = "check-"
+"""The beginning of the id of a holder that is no kernel: of `check --gpu`."""
 _STATES = ("starting", "waiting", "idle", "busy", "ended")
 IGNORING_PREFIX = "jupyter-gpu-kernel/ignoring-lease/"
 """The name of a lease beside the one that its holder ignores."""
@@ -63,6 +65,9 @@ class Holder(NamedTuple):
         if self.yours and self.id == "?":
             return f"leased by your process {self.pid or '?'}, which does not answer"
         since = f"since {_date(self.since)}" if self.since else ""
+        if self.id.startswith(CHECK):
+            whose = "your" if self.yours else f"{self.user}'s"
+            return f"leased for a moment by {whose} “check --gpu”"
         idle = f"idle since {_date(self.idle_since)}" if self.idle_since else ""
         if self.yours:
             state = self.state + (

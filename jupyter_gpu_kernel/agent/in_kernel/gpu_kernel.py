@@ -215,6 +215,10 @@ def magic(line: str) -> None:
     words = line.split() or ["status"]
     if words == ["status"]:
         print("\n".join(f"{name:14} {_shown(value)}" for name, value in status().items() if value != {}))
+        if visible_gpus() and _torch_without_gpu():
+            print(
+                "This torch is a build without CUDA. “jupyter gpu-kernel check NAME --gpu” shows one that fits."
+            )
     elif words == ["missed"]:
         if not missed(show=True):
             print("Nothing was missed.")
@@ -226,6 +230,13 @@ def magic(line: str) -> None:
         print(_switch(words[1] == "on"))
     else:
         print("usage: %gpu [status | missed | fresh | code REV | guard on | guard off]")
+
+
+def _torch_without_gpu() -> bool:
+    """Whether torch is imported here, and is a build for the CPU."""
+    version = getattr(sys.modules.get("torch"), "version", None)
+    builds = [getattr(version, name, "unknown") for name in ("cuda", "hip")]
+    return version is not None and not any(builds)
 
 
 def _shown(value: Any) -> str:

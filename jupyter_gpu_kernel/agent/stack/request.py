@@ -9,6 +9,7 @@ from typing import Any, Dict
 
 from ...wire.fields import FieldError, load_object
 from ...wire.runtime import Runtime
+from ..gpus.lease import CHECK
 from ..paths import Root, agent_command
 from ..process_control import ProcessControl
 from .guardian import TIMEOUT
@@ -34,7 +35,7 @@ def check_stack(
     request: {"look": "node", or the name of a framework, "limit": seconds that a framework may take, "settings":
     {"python", "setup", "env", "cwd", "gpus"}}; the folder "cwd" exists.
     """
-    check_id = f"check-{runtime.new_id()[:12]}"
+    check_id = CHECK + runtime.new_id()[:12]
     settings = dict(request["settings"], id=check_id)
     settings["python"] = str(settings.get("python") or sys.executable)
     wanted = {"look": request["look"], "limit": request.get("limit"), "settings": settings}

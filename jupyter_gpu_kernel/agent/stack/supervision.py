@@ -9,6 +9,7 @@ without end, and only the first and last part is kept.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import selectors
 import signal
@@ -128,59 +129,80 @@ class Supervisor:
             raise
         _close(request_read, answer_write, output_write)
         try:
-            write_answer(request_write, request)
-            return self._supervise(process, answer_read, output_read, timeout, watch or {})
+            sinks = {answer_read: Bounded(MAX_ANSWER), output_read: Bounded()}
+            status, late = self._supervise(
+                process, _Request(request_write, request), sinks, timeout, watch or {}
+            )
+            answer, output = (sink.text() for sink in sinks.values())
+            return Result(answer.encode(), output, status, late)
         finally:
             _close(request_write, answer_read, output_read)
 
     def _supervise(
         self,
         process: ChildProcess,
-        answer_fd: int,
-        output_fd: int,
+        request: _Request,
+        sinks: Mapping[int, Bounded],
         timeout: float,
         watch: Mapping[int, Callable[[], None]],
-    ) -> Result:
-        answer, output = Bounded(MAX_ANSWER), Bounded()
-        sinks: Dict[int, Bounded] = {answer_fd: answer, output_fd: output}
-        deadline = self._runtime.monotonic() + timeout
-        late = False
+    ) -> Tuple[Optional[int], bool]:
+        """Return the process's status, and whether it was late. Its output is in the sinks then."""
+        actions: Dict[int, Callable[[], object]] = {**watch}
+        deadline, late = self._runtime.monotonic() + timeout, False
         with selectors.DefaultSelector() as selector:
-            for descriptor in [*sinks, *watch, *([self._stop] if self._stop >= 0 else [])]:
-                selector.register(descriptor, selectors.EVENT_READ)
+            selector.register(request.descriptor, selectors.EVENT_WRITE, lambda: request.write(selector))
+            for descriptor, sink in sinks.items():
+                actions[descriptor] = functools.partial(_read, selector, descriptor, sink)
+            if self._stop >= 0:
+                actions[self._stop] = self._must_stop
+            for descriptor, action in actions.items():
+                selector.register(descriptor, selectors.EVENT_READ, action)
             status = process.poll()
             while status is None and not late and not self.stopped:
                 for key, _ in selector.select(_POLL_INTERVAL):
-                    self._ready(selector, key.fd, sinks, watch)
+                    key.data()
                 status = process.poll()
                 late = status is None and self._runtime.monotonic() > deadline
         self._end(process)
         for descriptor, sink in sinks.items():
             sink.add(_remaining(descriptor))
-        return Result(answer.text().encode(), output.text(), status, late)
+        return status, late
 
-    def _ready(
-        self,
-        selector: selectors.BaseSelector,
-        descriptor: int,
-        sinks: Mapping[int, Bounded],
-        watch: Mapping[int, Callable[[], None]],
-    ) -> None:
-        if descriptor in watch:
-            watch[descriptor]()
-        elif descriptor == self._stop:
-            self.stopped = True
-        else:
-            data = os.read(descriptor, 1 << 20)
-            sinks[descriptor].add(data)
-            if not data:
-                selector.unregister(descriptor)
+    def _must_stop(self) -> None:
+        self.stopped = True
 
     def _end(self, process: ChildProcess) -> None:
         """End its process group. A process that not even SIGKILL ends (state D) is left to the system."""
         self._processes.signal_group(process.pid, signal.SIGKILL)
         with contextlib.suppress(TimeoutExpired):
             process.wait(timeout=_KILL_TIMEOUT)
+
+
+class _Request:
+    """The request, as far as it is not written yet. Its process may read it late, or never."""
+
+    def __init__(self, descriptor: int, data: bytes) -> None:
+        os.set_blocking(descriptor, False)
+        self.descriptor = descriptor
+        self._data = data
+
+    def write(self, selector: selectors.BaseSelector) -> None:
+        """Write what the pipe takes. It stays open afterwards."""
+        try:
+            self._data = self._data[os.write(self.descriptor, self._data) :]
+        except BlockingIOError:
+            return
+        except OSError:  # the process has closed its end
+            self._data = b""
+        if not self._data:
+            selector.unregister(self.descriptor)
+
+
+def _read(selector: selectors.BaseSelector, descriptor: int, sink: Bounded) -> None:
+    data = os.read(descriptor, 1 << 20)
+    sink.add(data)
+    if not data:
+        selector.unregister(descriptor)
 
 
 def _remaining(descriptor: int) -> bytes:
