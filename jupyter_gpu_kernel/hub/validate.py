@@ -237,6 +237,7 @@ _STACK_FACTS = fields(
     installed=fields(torch=text(60), tensorflow=text(60), jax=text(60)),
     python=text(40),
     version=text(60),
+    package=text(60),
     file=text(500),
     cuda=text(20),
     hip=text(40),

@@ -185,6 +185,15 @@ def test_tensorflow_without_cuda_libraries_or_driver() -> None:
     assert not bad.ok and "does not find the driver" in bad.message
 
 
+def test_tensorflow_for_the_cpu() -> None:
+    """Recorded with tensorflow-cpu 2.21.0 from PyPI."""
+    facts = {"version": "2.21.0", "package": "tensorflow-cpu", "cuda": "", "archs": []}
+    bad = judged("tensorflow", {**facts, **failed("devices", "tensorflow lists no GPU")})
+    assert not bad.ok and "build without CUDA" in bad.message
+    first, then = bad.remedy.splitlines()
+    assert "uninstall tensorflow-cpu" in first and "tensorflow[and-cuda]" in then
+
+
 @pytest.mark.parametrize(
     ("driver", "capability", "packages"),
     [

@@ -81,6 +81,7 @@ class TensorFlow:
         info = dict(_attempt(tf.sysconfig.get_build_info, {}))
         return {
             "version": str(tf.__version__),
+            "package": next(filter(_version, _PACKAGES["tensorflow"]), ""),
             "file": str(tf.__file__),
             "cuda": str(info.get("cuda_version") or ""),
             "hip": str(info.get("rocm_version") or "") or ("?" if info.get("is_rocm_build") else ""),

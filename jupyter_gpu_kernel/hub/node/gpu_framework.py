@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import shlex
 import signal
 from collections.abc import Sequence
 from typing import Any
@@ -104,7 +105,7 @@ class _Case:
         ):
             named = f"LD_LIBRARY_PATH has {_shown(folders)}"
             return self._bad(f"cannot be imported: {cause} ({named})", _REMOVE)
-        remedy = f"Import {self.name} by hand on the node with {self.node.python}, and reinstall it if that fails, too."
+        remedy = f"Import {self.name} by hand on the node with {shlex.quote(self.node.python)}, and reinstall it if that fails, too."
         return self._bad(f"cannot be imported: {cause}", remedy)
 
     def _not_built_for_it(self) -> Verdict | None:
@@ -118,7 +119,14 @@ class _Case:
         if self.built:
             return None
         what = "has no plugin for CUDA" if self.name == "jax" else "is a build without CUDA"
-        return self._bad(f"{what}: it computes on the CPU", self._install())
+        remedy = self._install()
+        if (
+            self.facts.get("package") == "tensorflow-cpu"
+        ):  # its files would be mixed with those of the other one
+            remedy = (
+                f"Remove it first: {shlex.quote(self.node.python)} -m pip uninstall tensorflow-cpu\n{remedy}"
+            )
+        return self._bad(f"{what}: it computes on the CPU", remedy)
 
     def _too_early(self) -> Verdict | None:
         if not (self.facts.get("early") and _NO_DEVICE.search(str(self.error.get("text")))):
@@ -131,7 +139,7 @@ class _Case:
         if not (self.fits is False or _TOO_OLD.search(self.said)):
             return None
         needed = cuda.needed_driver(self.built)
-        more = f" Or ask the node's administrator for {needed}." if needed and self.fits is False else ""
+        more = f"\nOr ask the node's administrator for {needed}." if needed and self.fits is False else ""
         return self._bad(f"is too new for {self.node.driver_words}", self._install() + more)
 
     def _libraries(self) -> Verdict | None:
