@@ -105,7 +105,8 @@ class _Case:
         ):
             named = f"LD_LIBRARY_PATH has {_shown(folders)}"
             return self._bad(f"cannot be imported: {cause} ({named})", _REMOVE)
-        remedy = f"Import {self.name} by hand on the node with {shlex.quote(self.node.python)}, and reinstall it if that fails, too."
+        by_hand = f"{shlex.quote(self.node.python)} -c 'import {self.name}'"
+        remedy = f"Run on the node: {by_hand}, and reinstall it if that fails, too."
         return self._bad(f"cannot be imported: {cause}", remedy)
 
     def _not_built_for_it(self) -> Verdict | None:
