@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 SHORTEST, LONGEST = 1.0, 86400.0
 """Seconds between an answer and the next question."""
+_PATIENCE = 4.0
+"""Seconds for which the hub waits for each node; then it returns the node's last reply, or that it is late."""
 _SLOW = 2.0
 """Seconds after which the screen shows that, and why, there is no answer yet."""
 _TERMINATED = 128 + signal.SIGTERM
@@ -109,7 +111,7 @@ class HubCalls:
             raise HubError("the watch has ended")
         if self._client is None or self._client.closed:
             self._client = self._connect()
-        return self._client.call(op, progress=self._progress, **arguments)
+        return self._client.call(op, progress=self._progress, patience=_PATIENCE, **arguments)
 
     def _progress(self, event: dict[str, Any]) -> None:
         self.step = one_line(f"{event.get('hop') or ''}: {event.get('step', '')}".removeprefix(": "))
@@ -196,8 +198,14 @@ class Screen:
                 self._answered_at = time.time()
             except GpuKernelError as error:
                 self._problem = error
+            except Exception as error:  # a fault of this program, which `run` raises
+                return self._fail(error)
             self._asked_at = None
             self._app.invalidate()
+
+    def _fail(self, error: Exception) -> None:
+        if self._app.loop is not None:
+            self._app.loop.call_soon_threadsafe(lambda: self._app.exit(exception=error))
 
     def _application(self) -> Application[int]:
         from prompt_toolkit.application import Application

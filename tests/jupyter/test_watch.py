@@ -126,8 +126,7 @@ def test_a_hub_that_ends_is_started_again(remote: Remote, gpus: Terminal, state:
     assert gpus.end() == 0
 
 
-def test_a_node_that_does_not_answer_is_a_line_and_the_others_stay(remote: Remote, gpus: Terminal) -> None:
-    gpus.until("MEMORY MiB")
+def test_a_node_that_does_not_answer_is_a_line_and_the_others_stay(remote: Remote) -> None:
     remote.write("nowhere", route=["127.0.0.1:1"])
     both = Terminal(remote, "gpus", "cpu", "nowhere", "--watch")
     both.until("MEMORY MiB")
@@ -137,8 +136,6 @@ def test_a_node_that_does_not_answer_is_a_line_and_the_others_stay(remote: Remot
     assert both.end() == 128 + signal.SIGTERM
     both.close()
     kernelspecs.remove("nowhere")
-    gpus.type("q")
-    assert gpus.end() == 0
 
 
 def test_in_a_pipe_each_list_is_a_line_of_json(remote: Remote) -> None:
@@ -147,7 +144,7 @@ def test_in_a_pipe_each_list_is_a_line_of_json(remote: Remote) -> None:
         command, env=remote.program_environment(), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
     ) as program:
         assert program.stdout is not None
-        for _ in range(3):
+        for _ in range(2):
             assert [row["index"] for row in json.loads(program.stdout.readline())] == [0, 1, 2, 3]
         program.send_signal(signal.SIGINT)
         assert program.wait(DEADLINE) == 0

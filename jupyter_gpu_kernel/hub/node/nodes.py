@@ -10,13 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Hashable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
-from ...errors import AgentError, AgentRefusal, GpuKernelError, HubError
+from ...errors import AgentError, AgentRefusal, ConnectError, GpuKernelError, HubError
 from ...wire.runtime import Runtime
 from ..rpc import REPORT_BUG, Call
 from .hosts import each_spec
+from .link import TRY_AGAIN_SOON
 from .node import Node
+from .repeated_requests import RepeatedRequests
 from .shared_connection import Connect, RouteSettings
 
 _MAX_KERNELS = 10_000
@@ -32,6 +35,7 @@ class Nodes:
         self._log = log
         self._nodes: dict[RouteSettings, Node] = {}
         self._started_on: dict[str, RouteSettings] = {}
+        self._repeated = RepeatedRequests[NodeReply](runtime.monotonic, lambda reply: reply.error is not None)
 
     @property
     def in_use(self) -> bool:
@@ -90,7 +94,10 @@ class Nodes:
         specs: list[dict[str, Any]] | None = None,
         more: Callable[[Node], dict[str, Any]] = lambda node: {},
     ) -> list[NodeReply]:
-        """Send a request to each node of `specs` (else of the call's). `more(node)` returns its further arguments."""
+        """Send a request to each node of `specs` (else of the call's). `more(node)` returns its further arguments.
+
+        A call with `patience` is repeated: it waits so many seconds for a node, and then takes its last reply.
+        """
         nodes: dict[RouteSettings, tuple[Node, dict[str, Any]]] = {}
         for spec in each_spec(call.arguments["specs"]) if specs is None else specs:
             node = self.of(spec["settings"])
@@ -109,7 +116,22 @@ class Nodes:
                 cause = f"{type(error).__name__}: {error}"
                 return NodeReply(node, {}, HubError(cause, hop=node.name, remedy=REPORT_BUG))
 
-        return list(await asyncio.gather(*(ask(*pair) for pair in nodes.values())))
+        patience = _patience(call)
+        if patience is None:
+            return list(await asyncio.gather(*(ask(*pair) for pair in nodes.values())))
+        repeated = (
+            self._repeated.reply(
+                (node.settings, do), patience, partial(ask, node, spec), partial(_late, node)
+            )
+            for node, spec in nodes.values()
+        )
+        return list(await asyncio.gather(*repeated))
+
+
+def _patience(call: Call) -> float | None:
+    """The seconds that this call waits for a node; None if it waits for all."""
+    value = call.arguments.get("patience")
+    return float(value) if isinstance(value, int | float) and value >= 0 else None
 
 
 # --- what the nodes reply
@@ -126,6 +148,12 @@ class NodeReply(NamedTuple):
     def error_row(self) -> dict[str, Any]:
         """The error for a list of rows: {"node", "error"}."""
         return {"node": self.node.name, "error": self.error.to_json() if self.error is not None else None}
+
+
+def _late(node: Node, seconds: float) -> NodeReply:
+    """Return the reply of a node that has not replied for so long."""
+    cause = f"the node has not answered for {seconds:.0f} s"
+    return NodeReply(node, {}, ConnectError(cause, hop=node.name, remedy=TRY_AGAIN_SOON))
 
 
 class SeenRows:

@@ -1,0 +1,57 @@
+"""Requests that a client repeats every few seconds (`--watch`): a slow node does not delay the others.
+
+A request that a node has not answered yet is not sent again: the next call waits for it, too, and so do other clients.
+Meanwhile the node's last reply stands for the one that is due. This module does not know what is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Hashable
+from typing import Any, Generic, NamedTuple, TypeVar
+
+KEPT = 15.0
+"""Seconds for which the last reply stands for the next one."""
+T = TypeVar("T")
+
+
+class _Open(NamedTuple, Generic[T]):
+    task: asyncio.Task[T]
+    since: float
+
+
+class RepeatedRequests(Generic[T]):
+    """`await reply(key, …)` with the same key for the same request to the same node."""
+
+    def __init__(self, now: Callable[[], float], failed: Callable[[T], bool]) -> None:
+        """now: Return the event loop's time. failed: Whether a reply says that the node could not be asked."""
+        self._now = now
+        self._failed = failed
+        self._open: dict[Hashable, _Open[T]] = {}
+        self._last: dict[Hashable, tuple[T, float]] = {}
+
+    async def reply(
+        self,
+        key: Hashable,
+        patience: float,
+        ask: Callable[[], Coroutine[Any, Any, T]],
+        late: Callable[[float], T],
+    ) -> T:
+        """Return the reply to `ask()`, which raises nothing; or the last one, or `late(seconds since it was asked)`.
+
+        patience: The seconds to wait for it; none for a node that could not be asked the last time.
+        """
+        request = self._open.get(key)
+        if request is None:
+            task = asyncio.get_running_loop().create_task(ask())
+            request = self._open[key] = _Open(task, self._now())
+        last, at = self._last.get(key, (None, 0.0))
+        known = last is not None and self._now() - at < KEPT
+        wait = 0.0 if known and last is not None and self._failed(last) else patience
+        await asyncio.wait([request.task], timeout=max(0.0, request.since + wait - self._now()))
+        if request.task.done():
+            if self._open.get(key) is request:
+                del self._open[key]
+            self._last[key] = request.task.result(), self._now()
+            return request.task.result()
+        return last if known and last is not None else late(self._now() - request.since)
