@@ -34,6 +34,7 @@ PROGRAM = "nvidia-smi"
 TIMEOUT = 15.0  # seconds; without persistence mode the first call takes several
 
 _MAX_GPUS = 32  # the indices to try when a lost GPU makes nvidia-smi refuse to list any
+_AT_ONCE = 8  # each call may take seconds
 _LOST = re.compile(r"^.*(?:Unable to determine the device handle|(?<!\[)GPU is lost).*$", re.MULTILINE)
 _VERSION = Path("/proc/driver/nvidia/version")
 
@@ -87,15 +88,18 @@ class NvidiaSmi:
     def _isolate(self, run: functools.partial[List[Answer]]) -> None:
         """Query the GPUs one by one, as nvidia-smi shows none if a lost one is among them."""
         self._only, self._lost = [], []
-        for index in range(_MAX_GPUS):
-            (answer,) = run([query("gpu", self._fields, [str(index)])])
-            lost = _LOST.search(answer.text)
-            if lost:
-                self._lost.append(Gpu(index, "", "?", problem=f"the driver has lost it: {one_line(lost[0])}"))
-            elif NO_DEVICES in answer.text:
+        for first in range(0, _MAX_GPUS, _AT_ONCE):
+            indices = range(first, first + _AT_ONCE)
+            answers = run([query("gpu", self._fields, [str(index)]) for index in indices])
+            for index, answer in zip(indices, answers):
+                lost = _LOST.search(answer.text)
+                if lost:
+                    problem = f"the driver has lost it: {one_line(lost[0])}"
+                    self._lost.append(Gpu(index, "", "?", problem=problem))
+                elif NO_DEVICES not in answer.text:
+                    self._only.append(str(index))
+            if NO_DEVICES in answers[-1].text:
                 break
-            else:
-                self._only.append(str(index))
         if not self._only:
             self._lost = []
             raise SmiError(
