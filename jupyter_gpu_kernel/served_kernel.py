@@ -80,6 +80,8 @@ class ServedKernel:
         if event["event"] == "kernel" and self.id:
             self.id = str(event["kernel"])  # the hub may have found the kernel that the notebook had left
             self.arguments["notebook"] = event.get("notebook") or self.arguments.get("notebook", "")
+            moved = {key: event[key] for key in ("route", "python") if event.get(key)}  # to another host
+            self.arguments["settings"] = {**self.arguments["settings"], **moved}
         if event["event"] != "gone" or self._state is _State.CLOSED:
             return self._on_event(event)
         if not self.id:

@@ -43,7 +43,7 @@ class FrontEndOperations:
         settings = _settings(call)
         returning = self._kernels.pop_returning(settings, call)
         if returning is not None:
-            returning.restart()
+            await self._kernels.relocation.restart(returning, call)
             return await self._serve(returning, call)
         kernel_id = _kernel_id(call.arguments.get("kernel") or self._runtime.new_id()[:12])
         login_wait = float(call.arguments.get("login_wait") or 0)
@@ -104,7 +104,7 @@ class FrontEndOperations:
             cause = remote.taken_cause or f"{remote.front_ends.owners_label} has this kernel now"
             remedy = "Run a cell here first: that takes it over."
             raise KernelStartError(cause, hop=remote.link.name, remedy=remedy)
-        remote.restart()
+        await self._kernels.relocation.restart(remote, call)
         await _until_up(remote)
         return _answer(remote, call.client)
 

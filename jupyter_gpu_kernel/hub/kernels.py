@@ -23,7 +23,9 @@ from .kernel.vscode_sessions import VSCodeSession, VSCodeSessions
 from .node.link import Link
 from .node.node import Node
 from .node.nodes import Nodes, conflict
-from .paths import data_folder, hub_folder, owner
+from .paths import data_folder, owner
+from .placement import Placement
+from .relocation import Relocation
 from .rpc import Call
 
 RECONNECT_TIMEOUT = 10.0
@@ -34,15 +36,18 @@ Ports = tuple[str, int]
 class Kernels:
     """All kernels with a front end, and those whose front end may return."""
 
-    def __init__(self, runtime: Runtime, nodes: Nodes, log: logging.Logger) -> None:
+    def __init__(self, runtime: Runtime, nodes: Nodes, placement: Placement, log: logging.Logger) -> None:
         self._runtime = runtime
         self._nodes = nodes
         self._log = log
         self._kernels: list[RemoteKernel] = []
         self._reconnect_grace = _ReconnectGrace()
-        self._vscode_sessions = VSCodeSessions(runtime.monotonic, self._reconnect_grace.release)
         self._infos = KernelInfoCache(data_folder() / "kernel-info")
         self._owner = owner(runtime)  # once: a laptop's name may change with its network
+        self.relocation = Relocation(runtime, nodes, placement, self._owner, log)
+        self._vscode_sessions = VSCodeSessions(
+            runtime.monotonic, self._reconnect_grace.release, self.relocation.find_elsewhere
+        )
 
     def __iter__(self) -> Iterator[RemoteKernel]:
         return iter(list(self._kernels))
@@ -103,7 +108,7 @@ class Kernels:
         """Make a kernel for the call's client, which is its first front end and had this number at a killed hub. `how`:
         see RemoteKernel."""
         session = self._new_session(settings, call)
-        delivered = Delivered(hub_folder() / "delivered" / self._nodes.of(settings).digest / kernel_id)
+        delivered = Delivered(self.relocation.delivered(settings, kernel_id))
         try:
             remote = RemoteKernel(
                 self._runtime, kernel_id, settings, front_end_of(call, number), link, self._log, how=how,
@@ -113,6 +118,7 @@ class Kernels:
             # The ports are in use. A client that adopts the kernel tries again, and needs the counts.
             delivered.close() if how == "adopt" else delivered.forget()
             raise
+        self.relocation.watch(remote)
         if session is not None:
             self._vscode_sessions.begin(session)
             call.client.add_close_callback(lambda: self._vscode_sessions.end(session, remote))

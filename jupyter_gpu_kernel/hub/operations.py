@@ -47,8 +47,8 @@ class Operations:
     def __init__(self, runtime: Runtime, connect: Connect, log: logging.Logger) -> None:
         self._log = log
         self._nodes = Nodes(runtime, connect, log)
-        self._kernels = Kernels(runtime, self._nodes, log)
         placement = Placement(self._nodes, log)
+        self._kernels = Kernels(runtime, self._nodes, placement, log)
         self._front_end_operations = FrontEndOperations(runtime, self._nodes, self._kernels, placement)
 
     @property
@@ -145,7 +145,7 @@ class Operations:
             node = reply.node
             if reply.error is not None:
                 rows += [*self._kernels.away(node), reply.error_row]
-            kernels = reply.answer.get("kernels", [])
+            kernels = [one for one in reply.answer.get("kernels", []) if not one.get("reservation")]
             rows += [self._with_local_state(node, state) for state in kernels if shown.add(node, state["id"])]
         return rows + shown.errors
 

@@ -13,8 +13,9 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from ..errors import GpuKernelError, HubError, KernelStartError
+from ..wire import DEFAULT_GPUS
 from . import sanitize
-from .node.hosts import each_host
+from .node.hosts import as_given, each_host, placed
 from .node.node import Node
 from .node.nodes import Nodes
 from .rpc import REPORT_BUG, Call
@@ -27,6 +28,8 @@ kernel."""
 REQUEST_TIMEOUT = 30.0
 _NEEDED = ("gpus", "min_memory", "gpu_type", "name", "notebook")
 _MAX_HOMES = 1000
+CELL = "cell"
+"""The setting “standby” of a kernel that may still move: see agent/gpus/standby.py."""
 
 
 class Offer(NamedTuple):
@@ -83,16 +86,17 @@ class Placement:
         self._tasks: set[asyncio.Task[Offer]] = set()
 
     async def choose(
-        self, settings: dict[str, Any], call: Call, owner: dict[str, str], login_wait: float = 0.0
+        self, settings: dict[str, Any], call: Call | None, owner: dict[str, str], login_wait: float = 0.0
     ) -> dict[str, Any]:
         """Return the settings for one of the hosts: with the route to it, its Python, and the reason ("placement").
 
         Raises the first host's error if none can be used."""
-        candidates = each_host(settings)
+        candidates = each_host(as_given(settings))
         if len(candidates) == 1:
             return candidates[0]
         names = [str(one["route"][-1]) for one in candidates]
-        call.progress("", f"asking {', '.join(names)} for free GPUs")
+        if call is not None:
+            call.progress("", f"asking {', '.join(names)} for free GPUs")
         notebook = str(settings.get("name") or ""), str(settings.get("notebook") or "")
         offers = await self._ask_all(candidates, call, owner, login_wait, self._homes.get(notebook, ""))
         usable = [one for one in offers if one.error is None]
@@ -104,16 +108,18 @@ class Placement:
         skipped = [f"{one.node.name}: {sanitize.one_line(one.error.cause)}" for one in offers if one.error]
         skipped += [f"{name}: no answer yet" for name in silent]
         text += f". Left out: {'; '.join(skipped)}" if skipped else ""
-        call.progress(best.node.name, text)
+        if call is not None:
+            call.progress(best.node.name, text)
         if notebook[1]:
             self._remember(notebook, best.node.name)
         python = best.settings.get("python") or best.node.python
-        return {**best.settings, "python": python, "placement": text}
+        standby = CELL if int(settings.get("gpus", DEFAULT_GPUS)) else ""
+        return placed(best.settings, python, text, standby)
 
     async def _ask_all(
         self,
         candidates: list[dict[str, Any]],
-        call: Call,
+        call: Call | None,
         owner: dict[str, str],
         login_wait: float,
         home: str,
@@ -148,15 +154,16 @@ class Placement:
             if not done:
                 break
             offers += [task.result() for task in done]
-        return offers
+        names = list(tasks.values())  # as the user wrote them
+        return sorted(offers, key=lambda one: names.index(one.node.name))
 
     async def _ask(
-        self, settings: dict[str, Any], call: Call, owner: dict[str, str], login_wait: float
+        self, settings: dict[str, Any], call: Call | None, owner: dict[str, str], login_wait: float
     ) -> Offer:
         node = self._nodes.of(settings)
         node.add_name(str(settings.get("name") or ""))
         try:
-            if login_wait:
+            if login_wait and call is not None:
                 await node.signed_in(call, login_wait)
             wanted = {key: settings[key] for key in _NEEDED if key in settings}
             here = node.kernel_ids

@@ -162,6 +162,10 @@ _STATUS = fields(
     returncode=count,
     stderr=lines,
     placement=text(),
+    standby=flag,
+    reservation=flag,
+    waiting_text=lines,
+    problem=lines,
 )
 _PROCESS = fields(
     pid=_pid, user=text(64), memory_mib=_mib, name=text(200), since=_moment, cpu_seconds=number(0, 1e12)

@@ -11,7 +11,7 @@ from fronts import Front
 from practice_gpus import VISIBLE
 from practice_hosts import Lab, lab, loop
 from runtimes import RUNTIME
-from streams import log
+from streams import log, wait_for
 
 from jupyter_gpu_kernel.errors import ConnectError, KernelStartError
 from jupyter_gpu_kernel.hub.node.hosts import each_host
@@ -93,3 +93,90 @@ def test_dead_hosts_are_left_out_and_delay_nothing(lab: Lab) -> None:
     two.unplug()
     with pytest.raises(KernelStartError, match=r"none of the hosts can be used: gpu1: .*; gpu2: .*"):
         lab.start()
+
+
+def crowd(lab: Lab, *names: str) -> None:
+    """Somebody uses every GPU of these hosts."""
+    for name in names:
+        gpus = lab.hosts[name].gpus
+        gpus.show({"gpus": [{"uuid": gpus.uuids[0], "processes": [{"pid": 1, "memory": 900}]}]})
+
+
+def nothing_left(lab: Lab, **kernels: list[str]) -> None:
+    """Each host has only these kernels."""
+    for name, host in lab.hosts.items():
+        wait_for(lambda h=host, n=name: h.kernels() == kernels.get(n, []), f"{name}: {host.kernels()}")  # type: ignore[misc]
+
+
+def test_a_cell_that_waits_runs_where_a_gpu_is_free_first(lab: Lab) -> None:
+    """It moves with the cells behind it, each of which is answered once; nothing is left on the host before."""
+    crowd(lab, "gpu1", "gpu2")
+    remote = lab.start("/home/me/a.ipynb")
+    home, other = remote.link.name, "gpu2" if remote.link.name == "gpu1" else "gpu1"
+    with Front(remote.edge.connection) as front:
+        front.run("setup = 5", silent=True)
+        cells = [front.client.execute(code) for code in (VISIBLE, "print(setup)", "1 / 0")]
+        shown = ""
+        while "Or Waiting for 1 GPU on" not in shown:
+            shown = str(front.client.get_iopub_msg(timeout=60)["content"].get("data", ""))
+        assert len(lab.hosts[other].kernels()) == 1
+        specs = [{"name": "lab", "settings": lab.settings()}]
+        assert [row["state"] for row in lab.call("ps", specs=specs)] == ["waiting"]
+        lab.hosts[other].gpus.say(1)
+        found = [front.finish(cell) for cell in cells]
+        assert found[0].text.strip() == lab.hosts[other].gpus.uuids[0]
+        assert found[1].text.strip() == "5", "what front ends ran before is repeated"
+        assert [one.reply["status"] for one in found] == ["ok", "ok", "error"]
+        for one in found[1:]:
+            kinds = [m["content"].get("execution_state", m["msg_type"]) for m in one.messages]
+            assert kinds[:2] == ["busy", "execute_input"] and kinds.count("idle") == 1
+        assert front.run("setup").reply["execution_count"] == 4
+        assert remote.link.name == other and "its GPUs were free first" in remote.describe()["placement"]
+    nothing_left(lab, **{other: [remote.kernel_id]})
+    assert remote.describe()["notebook"] == "/home/me/a.ipynb"
+    assert home != other
+
+
+def test_a_cell_that_waits_runs_at_home_if_that_is_first(lab: Lab) -> None:
+    crowd(lab, "gpu1", "gpu2")
+    remote = lab.start()
+    home, other = remote.link.name, "gpu2" if remote.link.name == "gpu1" else "gpu1"
+    with Front(remote.edge.connection) as front:
+        cell = front.client.execute(VISIBLE)
+        wait_for(lambda: lab.hosts[other].kernels(), "the reservation")
+        lab.hosts[home].gpus.say(1)
+        assert front.finish(cell).text.strip() == lab.hosts[home].gpus.uuids[0]
+    nothing_left(lab, **{home: [remote.kernel_id]})
+
+
+def test_a_cell_that_gives_up_leaves_no_reservation(lab: Lab) -> None:
+    crowd(lab, "gpu1", "gpu2")
+    remote = lab.start()
+    other = "gpu2" if remote.link.name == "gpu1" else "gpu1"
+    with Front(remote.edge.connection) as front:
+        cell = front.client.execute(VISIBLE)
+        wait_for(lambda: lab.hosts[other].kernels(), "the reservation")
+        front.control("interrupt_request")
+        assert front.finish(cell).reply["ename"] == "KeyboardInterrupt"
+    nothing_left(lab, **{remote.link.name: [remote.kernel_id]})
+
+
+def test_the_host_crashes_on_which_a_cell_waits(lab: Lab) -> None:
+    crowd(lab, "gpu1", "gpu2")
+    remote = lab.start()
+    home, other = remote.link.name, "gpu2" if remote.link.name == "gpu1" else "gpu1"
+    with Front(remote.edge.connection) as front:
+        cell = front.client.execute(VISIBLE)
+        wait_for(lambda: lab.hosts[other].kernels(), "the reservation")
+        lab.hosts[home].crash()
+        lab.hosts[other].gpus.say(1)
+        assert front.finish(cell).text.strip() == lab.hosts[other].gpus.uuids[0]
+        assert remote.link.name == other
+        lab.hosts[home].reachable = True
+        lab.hosts[home].gpus.say(1)
+        client = lab.clients[-1]
+        lab.hosts[other].unplug()
+        wait_for(lambda: remote.link_state.value == "away", "the loss of the link")
+        lab.call("restart", client, kernel=remote.kernel_id)
+        assert remote.link.name == home, "its host is out of reach"
+        assert front.run(VISIBLE).text.strip() == lab.hosts[home].gpus.uuids[0]

@@ -23,6 +23,7 @@ from ..story import Story
 from .acquisition import Acquisition
 from .announcements import Details
 from .gpu_time import GpuTime
+from .standby import Standby
 
 RETRY_AFTER = 0.1
 """Seconds until the kernel is told its GPUs again, if it did not execute the first request."""
@@ -47,12 +48,14 @@ class GpuManager:
         story: Story,
         on_state: Callable[[str], None],
         status: Details,
+        on_lapse: Callable[[str], None] = lambda why: None,
     ) -> None:
         """Create the manager of one kernel's GPUs.
 
         send, answers: Send messages, and answer requests, in the kernel's name.
         release: Send a cell to the kernel.
         status: Return the kernel's status as `ps` shows it.
+        on_lapse: Called with the reason when the hub does not renew the standby of a kernel that waits.
         """
         self._loop = loop
         self._program = str(settings.get("program") or "")
@@ -71,6 +74,9 @@ class GpuManager:
             on_waiting=self._waiting,
         )
         self.gpu_time = GpuTime(loop.time, story, lambda: self.uuids, lambda: self.names)
+        self._standby = Standby(loop, settings, on_lapse)
+        self._told = False  # whether the kernel knows its GPUs
+        self._text = ""
         self._gate = Gate(loop.runtime, send, answers, release, is_open=self._acquisition.acquired)
 
     @property
@@ -82,6 +88,11 @@ class GpuManager:
     def names(self) -> List[str]:
         """The same as users know them: "GPU 0 (NVIDIA A100)"."""
         return self._acquisition.names
+
+    @property
+    def standby_status(self) -> Dict[str, Any]:
+        """What the hub needs to know of a kernel on standby; {} of any other."""
+        return self._standby.status(self._text)
 
     @property
     def waiting_cells(self) -> List[Message]:
@@ -137,8 +148,14 @@ class GpuManager:
         """Lease the GPUs that the kernel has from a killed keeper. `since`: when it got them."""
         for uuid in self._acquisition.inherit(uuids, since):
             self._story.tell("gpu", f"another process has leased {uuid} since; this kernel still uses it")
+        self._open_if_acquired()
+
+    def _open_if_acquired(self) -> None:
+        """The kernel has its GPUs from its start on."""
         if self._acquisition.acquired:
-            self._gate.open()
+            self._told = True
+            if not self._standby.active:
+                self._gate.open()
 
     def receive(self, leases: Sequence[socket.socket]) -> None:
         """Take over the leases, by their sockets, of the kernel that this one replaces. The kernel must be up."""
@@ -155,17 +172,48 @@ class GpuManager:
         """Prepare for the first cell of a new process. Cells need not wait if it has its GPUs already."""
         self._cancel_retry()
         self._acquisition.prepare()
-        if self._acquisition.acquired:
-            self._gate.open()
+        self._open_if_acquired()
+
+    def kernel_up(self) -> None:
+        """The kernel takes requests. A reservation requests its GPUs now."""
+        if self._standby.is_reservation:
+            self._request()
+
+    def renew_standby(self, elsewhere: str) -> None:
+        """The hub still waits for this kernel's GPUs. `elsewhere`: what the waiting cell shows of the other hosts."""
+        self._standby.renew()
+        self._standby.elsewhere = elsewhere
+        if self._standby.problem:
+            self._standby.problem = ""
+            self._acquisition.request()  # it may have passed
+        self._show()
+
+    def confirm(self) -> None:
+        """The hub has decided that this kernel runs the cells: as soon as it has its GPUs."""
+        if not self._standby.active:
+            return
+        self._standby.confirm()
+        self._story.tell("host", "the hub has confirmed this host")
+        if self._told:
+            self._open()
+        elif self._gate.cells:
+            self._acquisition.request()
+        else:
+            self._acquisition.cancel()
+            self._on_state("idle")
 
     def admit(self, message: Message) -> bool:
         """Return whether this cell may go to the kernel; otherwise it waits, and GPUs are requested."""
         if self._gate.admit(message):
             return True
-        self._on_state("waiting")
         self._loop.later(SHOW_AFTER, self._gate.show_text)
-        self._acquisition.request()
+        self._request()
         return False
+
+    def _request(self) -> None:
+        self._standby.begin()
+        self._on_state("waiting")
+        self._acquisition.request()
 
     def fail_first_cell(self, name: str, reason: str) -> bool:
         """End the first waiting cell with this error. Returns whether there was one."""
@@ -174,6 +222,7 @@ class GpuManager:
         self._gate.fail_first(name, reason)
         if not self._gate.cells:
             self._acquisition.cancel()
+            self._standby.end()
             self._on_state("idle")
         return True
 
@@ -195,15 +244,28 @@ class GpuManager:
         self._acquisition.release()
         self.gpu_time.update()
         if not self._acquisition.acquired:
+            self._told = False
             self._gate.close()
 
     def _waiting(self, text: str) -> None:
-        text = with_program(text, self._program)
-        self._gate.set_text(f"{text}\n{self._notice}" if self._notice else text)
+        if text == self._text:
+            return
+        self._text = text
+        self._show()
+        if self._standby.active:
+            self._on_state("waiting")
+
+    def _show(self) -> None:
+        """Show in the first waiting cell what it waits for, here and on other hosts."""
+        text = "\n".join(one for one in (self._text, self._notice, self._standby.elsewhere) if one)
+        self._gate.set_text(with_program(text, self._program))
 
     def _failed(self, reason: str) -> None:
         self._story.tell("gpu", reason)
-        self.fail_all_cells("GpuError", reason)
+        if self._standby.active:  # the GPUs of another host may do; the hub decides
+            self._standby.problem = reason
+            return self._on_state("waiting")
+        self.fail_all_cells("GpuError", "\n".join(one for one in (reason, self._standby.elsewhere) if one))
 
     def _acquired(self) -> None:
         """Tell the kernel its GPUs; then the gate opens."""
@@ -223,6 +285,13 @@ class GpuManager:
             return
         if reply.get("status") != "ok":
             self._story.tell("gpu", f"telling the kernel its GPUs failed: {reply.get('evalue')}")
+        self._told = True
+        if self._standby.active:
+            return self._on_state("waiting")  # with its GPUs, for the hub to confirm
+        self._open()
+
+    def _open(self) -> None:
+        self._text = ""
         self._on_state("idle")
         self._gate.open()
 

@@ -16,6 +16,7 @@ from ...wire.messages import Lane, keeper_message
 from ...wire.runtime import Runtime
 from ..exit.report import ExitReport
 from ..gpus.manager import GpuManager
+from ..gpus.standby import SETTING as STANDBY
 from ..process.kernel_process import KernelProcess
 from ..process.signals import Pause
 from ..procfs import boot_id
@@ -60,6 +61,8 @@ class CommandHandlers:
             "stop": self._stop,
             "tell": self._tell,
             "notebook": self._notebook,
+            "standby": self._standby,
+            "confirm": self._confirm,
             "unanswered": keeper.set_unanswered,
         }
 
@@ -94,6 +97,17 @@ class CommandHandlers:
 
     def _tell(self, command: Dict[str, Any]) -> None:
         self._story.tell(text(command, "event", most=64), text(command, "text"))
+
+    def _standby(self, command: Dict[str, Any]) -> None:
+        self._relay.gpus.renew_standby(text(command, "elsewhere", ""))
+
+    def _confirm(self, command: Dict[str, Any]) -> None:
+        """`notebook`: a reservation becomes that notebook's kernel."""
+        changes: Dict[str, Any] = {
+            key: text(command, key) for key in ("notebook", "placement") if key in command
+        }
+        self._keeper.update_settings({**changes, STANDBY: ""})
+        self._relay.gpus.confirm()
 
     def _notebook(self, command: Dict[str, Any]) -> None:
         notebook = text(command, "notebook")
@@ -242,6 +256,7 @@ class Status:
         reason = self._exit_report.reason._asdict() if self.state == "ended" else {}
         return {
             **reason,
+            **self._gpus.standby_status,
             "id": str(self._settings["id"]),
             "name": self._settings.get("name", ""),
             "node": socket.gethostname(),

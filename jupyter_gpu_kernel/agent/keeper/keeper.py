@@ -103,7 +103,7 @@ class Keeper:
         def gpus(relay: Relay) -> GpuManager:
             return GpuManager(
                 self.loop, processes, self.settings, relay.send, relay.answers, relay.release,
-                relay.internal_requests, self.story, self._gpus_changed_state, self._describe,
+                relay.internal_requests, self.story, self._gpus_changed_state, self._describe, self.stop,
             )  # fmt: skip
 
         return Relay(
@@ -170,6 +170,7 @@ class Keeper:
         self._code.kernel_up()
         self.relay.kernel_up(self.ready.kernel_info)
         self.replacement.kernel_up()
+        self.gpus.kernel_up()
 
     def _give_gpus_back(self, why: str) -> None:
         """Release the GPUs. If the kernel may have opened them, they are free only after its end."""

@@ -82,8 +82,12 @@ class Delivered:
 
     def switch(self, kernel_id: str) -> None:
         """The front ends have another kernel now, of which nothing was delivered yet; their clients stay."""
+        self.move(self._path.with_name(kernel_id))
+
+    def move(self, path: Path) -> None:
+        """The same for a kernel of any node: its counts belong into this file."""
         self.forget()
-        self._open(self._path.with_name(kernel_id))
+        self._open(path)
         self.save([0 for _ in Lane])
         for index, clients in self._clients.items():
             self._clients_path(index).unlink(missing_ok=True)

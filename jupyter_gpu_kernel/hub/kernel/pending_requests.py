@@ -168,6 +168,16 @@ class InFlightCells:
         msg_id, cell = next(iter(self._cells.items()), ("", None))
         return cell if cell is not None and msg_id in self._silent and is_user_cell(cell) else None
 
+    @property
+    def busy_ids(self) -> set[str]:
+        """The msg_ids of those that are busy, as far as front ends know."""
+        return {msg_id for msg_id, state in self._states.items() if state == "busy"}
+
+    @property
+    def has_user_cells(self) -> bool:
+        """Whether one of them is a user's cell."""
+        return any(map(is_user_cell, self._cells.values()))
+
     def sent(self, request: Message) -> None:
         """Take note of a request to the keeper."""
         if request.channel is not Channel.SHELL or b'"execute_request"' not in request.parts[0]:

@@ -7,10 +7,11 @@ messages mean for the kernel's life is decided in `remote_kernel.py`.
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any, Protocol
 
 from ...errors import GpuKernelError
-from ...wire.endpoint import State
+from ...wire.endpoint import Endpoint, State
 from ...wire.messages import Channel, Lane, Message, MessageError, keeper_message
 from ...wire.runtime import Runtime
 from .. import requests, validate
@@ -22,6 +23,7 @@ from ..requests import type_of
 from .pacing import Pacer
 from .pending_requests import DeferredRequests, InFlightCells
 from .placeholder import KernelInfoCache, Placeholder, recall
+from .repeated import Repeated
 from .states import AttachTiming
 from .transient_displays import OfflineNotice, TransientDisplays
 
@@ -82,7 +84,9 @@ class Relay:
         self._log = log
         self._delivered = delivered
         self._in_flight = InFlightCells()
+        self._repeated = Repeated()
         info, learn = recall(infos, link.name, str(settings.get("python")))
+        self._again: list[Message] = []
         self._placeholder = Placeholder(runtime, self._send_to_front_ends, info, learn)
         program = str(settings.get("program") or "")
         self._notice = OfflineNotice(runtime, self._send_to_front_ends, link.name, program)
@@ -195,6 +199,8 @@ class Relay:
             self._kernel.shutdown_requested(restart=requests.wants_restart(request))
         self._deferred.sent(request, self._in_flight)
         self._in_flight.sent(request)
+        if self._repeated.can_move:
+            self._repeated.sent(request)
         self.send(requests.lane_of_request(request), request)
 
     # -------------------------------------------------------------------------------------- to the front ends
@@ -212,8 +218,10 @@ class Relay:
     def _pass_on(self, message: Message) -> None:
         if message.channel is Channel.KEEPER:
             return self._handle_event(message)
-        if self._deferred.answered_here(message):
+        if self._deferred.answered_here(message) or self._repeated.drops(message):
             return
+        if self._repeated.can_move:
+            self._repeated.observe(message)
         self._in_flight.received(message)
         self._placeholder.observe(message)
         self._displays.observe(message)
@@ -301,14 +309,48 @@ class Relay:
 
     def switch(self, kernel_id: str) -> None:
         """The front ends get another kernel, and so another keeper: it gets the requests without a reply."""
+        self._take_endpoint(new_endpoint(self._runtime, None))
+        if self._delivered is not None:
+            self._delivered.switch(kernel_id)
+        self._send_again()
+
+    @property
+    def can_move(self) -> bool:
+        """Whether another kernel can do what this one has done so far: its user's cells wait."""
+        return self._repeated.can_move and self._in_flight.has_user_cells
+
+    def settle(self) -> None:
+        """The kernel stays on this host."""
+        self._repeated.settle()
+
+    def set_link(self, link: Link, delivered: Path) -> None:
+        """The front ends get a kernel of another node. `delivered`: the file for its counts."""
+        self._link = link
+        self._notice.set_node(link.name)
+        if self._delivered is not None:
+            self._delivered.move(delivered)
+
+    def move(self, endpoint: Endpoint) -> None:
+        """The front ends get a kernel of another host (after `set_link`), whose keeper has this endpoint: it repeats
+        what the kernel before has executed for them, and gets the cells that wait."""
+        repeated = self._repeated.begin(set(self._in_flight.ids), self._in_flight.busy_ids)
+        self._displays.clear()
+        self._take_endpoint(endpoint)
+        for request in repeated:
+            self.send(requests.lane_of_request(request), request)
+        self._send_again()
+
+    def _take_endpoint(self, endpoint: Endpoint) -> None:
+        """From now on messages pass through this endpoint."""
         self._pacer.flush()
         self._placeholder.kernel_changed()
         queued = list(map(Message.decode, self.endpoint.outbox.withdraw()))
-        again = self._in_flight.with_queued(queued)
-        self.endpoint = new_endpoint(self._runtime, None)
+        self._again = self._in_flight.with_queued(queued)
+        self.endpoint = endpoint
         self._in_flight = InFlightCells()
-        if self._delivered is not None:
-            self._delivered.switch(kernel_id)
+
+    def _send_again(self) -> None:
+        again, self._again = self._again, []
         for request in again:
             self._in_flight.sent(request)
             self.send(requests.lane_of_request(request), request)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 from ...errors import AgentError, GpuKernelError, KernelStartError
 from ...wire.compose import is_user_cell
@@ -20,24 +21,11 @@ from ..front_end.edge import Edge
 from ..front_end.front_ends import FrontEnd, FrontEndSpec
 from ..node.attachments import open_arguments
 from ..node.link import Link
+from .description import Session, describe
 from .placeholder import KernelInfoCache
 from .relay import Relay
+from .reservation import Reservation
 from .states import LINK_STATES, PHASES, AttachTiming, LinkState, Phase, transition
-
-
-class Session(Protocol):
-    """Finds out which notebook the kernel's launcher belongs to: see `vscode_sessions.py`."""
-
-    @property
-    def notebook(self) -> str:
-        """The notebook, "" while it is not known."""
-
-    @property
-    def from_vs_code(self) -> bool:
-        """Whether a request was seen that only VS Code sends."""
-
-    def observe(self, remote: RemoteKernel, request: Message) -> None:
-        """Take note of a request on the shell channel."""
 
 
 class RemoteKernel:
@@ -73,6 +61,10 @@ class RemoteKernel:
         self.phase = Phase.RUN
         self.error: GpuKernelError | None = None
         self.session = session
+        self.unconfirmed = bool(settings.get("standby"))
+        self.on_homeless: Callable[[], None] | None = None
+        self._confirmed = False
+        self.is_lost = False  # its keeper does not exist any more, and its cells wait for another host
         self._taken_cause = ""
         self._open_arguments = open_arguments(how, settings)  # {} once the kernel was attached
         self._watchers: list[Callable[[], None]] = []
@@ -110,16 +102,10 @@ class RemoteKernel:
     def describe(self) -> dict[str, Any]:
         """Return {…the keeper's status, "kernel_id" (Jupyter's), "link", "hop", "error"}, as JSON for clients."""
         problem = self.error or (self.link.problem if self.link_state is LinkState.AWAY else None)
-        return {
-            "node": self.link.name,
-            "name": self.settings.get("name", ""),
-            **self.status,
-            "state": self._relay.newest_state(self.status["state"]),
-            "link": self.link_state.value,
-            "hop": self.link.name,
-            "error": problem.to_json() if problem else None,
-            "kernel_id": self.settings.get("kernel_id", ""),
-        }
+        state = self._relay.newest_state(self.status["state"])
+        return describe(
+            self.settings, {**self.status, "state": state}, self.link.name, self.link_state, problem
+        )
 
     def event(self) -> dict[str, Any]:
         """Return its description as an event for front ends."""
@@ -157,6 +143,7 @@ class RemoteKernel:
 
     def pause(self) -> None:
         """The front end has gone and may return: the ports stay bound, and the output stays with the keeper."""
+        self._confirm_if_waiting()
         self.hold()
         self._attach_timing.release()
 
@@ -182,6 +169,83 @@ class RemoteKernel:
         self.kernel_id = kernel_id
         self._attach_timing.attach()
 
+    # -------------------------------------------------------------------------------------- several hosts
+
+    @property
+    def waits_for_host(self) -> bool:
+        """Whether its cells wait for GPUs, on this host or another one."""
+        return self.unconfirmed and self.status["state"] == "waiting" and self.phase is Phase.RUN
+
+    def fail(self, error: GpuKernelError) -> None:
+        """It cannot be created on any host."""
+        on_homeless, self.on_homeless = self.on_homeless, None
+        self.lost(error)
+        self.on_homeless = on_homeless
+
+    @property
+    def can_move(self) -> bool:
+        """Whether it can be replaced by a kernel on another host: it has run no cell of its user."""
+        return self.waits_for_host and self._relay.can_move
+
+    def renew_standby(self, elsewhere: str) -> None:
+        """Keep the kernel waiting. `elsewhere`: what the waiting cell shows of the other hosts."""
+        if self.link_state is LinkState.UP:
+            self._relay.send(Lane.URGENT, keeper_message(do="standby", elsewhere=elsewhere))
+
+    def confirm(self) -> None:
+        """The kernel stays on this host, and runs its user's cells there."""
+        if self.unconfirmed:
+            self.unconfirmed, self._confirmed = False, True
+            self._relay.settle()
+            self._relay.send(Lane.URGENT, keeper_message(do="confirm"))
+
+    def move(self, to: Reservation, delivered: Path) -> None:
+        """Replace the kernel, which waits, by the one that has its GPUs on another host. The caller ends the old one.
+
+        `delivered`: the file for the counts of that kernel."""
+        self.relocate(to.link, to.settings, delivered, attached=True)
+        self.kernel_id, self.status = to.kernel_id, dict(to.status)
+        self.unconfirmed, self._confirmed, self._open_arguments = False, True, {}
+        self._relay.move(to.endpoint)
+        to.link.hand_over(to, self)
+        known = {key: str(self.settings.get(key) or "") for key in ("notebook", "placement")}
+        self._relay.send(Lane.URGENT, keeper_message(do="confirm", **known))
+        self.attached()
+
+    def relocate(
+        self, link: Link, settings: dict[str, Any], delivered: Path, *, attached: bool = False
+    ) -> None:
+        """From now on the kernel is one of this host, with the settings for that. `delivered`: the file for its counts;
+        `attached`: whether the link carries it already. A `switch` follows, or a kernel is created."""
+        self._attach_timing.move(link, attached=attached)
+        self.link, self.settings, self.is_lost = link, settings, False
+        self._relay.set_link(link, delivered)
+
+    def restart_on(self, link: Link, settings: dict[str, Any], delivered: Path) -> None:
+        """Create the kernel anew on another host, as its GPUs are lost. The caller ends the old one."""
+        for front in self.front_ends:
+            front.edge.restore_ipc_files()
+        self._relay.discard_requests()
+        self.relocate(link, settings, delivered)
+        self.create_anew()
+        self.resume()
+
+    def create_anew(self) -> None:
+        """Create a kernel with another id on this host, as something of this one may still run."""
+        self._set_phase(Phase.RUN)
+        self.status, self.error = dict(self.status, state="starting", gpus=[]), None
+        self.unconfirmed, self._confirmed = bool(self.settings.get("standby")), False
+        self._open_arguments = {"create": self.settings}
+        self.switch(self._runtime.new_id()[:12])
+        self._set_link_state(LinkState.CONNECTING)
+
+    def _confirm_if_waiting(self) -> None:
+        """No front end is left that would wait on several hosts: the kernel waits on this one, as any other."""
+        if self.waits_for_host and self.link_state is LinkState.UP:
+            self.confirm()
+
+    # -------------------------------------------------------------------------------------- the end
+
     def stop(self, why: str) -> None:
         """End a kernel that has no front end: unbind its ports at once, and close when the keeper has gone."""
         if self.phase in (Phase.STOP, Phase.CLOSED):
@@ -196,6 +260,7 @@ class RemoteKernel:
         """Give the kernel up: ports and attachment. The keeper is told nothing, and lives on."""
         if self.closed:
             return
+        self._confirm_if_waiting()
         self._set_phase(Phase.CLOSED)
         self._relay.close()
         self._attach_timing.close()
@@ -246,6 +311,10 @@ class RemoteKernel:
             return self._set_link_state(LinkState.TAKEN)
         if self.phase is Phase.REVIVE:  # the keeper was about to exit
             return self._create_anew()
+        if self.on_homeless is not None and self.can_move and "create" not in self._open_arguments:
+            self.is_lost = True
+            self._set_link_state(LinkState.AWAY)  # its cells wait for another host
+            return self.on_homeless()
         if not self.ended:
             kind = KernelStartError if "create" in self._open_arguments else AgentError
             self.error = kind(error.cause, hop=error.hop, remedy=error.remedy)
@@ -279,6 +348,7 @@ class RemoteKernel:
     def status_reported(self, status: dict[str, Any]) -> None:
         """The keeper reports the kernel's status."""
         self.status = dict(status, id=self.kernel_id)  # the id that it has here, whatever the node says
+        self.unconfirmed = bool(status.get("standby")) and not self._confirmed
         if self.phase is Phase.REVIVE and status["state"] != "ended":
             self._set_phase(Phase.RUN)
         self._notify()
@@ -299,11 +369,12 @@ class RemoteKernel:
     # -------------------------------------------------------------------------------------- helpers
 
     def _create_anew(self) -> None:
-        """Create a kernel with another id, as something of this one may still run."""
+        """Create the kernel anew; if it has several hosts, on the best one."""
+        if self.on_homeless is None:
+            return self.create_anew()
         self._set_phase(Phase.RUN)
-        self._open_arguments = {"create": self.settings}
-        self.switch(self._runtime.new_id()[:12])
         self._set_link_state(LinkState.CONNECTING)
+        self.on_homeless()
 
     def _close_if_stopped(self) -> None:
         gone = self.link_state in (LinkState.LOST, LinkState.TAKEN) or self.link.state == "failed"

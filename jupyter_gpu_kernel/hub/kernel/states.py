@@ -125,6 +125,13 @@ class AttachTiming:
             self._end(_Timing.DETACHED)
             self._link.release(self._attachment)
 
+    def move(self, link: Link, *, attached: bool) -> None:
+        """The kernel belongs to another link now. `attached`: that link carries it already."""
+        self.release()
+        self._link = link
+        if attached and self._state is _Timing.DETACHED:
+            self._state = _Timing.ATTACHED
+
     def close(self) -> None:
         """Detach the kernel from the link for good."""
         self._end(_Timing.CLOSED)

@@ -58,6 +58,10 @@ class OfflineNotice:
         self._display = TransientDisplay(runtime, self._send_message)
         self._timer: asyncio.TimerHandle | None = None
 
+    def set_node(self, node: str) -> None:
+        """The kernel is on another node now."""
+        self._node = node
+
     def link_down(
         self, problem: GpuKernelError | None, silence: float = 0.0, running: Message | None = None
     ) -> None:

@@ -18,7 +18,7 @@ import asyncio
 import base64
 import contextlib
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -32,6 +32,7 @@ from .states import LinkState
 
 RESTART_WINDOW = 5.0
 """Seconds after which a user who left a notebook's kernel and opens the notebook again does not mean a restart."""
+FindElsewhere = Callable[[RemoteKernel, dict[str, Any]], Awaitable[bool]]
 Key = tuple[int, str, str]
 """The window's process, the kernelspec, the notebook."""
 
@@ -54,8 +55,11 @@ class VSCodeSessions:
         self,
         clock: Callable[[], float],
         on_return: Callable[[str, str], None] = lambda name, notebook: None,
+        find_elsewhere: FindElsewhere | None = None,
     ) -> None:
-        """`on_return(name, notebook)` is called before a notebook gets the kernel that it left."""
+        """`on_return(name, notebook)` is called before a notebook gets the kernel that it left. `find_elsewhere(remote,
+        wanted)` gives the front ends of a new kernel the one that they left on another host, if there is one."""
+        self.find_elsewhere = find_elsewhere
         self.clock = clock
         self.on_return = on_return
         self._left: dict[Key, LeftKernel] = {}
@@ -183,11 +187,13 @@ class VSCodeSession:
         wanted: dict[str, Any] = {"name": self._name, "notebook": self.notebook, **remote.owner}
         wanted["here"] = remote.link.kernel_ids
         left = (await self._request(remote, remote.link, "left", **wanted)).get("kernel")
+        fresh, link, find = remote.kernel_id, remote.link, self._sessions.find_elsewhere
         if left and len(remote.front_ends):  # else the front end has left meanwhile
-            fresh = remote.kernel_id
             remote.switch(str(left))
-            why = "its notebook has another kernel"
-            await self._request(remote, remote.link, "stop", kernel=fresh, why=why)
+        elif left or find is None or not await find(remote, wanted):
+            return
+        why = "its notebook has another kernel"
+        await self._request(remote, link, "stop", kernel=fresh, why=why)
 
     async def _replace(self, remote: RemoteKernel, before: LeftKernel) -> None:
         """End the kernel before; the new one gets its GPUs."""

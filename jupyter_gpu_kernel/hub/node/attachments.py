@@ -144,6 +144,12 @@ class Attachments:
                 attachment.endpoint.closed()
                 self._write(Frame(Kind.CLOSE, number))
 
+    def hand_over(self, attachment: Attachment, to: Attachment) -> None:
+        """Another attachment, which has taken over the endpoint, has this one's place."""
+        for number, entry in list(self._entries.items()):
+            if entry.attachment is attachment:
+                self._entries[number] = entry._replace(attachment=to)
+
     def connected(self, stream: StreamThreads) -> None:
         """The link is up over this stream: open every attachment."""
         self._stream = stream

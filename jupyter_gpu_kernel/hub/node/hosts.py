@@ -18,3 +18,17 @@ def each_host(settings: dict[str, Any]) -> list[dict[str, Any]]:
 def each_spec(specs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the specs, {"settings", "name"}, with one for each host of each."""
     return [{**spec, "settings": one} for spec in specs for one in each_host(spec["settings"])]
+
+
+def placed(settings: dict[str, Any], python: str, placement: str, standby: str) -> dict[str, Any]:
+    """Return the settings of a kernel on one of the hosts: with its Python there, and why this host was chosen."""
+    given = settings.get("python") or ""
+    return {**settings, "python": python, "given_python": given, "placement": placement, "standby": standby}
+
+
+def as_given(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return such settings without what belongs to that host."""
+    if "given_python" not in settings:
+        return settings
+    given = {key: value for key, value in settings.items() if key not in ("placement", "standby")}
+    return {**given, "python": given.pop("given_python")}

@@ -141,6 +141,10 @@ class Link:
         if self.state != "up":
             self._retry_now.set()
 
+    def hand_over(self, attachment: Attachment, to: Attachment) -> None:
+        """Another attachment, which has taken over the endpoint, has this one's place."""
+        self._attachments.hand_over(attachment, to)
+
     def release(self, attachment: Attachment) -> None:
         """Stop to carry this kernel; its keeper lives on."""
         self._attachments.remove(attachment)

@@ -135,16 +135,17 @@ class Node:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._connected.wait(), deadline - self._runtime.monotonic())
 
-    async def find_pythons(self, wanted: str | None, call: Call) -> tuple[FoundPythons, Connection]:
+    async def find_pythons(self, wanted: str | None, call: Call | None) -> tuple[FoundPythons, Connection]:
         """Return the Python for kernels (`wanted`, or the best one), and the connection over which it was found."""
-        call.progress(self.name, "looking for a Python with ipykernel")
+        if call is not None:
+            call.progress(self.name, "looking for a Python with ipykernel")
 
         def find(connection: Connection) -> tuple[FoundPythons, Connection]:
             return find_pythons(connection, self.name, wanted, self._runtime.monotonic), connection
 
         return await self._run(call, find)
 
-    async def best_python(self, call: Call) -> str:
+    async def best_python(self, call: Call | None) -> str:
         """Return the path of the best Python, for a kernelspec that names none."""
         found, _ = await self.find_pythons(None, call)
         return str(found.python.path)
@@ -167,7 +168,7 @@ class Node:
         return self._link
 
     async def request(
-        self, python: str | None, call: Call, do: str, timeout: float = 30.0, **more: Any
+        self, python: str | None, call: Call | None, do: str, timeout: float = 30.0, **more: Any
     ) -> dict[str, Any]:
         """Return the agent's answer. Ask twice if the link goes down: it may have been dead before, unnoticed."""
         try:
@@ -184,7 +185,7 @@ class Node:
             self._link = None
         await asyncio.to_thread(self._ssh.close)
 
-    async def _link_for_request(self, python: str | None, call: Call) -> Link:
+    async def _link_for_request(self, python: str | None, call: Call | None) -> Link:
         """Return the link; if it is reconnecting for its kernels, wait for it only shortly."""
         if self.trouble is not None:
             raise self.trouble

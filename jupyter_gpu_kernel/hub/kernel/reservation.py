@@ -1,0 +1,117 @@
+"""A second keeper of a kernel that waits for GPUs on several hosts: it waits on another one, and runs no cell.
+
+If its GPUs are granted first, `RemoteKernel.move` takes over its endpoint and its place on the link. The keeper ends by
+itself when it is not renewed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+from ...errors import GpuKernelError
+from ...wire.messages import Channel, Lane, MessageError, keeper_message
+from ...wire.runtime import Runtime
+from .. import validate
+from ..node.attachments import new_endpoint
+from ..node.link import Link
+
+_START_WITHIN = 30.0
+"""Seconds for a keeper to start."""
+
+
+class Reservation:
+    """It is an `Attachment` of the link. `on_change()` is called when `status`, `up` or `error` have changed."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        kernel_id: str,
+        settings: dict[str, Any],
+        owner: dict[str, str],
+        link: Link,
+        on_change: Callable[[], None],
+    ) -> None:
+        """`settings`: those of the kernel for this host."""
+        self.kernel_id = kernel_id
+        self.settings = settings
+        self.link = link
+        self.endpoint = new_endpoint(runtime, None)
+        self.status: dict[str, Any] = {"id": kernel_id, "state": "starting", "gpus": []}
+        self.up = False
+        self.error: GpuKernelError | None = None
+        self._owner = owner
+        self._created = False
+        self._on_change = on_change
+        link.attach(self)
+
+    @property
+    def was_up(self) -> bool:
+        """Whether its keeper was started."""
+        return self._created
+
+    @property
+    def granted(self) -> bool:
+        """Whether it has its GPUs, and can be used."""
+        return self.up and bool(self.status["gpus"]) and self.status["state"] == "waiting"
+
+    def renew(self) -> None:
+        """Keep the keeper waiting."""
+        if self.up:
+            self.endpoint.send(Lane.URGENT, keeper_message(do="standby").encode())
+            self.link.pump()
+
+    async def cancel(self, why: str) -> None:
+        """End the keeper; where the node cannot be reached, it ends by itself."""
+        settled = asyncio.Event()
+        self._on_change = settled.set
+        if not self._created and self.error is None:  # a keeper that is starting cannot be asked yet
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(settled.wait(), _START_WITHIN)
+        self.link.release(self)
+        with contextlib.suppress(GpuKernelError):
+            await self.link.request("stop", kernel=self.kernel_id, why=why)
+
+    # -------------------------------------------------------------------------------------- calls of the link
+
+    def open_request(self) -> dict[str, Any]:
+        """Create the keeper the first time."""
+        if self._created:
+            return dict(self._owner)
+        hidden = {"notebook": "", "standby": "now"}  # its notebook must not find it
+        return {**self._owner, "create": {**self.settings, **hidden}}
+
+    def opened(self, kernel_id: str) -> None:
+        """The agent has opened a stream to the keeper."""
+        self.kernel_id = kernel_id
+
+    def deliver(self, data: bytes) -> None:
+        """Take a message of the keeper: only its status matters."""
+        message = validate.message(data)
+        if message.channel is not Channel.KEEPER:
+            return
+        try:
+            event = validate.keeper_event(message.content())
+        except (validate.Malformed, MessageError):
+            return
+        if event.get("event") == "state" and event["state"]:
+            self.status = {key: value for key, value in event.items() if key != "event"}
+            self._on_change()
+
+    def attached(self) -> None:
+        """The stream to the keeper is open (again)."""
+        self._created = self.up = True
+        self._on_change()
+
+    def detached(self, reason: str) -> None:
+        """The link is down; it reconnects by itself."""
+        self.up = False
+        self._on_change()
+
+    def lost(self, error: GpuKernelError) -> None:
+        """The keeper does not exist (any more), or could not be started."""
+        self.up = False
+        self.error = error
+        self._on_change()

@@ -1,0 +1,42 @@
+"""A kernel on standby: what the hub's renewals, silence and confirmation do."""
+
+from __future__ import annotations
+
+from typing import List
+
+import pytest
+from runtimes import RUNTIME
+
+from jupyter_gpu_kernel.agent.gpus import standby as module
+from jupyter_gpu_kernel.agent.gpus.standby import Standby
+from jupyter_gpu_kernel.agent.loop import Loop
+
+
+def test_a_wait_that_nobody_renews_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LAPSES_AFTER", 0.05)
+    loop, ended = Loop(RUNTIME), list[str]()
+
+    def lapse(why: str) -> None:
+        ended.append(why)
+        loop.stop()
+
+    standby = Standby(loop, {"standby": "now"}, lapse)
+    standby.renew()  # it does not wait yet
+    standby.begin()
+    loop.run()
+    assert ended == ["its hub has not renewed the wait for GPUs on several hosts"]
+
+
+@pytest.mark.parametrize("end", ["confirm", "end"])
+def test_a_kernel_that_does_not_wait_needs_no_renewal(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    monkeypatch.setattr(module, "LAPSES_AFTER", 0.01)
+    loop = Loop(RUNTIME)
+    ended: List[str] = []
+    standby = Standby(loop, {"standby": "cell"}, ended.append)
+    standby.begin()
+    getattr(standby, end)()
+    standby.renew()
+    loop.later(0.05, loop.stop)
+    loop.run()
+    assert not ended and standby.active == (end == "end")
+    assert Standby(loop, {}, ended.append).status("") == {}
