@@ -112,6 +112,11 @@ def known_user_name(uid: int) -> str:
     return _USER_NAMES.get(uid, f"uid {uid}")
 
 
+def knows_user(uid: int) -> bool:
+    """Whether `user_name` has looked it up before."""
+    return uid in _USER_NAMES
+
+
 def command_name(pid: int) -> str:
     """The name of its program, at most 15 bytes long."""
     return _read(pid, "comm").decode("utf-8", "replace").strip()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from ...wire import DEFAULT_GPUS
+from .. import procfs
 from ..loop import Loop, Timer
 from ..paths import is_kernel_id
 from ..process_control import ProcessControl
@@ -299,7 +300,8 @@ class Acquisition:
     def _sample(self) -> None:
         if self._state is _State.WAITING:
             ahead = self._ahead()
-            if self._claim.is_out_of_reach(ahead, self._limit()):
+            named = all(procfs.knows_user(kernel.uid) for kernel in ahead)  # else a sample looks the names up
+            if named and self._claim.is_out_of_reach(ahead, self._limit()):
                 return self._decide(ahead)  # only the queue may have changed
         if self._sampler is not None:
             self._sampler.start()

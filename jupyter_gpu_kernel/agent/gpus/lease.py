@@ -32,6 +32,7 @@ IGNORING_PREFIX = "jupyter-gpu-kernel/ignoring-lease/"
 """The name of a lease beside the one that its holder ignores."""
 _PUBLIC = ("idle_since",)
 _UUID = re.compile(r"[A-Za-z0-9/-]{1,80}")
+_NEEDED = ("starting", "waiting", "busy")
 _CLOCK_TOLERANCE = 2.0  # seconds
 IDLE_AFTER = 600.0
 """Seconds without work from which on it is said since when a holder is idle."""
@@ -73,7 +74,7 @@ class Holder(NamedTuple):
             state = self.state + (
                 f" since {_date(self.state_since)}" if self.state and self.state_since else ""
             )
-            free = "" if self.state == "busy" else f"; to free it: jupyter gpu-kernel stop {self.id}"
+            free = "" if self.state in _NEEDED else f"; to free it: jupyter gpu-kernel stop {self.id}"
             return f"leased by your kernel {self.id}{_in_parentheses(self.notebook, since, state)}{free}"
         user = "an unknown process" if self.uid < 0 else self.user
         kernel = f"kernel {self.id}" if self.id != "?" else ""
