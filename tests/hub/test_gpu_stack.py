@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jupyter_gpu_kernel.hub import validate
 from jupyter_gpu_kernel.hub.node.gpu_framework import judge_framework
@@ -339,3 +341,47 @@ def test_a_hostile_node_writes_no_remedy() -> None:
         for more in ({}, {"cuda": "12.4"}, {"hip": ""}, {"hip": "", "cuda": "12.4"}):
             one = judged(name, {**facts, **more}, where)
             assert "evil" not in one.remedy and one.message.isprintable()
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.floats()
+    | st.sampled_from(["12.4", "8.6", "sm_86", "import", "GLIBC_2.29", "/a/libcuda.so"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+FACTS = [
+    "stage",
+    "version",
+    "cuda",
+    "hip",
+    "archs",
+    "capability",
+    "right",
+    "first_seconds",
+    "seconds",
+    "early",
+    "libraries",
+]
+FACTS += ["own", "library_path", "error", "startup_error", "package", "installed"]
+ANSWERS = st.fixed_dictionaries(
+    {"facts": st.dictionaries(st.sampled_from(FACTS), JSON)},
+    optional=dict.fromkeys(
+        ("driver", "cuda", "amd", "gpus", "gpu", "gpu_name", "no_gpu", "output", "status", "late"), JSON
+    ),
+)
+
+
+@given(ANSWERS)
+def test_any_answer_gets_a_verdict_or_is_malformed(data: dict[str, Any]) -> None:
+    try:
+        answer = validate.answer("stack", data)
+    except validate.Malformed:
+        return
+    where = NodeStack.from_answer(PYTHON, answer)
+    driver = judge_driver(where, answer)
+    verdicts = {name: judge_framework(name, where, answer) for name in ("torch", "tensorflow", "jax")}
+    for one in (driver, *verdicts.values(), conclude(verdicts, where, driver)):
+        assert one.message.isprintable()
+        assert one.ok or one.remedy or one.message

@@ -83,6 +83,21 @@ def test_the_frameworks_are_checked_and_nothing_stays(
     remote.nothing_left()
 
 
+def test_the_frameworks_are_checked_although_the_driver_fails(
+    remote: Remote, settings: dict[str, Any], opened: HubClient
+) -> None:
+    state = remote.folder / "gpus.json"
+    before = state.read_text()
+    state.write_text('{"mode": "mismatch"}')
+    try:
+        rows = opened.call("check", timeout=DEADLINE, settings=settings, name="gpu2", gpu=True)
+    finally:
+        state.write_text(before)
+    assert [row["step"] for row in rows][-3:] == ["gpus", "driver", "verdict"]
+    assert not any(row["ok"] for row in rows[-3:])
+    assert "reboot" in rows[-2]["remedy"]
+
+
 def test_a_host_key_that_has_changed_meanwhile(
     remote: Remote, settings: dict[str, Any], opened: HubClient, tmp_path: Path
 ) -> None:

@@ -66,12 +66,19 @@ async def _check_node(report: Report, node: Node, settings: dict[str, Any], call
     )
     python = found.python.path
     await report.step("agent", node.link(python, call), lambda _: "answers")
-    if int(settings.get("gpus", DEFAULT_GPUS)):
-        await report.step(
-            "gpus", node.request(python, call, "gpus", 60), lambda answer: _gpus(answer["gpus"])
-        )
+    try:
+        await _check_gpus(report, node, settings, python, call)
+    except AgentError:  # what the node says of its driver and of the frameworks may tell why
+        if not gpu:
+            raise
     if gpu:
         await check_gpu(report, node, settings, python, call)
+
+
+async def _check_gpus(report: Report, node: Node, settings: dict[str, Any], python: str, call: Call) -> None:
+    if int(settings.get("gpus", DEFAULT_GPUS)):
+        asked = node.request(python, call, "gpus", 60)
+        await report.step("gpus", asked, lambda answer: _gpus(answer["gpus"]))
 
 
 def _gpus(gpus: list[dict[str, Any]]) -> str:
