@@ -197,6 +197,14 @@ CASES = [
         True,
     ),
     Case(
+        "MIG mode, processes named by their device",
+        "470.182.03",
+        A100.format(0, "[N/A]", "Default", "Enabled"),
+        "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f, 34965, python, 14195",
+        "it has no MIG device",
+        True,
+    ),
+    Case(
         "lost while it is listed",
         "535.183.01",
         RTX.format("[GPU is lost]", "[GPU is lost]", "[GPU is lost]"),

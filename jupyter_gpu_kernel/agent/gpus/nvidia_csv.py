@@ -155,6 +155,8 @@ def _parse_processes(text: str, uuids: Sequence[str]) -> Dict[str, List[GpuProce
             any_row = True
             name, comma, memory = rest.rpartition(", ")
             found[uuid].append(_process(_number(pid) or 0, name if comma else rest, memory if comma else ""))
+        elif uuid.startswith("MIG-"):  # these processes are read from the report of the MIG devices
+            any_row = True
         elif not any_row and uuid not in _BROKEN and not line.startswith("No running"):
             raise _unexpected(line)
     return found
