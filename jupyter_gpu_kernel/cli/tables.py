@@ -93,9 +93,9 @@ def _who(row: dict[str, Any]) -> str:
     for lease in _objects([row.get("lease")]):
         since = ago(lease.get("since"))
         user = "you" if lease.get("yours") is True else _text(lease.get("user"))
-        idle = ago(row.get("idle_since")).removesuffix(" ago")
-        lasting = f", idle for {idle}" if idle else ""
-        users.append(f"{user}, leased" + (f" {since}" if since else "") + lasting)
+        users.append(f"{user}, leased" + (f" {since}" if since else ""))
+    idle = ago(row.get("idle_since")).removesuffix(" ago")
+    users += [f"idle for {idle}"] if idle and users else []
     users += [f"left over from kernel {_text(one.get('kernel'))}" for one in _objects(row.get("leftovers"))]
     return ", ".join(dict.fromkeys(users))
 

@@ -120,6 +120,8 @@ def test_a_gpu_that_is_held_and_does_no_work() -> None:
     now = time.time()
     row = {"lease": {"user": "bob", "since": now - 3 * 3600 - 9}, "idle_since": now - 2 * 3600 - 9}
     assert "bob, leased 3 h ago, idle for 2 h" in tables.gpus([row])
+    used = {"processes": [{"user": "bob", "memory_mib": 7}], "idle_since": now - 2 * 3600 - 9}
+    assert "bob (7 MiB), idle for 2 h" in tables.gpus([used])
 
 
 def test_ordinal_numbers() -> None:

@@ -1,6 +1,6 @@
 """The handlers of the hub's requests to `attach`: open or create a kernel, list kernels, show GPUs and stories.
 
-They block, run on threads of `attach`, and have no state.
+They block, run on threads of `attach`, and have no state but what `gpus` has seen so far.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ..exit.leftovers import Leftovers, explain_missing_story, on_gpu
 from ..gpus import queue_view
 from ..gpus.gpu import SmiError
 from ..gpus.gpu_reader import device_variable
+from ..gpus.idle_watch import IdleWatch
 from ..gpus.judge import allowed_gpus
 from ..gpus.offer import read_offer
 from ..gpus.requirements import Requirements
@@ -57,6 +58,7 @@ class RequestHandlers:
         self._runtime = runtime
         self._processes = processes
         self._policy = policy
+        self._idle_watch = IdleWatch()
         self._leftovers = Leftovers(runtime, processes, root)
         self._keepers = Keepers(runtime, processes, root, self._leftovers, policy, timeout)
         self._handlers: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]] = {
@@ -230,7 +232,11 @@ class RequestHandlers:
             verdicts = judge_now(self._runtime, self._processes, allowed, needs=needs)
         except SmiError as error:
             raise Refused(error.code, error.cause) from None
+        idle = self._idle_watch.add(self._runtime.time(), [verdict.gpu for verdict in verdicts])
         rows = [dict(verdict.to_json(), node=socket.gethostname()) for verdict in verdicts]
+        for row in rows:
+            if not row["lease"]:
+                row["idle_since"] = idle.get(row["uuid"])
         leftovers, reader = self._leftovers.list_processes(), QueueReader(self._runtime)
         queue, notebooks = reader.in_order(), reader.notebooks()
         return {
