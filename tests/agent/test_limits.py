@@ -47,7 +47,9 @@ def test_when_gpus_go_back() -> None:
     assert clock.advise(3000, held_since=0, others_wait=False) == Advice()
     assert clock.advise(3000, held_since=0, others_wait=True) == Advice(True, 3600, False)
     assert clock.advise(3600, held_since=0, others_wait=True) == Advice(True, 3600, True)
-    assert clock.advise(3601, held_since=0, others_wait=False) == Advice()
+    assert not clock.advise(3600 + 59, held_since=0, others_wait=True, older=1).end, "one GPU may be enough"
+    assert clock.advise(3600 + 60, held_since=0, others_wait=True, older=1).end
+    assert clock.advise(3661, held_since=0, others_wait=False) == Advice()
     assert clock.advise(9000, held_since=0, others_wait=True) == Advice(True, 9600, False), "somebody new"
     assert clock.advise(9599, held_since=None, others_wait=True) == Advice()
     assert not clock.advise(9601, held_since=9600, others_wait=True).told
@@ -106,7 +108,7 @@ SHARES = textwrap.dedent("""
         os._exit(0)
     os.read(from_child[0], 1)
     leases = LeaseTaker(runtime, {"id": "m1"}).take_all(["GPU-9"])  # one's own do not count
-    print(mine.share_before())
+    print(mine.share_before(), mine.older_holders())
     os.write(to_child[1], b"x")
 """)
 
@@ -116,4 +118,4 @@ def test_what_ones_other_kernels_have_or_get_first(priority: int, share: int) ->
     if subprocess.run([*OWN_NETWORK, "true"], capture_output=True).returncode != 0:
         pytest.skip("no network namespace can be made here")
     command = [*OWN_NETWORK, sys.executable, "-c", SHARES, str(priority)]
-    assert subprocess.check_output(command, text=True, cwd=ROOT).strip() == str(share)
+    assert subprocess.check_output(command, text=True, cwd=ROOT).strip() == f"{share} 0"

@@ -24,7 +24,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 QUICK = "from jupyter_gpu_kernel.agent.keeper import hold_limit as limit\n"
-QUICK += "limit.NOTICE, limit.WAITED, limit.INTERVAL, limit.HOOK_TIME = 1.5, 0.0, 0.1, 0.3\n"
+QUICK += (
+    "limit.NOTICE, limit.WAITED, limit.INTERVAL, limit.HOOK_TIME, limit.STAGGER = 1.5, 0.0, 0.1, 0.3, 0.0\n"
+)
 SETTINGS: dict[str, Any] = {"gpus": 1, "site": {"longest_hold": 0.5}}
 WAITER = r"""
 import os, socket, time

@@ -228,6 +228,10 @@ class Acquisition:
         """Return how many kernels of other users have waited so long for one of this kernel's GPUs."""
         return self._queue.others_waiting(self.uuids, seconds)
 
+    def older_holders(self) -> int:
+        """Return how many kernels that have leases, of all users, were started before this one."""
+        return self._queue.older_holders()
+
     def _hold(self, uuids: List[str], leases: List[Lease]) -> None:
         self.uuids, self._leases, self._state = uuids, leases, _State.ACQUIRED
         self.held_since = self._loop.runtime.time()

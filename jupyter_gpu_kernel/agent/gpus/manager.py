@@ -122,6 +122,10 @@ class GpuManager:
         """Return how many kernels of other users have waited so long for one of this kernel's GPUs."""
         return self._acquisition.others_waiting(seconds)
 
+    def older_holders(self) -> int:
+        """Return how many kernels that have leases, of all users, were started before this one."""
+        return self._acquisition.older_holders()
+
     @property
     def place(self) -> Optional[int]:
         """The kernel's place in the queue for GPUs; None if it is not there."""

@@ -135,6 +135,12 @@ class WaitQueue:
         others = (one for one in self._reader.read() if one.uid != self._me.uid and one.usable & bits)
         return sum(one.since <= latest for one in others)
 
+    def older_holders(self) -> int:
+        """Return how many kernels that have leases, of all users, were started before this one."""
+        holders = {owner.pid for owner in self._reader.lease_owners()} - {0, self._me.pid}
+        mine = procfs.start_ticks(self._me.pid)
+        return sum(0 < procfs.start_ticks(pid) < mine for pid in holders)
+
     def withdraw(self) -> None:
         """Do not hold up others, as this kernel cannot take GPUs at the moment. It keeps its place."""
         if self._announcement is not None:

@@ -22,6 +22,8 @@ WAITED = 60.0
 """Seconds that a kernel must have waited: a shorter wait may end by itself."""
 INTERVAL = 15.0
 """Seconds between two looks at who waits."""
+STAGGER = 60.0
+"""Seconds between two kernels that give GPUs back: the first one may be enough."""
 HOOK_TIME = 10.0
 """Seconds from the last call of the SIGTERM functions to the end."""
 REQUEST = "gpu_kernel_notice"
@@ -44,14 +46,15 @@ class HoldClock:
         self._notice = notice
         self._deadline: Optional[float] = None
 
-    def advise(self, now: float, held_since: Optional[float], others_wait: bool) -> Advice:
-        """`held_since`: None if the kernel has no GPUs that it could give back."""
+    def advise(self, now: float, held_since: Optional[float], others_wait: bool, older: int = 0) -> Advice:
+        """`held_since`: None if the kernel has no GPUs that it could give back. `older`: the kernels that give theirs
+        back first."""
         if held_since is None or not others_wait or now < held_since + self._longest - self._notice:
             self._deadline = None
             return Advice()
         if self._deadline is None:
             self._deadline = max(held_since + self._longest, now + self._notice)
-        return Advice(True, self._deadline, now >= self._deadline)
+        return Advice(True, self._deadline, now >= self._deadline + older * STAGGER)
 
 
 class HoldLimit:
@@ -84,7 +87,8 @@ class HoldLimit:
             return
         gpus = self._relay.gpus
         waiting = gpus.others_waiting(WAITED) if gpus.held_since is not None else 0
-        advice = self._clock.advise(self._loop.runtime.time(), gpus.held_since, waiting > 0)
+        older = gpus.older_holders() if waiting else 0
+        advice = self._clock.advise(self._loop.runtime.time(), gpus.held_since, waiting > 0, older)
         if advice.end:
             self._end(waiting)
         elif advice.told and not self._told:
@@ -105,8 +109,8 @@ class HoldLimit:
     def _what(self, deadline: float) -> str:
         when = time.strftime("%H:%M", time.localtime(deadline))
         return (
-            f"At {when} this kernel gives {', '.join(self._relay.gpus.names)} back; if it has used the GPU, it ends. "
-            "Save your work."
+            f"After {when} this kernel gives {', '.join(self._relay.gpus.names)} back, if they still wait; "
+            "if it has used the GPU, it ends. Save your work."
         )
 
     def _tell(self, text: str, hooks: bool) -> None:
