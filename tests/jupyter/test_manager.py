@@ -137,6 +137,17 @@ def test_interrupt_ends_the_running_cell(pair: Pair, how: str) -> None:
     assert value(client, "1 + 1") == "2"
 
 
+def test_a_priority_is_set_by_the_program(remote: Remote, pair: Pair, spec: list[dict[str, Any]]) -> None:
+    kernel = value(pair[1], "__import__('os').environ['JUPYTER_GPU_KERNEL_ID']")
+    done = remote.program("priority", kernel, "-5")
+    assert done.returncode == 0 and "has priority -5, and is not in the queue" in done.stdout, done
+    (row,) = [row for row in remote.ask("ps", specs=spec) if row["id"] == kernel]
+    assert (row["priority"], row["place"]) == (-5, None)
+    assert [entry["priority"] for entry in remote.story(kernel) if entry["event"] == "priority"] == [-5]
+    unknown = remote.program("priority", "nosuch", "1", "--json")
+    assert unknown.returncode == 1 and "no node has a kernel nosuch" in unknown.stderr
+
+
 def test_restart_now_ends_a_cell_that_runs(pair: Pair) -> None:
     manager, client = pair
     client.execute("import time\nprint('runs')\ntime.sleep(600)")
