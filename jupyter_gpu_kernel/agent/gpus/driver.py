@@ -29,11 +29,16 @@ class Driver(NamedTuple):
 
 
 def read_driver(processes: ProcessControl, proc: str = _PROC) -> Driver:
-    """Return what is known of the driver. Blocks for some seconds at the most; never raises."""
+    """Return what is known of a driver that works. Blocks for some seconds at the most; never raises."""
     report = _run(processes, ["-q", "-x"])
     capabilities = _run(processes, ["--query-gpu=uuid,compute_cap", "--format=csv,noheader,nounits"])
     found = parse_driver(report, capabilities)
-    return found if found.version else found._replace(version=_version_in(proc))
+    return found if found.version else found._replace(version=loaded_driver(proc).version)
+
+
+def loaded_driver(proc: str = _PROC) -> Driver:
+    """Return the version of the loaded driver, also if nvidia-smi fails or hangs."""
+    return Driver(_version_in(proc), "", {})
 
 
 def parse_driver(report: str, capabilities: str) -> Driver:

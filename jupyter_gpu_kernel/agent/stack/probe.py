@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 import os
 import socket
-from typing import Any, Dict, NamedTuple, Tuple
+from typing import Any, Dict, List, NamedTuple, Tuple
 
 from ...wire import DEFAULT_GPUS
 from ...wire.fields import FieldError, load_object
 from ...wire.runtime import Runtime
 from ..gpus.claim import Claim, ClaimGranted
-from ..gpus.driver import read_driver
-from ..gpus.gpu import SmiError
+from ..gpus.driver import loaded_driver, read_driver
+from ..gpus.gpu import Gpu, SmiError
 from ..gpus.gpu_reader import GpuReader, device_variable
 from ..gpus.judge import DEFAULT_CRITERIA, allowed_gpus, in_allocation
 from ..gpus.lease import Lease, LeaseTaker, release_all
@@ -61,23 +61,31 @@ class Probe:
 
     def node(self) -> Dict[str, Any]:
         """Return the driver, the GPUs with their compute capability, and which frameworks are installed."""
-        driver = read_driver(self._processes)
-        answer: Dict[str, Any] = {"driver": driver.version, "cuda": driver.cuda, "gpus": []}
-        answer["amd"] = self._variable == AMD
+        problem: Dict[str, Any] = {}
+        gpus: List[Gpu] = []
         try:
             gpus = GpuReader(self._runtime, self._processes).read()
-            whole = [gpu for gpu in gpus if not gpu.parent]
-            answer["gpus"] = [
-                {
-                    "index": gpu.index,
-                    "uuid": gpu.uuid,
-                    "name": gpu.name,
-                    "capability": driver.capabilities.get(gpu.uuid, ""),
-                }
-                for gpu in whole
-            ]
+            driver = read_driver(self._processes)
         except SmiError as error:
-            answer["problem"] = {"code": error.code, "text": error.cause}
+            driver = loaded_driver()
+            problem = {"problem": {"code": error.code, "text": error.cause}}
+        rows = [
+            {
+                "index": gpu.index,
+                "uuid": gpu.uuid,
+                "name": gpu.name,
+                "capability": driver.capabilities.get(gpu.uuid, ""),
+            }
+            for gpu in gpus
+            if not gpu.parent
+        ]
+        answer = {
+            "driver": driver.version,
+            "cuda": driver.cuda,
+            "amd": self._variable == AMD,
+            "gpus": rows,
+            **problem,
+        }
         return {**answer, **self._look("installed", _Choice())}
 
     def framework(self, name: str, limit: float) -> Dict[str, Any]:
