@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from pathlib import Path
-from typing import Iterator, List
+from typing import Iterator, List, Optional
 
 import pytest
 from leases import take_lease
@@ -20,6 +20,9 @@ from jupyter_gpu_kernel.agent.relay.reattach import GreetingText, Reattach
 from jupyter_gpu_kernel.agent.relay.requests import InternalRequests
 from jupyter_gpu_kernel.agent.story import Story
 from jupyter_gpu_kernel.wire.answers import Answers
+
+SINCE = 1234.0
+"""When the old kernel got its lease."""
 
 
 class New:
@@ -53,10 +56,14 @@ class New:
     def gpus(self) -> List[str]:
         return self._gpus.uuids
 
+    @property
+    def held_since(self) -> Optional[float]:
+        return self._gpus.held_since
+
     def receive(self) -> None:
         """Receive the lease of the old kernel."""
         old = self._manager("old")
-        old.inherit([self.uuid])
+        old.inherit([self.uuid], SINCE)
         assert old.hand_over(self._root.kernel("new"), "old")
         self._loop.later(0, self._loop.stop)
         self._loop.run()
@@ -82,6 +89,7 @@ def test_a_lease_that_comes_early_is_used_when_the_kernel_is_up(new: New) -> Non
     assert not new.gpus and not new.released
     new.replacement.kernel_up()
     assert new.gpus == [new.uuid] and not new.released
+    assert new.held_since == SINCE
 
 
 def test_a_lease_that_comes_during_a_restart_is_used_when_the_kernel_is_up_again(new: New) -> None:

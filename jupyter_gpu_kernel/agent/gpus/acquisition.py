@@ -1,16 +1,11 @@
 """Acquires the GPUs of one kernel: samples them from the kernel's start on, and claims them when a cell needs them.
 
-This module joins sampler, claim, wait queue and leases with the keeper's event loop. When a restart has started a new
-kernel, it passes the sockets of the leases to that kernel's keeper, so at no moment can another process take a lease.
-It knows no cells and no messages.
+This module joins sampler, claim, wait queue and leases with the keeper's event loop. It knows no cells and no messages.
 """
 
 from __future__ import annotations
 
-import array
-import contextlib
 import enum
-import json
 import os
 import socket
 from pathlib import Path
@@ -19,7 +14,6 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 from ...wire import DEFAULT_GPUS
 from .. import procfs
 from ..loop import Loop, Timer
-from ..paths import is_kernel_id
 from ..process_control import ProcessControl
 from .announcements import Details
 from .claim import Claim, ClaimPending
@@ -27,6 +21,7 @@ from .gpu import SmiError
 from .gpu_reader import device_variable
 from .judge import allowed_gpus, in_allocation
 from .lease import Lease, LeaseTaker, release_all
+from .lease_transfer import hand_over
 from .limits import SiteLimits
 from .release_watch import ReleaseWatch
 from .requirements import Requirements
@@ -38,10 +33,6 @@ from .wait_queue import WaitQueue
 RETRIES = {"hang": 4, "driver": 2}
 """By the code of the error, how often the GPUs are read again before the cell fails: a driver may hang for a minute."""
 RETRY_AFTER = 5.0
-_TRANSFER = "leases"
-"""The name of the socket in a kernel's folder at which its keeper receives leases."""
-_MAX_LEASES = 64
-_MAX_MESSAGE = 4096
 
 
 class _State(enum.Enum):
@@ -155,8 +146,8 @@ class Acquisition:
         self.held_since = since or self.held_since
         return [uuid for uuid, lease in leases.items() if lease is None]
 
-    def receive(self, sockets: Sequence[socket.socket]) -> bool:
-        """Take over leases, by their sockets, from the kernel that this one replaces.
+    def receive(self, sockets: Sequence[socket.socket], since: Optional[float] = None) -> bool:
+        """Take over leases, by their sockets, from the kernel that this one replaces, and that got them at `since`.
 
         Returns whether they are enough for this kernel. Those that it does not need are released.
         """
@@ -173,6 +164,7 @@ class Acquisition:
         self._stop_sampling()
         release_all(leases[self._count :])
         self._hold([lease.uuid for lease in leases[: self._count]], leases[: self._count])
+        self.held_since = since or self.held_since
         return True
 
     def hand_over(self, folder: Path, kernel_id: str) -> bool:
@@ -180,7 +172,7 @@ class Acquisition:
 
         Returns whether there is such a keeper.
         """
-        passed = _transfer(folder, kernel_id, self._leases)
+        passed = hand_over(folder, kernel_id, self._leases, self.held_since)
         self.release()  # only our copies of the sockets
         return passed
 
@@ -314,70 +306,3 @@ class Acquisition:
         if self._sampler is not None:
             self._sampler.close()
             self._sampler = None
-
-
-# -------------------------------------------------------------------------------------- transfer
-
-
-def _transfer(folder: Path, kernel_id: str, leases: Sequence[Lease]) -> bool:
-    """Pass the leases of the kernel `kernel_id` to the keeper with this folder. The caller still has to release them.
-
-    Returns whether there is such a keeper.
-    """
-    descriptors = array.array("i", [lease.fileno() for lease in leases[:_MAX_LEASES]])
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        sock.setblocking(False)
-        try:
-            sock.connect(str(folder / _TRANSFER))
-            ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)] if descriptors else []
-            sock.sendmsg([json.dumps({"kernel": kernel_id}).encode()], ancillary)
-        except OSError:
-            return False
-    return True
-
-
-class LeaseReceiver:
-    """Calls `on_leases(kernel_id, sockets)` when another keeper passes its leases."""
-
-    def __init__(
-        self, loop: Loop, folder: Path, on_leases: Callable[[str, List[socket.socket]], None]
-    ) -> None:
-        self._loop = loop
-        self._on_leases = on_leases
-        path = folder / _TRANSFER
-        with contextlib.suppress(FileNotFoundError):  # of a killed keeper
-            path.unlink()
-        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._sock.bind(str(path))
-        self._sock.setblocking(False)
-        loop.watch(self._sock.fileno(), lambda _: self._receive())
-
-    def close(self) -> None:
-        """Receive nothing any more."""
-        self._loop.forget(self._sock.fileno())
-        self._sock.close()
-
-    def _receive(self) -> None:
-        ancillary_size = socket.CMSG_SPACE(_MAX_LEASES * array.array("i").itemsize)
-        try:
-            message, ancillary, _, _ = self._sock.recvmsg(_MAX_MESSAGE, ancillary_size)
-        except (BlockingIOError, InterruptedError):
-            return
-        sockets = _passed_sockets(ancillary)
-        try:
-            kernel_id = json.loads(message.decode())["kernel"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            kernel_id = None
-        if is_kernel_id(kernel_id):
-            return self._on_leases(kernel_id, sockets)
-        for sock in sockets:  # the message came from some other process of this user
-            sock.close()
-
-
-def _passed_sockets(ancillary: Sequence[Any]) -> List[socket.socket]:
-    """The sockets that were passed with a message."""
-    numbers = array.array("i")
-    for level, kind, data in ancillary:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            numbers.frombytes(data[: len(data) - len(data) % numbers.itemsize])
-    return [socket.socket(fileno=number) for number in numbers]

@@ -161,9 +161,10 @@ class GpuManager:
             if not self._standby.active:
                 self._gate.open()
 
-    def receive(self, leases: Sequence[socket.socket]) -> None:
-        """Take over the leases, by their sockets, of the kernel that this one replaces. The kernel must be up."""
-        if self._acquisition.receive(leases):
+    def receive(self, leases: Sequence[socket.socket], since: Optional[float] = None) -> None:
+        """Take over the leases, by their sockets, of the kernel that this one replaces, and that got them at `since`.
+        The kernel must be up."""
+        if self._acquisition.receive(leases, since):
             self._acquired()
 
     def hand_over(self, folder: Path, kernel_id: str) -> bool:

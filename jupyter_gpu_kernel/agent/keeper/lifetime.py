@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
 
 from .. import procfs
 from ..exit.descendants import Cleanup
-from ..gpus.acquisition import LeaseReceiver
+from ..gpus.lease_transfer import LeaseReceiver
 from ..gpus.manager import GpuManager
 from ..loop import Loop, Timer
 from ..paths import Root, is_kernel_id
@@ -220,6 +220,7 @@ class Replacement:
         self._phase = _Phase.STARTING
         self._replaced_by = ""
         self._received: List[socket.socket] = []  # leases that the kernel is told of when it is up
+        self._received_since: Optional[float] = None
         self._receiver = LeaseReceiver(loop, root.kernel(self._id), self._receive)
 
     @property
@@ -259,11 +260,12 @@ class Replacement:
         """Receive no leases any more: the keeper ends."""
         self._receiver.close()
 
-    def _receive(self, replaced: str, leases: List[socket.socket]) -> None:
-        """The kernel `replaced` of this notebook has ended; these are its leases."""
+    def _receive(self, replaced: str, leases: List[socket.socket], since: Optional[float]) -> None:
+        """The kernel `replaced` of this notebook has ended; these are its leases, which it got at `since`."""
         self._story.tell("replace", f"replaces kernel {replaced}, which has ended")
         self._greeting_text.kernel_replaced(replaced)
         self._received += leases
+        self._received_since = since
         self._use_received()
 
     def _use_received(self) -> None:
@@ -271,6 +273,6 @@ class Replacement:
         if self._phase is not _Phase.STARTING:
             received, self._received = self._received, []
             if self._phase is _Phase.UP and received:
-                return self._gpus.receive(received)
+                return self._gpus.receive(received, self._received_since)
             for lease in received:
                 lease.close()

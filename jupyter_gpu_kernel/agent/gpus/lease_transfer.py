@@ -1,0 +1,90 @@
+"""Passes leases from one keeper to another, so that at no moment another process can take them.
+
+The sockets of the leases are passed through a datagram socket in the folder of the kernel that gets them.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import json
+import socket
+from pathlib import Path
+from typing import Any, Callable, List, Optional, Sequence
+
+from ...wire.fields import FieldError, load_object, number, text
+from ..loop import Loop
+from ..paths import is_kernel_id
+from .lease import Lease
+
+OnLeases = Callable[[str, List[socket.socket], Optional[float]], None]
+"""on_leases(kernel_id, sockets, since): the leases of this kernel, which got them at this time, if that is known."""
+_TRANSFER = "leases"
+"""The name of the socket in a kernel's folder at which its keeper receives leases."""
+_MAX_LEASES = 64
+_MAX_MESSAGE = 4096
+
+
+def hand_over(folder: Path, kernel_id: str, leases: Sequence[Lease], since: Optional[float]) -> bool:
+    """Pass the leases that the kernel `kernel_id` has since this time to the keeper with this folder. The caller still
+    has to release them.
+
+    Returns whether there is such a keeper.
+    """
+    descriptors = array.array("i", [lease.fileno() for lease in leases[:_MAX_LEASES]])
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.setblocking(False)
+        try:
+            sock.connect(str(folder / _TRANSFER))
+            ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)] if descriptors else []
+            sock.sendmsg([json.dumps({"kernel": kernel_id, "since": int(since or 0)}).encode()], ancillary)
+        except OSError:
+            return False
+    return True
+
+
+class LeaseReceiver:
+    """Calls `on_leases` when another keeper passes its leases."""
+
+    def __init__(self, loop: Loop, folder: Path, on_leases: OnLeases) -> None:
+        self._loop = loop
+        self._on_leases = on_leases
+        path = folder / _TRANSFER
+        with contextlib.suppress(FileNotFoundError):  # of a killed keeper
+            path.unlink()
+        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._sock.bind(str(path))
+        self._sock.setblocking(False)
+        loop.watch(self._sock.fileno(), lambda _: self._receive())
+
+    def close(self) -> None:
+        """Receive nothing any more."""
+        self._loop.forget(self._sock.fileno())
+        self._sock.close()
+
+    def _receive(self) -> None:
+        ancillary_size = socket.CMSG_SPACE(_MAX_LEASES * array.array("i").itemsize)
+        try:
+            message, ancillary, _, _ = self._sock.recvmsg(_MAX_MESSAGE, ancillary_size)
+        except (BlockingIOError, InterruptedError):
+            return
+        sockets = _passed_sockets(ancillary)
+        try:
+            told = load_object(message)
+            kernel_id = text(told, "kernel")
+            since = number(told, "since", 0, most=int(self._loop.runtime.time()))
+        except FieldError:
+            kernel_id, since = "", 0
+        if is_kernel_id(kernel_id):
+            return self._on_leases(kernel_id, sockets, since or None)
+        for sock in sockets:  # the message came from some other process of this user
+            sock.close()
+
+
+def _passed_sockets(ancillary: Sequence[Any]) -> List[socket.socket]:
+    """The sockets that were passed with a message."""
+    numbers = array.array("i")
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            numbers.frombytes(data[: len(data) - len(data) % numbers.itemsize])
+    return [socket.socket(fileno=number) for number in numbers]
