@@ -235,7 +235,8 @@ class Screen:
 
 def fit(title: str, lines: Sequence[str], errors: Sequence[str], columns: int, rows: int) -> list[str]:
     """The lines of a screen of this size: the title, the list, and the errors, which may take a third of it."""
-    wrapped = [line for error in errors for line in textwrap.wrap(printable(error), max(1, columns - 1))]
+    said = [line for error in errors for line in printable(error).splitlines()]
+    wrapped = [part for line in said for part in textwrap.wrap(line, max(1, columns - 1))]
     below = _cut(["", *wrapped], rows // 3) if wrapped and rows > 2 else []
     above = [title, "", *lines]
     return [_narrow(line, columns) for line in [*_cut(above, rows - len(below)), *below]]

@@ -219,11 +219,11 @@ _HOLD = fields(
     name=text(200),
     kernel=kernel_id,
     notebook=text(4096),
+    **{"from": _moment},
     to=or_none(_moment),
     seconds_held=_seconds,
     seconds_busy=or_none(_seconds),
     seconds_unknown=_seconds,
-    **{"from": _moment},
 )
 _CELL: dict[str, Shape] = {
     "msg_id": message_id,

@@ -67,6 +67,10 @@ CASES: Dict[str, Any] = {
     "released, and taken again": (
         [took(2), last(4, 2, 1), took(10), last(11, 1, 1)], None, [(2, 4, 2, 1, 0), (10, 11, 1, 1, 0)],
     ),
+    "released, since it was not used": (
+        [took(2), last(4, 2, 1), at(4, "gpu", text="released GPU 0 (NVIDIA A100): not used")], {"gpus": []},
+        [(2, 4, 2, 1, 0)],
+    ),
     "released, and running without": ([took(2), last(4, 2, 1)], {"gpus": []}, [(2, 4, 2, 1, 0)]),
     "a keeper, killed": ([took(2), usage(3, 1, 1), at(3.1, "drop"), FOUND], None, [(2, 3.1, 1.1, 1, 0.1)]),
     "a keeper, killed at once": ([took(2), FOUND], None, [(2, 2, 0, None, 0)]),

@@ -30,16 +30,9 @@ def test_rows_that_do_not_fit_are_counted(rows: int, shown: list[str]) -> None:
 
 
 def test_errors_are_below_and_have_a_third(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = fit("title", ROWS, ["gpu1: it is gone\nLook there.", "gpu2: \x1b[2Jit, too"], 80, 9)
-    assert shown == [
-        "title",
-        "",
-        *ROWS[:3],
-        "… 7 more",
-        "",
-        "gpu1: it is gone Look there.",
-        "gpu2: ?[2Jit, too",
-    ]
+    shown = fit("title", ROWS, ["gpu1: it is gone\nLook there.", "gpu2: \x1b[2Jit, too"], 80, 12)
+    errors = ["", "gpu1: it is gone", "Look there.", "gpu2: ?[2Jit, too"]
+    assert shown == ["title", "", *ROWS[:5], "… 5 more", *errors]
     assert fit("title", ROWS[:1], ["word " * 100], 20, 9)[-3:] == ["", "word word word word", "… 24 more"]
 
 

@@ -238,8 +238,9 @@ class GpuManager:
 
     def release_unused(self, why: str = "not used for a while") -> None:
         """Release the GPUs until the next cell, as the kernel has not opened CUDA."""
-        self._story.tell("gpu", f"released {', '.join(self.names)}: {why}")
+        names = ", ".join(self.names)
         self.release()
+        self._story.tell("gpu", f"released {names}: {why}")
         self._internal_requests.evaluate("__import__('gpu_kernel').take_gpus([])", lambda _: None)
         self._on_state("idle")
 
