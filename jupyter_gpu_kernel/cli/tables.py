@@ -140,10 +140,15 @@ def _leftover(row: dict[str, Any]) -> tuple[str, ...]:
     return (*known, gpus, _text(row.get("command")))
 
 
-def pinned_code(row: dict[str, Any]) -> str:
-    """What became of one folder of pinned code."""
-    where = f"{_text(row.get('folder'))} on {_text(row.get('hop'))}"
-    return f"Kept: {where}: {_text(row['kept'])}" if row.get("kept") else f"Removed: {where}"
+def pinned_code(rows: Sequence[dict[str, Any]]) -> str:
+    """What `stop --leftovers` did with the pinned code of kernels that no longer exist."""
+    heads = ("NODE", "KERNEL", "PINNED CODE", "FOLDER")
+    return table(heads, [_pinned_code(row) for row in rows])
+
+
+def _pinned_code(row: dict[str, Any]) -> tuple[str, ...]:
+    node, kernel, folder = (_text(row.get(name)) for name in ("hop", "kernel", "folder"))
+    return node, kernel, f"kept: {_text(row['kept'])}" if row.get("kept") else "removed", folder
 
 
 def kernels(rows: Sequence[dict[str, Any]]) -> str:

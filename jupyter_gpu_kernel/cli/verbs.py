@@ -258,7 +258,8 @@ class Stop(Verb):
             )
         else:
             print(f"Ended: {', '.join(str(row['pid']) for row in ended) or 'none'}")
-            print("\n".join(map(tables.pinned_code, code)), end="\n" if code else "")
+            if code:
+                print(tables.pinned_code(code))
         for error in errors.values():
             print_error(error)
         return 1 if errors else 0

@@ -13,6 +13,7 @@ from typing import Any, Dict, List
 
 import pytest
 from keepers import Hub, Place
+from repositories import Repository
 from runtimes import RUNTIME
 from waiting import eventually
 
@@ -28,38 +29,6 @@ from jupyter_gpu_kernel.wire.messages import Channel, Message, keeper_message
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git here")
 IMPORT = "import lib, os; print(lib.VALUE, os.getcwd())"
-
-
-class Repository:
-    """A user's repository with one commit, in the folder `project`."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        (path / "sub").mkdir(parents=True)
-        self.git("init", "-q")
-        self.git("config", "user.email", "alice@example.org")
-        self.git("config", "user.name", "Alice")
-        (path / ".gitignore").write_text("*.ckpt\n")
-        (path / "sub" / "lib.py").write_text("VALUE = 'sub'\n")
-        self.commit("one")
-
-    def git(self, *words: str) -> str:
-        done = subprocess.run(["git", *words], cwd=str(self.path), check=True, stdout=subprocess.PIPE)
-        return done.stdout.decode().strip()
-
-    def commit(self, value: str) -> str:
-        """Commits a module whose VALUE is this; returns the commit."""
-        self.edit(value)
-        self.git("add", "--all")
-        self.git("commit", "-q", "-m", f"value {value}")
-        return self.git("rev-parse", "HEAD")
-
-    def edit(self, value: str) -> None:
-        (self.path / "lib.py").write_text(f"VALUE = {value!r}\n")
-
-    def worktrees(self) -> List[str]:
-        lines = self.git("worktree", "list", "--porcelain").splitlines()
-        return [line.partition(" ")[2] for line in lines if line.startswith("worktree ")][1:]
 
 
 @pytest.fixture
@@ -212,7 +181,7 @@ def test_git_of_another_repository_in_the_environment(
 def test_what_cannot_be_pinned(
     worktrees: Worktrees, repository: Repository, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(CodeError, match=r"is in no git repository .*; git says: fatal: not a git"):
+    with pytest.raises(CodeError, match=r"git finds no repository .*; git says: fatal: not a git"):
         worktrees.make("k1", str(home), "HEAD")
     with pytest.raises(CodeError, match=r"there is no commit 'nope' in .*; git says: fatal: "):
         worktrees.make("k1", str(repository.path), "nope")
@@ -225,7 +194,7 @@ def test_what_cannot_be_pinned(
         worktrees.make("k1", str(repository.path), "HEAD")
 
 
-def test_an_old_git_makes_a_clone(
+def test_an_old_git_makes_a_repository_that_shares_objects(
     worktrees: Worktrees, repository: Repository, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As git 1.8, this one knows no worktrees."""

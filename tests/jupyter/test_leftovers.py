@@ -7,11 +7,18 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from remote import Remote
+from repositories import Repository
+from runtimes import RUNTIME
 from waiting import DEADLINE
+
+from jupyter_gpu_kernel.agent.paths import Root
+from jupyter_gpu_kernel.agent.pinned_code.worktree import Worktrees
+from jupyter_gpu_kernel.agent.process_control import ProcessControl
 
 
 @pytest.fixture()
@@ -33,6 +40,9 @@ def leftover(remote: Remote) -> Iterator[subprocess.Popen[bytes]]:
     state.with_suffix(".new").replace(state)
 
 
+NOTHING = {"ended": [], "code": [], "errors": []}
+
+
 def rows(ran: subprocess.CompletedProcess[str]) -> Any:
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout)
@@ -48,7 +58,7 @@ def test_shown_by_gpus_and_ended_by_stop(remote: Remote, leftover: subprocess.Po
     assert ended.returncode == 0, ended.stderr
     assert str(leftover.pid) in ended.stdout.splitlines()[1] and f"Ended: {leftover.pid}" in ended.stdout
     assert leftover.wait(DEADLINE) < 0
-    assert rows(remote.program("stop", "--leftovers", "--json")) == {"ended": [], "errors": []}
+    assert rows(remote.program("stop", "--leftovers", "--json")) == NOTHING
 
 
 def test_a_node_ends_what_it_listed_itself(
@@ -59,3 +69,27 @@ def test_a_node_ends_what_it_listed_itself(
     forged = [{**row, "node": "another"}]
     assert remote.ask("end_leftovers", specs=spec, leftovers=forged) == [] and leftover.poll() is None
     assert [one["pid"] for one in remote.ask("end_leftovers", specs=spec, leftovers=[row])] == [leftover.pid]
+
+
+def test_pinned_code_is_removed_unless_it_was_changed(
+    remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote.program("ps")  # installs the agent
+    (root,) = remote.base.glob("jupyter-gpu-kernel-*")
+    monkeypatch.setenv("HOME", str(remote.hops.work.home))
+    repository = Repository(remote.hops.work.home / "project")
+    worktrees = Worktrees(RUNTIME, ProcessControl(), Root(root))
+    one, two = (worktrees.make(kernel, str(repository.path), "HEAD") for kernel in ("past-1", "past-2"))
+    (Path(two.tree) / "results").write_text("1")
+
+    stopped = remote.program("stop", "--leftovers")
+    assert stopped.returncode == 0, stopped.stderr
+    ended, _, removed, kept = map(str.split, stopped.stdout.splitlines())
+    assert ended == ["Ended:", "none"]
+    assert removed[1:] == ["past-1", "removed", one.tree]
+    assert (kept[1], kept[2], kept[-1]) == ("past-2", "kept:", two.tree)
+    (Path(two.tree) / "results").unlink()
+    (row,) = rows(remote.program("stop", "--leftovers", "--json"))["code"]
+    assert (row["kernel"], row["folder"], row["kept"]) == ("past-2", two.tree, "")
+    assert rows(remote.program("stop", "--leftovers", "--json")) == NOTHING
+    assert repository.worktrees() == []

@@ -69,7 +69,12 @@ Table = Callable[[Sequence[dict[str, Any]]], str]
 
 
 @settings(max_examples=120, deadline=None)
-@given(st.sampled_from([tables.kernels, tables.gpus, tables.leftovers, tables.story, tables.queue]), ROWS)
+@given(
+    st.sampled_from(
+        [tables.kernels, tables.gpus, tables.leftovers, tables.pinned_code, tables.story, tables.queue]
+    ),
+    ROWS,
+)
 def test_whatever_the_rows_are(table: Table, rows: list[dict[str, Any]]) -> None:
     lines = table(rows).split("\n")
     assert table is tables.queue or len(lines) == len(rows) + 1 or not rows

@@ -4,8 +4,8 @@
     <home>/.local/share/jupyter-gpu-kernel-code/<node>/<kernel>.<n>/<name>/      the worktree
 
 It is in the home folder, as results that cells write into it must outlive a reboot; in the agent's own folder where the
-home cannot be written. A repository that only others can write, and git before 2.17, get a clone that shares the
-repository's objects. All calls block.
+home cannot be written. Where git adds no worktree (a repository that only others can write, git before 2.17), the
+folder is a repository of its own, which shares the objects of the other one. All calls block.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ KEY = "pin"
 """The kernel's setting that holds its pin."""
 LIMIT = 80.0
 """Seconds to make, or to examine, a worktree: a front end waits at most 120 s for a kernel."""
-_WORKTREES = (2, 17)
-"""The first git that can remove worktrees."""
+_HAS_WORKTREES, _REMOVES_WORKTREES = (2, 5), (2, 17)
+"""The first versions of git that know worktrees, and that can remove them."""
 _RECORD = "pin.json"
 _CACHE = re.compile(r'__pycache__/|\.pyc"?$')
 """Python's own files, in a line of `git status`: they are no changes."""
@@ -47,7 +47,7 @@ class Pin(NamedTuple):
     tree: str  # the worktree
     cwd: str  # the folder in the worktree that corresponds to the one that was pinned
     changes: Optional[int]  # changed and new files in the repository that were not committed; None: unknown
-    linked: bool  # whether it is a worktree, and not a clone
+    linked: bool  # whether it is a worktree, and not a repository of its own
     submodules: bool  # whether the commit has submodules, which are not in the worktree
 
     @classmethod
@@ -99,22 +99,22 @@ class Worktrees:
         if problem:
             raise CodeError(f"{one_line(revision)!r} is not a revision: {problem}")
         git = self._git(folder)
-        linked = git.version() >= _WORKTREES
+        version = git.version()
         top = _top(git, folder)
         prefix = git.line("rev-parse", "--show-prefix")
         commit = _commit(git, revision, top)
-        common = os.path.join(folder, git.line("rev-parse", "--git-common-dir")) if linked else ""
+        store = _store(git, folder, version)
         holder = self._reserve(kernel_id)
         pin = Pin(
             revision, commit, git.line("log", "-1", "--format=%s", commit), top,
             tree=str(holder / (os.path.basename(top) or "code")),
             cwd=os.path.join(str(holder), os.path.basename(top) or "code", prefix).rstrip("/"),
-            changes=_count_changes(git, top), linked=linked and os.access(common, os.W_OK),
+            changes=_count_changes(git, top), linked=version >= _REMOVES_WORKTREES and os.access(store, os.W_OK),
             submodules=_exists(git, f"{commit}:.gitmodules"),
         )  # fmt: skip
         try:
             (holder / _RECORD).write_text(json.dumps(dict(pin._asdict(), root=self._root)))
-            _check_out(git, pin)
+            _check_out(git, pin, store)
             if not os.path.isdir(pin.cwd):
                 raise CodeError(f"there is no folder {one_line(prefix)} in commit {commit[:12]} of {top}")
         except (OSError, CodeError) as error:
@@ -195,7 +195,13 @@ def _top(git: Git, folder: str) -> str:
     try:
         return git.line("rev-parse", "--show-toplevel")
     except CodeError as error:
-        raise CodeError(f"{one_line(folder)} is in no git repository with files: {error}") from None
+        raise CodeError(f"git finds no repository with files at {one_line(folder)}: {error}") from None
+
+
+def _store(git: Git, folder: str, version: Tuple[int, int]) -> str:
+    """The `.git` folder that has the repository's objects, also if `folder` is in a worktree."""
+    option = "--git-common-dir" if version >= _HAS_WORKTREES else "--git-dir"
+    return os.path.abspath(os.path.join(folder, git.line("rev-parse", option)))
 
 
 def _commit(git: Git, revision: str, top: str) -> str:
@@ -248,9 +254,14 @@ def _next_folder(folder: Path, kernel_id: str) -> Path:
     raise AssertionError
 
 
-def _check_out(git: Git, pin: Pin) -> None:
+def _check_out(git: Git, pin: Pin, store: str) -> None:
     if pin.linked:
         git.run("worktree", "add", "--detach", "--lock", pin.tree, pin.commit)
         return
-    git.run("clone", "--shared", "--no-checkout", "--quiet", "--template=", pin.repository, pin.tree)
+    git.run("init", "--quiet", "--template=", pin.tree)
+    (Path(pin.tree) / ".git" / "objects" / "info" / "alternates").write_text(
+        os.path.join(store, "objects") + "\n"
+    )
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copy(os.path.join(store, "shallow"), os.path.join(pin.tree, ".git"))
     git.run("checkout", "--quiet", "--detach", pin.commit, folder=pin.tree)
