@@ -147,7 +147,7 @@ def pinned_code(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _pinned_code(row: dict[str, Any]) -> tuple[str, ...]:
-    node, kernel, folder = (_text(row.get(name)) for name in ("hop", "kernel", "folder"))
+    node, kernel, folder = (_text(row.get(name)) for name in ("node", "kernel", "folder"))
     return node, kernel, f"kept: {_text(row['kept'])}" if row.get("kept") else "removed", folder
 
 

@@ -242,12 +242,13 @@ class Stop(Verb):
         return 1 if errors else 0
 
     def _stop_leftovers(self, specs: list[dict[str, Any]]) -> int:
-        """List the processes, then end exactly these. What is removed besides, nobody has changed."""
+        """List processes and pinned code, then end and remove exactly these."""
         rows = self.ask_hub("leftovers", lines=not self.args.json, specs=specs) if specs else []
         found = [row for row in rows if "error" not in row]
-        if found and not self.args.json:
-            print(tables.leftovers(found))
-        ended = self.ask_hub("end_leftovers", specs=specs, leftovers=found) if specs else []
+        processes = [row for row in found if "pid" in row]
+        if processes and not self.args.json:
+            print(tables.leftovers(processes))
+        ended = self.ask_hub("end_leftovers", specs=specs, leftovers=found) if found else []
         bad = [row["error"] for row in rows + ended if "error" in row]
         errors = {str(error): GpuKernelError.from_json(error) for error in bad}  # each error of a node once
         code = [row for row in ended if "folder" in row]

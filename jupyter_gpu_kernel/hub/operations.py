@@ -196,28 +196,31 @@ class Operations:
         raise not_found(kernel_id, answers)
 
     async def op_leftovers(self, call: Call) -> list[dict[str, Any]]:
-        """Return the user's processes of kernels that no longer exist, on all nodes."""
-        return _processes(await self._nodes.ask_each(call, "leftovers"), "leftovers")
+        """Return what kernels that no longer exist left, on all nodes: the rows of processes ("pid"), and of pinned
+        code ("folder")."""
+        answers = await self._nodes.ask_each(call, "leftovers")
+        return [*_processes(answers, "leftovers"), *_code(answers)]
 
     async def op_end_leftovers(self, call: Call) -> list[dict[str, Any]]:
-        """End the processes in the rows `leftovers`, and remove unchanged worktrees of kernels that no longer exist.
+        """End the processes, and remove the unchanged code, in the rows `leftovers`.
 
         Then ask the nodes again: return the rows of ended processes, an error for each that still exists, and the rows
-        of worktrees, which have a "folder".
+        of code.
         """
         requested = call.arguments["leftovers"]
 
         def of(node: Node) -> dict[str, Any]:
-            return {"leftovers": [row for row in requested if row["node"] == node.name]}
+            rows = [row for row in requested if row["node"] == node.name]
+            code = [row for row in rows if "folder" in row]
+            return {"leftovers": [row for row in rows if "pid" in row], "code": code}
 
         answers = await self._nodes.ask_each(call, "end_leftovers", more=of)
         ended = _processes(answers, "ended")
-        code = [row for row in _rows(answers, "code", lambda row: row["folder"]) if "error" not in row]
-        names = {_process_key(row) for row in requested}
+        names = {_process_key(row) for row in requested if "pid" in row}
         left = [row for row in await self.op_leftovers(call) if "error" in row or _process_key(row) in names]
         still = {_process_key(row) for row in left}
         gone = [row for row in ended if "error" in row or _process_key(row) not in still]
-        return gone + [row if "error" in row else _still_runs_row(row) for row in left] + code
+        return [*gone, *(row if "error" in row else _still_runs_row(row) for row in left), *_code(answers)]
 
     # -------------------------------------------------------------------------------------- helpers
 
@@ -265,6 +268,12 @@ def _processes(answers: list[NodeReply], key: str) -> list[dict[str, Any]]:
     """Return rows about processes, with the node that was asked, so that it can be asked again."""
     rows = _rows(answers, key, lambda row: (row["pid"], row.get("start")))
     return [dict(row, node=row["hop"]) if "hop" in row else row for row in rows]
+
+
+def _code(answers: list[NodeReply]) -> list[dict[str, Any]]:
+    """Return rows about pinned code, likewise."""
+    rows = _rows(answers, "code", lambda row: row["folder"])
+    return [dict(row, node=row["hop"]) for row in rows if "hop" in row]
 
 
 def _process_key(row: dict[str, Any]) -> tuple[Any, ...]:

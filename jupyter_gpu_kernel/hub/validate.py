@@ -278,7 +278,9 @@ _ANSWERS: dict[str, Shape] = {
     ),
     "history": fields("history", history=rows(_HOLD, _MAX_HOLDS), left_out=number(0)),
     "left": fields("kernel", kernel=lambda value: "" if value == "" else kernel_id(value)),
-    "leftovers": fields("leftovers", leftovers=rows(_LEFTOVER, _MAX_PROCESSES)),
+    "leftovers": fields(
+        "leftovers", leftovers=rows(_LEFTOVER, _MAX_PROCESSES), code=rows(_CODE, _MAX_KERNELS)
+    ),
     "end_leftovers": fields("ended", ended=rows(_LEFTOVER, _MAX_PROCESSES), code=rows(_CODE, _MAX_KERNELS)),
     "stack": fields(
         "facts",

@@ -241,8 +241,10 @@ def test_leftovers_of_kernels_that_are_gone(worktrees: Worktrees, repository: Re
         name: worktrees.make(name, str(repository.path), "HEAD") for name in ("a", "b", "c")
     }
     (Path(pins["b"].tree) / "result.csv").write_text("1")
-    found = worktrees.remove_leftovers(lambda kernel: kernel != "c")
-    assert found == [
+    found = worktrees.leftovers(lambda kernel: kernel != "c")
+    assert found == [{"kernel": name, "folder": pins[name].tree} for name in ("a", "b")]
+    everything = [{"folder": pin.tree} for pin in pins.values()]
+    assert worktrees.remove_leftovers(everything, lambda kernel: kernel != "c") == [
         {"kernel": "a", "folder": pins["a"].tree, "kept": ""},
         {"kernel": "b", "folder": pins["b"].tree, "kept": "1 changed or new file in it"},
     ]
@@ -379,12 +381,13 @@ def test_a_killed_keepers_successor_removes_the_worktree(
 def test_what_a_crash_left_is_removed(repository: Repository, home: Path, place: Place) -> None:
     hub = place.start("p5", code="HEAD", cwd=str(repository.path))
     kernel, keeper = map(int, hub.run("import os; print(os.getpid(), os.getppid())").split())
-    assert place.handlers.handle({"do": "end_leftovers", "leftovers": []})["code"] == []
+    assert place.handlers.handle({"do": "leftovers"})["code"] == []
     for pid, number in ((kernel, signal.SIGSTOP), (keeper, signal.SIGKILL), (kernel, signal.SIGKILL)):
         os.kill(pid, number)
     hub.sock.close()
     (tree,) = repository.worktrees()
     eventually(lambda: not place.handlers.handle({"do": "list"})["kernels"], "an end of its folder")
-    found = place.handlers.handle({"do": "end_leftovers", "leftovers": []})["code"]
-    assert found == [{"kernel": "p5", "folder": tree, "kept": ""}]
+    found = place.handlers.handle({"do": "leftovers"})["code"]
+    request = {"do": "end_leftovers", "leftovers": [], "code": found}
+    assert place.handlers.handle(request)["code"] == [{"kernel": "p5", "folder": tree, "kept": ""}]
     assert (pinned(home), repository.worktrees()) == ([], [])

@@ -60,6 +60,7 @@ class RequestHandlers:
         self._policy = policy
         self._idle_watch = IdleWatch()
         self._leftovers = Leftovers(runtime, processes, root)
+        self._worktrees = Worktrees(runtime, processes, root)
         self._keepers = Keepers(runtime, processes, root, self._leftovers, policy, timeout)
         self._handlers: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]] = {
             "list": self._list,
@@ -74,7 +75,10 @@ class RequestHandlers:
             "journal": self._journal,
             "stack": self._stack,
             "left": lambda request: {"kernel": self._take_detached(request, request)},
-            "leftovers": lambda _: {"leftovers": self._leftovers.list_processes()},
+            "leftovers": lambda _: {
+                "leftovers": self._leftovers.list_processes(),
+                "code": self._worktrees.leftovers(self._leftovers.is_gone),
+            },
             "end_leftovers": self._end_leftovers,
         }
 
@@ -209,11 +213,10 @@ class RequestHandlers:
         return self._forward(dict(request, do="journal"))
 
     def _end_leftovers(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """End these processes of kernels that are gone, and remove the worktrees that such kernels left unchanged."""
-        worktrees = Worktrees(self._runtime, self._processes, self.root)
+        """End these processes of kernels that are gone, and remove what they left of pinned code, if unchanged."""
         return {
             "ended": self._leftovers.end_processes(request["leftovers"]),
-            "code": worktrees.remove_leftovers(self._leftovers.is_gone),
+            "code": self._worktrees.remove_leftovers(request.get("code", []), self._leftovers.is_gone),
         }
 
     def _stack(self, request: Dict[str, Any]) -> Dict[str, Any]:

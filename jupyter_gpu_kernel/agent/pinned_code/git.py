@@ -19,6 +19,8 @@ from ..process_control import ProcessControl, TimeoutExpired
 
 MAX_OUTPUT = 1 << 20
 """Bytes that are read of what a command prints."""
+_DELAYS = (0.05, 0.1, 0.2, 0.4)
+"""Seconds until a command that may be disturbed by others is repeated."""
 _OPTIONS = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "advice.detachedHead=false", "gc.auto=0")
 _KEPT = ("GIT_EXEC_PATH",)
 _ASKING = ("SSH_ASKPASS", "DISPLAY")
@@ -76,6 +78,16 @@ class Git:
             words = one_line(" ".join(words.split()), 500) or "nothing"
             raise CodeError(f"git {arguments[0]} failed (status {status}); git says: {words}")
         return printed
+
+    def run_worktree(self, *arguments: str) -> None:
+        """Run `git worktree …`, again if it fails: it does where another one begins or ends at the same time."""
+        for delay in _DELAYS:
+            try:
+                self.run("worktree", *arguments)
+                return
+            except CodeError:
+                self._runtime.sleep(delay)
+        self.run("worktree", *arguments)
 
     def _wait(self, command: List[str], folder: str, output: IO[bytes], errors: IO[bytes]) -> int:
         process = self._processes.start(command, output=output, errors=errors, cwd=folder, env=self._env)

@@ -151,7 +151,7 @@ class Worktrees:
             return self._discard(pin)
         with contextlib.suppress(CodeError):
             if pin.linked:
-                self._git(pin.repository).run("worktree", "unlock", pin.tree)
+                self._git(pin.repository).run_worktree("unlock", pin.tree)
         return kept
 
     def _discard(self, pin: Pin) -> str:
@@ -159,23 +159,30 @@ class Worktrees:
         problem = ""
         try:
             if pin.linked:
-                self._git(pin.repository).run("worktree", "remove", "--force", "--force", pin.tree)
+                self._git(pin.repository).run_worktree("remove", "--force", "--force", pin.tree)
         except CodeError as error:
             problem = f"it cannot be removed: {error}" if os.path.lexists(pin.tree) else ""
         if not problem:
             shutil.rmtree(str(Path(pin.tree).parent), ignore_errors=True)
         return problem
 
-    def remove_leftovers(self, is_gone: Callable[[str], bool]) -> List[Dict[str, Any]]:
-        """Remove what kernels left that no longer exist: `is_gone(id)`. Return [{kernel, folder, kept}]: `kept` is ""
-        for a removed one.
+    def leftovers(self, is_gone: Callable[[str], bool]) -> List[Dict[str, str]]:
+        """Return what kernels left that no longer exist: `is_gone(id)`. As [{kernel, folder}].
 
         Only of this agent's folder: of kernels of others we do not know whether they exist.
         """
+        return [{"kernel": kernel, "folder": pin.tree} for kernel, pin in self._pins() if is_gone(kernel)]
+
+    def remove_leftovers(
+        self, rows: List[Dict[str, Any]], is_gone: Callable[[str], bool]
+    ) -> List[Dict[str, str]]:
+        """Remove those of these leftovers in which nothing was changed. Return them as [{kernel, folder, kept}]: `kept`
+        says why one was kept."""
+        folders = [row.get("folder") for row in rows]
         return [
-            {"kernel": kernel_id, "folder": pin.tree, "kept": self.remove(pin)}
-            for kernel_id, pin in self._pins()
-            if is_gone(kernel_id)
+            {"kernel": kernel, "folder": pin.tree, "kept": self.remove(pin)}
+            for kernel, pin in self._pins()
+            if pin.tree in folders and is_gone(kernel)
         ]
 
     def _pins(self) -> List[Tuple[str, Pin]]:
@@ -256,7 +263,8 @@ def _next_folder(folder: Path, kernel_id: str) -> Path:
 
 def _check_out(git: Git, pin: Pin, store: str) -> None:
     if pin.linked:
-        git.run("worktree", "add", "--detach", "--lock", pin.tree, pin.commit)
+        git.run_worktree("add", "--no-checkout", "--detach", "--lock", pin.tree, pin.commit)
+        git.run("reset", "--hard", "--quiet", folder=pin.tree)
         return
     git.run("init", "--quiet", "--template=", pin.tree)
     (Path(pin.tree) / ".git" / "objects" / "info" / "alternates").write_text(
