@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from practice_gpus import Gpus
+from practice_gpus import AGENT, Gpus
 from runtimes import RUNTIME
 from streams import LoopThread, log, wait_for
 from waiting import DEADLINE
@@ -27,8 +27,10 @@ from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
 from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.errors import ConnectError
+from jupyter_gpu_kernel.hub import shared_wait
 from jupyter_gpu_kernel.hub.client_connection import ClientConnection
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
+from jupyter_gpu_kernel.hub.node import deploy
 from jupyter_gpu_kernel.hub.operations import Operations
 from jupyter_gpu_kernel.hub.rpc import Call
 
@@ -179,9 +181,11 @@ class Lab:
     ) -> RemoteKernel:
         """A kernel of the kernelspec “lab”, which can be used."""
         connection = {"transport": "tcp", "ip": "127.0.0.1", "key": "k", "signature_scheme": "hmac-sha256"}
+        parent = {"parent": settings.pop("parent")} if "parent" in settings else {}
         answer = self.call(
             "start",
             client,
+            **parent,
             settings=self.settings(**settings),
             name="lab",
             notebook=notebook,
@@ -214,9 +218,13 @@ def lab(loop: LoopThread, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     with tempfile.TemporaryDirectory(prefix="jgk-", dir="/tmp") as folder:  # a socket's path must be short
         (Path(folder) / "local").mkdir(mode=0o700)
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(Path(folder) / "local"))
+        monkeypatch.setattr(shared_wait, "OPEN_AFTER", 1.2)
+        monkeypatch.setattr(deploy, "_MAIN_PY", AGENT)
+        deploy.pack.cache_clear()
         monkeypatch.setenv("JUPYTER_DATA_DIR", str(Path(folder) / "local"))
         lab = Lab(Path(folder), loop, "gpu1", "gpu2")
         try:
             yield lab
         finally:
             lab.close()
+            deploy.pack.cache_clear()

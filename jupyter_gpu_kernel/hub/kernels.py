@@ -96,6 +96,17 @@ class Kernels:
             self._reconnect_grace.release(settings["name"], settings["notebook"])
         return remote
 
+    def listed(self, states: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the states of a node's kernels without reservations, which belong to a kernel on another host."""
+        reserved = self.relocation.reserved
+        return [one for one in states if not one.get("reservation") and one["id"] not in reserved]
+
+    def restarted_on(self, settings: dict[str, Any], call: Call) -> str:
+        """Return the host of the kernel that the call's client, a launcher of VS Code, may restart by a new one."""
+        if settings["notebook"] or "parent" not in call.arguments:
+            return ""
+        return self._vscode_sessions.restarted_on((int(call.arguments["parent"]), str(settings["name"])))
+
     def create(
         self,
         kernel_id: str,

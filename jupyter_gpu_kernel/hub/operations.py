@@ -145,7 +145,7 @@ class Operations:
             node = reply.node
             if reply.error is not None:
                 rows += [*self._kernels.away(node), reply.error_row]
-            kernels = [one for one in reply.answer.get("kernels", []) if not one.get("reservation")]
+            kernels = self._kernels.listed(reply.answer.get("kernels", []))
             rows += [self._with_local_state(node, state) for state in kernels if shown.add(node, state["id"])]
         return rows + shown.errors
 

@@ -86,10 +86,16 @@ class Placement:
         self._tasks: set[asyncio.Task[Offer]] = set()
 
     async def choose(
-        self, settings: dict[str, Any], call: Call | None, owner: dict[str, str], login_wait: float = 0.0
+        self,
+        settings: dict[str, Any],
+        call: Call | None,
+        owner: dict[str, str],
+        login_wait: float = 0.0,
+        restarted_on: str = "",
     ) -> dict[str, Any]:
         """Return the settings for one of the hosts: with the route to it, its Python, and the reason ("placement").
 
+        `restarted_on`: the host on which the kernel ran that is restarted by a new one, if that can be used.
         Raises the first host's error if none can be used."""
         candidates = each_host(as_given(settings))
         if len(candidates) == 1:
@@ -98,12 +104,14 @@ class Placement:
         if call is not None:
             call.progress("", f"asking {', '.join(names)} for free GPUs")
         notebook = str(settings.get("name") or ""), str(settings.get("notebook") or "")
-        offers = await self._ask_all(candidates, call, owner, login_wait, self._homes.get(notebook, ""))
+        home = restarted_on or self._homes.get(notebook, "")
+        offers = await self._ask_all(candidates, call, owner, login_wait, home)
         usable = [one for one in offers if one.error is None]
         if not usable:
             raise _none_usable(offers)
-        best = min(usable, key=lambda one: one.rank)
-        text = f"{best.node.name} was chosen: {best.reason}"
+        best = min(usable, key=lambda one: (one.node.name != restarted_on, *one.rank))
+        reason = "the kernel was restarted there" if best.node.name == restarted_on else best.reason
+        text = f"{best.node.name} was chosen: {reason}"
         silent = [name for name in names if name not in [one.node.name for one in offers]]
         skipped = [f"{one.node.name}: {sanitize.one_line(one.error.cause)}" for one in offers if one.error]
         skipped += [f"{name}: no answer yet" for name in silent]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,13 @@ class Relocation:
         self._placement = placement
         self._owner = owner
         self._log = log
+        self._waits: weakref.WeakSet[SharedWait] = weakref.WeakSet()
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def reserved(self) -> set[str]:
+        """The ids of all reservations, which are no kernels of their own."""
+        return {kernel_id for wait in self._waits for kernel_id in wait.reserved}
 
     def delivered(self, settings: dict[str, Any], kernel_id: str) -> Path:
         """Return the file for the counts of a kernel."""
@@ -52,6 +59,7 @@ class Relocation:
     def watch(self, remote: RemoteKernel) -> None:
         """Wait for GPUs on all hosts when a cell of this kernel waits, until the kernel is closed."""
         wait = SharedWait(self._runtime, self._nodes, self._owner, remote, self.delivered, self._log)
+        self._waits.add(wait)
         if len(each_host(remote.settings)) > 1:
             remote.on_homeless = lambda: self._homeless(remote, wait)
         self._spawn(wait.run())

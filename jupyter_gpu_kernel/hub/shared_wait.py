@@ -106,12 +106,25 @@ class SharedWait:
         with self._remote.watched(self._changed.set):
             while not self._remote.closed:
                 self._changed.clear()
-                delay = self._step(asyncio.get_running_loop().time())
+                delay = self._look()
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), delay)
         self._cancel_all("the kernel does not wait any more")
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=RENEW_EVERY)
+
+    def _look(self) -> float | None:
+        try:
+            return self._step(asyncio.get_running_loop().time())
+        except Exception:  # a bug of ours: the kernel waits on its own host, as any other
+            self._log.exception("kernel %s: the wait on several hosts failed", self._remote.kernel_id)
+            self._remote.confirm()
+            return RENEW_EVERY
+
+    @property
+    def reserved(self) -> list[str]:
+        """The ids of its reservations."""
+        return [one.reservation.kernel_id for one in self._others.values() if one.reservation is not None]
 
     def changed(self) -> None:
         """Look again at once, as the kernel has lost its host."""
@@ -154,7 +167,7 @@ class SharedWait:
         remote = self._remote
         for settings in each_host(as_given(remote.settings)):
             node = self._nodes.of(settings)
-            if node is self._nodes.of(remote.settings) and not remote.is_lost:
+            if not remote.is_lost and node.same_as(self._nodes.of(remote.settings)):
                 continue
             other = self._others.setdefault(node.name, OtherHost(node, settings))
             other.update(now)

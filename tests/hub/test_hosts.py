@@ -137,28 +137,21 @@ def test_a_cell_that_waits_runs_where_a_gpu_is_free_first(lab: Lab) -> None:
     assert home != other
 
 
-def test_a_cell_that_waits_runs_at_home_if_that_is_first(lab: Lab) -> None:
+def test_a_cell_that_gives_up_or_runs_at_home_leaves_no_reservation(lab: Lab) -> None:
     crowd(lab, "gpu1", "gpu2")
     remote = lab.start()
     home, other = remote.link.name, "gpu2" if remote.link.name == "gpu1" else "gpu1"
     with Front(remote.edge.connection) as front:
         cell = front.client.execute(VISIBLE)
         wait_for(lambda: lab.hosts[other].kernels(), "the reservation")
+        front.control("interrupt_request")
+        assert front.finish(cell).reply["ename"] == "KeyboardInterrupt"
+        nothing_left(lab, **{home: [remote.kernel_id]})
+        cell = front.client.execute(VISIBLE)
+        wait_for(lambda: lab.hosts[other].kernels(), "the reservation")
         lab.hosts[home].gpus.say(1)
         assert front.finish(cell).text.strip() == lab.hosts[home].gpus.uuids[0]
     nothing_left(lab, **{home: [remote.kernel_id]})
-
-
-def test_a_cell_that_gives_up_leaves_no_reservation(lab: Lab) -> None:
-    crowd(lab, "gpu1", "gpu2")
-    remote = lab.start()
-    other = "gpu2" if remote.link.name == "gpu1" else "gpu1"
-    with Front(remote.edge.connection) as front:
-        cell = front.client.execute(VISIBLE)
-        wait_for(lambda: lab.hosts[other].kernels(), "the reservation")
-        front.control("interrupt_request")
-        assert front.finish(cell).reply["ename"] == "KeyboardInterrupt"
-    nothing_left(lab, **{remote.link.name: [remote.kernel_id]})
 
 
 def test_the_host_crashes_on_which_a_cell_waits(lab: Lab) -> None:
@@ -180,3 +173,46 @@ def test_the_host_crashes_on_which_a_cell_waits(lab: Lab) -> None:
         lab.call("restart", client, kernel=remote.kernel_id)
         assert remote.link.name == home, "its host is out of reach"
         assert front.run(VISIBLE).text.strip() == lab.hosts[home].gpus.uuids[0]
+
+
+def test_vs_code_finds_its_kernel_on_another_host(lab: Lab) -> None:
+    """Its launcher does not know the notebook, so a new kernel was started where GPUs are free."""
+    startup = "__vsc_ipynb_file__ = '/home/me/a.ipynb'"
+    crowd(lab, "gpu1")
+    client = lab.client()
+    first = lab.start("", client, parent=1)
+    assert first.link.name == "gpu2"
+    with Front(first.edge.connection) as front:
+        front.run(startup, store_history=False)
+        front.run("treasure = 42")
+        lab.call("release", client, kernel=first.kernel_id)
+    lab.hosts["gpu1"].gpus.say(4)
+    lab.hosts["gpu2"].gpus.show({"gpus": []})
+    again = lab.start("", parent=2)
+    fresh = again.kernel_id
+    assert again.link.name == "gpu1"
+    with Front(again.edge.connection) as front:
+        front.run(startup, store_history=False)
+        assert "42" in str(front.run("treasure").outputs)
+        assert (again.kernel_id, again.link.name) == (first.kernel_id, "gpu2") and fresh != first.kernel_id
+    nothing_left(lab, gpu2=[first.kernel_id])
+
+
+def test_a_restart_leaves_a_host_whose_gpu_is_lost(lab: Lab) -> None:
+    crowd(lab, "gpu2")
+    client = lab.client()
+    remote = lab.start("", client)
+    with Front(remote.edge.connection) as front:
+        mine = front.run(VISIBLE).text.strip()
+        lab.call("restart", client, kernel=remote.kernel_id)
+        assert remote.link.name == "gpu1" and front.run(VISIBLE).text.strip() == mine
+        gpus = lab.hosts["gpu1"].gpus
+        used = [
+            {"uuid": name, "processes": [{"pid": 1, "memory": 900}]} for name in gpus.uuids if name != mine
+        ]
+        gpus.show({"gpus": [{"uuid": mine, "lost": True}, *used]})
+        lab.hosts["gpu2"].gpus.say(4)
+        lab.call("restart", client, kernel=remote.kernel_id)
+        assert remote.link.name == "gpu2"
+        assert front.run(VISIBLE).text.strip() in lab.hosts["gpu2"].gpus.uuids
+    nothing_left(lab, gpu2=[remote.kernel_id])

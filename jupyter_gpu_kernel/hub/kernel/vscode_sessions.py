@@ -76,6 +76,14 @@ class VSCodeSessions:
             if key[:2] == session.window and _is_restart(left, session):
                 session.suspect(left)
 
+    def restarted_on(self, window: tuple[int, str]) -> str:
+        """Return the host of the kernel that a new launcher of this window and kernelspec may restart; "" if none."""
+        now = self.clock()
+        left = [
+            one for key, one in self._left.items() if key[:2] == window and now - one.time < RESTART_WINDOW
+        ]
+        return max(left, key=lambda one: one.time).link.name if left else ""
+
     def identified(self, session: VSCodeSession) -> tuple[bool, LeftKernel | None]:
         """The session's notebook is known. Return whether it is a restart, and of which kernel, if that was left."""
         self._unknown.discard(session)
