@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from runtimes import RUNTIME
@@ -19,3 +21,23 @@ def take_lease(uuid: str, identity: Mapping[str, Any], details: Details = dict) 
 def read_leases(uuids: Iterable[str], timeout: float = 0.3) -> dict[str, Holder]:
     """The holders of the leased GPUs among these."""
     return LeaseReader(RUNTIME).read(uuids, timeout)
+
+
+@contextlib.contextmanager
+def answering(lease: Lease) -> Iterator[None]:
+    """The lease answers, as its keeper's loop would have it do; it is released at the end."""
+    stop = threading.Event()
+
+    def answer() -> None:
+        while not stop.is_set():
+            lease.answer()
+            stop.wait(0.01)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        lease.release()

@@ -10,14 +10,15 @@ from dataclasses import replace
 from typing import Iterator, Optional
 
 import pytest
-from leases import take_lease
+from leases import answering, take_lease
 from runtimes import RUNTIME
 
+from jupyter_gpu_kernel.agent.gpus import announcements
 from jupyter_gpu_kernel.agent.gpus.claim import Claim, ClaimGranted, ClaimPending
 from jupyter_gpu_kernel.agent.gpus.gpu import Gpu
 from jupyter_gpu_kernel.agent.gpus.ignored_leases import UNUSED_FOR, IgnoredLeases
 from jupyter_gpu_kernel.agent.gpus.judge import Criteria
-from jupyter_gpu_kernel.agent.gpus.lease import PREFIX, Holder, LeaseReader, LeaseTaker
+from jupyter_gpu_kernel.agent.gpus.lease import IGNORING_PREFIX, PREFIX, Holder, LeaseReader, LeaseTaker
 from jupyter_gpu_kernel.agent.gpus.sampler import Sample
 
 BOB = Holder("bob", 7, "ab12", 5.0, 1001)
@@ -38,7 +39,7 @@ MY_SILENT = Holder("me", 7, "?", 5.0, 0, yours=True, answers=False)
     ],
 )
 def test_whose_lease_is_ignored(holder: Holder, at_once: bool, later: bool) -> None:
-    leases, ignored = {"GPU-1": holder, "GPU-2": holder}, IgnoredLeases(["GPU-1"])
+    leases, ignored = [(name, name, holder) for name in ("GPU-1", "GPU-2")], IgnoredLeases(["GPU-1"])
     ignored.add(0, leases, ["GPU-1", "GPU-2"], 60)
     assert ignored.ignores("GPU-1", holder) is at_once
     for now in range(0, int(UNUSED_FOR) + 1, 60):
@@ -58,7 +59,7 @@ def test_unused_without_interruption(disturbance: str) -> None:
         late = 1 if disturbance == "gap" and now > 300 else 0
         holder = BOB._replace(pid=8) if disturbance == "another" and now > 300 else BOB
         unused = [] if disturbance == "used" and now == 300 else ["GPU-1"]
-        ignored.add(now + late, {"GPU-1": holder}, unused, 60)
+        ignored.add(now + late, [("GPU-1", "GPU-1", holder)], unused, 60)
     assert not ignored.ignores("GPU-1", holder)
 
 
@@ -83,14 +84,14 @@ class Node:
         self.gpu = gpu
         self.reader = LeaseReader(RUNTIME)
 
-    def claim(self, ignores: bool) -> Claim:
+    def claim(self, ignores: bool, kernel: str = "k") -> Claim:
         ignored = [self.gpu.uuid] if ignores else []
-        taker = LeaseTaker(RUNTIME, {"id": "k"}, dict, ignored)
+        taker = LeaseTaker(RUNTIME, {"id": kernel}, dict, ignored)
         return Claim(RUNTIME, 1, taker, criteria=Criteria(samples=1), ignored=ignored)
 
     def sample(self) -> Sample:
-        leases = self.reader.read([self.gpu.uuid], timeout=0.01)
-        ignoring = self.reader.read_ignoring(leases, [self.gpu.uuid])
+        leases = self.reader.read([self.gpu.uuid], timeout=0.5)
+        ignoring = self.reader.read_ignoring(leases, timeout=0.5)
         return Sample(time.monotonic(), [self.gpu], leases, {}, ignoring)
 
     def settle(self, claim: Claim) -> Optional[ClaimGranted]:
@@ -99,7 +100,7 @@ class Node:
             outcome = claim.decide()
             if isinstance(outcome, ClaimGranted):
                 return outcome
-        assert isinstance(outcome, ClaimPending) and "leased by your process" in outcome.text
+        assert isinstance(outcome, ClaimPending) and "leased by your" in outcome.text
         return None
 
 
@@ -107,20 +108,28 @@ def test_a_kernel_takes_the_gpu_beside_the_lease_that_it_ignores(gpu: Gpu, squat
     node = Node(gpu)
     assert node.settle(node.claim(ignores=False)) is None
     granted = node.settle(node.claim(ignores=True))
-    assert granted and [lease.ignoring for lease in granted.leases] == [True]
+    assert granted and [lease.ignoring for lease in granted.leases] == [f"{gpu.uuid}.k"]
     assert "which does not answer" in str(granted.ignored[gpu.uuid])
-    assert node.settle(node.claim(ignores=True)) is None, "only one kernel"
-    holder = node.sample().all_leases()[gpu.uuid]
-    assert "it ignores the lease of" in str(holder)
-    squatter.close()
-    assert take_lease(gpu.uuid, {"id": "other"}) is None, (
-        "the GPU is in use, although the first lease is free"
-    )
-    assert gpu.uuid in node.sample().all_leases()
-    granted.leases[0].release()
+    with answering(granted.leases[0]):
+        assert node.settle(node.claim(ignores=True, kernel="other")) is None, "only one kernel"
+        holder = node.sample().all_leases()[gpu.uuid]
+        assert (holder.id, "it ignores the lease of" in str(holder)) == ("k", True)
+        squatter.close()
+        assert node.settle(node.claim(ignores=False)) is None, "although the first lease was released"
+        assert take_lease(gpu.uuid, {"id": "other"}) is None
     lease = take_lease(gpu.uuid, {"id": "other"})
     assert lease is not None and not lease.ignoring
     lease.release()
+
+
+def test_nobody_can_have_both_names(gpu: Gpu, squatter: socket.socket) -> None:
+    """A second squatter, beside the first one, is ignored as well."""
+    second = announcements.bind(f"{IGNORING_PREFIX}{gpu.uuid}.squatter")
+    assert second is not None
+    with second:
+        granted = Node(gpu).settle(Node(gpu).claim(ignores=True))
+        assert granted is not None
+        granted.leases[0].release()
 
 
 def test_a_gpu_without_a_lease_is_preferred(gpu: Gpu, squatter: socket.socket) -> None:
@@ -138,7 +147,7 @@ def test_it_is_handed_over_as_what_it_is(gpu: Gpu, squatter: socket.socket) -> N
     lease = taker.take(gpu.uuid)
     assert lease is not None
     second = LeaseTaker(RUNTIME, {"id": "k2"}).take_over(socket.socket(fileno=os.dup(lease.fileno())))
-    assert (second.uuid, second.ignoring) == (gpu.uuid, True)
+    assert (second.uuid, second.ignoring) == (gpu.uuid, f"{gpu.uuid}.k")
     second.release()
     lease.release()
     with socket.socket(socket.AF_UNIX) as other, pytest.raises(ValueError):

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List
 
 import pytest
-from leases import read_leases, take_lease
+from leases import answering, read_leases, take_lease
 from runtimes import RUNTIME
 
-from jupyter_gpu_kernel.agent.gpus.lease import Holder, Lease, LeaseReader, LeaseTaker
+from jupyter_gpu_kernel.agent.gpus.lease import Holder, LeaseReader, LeaseTaker
 from jupyter_gpu_kernel.wire.runtime import Runtime
 
 ROOT = str(Path(__file__).parents[2])
@@ -103,26 +103,6 @@ def test_twelve_race_for_four(gpus: List[str], takers: List[Taker]) -> None:
     lease = take_lease(uuid, WHO)
     assert lease is not None
     lease.release()
-
-
-@contextlib.contextmanager
-def answering(lease: Lease) -> Iterator[None]:
-    """The lease answers, as its keeper's loop would have it do; it is released at the end."""
-    stop = threading.Event()
-
-    def answer() -> None:
-        while not stop.is_set():
-            lease.answer()
-            stop.wait(0.01)
-
-    thread = threading.Thread(target=answer)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-        lease.release()
 
 
 def test_the_holder_says_who_it_is(gpus: List[str]) -> None:

@@ -87,12 +87,6 @@ def bind(name: str) -> Optional[socket.socket]:
     return listener
 
 
-def is_bound(name: str) -> bool:
-    """Return whether a process listens under this name."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as client:
-        return client.connect_ex("\0" + name) in (0, errno.EAGAIN)
-
-
 def take_over(listener: socket.socket, prefix: str) -> str:
     """Be the one who announces, by a socket that another process has passed. Returns its name without the prefix.
 

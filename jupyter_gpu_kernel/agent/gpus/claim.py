@@ -7,13 +7,13 @@ know kernels, cells or messages.
 from __future__ import annotations
 
 from collections import deque
-from typing import Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Union
+from typing import Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 from ...wire.runtime import Runtime
 from .gpu import Gpu
 from .ignored_leases import IgnoredLeases
 from .judge import DEFAULT_CRITERIA, Criteria, Verdict, choose, judge, require_usable, waiting_text
-from .lease import Holder, Lease, LeaseTaker, release_all
+from .lease import Holder, Lease, LeaseTaker, gpu_of, release_all
 from .requirements import ANY_GPU, Requirements
 from .sampler import Sample
 from .turns import Waiting
@@ -99,7 +99,7 @@ class Claim:
         if self._ignored:
             verdicts = judge([sample.gpus], criteria=self._criteria._replace(samples=1))
             unused = {verdict.gpu.uuid for verdict in verdicts if verdict.free}
-            self._ignored.add(sample.time, sample.leases, unused, self._criteria.fresh)
+            self._ignored.add(sample.time, _named_leases(sample), unused, self._criteria.fresh)
 
     def decide(self, ahead: Sequence[Waiting] = (), limit: str = "") -> Union[ClaimPending, ClaimGranted]:
         """Take the GPUs if they are free.
@@ -158,14 +158,12 @@ class Claim:
         )
 
     def _leases_of_others(self, sample: Sample) -> Dict[str, Holder]:
-        own = {(lease.uuid, lease.ignoring) for lease in self._leases}
-        leases = {
+        own = {lease.ignoring or lease.uuid for lease in self._leases}
+        return {
             uuid: self._ignored.explain(uuid, holder)
-            for uuid, holder in sample.leases.items()
-            if (uuid, False) not in own and not self._ignored.ignores(uuid, holder)
+            for name, uuid, holder in _named_leases(sample)
+            if name not in own and not self._ignored.ignores(uuid, holder)
         }
-        leases.update({uuid: one for uuid, one in sample.ignoring.items() if (uuid, True) not in own})
-        return leases
 
     def _try(self, verdicts: List[Verdict], ahead: Sequence[Waiting]) -> ClaimPending:
         chosen = self._choose(verdicts, ahead)
@@ -180,7 +178,7 @@ class Claim:
     def _choose(self, verdicts: List[Verdict], ahead: Sequence[Waiting]) -> Optional[List[Gpu]]:
         """Choose free GPUs; those whose leases are ignored only if there are too few others."""
         newest = self._samples[-1]
-        unleased = [verdict for verdict in verdicts if verdict.gpu.uuid not in newest.leases]
+        unleased = [verdict for verdict in verdicts if verdict.gpu.uuid not in newest.all_leases()]
         links = dict(newest.links)
         return choose(unleased, self.count, ahead, links) or choose(verdicts, self.count, ahead, links)
 
@@ -217,6 +215,12 @@ class Claim:
     def _recent(self) -> List[Sample]:
         oldest = self._runtime.monotonic() - self._criteria.fresh
         return [sample for sample in self._samples if sample.time >= oldest]
+
+
+def _named_leases(sample: Sample) -> List[Tuple[str, str, Holder]]:
+    """The names of all leases, with their GPU's UUID and their holder."""
+    beside = [(name, gpu_of(name), holder) for name, holder in sample.ignoring.items()]
+    return [*((uuid, uuid, holder) for uuid, holder in sample.leases.items()), *beside]
 
 
 def _choice(verdicts: Sequence[Verdict], count: int) -> str:

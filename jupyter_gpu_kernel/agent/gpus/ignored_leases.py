@@ -8,7 +8,7 @@ Leases of the user's own kernels are never ignored: the user can stop those.
 
 from __future__ import annotations
 
-from typing import Collection, Dict, Iterable, Mapping, Tuple
+from typing import Collection, Dict, Iterable, Tuple
 
 from .lease import Holder
 
@@ -29,15 +29,22 @@ class IgnoredLeases:
         """Whether there is any."""
         return bool(self._uuids)
 
-    def add(self, now: float, leases: Mapping[str, Holder], unused: Collection[str], most: float) -> None:
-        """Add a sample: the leases, and the GPUs that look unused. `now`: of a monotonic clock. `most`: the seconds
-        after which the sample before says nothing about the time in between."""
+    def add(
+        self, now: float, leases: Iterable[Tuple[str, str, Holder]], unused: Collection[str], most: float
+    ) -> None:
+        """Add a sample.
+
+        now: Of a monotonic clock.
+        leases: (name, UUID, holder) of each lease.
+        unused: The UUIDs of the GPUs that look unused.
+        most: The seconds after which the sample before says nothing about the time in between.
+        """
         before = self._unused_since if now - self._now <= most else {}
         self._now = now
-        keys = [
-            _key(uuid, holder) for uuid, holder in leases.items() if uuid in self._uuids and uuid in unused
-        ]
-        self._unused_since = {key: before.get(key, now) for key in keys}
+        named = (one for one in leases if one[1] in self._uuids and one[1] in unused)
+        self._unused_since = {
+            key: before.get(key, now) for key in (_key(uuid, who) for _, uuid, who in named)
+        }
 
     def ignores(self, uuid: str, holder: Holder) -> bool:
         """Whether this lease does not count."""

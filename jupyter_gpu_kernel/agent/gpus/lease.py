@@ -29,9 +29,11 @@ CHECK = "check-"
 """The beginning of the id of a holder that is no kernel: of `check --gpu`."""
 _STATES = ("starting", "waiting", "idle", "busy", "ended")
 IGNORING_PREFIX = "jupyter-gpu-kernel/ignoring-lease/"
-"""The name of a lease beside the one that its holder ignores."""
+"""A lease beside one that its holder ignores. Its name ends with the kernel's id: nobody else has it."""
+_ID_LENGTH = 20  # so that a name has 107 bytes at the most
 _PUBLIC = ("idle_since",)
 _UUID = re.compile(r"[A-Za-z0-9/-]{1,80}")
+_IGNORING = re.compile(r"[A-Za-z0-9/-]{1,80}\.[A-Za-z0-9_-]{1,20}")
 _NEEDED = ("starting", "waiting", "busy")
 _CLOCK_TOLERANCE = 2.0  # seconds
 IDLE_AFTER = 600.0
@@ -86,8 +88,8 @@ class Holder(NamedTuple):
 class Lease:
     """The lease of a GPU, held until `release` or the end of this process. Child processes do not inherit it."""
 
-    def __init__(self, uuid: str, announcement: Announcement, ignoring: bool = False) -> None:
-        """`ignoring`: another process has the lease as well, which its holder ignores."""
+    def __init__(self, uuid: str, announcement: Announcement, ignoring: str = "") -> None:
+        """`ignoring`: its name, if another process has the lease as well, which the holder ignores."""
         self.uuid = uuid
         self.ignoring = ignoring
         self._announcement = announcement
@@ -129,15 +131,17 @@ class LeaseTaker:
     def take(self, uuid: str) -> Optional[Lease]:
         """Take the lease of this GPU; None if another process holds it, unless that lease may be ignored."""
         listener = announcements.bind(PREFIX + uuid)
-        if listener is None:
-            second = announcements.bind(IGNORING_PREFIX + uuid) if uuid in self._ignored else None
-            return None if second is None else self._lease(uuid, second, ignoring=True)
-        if announcements.is_bound(
-            IGNORING_PREFIX + uuid
-        ):  # a kernel has the GPU beside a lease that was released
+        if uuid in self._ignored:
+            return self._lease(uuid, listener) if listener else self._take_beside(uuid)
+        if listener is not None and _has_ignoring(uuid):  # the lease that a kernel ignores was released
             listener.close()
             return None
-        return self._lease(uuid, listener)
+        return self._lease(uuid, listener) if listener else None
+
+    def _take_beside(self, uuid: str) -> Optional[Lease]:
+        name = f"{uuid}.{str(self._identity['id'])[:_ID_LENGTH]}"
+        listener = announcements.bind(IGNORING_PREFIX + name)
+        return None if listener is None else self._lease(uuid, listener, ignoring=name)
 
     def take_all(self, uuids: Iterable[str]) -> Optional[List[Lease]]:
         """Take all of these leases or, if one is held already, none: two kernels with half of them each would
@@ -156,11 +160,22 @@ class LeaseTaker:
         try:
             return self._lease(announcements.take_over(listener, PREFIX), listener)
         except ValueError:
-            return self._lease(announcements.take_over(listener, IGNORING_PREFIX), listener, ignoring=True)
+            name = announcements.take_over(listener, IGNORING_PREFIX)
+            return self._lease(gpu_of(name), listener, ignoring=name)
 
-    def _lease(self, uuid: str, listener: socket.socket, ignoring: bool = False) -> Lease:
+    def _lease(self, uuid: str, listener: socket.socket, ignoring: str = "") -> Lease:
         facts = {"since": round(self._runtime.time(), 1), **self._identity}
         return Lease(uuid, Announcement(listener, facts, self._details, _PUBLIC), ignoring)
+
+
+def gpu_of(name: str) -> str:
+    """Return the GPU's UUID from the name of a lease that is held beside another one."""
+    return name.rpartition(".")[0]
+
+
+def _has_ignoring(uuid: str) -> bool:
+    """Whether a kernel has this GPU beside a lease that it ignores."""
+    return any(gpu_of(name) == uuid for name in announcements.names(IGNORING_PREFIX, _IGNORING))
 
 
 def release_all(leases: Iterable[Lease]) -> None:
@@ -174,9 +189,9 @@ def leased_uuids() -> List[str]:
     return announcements.names(PREFIX, _UUID)
 
 
-def owner_reader(prefix: str = PREFIX) -> OwnerReader:
-    """Return a reader of the owners of all leases with this prefix, also of GPUs that we do not see."""
-    return OwnerReader(prefix, _UUID)
+def owner_readers() -> List[OwnerReader]:
+    """Return readers of the owners of all leases on the node, also of GPUs that we do not see."""
+    return [OwnerReader(PREFIX, _UUID), OwnerReader(IGNORING_PREFIX, _IGNORING)]
 
 
 class LeaseReader:
@@ -192,15 +207,16 @@ class LeaseReader:
         answers = self._reader.read(list(uuids), timeout)
         return {uuid: self._holder(answer) for uuid, answer in answers.items()}
 
-    def read_ignoring(self, leases: Mapping[str, Holder], uuids: Iterable[str]) -> Dict[str, Holder]:
-        """Return the same of the holders that ignore a lease. `leases`: what `read` has returned."""
-        found = {uuid: self._holder(answer) for uuid, answer in self._ignoring.read(list(uuids)).items()}
-        return {
-            uuid: holder._replace(note=f"it ignores the lease of {leases[uuid].user}")
-            if uuid in leases
-            else holder
-            for uuid, holder in found.items()
-        }
+    def read_ignoring(self, leases: Mapping[str, Holder], timeout: float = 0.3) -> Dict[str, Holder]:
+        """Return the same of the holders that ignore a lease, by the names of their own ones. `leases`: what `read` has
+        returned."""
+        answers = self._ignoring.read(announcements.names(IGNORING_PREFIX, _IGNORING), timeout)
+        holders = {name: self._holder(answer) for name, answer in answers.items()}
+        for name, holder in holders.items():
+            if gpu_of(name) in leases:
+                user = leases[gpu_of(name)].user
+                holders[name] = holder._replace(note=f"it ignores the lease of {user}")
+        return holders
 
     def _holder(self, answer: Answer) -> Holder:
         pid, uid, told, _ = answer

@@ -14,7 +14,7 @@ from ..process_control import ProcessControl
 from .gpu import Gpu, SmiError
 from .gpu_reader import TIMEOUT, GpuReader
 from .judge import DEFAULT_CRITERIA, Criteria, Verdict, judge
-from .lease import Holder, LeaseReader
+from .lease import Holder, LeaseReader, gpu_of
 from .requirements import ANY_GPU, Requirements
 from .topology import Topology
 from .wait_queue import QueueReader
@@ -32,11 +32,11 @@ class Sample(NamedTuple):
     gpus: List[Gpu]
     leases: Dict[str, Holder]
     links: Mapping[Tuple[int, int], int] = {}  # see topology.py
-    ignoring: Mapping[str, Holder] = {}  # the holders that ignore a lease
+    ignoring: Mapping[str, Holder] = {}  # the holders that ignore a lease, by the names of their own ones
 
     def all_leases(self) -> Dict[str, Holder]:
         """Return the holder of each leased GPU; of two, the one that ignores the other's lease."""
-        return {**self.leases, **self.ignoring}
+        return {**self.leases, **{gpu_of(name): holder for name, holder in self.ignoring.items()}}
 
 
 class SampleReader:
@@ -60,7 +60,7 @@ class SampleReader:
             self._links = self._smi.read_links(timeout, stop)
         uuids = [gpu.uuid for gpu in gpus if gpu.uuid]
         leases = self._leases.read(uuids)
-        return Sample(begin, gpus, leases, self._links, self._leases.read_ignoring(leases, uuids))
+        return Sample(begin, gpus, leases, self._links, self._leases.read_ignoring(leases))
 
 
 def take_samples(

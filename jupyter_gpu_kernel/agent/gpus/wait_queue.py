@@ -36,8 +36,7 @@ class QueueReader:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._waiting = OwnerReader(_PREFIX, _NAME)
-        self._leases = lease.owner_reader()
-        self._ignoring = lease.owner_reader(lease.IGNORING_PREFIX)
+        self._leases = lease.owner_readers()
 
     def read(self) -> List[Waiting]:
         """Return the kernels that wait, of all users. Names that no keeper would announce are ignored."""
@@ -64,7 +63,7 @@ class QueueReader:
 
     def lease_owners(self) -> List[Owner]:
         """Return the owner of every lease on the node, also of GPUs that we do not see."""
-        return [*self._leases.read().values(), *self._ignoring.read().values()]
+        return [owner for reader in self._leases for owner in reader.read().values()]
 
 
 class WaitQueue:
