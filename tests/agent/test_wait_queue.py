@@ -99,6 +99,23 @@ def test_a_priority_can_be_changed_while_the_kernel_waits(
     assert ahead(queues[2], ids) == ids[:2], "the place by time is kept"
 
 
+def test_a_user_who_had_gpus_meanwhile_comes_after_those_who_waited(ids: List[str], gpus: List[str]) -> None:
+    """It is announced, so that all keepers know the same: else each of two could wait for the other."""
+    queue = WaitQueue(Loop(RUNTIME), ids[0])
+    wait(queue, gpus)
+    (before,) = waiting(ids)
+    queue._note_turn(True, before.since + 1)
+    assert waiting(ids) == [before]
+    queue._note_turn(False, before.since + 1.5)
+    assert waiting(ids) == [before._replace(turn=before.since + 2)]
+    queue._note_turn(False, before.since + 9)
+    assert waiting(ids) == [before._replace(turn=before.since + 2)]
+    queue.leave()
+    wait(queue, gpus)
+    assert [one.turn for one in waiting(ids)] == [0.0]
+    queue.leave()
+
+
 def test_what_a_kernel_can_use_is_known_to_the_others(
     queues: List[WaitQueue], ids: List[str], gpus: List[str]
 ) -> None:
@@ -150,16 +167,17 @@ def test_the_death_of_a_keeper_frees_its_place(ids: List[str]) -> None:
     [
         b"",
         b"x",
-        b"00000000001.1.0.1",
-        b"00000000001.0.0.1.ID",
-        b"00000000001.100.0.1.ID",
-        b"00000000001.1.100.1.ID",
-        b"00000000001.1.0.1.../ID",
-        b"00000000001.1.0.1.ID\n",
-        b"0000000000g.1.0.1.ID",
+        b"00000000001.0.1.0.1",
+        b"00000000001.0.0.0.1.ID",
+        b"00000000001.0.100.0.1.ID",
+        b"00000000001.0.1.100.1.ID",
+        b"00000000001.0.1.0.1.../ID",
+        b"00000000001.0.1.0.1.ID\n",
+        b"0000000000g.0.1.0.1.ID",
+        b"00000000001.1000000.1.0.1.ID",
         b"\xff" * 70,
-        b"00000000001.1.0.1.\xff",
-        b"00000000001.1.0.1.ID\0",
+        b"00000000001.0.1.0.1.\xff",
+        b"00000000001.0.1.0.1.ID\0",
     ],
 )
 def test_names_that_no_keeper_announces(
@@ -178,7 +196,7 @@ def test_more_names_than_descriptors(queues: List[WaitQueue], ids: List[str], gp
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.ExitStack() as stack:
         for number in range(200):
-            listener = announcements.bind(f"{PREFIX}00000000001.1.0.1.{ids[1]}-{number}")
+            listener = announcements.bind(f"{PREFIX}00000000001.0.1.0.1.{ids[1]}-{number}")
             assert listener is not None
             stack.enter_context(listener)
         used = max(map(int, os.listdir("/proc/self/fd"))) + 1
@@ -194,7 +212,7 @@ def test_a_time_that_cannot_be_true_is_no_advantage(
     queues: List[WaitQueue], ids: List[str], gpus: List[str]
 ) -> None:
     wait(queues[1], gpus)
-    liar = announcements.bind(f"{PREFIX}00000000001.1.0.ffffffffffffffff.{ids[0]}")
+    liar = announcements.bind(f"{PREFIX}00000000001.0.1.0.ffffffffffffffff.{ids[0]}")
     assert liar is not None
     with liar:
         assert [one.since for one in waiting(ids)] == [math.inf, waiting(ids)[1].since]
@@ -209,7 +227,7 @@ def test_a_place_that_cannot_be_announced(queues: List[WaitQueue], ids: List[str
             return now
 
     now = RUNTIME.time()
-    name = "%011x.1.0.%x.%s" % (round(round(now, 3) * 1000), gpu_bits(gpus), ids[0])
+    name = "%011x.0.1.0.%x.%s" % (round(round(now, 3) * 1000), gpu_bits(gpus), ids[0])
     taken = announcements.bind(PREFIX + name)
     assert taken is not None
     with taken:
@@ -222,5 +240,5 @@ def test_the_longest_name_can_be_bound(gpus: List[str]) -> None:
     queue = WaitQueue(Loop(RUNTIME), "k" * 64, priority=-99)
     queue.join(64)
     queue.announce([f"GPU-{number}" for number in range(400)])
-    assert [one.gpus for one in QueueReader(RUNTIME).read() if one.kernel_id == "k" * 47] == [64]
+    assert [one.gpus for one in QueueReader(RUNTIME).read() if one.kernel_id == "k" * 40] == [64]
     queue.leave()

@@ -1,8 +1,9 @@
 """Whose turn it is: the order in which the kernels of all users that wait for this node's GPUs get them.
 
 A user with fewer GPUs comes first, where each kernel of a user counts those before it as if they had theirs already:
-twelve kernels of one user do not shut out another user's one. Among equals it is first come, first served. Priorities
-order only a user's own kernels. Pure functions: every keeper computes the same order.
+twelve kernels of one user do not shut out another user's one. Among equals it is first come, first served; but a user
+who had GPUs while the others waited comes after them. Priorities order only a user's own kernels. Pure functions: every
+keeper computes the same order.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Waiting(NamedTuple):
     priority: int = 0  # among the kernels of the same user; the highest first
     usable: int = 0  # the sum of `gpu_bit` of the GPUs that it can use
     pid: int = 0
+    turn: float = 0.0  # until when its user had GPUs while it waited, in seconds since the epoch
 
     def can_use(self, uuid: str) -> bool:
         """Whether it can use this GPU, as far as is known."""
@@ -57,10 +59,11 @@ def own_order(kernel: Waiting) -> Tuple[int, float, str]:
 def in_turn(waiting: Iterable[Waiting], held: Mapping[int, int]) -> List[Waiting]:
     """Return the kernels in the order in which they get GPUs; `held`: how many each user (uid) has leased."""
     shares: Dict[int, int] = dict(held)
-    ranked: List[Tuple[bool, int, float, str, Waiting]] = []
+    ranked: List[Tuple[bool, int, float, float, str, Waiting]] = []
     for kernel in sorted(waiting, key=own_order):
         share = shares.get(kernel.uid, 0)
-        ranked.append((kernel.since == math.inf, share, kernel.since, kernel.kernel_id, kernel))
+        comes = max(kernel.since, kernel.turn)
+        ranked.append((kernel.since == math.inf, share, comes, kernel.since, kernel.kernel_id, kernel))
         shares[kernel.uid] = share + kernel.gpus
     return [kernel for *_, kernel in sorted(ranked)]
 

@@ -25,9 +25,10 @@ if TYPE_CHECKING:  # attach, which reads leases, runs without pyzmq
 
 _PREFIX = "jupyter-gpu-kernel/wait/"
 _NAME = re.compile(
-    r"([0-9a-f]{11})\.([1-9][0-9]?)\.(-?[0-9]{1,2})\.([0-9a-f]{1,16})\.([A-Za-z0-9][A-Za-z0-9-]{0,46})"
+    r"([0-9a-f]{11})\.([0-9a-f]{1,6})\.([1-9][0-9]?)\.(-?[0-9]{1,2})\.([0-9a-f]{1,16})\.([A-Za-z0-9][A-Za-z0-9-]{0,39})"
 )
-_ID_LENGTH = 47  # so that a name has 107 bytes at the most
+_ID_LENGTH = 40  # so that a name has 107 bytes at the most
+_LATEST_TURN = 0xFFFFFF  # seconds after the kernel has begun to wait
 
 
 class QueueReader:
@@ -46,8 +47,13 @@ class QueueReader:
             if match and procfs.is_running(pid):
                 told = lease.plausible_time(int(match[1], 16) / 1000, pid, self._runtime.time())
                 since = math.inf if told is None else told
-                gpus, priority, usable = int(match[2]), int(match[3]), int(match[4], 16)
-                found.append(Waiting(match[5], uid, since, gpus, priority, usable, pid))
+                turn, gpus, priority, usable = (
+                    int(match[2], 16),
+                    int(match[3]),
+                    int(match[4]),
+                    int(match[5], 16),
+                )
+                found.append(Waiting(match[6], uid, since, gpus, priority, usable, pid, _turn(since, turn)))
         return found
 
     def in_order(self) -> List[Waiting]:
@@ -75,6 +81,7 @@ class WaitQueue:
         self._loop = loop
         self._me = Waiting(kernel_id[:_ID_LENGTH], os.getuid(), 0.0, 0, priority, pid=os.getpid())
         self._announced: Optional[Waiting] = None
+        self._had_gpus = False  # whether the user had GPUs at the last look
         self._announcement: Optional[Announcement] = None
         self._reader = QueueReader(loop.runtime)
 
@@ -86,7 +93,8 @@ class WaitQueue:
     def join(self, gpus: int) -> None:
         """Wait for `gpus` GPUs; a kernel that waits already keeps its place."""
         if not self._me.gpus:
-            self._me = self._me._replace(since=round(self._loop.runtime.time(), 3), gpus=gpus)
+            self._me = self._me._replace(since=round(self._loop.runtime.time(), 3), gpus=gpus, turn=0.0)
+            self._had_gpus = False
 
     def set_priority(self, priority: int) -> None:
         """Change the priority, also while the kernel waits."""
@@ -109,6 +117,8 @@ class WaitQueue:
         if not self._me.gpus:
             return []
         now = self._loop.runtime.time()
+        held = Counter(owner.uid for owner in self._reader.lease_owners())
+        self._note_turn(held[self._me.uid] > 0, now)
         held_by_process = Counter(holder.pid for holder in leases)
         others = [
             one
@@ -117,7 +127,7 @@ class WaitQueue:
             and one.keeps(now)
             and not (one.pid and held_by_process[one.pid] >= one.gpus)
         ]
-        return waiting_before(self._me, others, Counter(owner.uid for owner in self._reader.lease_owners()))
+        return waiting_before(self._me, others, held)
 
     def share_before(self) -> int:
         """Return how many GPUs this user's other kernels have on this node, or get before this one."""
@@ -152,12 +162,22 @@ class WaitQueue:
         self.withdraw()
         self._me = self._me._replace(gpus=0)
 
+    def _note_turn(self, has_gpus: bool, now: float) -> None:
+        """If the user had GPUs, and has none now, this kernel comes after those of others that have waited so long."""
+        if self._had_gpus and not has_gpus:
+            turn = min(_LATEST_TURN, math.ceil(now - self._me.since))
+            self._me = self._me._replace(turn=_turn(self._me.since, turn))
+            if self._announced is not None:
+                self._announce()
+        self._had_gpus = has_gpus
+
     def _announce(self) -> None:
         """Announce the place, instead of an earlier announcement. Where that fails, the others do not wait for us."""
         me = self._me
-        facts = (round(me.since * 1000), me.gpus, me.priority, me.usable, me.kernel_id)
+        turn = max(0, round(me.turn - me.since))
+        facts = (round(me.since * 1000), turn, me.gpus, me.priority, me.usable, me.kernel_id)
         try:
-            listener = announcements.bind(_PREFIX + "%011x.%d.%d.%x.%s" % facts)
+            listener = announcements.bind(_PREFIX + "%011x.%x.%d.%d.%x.%s" % facts)
         except OSError:  # no descriptors are left
             listener = None
         self.withdraw()
@@ -169,3 +189,8 @@ class WaitQueue:
     def _answer(self) -> None:
         if self._announcement is not None:
             self._announcement.answer()
+
+
+def _turn(since: float, seconds: int) -> float:
+    """The time of a turn, from the whole seconds after `since` that are announced; 0: there was none."""
+    return since + seconds if seconds else 0.0
