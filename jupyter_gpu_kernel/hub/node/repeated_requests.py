@@ -41,17 +41,22 @@ class RepeatedRequests(Generic[T]):
 
         patience: The seconds to wait for it; none for a node that could not be asked the last time.
         """
-        request = self._open.get(key)
-        if request is None:
-            task = asyncio.get_running_loop().create_task(ask())
-            request = self._open[key] = _Open(task, self._now())
+        request = self._open.get(key) or self._begin(key, ask())
         last, at = self._last.get(key, (None, 0.0))
         known = last is not None and self._now() - at < KEPT
         wait = 0.0 if known and last is not None and self._failed(last) else patience
         await asyncio.wait([request.task], timeout=max(0.0, request.since + wait - self._now()))
         if request.task.done():
-            if self._open.get(key) is request:
-                del self._open[key]
-            self._last[key] = request.task.result(), self._now()
             return request.task.result()
         return last if known and last is not None else late(self._now() - request.since)
+
+    def _begin(self, key: Hashable, asking: Coroutine[Any, Any, T]) -> _Open[T]:
+        task = asyncio.get_running_loop().create_task(asking)
+        task.add_done_callback(lambda task: self._finished(key, task))
+        request = self._open[key] = _Open(task, self._now())
+        return request
+
+    def _finished(self, key: Hashable, task: asyncio.Task[T]) -> None:
+        del self._open[key]
+        if not task.cancelled():  # else the hub ends
+            self._last[key] = task.result(), self._now()
