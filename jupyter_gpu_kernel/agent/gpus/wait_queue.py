@@ -47,13 +47,9 @@ class QueueReader:
             if match and procfs.is_running(pid):
                 told = lease.plausible_time(int(match[1], 16) / 1000, pid, self._runtime.time())
                 since = math.inf if told is None else told
-                turn, gpus, priority, usable = (
-                    int(match[2], 16),
-                    int(match[3]),
-                    int(match[4]),
-                    int(match[5], 16),
-                )
-                found.append(Waiting(match[6], uid, since, gpus, priority, usable, pid, _turn(since, turn)))
+                turn = _turn(since, int(match[2], 16))
+                gpus, priority, usable = int(match[3]), int(match[4]), int(match[5], 16)
+                found.append(Waiting(match[6], uid, since, gpus, priority, usable, pid, turn))
         return found
 
     def in_order(self) -> List[Waiting]:
