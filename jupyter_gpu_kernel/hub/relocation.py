@@ -5,6 +5,7 @@ its GPUs are lost, and the wait for GPUs on all of them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import weakref
 from collections.abc import Coroutine
@@ -25,6 +26,8 @@ from .shared_wait import SharedWait, end_kernel
 
 ASK_WITHIN = 10.0
 """Seconds for a host to answer whether it has a kernel, or its GPUs."""
+DROP_WITHIN = 5.0
+"""Seconds in which a link may come back before a restart chooses another host."""
 
 
 class Relocation:
@@ -58,7 +61,9 @@ class Relocation:
 
     def watch(self, remote: RemoteKernel) -> None:
         """Wait for GPUs on all hosts when a cell of this kernel waits, until the kernel is closed."""
-        wait = SharedWait(self._runtime, self._nodes, self._owner, remote, self.delivered, self._log)
+        wait = SharedWait(
+            self._runtime, self._nodes, self._owner, remote, self.delivered, self._spawn, self._log
+        )
         self._waits.add(wait)
         if len(each_host(remote.settings)) > 1:
             remote.on_homeless = lambda: self._homeless(remote, wait)
@@ -112,7 +117,10 @@ class Relocation:
 
     async def _is_lost(self, remote: RemoteKernel) -> bool:
         """Whether the kernel's host cannot be reached, or one of its GPUs cannot be used any more."""
-        if remote.link_state is not LinkState.UP:
+        if remote.link_state is LinkState.AWAY:  # perhaps for a moment only
+            with contextlib.suppress(GpuKernelError, asyncio.TimeoutError):
+                await asyncio.wait_for(remote.link.up(), DROP_WITHIN)
+        if remote.link_state is LinkState.LOST or remote.link.state != "up":
             return True
         gpus = remote.status["gpus"]
         if not gpus:
@@ -121,7 +129,7 @@ class Relocation:
         try:
             answer = await node.request(None, None, "offer", ASK_WITHIN, gpus=count)
         except GpuKernelError:
-            return remote.link_state is not LinkState.UP
+            return remote.link.state != "up"
         usable = answer.get("usable") or []
         return bool(usable or answer.get("problem")) and not set(gpus) <= set(usable)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from ..errors import GpuKernelError
+from ..errors import AgentRefusal, GpuKernelError
 from ..wire.runtime import Runtime
 from . import sanitize
 from .kernel.remote_kernel import RemoteKernel
@@ -31,6 +31,8 @@ RENEW_EVERY = 10.0
 RETRY_AFTER = 30.0
 """Seconds until a host that could not be used is tried again."""
 CONNECT_WITHIN = 30.0
+END_ATTEMPTS = 20
+_MAX_TEXT = 10_000
 _NO_HINT = " Interrupt the kernel to stop waiting."
 
 
@@ -67,7 +69,7 @@ class OtherHost:
         """What the waiting cell shows of it."""
         name, status = self.node.name, self.reservation.status if self.reservation is not None else {}
         if status.get("problem"):
-            return f"{name}: {sanitize.one_line(status['problem'])}"
+            return f"{name}: {status['problem']}"
         if self.reservation is not None and not self.reservation.up:
             return f"{name}: {'the connection is down' if self.reservation.was_up else 'a kernel is starting there'}"
         if status.get("waiting_text"):
@@ -85,9 +87,10 @@ class SharedWait:
         owner: dict[str, str],
         remote: RemoteKernel,
         delivered: Callable[[dict[str, Any], str], Path],
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
         log: logging.Logger,
     ) -> None:
-        """`delivered(settings, kernel id)`: the file for the counts of a kernel."""
+        """`delivered(settings, kernel id)`: the file for the counts of a kernel; `spawn(coroutine)` starts a task."""
         self._runtime = runtime
         self._nodes = nodes
         self._owner = owner
@@ -99,7 +102,7 @@ class SharedWait:
         self._renewed = 0.0
         self._said = ""
         self._changed = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._spawn = spawn
 
     async def run(self) -> None:
         """Return when the hub does not have the kernel any more."""
@@ -110,8 +113,6 @@ class SharedWait:
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), delay)
         self._cancel_all("the kernel does not wait any more")
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=RENEW_EVERY)
 
     def _look(self) -> float | None:
         try:
@@ -214,7 +215,7 @@ class SharedWait:
                     other.reservation.renew()
 
     def _text(self) -> str:
-        return "\n".join(f"Or {other.text}" for other in self._others.values())
+        return "\n".join(f"Or {other.text}" for other in self._others.values())[:_MAX_TEXT]
 
     # -------------------------------------------------------------------------------------- the decision
 
@@ -236,13 +237,14 @@ class SharedWait:
             if other.reservation is not None:
                 self._spawn(other.reservation.cancel(why))
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)  # the loop itself holds tasks weakly
-        task.add_done_callback(self._tasks.discard)
-
 
 async def end_kernel(link: Link, kernel_id: str, why: str) -> None:
-    """End a kernel that nobody uses; where it cannot be reached, one on standby ends by itself."""
-    with contextlib.suppress(GpuKernelError):
-        await link.request("stop", kernel=kernel_id, why=why)
+    """End a kernel that nobody uses, also on a host that can be reached again only later."""
+    for _ in range(END_ATTEMPTS):
+        try:
+            await link.request("stop", kernel=kernel_id, why=why)
+            return
+        except AgentRefusal:  # it has ended
+            return
+        except GpuKernelError:
+            await asyncio.sleep(RETRY_AFTER)
