@@ -119,3 +119,25 @@ def test_what_ones_other_kernels_have_or_get_first(priority: int, share: int) ->
         pytest.skip("no network namespace can be made here")
     command = [*OWN_NETWORK, sys.executable, "-c", SHARES, str(priority)]
     assert subprocess.check_output(command, text=True, cwd=ROOT).strip() == f"{share} 0"
+
+
+OFFERS = textwrap.dedent("""
+    from jupyter_gpu_kernel.agent.gpus.lease import LeaseTaker
+    from jupyter_gpu_kernel.agent.gpus.offer import read_offer
+    from jupyter_gpu_kernel.agent.process_control import ProcessControl
+    from jupyter_gpu_kernel.wire.runtime import Runtime
+
+    leases = LeaseTaker(Runtime(), {"id": "o1"}).take_all(["GPU-of-another-vendor"])
+    for most in (1, 2):
+        print(read_offer(Runtime(), ProcessControl(), {"gpus": 1, "site": {"gpus_per_user": most}})["enough"])
+""")
+
+
+def test_a_node_where_the_user_has_enough_offers_none(tmp_path: Path) -> None:
+    if subprocess.run([*OWN_NETWORK, "true"], capture_output=True).returncode != 0:
+        pytest.skip("no network namespace can be made here")
+    (tmp_path / "gpus.json").write_text('{"gpus": [{}]}')
+    path = f"{Path(__file__).parents[1] / 'programs'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "FAKE_NVIDIA_STATE": str(tmp_path / "gpus.json")}
+    command = [*OWN_NETWORK, sys.executable, "-c", OFFERS]
+    assert subprocess.check_output(command, text=True, cwd=ROOT, env=env).split() == ["False", "True"]

@@ -11,6 +11,7 @@ from ..process_control import ProcessControl
 from .gpu import SmiError
 from .gpu_reader import device_variable
 from .judge import Verdict, allowed_gpus, choose, in_allocation, judge, require_usable
+from .limits import SiteLimits
 from .requirements import Requirements, free_memory
 from .sampler import take_samples
 from .turns import gpu_bits, in_turn
@@ -46,12 +47,15 @@ def read_offer(runtime: Runtime, processes: ProcessControl, settings: Mapping[st
     except SmiError as error:
         return dict(answer, enough=False, idle=False, problem=error.cause)
     usable = [verdict.gpu.uuid for verdict in verdicts if not verdict.unusable]
-    queue = [one for one in QueueReader(runtime).read() if one.usable & gpu_bits(usable)]
+    reader = QueueReader(runtime)
+    queue = [one for one in reader.read() if one.usable & gpu_bits(usable)]
     ahead = in_turn((one for one in queue if one.keeps(runtime.time())), {})
     chosen = choose(verdicts, count, ahead)
+    own = sum(owner.uid == os.getuid() for owner in reader.lease_owners())
+    must_wait = SiteLimits.from_settings(settings).wait_reason(count, own)
     return dict(
         answer,
-        enough=chosen is not None,
+        enough=chosen is not None and not must_wait,
         idle=_is_idle(judge(gpus, leases=leases, allowed=allowed)),
         memory=max((free_memory(gpu) or 0 for gpu in chosen or ()), default=0),
         waiting=len(queue),
