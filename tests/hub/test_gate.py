@@ -299,4 +299,4 @@ def test_what_a_thread_prints_while_its_gpu_goes_back_is_its_cells(
     assert not remote.status["gpus"]
     history = loop.run(link.request("history", seconds=3600))["history"]
     (held,) = [row for row in history if row["kernel"] == remote.kernel_id]
-    assert held["to"] >= held["from"] and held["seconds_held"] >= held["seconds_busy"] > 0
+    assert held["to"] >= held["from"] and held["seconds_held"] >= held["seconds_busy"] >= 0
