@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from ..errors import AgentRefusal, GpuKernelError
+from ..errors import AgentError, AgentRefusal, GpuKernelError
 from ..wire.runtime import Runtime
 from . import sanitize
 from .kernel.remote_kernel import RemoteKernel
@@ -141,7 +141,10 @@ class SharedWait:
             self._cancel_all("the kernel does not wait any more")
             return None
         if not (remote.can_move and len(each_host(remote.settings)) > 1):
-            remote.confirm()  # its cells are known only there
+            remote.confirm()  # its cells are known only there, or were interrupted
+            self._cancel_all("the kernel does not wait any more")
+            if remote.is_lost:
+                remote.fail(AgentError("its host was lost while its cells waited", hop=remote.link.name))
             return None
         self._since = now if self._since is None else self._since
         if now - self._since < OPEN_AFTER and remote.link_state is LinkState.UP:

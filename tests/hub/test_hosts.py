@@ -216,3 +216,23 @@ def test_a_restart_leaves_a_host_whose_gpu_is_lost(lab: Lab) -> None:
         assert remote.link.name == "gpu2"
         assert front.run(VISIBLE).text.strip() in lab.hosts["gpu2"].gpus.uuids
     nothing_left(lab, gpu2=[remote.kernel_id])
+
+
+def test_a_cell_that_waits_is_interrupted_while_its_host_is_out_of_reach(lab: Lab) -> None:
+    crowd(lab, "gpu1", "gpu2")
+    remote = lab.start()
+    home, other = remote.link.name, "gpu2" if remote.link.name == "gpu1" else "gpu1"
+    with Front(remote.edge.connection) as front:
+        cells = [front.client.execute(VISIBLE) for _ in range(2)]
+        wait_for(lambda: lab.hosts[other].kernels(), "the reservation")
+        lab.hosts[home].unplug()
+        wait_for(lambda: remote.link_state.value == "away", "the loss of the link")
+        front.control("interrupt_request")
+        assert front.finish(cells[0]).reply["ename"] == "KeyboardInterrupt"
+        assert front.reply(cells[1])["status"] == "aborted"
+        nothing_left(lab, **{home: [remote.kernel_id]})
+        lab.hosts[home].reachable = True
+        wait_for(lambda: remote.link_state.value == "up" and remote.status["state"] == "idle", "the link")
+        lab.hosts[home].gpus.say(1)
+        cell = front.run(VISIBLE)
+        assert cell.text.strip() == lab.hosts[home].gpus.uuids[0]

@@ -27,6 +27,8 @@ from .server import KeeperServer
 
 MAX_CELLS = 100_000
 """Cells in one command."""
+MAX_ELSEWHERE = 20_000
+"""Characters about other hosts in one command."""
 _OWNER_KEYS = ("owner", "by")
 Handler = Callable[[Dict[str, Any]], Optional[Dict[str, Any]]]
 
@@ -99,7 +101,7 @@ class CommandHandlers:
         self._story.tell(text(command, "event", most=64), text(command, "text"))
 
     def _standby(self, command: Dict[str, Any]) -> None:
-        self._relay.gpus.renew_standby(text(command, "elsewhere", ""))
+        self._relay.gpus.renew_standby(text(command, "elsewhere", "", most=MAX_ELSEWHERE))
 
     def _confirm(self, command: Dict[str, Any]) -> None:
         """`notebook`: a reservation becomes that notebook's kernel."""

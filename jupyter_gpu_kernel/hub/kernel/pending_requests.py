@@ -174,9 +174,15 @@ class InFlightCells:
         return {msg_id for msg_id, state in self._states.items() if state == "busy"}
 
     @property
-    def has_user_cells(self) -> bool:
-        """Whether one of them is a user's cell."""
-        return any(map(is_user_cell, self._cells.values()))
+    def user_cells(self) -> list[Message]:
+        """Those that are cells of users."""
+        return [cell for cell in self._cells.values() if is_user_cell(cell)]
+
+    def forget(self, cell: Message) -> None:
+        """This cell was answered here."""
+        for known in (self._cells, self._states):
+            known.pop(id_of(cell), None)
+        self._silent.discard(id_of(cell))
 
     def sent(self, request: Message) -> None:
         """Take note of a request to the keeper."""

@@ -43,6 +43,10 @@ class Kernel(Protocol):
     def is_reachable(self) -> bool:
         """Whether it was attached before, or can be attached now."""
 
+    @property
+    def waits_for_host(self) -> bool:
+        """Whether its cells wait for GPUs, on this host or another one."""
+
     def event(self) -> dict[str, Any]:
         """Return its state as an event for front ends."""
 
@@ -124,10 +128,20 @@ class Relay:
         if do == "interrupt":
             late = self._deferred.active  # when it arrives the kernel may have nothing to interrupt
             self._deferred.cancel_cells()
+            if late and self._kernel.waits_for_host:
+                self._interrupt_waiting()
             arguments = {"cells": self._in_flight.ids, "late": late, **arguments}
         else:
             self._pacer.end_replay()  # the front end waits for the kernel's end now, not for its output
         self.send(Lane.URGENT, keeper_message(do=do, **arguments))
+
+    def _interrupt_waiting(self) -> None:
+        """The host on which cells wait cannot be reached: they end here, as no keeper runs them unconfirmed."""
+        cells = [one for one in self._in_flight.user_cells if self._repeated.can_move]
+        self._repeated.answered_here(cells)
+        self._placeholder.cancel(cells)
+        for cell in cells:
+            self._in_flight.forget(cell)
 
     def send(self, lane: Lane, message: Message) -> None:
         """Send a message to the keeper, when the link is up."""
@@ -218,20 +232,26 @@ class Relay:
     def _pass_on(self, message: Message) -> None:
         if message.channel is Channel.KEEPER:
             return self._handle_event(message)
-        if self._deferred.answered_here(message) or self._repeated.drops(message):
+        if self._deferred.answered_here(message):
             return
+        if self._repeated.drops(message):
+            return self._acknowledge_failure(message)
         if self._repeated.can_move:
             self._repeated.observe(message)
         self._in_flight.received(message)
         self._placeholder.observe(message)
         self._displays.observe(message)
         self._send_to_front_ends(message)
-        failed = requests.failed_cell(message)
-        if failed:  # at once: the front end's next requests, sent after this reply, follow it
-            self.send(Lane.ORDERED, keeper_message(do="heard", reply=failed))
+        self._acknowledge_failure(message)
         if self._delivered is not None:
             counts = zip(self.endpoint.delivered, self._pacer.waiting_by_lane, strict=True)
             self._delivered.save([max(0, count - waiting) for count, waiting in counts])
+
+    def _acknowledge_failure(self, message: Message) -> None:
+        """At once, so that the front end's next requests, sent after the reply to a cell that failed, follow it."""
+        failed = requests.failed_cell(message)
+        if failed:
+            self.send(Lane.ORDERED, keeper_message(do="heard", reply=failed))
 
     def _handle_event(self, message: Message) -> None:
         """Handle what the keeper reports itself, besides the kernel's messages."""
@@ -317,7 +337,7 @@ class Relay:
     @property
     def can_move(self) -> bool:
         """Whether another kernel can do what this one has done so far: its user's cells wait."""
-        return self._repeated.can_move and self._in_flight.has_user_cells
+        return self._repeated.can_move and bool(self._in_flight.user_cells)
 
     def settle(self) -> None:
         """The kernel stays on this host."""

@@ -313,6 +313,7 @@ class RemoteKernel:
             return self._create_anew()
         if self.on_homeless is not None and self.can_move and "create" not in self._open_arguments:
             self.is_lost = True
+            self._relay.link_down(None, 0.0)
             self._set_link_state(LinkState.AWAY)  # its cells wait for another host
             return self.on_homeless()
         if not self.ended:

@@ -62,6 +62,10 @@ class Repeated:
         self.settle()
         return repeated
 
+    def answered_here(self, cells: list[Message]) -> None:
+        """These cells were interrupted here: front ends do not get what a keeper says of them later."""
+        self._dropped.update(map(id_of, cells))
+
     def drops(self, message: Message) -> bool:
         """Whether front ends do not get this message of the other kernel."""
         if not self._dropped and not self._busy:
