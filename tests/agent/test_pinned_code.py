@@ -134,6 +134,7 @@ def test_an_unchanged_worktree_is_removed_a_changed_one_is_kept(
 ) -> None:
     """Python's own files are no change; an ignored checkpoint, a new commit and an edit are."""
     first = repository.git("rev-parse", "HEAD")
+    (repository.path / ".gitmodules").touch()
     repository.commit("two")
     repository.edit("dirty")
     (repository.path / "new.py").write_text("")
@@ -154,6 +155,7 @@ def test_an_unchanged_worktree_is_removed_a_changed_one_is_kept(
         "git checkout -q -b mine && git commit -q --allow-empty -m x",
     ):
         pin = worktrees.make("k1", str(repository.path), "HEAD")
+        assert pin.submodules
         subprocess.run(["sh", "-c", change], cwd=pin.tree, check=True)
         assert "in it" in worktrees.remove(pin)
         assert os.path.isdir(pin.tree)
