@@ -192,7 +192,7 @@ class SharedWait:
             return
         kernel_id = self._runtime.new_id()[:12]
         self._nodes.record_start(kernel_id, other.node)
-        text = f"{other.node.name} was chosen: its GPUs were free first"
+        text = f"waits here, too, for kernel {self._remote.kernel_id} on {self._remote.link.name}"
         settings = placed(other.settings, other.settings.get("python") or other.node.python, text, "")
         other.reservation = Reservation(
             self._runtime, kernel_id, settings, self._owner, link, self._changed.set
@@ -216,6 +216,7 @@ class SharedWait:
             for other in self._others.values():
                 if other.reservation is not None:
                     other.reservation.renew()
+                    self._spawn(other.reservation.set_priority(self._remote.status.get("priority")))
 
     def _text(self) -> str:
         return "\n".join(f"Or {other.text}" for other in self._others.values())[:_MAX_TEXT]
@@ -228,6 +229,7 @@ class SharedWait:
         link, kernel_id = remote.link, remote.kernel_id
         self._log.info("kernel %s moves from %s to %s", kernel_id, link.name, to.link.name)
         del self._others[winner.node.name]
+        to.settings["placement"] = f"{to.link.name} was chosen: its GPUs were free first"
         remote.move(to, self._delivered(to.settings, to.kernel_id))
         why = f"its cells run on {to.link.name}, whose GPUs were free first"
         self._spawn(end_kernel(link, kernel_id, why))

@@ -131,7 +131,9 @@ def test_a_cell_that_waits_runs_where_a_gpu_is_free_first(lab: Lab) -> None:
             kinds = [m["content"].get("execution_state", m["msg_type"]) for m in one.messages]
             assert kinds[:2] == ["busy", "execute_input"] and kinds.count("idle") == 1
         assert front.run("setup").reply["execution_count"] == 4
-        assert remote.link.name == other and "its GPUs were free first" in remote.describe()["placement"]
+        assert remote.link.name == other
+        wait_for(lambda: "its GPUs were free first" in remote.describe()["placement"], "the reason")
+        assert f"{other} was chosen: its GPUs were free first" in lab.hosts[other].story(remote.kernel_id)
     nothing_left(lab, **{other: [remote.kernel_id]})
     assert remote.describe()["notebook"] == "/home/me/a.ipynb"
     assert home != other

@@ -197,7 +197,6 @@ class GpuManager:
         if not self._standby.active:
             return
         self._standby.confirm()
-        self._story.tell("host", "the hub has confirmed this host")
         if self._told:
             self._open()
         elif self._gate.cells:

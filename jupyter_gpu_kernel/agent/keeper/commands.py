@@ -109,6 +109,8 @@ class CommandHandlers:
             key: text(command, key) for key in ("notebook", "placement") if key in command
         }
         self._keeper.update_settings({**changes, STANDBY: ""})
+        if "placement" in changes:
+            self._story.tell("host", changes["placement"])
         self._relay.gpus.confirm()
 
     def _notebook(self, command: Dict[str, Any]) -> None:

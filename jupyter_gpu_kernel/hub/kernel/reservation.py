@@ -63,6 +63,12 @@ class Reservation:
             self.endpoint.send(Lane.URGENT, keeper_message(do="standby").encode())
             self.link.pump()
 
+    async def set_priority(self, priority: int | None) -> None:
+        """Let it have the priority that the kernel has by now."""
+        if self.up and priority is not None and priority != self.status.get("priority"):
+            with contextlib.suppress(GpuKernelError):
+                await self.link.request("priority", kernel=self.kernel_id, priority=priority)
+
     async def cancel(self, why: str) -> None:
         """End the keeper; where the node cannot be reached, it ends by itself."""
         settled = asyncio.Event()
