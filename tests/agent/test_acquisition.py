@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import uuid
 from pathlib import Path
-from typing import List
+from typing import Dict, List
 
 import pytest
+from leases import read_leases
 from runtimes import ManualLoop
+from waiting import DEADLINE
 
 from jupyter_gpu_kernel.agent.gpus.acquisition import RETRIES, RETRY_AFTER, Acquisition
 from jupyter_gpu_kernel.agent.gpus.gpu import Gpu, SmiError
+from jupyter_gpu_kernel.agent.gpus.judge import DEFAULT_CRITERIA
+from jupyter_gpu_kernel.agent.gpus.lease import Holder
 from jupyter_gpu_kernel.agent.gpus.nvidia_smi import TIMEOUT
 from jupyter_gpu_kernel.agent.gpus.sampler import Sample
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
@@ -22,13 +27,45 @@ PROGRAMS = Path(__file__).parents[1] / "programs"
 HANG = SmiError("hang", "nvidia-smi does not answer")
 
 
-def test_only_failures_in_a_row_end_the_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cell may wait for days: three short faults in that time are none, nor is one that lasts a minute."""
+def fake_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An nvidia-smi that waits: the test delivers the samples."""
     state = tmp_path / "state"
-    state.write_text(json.dumps({"mode": "wait"}))  # the test delivers the samples
+    state.write_text(json.dumps({"mode": "wait"}))
     folders = [str(PROGRAMS), os.path.dirname(sys.executable), os.environ["PATH"]]
     monkeypatch.setenv("PATH", os.pathsep.join(folders))
     monkeypatch.setenv("FAKE_NVIDIA_STATE", str(state))
+
+
+def test_a_lease_answers_before_the_claim_is_granted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody may take it for the lease of a process that does not answer, however long nvidia-smi takes."""
+    fake_smi(tmp_path, monkeypatch)
+    loop, kernel = ManualLoop(), uuid.uuid4().hex[:12]
+    texts: List[str] = []
+    waiting = Acquisition(
+        loop, ProcessControl(), {"id": kernel, "gpus": 1}, lambda: {"state": "starting"},
+        on_acquired=lambda: texts.append("acquired"), on_error=texts.append, on_waiting=texts.append,
+    )  # fmt: skip
+    gpu = Gpu(0, f"GPU-{uuid.uuid4()}", "A100", 40960, 1, utilization=0)
+    waiting.request()
+    found: Dict[str, Holder] = {}
+    reader = threading.Thread(target=lambda: found.update(read_leases([gpu.uuid], timeout=DEADLINE)))
+    try:
+        for _ in range(DEFAULT_CRITERIA.samples):
+            waiting._sampled(Sample(loop.clock.monotonic(), [gpu], {}))
+        assert texts[-1].startswith("Checking once more")
+        reader.start()
+        while reader.is_alive():
+            loop.advance()
+            reader.join(0.01)
+        assert found[gpu.uuid].answers and found[gpu.uuid].id == kernel
+    finally:
+        waiting.release()
+    assert not read_leases([gpu.uuid]) and "acquired" not in texts
+
+
+def test_only_failures_in_a_row_end_the_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell may wait for days: three short faults in that time are none, nor is one that lasts a minute."""
+    fake_smi(tmp_path, monkeypatch)
     loop = ManualLoop()
     errors: List[str] = []
     texts: List[str] = []

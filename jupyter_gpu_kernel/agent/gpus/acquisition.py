@@ -15,7 +15,7 @@ from ...wire import DEFAULT_GPUS
 from .. import procfs
 from ..loop import Loop, Timer
 from ..process_control import ProcessControl
-from .announcements import Details
+from .announcements import Announcement, Details
 from .claim import Claim, ClaimPending
 from .gpu import SmiError
 from .gpu_reader import device_variable
@@ -84,7 +84,7 @@ class Acquisition:
         if self._count and allowed and in_allocation(os.environ, self._variable):
             self.uuids, self._state = allowed, _State.ACQUIRED
         ignored = list(map(str, settings.get("ignore_lease", ())))
-        self._taker = LeaseTaker(loop.runtime, {"id": settings["id"]}, details, ignored)
+        self._taker = LeaseTaker(loop.runtime, {"id": settings["id"]}, details, ignored, self._answer)
         node = socket.gethostname()
         needs = Requirements.from_settings(settings)
         self._claim = Claim(
@@ -211,8 +211,6 @@ class Acquisition:
         if self._leases:
             self.uuids, self._state = [], _State.IDLE
         self._stop_sampling()
-        for lease in self._leases:
-            self._loop.forget(lease.fileno())
         release_all(self._leases)
         self._leases, self.held_since, self.ignored_leases = [], None, {}
 
@@ -228,8 +226,12 @@ class Acquisition:
         self.uuids, self._leases, self._state = uuids, leases, _State.ACQUIRED
         self.held_since = self._loop.runtime.time()
         self.ignored_leases = {lease.uuid: "" for lease in leases if lease.ignoring}
-        for lease in leases:
-            self._loop.watch(lease.fileno(), lambda _, lease=lease: lease.answer())  # type: ignore[misc]
+
+    def _answer(self, announcement: Announcement) -> Callable[[], None]:
+        """Answer who asks for this lease, also before the claim is granted: a driver may delay that for a minute."""
+        descriptor = announcement.fileno()
+        self._loop.watch(descriptor, lambda _: announcement.answer())
+        return lambda: self._loop.forget(descriptor)
 
     # -------------------------------------------------------------------------------------- samples
 

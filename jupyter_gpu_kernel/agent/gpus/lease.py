@@ -15,7 +15,7 @@ import os
 import re
 import socket
 import time
-from typing import Any, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional
 
 from ...wire.runtime import Runtime
 from ...wire.texts import one_line
@@ -85,14 +85,22 @@ class Holder(NamedTuple):
         return f"leased by {user}{_in_parentheses(kernel, pid, since, idle)}{silent}"
 
 
+Watch = Callable[[Announcement], Callable[[], None]]
+"""watch(announcement): answers those who ask, from now on; returns what ends that."""
+
+
 class Lease:
     """The lease of a GPU, held until `release` or the end of this process. Child processes do not inherit it."""
 
-    def __init__(self, uuid: str, announcement: Announcement, ignoring: str = "") -> None:
-        """`ignoring`: its name, if another process has the lease as well, which the holder ignores."""
+    def __init__(
+        self, uuid: str, announcement: Announcement, ignoring: str, unwatch: Callable[[], None]
+    ) -> None:
+        """`ignoring`: its name, if another process has the lease as well, which the holder ignores. `unwatch`: called
+        once, before the release."""
         self.uuid = uuid
         self.ignoring = ignoring
         self._announcement = announcement
+        self._unwatch: Optional[Callable[[], None]] = unwatch
 
     def fileno(self) -> int:
         """The socket's descriptor. When it is readable, call `answer`."""
@@ -104,6 +112,9 @@ class Lease:
 
     def release(self) -> None:
         """Release the lease; harmless when repeated."""
+        unwatch, self._unwatch = self._unwatch, None
+        if unwatch is not None:
+            unwatch()
         self._announcement.close()
 
 
@@ -116,17 +127,20 @@ class LeaseTaker:
         identity: Mapping[str, Any],
         details: Details = dict,
         ignored: Collection[str] = (),
+        watch: Watch = lambda _: lambda: None,
     ) -> None:
         """Create the taker of a kernel's leases.
 
         identity: {"id": …}, which everybody may know.
         details: Return {"notebook", "state", "state_since", "idle_since"}, of which everybody is told the last one.
         ignored: GPUs whose leases may be ignored.
+        watch: Called with the announcement of each lease that is taken; without it the caller has to answer.
         """
         self._runtime = runtime
         self._identity = identity
         self._details = details
         self._ignored = ignored
+        self._watch = watch
 
     def take(self, uuid: str) -> Optional[Lease]:
         """Take the lease of this GPU; None if another process holds it, unless that lease may be ignored."""
@@ -165,7 +179,8 @@ class LeaseTaker:
 
     def _lease(self, uuid: str, listener: socket.socket, ignoring: str = "") -> Lease:
         facts = {"since": round(self._runtime.time(), 1), **self._identity}
-        return Lease(uuid, Announcement(listener, facts, self._details, _PUBLIC), ignoring)
+        announcement = Announcement(listener, facts, self._details, _PUBLIC)
+        return Lease(uuid, announcement, ignoring, self._watch(announcement))
 
 
 def gpu_of(name: str) -> str:
