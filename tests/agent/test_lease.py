@@ -144,7 +144,7 @@ listener = socket.socket(socket.AF_UNIX)
 os.setgroups([])
 os.setuid(61235)
 listener.bind("\0jupyter-gpu-kernel/lease/" + sys.argv[1])
-listener.listen(5)
+listener.listen(1000)
 print("up", flush=True)
 words = sys.stdin.buffer.readline().strip()
 while words:

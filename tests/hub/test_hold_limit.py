@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,21 +24,26 @@ pytestmark = pytest.mark.skipif(
     os.name != "posix" or os.getuid() != 0, reason="only root can be somebody else"
 )
 
+ROOT = Path(__file__).parents[2]
 QUICK = "from jupyter_gpu_kernel.agent.keeper import hold_limit as limit\n"
 QUICK += (
     "limit.NOTICE, limit.WAITED, limit.INTERVAL, limit.HOOK_TIME, limit.STAGGER = 1.5, 0.0, 0.1, 0.3, 0.0\n"
 )
 SETTINGS: dict[str, Any] = {"gpus": 1, "site": {"longest_hold": 0.5}}
-WAITER = r"""
-import os, socket, time
+WAITER = """
+import os, sys
+from jupyter_gpu_kernel.agent.gpus.wait_queue import WaitQueue
+from jupyter_gpu_kernel.agent.loop import Loop
+from jupyter_gpu_kernel.wire.runtime import Runtime
+
 os.setgroups([])
 os.setuid(61235)
-listener = socket.socket(socket.AF_UNIX)
-listener.bind("\0jupyter-gpu-kernel/wait/%011x.1.0.ffffffffffffffff.other" % int(time.time() * 1000))
-listener.listen(5)
+loop = Loop(Runtime())
+queue = WaitQueue(loop, "other")
+queue.join(1)
+queue.announce(sys.argv[1:])
 print("up", flush=True)
-while True:
-    listener.accept()[0].close()
+loop.run()
 """
 TRAINS = """
 import gpu_kernel, time
@@ -62,10 +68,10 @@ def node(gpus: Gpus) -> Iterator[Node]:
 
 
 @contextlib.contextmanager
-def somebody_waits() -> Iterator[None]:
-    """Another user's kernel waits for any GPU."""
-    command = [sys.executable, "-c", WAITER]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+def somebody_waits(gpus: Gpus) -> Iterator[None]:
+    """Another user's kernel waits for any of these GPUs."""
+    command = [sys.executable, "-c", WAITER, *gpus.uuids]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as process:
         try:
             assert process.stdout and process.stdout.readline() == b"up\n"
             yield
@@ -85,12 +91,12 @@ def test_a_running_cell_is_told_and_ends_at_the_limit(
     front = open_front(loop, remote, stack)
     cell = front.client.execute(TRAINS)
     front.until_text(cell, "trains")
-    with somebody_waits():
+    with somebody_waits(gpus):
         told = front.until_text(cell, "saved")
         assert "keep its GPUs for 0.5 s while others wait, and a kernel of another user waits" in told
         assert "Save your work" in told
     front.until_text(cell, "Nobody waits for this kernel's GPUs any more")
-    with somebody_waits():
+    with somebody_waits(gpus):
         end = front.finish(cell)
         assert end.text.count("saved") == 2 and "gives its GPUs back now" in end.text
         name, why = next(said for kind, said in end.outputs if kind == "error")
@@ -105,7 +111,7 @@ def test_gpus_that_were_never_opened_go_back_and_the_kernel_stays(
 ) -> None:
     remote = loop.kernel(link, **SETTINGS)
     front = open_front(loop, remote, stack)
-    with somebody_waits():
+    with somebody_waits(gpus):
         started = time.monotonic()
         assert front.run(VISIBLE).text.strip() in gpus.uuids
         wait_for(lambda: "others wait" in story_of(loop, link, remote), "the notice")
