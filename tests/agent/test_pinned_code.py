@@ -351,24 +351,39 @@ def test_cells_wait_until_the_code_is_pinned(
 def test_an_interrupt_while_the_code_is_pinned(
     repository: Repository, slow_git: SlowGit, place: Place, home: Path
 ) -> None:
-    """The cell fails, and the worktree is not used; the next cell may ask again."""
+    """The cell fails, git ends, and what it has made is removed; the next cell may ask again."""
     hub = place.start("p7", cwd=str(repository.path))
     hub.until(is_idle)
     cell = hub.ask("%gpu code HEAD")
     slow_git.until_it_waits()
     hub.tell(keeper_message(do="interrupt", cells=[], late=False))
     assert hub.reply(cell).content()["ename"] == "KeyboardInterrupt"
+    eventually(lambda: place.story("p7", "code"), "an end of git")
+    assert pinned(home) == []
     slow_git.go_on()
-    eventually(lambda: len(repository.worktrees()) == 1, "a worktree that nobody wants")
-    assert "p7.2" in hub.run("%gpu code HEAD")
+    assert "p7.1" in hub.run("%gpu code HEAD")
     stop(place, hub, "p7")
     assert (pinned(home), repository.worktrees()) == ([], [])
 
 
-def test_a_killed_keepers_successor_removes_the_worktree(
+def test_a_stop_while_the_code_is_pinned(
+    repository: Repository, slow_git: SlowGit, place: Place, home: Path
+) -> None:
+    """Neither git nor a worktree stays."""
+    hub = place.start("p8", cwd=str(repository.path))
+    hub.until(is_idle)
+    hub.ask("%gpu code HEAD")
+    slow_git.until_it_waits()
+    stop(place, hub, "p8")
+    assert (pinned(home), repository.worktrees()) == ([], [])
+
+
+def test_a_killed_keepers_successor_removes_the_worktrees(
     repository: Repository, home: Path, place: Place
 ) -> None:
+    """That which the kernel uses, and one that the killed keeper has made, and not used yet."""
     hub = place.start("p4", code="HEAD", cwd=str(repository.path))
+    Worktrees(RUNTIME, ProcessControl(), Root(place.path)).make("p4", str(repository.path), "HEAD")
     hub.run("import os; os.chdir('sub')")
     keeper = int(hub.run("print(os.getppid())"))
     os.kill(keeper, signal.SIGKILL)

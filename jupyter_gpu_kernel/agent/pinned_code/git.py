@@ -11,7 +11,8 @@ import shutil
 import signal
 import sys
 import tempfile
-from typing import IO, Dict, List, Tuple
+from contextlib import suppress
+from typing import IO, Callable, Dict, List, Tuple
 
 from ...wire.runtime import Runtime
 from ...wire.texts import one_line
@@ -21,6 +22,9 @@ MAX_OUTPUT = 1 << 20
 """Bytes that are read of what a command prints."""
 _DELAYS = (0.05, 0.1, 0.2, 0.4)
 """Seconds until a command that may be disturbed by others is repeated."""
+_POLL_INTERVAL = 0.2
+_KILL_TIMEOUT = 2.0
+"""Seconds for a killed git to end: in a file system that hangs, it does not."""
 _OPTIONS = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "advice.detachedHead=false", "gc.auto=0")
 _KEPT = ("GIT_EXEC_PATH",)
 _ASKING = ("SSH_ASKPASS", "DISPLAY")
@@ -30,15 +34,27 @@ class CodeError(Exception):
     """Why code cannot be pinned, in words for the user."""
 
 
-class Git:
-    """git, run in `folder`. All commands together have `seconds`."""
+class GitStopped(CodeError):
+    """git did not end in time, or is not wanted any more."""
 
-    def __init__(self, runtime: Runtime, processes: ProcessControl, folder: str, seconds: float) -> None:
+
+class Git:
+    """git, run in `folder`. All commands together have `seconds`; they end when `cancelled()`."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        processes: ProcessControl,
+        folder: str,
+        seconds: float,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Raises CodeError if there is no git."""
         self._runtime = runtime
         self._processes = processes
         self._folder = folder
         self._seconds = seconds
+        self._cancelled = cancelled
         self._deadline = runtime.monotonic() + seconds
         self._env = _environment()
         path = self._env["PATH"]
@@ -85,20 +101,27 @@ class Git:
             try:
                 self.run("worktree", *arguments)
                 return
+            except GitStopped:
+                raise
             except CodeError:
                 self._runtime.sleep(delay)
         self.run("worktree", *arguments)
 
     def _wait(self, command: List[str], folder: str, output: IO[bytes], errors: IO[bytes]) -> int:
         process = self._processes.start(command, output=output, errors=errors, cwd=folder, env=self._env)
-        try:
-            return process.wait(max(0.1, self._deadline - self._runtime.monotonic()))
-        except TimeoutExpired:
-            self._processes.signal_group(process.pid, signal.SIGKILL)
-            process.wait()
-            raise CodeError(
-                f"git took longer than {self._seconds:.0f} s in {folder}: the file system may be slow"
-            ) from None
+        while not self._cancelled():
+            with suppress(TimeoutExpired):
+                return process.wait(_POLL_INTERVAL)
+            if self._runtime.monotonic() > self._deadline:
+                break
+        self._processes.signal_group(process.pid, signal.SIGKILL)
+        with suppress(TimeoutExpired):
+            process.wait(_KILL_TIMEOUT)
+        if self._cancelled():
+            raise GitStopped("it was cancelled")
+        raise GitStopped(
+            f"git took longer than {self._seconds:.0f} s in {folder}: the file system may be slow"
+        )
 
 
 def _read(file: IO[bytes]) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional, Union
+from typing import Any, Callable, Dict, Optional, Union
 
 from ..loop import Loop
 from ..paths import Root
@@ -12,7 +13,7 @@ from ..process_control import ProcessControl
 from ..relay.requests import InternalRequests
 from ..story import Story
 from .git import CodeError
-from .worktree import KEY, Pin, Worktrees
+from .worktree import KEY, LIMIT, Pin, Worktrees
 
 RETRY_AFTER = 0.1
 """Seconds until the kernel is told again, if it did not execute the request."""
@@ -37,11 +38,13 @@ class KernelCode:
         self._loop = loop
         self._worktrees = Worktrees(loop.runtime, processes, root)
         self._settings = settings
+        self._kernel_id = str(settings["id"])
         self._internal_requests = internal_requests
         self._story = story
         self._save_settings = save_settings
         self._folder = os.getcwd()
-        self._unwanted: List[Pin] = []  # removed at the end
+        self._cancelled = threading.Event()  # of the pin that is made
+        self._making = threading.Lock()
 
     @property
     def current(self) -> Optional[Pin]:
@@ -72,38 +75,40 @@ class KernelCode:
     def pin(self, revision: str, cell: str, done: OnDone) -> Callable[[], None]:
         """Pin the code for the cell with this msg_id; then call `done` with the problem, or "".
 
-        Return a function that cancels it: then `done` is not called, and the code stays as it is.
+        Return a function that cancels it: then `done` is not called, git ends, and the code stays as it is.
         """
-        cancelled: List[bool] = []
-        kernel_id = str(self._settings["id"])
+        self._cancelled = cancelled = threading.Event()
 
         def make() -> Union[Pin, CodeError]:
             try:
-                return self._worktrees.make(kernel_id, self._folder, revision)
+                with self._making:
+                    return self._worktrees.make(self._kernel_id, self._folder, revision, cancelled.is_set)
             except CodeError as error:
                 return error
 
         def unless_cancelled(problem: str) -> None:
-            if not cancelled:
+            if not cancelled.is_set():
                 done(problem)
 
         def made(pin: Union[Pin, CodeError]) -> None:
             if isinstance(pin, CodeError):
                 self._story.tell("code", f"not pinned: {pin}")
                 unless_cancelled(str(pin))
-            elif cancelled:
-                self._unwanted.append(pin)
-            else:
+            elif not cancelled.is_set():
                 self._use(pin, cell, unless_cancelled)
 
         self._loop.run_in_thread(make, made)
-        return partial(cancelled.append, True)
+        return cancelled.set
 
     def remove(self) -> None:
-        """Remove the worktrees that nobody changed. Blocks; the kernel has ended."""
-        pins, self._unwanted = self._unwanted, []
-        if self.current is not None:
-            pins.append(self.current)
+        """Remove the worktrees that nobody changed, those of a killed keeper among them. Blocks; the kernel has
+        ended."""
+        self._cancelled.set()
+        if not self._making.acquire(timeout=LIMIT):
+            return  # `stop --leftovers` finds them
+        pins, current = self._worktrees.of_kernel(self._kernel_id), self.current
+        if current is not None and current.tree not in [pin.tree for pin in pins]:
+            pins.append(current)  # made where HOME was another one
         for pin in pins:
             kept = self._worktrees.remove(pin)
             if kept:
@@ -112,10 +117,7 @@ class KernelCode:
     def _use(self, pin: Pin, cell: str, done: OnDone) -> None:
         current = self.current
         if current is not None and current.is_same(pin):
-            self._unwanted.append(pin)
             pin = current._replace(revision=pin.revision, changes=pin.changes)
-        elif current is not None:
-            self._unwanted.append(current)
         self._settings[KEY] = pin._asdict()
         self._save_settings()
         self.tell_story()

@@ -93,12 +93,14 @@ class Worktrees:
 
     # -------------------------------------------------------------------------------------- make
 
-    def make(self, kernel_id: str, folder: str, revision: str) -> Pin:
-        """Check out `revision` of the repository that `folder` belongs to. Raises CodeError."""
+    def make(
+        self, kernel_id: str, folder: str, revision: str, cancelled: Callable[[], bool] = lambda: False
+    ) -> Pin:
+        """Check out `revision` of the repository that `folder` belongs to. Raises CodeError; soon, if `cancelled()`."""
         problem = revisions.fault(revision)
         if problem:
             raise CodeError(f"{one_line(revision)!r} is not a revision: {problem}")
-        git = self._git(folder)
+        git = Git(self._runtime, self._processes, folder, LIMIT, cancelled)
         version = git.version()
         top = _top(git, folder)
         prefix = git.line("rev-parse", "--show-prefix")
@@ -165,6 +167,10 @@ class Worktrees:
         if not problem:
             shutil.rmtree(str(Path(pin.tree).parent), ignore_errors=True)
         return problem
+
+    def of_kernel(self, kernel_id: str) -> List[Pin]:
+        """Return all pins that were made for this kernel, also those that it does not use."""
+        return [pin for kernel, pin in self._pins() if kernel == kernel_id]
 
     def leftovers(self, is_gone: Callable[[str], bool]) -> List[Dict[str, str]]:
         """Return what kernels left that no longer exist: `is_gone(id)`. As [{kernel, folder}].
