@@ -75,6 +75,8 @@ class Settings:
             raise SettingsError(
                 "“hosts” contains an empty name", remedy="Write one destination for each host."
             )
+        if len(set(self.hosts)) < len(self.hosts):
+            raise SettingsError("“hosts” contains a host twice", remedy="Write each host once.")
         if self.min_memory and memory_mib(self.min_memory) is None:
             cause = f"“min_memory” is {_for_message('min_memory', self.min_memory)}"
             raise SettingsError(cause, remedy="It must be a size of memory: 20G, 20GiB, 20000M.")

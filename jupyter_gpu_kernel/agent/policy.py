@@ -83,7 +83,7 @@ class Policy(NamedTuple):
         because = f" The file is read strictly, as {self.problem}." if self.problem else ""
         raise PolicyError(
             f"this site's policy ({self.path}) allows {whose} at most {most} GPU{'' if most == 1 else 's'}; "
-            f"{gpus} were asked for.{because} Ask for fewer (--gpus {most}), or talk to the administrators."
+            f"{gpus} requested.{because} Ask for fewer (--gpus {most}), or talk to the administrators."
         )
 
     def __str__(self) -> str:

@@ -96,7 +96,7 @@ class Add(Verb):
             "--min-memory",
             metavar="SIZE",
             default="",
-            help="the memory that each GPU must have, and have free: 20G, 20GiB (default: any)",
+            help="the memory that each GPU must have, without what the driver keeps: 20G, 20GiB (default: any)",
         )
         add(
             "--gpu-type",
@@ -170,7 +170,7 @@ class Add(Verb):
 
     def run(self) -> int:
         args = self.args
-        if bool(args.hosts) == bool(args.destination):
+        if bool(_hosts(args.hosts)) == bool(args.destination):
             sys.stderr.write("Give DESTINATION, or --hosts HOST,HOST for several machines, and not both.\n")
             return 2
         settings = self._settings()
@@ -213,13 +213,13 @@ class Add(Verb):
 
     def _settings(self) -> dict[str, Any]:
         """The settings that the arguments describe, checked before anything connects."""
-        from ..hub.ssh.route import parse_route, split_jumps
+        from ..hub.ssh.route import parse_route
 
         args = self.args
         config, identity = _absolute(args.config), [_absolute(key) for key in args.identity]
         if config and not os.path.isfile(config):
             raise RouteError(f"there is no file {config}", remedy="Check the path given with -F.")
-        hosts = [host for text in args.hosts for host in split_jumps(text)]
+        hosts = _hosts(args.hosts)
 
         def destinations(host: str, jumps: Sequence[str]) -> list[str]:
             port = args.port
@@ -230,7 +230,7 @@ class Add(Verb):
         route = _common_route(routes, destinations)
         if args.env_file:
             read_env_file(_absolute(args.env_file))
-        return Settings(
+        settings = Settings(
             route=tuple(route),
             hosts=tuple(one[-1] for one in routes) if hosts else (),
             identity=tuple(identity),
@@ -249,6 +249,13 @@ class Add(Verb):
             sigterm=args.sigterm,
             idle_timeout=args.idle_timeout,
         ).to_json()
+        return Settings.from_json(settings).to_json()  # which checks the numbers
+
+
+def _hosts(texts: Sequence[str]) -> list[str]:
+    from ..hub.ssh.route import split_jumps
+
+    return [host for text in texts for host in split_jumps(text)]
 
 
 def _common_route(
@@ -285,9 +292,19 @@ def _default_name(hop: str) -> str:
 
 
 def _probes_result(probe: dict[str, Any], settings: dict[str, Any]) -> list[str]:
-    if "hosts" in probe:
-        return hosts_result(probe["hosts"], lambda one: _probe_result(one, settings))
-    return _probe_result(probe, settings)
+    if "hosts" not in probe:
+        return _probe_result(probe, settings) + _unknown_leases([probe], settings)
+    lines = hosts_result(probe["hosts"], lambda one: _probe_result(one, settings))
+    return lines + _unknown_leases(probe["hosts"], settings)
+
+
+def _unknown_leases(probes: list[dict[str, Any]], settings: dict[str, Any]) -> list[str]:
+    """Notes about --ignore-lease, if the GPUs of all hosts are known."""
+    if not all(one.get("gpus") for one in probes):
+        return []
+    known = {gpu.get("uuid") for one in probes for gpu in one["gpus"]}
+    unknown = [uuid for uuid in settings.get("ignore_lease", ()) if uuid not in known]
+    return [f"Note: there is no GPU {uuid}, which --ignore-lease names." for uuid in unknown]
 
 
 def _probe_result(probe: dict[str, Any], settings: dict[str, Any]) -> list[str]:
@@ -302,6 +319,8 @@ def _probe_result(probe: dict[str, Any], settings: dict[str, Any]) -> list[str]:
         )
     if probe["gpus"]:
         lines.append(tables.gpus(probe["gpus"]))
+        if probe.get("gpus_problem"):
+            lines.append(f"Note: this kernel cannot get GPUs on this node: {probe['gpus_problem']}")
     elif probe.get("gpus_error"):
         lines.append(f"Note: the GPUs could not be listed: {probe['gpus_error']}")
     elif settings["gpus"]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import signal
 import sys
 import textwrap
@@ -63,15 +62,14 @@ class WatchedVerb(Verb):
 
 def seconds(text: str) -> float:
     """The type of --watch."""
+    limits = f"from {SHORTEST:g} to {LONGEST:g}"
     try:
         value = float(text)
     except ValueError:
-        value = math.nan
+        cause = f"{text!a} is not a number of seconds {limits}; names come before --watch"
+        raise argparse.ArgumentTypeError(cause) from None
     if not SHORTEST <= value <= LONGEST:
-        limits = f"from {SHORTEST:g} to {LONGEST:g}"
-        raise argparse.ArgumentTypeError(
-            f"{text!a} is not a number of seconds {limits}; names come before --watch"
-        )
+        raise argparse.ArgumentTypeError(f"{text!a} is not a number of seconds {limits}")
     return value
 
 

@@ -273,7 +273,7 @@ _ANSWERS: dict[str, Shape] = {
         memory=_mib,
         waiting=count,
         usable=rows(text(100), _MAX_GPUS),
-        problem=text(),
+        problem=lines,
         left=_moment,
     ),
     "history": fields("history", history=rows(_HOLD, _MAX_HOLDS), left_out=number(0)),

@@ -32,6 +32,7 @@ from jupyter_gpu_kernel.agent.gpus.turns import Waiting, gpu_bits
 from jupyter_gpu_kernel.agent.gpus.visible_devices import NVIDIA
 
 NO_MEMORY = "the driver does not report its memory, of which 953 MiB are requested"
+DRIVERS_MEMORY = "it has 80.0 GiB of memory, of which the driver keeps 600 MiB, but 80.0 GiB are requested"
 BOB = GpuProcess(1234, "bob", 12186, "python")
 
 
@@ -58,7 +59,8 @@ def verdict(*samples: Gpu, **words: Any) -> Verdict:
         ("", "3090", {}, True, "its name does not contain “3090”"),
         ("81G", "", {}, False, ""),
         ("90G", "", {}, True, "it has 80.0 GiB of memory, but 83.8 GiB are requested"),
-        ("80GiB", "", {"memory_used_mib": 300}, False, "79.1 GiB of its memory are free, but 80.0 GiB are requested"),
+        ("80GiB", "", {"memory_reserved_mib": 0, "memory_used_mib": 300}, False, ""),
+        ("80GiB", "", {}, True, DRIVERS_MEMORY),
         ("1G", "", {"memory_total_mib": None}, True, NO_MEMORY),
         ("", "", {"memory_total_mib": None}, False, ""),
         ("", "A100", {"problem": "GPU is lost"}, True, "GPU is lost"),

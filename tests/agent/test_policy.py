@@ -63,7 +63,7 @@ def test_too_many_gpus_are_refused_in_the_sites_name(policy, tmp_path):
 def test_the_gpus_of_all_kernels_of_a_user(policy):
     rules = policy({"gpus_per_user": 2})
     assert rules.apply({"gpus": 2})["site"]["gpus_per_user"] == 2
-    with pytest.raises(PolicyError, match="allows a user at most 2 GPUs; 3 were asked for"):
+    with pytest.raises(PolicyError, match="allows a user at most 2 GPUs; 3 requested"):
         rules.apply({"gpus": 3})
     assert policy({"max_idle": 7}).apply({}).get("site") is None
 

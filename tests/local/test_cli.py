@@ -214,6 +214,7 @@ def test_what_add_refuses(program: Program) -> None:
     assert "not an absolute path" in program.refuses("add", "gpu3", "--no-probe", "--python", "~/bin/python")
     assert "env file" in program.refuses("add", "gpu3", "--no-probe", "--env-file", "missing")
     assert "there is no file" in program.refuses("add", "gpu3", "--no-probe", "-F", ".")
+    assert "Give DESTINATION, or --hosts" in program("add", "--hosts", ",", "--no-probe").stderr
     assert "“idle_timeout” is inf" in program.refuses("add", "gpu3", "--no-probe", "--idle-timeout", "inf")
     assert "0 is not a valid port" in program.refuses("add", "gpu3", "--no-probe", "-p", "0")
     assert "0 is not a valid port" in program.refuses("add", "ssh -p 0 gpu3", "--no-probe")

@@ -117,7 +117,6 @@ def judge(
         holder = (leases or {}).get(gpu.uuid)
         history = [old for sample in recent for old in sample if old.uuid == gpu.uuid]
         reason = unusable or (str(holder) if holder else "") or _busy_reason(history, criteria)
-        reason = reason or needs.occupied_reason(gpu)
         idle_since = holder.idle_since if holder and not any(old.utilization for old in history) else None
         verdicts.append(Verdict(gpu, not reason, reason, bool(unusable), holder, idle_since))
     return verdicts

@@ -10,7 +10,7 @@ from .gpu import Gpu
 
 
 class Requirements(NamedTuple):
-    """`memory`: the GPU must have so many MiB, and so many must be free. `type`: its name contains this text.
+    """`memory`: the GPU must have so many MiB, beside those that the driver keeps. `type`: its name contains this text.
     `reserved`: GPUs that the site keeps for other users, by UUIDs, their beginnings, and indices; "*": all."""
 
     memory: int = 0
@@ -35,16 +35,13 @@ class Requirements(NamedTuple):
         total = gpu.memory_total_mib
         if self.memory and total is None:
             return f"the driver does not report its memory, of which {memory_size(self.memory)} are requested"
-        if total is not None and total < self.memory:
-            return f"it has {memory_size(total)} of memory, but {memory_size(self.memory)} are requested"
+        reserved = gpu.memory_reserved_mib or 0
+        if total is not None and total - reserved < self.memory:
+            kept = f", of which the driver keeps {memory_size(reserved)}" if total >= self.memory else ""
+            return (
+                f"it has {memory_size(total)} of memory{kept}, but {memory_size(self.memory)} are requested"
+            )
         return ""
-
-    def occupied_reason(self, gpu: Gpu) -> str:
-        """Why too little of its memory is free at the moment; "" if enough is."""
-        free = free_memory(gpu)
-        if free is None or free >= self.memory:
-            return ""
-        return f"{memory_size(free)} of its memory are free, but {memory_size(self.memory)} are requested"
 
 
 def _is_named(gpu: Gpu, word: str) -> bool:

@@ -10,9 +10,12 @@ from ..rpc import Call
 from .hosts import each_host
 from .nodes import Nodes
 
+_NEEDED = ("gpus", "min_memory", "gpu_type")
+
 
 async def probe(nodes: Nodes, settings: dict[str, Any], call: Call) -> dict[str, Any]:
-    """Return the Pythons, hops and GPUs of the node; for several hosts {"hosts": [{"host", …the same, or "error"}]}."""
+    """Return the Pythons, hops and GPUs of the node, and why it can never give a kernel what the settings request; for
+    several hosts {"hosts": [{"host", …the same, or "error"}]}."""
     if not settings.get("hosts"):
         return await _probe(nodes, settings, call)
     return {
@@ -37,12 +40,17 @@ async def _probe(nodes: Nodes, settings: dict[str, Any], call: Call) -> dict[str
         "route": list(node.settings.route),
         "gpus": [],
         "gpus_error": None,
+        "gpus_problem": "",
     }
     call.progress(node.name, "starting the agent")
     await node.link(found.python.path, call)
     call.progress(node.name, "reading the state of the GPUs")
     try:
         answer["gpus"] = (await node.request(found.python.path, call, "gpus", 60))["gpus"]
+        if settings.get("gpus"):
+            needed = {key: settings[key] for key in _NEEDED if key in settings}
+            offer = await node.request(found.python.path, call, "offer", 60, **needed)
+            answer["gpus_problem"] = offer.get("problem", "")
     except AgentError as error:
         answer["gpus_error"] = error.cause
     return answer
