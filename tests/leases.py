@@ -9,8 +9,8 @@ from typing import Any
 
 from runtimes import RUNTIME
 
-from jupyter_gpu_kernel.agent.gpus.announcements import Details
-from jupyter_gpu_kernel.agent.gpus.lease import Holder, Lease, LeaseReader, LeaseTaker
+from jupyter_gpu_kernel.agent.gpus.sharing.announcements import Details
+from jupyter_gpu_kernel.agent.gpus.sharing.lease import Holder, Lease, LeaseReader, LeaseTaker
 
 
 def take_lease(uuid: str, identity: Mapping[str, Any], details: Details = dict) -> Lease | None:

@@ -16,11 +16,11 @@ from runtimes import ManualLoop
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.agent.gpus.acquisition import RETRIES, RETRY_AFTER, Acquisition
-from jupyter_gpu_kernel.agent.gpus.gpu import Gpu, SmiError
+from jupyter_gpu_kernel.agent.gpus.devices.gpu import Gpu, SmiError
+from jupyter_gpu_kernel.agent.gpus.devices.nvidia_smi import TIMEOUT
 from jupyter_gpu_kernel.agent.gpus.judge import DEFAULT_CRITERIA
-from jupyter_gpu_kernel.agent.gpus.lease import Holder
-from jupyter_gpu_kernel.agent.gpus.nvidia_smi import TIMEOUT
 from jupyter_gpu_kernel.agent.gpus.sampler import Sample
+from jupyter_gpu_kernel.agent.gpus.sharing.lease import Holder
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 
 PROGRAMS = Path(__file__).parents[1] / "programs"

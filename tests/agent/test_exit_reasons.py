@@ -28,7 +28,7 @@ from jupyter_gpu_kernel.agent.exit.node_checks import (
     unwritable_folders,
 )
 from jupyter_gpu_kernel.agent.exit.reason import Facts, KeeperFacts, crash_site, explain, explain_keeper
-from jupyter_gpu_kernel.agent.gpus.gpu_reader import GpuReader
+from jupyter_gpu_kernel.agent.gpus.devices.gpu_reader import GpuReader
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 
 KILLED, TERMED, SEGFAULT, ABORTED, BUS = -9, -15, -11, -6, -7

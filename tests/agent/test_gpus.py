@@ -13,9 +13,9 @@ import pytest
 from leases import read_leases, take_lease
 from runtimes import RUNTIME
 
-from jupyter_gpu_kernel.agent.gpus import queue_view
 from jupyter_gpu_kernel.agent.gpus.claim import Claim, ClaimGranted, ClaimPending
-from jupyter_gpu_kernel.agent.gpus.gpu import Gpu, GpuProcess, SmiError
+from jupyter_gpu_kernel.agent.gpus.devices.gpu import Gpu, GpuProcess, SmiError
+from jupyter_gpu_kernel.agent.gpus.devices.visible_devices import NVIDIA
 from jupyter_gpu_kernel.agent.gpus.judge import (
     Criteria,
     Verdict,
@@ -25,11 +25,11 @@ from jupyter_gpu_kernel.agent.gpus.judge import (
     judge,
     waiting_text,
 )
-from jupyter_gpu_kernel.agent.gpus.lease import Holder, Lease, LeaseTaker
 from jupyter_gpu_kernel.agent.gpus.requirements import Requirements
 from jupyter_gpu_kernel.agent.gpus.sampler import Sample
-from jupyter_gpu_kernel.agent.gpus.turns import Waiting, gpu_bits
-from jupyter_gpu_kernel.agent.gpus.visible_devices import NVIDIA
+from jupyter_gpu_kernel.agent.gpus.sharing import queue_view
+from jupyter_gpu_kernel.agent.gpus.sharing.lease import Holder, Lease, LeaseTaker
+from jupyter_gpu_kernel.agent.gpus.sharing.turns import Waiting, gpu_bits
 
 NO_MEMORY = "the driver does not report its memory, of which 953 MiB are requested"
 DRIVERS_MEMORY = "it has 80.0 GiB of memory, of which the driver keeps 600 MiB, but 80.0 GiB are requested"

@@ -6,7 +6,7 @@ from typing import Any, Dict, Optional
 
 import pytest
 
-from jupyter_gpu_kernel.agent.gpus.gpu import Gpu, GpuProcess
+from jupyter_gpu_kernel.agent.gpus.devices.gpu import Gpu, GpuProcess
 from jupyter_gpu_kernel.agent.gpus.idle_watch import IdleWatch
 
 BOB = GpuProcess(1234, "bob", 12186, "python", 5.0, 41.0)

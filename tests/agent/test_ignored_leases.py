@@ -13,13 +13,19 @@ import pytest
 from leases import answering, take_lease
 from runtimes import RUNTIME
 
-from jupyter_gpu_kernel.agent.gpus import announcements
 from jupyter_gpu_kernel.agent.gpus.claim import Claim, ClaimGranted, ClaimPending
-from jupyter_gpu_kernel.agent.gpus.gpu import Gpu
-from jupyter_gpu_kernel.agent.gpus.ignored_leases import UNUSED_FOR, IgnoredLeases
+from jupyter_gpu_kernel.agent.gpus.devices.gpu import Gpu
 from jupyter_gpu_kernel.agent.gpus.judge import Criteria
-from jupyter_gpu_kernel.agent.gpus.lease import IGNORING_PREFIX, PREFIX, Holder, LeaseReader, LeaseTaker
 from jupyter_gpu_kernel.agent.gpus.sampler import Sample
+from jupyter_gpu_kernel.agent.gpus.sharing import announcements
+from jupyter_gpu_kernel.agent.gpus.sharing.ignored_leases import UNUSED_FOR, IgnoredLeases
+from jupyter_gpu_kernel.agent.gpus.sharing.lease import (
+    IGNORING_PREFIX,
+    PREFIX,
+    Holder,
+    LeaseReader,
+    LeaseTaker,
+)
 
 BOB = Holder("bob", 7, "ab12", 5.0, 1001)
 IDLE = BOB._replace(idle_since=9.0)

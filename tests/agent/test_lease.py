@@ -20,7 +20,7 @@ import pytest
 from leases import answering, read_leases, take_lease
 from runtimes import RUNTIME
 
-from jupyter_gpu_kernel.agent.gpus.lease import Holder, LeaseReader, LeaseTaker
+from jupyter_gpu_kernel.agent.gpus.sharing.lease import Holder, LeaseReader, LeaseTaker
 from jupyter_gpu_kernel.wire.runtime import Runtime
 
 ROOT = str(Path(__file__).parents[2])
@@ -38,7 +38,7 @@ class Taker:
 
     CODE = textwrap.dedent("""
         import sys
-        from jupyter_gpu_kernel.agent.gpus.lease import LeaseTaker
+        from jupyter_gpu_kernel.agent.gpus.sharing.lease import LeaseTaker
         from jupyter_gpu_kernel.wire.runtime import Runtime
         print("ready", flush=True)
         sys.stdin.readline()

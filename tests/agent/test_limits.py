@@ -14,12 +14,12 @@ import pytest
 from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.agent.gpus.claim import Claim, ClaimGranted, ClaimPending
-from jupyter_gpu_kernel.agent.gpus.gpu import Gpu
+from jupyter_gpu_kernel.agent.gpus.devices.gpu import Gpu
 from jupyter_gpu_kernel.agent.gpus.judge import Criteria, judge
-from jupyter_gpu_kernel.agent.gpus.lease import LeaseTaker
 from jupyter_gpu_kernel.agent.gpus.limits import SiteLimits
 from jupyter_gpu_kernel.agent.gpus.requirements import Requirements
 from jupyter_gpu_kernel.agent.gpus.sampler import Sample
+from jupyter_gpu_kernel.agent.gpus.sharing.lease import LeaseTaker
 from jupyter_gpu_kernel.agent.keeper.hold_limit import Advice, HoldClock
 
 ROOT = str(Path(__file__).parents[2])
@@ -89,8 +89,8 @@ def test_reserved_gpus_are_never_offered(words: list[str], reserved: bool) -> No
 
 SHARES = textwrap.dedent("""
     import os, sys
-    from jupyter_gpu_kernel.agent.gpus.lease import LeaseTaker
-    from jupyter_gpu_kernel.agent.gpus.wait_queue import WaitQueue
+    from jupyter_gpu_kernel.agent.gpus.sharing.lease import LeaseTaker
+    from jupyter_gpu_kernel.agent.gpus.sharing.wait_queue import WaitQueue
     from jupyter_gpu_kernel.agent.loop import Loop
     from jupyter_gpu_kernel.wire.runtime import Runtime
 
@@ -122,7 +122,7 @@ def test_what_ones_other_kernels_have_or_get_first(priority: int, share: int) ->
 
 
 OFFERS = textwrap.dedent("""
-    from jupyter_gpu_kernel.agent.gpus.lease import LeaseTaker
+    from jupyter_gpu_kernel.agent.gpus.sharing.lease import LeaseTaker
     from jupyter_gpu_kernel.agent.gpus.offer import read_offer
     from jupyter_gpu_kernel.agent.process_control import ProcessControl
     from jupyter_gpu_kernel.wire.runtime import Runtime

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpu_kernel.agent.gpus.mig import Instance, InstanceProcess, parse_instances
+from jupyter_gpu_kernel.agent.gpus.devices.mig import Instance, InstanceProcess, parse_instances
 
 WHOLE = "GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77"
 PARTED = "GPU-feba7e40-d724-01ff-b00f-3a439a28a6c7"

@@ -16,9 +16,9 @@ import pytest
 from runtimes import RUNTIME, Clock
 from waiting import eventually
 
-from jupyter_gpu_kernel.agent.gpus.gpu import SmiError
-from jupyter_gpu_kernel.agent.gpus.nvidia_csv import FIELDS, OPTIONAL, parse
-from jupyter_gpu_kernel.agent.gpus.nvidia_smi import TIMEOUT, NvidiaSmi
+from jupyter_gpu_kernel.agent.gpus.devices.gpu import SmiError
+from jupyter_gpu_kernel.agent.gpus.devices.nvidia_csv import FIELDS, OPTIONAL, parse
+from jupyter_gpu_kernel.agent.gpus.devices.nvidia_smi import TIMEOUT, NvidiaSmi
 from jupyter_gpu_kernel.agent.gpus.sampler import Sampler
 from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.process_control import ProcessControl, TimeoutExpired

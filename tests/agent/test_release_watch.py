@@ -8,7 +8,7 @@ from typing import List
 from leases import take_lease
 from runtimes import ManualLoop
 
-from jupyter_gpu_kernel.agent.gpus.release_watch import INTERVAL, ReleaseWatch
+from jupyter_gpu_kernel.agent.gpus.sharing.release_watch import INTERVAL, ReleaseWatch
 
 
 def test_a_release_is_noticed_until_the_watch_stops() -> None:

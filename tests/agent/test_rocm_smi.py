@@ -16,11 +16,11 @@ import pytest
 from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.agent import procfs
-from jupyter_gpu_kernel.agent.gpus.gpu import Gpu, SmiError
-from jupyter_gpu_kernel.agent.gpus.gpu_reader import GpuReader, device_variable
+from jupyter_gpu_kernel.agent.gpus.devices.gpu import Gpu, SmiError
+from jupyter_gpu_kernel.agent.gpus.devices.gpu_reader import GpuReader, device_variable
+from jupyter_gpu_kernel.agent.gpus.devices.rocm_smi import parse
+from jupyter_gpu_kernel.agent.gpus.devices.visible_devices import AMD, NVIDIA, variables, visible_uuids
 from jupyter_gpu_kernel.agent.gpus.judge import allowed_gpus, in_allocation, judge
-from jupyter_gpu_kernel.agent.gpus.rocm_smi import parse
-from jupyter_gpu_kernel.agent.gpus.visible_devices import AMD, NVIDIA, variables, visible_uuids
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 
 ME, OWNER = os.getpid(), procfs.user_name(os.getuid())

@@ -13,8 +13,14 @@ from typing import Iterator
 import pytest
 from leases import read_leases, take_lease
 
-from jupyter_gpu_kernel.agent.gpus.lease import PREFIX
-from jupyter_gpu_kernel.agent.gpus.socket_owner import Owner, find_owners, find_process, query_uid, rows
+from jupyter_gpu_kernel.agent.gpus.sharing.lease import PREFIX
+from jupyter_gpu_kernel.agent.gpus.sharing.socket_owner import (
+    Owner,
+    find_owners,
+    find_process,
+    query_uid,
+    rows,
+)
 
 SQUATTER = r"""
 import os, socket, sys

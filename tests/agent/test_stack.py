@@ -17,8 +17,8 @@ from waiting import eventually
 
 from jupyter_gpu_kernel.agent import procfs
 from jupyter_gpu_kernel.agent.exit.descendants import ROOT
-from jupyter_gpu_kernel.agent.gpus import driver
-from jupyter_gpu_kernel.agent.gpus.lease import LeaseReader
+from jupyter_gpu_kernel.agent.gpus.devices import driver
+from jupyter_gpu_kernel.agent.gpus.sharing.lease import LeaseReader
 from jupyter_gpu_kernel.agent.mux.keepers import Refused
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.agent.stack import frameworks, supervision

@@ -6,7 +6,7 @@ from typing import List
 
 import pytest
 
-from jupyter_gpu_kernel.agent.gpus.topology import best_set, parse_topology
+from jupyter_gpu_kernel.agent.gpus.devices.topology import best_set, parse_topology
 
 TWO_PAIRS = (
     "\t\x1b[4mGPU0\tGPU1\tGPU2\tGPU3\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n"

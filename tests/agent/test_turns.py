@@ -6,7 +6,7 @@ import math
 import random
 from typing import Dict, List
 
-from jupyter_gpu_kernel.agent.gpus.turns import KEPT, Waiting, gpu_bits, in_turn, waiting_before
+from jupyter_gpu_kernel.agent.gpus.sharing.turns import KEPT, Waiting, gpu_bits, in_turn, waiting_before
 
 ANNA, BOB, CARL = 1001, 1002, 1003
 

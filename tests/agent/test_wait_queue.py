@@ -18,9 +18,9 @@ from leases import read_leases, take_lease
 from runtimes import RUNTIME
 from streams import wait_for
 
-from jupyter_gpu_kernel.agent.gpus import announcements
-from jupyter_gpu_kernel.agent.gpus.turns import Waiting, gpu_bits
-from jupyter_gpu_kernel.agent.gpus.wait_queue import QueueReader, WaitQueue
+from jupyter_gpu_kernel.agent.gpus.sharing import announcements
+from jupyter_gpu_kernel.agent.gpus.sharing.turns import Waiting, gpu_bits
+from jupyter_gpu_kernel.agent.gpus.sharing.wait_queue import QueueReader, WaitQueue
 from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.wire.runtime import Runtime
 
@@ -142,7 +142,7 @@ def test_who_confirms_its_leases_is_not_counted_twice(
 
 def test_the_death_of_a_keeper_frees_its_place(ids: List[str]) -> None:
     code = (
-        "import sys; from jupyter_gpu_kernel.agent.gpus.wait_queue import WaitQueue\n"
+        "import sys; from jupyter_gpu_kernel.agent.gpus.sharing.wait_queue import WaitQueue\n"
         "from jupyter_gpu_kernel.agent.loop import Loop\nfrom jupyter_gpu_kernel.wire.runtime import Runtime\n"
         f"queue = WaitQueue(Loop(Runtime()), {ids[0]!r}); queue.join(1); queue.announce(['GPU-1'])\n"
         "print('joined', flush=True); sys.stdin.read()"

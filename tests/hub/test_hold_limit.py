@@ -32,7 +32,7 @@ QUICK += (
 SETTINGS: dict[str, Any] = {"gpus": 1, "site": {"longest_hold": 0.5}}
 WAITER = """
 import os, sys
-from jupyter_gpu_kernel.agent.gpus.wait_queue import WaitQueue
+from jupyter_gpu_kernel.agent.gpus.sharing.wait_queue import WaitQueue
 from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.wire.runtime import Runtime
 

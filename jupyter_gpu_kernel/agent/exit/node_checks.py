@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ..gpus.gpu import SmiError
-from ..gpus.gpu_reader import GpuReader
+from ..gpus.devices.gpu import SmiError
+from ..gpus.devices.gpu_reader import GpuReader
 from ..in_kernel.signal_rules import MEMORY_DAEMONS
 from ..process_control import ProcessControl
 from ..procfs import command_name, pids

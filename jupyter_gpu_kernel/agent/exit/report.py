@@ -13,7 +13,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Tuple
 
-from ..gpus.gpu_reader import GpuReader
+from ..gpus.devices.gpu_reader import GpuReader
 from ..loop import Loop, Timer
 from ..process_control import ProcessControl
 from ..procfs import boot_id

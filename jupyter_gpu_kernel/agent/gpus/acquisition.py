@@ -15,20 +15,20 @@ from ...wire import DEFAULT_GPUS
 from .. import procfs
 from ..loop import Loop, Timer
 from ..process_control import ProcessControl
-from .announcements import Announcement, Details
 from .claim import Claim, ClaimPending
-from .gpu import SmiError
-from .gpu_reader import device_variable
+from .devices.gpu import SmiError
+from .devices.gpu_reader import device_variable
+from .devices.visible_devices import variables
 from .judge import allowed_gpus, in_allocation
-from .lease import Lease, LeaseTaker, release_all
-from .lease_transfer import hand_over
 from .limits import SiteLimits
-from .release_watch import ReleaseWatch
 from .requirements import Requirements
 from .sampler import Sample, Sampler
-from .turns import Waiting
-from .visible_devices import variables
-from .wait_queue import WaitQueue
+from .sharing.announcements import Announcement, Details
+from .sharing.lease import Lease, LeaseTaker, release_all
+from .sharing.lease_transfer import hand_over
+from .sharing.release_watch import ReleaseWatch
+from .sharing.turns import Waiting
+from .sharing.wait_queue import WaitQueue
 
 RETRIES = {"hang": 4, "driver": 2}
 """By the code of the error, how often the GPUs are read again before the cell fails: a driver may hang for a minute."""

@@ -10,13 +10,13 @@ from collections import deque
 from typing import Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 from ...wire.runtime import Runtime
-from .gpu import Gpu
-from .ignored_leases import IgnoredLeases
+from .devices.gpu import Gpu
 from .judge import DEFAULT_CRITERIA, Criteria, Verdict, choose, judge, require_usable, waiting_text
-from .lease import Holder, Lease, LeaseTaker, gpu_of, release_all
 from .requirements import ANY_GPU, Requirements
 from .sampler import Sample
-from .turns import Waiting
+from .sharing.ignored_leases import IgnoredLeases
+from .sharing.lease import Holder, Lease, LeaseTaker, gpu_of, release_all
+from .sharing.turns import Waiting
 
 FAR_INTERVAL = 15.0
 """Seconds between two samples of a kernel for which no GPU is in reach: thirty kernels that wait do not all run

@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 from typing import Dict, FrozenSet, NamedTuple, Optional, Sequence, Tuple
 
-from .gpu import Gpu
-from .lease import IDLE_AFTER
+from .devices.gpu import Gpu
+from .sharing.lease import IDLE_AFTER
 
 _SHARE, _BURST = 0.005, 2.0
 """The share of one CPU, and the seconds of CPU time beside it, up to which processes count as idle."""

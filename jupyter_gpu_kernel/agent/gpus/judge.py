@@ -11,14 +11,14 @@ import time
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ...wire.texts import memory_size
-from .gpu import Gpu, SmiError
-from .lease import Holder
-from .queue_view import gpu_count, place_text
-from .queue_view import lines as queue_lines
+from .devices.gpu import Gpu, SmiError
+from .devices.topology import Topology, best_set
+from .devices.visible_devices import AMD, NVIDIA, is_amd
 from .requirements import ANY_GPU, Requirements, free_memory
-from .topology import Topology, best_set
-from .turns import Waiting
-from .visible_devices import AMD, NVIDIA, is_amd
+from .sharing.lease import Holder
+from .sharing.queue_view import gpu_count, place_text
+from .sharing.queue_view import lines as queue_lines
+from .sharing.turns import Waiting
 
 _JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 _NO_MIB = 64  # a CUDA context takes more

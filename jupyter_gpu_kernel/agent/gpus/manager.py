@@ -19,9 +19,9 @@ from ..process_control import ProcessControl
 from ..relay.requests import InternalRequests
 from ..story import Story
 from .acquisition import Acquisition
-from .announcements import Details
 from .gate import Gate
 from .gpu_time import GpuTime
+from .sharing.announcements import Details
 from .standby import Standby
 
 RETRY_AFTER = 0.1

@@ -8,14 +8,14 @@ from typing import Any, Dict, List, Mapping
 from ...wire import DEFAULT_GPUS
 from ...wire.runtime import Runtime
 from ..process_control import ProcessControl
-from .gpu import SmiError
-from .gpu_reader import device_variable
+from .devices.gpu import SmiError
+from .devices.gpu_reader import device_variable
 from .judge import Verdict, allowed_gpus, choose, in_allocation, judge, require_usable
 from .limits import SiteLimits
 from .requirements import Requirements, free_memory
 from .sampler import take_samples
-from .turns import gpu_bits, in_turn
-from .wait_queue import QueueReader
+from .sharing.turns import gpu_bits, in_turn
+from .sharing.wait_queue import QueueReader
 
 
 def read_offer(runtime: Runtime, processes: ProcessControl, settings: Mapping[str, Any]) -> Dict[str, Any]:

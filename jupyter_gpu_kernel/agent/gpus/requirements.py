@@ -6,7 +6,7 @@ from typing import Any, Mapping, NamedTuple, Optional, Tuple
 
 from ...wire.texts import memory_mib, memory_size
 from ..policy import EVERY_GPU, SETTING
-from .gpu import Gpu
+from .devices.gpu import Gpu
 
 
 class Requirements(NamedTuple):

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, NamedTuple, Opt
 from ...wire.runtime import Runtime
 from .. import procfs
 from ..process_control import ProcessControl
-from .gpu import Gpu, SmiError
-from .gpu_reader import TIMEOUT, GpuReader
+from .devices.gpu import Gpu, SmiError
+from .devices.gpu_reader import TIMEOUT, GpuReader
+from .devices.topology import Topology
 from .judge import DEFAULT_CRITERIA, Criteria, Verdict, judge
-from .lease import Holder, LeaseReader, gpu_of
 from .requirements import ANY_GPU, Requirements
-from .topology import Topology
-from .wait_queue import QueueReader
+from .sharing.lease import Holder, LeaseReader, gpu_of
+from .sharing.wait_queue import QueueReader
 
 if TYPE_CHECKING:  # attach, which calls judge_now, runs without pyzmq
     from ..loop import Loop

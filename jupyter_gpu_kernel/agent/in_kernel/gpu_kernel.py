@@ -24,9 +24,9 @@ from typing import Any, Callable, ContextManager, Deque, Dict, List, Optional, T
 from ...wire.runtime import Runtime
 from .. import procfs
 from ..exit.node_checks import read_memory
-from ..gpus.gpu import SmiError
-from ..gpus.gpu_reader import GpuReader, device_variable
-from ..gpus.visible_devices import variables, visible_uuids
+from ..gpus.devices.gpu import SmiError
+from ..gpus.devices.gpu_reader import GpuReader, device_variable
+from ..gpus.devices.visible_devices import variables, visible_uuids
 from ..keeper.client import KeeperTimeout, ask_keeper
 from ..process_control import ProcessControl
 from . import pinned_imports

@@ -17,8 +17,8 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
 
 from .. import procfs
 from ..exit.descendants import Cleanup
-from ..gpus.lease_transfer import LeaseReceiver
 from ..gpus.manager import GpuManager
+from ..gpus.sharing.lease_transfer import LeaseReceiver
 from ..loop import Loop, Timer
 from ..paths import Root, is_kernel_id
 from ..relay.reattach import GreetingText

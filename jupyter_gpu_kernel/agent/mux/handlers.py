@@ -16,15 +16,15 @@ from ...wire import PROTOCOL
 from ...wire.fields import number
 from ...wire.runtime import Runtime
 from ..exit.leftovers import Leftovers, explain_missing_story, on_gpu
-from ..gpus import queue_view
-from ..gpus.gpu import SmiError
-from ..gpus.gpu_reader import device_variable
+from ..gpus.devices.gpu import SmiError
+from ..gpus.devices.gpu_reader import device_variable
 from ..gpus.idle_watch import IdleWatch
 from ..gpus.judge import allowed_gpus
 from ..gpus.offer import read_offer
 from ..gpus.requirements import Requirements
 from ..gpus.sampler import judge_now
-from ..gpus.wait_queue import QueueReader
+from ..gpus.sharing import queue_view
+from ..gpus.sharing.wait_queue import QueueReader
 from ..keeper.client import TIMEOUT, KeeperTimeout
 from ..paths import Root, is_kernel_id
 from ..pinned_code.worktree import Worktrees

@@ -16,16 +16,16 @@ from ...wire import DEFAULT_GPUS
 from ...wire.fields import FieldError, load_object
 from ...wire.runtime import Runtime
 from ..gpus.claim import Claim, ClaimGranted
-from ..gpus.driver import loaded_driver, read_driver
-from ..gpus.gpu import Gpu, SmiError
-from ..gpus.gpu_reader import GpuReader, device_variable
+from ..gpus.devices.driver import loaded_driver, read_driver
+from ..gpus.devices.gpu import Gpu, SmiError
+from ..gpus.devices.gpu_reader import GpuReader, device_variable
+from ..gpus.devices.visible_devices import AMD, variables
 from ..gpus.judge import DEFAULT_CRITERIA, allowed_gpus, in_allocation
-from ..gpus.lease import Lease, LeaseTaker, release_all
 from ..gpus.limits import SiteLimits
 from ..gpus.requirements import Requirements
 from ..gpus.sampler import SampleReader
-from ..gpus.visible_devices import AMD, variables
-from ..gpus.wait_queue import QueueReader
+from ..gpus.sharing.lease import Lease, LeaseTaker, release_all
+from ..gpus.sharing.wait_queue import QueueReader
 from ..paths import Root, agent_command
 from ..process.environment import kernel_environment
 from ..process_control import ProcessControl

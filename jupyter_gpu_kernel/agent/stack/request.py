@@ -9,7 +9,7 @@ from typing import Any, Dict
 
 from ...wire.fields import FieldError, load_object
 from ...wire.runtime import Runtime
-from ..gpus.lease import CHECK
+from ..gpus.sharing.lease import CHECK
 from ..paths import Root, agent_command
 from ..process_control import ProcessControl
 from .guardian import TIMEOUT

@@ -19,8 +19,8 @@ import socket
 import struct
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Pattern, Sequence, Set, Tuple
 
-from ...wire.runtime import Runtime
-from .. import procfs
+from ....wire.runtime import Runtime
+from ... import procfs
 from .socket_owner import Owner, find_owners, rows
 
 Details = Callable[[], Mapping[str, Any]]

@@ -10,8 +10,8 @@ import re
 import shutil
 from typing import Dict, List, NamedTuple
 
-from ...wire.texts import one_line
-from ..process_control import ProcessControl
+from ....wire.texts import one_line
+from ...process_control import ProcessControl
 
 _TIMEOUT = 15.0
 _PROC = "/proc/driver/nvidia/version"

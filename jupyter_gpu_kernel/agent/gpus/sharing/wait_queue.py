@@ -12,16 +12,16 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Dict, Iterable, List, Optional
 
-from ...wire.runtime import Runtime
-from ...wire.texts import one_line
-from .. import procfs
+from ....wire.runtime import Runtime
+from ....wire.texts import one_line
+from ... import procfs
 from . import announcements, lease
 from .announcements import Announcement, Details, OwnerReader
 from .socket_owner import Owner
 from .turns import Waiting, gpu_bits, in_turn, own_order, waiting_before
 
 if TYPE_CHECKING:  # attach, which reads leases, runs without pyzmq
-    from ..loop import Loop
+    from ...loop import Loop
 
 _PREFIX = "jupyter-gpu-kernel/wait/"
 _NAME = re.compile(

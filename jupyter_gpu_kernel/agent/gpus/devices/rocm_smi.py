@@ -11,9 +11,9 @@ import re
 import threading
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-from ...wire.runtime import Runtime
-from ...wire.texts import one_line
-from ..process_control import ProcessControl
+from ....wire.runtime import Runtime
+from ....wire.texts import one_line
+from ...process_control import ProcessControl
 from .gpu import WITHOUT, Gpu, SmiError, process_on_gpu
 from .smi_runner import Answer, SmiRunner
 from .visible_devices import amd_uuid

@@ -13,7 +13,7 @@ import struct
 import sys
 from typing import Collection, Dict, Iterator, NamedTuple, Optional, Tuple
 
-from .. import procfs
+from ... import procfs
 
 _NAMES = "/proc/net/unix"
 _STREAM, _UNCONNECTED, _LISTENING = b"0001", b"01", b"00010000"

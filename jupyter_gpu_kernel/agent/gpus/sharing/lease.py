@@ -17,10 +17,10 @@ import socket
 import time
 from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional
 
-from ...wire.runtime import Runtime
-from ...wire.texts import one_line
-from .. import procfs
-from ..paths import is_kernel_id
+from ....wire.runtime import Runtime
+from ....wire.texts import one_line
+from ... import procfs
+from ...paths import is_kernel_id
 from . import announcements
 from .announcements import Announcement, AnnouncementReader, Answer, Details, OwnerReader
 

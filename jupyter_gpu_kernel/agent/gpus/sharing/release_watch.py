@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Callable, Optional, Set
 from . import lease
 
 if TYPE_CHECKING:
-    from ..loop import Loop, Timer
+    from ...loop import Loop, Timer
 
 INTERVAL = 0.5
 """Seconds between two looks."""

@@ -11,9 +11,9 @@ import threading
 from pathlib import Path
 from typing import List, Optional, Sequence
 
-from ...wire.runtime import Runtime
-from ...wire.texts import one_line
-from ..process_control import ProcessControl
+from ....wire.runtime import Runtime
+from ....wire.texts import one_line
+from ...process_control import ProcessControl
 from .gpu import WITHOUT, Gpu, SmiError, process_on_gpu
 from .mig import parse_instances
 from .nvidia_csv import (

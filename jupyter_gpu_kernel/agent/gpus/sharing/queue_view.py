@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from typing import Any, Dict, List, Mapping, Sequence
 
-from .. import procfs
+from ... import procfs
 from .turns import Waiting
 
 MOST_LINES = 8

@@ -14,8 +14,8 @@ import tempfile
 import threading
 from typing import IO, List, NamedTuple, Sequence
 
-from ...wire.runtime import Runtime
-from ..process_control import ChildProcess, ProcessControl, TimeoutExpired
+from ....wire.runtime import Runtime
+from ...process_control import ChildProcess, ProcessControl, TimeoutExpired
 from .gpu import WITHOUT, SmiError
 
 _POLL_INTERVAL = 0.01

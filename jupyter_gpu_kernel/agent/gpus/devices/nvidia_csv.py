@@ -10,7 +10,7 @@ import os
 import re
 from typing import Dict, List, Mapping, Optional, Sequence
 
-from ...wire.texts import one_line
+from ....wire.texts import one_line
 from .gpu import WITHOUT, Gpu, GpuProcess, SmiError, process_on_gpu
 
 NO_DEVICES = "No devices were found"

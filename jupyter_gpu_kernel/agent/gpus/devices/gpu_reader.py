@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from typing import List, Optional
 
-from ...wire.runtime import Runtime
-from ..process_control import ProcessControl
+from ....wire.runtime import Runtime
+from ...process_control import ProcessControl
 from . import nvidia_smi, rocm_smi
 from .gpu import Gpu
 from .nvidia_smi import NvidiaSmi

@@ -12,9 +12,9 @@ import socket
 from pathlib import Path
 from typing import Any, Callable, List, Optional, Sequence
 
-from ...wire.fields import FieldError, load_object, number, text
-from ..loop import Loop
-from ..paths import is_kernel_id
+from ....wire.fields import FieldError, load_object, number, text
+from ...loop import Loop
+from ...paths import is_kernel_id
 from .lease import Lease
 
 OnLeases = Callable[[str, List[socket.socket], Optional[float]], None]

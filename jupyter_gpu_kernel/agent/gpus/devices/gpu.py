@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple, Optional, Tuple
 
-from ...wire.texts import one_line
-from .. import procfs
+from ....wire.texts import one_line
+from ... import procfs
 
 WITHOUT = "Until then, use another node, or --gpus 0 to run without a GPU."
 """The end of a remedy: what helps until an administrator does."""

@@ -1,0 +1,1 @@
+"""The agreement among the users of a node: leases, and the queue of kernels that wait."""
