@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 from ..errors import GpuKernelError, HubError, KernelStartError
@@ -39,6 +39,8 @@ class Offer(NamedTuple):
     settings: dict[str, Any]
     answer: dict[str, Any]
     error: GpuKernelError | None = None
+    at: float = 0.0
+    """When it came, by the clock of the event loop."""
 
     @property
     def left(self) -> float:
@@ -76,6 +78,19 @@ class Offer(NamedTuple):
         return f"{waiting} kernel{' waits' if waiting == 1 else 's wait'}" if waiting else "nobody waits"
 
 
+def wait_until(offers: Collection[Offer], home_is_pending: bool) -> float | None:
+    """Return until when the hosts are waited for that have not answered; None: as long as each of them takes.
+
+    `home_is_pending`: whether the host of the notebook's last kernel is one of them."""
+    answered = [one for one in offers if one.error is None]
+    if any(one.left for one in answered):
+        return 0.0
+    good = [one.at for one in answered if one.enough]
+    if good and not home_is_pending:
+        return min(good) + GRACE
+    return min(one.at for one in answered) + PATIENCE if answered else None
+
+
 class Placement:
     """`await choose(settings, call)`. Remembers where kernels of each notebook were placed."""
 
@@ -111,11 +126,7 @@ class Placement:
             raise _none_usable(offers)
         best = min(usable, key=lambda one: (one.node.name != restarted_on, *one.rank))
         reason = "the kernel was restarted there" if best.node.name == restarted_on else best.reason
-        text = f"{best.node.name} was chosen: {reason}"
-        silent = [name for name in names if name not in [one.node.name for one in offers]]
-        skipped = [f"{one.node.name}: {sanitize.one_line(one.error.cause)}" for one in offers if one.error]
-        skipped += [f"{name}: no answer yet" for name in silent]
-        text += f". Left out: {'; '.join(skipped)}" if skipped else ""
+        text = f"{best.node.name} was chosen: {reason}{_left_out(candidates, offers)}"
         if call is not None:
             call.progress(best.node.name, text)
         if notebook[1]:
@@ -132,66 +143,69 @@ class Placement:
         login_wait: float,
         home: str,
     ) -> list[Offer]:
-        """Return the offers of all hosts that answer in time."""
+        """Return the offers of all hosts that answer in time, in the order of the candidates."""
         loop = asyncio.get_running_loop()
-        tasks = {
-            loop.create_task(self._ask(one, call, owner, login_wait)): one["route"][-1] for one in candidates
-        }
+        tasks = {loop.create_task(self._ask(one, call, owner, login_wait)): one for one in candidates}
         self._tasks |= tasks.keys()
         for task in tasks:  # those that are not waited for end by themselves
             task.add_done_callback(self._tasks.discard)
         offers: list[Offer] = []
-        pending: Collection[asyncio.Task[Offer]] = tasks.keys()
-        first_answer = first_good = None
+        pending = set(tasks)
         while pending:
-            answered = [one for one in offers if one.error is None]
-            if first_answer is None and answered:
-                first_answer = loop.time()
-            if first_good is None and any(one.enough for one in answered):
-                first_good = loop.time()
-            if any(one.left for one in answered):
-                break
-            awaits_home = home in [tasks[task] for task in pending]
-            deadline = None
-            if first_good is not None and not awaits_home:
-                deadline = first_good + GRACE
-            elif first_answer is not None:
-                deadline = first_answer + PATIENCE
+            home_is_pending = any(str(tasks[task]["route"][-1]) == home for task in pending)
+            deadline = wait_until(offers, home_is_pending)
             timeout = None if deadline is None else max(0.0, deadline - loop.time())
             done, pending = await asyncio.wait(pending, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
             if not done:
                 break
             offers += [task.result() for task in done]
-        names = list(tasks.values())  # as the user wrote them
-        return sorted(offers, key=lambda one: names.index(one.node.name))
+        return sorted(offers, key=lambda one: candidates.index(one.settings))
 
     async def _ask(
         self, settings: dict[str, Any], call: Call | None, owner: dict[str, str], login_wait: float
     ) -> Offer:
         node = self._nodes.of(settings)
-        node.add_name(str(settings.get("name") or ""))
+        answer, problem = dict[str, Any](), None
         try:
-            if login_wait and call is not None:
-                await node.signed_in(call, login_wait)
-            wanted = {key: settings[key] for key in _NEEDED if key in settings}
-            here = node.kernel_ids
-            answer = await node.request(
-                settings.get("python"), call, "offer", REQUEST_TIMEOUT, **wanted, **owner, here=here
-            )
-            return Offer(node, settings, answer)
+            answer = await self._request_offer(node, settings, call, owner, login_wait)
         except GpuKernelError as error:
             error.fill_in("NAME", str(settings.get("name") or ""))
-            return Offer(node, settings, {}, error)
+            problem = error
         except Exception as error:  # a bug of ours, perhaps triggered by this node
             self._log.exception("%s: “offer” failed", node.name)
-            cause = f"{type(error).__name__}: {error}"
-            return Offer(node, settings, {}, HubError(cause, hop=node.name, remedy=REPORT_BUG))
+            problem = HubError(f"{type(error).__name__}: {error}", hop=node.name, remedy=REPORT_BUG)
+        return Offer(node, settings, answer, problem, asyncio.get_running_loop().time())
+
+    async def _request_offer(
+        self,
+        node: Node,
+        settings: dict[str, Any],
+        call: Call | None,
+        owner: dict[str, str],
+        login_wait: float,
+    ) -> dict[str, Any]:
+        node.add_name(str(settings.get("name") or ""))
+        if login_wait and call is not None:
+            await node.signed_in(call, login_wait)
+        wanted = {key: settings[key] for key in _NEEDED if key in settings}
+        here = node.kernel_ids
+        return await node.request(
+            settings.get("python"), call, "offer", REQUEST_TIMEOUT, **wanted, **owner, here=here
+        )
 
     def _remember(self, notebook: tuple[str, str], host: str) -> None:
         self._homes.pop(notebook, None)
         self._homes[notebook] = host
         if len(self._homes) > _MAX_HOMES:
             del self._homes[next(iter(self._homes))]
+
+
+def _left_out(candidates: Iterable[dict[str, Any]], offers: Iterable[Offer]) -> str:
+    """Return the sentence that names the hosts which did not make an offer, and why; "" if all did."""
+    answered = [one.settings for one in offers]
+    skipped = [f"{one.node.name}: {sanitize.one_line(one.error.cause)}" for one in offers if one.error]
+    skipped += [f"{one['route'][-1]}: no answer yet" for one in candidates if one not in answered]
+    return f". Left out: {'; '.join(skipped)}" if skipped else ""
 
 
 def _none_usable(offers: list[Offer]) -> GpuKernelError:

@@ -17,7 +17,7 @@ from jupyter_gpu_kernel.errors import ConnectError, KernelStartError
 from jupyter_gpu_kernel.hub.node.hosts import each_host
 from jupyter_gpu_kernel.hub.node.node import Node
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
-from jupyter_gpu_kernel.hub.placement import Offer
+from jupyter_gpu_kernel.hub.placement import GRACE, PATIENCE, Offer, wait_until
 
 __all__ = ["lab", "loop"]
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
@@ -27,9 +27,9 @@ def refuse(*_: Any, **__: Any) -> Any:
     raise ConnectError("nobody connects here")
 
 
-def offer(**answer: Any) -> Offer:
+def offer(at: float = 0.0, error: ConnectError | None = None, **answer: Any) -> Offer:
     node = Node(RUNTIME, RouteSettings(("gpu1",), (), None), refuse, log)
-    return Offer(node, {}, answer)
+    return Offer(node, {}, answer, error, at)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +46,26 @@ def offer(**answer: Any) -> Offer:
 )
 def test_the_better_offer(better: Offer, worse: Offer) -> None:
     assert better.rank < worse.rank
+
+
+FULL, FREE, FAILED = offer(at=10.0), offer(at=14.0, enough=True), offer(at=1.0, error=ConnectError("no"))
+
+
+@pytest.mark.parametrize(
+    ("offers", "home_is_pending", "until"),
+    [
+        ([], False, None),
+        ([FAILED], False, None),
+        ([FAILED, FULL], False, 10.0 + PATIENCE),
+        ([FULL, FREE], False, 14.0 + GRACE),
+        ([FULL, FREE], True, 10.0 + PATIENCE),
+        ([FULL, offer(at=12.0, left=5.0)], True, 0.0),
+    ],
+)
+def test_how_long_hosts_are_waited_for(
+    offers: list[Offer], home_is_pending: bool, until: float | None
+) -> None:
+    assert wait_until(offers, home_is_pending) == until
 
 
 def test_each_host_replaces_the_last_hop() -> None:
