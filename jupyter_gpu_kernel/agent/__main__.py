@@ -1,6 +1,7 @@
 """The agent's subcommands and its exit codes, which the local side turns into advice.
 
-    attach | setup ID | serve ID | succeed ID | ipykernel ARGUMENTS | check ID | probe ID | look NAME
+    attach | setup ID | serve ID | succeed ID | ipykernel ARGUMENTS | check ID |
+    check-node ID | check-framework NAME
 
 The agent runs from a zip in its folder. In a checkout, JUPYTER_GPU_KERNEL_ROOT names the folder.
 """
@@ -23,7 +24,7 @@ OLD_PYTHON = 91
 NO_ZMQ = 92
 BAD_FOLDER = 93
 _COMMANDS = """usage: agent attach | setup ID | serve ID | succeed ID | ipykernel ARGUMENTS |
-             check ID | probe ID | look NAME
+             check ID | check-node ID | check-framework NAME
 """
 
 
@@ -38,10 +39,10 @@ def main(argv: List[str]) -> int:
 
         run_kernel(rest)
         return 0
-    if command == "look" and len(rest) == 1:
-        from .stack.look import main as look
+    if command == "check-framework" and len(rest) == 1:
+        from .stack.framework_check import main as check_framework
 
-        look(rest[0])
+        check_framework(rest[0])
     try:
         root = Root(_root())
         if command == "attach":
@@ -56,7 +57,7 @@ def main(argv: List[str]) -> int:
             from .failover.successor import run as run_successor
 
             return run_successor(root, rest[0])
-        if command in ("check", "probe") and len(rest) == 1:
+        if command in ("check", "check-node") and len(rest) == 1:
             return _check(root, command, rest[0])
     except FolderError as error:
         sys.stderr.write(f"{error}\n")
@@ -81,14 +82,14 @@ def _run_setup(root: Root, kernel_id: str) -> int:
 
 
 def _check(root: Root, command: str, check_id: str) -> int:
-    """Run one of the two processes of a check, `check --gpu`."""
+    """Run one of the processes of `check --gpu`."""
     if command == "check":
-        from .stack.guardian import run as run_guardian
+        from .stack.check import run as run_check
 
-        return run_guardian(Runtime(), ProcessControl(), root, check_id)
-    from .stack.probe import run as run_probe
+        return run_check(Runtime(), ProcessControl(), root, check_id)
+    from .stack.node_check import run as check_node
 
-    return run_probe(Runtime(), ProcessControl(), root)
+    return check_node(Runtime(), ProcessControl(), root)
 
 
 def _serve(root: Root, kernel_id: str) -> int:

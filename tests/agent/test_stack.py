@@ -46,7 +46,7 @@ class cuda:
 
 
 class Node:
-    """A node with one GPU; `look` is the request of the hub. `write` makes a module of the user's."""
+    """A node with one GPU; `check` is the request of the hub. `write` makes a module of the user's."""
 
     def __init__(self, place: Place, folder: Path) -> None:
         self.place = place
@@ -62,14 +62,14 @@ class Node:
     def write(self, name: str, text: str) -> None:
         (self.modules / f"{name}.py").write_text(text)
 
-    def request(self, look: str, limit: float = 60, **settings: Any) -> Dict[str, Any]:
+    def request(self, part: str, limit: float = 60, **settings: Any) -> Dict[str, Any]:
         path = os.pathsep.join([str(self.modules), os.environ["PYTHONPATH"]])
         env = {"PYTHONPATH": path, "IPYTHONDIR": str(self.folder / "ipython")}
         settings = {"python": sys.executable, "gpus": 1, "cwd": str(self.folder), "env": env, **settings}
-        return {"do": "stack", "look": look, "limit": limit, "settings": settings}
+        return {"do": "stack", "part": part, "limit": limit, "settings": settings}
 
-    def look(self, look: str, **more: Any) -> Dict[str, Any]:
-        return self.place.handlers.handle(self.request(look, **more))
+    def check(self, part: str, **more: Any) -> Dict[str, Any]:
+        return self.place.handlers.handle(self.request(part, **more))
 
     def processes(self) -> List[int]:
         """Those of checks in this folder."""
@@ -100,7 +100,7 @@ def node(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 def test_the_node(node: Node) -> None:
     node.gpu(compute_cap="8.6")
     node.write("jax", "raise SystemExit('imported')")
-    answer = node.look("node")
+    answer = node.check("node")
     assert (answer["driver"], answer["cuda"]) == ("550.54.15", "12.4")
     assert [(gpu["uuid"], gpu["capability"]) for gpu in answer["gpus"]] == [(UUID, "8.6")]
     assert answer["facts"]["installed"]["jax"] == "?"
@@ -108,9 +108,9 @@ def test_the_node(node: Node) -> None:
 
 def test_a_node_without_a_driver(node: Node) -> None:
     node.state.write_text(json.dumps({"mode": "mismatch"}))
-    answer = node.look("node")
+    answer = node.check("node")
     assert answer["problem"]["code"] == "driver" and answer["driver"] == "" and answer["status"] == 0
-    assert "mismatch" in node.look("torch")["no_gpu"]
+    assert "mismatch" in node.check("torch")["no_gpu"]
 
 
 def test_the_gpu_is_leased_while_it_is_used_and_named_only_after_the_start(node: Node) -> None:
@@ -126,13 +126,13 @@ def test_the_gpu_is_leased_while_it_is_used_and_named_only_after_the_start(node:
     ]
     node.write("torch", COMPUTES + "\n".join(lines))
     answers: List[Dict[str, Any]] = []
-    thread = threading.Thread(target=lambda: answers.append(node.look("torch")))
+    thread = threading.Thread(target=lambda: answers.append(node.check("torch")))
     thread.start()
     eventually(held.exists, "the import")
     holder = LeaseReader(RUNTIME).read([UUID])[UUID]
     assert str(holder) == "leased for a moment by your “check --gpu”"
     assert node.place.handlers.handle({"do": "leftovers"})["leftovers"] == []
-    assert node.look("jax")["no_gpu"] == "no GPU is free"
+    assert node.check("jax")["no_gpu"] == "no GPU is free"
     go.touch()
     thread.join()
     (answer,) = answers
@@ -145,10 +145,10 @@ def test_the_gpu_is_leased_while_it_is_used_and_named_only_after_the_start(node:
 def test_a_gpu_that_somebody_uses_is_not_touched(node: Node) -> None:
     node.gpu(processes=[{"pid": 1, "memory": 4000}])
     node.write("torch", COMPUTES)
-    answer = node.look("torch")
+    answer = node.check("torch")
     assert (answer["gpu"], answer["no_gpu"]) == ("", "no GPU is free")
     assert answer["facts"]["cuda"] == "12.4" and "device" not in answer["facts"]
-    assert "asks for no GPU" in node.look("torch", gpus=0)["no_gpu"]
+    assert "asks for no GPU" in node.check("torch", gpus=0)["no_gpu"]
 
 
 def test_what_start_up_files_do_is_seen(node: Node) -> None:
@@ -160,7 +160,7 @@ def test_what_start_up_files_do_is_seen(node: Node) -> None:
     library.write_bytes(b"x")
     lines = f"import mmap; file = open({str(library)!r}, 'rb')\nheld = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)"
     (startup / "20-cuda.ipy").write_text(lines + "\n")
-    facts = node.look("torch", gpus=0)["facts"]
+    facts = node.check("torch", gpus=0)["facts"]
     assert facts["imported_early"] and facts["early"] and facts["cuda"] == "imported first"
     assert facts["libraries"] == [str(library)]
 
@@ -188,7 +188,7 @@ def test_a_broken_import_is_reported_and_leaves_nothing(
     node: Node, module: str, limit: float, expected: Dict[str, Any]
 ) -> None:
     node.write("torch", module)
-    answer = node.look("torch", limit=limit, gpus=0)
+    answer = node.check("torch", limit=limit, gpus=0)
     assert {key: answer[key] for key in expected} == expected
     if answer["status"] == 0:
         assert answer["facts"]["error"]["type"] == "SystemExit"
@@ -199,9 +199,9 @@ def test_a_broken_import_is_reported_and_leaves_nothing(
 def test_set_up_lines_apply_and_end(node: Node) -> None:
     node.write("jax", "import os\n__version__, __file__ = os.environ['WHICH'], ''")
     lines = ["sleep 600 &", f"export WHICH=0.4.2 PATH={PROGRAMS}:$PATH; read -r line || echo noise"]
-    assert node.look("jax", setup=lines, gpus=0)["facts"]["version"] == "0.4.2"
+    assert node.check("jax", setup=lines, gpus=0)["facts"]["version"] == "0.4.2"
     with pytest.raises(Refused) as refused:
-        node.look("jax", setup=["sleep 600 &", "echo no such module >&2; exit 7"])
+        node.check("jax", setup=["sleep 600 &", "echo no such module >&2; exit 7"])
     assert refused.value.code == "setup" and "status 7; they printed:\nno such module" in str(refused.value)
 
 

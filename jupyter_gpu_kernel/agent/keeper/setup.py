@@ -60,6 +60,11 @@ def run_setup(
             script.unlink()
 
 
+def shell_script(lines: List[str], command: List[str]) -> str:
+    """The script in which the shell runs the set-up lines, and then becomes this command."""
+    return "\n".join([*lines, f"unset {SETUP}", f"exec {shlex.join(command)}", ""])
+
+
 def trim(log: Path) -> None:
     """Empty the log when it is large: processes that the set-up lines left running may print indefinitely."""
     with contextlib.suppress(OSError):
@@ -82,7 +87,7 @@ def _lines(settings: Dict[str, Any]) -> List[str]:
 def _write(script: Path, lines: List[str], command: List[str]) -> None:
     fd = os.open(str(script), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(fd, "w") as file:
-        file.write("\n".join([*lines, f"unset {SETUP}", f"exec {shlex.join(command)}", ""]))
+        file.write(shell_script(lines, command))
 
 
 def _launch(processes: ProcessControl, root: Root, script: Path) -> ChildProcess:

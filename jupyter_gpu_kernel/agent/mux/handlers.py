@@ -31,7 +31,7 @@ from ..pinned_code.worktree import Worktrees
 from ..policy import PATH, PolicyError, read_policy
 from ..process_control import ProcessControl
 from ..procfs import booted_at
-from ..stack.request import CheckRefused, check_stack
+from ..stack.check import CheckRefused, check_stack
 from ..story import KEEP_DAYS, read_story
 from .gpu_history import read_history
 from .keepers import Keepers, Refused, protocol_of

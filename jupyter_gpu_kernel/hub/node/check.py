@@ -3,19 +3,29 @@
 It opens a connection of its own, as host keys, key files and rules may have changed since the shared one was opened. If
 a hop asks for a code while the shared connection is open, the user is not asked: the other steps are checked over the
 shared connection, and the rows say which hops were not checked.
+
+With `gpu`, the node is asked about its driver and about each framework, too: gpu_stack.py and gpu_framework.py say what
+the answers mean.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from ...errors import AgentError, GpuKernelError
 from ...wire import DEFAULT_GPUS
 from ..rpc import Call
-from .check_gpu import check_gpu
 from .check_report import Report
+from .gpu_framework import judge_framework
+from .gpu_stack import FRAMEWORKS, NodeStack, Verdict, conclude, judge_driver
 from .node import Node
 from .nodes import Nodes
+
+LIMIT = 150.0
+"""Seconds that a framework may take: a first import from a slow file system takes a minute."""
+TIMEOUT = LIMIT + 180.0
+"""Seconds for one request: set-up lines, the search for a free GPU, and one framework."""
 
 
 async def check(
@@ -23,7 +33,7 @@ async def check(
 ) -> list[dict[str, Any]]:
     """Return [{"step", "hop", "ok", "checked", "seconds", "message", "remedy"}] up to the first step that fails.
 
-    gpu: Also check whether the Python's frameworks can use the GPUs (check_gpu.py); these rows have "facts", too.
+    gpu: Also check whether the Python's frameworks can use the GPUs; these rows have "facts", too.
     """
     shared = nodes.of(settings)
     own = nodes.separate(settings, asks=not shared.alive)
@@ -72,7 +82,7 @@ async def _check_node(report: Report, node: Node, settings: dict[str, Any], call
         if not gpu:
             raise
     if gpu:
-        await check_gpu(report, node, settings, python, call)
+        await _check_stack(report, node, settings, python, call)
 
 
 async def _check_gpus(report: Report, node: Node, settings: dict[str, Any], python: str, call: Call) -> None:
@@ -86,3 +96,32 @@ def _gpus(gpus: list[dict[str, Any]]) -> str:
         raise AgentError("this node has no GPU", remedy="Use a node with GPUs, or --gpus 0.")
     free = sum(bool(gpu["free"]) for gpu in gpus)
     return f"{free} of {len(gpus)} free"
+
+
+async def _check_stack(report: Report, node: Node, settings: dict[str, Any], python: str, call: Call) -> None:
+    """Add a row for the driver, one for each framework that is installed, and the verdict."""
+    sent = dict(settings, python=python)
+
+    async def ask(part: str) -> tuple[dict[str, Any], float]:
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        answer = await node.request(python, call, "stack", TIMEOUT, part=part, limit=LIMIT, settings=sent)
+        return answer, clock() - began
+
+    def add(step: str, verdict: Verdict, seconds: float, facts: dict[str, Any]) -> None:
+        row = report.add(step, seconds, verdict.message, verdict.remedy, ok=verdict.ok)
+        row |= {"checked": verdict.checked, "facts": facts}
+
+    answer, seconds = await report.attempt("driver", ask("node"), shown="driver and Python packages")
+    stack = NodeStack.from_answer(python, answer)
+    driver = judge_driver(stack, answer)
+    add("driver", driver, seconds, {key: answer.get(key) for key in ("driver", "cuda", "gpus")})
+    verdicts: dict[str, Verdict] = {}
+    for name in FRAMEWORKS:
+        if name in answer["facts"].get("installed", {}):
+            found, seconds = await report.attempt(
+                name, ask(name), shown=f"importing {name} and multiplying matrices"
+            )
+            verdicts[name] = judge_framework(name, stack, found)
+            add(name, verdicts[name], seconds, found)
+    add("verdict", conclude(verdicts, stack, driver), 0.0, {})

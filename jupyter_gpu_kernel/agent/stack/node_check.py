@@ -1,8 +1,8 @@
-"""The process `probe ID`: looks at the node and at one framework, in the environment that the kernel would have.
+"""The process `check-node ID`: examines the node, or one framework on it, in the environment of a kernel.
 
 It runs where a keeper would: with the kernel's Python, after the set-up lines. It imports no framework itself; each is
-imported by a process of its own (look.py), which may crash, hang or print. A GPU is used only if nobody is on it and no
-kernel waits for it, and its lease is held meanwhile.
+imported by a process of its own (framework_check.py), which may crash, hang or print. A GPU is used only if nobody is
+on it and no kernel waits for it, and its lease is held meanwhile.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class _Choice(NamedTuple):
     visible_at_start: str = ""  # as an allocation's GPUs are: others are named when the first cell runs
 
 
-class Probe:
-    """Looks, for the request of one check."""
+class NodeCheck:
+    """Examines what one request asks for."""
 
     def __init__(
         self, runtime: Runtime, processes: ProcessControl, root: Root, settings: Dict[str, Any], stop: int
@@ -86,16 +86,16 @@ class Probe:
             "gpus": rows,
             **problem,
         }
-        return {**answer, **self._look("installed", _Choice())}
+        return {**answer, **self._run("installed", _Choice())}
 
     def framework(self, name: str, limit: float) -> Dict[str, Any]:
         """Return what a framework is, and whether it computes on a free GPU, within `limit` seconds."""
         choice = self._choose()
         try:
-            looked = self._look(name, choice, limit)
+            found = self._run(name, choice, limit)
         finally:
             release_all(choice.leases)
-        return {"gpu": choice.uuid, "gpu_name": choice.name, "no_gpu": choice.why_not, **looked}
+        return {"gpu": choice.uuid, "gpu_name": choice.name, "no_gpu": choice.why_not, **found}
 
     def _choose(self) -> _Choice:
         if not int(self._settings.get("gpus", DEFAULT_GPUS)):
@@ -130,11 +130,11 @@ class Probe:
                     return _Choice(gpu.uuid, str(gpu), "", tuple(outcome.leases))
         return _Choice(why_not="no GPU is free")
 
-    def _look(self, name: str, choice: _Choice, limit: float = _LIMIT) -> Dict[str, Any]:
+    def _run(self, name: str, choice: _Choice, limit: float = _LIMIT) -> Dict[str, Any]:
         """Run the process that imports a framework, with the environment of a kernel that starts."""
         folder = self._root.kernel(str(self._settings["id"]))  # does not exist: nothing is written to it
         env = kernel_environment(self._settings, folder, self._visible(choice.visible_at_start))
-        command = [*agent_command(str(self._settings["python"])), "look", name]
+        command = [*agent_command(str(self._settings["python"])), "check-framework", name]
         request = json.dumps({"gpu": choice.uuid, "env": self._visible(choice.uuid)}).encode() + b"\n"
         watch = {lease.fileno(): lease.answer for lease in choice.leases}
         result = self._supervisor.run(command, request, limit, env=env, watch=watch)
@@ -152,10 +152,10 @@ def run(runtime: Runtime, processes: ProcessControl, root: Root) -> int:
     """Serve the request of this process; return the exit code."""
     request_fd, answer_fd = inherited_pipes()
     request = load_object(read_request(request_fd))
-    probe = Probe(runtime, processes, root, request["settings"], request_fd)
-    look = str(request["look"])
+    check = NodeCheck(runtime, processes, root, request["settings"], request_fd)
+    part = str(request["part"])
     limit = min(float(request.get("limit") or _LIMIT), _LIMIT)
-    answer = probe.node() if look == "node" else probe.framework(look, limit)
+    answer = check.node() if part == "node" else check.framework(part, limit)
     write_answer(answer_fd, json.dumps(answer).encode())
     return 0
 

@@ -1,6 +1,6 @@
-"""The process `look NAME`: starts as a kernel does, imports one framework, and computes with it on the GPU it is given.
+"""The process `check-framework NAME`: starts as a kernel does, imports one framework, and computes with it on one GPU.
 
-    python agent.pyz look torch
+    python agent.pyz check-framework torch
 
 As in a kernel, no GPU is visible at the start, the user's IPython start-up files run, and only then the GPU is named in
 the environment. The facts are written as lines of JSON, each before the step that may crash or hang. Everything here
@@ -42,7 +42,7 @@ class Facts:
 
 
 def main(name: str) -> None:
-    """Look, and end this process at once: the exit of a broken library may hang or crash, too."""
+    """Check the framework, and end this process at once: the exit of a broken library may hang or crash, too."""
     request_fd, answer_fd = inherited_pipes()
     request = json.loads(read_request(request_fd).decode())
     facts = Facts(answer_fd)
@@ -55,14 +55,14 @@ def main(name: str) -> None:
         early = [path for path in loaded_libraries() if re.search(r"/libcuda\.so", path)]
         facts.tell(early=bool(early), imported_early=name in sys.modules)
         os.environ.update(request["env"])
-        _look(name, str(request["gpu"]), facts)
+        _check(name, str(request["gpu"]), facts)
         del app
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
-def _look(name: str, gpu: str, facts: Facts) -> None:
+def _check(name: str, gpu: str, facts: Facts) -> None:
     def attempt(stage: str, work: Callable[[], Dict[str, Any]]) -> bool:
         facts.tell(stage=stage)
         try:
