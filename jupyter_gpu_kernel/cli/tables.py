@@ -70,12 +70,17 @@ def _gpu(row: dict[str, Any]) -> tuple[str, ...]:
     return (
         _node(row),
         _text(row.get("index")),
-        _text(row.get("name")),
+        _model(row.get("name")),
         f"{_text(row.get('memory_used_mib'))}/{_text(row.get('memory_total_mib'))}",
         "?" if use is None else f"{_text(use)} %",
         _who(row) or "-",
         _free(row),
     )
+
+
+def _model(name: Any) -> str:
+    """The GPU's name without its maker, so that the table is narrower: "RTX 3090"."""
+    return _text(name).removeprefix("NVIDIA ").removeprefix("GeForce ") or "?"
 
 
 def _free(row: dict[str, Any]) -> str:
@@ -119,7 +124,7 @@ def _gpu_hours(rows: Sequence[dict[str, Any]]) -> tuple[str, ...]:
     return (
         _node(first),
         _text(first.get("uuid") if index is None else index),
-        _text(first.get("name") or "-"),
+        _model(first.get("name") or "-"),
         *Hours.of(rows).cells,
         _date(first.get("from")),
         "now" if last.get("to") is None else _date(last.get("to")),
@@ -154,7 +159,9 @@ def _pinned_code(row: dict[str, Any]) -> tuple[str, ...]:
 def kernels(rows: Sequence[dict[str, Any]]) -> str:
     """Kernels, as the operation `ps` returns them."""
     heads = ("ID", "NAME", "NODE", "STATE", "SINCE", "GPUS", "PID", "ATTACHED", "NOTEBOOK")
-    return table(heads, [_kernel(row) for row in rows])
+    nodes = list(dict.fromkeys(map(_node, rows)))  # each node's kernels as they were, then its queue in order
+    ordered = sorted(rows, key=lambda row: (nodes.index(_node(row)), _place(row)))
+    return table(heads, [_kernel(row) for row in ordered])
 
 
 def _kernel(row: dict[str, Any]) -> tuple[str, ...]:
@@ -173,10 +180,16 @@ def _kernel(row: dict[str, Any]) -> tuple[str, ...]:
 
 def _state(row: dict[str, Any]) -> str:
     """The kernel's state, with its place in the queue and its priority: "waiting (2nd, priority 5)"."""
-    place, priority = row.get("place"), row.get("priority")
-    facts = [ordinal(place)] if isinstance(place, int) and place > 0 else []
+    place, priority = _place(row), row.get("priority")
+    facts = [ordinal(place)] if place else []
     facts += [f"priority {_text(priority)}"] if isinstance(priority, int) and priority else []
     return _text(row.get("state")) + (f" ({', '.join(facts)})" if facts else "")
+
+
+def _place(row: dict[str, Any]) -> int:
+    """The kernel's place in the queue; 0 if it does not wait."""
+    place = row.get("place")
+    return place if isinstance(place, int) and place > 0 else 0
 
 
 def ordinal(number: int) -> str:

@@ -121,6 +121,18 @@ def test_the_place_in_the_queue(row: dict[str, Any], shown: str) -> None:
     assert re.split(r"  +", tables.kernels([row]).splitlines()[1])[3] == shown
 
 
+def test_kernels_that_wait_are_listed_in_their_order() -> None:
+    places = {"a": 3, "b": None, "c": 1, "d": None, "e": 2}
+    rows = [{"id": one, "node": "gpu2", "hop": "gpu2", "place": place} for one, place in places.items()]
+    rows.insert(1, {"id": "x", "node": "gpu1", "hop": "gpu1", "place": 1})
+    lines = tables.kernels(rows).splitlines()[1:]
+    assert "".join(line[0] for line in lines) == "bdceax", "each node's together"
+
+
+def test_a_gpu_is_named_without_its_maker() -> None:
+    assert "  RTX 3090  " in tables.gpus([{"name": "NVIDIA GeForce RTX 3090", "node": "gpu2", "hop": "gpu2"}])
+
+
 def test_a_gpu_that_is_held_and_does_no_work() -> None:
     now = time.time()
     row = {"lease": {"user": "bob", "since": now - 3 * 3600 - 9}, "idle_since": now - 2 * 3600 - 9}

@@ -16,9 +16,9 @@ _MOST_ROWS = 100
 
 
 def place_text(ahead: Sequence[Waiting]) -> str:
-    """ " Position 4 in the queue, behind 2 of your kernels and 1 of bob's."; "" for the first one."""
+    """ " Position 4 in the queue, behind 2 of your kernels and 1 of bob's." """
     if not ahead:
-        return ""
+        return " Position 1 in the queue."
     users = Counter(kernel.uid for kernel in ahead)
     yours = users.pop(os.getuid(), 0)
     kernels = [f"{yours} of your kernels"] if yours else []
