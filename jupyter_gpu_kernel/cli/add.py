@@ -232,7 +232,7 @@ class Add(Verb):
             read_env_file(_absolute(args.env_file))
         settings = Settings(
             route=tuple(route),
-            hosts=tuple(one[-1] for one in routes) if hosts else (),
+            hosts=tuple(dict.fromkeys(one[-1] for one in routes)) if hosts else (),
             identity=tuple(identity),
             config=config,
             python=args.python,

@@ -10,11 +10,8 @@ from .terminal import printable
 
 
 def working_hosts(probes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the probes that succeeded. Raises the first error if none did."""
-    working = [one for one in probes if "error" not in one]
-    if not working:
-        raise GpuKernelError.from_json(probes[0]["error"])
-    return working
+    """Return the probes that succeeded."""
+    return [one for one in probes if "error" not in one]
 
 
 def common_python(probes: list[dict[str, Any]]) -> str:
@@ -34,6 +31,6 @@ def hosts_result(probes: list[dict[str, Any]], result: Callable[[dict[str, Any]]
             lines.append("  It stays in the list; kernels start on the other hosts while it cannot be used.")
         else:
             lines += [f"  {line}" for text in result(one) for line in text.splitlines()]
-    if not common_python([one for one in probes if "error" not in one]):
+    if not common_python(working_hosts(probes)):
         lines.append("The Pythons have different paths, so each start looks for one (or give --python PATH).")
     return lines

@@ -101,6 +101,11 @@ class Kernels:
         reserved = self.relocation.reserved
         return [one for one in states if not one.get("reservation") and one["id"] not in reserved]
 
+    def in_queue(self, queue: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the kernels that wait for a GPU, with the ids of those which wait by a reservation."""
+        reserved = self.relocation.reserved
+        return [dict(one, id=reserved.get(one["id"], one["id"])) for one in queue]
+
     def restarted_on(self, settings: dict[str, Any], call: Call) -> str:
         """Return the host of the kernel that the call's client, a launcher of VS Code, may restart by a new one."""
         if settings["notebook"] or "parent" not in call.arguments:

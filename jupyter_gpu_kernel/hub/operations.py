@@ -123,7 +123,10 @@ class Operations:
     async def op_gpus(self, call: Call) -> list[dict[str, Any]]:
         """Return every GPU of every node, once."""
         answers = await self._nodes.ask_each(call, "gpus", timeout=60)
-        return _rows(answers, "gpus", lambda row: row.get("uuid") or row.get("index"))
+        rows = _rows(answers, "gpus", lambda row: row.get("uuid") or row.get("index"))
+        return [
+            dict(row, queue=self._kernels.in_queue(row["queue"])) if row.get("queue") else row for row in rows
+        ]
 
     async def op_history(self, call: Call) -> list[dict[str, Any]]:
         """Return which GPUs the user's kernels had in the last `seconds`: a row for each GPU and each time."""

@@ -12,10 +12,10 @@ import logging
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
-from ..errors import GpuKernelError, HubError, KernelStartError
+from ..errors import GpuKernelError, HubError
 from ..wire import DEFAULT_GPUS
 from . import sanitize
-from .node.hosts import as_given, each_host, placed
+from .node.hosts import as_given, each_host, none_usable, placed
 from .node.node import Node
 from .node.nodes import Nodes
 from .rpc import REPORT_BUG, Call
@@ -123,7 +123,7 @@ class Placement:
         offers = await self._ask_all(candidates, call, owner, login_wait, home)
         usable = [one for one in offers if one.error is None]
         if not usable:
-            raise _none_usable(offers)
+            raise none_usable({one.node.name: one.error for one in offers if one.error})
         best = min(usable, key=lambda one: (one.node.name != restarted_on, *one.rank))
         reason = "the kernel was restarted there" if best.node.name == restarted_on else best.reason
         text = f"{best.node.name} was chosen: {reason}{_left_out(candidates, offers)}"
@@ -206,15 +206,3 @@ def _left_out(candidates: Iterable[dict[str, Any]], offers: Iterable[Offer]) -> 
     skipped = [f"{one.node.name}: {sanitize.one_line(one.error.cause)}" for one in offers if one.error]
     skipped += [f"{one['route'][-1]}: no answer yet" for one in candidates if one not in answered]
     return f". Left out: {'; '.join(skipped)}" if skipped else ""
-
-
-def _none_usable(offers: list[Offer]) -> GpuKernelError:
-    """Return the error if no host could be asked: that of the first one, if only its user can sign in."""
-    errors = [one.error for one in offers if one.error is not None]
-    sign_in = next((error for error in errors if error.login), None)
-    if sign_in is not None or len(errors) == 1:
-        return sign_in or errors[0]
-    causes = "; ".join(
-        f"{one.node.name}: {sanitize.one_line(one.error.cause)}" for one in offers if one.error
-    )
-    return KernelStartError(f"none of the hosts can be used: {causes}", remedy=errors[0].remedy)

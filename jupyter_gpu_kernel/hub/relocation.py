@@ -51,9 +51,9 @@ class Relocation:
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
-    def reserved(self) -> set[str]:
-        """The ids of all reservations, which are no kernels of their own."""
-        return {kernel_id for wait in self._waits for kernel_id in wait.reserved}
+    def reserved(self) -> dict[str, str]:
+        """The ids of all reservations, which are no kernels of their own, and of the kernels that wait by them."""
+        return {one: kernel_id for wait in self._waits for one, kernel_id in wait.reserved.items()}
 
     def delivered(self, settings: dict[str, Any], kernel_id: str) -> Path:
         """Return the file for the counts of a kernel."""

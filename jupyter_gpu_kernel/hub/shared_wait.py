@@ -123,9 +123,10 @@ class SharedWait:
             return RENEW_EVERY
 
     @property
-    def reserved(self) -> list[str]:
-        """The ids of its reservations."""
-        return [one.reservation.kernel_id for one in self._others.values() if one.reservation is not None]
+    def reserved(self) -> dict[str, str]:
+        """The kernel's id by those of its reservations."""
+        ids = [one.reservation.kernel_id for one in self._others.values() if one.reservation is not None]
+        return dict.fromkeys(ids, self._remote.kernel_id)
 
     def changed(self) -> None:
         """Look again at once, as the kernel has lost its host."""
@@ -194,6 +195,8 @@ class SharedWait:
         self._nodes.record_start(kernel_id, other.node)
         text = f"waits here, too, for kernel {self._remote.kernel_id} on {self._remote.link.name}"
         settings = placed(other.settings, other.settings.get("python") or other.node.python, text, "")
+        priority = self._remote.status.get("priority")
+        settings |= {"priority": priority} if priority is not None else {}
         other.reservation = Reservation(
             self._runtime, kernel_id, settings, self._owner, link, self._changed.set
         )

@@ -111,8 +111,9 @@ def test_dead_hosts_are_left_out_and_delay_nothing(lab: Lab) -> None:
         remote = lab.start()
         assert "Left out: gpu1: no answer yet" in two.story(remote.kernel_id)
     two.unplug()
-    with pytest.raises(KernelStartError, match=r"none of the hosts can be used: gpu1: .*; gpu2: .*"):
-        lab.start()
+    for operation in (lab.start, lambda: lab.call("probe", settings=lab.settings())):
+        with pytest.raises(KernelStartError, match=r"none of the hosts can be used: gpu1: .*; gpu2: .*"):
+            operation()
 
 
 def crowd(lab: Lab, *names: str) -> None:
@@ -142,6 +143,8 @@ def test_a_cell_that_waits_runs_where_a_gpu_is_free_first(lab: Lab) -> None:
         assert len(lab.hosts[other].kernels()) == 1
         specs = [{"name": "lab", "settings": lab.settings()}]
         assert [row["state"] for row in lab.call("ps", specs=specs)] == ["waiting"]
+        queues = [[one["id"] for one in row["queue"]] for row in lab.call("gpus", specs=specs)]
+        assert all(queue == [remote.kernel_id] for queue in queues), queues
         lab.hosts[other].gpus.say(1)
         found = [front.finish(cell) for cell in cells]
         assert found[0].text.strip() == lab.hosts[other].gpus.uuids[0]

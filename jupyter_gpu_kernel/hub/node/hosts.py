@@ -1,9 +1,12 @@
-"""A kernelspec's settings with several hosts, as settings for each of them."""
+"""A kernelspec's settings with several hosts, as settings for each of them, and the error if none can be used."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
+
+from ...errors import GpuKernelError, KernelStartError
+from .. import sanitize
 
 
 def each_host(settings: dict[str, Any]) -> list[dict[str, Any]]:
@@ -32,3 +35,13 @@ def as_given(settings: dict[str, Any]) -> dict[str, Any]:
         return settings
     given = {key: value for key, value in settings.items() if key not in ("placement", "standby")}
     return {**given, "python": given.pop("given_python")}
+
+
+def none_usable(errors: dict[str, GpuKernelError]) -> GpuKernelError:
+    """Return the error if none of the hosts, by name, can be used: that of one to which only its user can sign in."""
+    first, *others = errors.values()
+    sign_in = next((error for error in errors.values() if error.login), None)
+    if sign_in is not None or not others:
+        return sign_in or first
+    causes = "; ".join(f"{name}: {sanitize.one_line(error.cause)}" for name, error in errors.items())
+    return KernelStartError(f"none of the hosts can be used: {causes}", remedy=first.remedy)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...errors import AgentError, GpuKernelError
 from ..rpc import Call
-from .hosts import each_host
+from .hosts import each_host, none_usable
 from .nodes import Nodes
 
 _NEEDED = ("gpus", "min_memory", "gpu_type")
@@ -15,12 +15,14 @@ _NEEDED = ("gpus", "min_memory", "gpu_type")
 
 async def probe(nodes: Nodes, settings: dict[str, Any], call: Call) -> dict[str, Any]:
     """Return the Pythons, hops and GPUs of the node, and why it can never give a kernel what the settings request; for
-    several hosts {"hosts": [{"host", …the same, or "error"}]}."""
+    several hosts {"hosts": [{"host", …the same, or "error"}]}, if one of them can be used."""
     if not settings.get("hosts"):
         return await _probe(nodes, settings, call)
-    return {
-        "hosts": list(await asyncio.gather(*(_probe_host(nodes, one, call) for one in each_host(settings))))
-    }
+    probes = await asyncio.gather(*(_probe_host(nodes, one, call) for one in each_host(settings)))
+    errors = {one["host"]: GpuKernelError.from_json(one["error"]) for one in probes if "error" in one}
+    if len(errors) == len(probes):
+        raise none_usable(errors)
+    return {"hosts": probes}
 
 
 async def _probe_host(nodes: Nodes, settings: dict[str, Any], call: Call) -> dict[str, Any]:
