@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import Any, Dict
 
-from jupyter_gpu_kernel.agent.keeper.lifetime import Advice, IdleTimer, cuda_is_open, tree_cpu
+from jupyter_gpu_kernel.agent.keeper.idle_timer import Advice, IdleTimer, cuda_is_open, tree_cpu
 
 
 class Time:

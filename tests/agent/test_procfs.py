@@ -14,7 +14,7 @@ from waiting import eventually
 
 from jupyter_gpu_kernel.agent.exit.node_checks import memory_daemon
 from jupyter_gpu_kernel.agent.in_kernel import usage
-from jupyter_gpu_kernel.agent.keeper.lifetime import cuda_is_open, tree_cpu
+from jupyter_gpu_kernel.agent.keeper.idle_timer import cuda_is_open, tree_cpu
 from jupyter_gpu_kernel.agent.process.signals import sigterm_is_pending
 from jupyter_gpu_kernel.agent.procfs import command_name, start_ticks
 

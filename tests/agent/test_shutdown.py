@@ -10,7 +10,8 @@ import pytest
 from runtimes import RUNTIME, ManualLoop
 
 from jupyter_gpu_kernel.agent.exit.descendants import Cleanup
-from jupyter_gpu_kernel.agent.keeper.lifetime import FETCH_TIMEOUT, IdleTimer, Shutdown
+from jupyter_gpu_kernel.agent.keeper.idle_timer import IdleTimer
+from jupyter_gpu_kernel.agent.keeper.lifetime import FETCH_TIMEOUT, Shutdown
 from jupyter_gpu_kernel.agent.keeper.server import KeeperServer
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.agent.relay.output.backlog import Backlog

@@ -22,7 +22,7 @@ from ..process.signals import Pause
 from ..procfs import boot_id
 from ..relay.relay import Relay
 from ..story import Limited, Story
-from .lifetime import IdleTimer
+from .idle_timer import IdleTimer, cuda_is_open
 from .server import KeeperServer
 
 MAX_CELLS = 100_000
@@ -235,6 +235,21 @@ class Status:
         self._server = server
 
     @property
+    def pid(self) -> int:
+        """The kernel's process, 0 if there is none."""
+        return self._kernel.pid
+
+    @property
+    def attached(self) -> bool:
+        """Whether a front end is attached."""
+        return self._server.attached
+
+    @property
+    def has_opened_gpus(self) -> bool:
+        """Whether the kernel's process has opened GPUs, or may have: then they are free only after its end."""
+        return cuda_is_open(self.pid)
+
+    @property
     def usage(self) -> Dict[str, Any]:
         """For how long the kernel has had its GPUs, and for how long of it a cell ran, since the story tells of it."""
         return self._gpus.gpu_time.untold()
@@ -268,9 +283,9 @@ class Status:
             "gpus": self._gpus.uuids,
             "gpu_names": self._gpus.names,
             "ignored_leases": self._gpus.ignored_leases,
-            "pid": self._kernel.pid,
+            "pid": self.pid,
             "notebook": self._settings.get("notebook", ""),
-            "attached": self._server.attached,
+            "attached": self.attached,
             "since": self._since,
             "priority": self._settings.get("priority", 0),
             "place": self._gpus.place,

@@ -15,6 +15,7 @@ from ..gpus.limits import SiteLimits
 from ..loop import Loop
 from ..relay.relay import Relay
 from ..story import Story
+from .commands import Status
 
 NOTICE = 600.0
 """Seconds from the notice to the limit."""
@@ -66,13 +67,15 @@ class HoldLimit:
         settings: Mapping[str, Any],
         relay: Relay,
         story: Story,
-        give_back: Callable[[str], None],
+        status: Status,
+        stop: Callable[[str], None],
     ) -> None:
-        """`give_back(why)`: called when the GPUs must go back."""
+        """`stop(why)`: called when the GPUs must go back, and the kernel may have opened them."""
         self._loop = loop
         self._relay = relay
         self._story = story
-        self._give_back = give_back
+        self._status = status
+        self._stop = stop
         self._told = False
         self._ending = False
         longest = SiteLimits.from_settings(settings).longest_hold
@@ -129,8 +132,13 @@ class HoldLimit:
 
     def _ended(self, why: str) -> None:
         self._ending = self._told = False
-        if self._relay.gpus.held_since is not None:
-            self._give_back(why[0].lower() + why[1:])
+        why = why[0].lower() + why[1:]
+        if self._relay.gpus.held_since is None:
+            return
+        if self._status.state == "idle" and not self._status.has_opened_gpus:
+            self._relay.gpus.release_unused(why)
+        else:
+            self._stop(why)
 
 
 def _duration(seconds: float) -> str:

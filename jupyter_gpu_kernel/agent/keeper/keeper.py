@@ -20,7 +20,7 @@ from ..exit.descendants import SETUP
 from ..exit.report import ExitReport
 from ..gpus.manager import GpuManager
 from ..loop import Loop, Timer
-from ..paths import Root, archive, touch
+from ..paths import Root
 from ..pinned_code.kernel_code import KernelCode
 from ..policy import Policy
 from ..process.environment import kernel_environment
@@ -35,14 +35,13 @@ from ..relay.requests import FEATURE as ABORTS_FEATURE
 from ..story import Limited, Story
 from .commands import CommandHandlers, RequestHandlers, Status
 from .hold_limit import HoldLimit
-from .lifetime import EndRequest, IdleTimer, Replacement, Shutdown, cuda_is_open, tree_cpu
+from .housekeeping import Housekeeping
+from .idle_timer import IdleTimer
+from .lifetime import EndRequest, Replacement, Shutdown
 from .server import KeeperServer, RejectedInput
-from .setup import trim
 
 RESTART_WAIT = 60.0
 """Seconds that the keeper of an ended kernel waits for a restart."""
-TOUCH_INTERVAL = 12 * 3600.0
-"""Seconds after which the keeper's files are touched again."""
 
 
 class Keeper:
@@ -87,7 +86,10 @@ class Keeper:
         self._requests = RequestHandlers(
             self, settings, self.story, self.server, relay, self.status, self.pause, self.idle_timer
         )
-        self._hold_limit = HoldLimit(loop, settings, relay, self.story, self._give_gpus_back)
+        self._hold_limit = HoldLimit(loop, settings, relay, self.story, self.status, self.stop)
+        self._housekeeping = Housekeeping(
+            loop, settings, self.folder, self.idle_timer, self.status, self.ready, self.gpus, self.story, self.stop
+        )  # fmt: skip
         self._end_request = EndRequest.NONE
         self._restart_after = ""  # the msg_id of a cell
         self._timer: Optional[Timer] = None  # a SIGKILL, or the end of the wait for a restart
@@ -124,8 +126,7 @@ class Keeper:
 
     def run(self) -> None:
         """Start the kernel and serve it; return when it has ended and everything is cleaned up."""
-        self.loop.later(self.idle_timer.tick, self._tick)
-        self._touch_files()
+        self._housekeeping.begin()
         try:
             self._begin()
             self.loop.run()
@@ -172,13 +173,6 @@ class Keeper:
         self.replacement.kernel_up()
         self.gpus.kernel_up()
 
-    def _give_gpus_back(self, why: str) -> None:
-        """Release the GPUs. If the kernel may have opened them, they are free only after its end."""
-        if self.status.state == "idle" and not cuda_is_open(self.kernel.pid):
-            self.gpus.release_unused(why)
-        else:
-            self.stop(why)
-
     def _kernel_ready(self) -> None:
         self.status.become("idle")
 
@@ -194,11 +188,6 @@ class Keeper:
                 "fault",
                 "the kernel does not read the pipe from its keeper: it cannot replace a killed keeper",
             )
-
-    def _touch_files(self) -> None:
-        """Keep our files from being cleaned up as old: a successor needs them, also weeks after the start."""
-        touch(self.folder, self.story.path, *archive())
-        self.loop.later(TOUCH_INTERVAL, self._touch_files)
 
     # -------------------------------------------------------------------------------------- end
 
@@ -375,26 +364,3 @@ class Keeper:
 
     def _observe(self, message: Message) -> None:
         """A message to front ends: a successor reads them."""
-
-    def _tick(self) -> None:
-        """Check from time to time whether the kernel has been idle for too long, or a GPU has been unused."""
-        self.loop.later(self.idle_timer.tick, self._tick)
-        trim(self.folder / "log")
-        self.gpus.gpu_time.update()
-        if not self.ready.up:
-            return
-        pid = self.kernel.pid
-        advice = self.idle_timer.advise(
-            busy=self.status.state != "idle",
-            attached=self.server.attached,
-            cpu=tree_cpu(pid),
-            has_gpu=self.gpus.holds_leases,
-            cuda_open=cuda_is_open(pid),
-            named=bool(self.settings.get("notebook")),
-        )
-        if advice.warn:
-            self.story.tell("idle", advice.warn)
-        if advice.give_back:
-            self.gpus.release_unused()
-        if advice.end:
-            self.stop(advice.end)

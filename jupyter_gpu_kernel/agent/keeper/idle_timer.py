@@ -1,0 +1,114 @@
+"""How long a kernel may be idle, and the facts from which that is seen.
+
+A kernel is idle while no cell runs or waits, and its process tree uses no CPU. While a front end is attached, the
+limit counts from the kernel's last use. While none is attached, the limit is shorter (five minutes where no notebook is
+known), and counts from the moment when the last front end left. A short disconnection after a long pause does not end
+the kernel.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, NamedTuple, Optional
+
+from .. import procfs
+
+DETACHED = 2 * 3600.0
+ATTACHED = 12 * 3600.0
+UNUSED_GPU = 30 * 60.0
+UNNAMED = 5 * 60.0
+"""Seconds, instead of DETACHED, for a kernel without a notebook: no front end returns to it by itself."""
+WORKING = 0.02
+"""Share of one CPU above which a process tree counts as working: polling loops and heartbeats use less."""
+
+
+class Advice(NamedTuple):
+    """`end`: why to end the kernel now. `warn`: a warning for the story. `give_back`: whether to release its GPUs."""
+
+    end: str = ""
+    warn: str = ""
+    give_back: bool = False
+
+
+class IdleTimer:
+    """Measures how long the kernel has been idle. `now` returns the time in seconds, of a monotonic clock."""
+
+    def __init__(self, settings: Dict[str, Any], now: Callable[[], float]) -> None:
+        self._detached = float(settings.get("idle_timeout", DETACHED))
+        self._attached = float(settings.get("idle_timeout_attached", ATTACHED))
+        self._unused = float(settings.get("gpu_timeout", UNUSED_GPU))
+        shortest = min(limit for limit in (self._detached, self._attached, self._unused, 300.0) if limit)
+        self.tick = max(0.5, shortest / 10)
+        """Seconds between two calls of `advise`."""
+        self._now = now
+        self._last = now()
+        self._seen = now()  # when a front end was attached last
+        self._warned = False
+        self._cpu: Optional[float] = None
+        self._cpu_at = now()
+
+    def used(self) -> None:
+        """The kernel was used."""
+        self._last = self._now()
+        self._warned = False
+
+    def idle_for(self) -> float:
+        """Seconds since the kernel was used, or used the CPU at a call of `advise`."""
+        return self._now() - self._last
+
+    def keeps_ended_kernel(self) -> bool:
+        """Whether to keep a kernel that ended while no front end was attached; as long as an idle one would be."""
+        return not self._detached or self._now() - self._last < self._detached
+
+    def advise(
+        self, *, busy: bool, attached: bool, cpu: float, has_gpu: bool, cuda_open: bool, named: bool = True
+    ) -> Advice:
+        """`cpu`: seconds of CPU time that the kernel's process tree has used so far. `named`: whether it belongs to a
+        notebook, which can return to it."""
+        if busy or self._working(cpu):
+            self.used()
+            return Advice()
+        if attached:
+            self._seen = self._now()
+        detached = self._detached if named else min(self._detached, UNNAMED)
+        limit = self._attached if attached else detached
+        idle = self._now() - (self._last if attached else max(self._last, self._seen))
+        if limit and idle >= limit:
+            return Advice(end=f"idle for {_duration(idle)} {'with' if attached else 'without'} a front end")
+        give_back = has_gpu and not cuda_open and bool(self._unused) and idle >= self._unused
+        if limit and idle >= 0.9 * limit and not self._warned:
+            self._warned = True
+            return Advice(
+                warn=f"idle for {_duration(idle)}: the kernel will be stopped after {_duration(limit)}",
+                give_back=give_back,
+            )
+        return Advice(give_back=give_back)
+
+    def _working(self, cpu: float) -> bool:
+        now = self._now()
+        passed = max(now - self._cpu_at, 1e-6)
+        share = 0.0 if self._cpu is None else (cpu - self._cpu) / passed
+        self._cpu, self._cpu_at = cpu, now
+        return share > WORKING
+
+
+def tree_cpu(session: int) -> float:
+    """Seconds of CPU time of all processes in this session, which the kernel leads, and of their reaped children."""
+    ticks = 0
+    for pid in procfs.pids():
+        stat = procfs.read_stat(pid)
+        if stat is not None and stat.session == session:
+            ticks += stat.cpu + stat.cpu_of_children
+    return procfs.seconds(ticks)
+
+
+def cuda_is_open(pid: int) -> bool:
+    """Whether the process has opened GPUs, with CUDA or ROCm. True if that is unknown, as the GPU may be in use."""
+    return procfs.has_opened_gpus(pid) is not False
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return "%.0f s" % seconds
+    if seconds < 7200:
+        return "%.0f min" % (seconds / 60)
+    return "%.1f h" % (seconds / 3600)
