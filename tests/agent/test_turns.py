@@ -60,6 +60,24 @@ def test_kernels_that_need_other_gpus_do_not_count() -> None:
     assert both.can_use("GPU-x") and not other.can_use("GPU-x")
 
 
+def test_two_kernels_never_wait_for_each_other() -> None:
+    """Whatever GPUs each of them can use: a kernel that comes before another one does not come after it."""
+    anna, also = kernel("anna", ANNA, 1.0, usable=0b01), kernel("also", ANNA, 2.0, usable=0b11)
+    bob = kernel("bob", BOB, 3.0, usable=0b10)
+    assert names(waiting_before(also, [anna, bob], {})) == ["anna", "bob"]
+    assert waiting_before(bob, [anna, also], {}) == []
+    chance = random.Random(3)
+    for _ in range(200):
+        waiting = [
+            kernel(f"k{number}", chance.choice([ANNA, BOB, CARL]), chance.randrange(5), chance.choice([1, 2]),
+                   chance.choice([0, 0, 3]), chance.randrange(1, 8))  # fmt: skip
+            for number in range(6)
+        ]
+        held = {ANNA: chance.randrange(3)}
+        before = {one: waiting_before(one, [other for other in waiting if other is not one], held) for one in waiting}
+        assert not any(one in before[other] for one in waiting for other in before[one])
+
+
 def test_gpus_are_not_kept_all_the_time_for_a_kernel_that_wants_several() -> None:
     several, one = kernel("several", ANNA, 1000.0, 2), kernel("one", ANNA, 1000.0)
     assert [several.keeps(1000.0 + at * KEPT) for at in (0, 0.9, 1.1, 1.9, 2.1)] == [

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import uuid
 from typing import Iterator, List
 
@@ -113,6 +114,46 @@ def test_a_user_who_had_gpus_meanwhile_comes_after_those_who_waited(ids: List[st
     queue.leave()
     wait(queue, gpus)
     assert [one.turn for one in waiting(ids)] == [0.0]
+    queue.leave()
+
+
+def test_a_claim_that_fails_costs_no_turn(ids: List[str], gpus: List[str]) -> None:
+    """The lease is there until a sample shows that somebody else has begun to use the GPU."""
+    queue = WaitQueue(Loop(RUNTIME), ids[0])
+    wait(queue, gpus)
+    (first,) = waiting(ids)
+    lease = take_lease(gpus[0], {"id": ids[0]})
+    assert lease is not None
+    queue.before()
+    lease.release()
+    queue.before()
+    assert waiting(ids) == [first]
+    queue.leave()
+
+
+HOLDS = textwrap.dedent("""
+    import sys
+    from jupyter_gpu_kernel.agent.gpus.sharing.lease import LeaseTaker
+    from jupyter_gpu_kernel.wire.runtime import Runtime
+    lease = LeaseTaker(Runtime(), {"id": "k"}).take(sys.argv[1])
+    print("leased", flush=True)
+    sys.stdin.read()
+""")
+
+
+def test_a_gpu_that_goes_back_costs_the_turn_of_those_that_wait(ids: List[str], gpus: List[str]) -> None:
+    """Its kernel was another one of this user, and had it."""
+    queue = WaitQueue(Loop(RUNTIME), ids[0])
+    wait(queue, gpus)
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS, gpus[0]], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as keeper:
+        assert keeper.stdout is not None and keeper.stdout.readline() == b"leased\n"
+        queue.before()
+        assert [one.turn for one in waiting(ids)] == [0.0]
+        keeper.kill()
+    queue.before()
+    assert [one.turn > 0 for one in waiting(ids)] == [True]
     queue.leave()
 
 

@@ -69,6 +69,9 @@ def in_turn(waiting: Iterable[Waiting], held: Mapping[int, int]) -> List[Waiting
 
 
 def waiting_before(mine: Waiting, others: Iterable[Waiting], held: Mapping[int, int]) -> List[Waiting]:
-    """Return those of the others that get GPUs before my kernel. Those that need none of the same GPUs do not count."""
-    order = in_turn([mine, *(one for one in others if one.usable & mine.usable)], held)
-    return order[: order.index(mine)]
+    """Return those of the others that get GPUs before my kernel, and can use some of the same GPUs.
+
+    All of them take part in the order, which is the same for every keeper: else two kernels could wait for each other.
+    """
+    order = in_turn([mine, *others], held)
+    return [one for one in order[: order.index(mine)] if one.usable & mine.usable]

@@ -113,12 +113,15 @@ class WaitQueue:
         if not self._me.gpus:
             return []
         now = self._loop.runtime.time()
-        held = Counter(owner.uid for owner in self._reader.lease_owners())
-        self._note_turn(held[self._me.uid] > 0, now)
+        waiting, owners = self._reader.read(), self._reader.lease_owners()
+        # A kernel that still waits has leases only until it has confirmed that nobody else uses their GPUs.
+        unconfirmed = {self._me.pid, *(one.pid for one in waiting)}
+        self._note_turn(any(one.uid == self._me.uid and one.pid not in unconfirmed for one in owners), now)
+        held = Counter(owner.uid for owner in owners)
         held_by_process = Counter(holder.pid for holder in leases)
         others = [
             one
-            for one in self._reader.read()
+            for one in waiting
             if (one.kernel_id, one.uid) != (self._me.kernel_id, self._me.uid)
             and one.keeps(now)
             and not (one.pid and held_by_process[one.pid] >= one.gpus)
