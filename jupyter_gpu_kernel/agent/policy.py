@@ -27,6 +27,7 @@ SETTING = "site"
 """The key of the settings under which a keeper finds the rules about the node's GPUs."""
 EVERY_GPU = "*"
 _MAX_RESERVED = 1000
+_LONGEST = 1e12  # seconds
 
 
 class PolicyError(Exception):
@@ -144,7 +145,7 @@ def _count(value: Any) -> Optional[int]:
 
 
 def _seconds(value: Any) -> Optional[float]:
-    valid = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
+    valid = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < _LONGEST
     return float(value) if valid else None
 
 

@@ -1,4 +1,4 @@
-"""Texts for users: commands written so that the reader can run them, sizes, and what others chose in one line."""
+"""Texts: commands written so that the reader can run them, sizes, numbers, and what others chose in one line."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Optional, Sequence
 
 _SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?([MGT])(iB|B)?", re.IGNORECASE)
 _POWERS = "MGT"
+_MAX_DIGITS = 18
 COMMAND = "jupyter gpu-kernel"
 """The name of our program in texts, where nothing else is known."""
 
@@ -39,6 +40,11 @@ def memory_mib(size: str) -> Optional[int]:
     base = 1024 if (match[3] or "").lower() == "ib" else 1000
     size_in_bytes = float(match[1]) * base ** (_POWERS.index(match[2].upper()) + 2)
     return int(size_in_bytes / 1024**2)
+
+
+def whole_number(text: str) -> Optional[int]:
+    """The number that a program has printed; None for anything else, such as "[N/A]", or thousands of digits."""
+    return int(text) if text.isdigit() and text.isascii() and len(text) <= _MAX_DIGITS else None
 
 
 def one_line(text: str, most: int = 120) -> str:

@@ -19,6 +19,7 @@ from waiting import eventually
 from jupyter_gpu_kernel.agent.gpus.devices.gpu import SmiError
 from jupyter_gpu_kernel.agent.gpus.devices.nvidia_csv import FIELDS, OPTIONAL, parse
 from jupyter_gpu_kernel.agent.gpus.devices.nvidia_smi import TIMEOUT, NvidiaSmi
+from jupyter_gpu_kernel.agent.gpus.devices.smi_runner import MAX_OUTPUT
 from jupyter_gpu_kernel.agent.gpus.sampler import Sampler
 from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.process_control import ProcessControl, TimeoutExpired
@@ -125,6 +126,20 @@ def test_names_of_others_do_no_harm(state: State) -> None:
     assert gpu.name == "Quadro, big"
     assert [process.pid for process in gpu.processes] == [5]
     assert gpu.processes[0].name.isprintable()
+
+
+def test_a_number_of_thousands_of_digits_is_unknown(state: State) -> None:
+    """Python refuses to read it, and the name of a process can look like a row."""
+    state(gpus=[{"processes": [{"pid": 7, "memory": 1, "name": f"x\n{UUID % 0}, {'9' * 5000}, x"}]}])
+    ((*_, forged),) = [gpu.processes for gpu in smi().read(30)]
+    assert (forged.pid, forged.user) == (0, "?")
+
+
+def test_an_output_without_end_is_not_read_in_part(state: State) -> None:
+    """The processes of a GPU may come after those that have filled it."""
+    state(gpus=[{"processes": [{"pid": 7, "memory": 1, "name": "x" * MAX_OUTPUT}]}, {}])
+    with pytest.raises(SmiError, match="printed more than 4 MiB"):
+        smi().read(30)
 
 
 def test_an_old_driver_lacks_fields(state: State, tmp_path: Path) -> None:

@@ -127,6 +127,7 @@ def test_a_broken_file_is_read_strictly(policy, text):
         ({"max_idle": 0}, {"max_idle": STRICT_IDLE}),
         ({"max_idle": "1h"}, {"max_idle": STRICT_IDLE, "guard": True}),
         ({"max_idle": True}, {"max_idle": STRICT_IDLE}),
+        ({"max_idle": 10**400}, {"max_idle": STRICT_IDLE}),
         ({"max_idle": float("inf")}, {"max_idle": STRICT_IDLE}),
         ({"max_idle": float("nan")}, {"max_idle": STRICT_IDLE}),
     ],

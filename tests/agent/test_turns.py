@@ -69,12 +69,21 @@ def test_two_kernels_never_wait_for_each_other() -> None:
     chance = random.Random(3)
     for _ in range(200):
         waiting = [
-            kernel(f"k{number}", chance.choice([ANNA, BOB, CARL]), chance.randrange(5), chance.choice([1, 2]),
-                   chance.choice([0, 0, 3]), chance.randrange(1, 8))  # fmt: skip
+            kernel(
+                f"k{number}",
+                chance.choice([ANNA, BOB, CARL]),
+                chance.randrange(5),
+                chance.choice([1, 2]),
+                chance.choice([0, 0, 3]),
+                chance.randrange(1, 8),
+            )
             for number in range(6)
         ]
         held = {ANNA: chance.randrange(3)}
-        before = {one: waiting_before(one, [other for other in waiting if other is not one], held) for one in waiting}
+        before = {
+            one: waiting_before(one, [other for other in waiting if other is not one], held)
+            for one in waiting
+        }
         assert not any(one in before[other] for one in waiting for other in before[one])
 
 

@@ -9,6 +9,8 @@ import re
 import xml.etree.ElementTree as ElementTree
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
+from ....wire.texts import whole_number
+
 _GPU_LINE = re.compile(r"GPU \d+: .* \(UUID: (GPU-[0-9a-f-]+)\)")
 # From driver 470 on a MIG device has a UUID of its own; before, it was named by its GPU and its numbers.
 _INSTANCE_LINE = re.compile(r"\s+MIG (\S+)\s+Device\s+(\d+): \(UUID: (MIG-[0-9A-Za-z/-]+)\)")
@@ -79,10 +81,10 @@ def _instance(uuid: str, profile: str, number: str, gpu: Optional[ElementTree.El
         _mib(device.findtext("fb_memory_usage/total")),
         _mib(device.findtext("fb_memory_usage/used")),
         tuple(
-            InstanceProcess(int(pid), _mib(process.findtext("used_memory")))
+            InstanceProcess(pid, _mib(process.findtext("used_memory")))
             for process in processes
-            for pid in [process.findtext("pid", "")]
-            if pid.isdigit() and pid.isascii()
+            for pid in [whole_number(process.findtext("pid", ""))]
+            if pid is not None
         ),
     )
 
@@ -93,4 +95,4 @@ def _ids(element: ElementTree.Element) -> Tuple[str, str]:
 
 def _mib(text: Optional[str]) -> Optional[int]:
     match = _MIB.fullmatch((text or "").strip())
-    return int(match[1]) if match else None
+    return whole_number(match[1]) if match else None

@@ -10,7 +10,7 @@ import os
 import re
 from typing import Dict, List, Mapping, Optional, Sequence
 
-from ....wire.texts import one_line
+from ....wire.texts import one_line, whole_number
 from .gpu import WITHOUT, Gpu, GpuProcess, SmiError, process_on_gpu
 
 NO_DEVICES = "No devices were found"
@@ -97,7 +97,7 @@ def parse(gpu_text: str, app_text: str, fields: Sequence[str] = FIELDS) -> List[
     for line in filter(None, map(str.strip, gpu_text.split("\n"))):
         values = [value.strip() for value in line.split(",", len(fields) - 1)]
         row = dict(zip(fields, values))
-        if len(values) != len(fields) or not row["index"].isdigit() or not row["uuid"]:
+        if len(values) != len(fields) or whole_number(row["index"]) is None or not row["uuid"]:
             raise _unexpected(line)
         rows.append(row)
     processes = _parse_processes(app_text, [row["uuid"] for row in rows])
@@ -109,10 +109,10 @@ def _gpu(row: Mapping[str, str], processes: Sequence[GpuProcess]) -> Gpu:
         index=int(row["index"]),
         uuid=_known(row["uuid"]) or "",
         name=one_line(_known(row["name"]) or "?"),
-        memory_total_mib=_number(row["memory.total"]),
-        memory_used_mib=_number(row["memory.used"]),
-        memory_reserved_mib=_number(row.get("memory.reserved", "")),
-        utilization=_number(row["utilization.gpu"]),
+        memory_total_mib=whole_number(row["memory.total"]),
+        memory_used_mib=whole_number(row["memory.used"]),
+        memory_reserved_mib=whole_number(row.get("memory.reserved", "")),
+        utilization=whole_number(row["utilization.gpu"]),
         compute_mode=_known(row["compute_mode"]),
         mig_mode=_known(row.get("mig.mode.current", "")),
         processes=tuple(processes),
@@ -139,7 +139,7 @@ def _problem(row: Mapping[str, str]) -> str:
 
 
 def _warning(row: Mapping[str, str]) -> str:
-    errors = _number(row.get("ecc.errors.uncorrected.volatile.total", "")) or 0
+    errors = whole_number(row.get("ecc.errors.uncorrected.volatile.total", "")) or 0
     if errors:
         return f"{errors} uncorrected memory error{'s' if errors > 1 else ''} since the driver was loaded"
     return "it is to be reset (row remapping is pending)" if row.get("remapped_rows.pending") == "Yes" else ""
@@ -154,7 +154,9 @@ def _parse_processes(text: str, uuids: Sequence[str]) -> Dict[str, List[GpuProce
         if uuid in found:
             any_row = True
             name, comma, memory = rest.rpartition(", ")
-            found[uuid].append(_process(_number(pid) or 0, name if comma else rest, memory if comma else ""))
+            found[uuid].append(
+                _process(whole_number(pid) or 0, name if comma else rest, memory if comma else "")
+            )
         elif uuid.startswith("MIG-"):  # these processes are read from the report of the MIG devices
             any_row = True
         elif not any_row and uuid not in _BROKEN and not line.startswith("No running"):
@@ -163,16 +165,12 @@ def _parse_processes(text: str, uuids: Sequence[str]) -> Dict[str, List[GpuProce
 
 
 def _process(pid: int, name: str, memory: str) -> GpuProcess:
-    return process_on_gpu(pid, _number(memory), os.path.basename(_known(name) or "") or "?")
+    return process_on_gpu(pid, whole_number(memory), os.path.basename(_known(name) or "") or "?")
 
 
 def _known(value: str) -> Optional[str]:
     """`value`; None if it is "", [N/A], [Not Supported], [Insufficient Permissions], [Not Found] or ERR!."""
     return None if not value or value.startswith("[") or value in ("N/A", "ERR!") else value
-
-
-def _number(value: str) -> Optional[int]:
-    return int(value) if value.isdigit() and value.isascii() else None
 
 
 def _unexpected(line: str) -> SmiError:

@@ -12,7 +12,7 @@ import threading
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from ....wire.runtime import Runtime
-from ....wire.texts import one_line
+from ....wire.texts import one_line, whole_number
 from ...process_control import ProcessControl
 from .gpu import WITHOUT, Gpu, SmiError, process_on_gpu
 from .smi_runner import Answer, SmiRunner
@@ -27,7 +27,7 @@ PID_GPUS = ["--showpidgpus"]  # text: its JSON lacks the GPUs
 _MIB = 1 << 20
 _UNUSED_MIB = 64  # a GPU without a process uses less
 _INTEGRATED_MIB = 1024  # a GPU with less memory is part of the processor
-_USES = re.compile(r"^PID (\d+) is using (\d+) DRM device\(s\):?((?:\s+\d+\b)*)", re.MULTILINE)
+_USES = re.compile(r"^PID (\d{1,18}) is using (\d{1,18}) DRM device\(s\):?((?:\s+\d{1,18}\b)*)", re.MULTILINE)
 _NAMES = ("card series", "device name", "card model", "card sku")
 
 
@@ -58,8 +58,7 @@ class _Card(NamedTuple):
 
     def quantity(self, key: str) -> Optional[int]:
         """The value, if it is a number."""
-        value = self.known(key)
-        return int(value) if value.isdigit() and value.isascii() else None
+        return whole_number(self.known(key))
 
     @property
     def unique_id(self) -> int:
@@ -145,7 +144,7 @@ def _cards(report: Mapping[str, Any]) -> List[_Card]:
     """The GPUs in the order in which ROCm counts them: that of their nodes in the driver, where rocm-smi tells it."""
     cards = []
     for name, facts in report.items():
-        match = re.fullmatch(r"card(\d+)", name)
+        match = re.fullmatch(r"card(\d{1,18})", name)
         if match and isinstance(facts, dict):
             cards.append(
                 _Card(int(match[1]), {key.lower().strip(): str(value) for key, value in facts.items()})
@@ -163,11 +162,11 @@ def _users(report: Mapping[str, Any], uses_text: str) -> List[_User]:
     system = report.get("system")
     memory: Dict[int, Optional[int]] = {}
     for key, value in (system if isinstance(system, dict) else {}).items():
-        match = re.fullmatch(r"PID(\d+)", key)
+        match = re.fullmatch(r"PID(\d{1,18})", key)
         if match:
             words = str(value).split(", ")
-            used = words[-3] if len(words) > 4 else ""
-            memory[int(match[1])] = int(used) // _MIB if used.isdigit() and used.isascii() else None
+            used = whole_number(words[-3]) if len(words) > 4 else None
+            memory[int(match[1])] = None if used is None else used // _MIB
     uses: Dict[int, Optional[List[int]]] = dict.fromkeys(memory)
     for pid, count, numbers in _USES.findall(uses_text):
         cards = [int(number) for number in numbers.split()]

@@ -19,7 +19,7 @@ from ...process_control import ChildProcess, ProcessControl, TimeoutExpired
 from .gpu import WITHOUT, SmiError
 
 _POLL_INTERVAL = 0.01
-_MAX_OUTPUT = 1 << 20
+MAX_OUTPUT = 4 << 20  # bytes of one call
 
 
 class Answer(NamedTuple):
@@ -62,7 +62,7 @@ class SmiRunner:
                 raise SmiError("driver", f"{self._program} cannot be run: {error}", WITHOUT) from error
             finally:
                 self._end(started)
-            return [Answer(process.wait(), _text(output)) for process, output in zip(started, outputs)]
+            return [Answer(process.wait(), self._text(output)) for process, output in zip(started, outputs)]
 
     def _wait(self, started: Sequence[ChildProcess], deadline: float, stop: threading.Event) -> None:
         while any(process.poll() is None for process in started):
@@ -82,6 +82,14 @@ class SmiRunner:
             except TimeoutExpired:
                 self._stuck.append(process)
 
+    def _text(self, output: IO[bytes]) -> str:
+        """All of the output: where the end of a list of processes is missing, a GPU that is in use looks free."""
+        output.seek(0)
+        text = output.read(MAX_OUTPUT + 1)
+        if len(text) > MAX_OUTPUT:
+            raise SmiError("driver", f"{self._program} printed more than {MAX_OUTPUT >> 20} MiB", WITHOUT)
+        return text.decode("utf-8", "replace")
+
     def _absent(self) -> SmiError:
         remedy = (
             f"If you need no GPU, use --gpus 0. If the node has GPUs, add the folder of {self._program} to PATH "
@@ -100,8 +108,3 @@ def find_program(program: str, places: Sequence[str] = ()) -> str:
     """Return the path of this program, from PATH or one of these folders; "" if it is in none."""
     search = os.pathsep.join([os.environ.get("PATH", os.defpath), *places])
     return shutil.which(program, path=search) or ""
-
-
-def _text(output: IO[bytes]) -> str:
-    output.seek(0)
-    return output.read(_MAX_OUTPUT).decode("utf-8", "replace")
