@@ -208,7 +208,9 @@ class Add(Verb):
         try:
             return self.ask_hub("probe", lines=not self.args.json, settings=settings)
         except (AuthError, HostKeyError) as error:  # `login` needs a kernelspec, which does not exist yet
-            error.fill_in("jupyter gpu-kernel login NAME", "run this command in a terminal")
+            error.fill_in(
+                "once in a terminal: jupyter gpu-kernel login NAME", "by running this command in a terminal"
+            )
             raise
 
     def _settings(self) -> dict[str, Any]:

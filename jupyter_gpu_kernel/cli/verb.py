@@ -46,8 +46,9 @@ class Listing(NamedTuple):
 
     @property
     def errors(self) -> list[GpuKernelError]:
-        """The errors of nodes."""
-        return [GpuKernelError.from_json(row["error"]) for row in self.rows if "error" in row]
+        """The errors of nodes. One of a login node that several have in common is among them once."""
+        errors = [GpuKernelError.from_json(row["error"]) for row in self.rows if "error" in row]
+        return list({str(error): error for error in errors}.values())
 
 
 class Verb(JupyterApp):
