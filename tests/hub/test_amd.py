@@ -53,7 +53,9 @@ def test_each_kernel_gets_an_amd_gpu(tmp_path: Path, loop: LoopThread, stack: co
         ]
         assert [one.status["gpus"] for one in remotes[:2]] == [[uuid] for uuid in UUIDS]
         assert sorted(read_leases(UUIDS)) == UUIDS
-        assert ["gpus", UUIDS[0]] in [line.split() for line in fronts[0].run("%gpu").text.splitlines()]
+        rows = [line.split() for line in fronts[0].run("%gpu").text.splitlines()]
+        assert ["gpus", UUIDS[0]] in rows and ["gpu_names", "GPU", "0"] in [row[:3] for row in rows]
+        assert "last_sigterm" not in [row[0] for row in rows], "what is empty is left out"
         rows = loop.run(link.request("gpus"))["gpus"]
         assert [(row["uuid"], row["memory_total_mib"], row["free"]) for row in rows] == [
             (uuid, 32752, False) for uuid in UUIDS

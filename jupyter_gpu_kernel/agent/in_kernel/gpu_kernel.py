@@ -50,12 +50,13 @@ def bind(guard: Guard) -> None:
 
 
 def status() -> Dict[str, Any]:
-    """Return {id, gpus [uuid], pid, guard: "on" or "off", in_use, sigterms, last_sigterm, placement, ignored_leases,
-    memory, code}.
+    """Return {id, gpus [uuid], gpu_names, pid, guard: "on" or "off", in_use, sigterms, last_sigterm, placement,
+    ignored_leases, memory, code}.
 
-    `gpus` is empty until the kernel has GPUs. `sigterms` counts the SIGTERMs so far, and `last_sigterm` is a sentence
-    about the last one and its sender ("" if there was none). `placement` says why this host was chosen, "" if the
-    kernelspec names only one. `ignored_leases` are texts about leases of others that this kernel ignores. `memory` is
+    `gpus` and `gpu_names` (“GPU 0 (NVIDIA A100)”) are empty until the kernel has GPUs. `sigterms` counts the SIGTERMs
+    so far, and `last_sigterm` is a sentence about the last one and its sender ("" if there was none). `placement` says
+    why this host was chosen, "" if the kernelspec names only one. `ignored_leases` are texts about leases of others
+    that this kernel ignores. `memory` is
     {node_available_mib, node_total_mib, cgroup_used_mib, cgroup_limit_mib, gpu_used_mib, gpu_total_mib}: of the node,
     of its cgroup if that has a limit, and of this kernel's GPUs (by all processes); None is unknown or unlimited. Runs
     nvidia-smi or rocm-smi, which may take a second. `code` is {revision, commit, subject, repository, folder, changes}
@@ -67,6 +68,7 @@ def status() -> Dict[str, Any]:
     return {
         "id": os.environ.get("JUPYTER_GPU_KERNEL_ID", ""),
         "gpus": gpus,
+        "gpu_names": list(known.get("gpu_names") or []),
         "pid": os.getpid(),
         "guard": "on" if _guard.on else "off",
         "in_use": _guard.usage.in_use(),
@@ -214,7 +216,10 @@ def magic(line: str) -> None:
     """%gpu [status | missed | fresh | code REV | guard on | guard off]"""
     words = line.split() or ["status"]
     if words == ["status"]:
-        print("\n".join(f"{name:14} {_shown(value)}" for name, value in status().items() if value != {}))
+        rows = {
+            name: value for name, value in status().items() if name == "gpus" or value not in ("", [], {})
+        }
+        print("\n".join(f"{name:14} {_shown(value)}" for name, value in rows.items()))
         if visible_gpus() and _torch_without_gpu():
             print(
                 "This torch is a build without CUDA. “jupyter gpu-kernel check NAME --gpu” shows one that fits."
