@@ -40,9 +40,9 @@ class Hub:
         self._connection.opened()
         self._flush()
 
-    def ask(self, code: str) -> str:
+    def ask(self, code: str, *, silent: bool = False) -> str:
         """Sends a cell; returns its id."""
-        content = {"code": code, "silent": False, "store_history": True, "stop_on_error": False}
+        content = {"code": code, "silent": silent, "store_history": not silent, "stop_on_error": silent}
         parts = make("execute_request", content)
         self._connection.send(Lane.ORDERED, Message(Channel.SHELL, 1, parts).encode())
         self._flush()

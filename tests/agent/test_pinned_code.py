@@ -165,10 +165,11 @@ def test_an_unchanged_worktree_is_removed_a_changed_one_is_kept(
 
 
 def test_hooks_do_not_run(worktrees: Worktrees, repository: Repository, tmp_path: Path) -> None:
-    hook = repository.path / ".git" / "hooks" / "post-checkout"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
-    hook.chmod(0o755)
+    for name in ("post-checkout", "post-index-change", "reference-transaction"):
+        hook = repository.path / ".git" / "hooks" / name
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+        hook.chmod(0o755)
     assert worktrees.remove(worktrees.make("k1", str(repository.path), "HEAD")) == ""
     assert not (tmp_path / "ran").exists()
 
@@ -238,7 +239,16 @@ def test_a_home_that_cannot_be_written(
     assert worktrees.remove(pin) == ""
 
 
-def test_leftovers_of_kernels_that_are_gone(worktrees: Worktrees, repository: Repository, home: Path) -> None:
+def test_leftovers_of_kernels_that_are_gone(
+    worktrees: Worktrees, repository: Repository, home: Path, tmp_path: Path
+) -> None:
+    """Of this agent's; whether the kernels of another one exist is not known."""
+    (home / ".local/share/jupyter-gpu-kernel-code").mkdir(parents=True)
+    (home / ".local/share/jupyter-gpu-kernel-code" / os.uname().nodename).mkdir(mode=0o755)
+    (tmp_path / "other").mkdir(mode=0o700)
+    others = Worktrees(RUNTIME, ProcessControl(), Root(tmp_path / "other"))
+    other = others.make("o", str(repository.path), "HEAD")
+    assert Path(other.tree).parents[1].stat().st_mode & 0o777 == 0o700
     pins: Dict[str, Pin] = {
         name: worktrees.make(name, str(repository.path), "HEAD") for name in ("a", "b", "c")
     }
@@ -250,7 +260,7 @@ def test_leftovers_of_kernels_that_are_gone(worktrees: Worktrees, repository: Re
         {"kernel": "a", "folder": pins["a"].tree, "kept": ""},
         {"kernel": "b", "folder": pins["b"].tree, "kept": "1 changed or new file in it"},
     ]
-    assert [path.name for path in pinned(home)] == ["b.1", "c.1"]
+    assert [path.name for path in pinned(home)] == ["b.1", "c.1", "o.1"]
 
 
 def test_imports_are_redirected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,9 +322,10 @@ def test_gpu_code_in_the_first_cell(repository: Repository, home: Path, place: P
     """The commit is that of the moment when the cell was sent; what the cells write is kept."""
     repository.commit("two")
     hub = place.start("p3", cwd=str(repository.path))
-    wrong = hub.ask("%gpu code nope\n1 + 1")
+    wrong, right = hub.ask("%gpu code nope\n1 + 1"), hub.ask("%gpu code HEAD~1")
     assert "there is no commit 'nope'" in hub.reply(wrong).content()["evalue"]
-    said = hub.run("%gpu code HEAD~1")
+    assert hub.reply(right).content()["status"] == "ok", "it is the first cell now"
+    said = hub.run("%gpu code")
     (tree,) = repository.worktrees()
     assert (
         said.startswith("This kernel runs commit ")
@@ -323,7 +334,6 @@ def test_gpu_code_in_the_first_cell(repository: Repository, home: Path, place: P
     assert hub.run(IMPORT) == f"one {tree}\n"
     again = hub.reply(hub.ask("%gpu code HEAD")).content()
     assert (again["ename"], again["status"]) == ("CodeError", "error")
-    assert hub.run("%gpu code") == said
     assert "value one" in hub.run("%gpu")
     hub.run("open('result.csv', 'w').close()")
     stop(place, hub, "p3")
@@ -346,6 +356,25 @@ def test_cells_wait_until_the_code_is_pinned(
     said = "".join(str(one.content().get("text", "")) for one in hub.got if one.channel is Channel.IOPUB)
     assert said.endswith("\none\nlast\n")
     stop(place, hub, "p6")
+
+
+def test_a_request_that_fails_meanwhile(
+    repository: Repository, tmp_path: Path, place: Place, home: Path
+) -> None:
+    """The kernel aborts what is behind it, also the keeper's request to use the code, which is sent again. A cell with
+    nothing else in it needs no GPU."""
+    hub = place.start("p9", cwd=str(repository.path), gpus=1)
+    hub.until(is_idle)
+    go_on = tmp_path / "go_on"
+    hub.ask(
+        f"import os, time\nwhile not os.path.exists({str(go_on)!r}): time.sleep(0.01)\nraise SystemError",
+        silent=True,
+    )
+    cell = hub.ask("%gpu code HEAD")
+    eventually(lambda: place.story("p9", "code"), "the code")
+    go_on.touch()
+    assert hub.reply(cell).content()["status"] == "ok"
+    stop(place, hub, "p9")
 
 
 def test_an_interrupt_while_the_code_is_pinned(
@@ -391,6 +420,7 @@ def test_a_killed_keepers_successor_removes_the_worktrees(
     eventually(lambda: place.story("p4", "succession"), "a successor")
     hub = Hub(place.handlers.open("p4", {})[1])
     assert hub.run("print(os.path.basename(os.getcwd()))") == "sub\n"
+    assert hub.reply(hub.ask("%gpu code HEAD")).content()["ename"] == "CodeError", "it is not the first cell"
     stop(place, hub, "p4")
     assert (pinned(home), repository.worktrees()) == ([], [])
 

@@ -132,7 +132,6 @@ def test_the_gpu_is_leased_while_it_is_used_and_named_only_after_the_start(node:
     holder = LeaseReader(RUNTIME).read([UUID])[UUID]
     assert str(holder) == "leased for a moment by your “check --gpu”"
     assert node.place.handlers.handle({"do": "leftovers"})["leftovers"] == []
-    assert node.check("jax")["no_gpu"] == "no GPU is free"
     go.touch()
     thread.join()
     (answer,) = answers
