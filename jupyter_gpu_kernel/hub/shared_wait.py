@@ -16,6 +16,7 @@ from typing import Any
 
 from ..errors import AgentError, AgentRefusal, GpuKernelError
 from ..wire.runtime import Runtime
+from ..wire.texts import STOP_HINT
 from . import sanitize
 from .kernel.remote_kernel import RemoteKernel
 from .kernel.reservation import Reservation
@@ -33,7 +34,6 @@ RETRY_AFTER = 30.0
 CONNECT_WITHIN = 30.0
 END_ATTEMPTS = 20
 _MAX_TEXT = 10_000
-_NO_HINT = " Interrupt the kernel to stop waiting."
 
 
 class OtherHost:
@@ -73,7 +73,7 @@ class OtherHost:
         if self.reservation is not None and not self.reservation.up:
             return f"{name}: {'the connection is down' if self.reservation.was_up else 'a kernel is starting there'}"
         if status.get("waiting_text"):
-            return str(status["waiting_text"]).replace(_NO_HINT, "")
+            return str(status["waiting_text"]).replace(STOP_HINT, "")
         return f"{name}: {self.problem}; tried again later" if self.problem else f"{name}: asking"
 
 

@@ -11,6 +11,8 @@ from typing import Optional, Sequence
 _SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?([MGT])(iB|B)?", re.IGNORECASE)
 _POWERS = "MGT"
 _MAX_DIGITS = 18
+STOP_HINT = " Interrupt the kernel to stop waiting."
+"""The end of the first line that a waiting cell shows."""
 COMMAND = "jupyter gpu-kernel"
 """The name of our program in texts, where nothing else is known."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs
 
 
 def test_twelve_kernels_and_four_gpus(
-    loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack
+    loop: LoopThread, link: Link, gpus: Gpus, node: Node, stack: contextlib.ExitStack
 ) -> None:
     """Four get one each; eight wait in the order they came, see why, and run as others end."""
     remotes = [loop.kernel(link, gpus=1) for _ in range(12)]
@@ -50,6 +51,10 @@ def test_twelve_kernels_and_four_gpus(
         cell = cell._replace(messages=[*before, *cell.messages])
         assert "since" in str(cell.outputs) or "kernel" in str(cell.outputs)
         assert "Waiting" not in str(cell.shown), "the waiting text stays when the cell runs"
+        story = node.story(remotes[comes].kernel_id)
+        assert re.search(
+            r"Waiting for 1 GPU on \S+ Position \d+ in the queue.*took GPU \d [^\n]* after \d+ s", story, re.S
+        )
         assert [remote.status["state"] for remote in remotes[comes + 1 :]] == ["waiting"] * (11 - comes)
     for remote in remotes:
         loop.call(remote.command, "stop")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from ...wire.texts import memory_size
+from ...wire.texts import STOP_HINT, memory_size
 from .devices.gpu import Gpu, SmiError
 from .devices.topology import Topology, best_set
 from .devices.visible_devices import AMD, NVIDIA, is_amd
@@ -20,6 +20,8 @@ from .sharing.queue_view import gpu_count, place_text
 from .sharing.queue_view import lines as queue_lines
 from .sharing.turns import Waiting
 
+WAITING = "Waiting for"
+"""The beginning of the text of a cell for which too few GPUs are free."""
 _JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 _NO_MIB = 64  # a CUDA context takes more
 
@@ -177,7 +179,7 @@ def waiting_text(
     where = f" on {node}" if node else ""
     together = " They are taken together or not at all." if count > 1 else ""
     place = f" {limit}" if limit else place_text(ahead)
-    head = f"Waiting for {gpu_count(count)}{where}.{together}{place} Interrupt the kernel to stop waiting."
+    head = f"{WAITING} {gpu_count(count)}{where}.{together}{place}{STOP_HINT}"
     return "\n".join([head, *map(_line, verdicts), *queue_lines(ahead)])
 
 

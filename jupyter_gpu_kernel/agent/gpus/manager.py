@@ -13,14 +13,15 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 from ...wire.answers import Answers
 from ...wire.compose import Send
 from ...wire.messages import Message
-from ...wire.texts import with_program
+from ...wire.texts import STOP_HINT, with_program
 from ..loop import Loop, Timer
 from ..process_control import ProcessControl
 from ..relay.requests import InternalRequests
 from ..story import Story
 from .acquisition import Acquisition
 from .gate import Gate
-from .gpu_time import GpuTime
+from .gpu_time import GpuTime, duration
+from .judge import WAITING
 from .sharing.announcements import Details
 from .standby import Standby
 
@@ -76,6 +77,7 @@ class GpuManager:
         self._standby = Standby(loop, settings, on_lapse)
         self._told = False  # whether the kernel knows its GPUs
         self._text = ""
+        self._waits_since: Optional[float] = None  # when the story was told that cells wait
         self._gate = Gate(loop.runtime, send, answers, release, is_open=self._acquisition.acquired)
 
     @property
@@ -225,6 +227,7 @@ class GpuManager:
         self._gate.fail_first(name, reason)
         if not self._gate.cells:
             self._acquisition.cancel()
+            self._waits_since = None
             self._standby.end()
             self._on_state("idle")
         return True
@@ -255,6 +258,9 @@ class GpuManager:
         if text == self._text:
             return
         self._text = text
+        if self._waits_since is None and text.startswith(WAITING):
+            self._waits_since = self._loop.time()
+            self._story.tell("wait", text.partition("\n")[0].replace(STOP_HINT, ""))
         self._show()
         if self._standby.active:
             self._on_state("waiting")
@@ -273,7 +279,13 @@ class GpuManager:
 
     def _acquired(self) -> None:
         """Tell the kernel its GPUs; then the gate opens."""
-        self._story.tell("gpu", f"took {', '.join(self.names)}{self._acquisition.choice}", gpus=self.uuids)
+        waited = (
+            "" if self._waits_since is None else f" after {duration(self._loop.time() - self._waits_since)}"
+        )
+        self._waits_since = None
+        self._story.tell(
+            "gpu", f"took {', '.join(self.names)}{self._acquisition.choice}{waited}", gpus=self.uuids
+        )
         for text in self.ignored_leases:
             self._story.tell("gpu", f"{text}: that lease is ignored, as the setting “ignore_lease” says")
         self.gpu_time.update()
