@@ -53,9 +53,7 @@ class Settings:
     idle_timeout: float | None = None  # seconds until an idle, detached kernel ends; 0: never
     idle_timeout_attached: float | None = None  # the same for an attached kernel
     gpu_timeout: float | None = None  # seconds until GPUs that no cell has opened are released; 0: never
-    guard_linger: float | None = (
-        None  # seconds for which a kernel counts as in use after its user's last cell
-    )
+    guard_linger: float | None = None  # seconds for which a kernel is in use after its user's last cell
     journal_memory_mib: float | None = None
     journal_cap_mib: float | None = None
     min_memory: str = ""  # that each GPU must have: "20G"
@@ -75,6 +73,17 @@ class Settings:
             raise SettingsError(
                 "“hosts” contains an empty name", remedy="Write one destination for each host."
             )
+        if abs(self.priority) > MAX_PRIORITY:
+            remedy = f"It must be a number from -{MAX_PRIORITY} to {MAX_PRIORITY}. The default is 0."
+            raise SettingsError(f"“priority” is {self.priority}", remedy=remedy)
+        for key, value in vars(self).items():
+            if _has_nul(value):
+                raise SettingsError(f"the setting “{key}” contains a NUL character", remedy="Remove it.")
+        self._check_texts()
+        _refuse_secrets(self)
+
+    def _check_texts(self) -> None:
+        """Raise SettingsError for a text that has not the form of what it stands for."""
         if len(set(self.hosts)) < len(self.hosts):
             raise SettingsError("“hosts” contains a host twice", remedy="Write each host once.")
         if self.min_memory and memory_mib(self.min_memory) is None:
@@ -86,12 +95,6 @@ class Settings:
                     f"“ignore_lease” contains {_for_message('ignore_lease', uuid)}, which is no UUID of a GPU"
                 )
                 raise SettingsError(cause, remedy="Copy the UUID from: jupyter gpu-kernel gpus --json")
-        if abs(self.priority) > MAX_PRIORITY:
-            remedy = f"It must be a number from -{MAX_PRIORITY} to {MAX_PRIORITY}. The default is 0."
-            raise SettingsError(f"“priority” is {self.priority}", remedy=remedy)
-        for key, value in vars(self).items():
-            if _has_nul(value):
-                raise SettingsError(f"the setting “{key}” contains a NUL character", remedy="Remove it.")
         if self.code and (fault := revisions.fault(self.code)):
             raise SettingsError(
                 f"“code” is {_for_message('code', self.code)}: {fault}",
@@ -108,7 +111,6 @@ class Settings:
                     f"{_for_message('', name)} in “env” is not a valid variable name",
                     remedy="A name has letters, digits and underscores, and does not begin with a digit.",
                 )
-        _refuse_secrets(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], where: str = "") -> Settings:

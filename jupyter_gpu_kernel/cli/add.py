@@ -26,6 +26,7 @@ class Add(Verb):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         self._add_connection_arguments(parser)
         self._add_kernel_arguments(parser)
+        self._add_gpu_arguments(parser)
         self._add_environment_arguments(parser)
         add = parser.add_argument
         add("--no-probe", action="store_true", help="write the kernelspec without connecting")
@@ -86,6 +87,21 @@ class Add(Verb):
             help="the kernel's Python on the node (default: the best one found)",
         )
         add(
+            "--sigterm",
+            choices=["survive", "default"],
+            default=Settings.sigterm,
+            help=f"what SIGTERM does to a kernel in use (default: {Settings.sigterm})",
+        )
+        add(
+            "--idle-timeout",
+            metavar="SECONDS",
+            type=float,
+            help="when an idle kernel without a front end ends (default: 7200; 0: never)",
+        )
+
+    def _add_gpu_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add(
             "--gpus",
             metavar="N",
             type=int,
@@ -118,18 +134,6 @@ class Add(Verb):
             action="append",
             default=[],
             help="take this GPU although somebody else has its lease, if it is not used; can be repeated",
-        )
-        add(
-            "--sigterm",
-            choices=["survive", "default"],
-            default=Settings.sigterm,
-            help=f"what SIGTERM does to a kernel in use (default: {Settings.sigterm})",
-        )
-        add(
-            "--idle-timeout",
-            metavar="SECONDS",
-            type=float,
-            help="when an idle kernel without a front end ends (default: 7200; 0: never)",
         )
 
     def _add_environment_arguments(self, parser: argparse.ArgumentParser) -> None:

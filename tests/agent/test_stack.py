@@ -197,7 +197,7 @@ def test_a_broken_import_is_reported_and_leaves_nothing(
 
 def test_set_up_lines_apply_and_end(node: Node) -> None:
     node.write("jax", "import os\n__version__, __file__ = os.environ['WHICH'], ''")
-    lines = ["sleep 600 &", f"export WHICH=0.4.2 PATH={PROGRAMS}:$PATH; read -r line || echo noise"]
+    lines = ["setsid sleep 600 &", f"export WHICH=0.4.2 PATH={PROGRAMS}:$PATH; read -r line || echo noise"]
     assert node.check("jax", setup=lines, gpus=0)["facts"]["version"] == "0.4.2"
     with pytest.raises(Refused) as refused:
         node.check("jax", setup=["sleep 600 &", "echo no such module >&2; exit 7"])

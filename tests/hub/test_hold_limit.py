@@ -45,6 +45,14 @@ queue.announce(sys.argv[1:])
 print("up", flush=True)
 loop.run()
 """
+OPENS_GPU = """
+import mmap, os, tempfile
+path = os.path.join(tempfile.mkdtemp(), "libcuda.so.1")  # a mapped file counts as a loaded library
+with open(path, "wb") as file:
+    file.write(b"x")
+file = open(path, "rb")
+held = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+"""
 TRAINS = """
 import gpu_kernel, time
 @gpu_kernel.on_sigterm
@@ -106,7 +114,7 @@ def test_a_running_cell_is_told_and_ends_at_the_limit(
     assert "Nobody waits" in story_of(loop, link, remote)
 
 
-def test_gpus_that_were_never_opened_go_back_and_the_kernel_stays(
+def test_gpus_that_were_never_opened_go_back_and_the_kernel_stays_until_it_opens_them(
     loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack
 ) -> None:
     remote = loop.kernel(link, **SETTINGS)
@@ -121,3 +129,6 @@ def test_gpus_that_were_never_opened_go_back_and_the_kernel_stays(
     until(remote, "idle")
     assert "released GPU" in story_of(loop, link, remote)
     assert front.run(VISIBLE).text.strip() in gpus.uuids
+    front.run(OPENS_GPU)
+    with somebody_waits():
+        wait_for(lambda: remote.ended, "the kernel's end: only then are its GPUs free")

@@ -114,21 +114,18 @@ class Supervisor:
         """
         if self.stopped:
             return Result(b"", "", None)
-        request_read, request_write = os.pipe()
-        answer_read, answer_write = os.pipe()
+        (request_read, request_write), (answer_read, answer_write) = os.pipe(), os.pipe()
         output_read, output_write = os.pipe()
         try:
             environ = dict(env if env is not None else os.environ)
             environ[PIPES] = f"{request_read},{answer_write}"
             inherited = [request_read, answer_write, *pass_fds]
-            process = self._processes.start(
-                command, output=output_write, cwd=cwd, env=environ, pass_fds=inherited
-            )
-        except BaseException:
-            _close(request_read, request_write, answer_read, answer_write, output_read, output_write)
-            raise
-        _close(request_read, answer_write, output_write)
-        try:
+            try:
+                process = self._processes.start(
+                    command, output=output_write, cwd=cwd, env=environ, pass_fds=inherited
+                )
+            finally:
+                _close(request_read, answer_write, output_write)
             sinks = {answer_read: Bounded(MAX_ANSWER), output_read: Bounded()}
             status, late = self._supervise(
                 process, _Request(request_write, request), sinks, timeout, watch or {}
@@ -157,13 +154,15 @@ class Supervisor:
                 actions[self._stop] = self._must_stop
             for descriptor, action in actions.items():
                 selector.register(descriptor, selectors.EVENT_READ, action)
-            status = process.poll()
-            while status is None and not late and not self.stopped:
-                for key, _ in selector.select(_POLL_INTERVAL):
-                    key.data()
+            try:
                 status = process.poll()
-                late = status is None and self._runtime.monotonic() > deadline
-        self._end(process)
+                while status is None and not late and not self.stopped:
+                    for key, _ in selector.select(_POLL_INTERVAL):
+                        key.data()
+                    status = process.poll()
+                    late = status is None and self._runtime.monotonic() > deadline
+            finally:
+                self._end(process)
         for descriptor, sink in sinks.items():
             sink.add(_remaining(descriptor))
         return status, late
