@@ -130,5 +130,5 @@ def test_gpus_that_were_never_opened_go_back_and_the_kernel_stays_until_it_opens
     assert "released GPU" in story_of(loop, link, remote)
     assert front.run(VISIBLE).text.strip() in gpus.uuids
     front.run(OPENS_GPU)
-    with somebody_waits():
+    with somebody_waits(gpus):
         wait_for(lambda: remote.ended, "the kernel's end: only then are its GPUs free")
