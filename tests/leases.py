@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+import pytest
 from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.agent.gpus.sharing.announcements import Details
 from jupyter_gpu_kernel.agent.gpus.sharing.lease import Holder, Lease, LeaseReader, LeaseTaker
+
+ROOT = str(Path(__file__).parents[1])
 
 
 def take_lease(uuid: str, identity: Mapping[str, Any], details: Details = dict) -> Lease | None:
@@ -21,6 +28,15 @@ def take_lease(uuid: str, identity: Mapping[str, Any], details: Details = dict) 
 def read_leases(uuids: Iterable[str], timeout: float = 0.3) -> dict[str, Holder]:
     """The holders of the leased GPUs among these."""
     return LeaseReader(RUNTIME).read(uuids, timeout)
+
+
+def run_in_own_network(code: str, *arguments: str, env: Mapping[str, str] | None = None) -> str:
+    """What this Python code prints where no other process has announced anything."""
+    command = ["unshare", "--net"] if os.getuid() == 0 else ["unshare", "--map-root-user", "--net"]
+    if subprocess.run([*command, "true"], capture_output=True).returncode != 0:
+        pytest.skip("no network namespace can be made here")
+    command += [sys.executable, "-c", code, *arguments]
+    return subprocess.check_output(command, text=True, cwd=ROOT, env=env)
 
 
 @contextlib.contextmanager

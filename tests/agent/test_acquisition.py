@@ -63,6 +63,25 @@ def test_a_lease_answers_before_the_claim_is_granted(tmp_path: Path, monkeypatch
     assert not read_leases([gpu.uuid]) and "acquired" not in texts
 
 
+def test_a_lease_that_the_system_refuses_is_an_error_of_the_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The keeper goes on."""
+    fake_smi(tmp_path, monkeypatch)
+    loop = ManualLoop()
+    errors: List[str] = []
+    waiting = Acquisition(
+        loop, ProcessControl(), {"id": uuid.uuid4().hex[:12], "gpus": 1}, dict,
+        on_acquired=lambda: errors.append("acquired"), on_error=errors.append, on_waiting=lambda text: None,
+    )  # fmt: skip
+    gpu = Gpu(0, f"GPU-{'0' * 200}", "A100", 40960, 1, utilization=0)
+    waiting.request()
+    for _ in range(DEFAULT_CRITERIA.samples):
+        waiting._sampled(Sample(loop.clock.monotonic(), [gpu], {}))
+    waiting.release()
+    assert [error.split(":")[0] for error in errors] == ["the GPUs cannot be leased"]
+
+
 def test_only_failures_in_a_row_end_the_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cell may wait for days: three short faults in that time are none, nor is one that lasts a minute."""
     fake_smi(tmp_path, monkeypatch)

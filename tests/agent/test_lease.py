@@ -14,12 +14,14 @@ import threading
 import time
 import uuid
 from pathlib import Path
-from typing import Any, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List
 
 import pytest
 from leases import answering, read_leases, take_lease
 from runtimes import RUNTIME
+from waiting import eventually
 
+from jupyter_gpu_kernel.agent.gpus.sharing.announcements import Announcement
 from jupyter_gpu_kernel.agent.gpus.sharing.lease import Holder, LeaseReader, LeaseTaker
 from jupyter_gpu_kernel.wire.runtime import Runtime
 
@@ -254,6 +256,17 @@ def test_who_never_answers_is_waited_for_once(gpus: List[str]) -> None:
         assert holders[gpus[1]].id == "ab12", "of those who do answer the answer is still awaited"
 
 
+def test_who_was_busy_once_is_believed_again(gpus: List[str]) -> None:
+    """The lease of a process that does not answer may be ignored."""
+    lease = take_lease(gpus[0], WHO)
+    assert lease is not None
+    reader = LeaseReader(RUNTIME)
+    assert not reader.read(gpus, timeout=0.0)[gpus[0]].answers
+    lease.answer()  # to a question that nobody asks any more
+    with answering(lease):
+        eventually(lambda: reader.read(gpus)[gpus[0]].answers, "an answer")
+
+
 @pytest.mark.parametrize("words", [b"", b"[1]", b"\xff{", b'{"since": 1e999, "id": 7}', b"[" * 4000])
 def test_nonsense_from_a_holder_is_no_harm(gpus: List[str], words: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
@@ -304,6 +317,18 @@ def test_all_or_none(gpus: List[str]) -> None:
     assert leases is not None and [lease.uuid for lease in leases] == gpus
     for lease in leases:
         lease.release()
+
+
+def test_none_is_held_if_the_system_refuses_one(gpus: List[str]) -> None:
+    watched: List[int] = []
+
+    def watch(announcement: Announcement) -> Callable[[], None]:
+        watched.append(announcement.fileno())
+        return watched.clear
+
+    with pytest.raises(OSError, match="too long"):
+        LeaseTaker(RUNTIME, WHO, watch=watch).take_all([gpus[0], "x" * 200])
+    assert not read_leases(gpus) and not watched
 
 
 def test_a_started_program_does_not_inherit_it(gpus: List[str]) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import subprocess
 import sys
 import textwrap
 import uuid
 from pathlib import Path
 
 import pytest
+from leases import run_in_own_network
 from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.agent.gpus.claim import Claim, ClaimGranted, ClaimPending
@@ -21,10 +21,6 @@ from jupyter_gpu_kernel.agent.gpus.requirements import Requirements
 from jupyter_gpu_kernel.agent.gpus.sampler import Sample
 from jupyter_gpu_kernel.agent.gpus.sharing.lease import LeaseTaker
 from jupyter_gpu_kernel.agent.keeper.hold_limit import Advice, HoldClock
-
-ROOT = str(Path(__file__).parents[2])
-OWN_NETWORK = ["unshare", "--net"] if os.getuid() == 0 else ["unshare", "--map-root-user", "--net"]
-"""Runs a command where no other process has announced anything."""
 
 
 def gpu(index: int = 0, **facts: str) -> Gpu:
@@ -115,10 +111,7 @@ SHARES = textwrap.dedent("""
 
 @pytest.mark.parametrize(("priority", "share"), [(0, 1), (-1, 3)])
 def test_what_ones_other_kernels_have_or_get_first(priority: int, share: int) -> None:
-    if subprocess.run([*OWN_NETWORK, "true"], capture_output=True).returncode != 0:
-        pytest.skip("no network namespace can be made here")
-    command = [*OWN_NETWORK, sys.executable, "-c", SHARES, str(priority)]
-    assert subprocess.check_output(command, text=True, cwd=ROOT).strip() == f"{share} 0"
+    assert run_in_own_network(SHARES, str(priority)).strip() == f"{share} 0"
 
 
 OFFERS = textwrap.dedent("""
@@ -134,10 +127,7 @@ OFFERS = textwrap.dedent("""
 
 
 def test_a_node_where_the_user_has_enough_offers_none(tmp_path: Path) -> None:
-    if subprocess.run([*OWN_NETWORK, "true"], capture_output=True).returncode != 0:
-        pytest.skip("no network namespace can be made here")
     (tmp_path / "gpus.json").write_text('{"gpus": [{}]}')
     path = f"{Path(__file__).parents[1] / 'programs'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     env = {**os.environ, "PATH": path, "FAKE_NVIDIA_STATE": str(tmp_path / "gpus.json")}
-    command = [*OWN_NETWORK, sys.executable, "-c", OFFERS]
-    assert subprocess.check_output(command, text=True, cwd=ROOT, env=env).split() == ["False", "True"]
+    assert run_in_own_network(OFFERS, env=env).split() == ["False", "True"]

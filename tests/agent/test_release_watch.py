@@ -11,6 +11,22 @@ from runtimes import ManualLoop
 from jupyter_gpu_kernel.agent.gpus.sharing.release_watch import INTERVAL, ReleaseWatch
 
 
+class SlowLoop(ManualLoop):
+    """Whatever is done between two looks at the clock takes a second."""
+
+    def time(self) -> float:
+        self.clock.seconds += 1
+        return super().time()
+
+
+def test_a_node_with_very_many_sockets_is_looked_at_rarely() -> None:
+    loop = SlowLoop()
+    watch = ReleaseWatch(loop, lambda: None)
+    watch._look()
+    assert watch._timer is not None and watch._timer.due - loop.time() >= 25
+    watch.stop()
+
+
 def test_a_release_is_noticed_until_the_watch_stops() -> None:
     loop = ManualLoop()
     noticed: List[int] = []

@@ -13,6 +13,7 @@ from typing import Iterator
 import pytest
 from leases import read_leases, take_lease
 
+from jupyter_gpu_kernel.agent.gpus.sharing import socket_owner
 from jupyter_gpu_kernel.agent.gpus.sharing.lease import PREFIX
 from jupyter_gpu_kernel.agent.gpus.sharing.socket_owner import (
     Owner,
@@ -87,6 +88,16 @@ def test_a_socket_that_only_shows_the_name_is_not_its_owner(gpu: str) -> None:
     with accepted:
         assert [row.connected for row in rows(name[1:].encode())] == [True]
         assert find_owners(PREFIX, [gpu]) == {}
+
+
+def test_only_so_many_sockets_are_read(gpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any user may have a million."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"\0{PREFIX}{gpu}")
+        name = f"{PREFIX}{gpu}".encode()
+        assert [row.name for row in rows(name)] == [name]
+        monkeypatch.setattr(socket_owner, "_MOST_SOCKETS", 0)
+        assert not list(rows(name))
 
 
 def test_an_inode_that_has_another_name_by_now(gpu: str) -> None:

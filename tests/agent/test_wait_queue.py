@@ -15,7 +15,7 @@ import uuid
 from typing import Iterator, List
 
 import pytest
-from leases import read_leases, take_lease
+from leases import read_leases, run_in_own_network, take_lease
 from runtimes import RUNTIME
 from streams import wait_for
 
@@ -117,44 +117,48 @@ def test_a_user_who_had_gpus_meanwhile_comes_after_those_who_waited(ids: List[st
     queue.leave()
 
 
-def test_a_claim_that_fails_costs_no_turn(ids: List[str], gpus: List[str]) -> None:
-    """The lease is there until a sample shows that somebody else has begun to use the GPU."""
-    queue = WaitQueue(Loop(RUNTIME), ids[0])
-    wait(queue, gpus)
-    (first,) = waiting(ids)
-    lease = take_lease(gpus[0], {"id": ids[0]})
-    assert lease is not None
-    queue.before()
-    lease.release()
-    queue.before()
-    assert waiting(ids) == [first]
-    queue.leave()
-
-
-HOLDS = textwrap.dedent("""
-    import sys
+TURNS = textwrap.dedent("""
+    import os, signal
     from jupyter_gpu_kernel.agent.gpus.sharing.lease import LeaseTaker
+    from jupyter_gpu_kernel.agent.gpus.sharing.wait_queue import QueueReader, WaitQueue
+    from jupyter_gpu_kernel.agent.loop import Loop
     from jupyter_gpu_kernel.wire.runtime import Runtime
-    lease = LeaseTaker(Runtime(), {"id": "k"}).take(sys.argv[1])
-    print("leased", flush=True)
-    sys.stdin.read()
+
+    runtime = Runtime()
+    queue = WaitQueue(Loop(runtime), "k1")
+    queue.join(1)
+    queue.announce(["GPU-1"])
+
+    def has_had_gpus():
+        queue.before()
+        (me,) = QueueReader(runtime).read()
+        return me.turn > 0
+
+    def take():
+        return LeaseTaker(runtime, {"id": "k"}).take("GPU-1")
+
+    lease = take()
+    claimed = has_had_gpus()
+    lease.release()
+    print(claimed, has_had_gpus())
+    ready, write = os.pipe()
+    other = os.fork()
+    if other == 0:
+        lease = take()
+        os.write(write, b"x")
+        signal.pause()
+    os.read(ready, 1)
+    held = has_had_gpus()
+    os.kill(other, signal.SIGKILL)
+    os.wait()
+    print(held, has_had_gpus())
 """)
 
 
-def test_a_gpu_that_goes_back_costs_the_turn_of_those_that_wait(ids: List[str], gpus: List[str]) -> None:
-    """Its kernel was another one of this user, and had it."""
-    queue = WaitQueue(Loop(RUNTIME), ids[0])
-    wait(queue, gpus)
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDS, gpus[0]], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as keeper:
-        assert keeper.stdout is not None and keeper.stdout.readline() == b"leased\n"
-        queue.before()
-        assert [one.turn for one in waiting(ids)] == [0.0]
-        keeper.kill()
-    queue.before()
-    assert [one.turn > 0 for one in waiting(ids)] == [True]
-    queue.leave()
+def test_a_claim_that_fails_costs_no_turn_and_a_gpu_that_goes_back_does() -> None:
+    """A lease is there until a sample shows that somebody else has begun to use the GPU."""
+    found = run_in_own_network(TURNS)
+    assert found.split() == ["False", "False", "False", "True"]
 
 
 def test_what_a_kernel_can_use_is_known_to_the_others(

@@ -10,7 +10,7 @@ from collections import deque
 from typing import Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 from ...wire.runtime import Runtime
-from .devices.gpu import Gpu
+from .devices.gpu import WITHOUT, Gpu, SmiError
 from .judge import DEFAULT_CRITERIA, Criteria, Verdict, choose, judge, require_usable, waiting_text
 from .requirements import ANY_GPU, Requirements
 from .sampler import Sample
@@ -107,7 +107,7 @@ class Claim:
         ahead: The kernels whose turn comes first.
         limit: Why this kernel must wait even if GPUs are free.
 
-        Raises SmiError (few) when waiting cannot help; no lease is held then.
+        Raises SmiError (few) when waiting cannot help, or (system); no lease is held then.
         """
         recent = self._recent()
         if not recent:
@@ -167,7 +167,10 @@ class Claim:
 
     def _try(self, verdicts: List[Verdict], ahead: Sequence[Waiting]) -> ClaimPending:
         chosen = self._choose(verdicts, ahead)
-        leases = self._taker.take_all([gpu.uuid for gpu in chosen]) if chosen else None
+        try:
+            leases = self._taker.take_all([gpu.uuid for gpu in chosen]) if chosen else None
+        except OSError as error:
+            raise SmiError("system", f"the GPUs cannot be leased: {error}", WITHOUT) from error
         if leases is None:  # too few are free, or somebody was quicker
             return self._pending(verdicts, ahead)
         self._leases, self._leased_at = leases, self._runtime.monotonic()

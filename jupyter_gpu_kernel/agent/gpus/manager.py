@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from ...wire.answers import Answers
 from ...wire.compose import Send
@@ -29,8 +29,6 @@ RETRY_AFTER = 0.1
 """Seconds until the kernel is told its GPUs again, if it did not execute the first request."""
 SHOW_AFTER = 1.5
 """Seconds that a cell waits before it shows why."""
-_NOTEBOOK = 100
-"""The length of the end of a notebook's path that other kernels show."""
 
 
 class GpuManager:
@@ -47,14 +45,14 @@ class GpuManager:
         internal_requests: InternalRequests,
         story: Story,
         on_state: Callable[[str], None],
-        status: Details,
+        details: Details,
         on_lapse: Callable[[str], None] = lambda why: None,
     ) -> None:
         """Create the manager of one kernel's GPUs.
 
         send, answers: Send messages, and answer requests, in the kernel's name.
         release: Send a cell to the kernel.
-        status: Return the kernel's status as `ps` shows it.
+        details: Return what other kernels show of this one, see `LeaseTaker`. Called whenever somebody asks.
         on_lapse: Called with the reason when the hub does not renew the standby of a kernel that waits.
         """
         self._loop = loop
@@ -68,7 +66,7 @@ class GpuManager:
             loop,
             processes,
             settings,
-            lambda: _details(status()),
+            details,
             on_acquired=self._acquired,
             on_error=self._failed,
             on_waiting=self._waiting,
@@ -315,13 +313,3 @@ class GpuManager:
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
-
-
-def _details(status: Mapping[str, Any]) -> Dict[str, Any]:
-    """What the user's other kernels that wait for these GPUs show of this one."""
-    return {
-        "notebook": str(status["notebook"])[-_NOTEBOOK:],
-        "state": status["state"],
-        "state_since": status["since"],
-        "idle_since": status.get("idle_since"),
-    }

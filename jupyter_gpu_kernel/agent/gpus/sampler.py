@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, NamedTuple, Opt
 from ...wire.runtime import Runtime
 from .. import procfs
 from ..process_control import ProcessControl
-from .devices.gpu import Gpu, SmiError
+from .devices.gpu import WITHOUT, Gpu, SmiError
 from .devices.gpu_reader import TIMEOUT, GpuReader
 from .devices.topology import Topology
 from .judge import DEFAULT_CRITERIA, Criteria, Verdict, judge
@@ -130,6 +130,8 @@ class Sampler:
             return self._reader.read(self._timeout, self._closing)
         except SmiError as error:
             return error
+        except OSError as error:  # no descriptors are left
+            return SmiError("system", f"the GPUs and leases cannot be read: {error}", WITHOUT)
         finally:
             self._thread_ended.set()
 

@@ -28,6 +28,8 @@ from .server import KeeperServer
 MAX_CELLS = 100_000
 """Cells in one command."""
 MAX_ELSEWHERE = 20_000
+_NOTEBOOK = 100
+"""The length of the end of a notebook's path that other kernels show."""
 """Characters about other hosts in one command."""
 _OWNER_KEYS = ("owner", "by")
 Handler = Callable[[Dict[str, Any]], Optional[Dict[str, Any]]]
@@ -269,6 +271,15 @@ class Status:
     def tell(self, lane: Lane = Lane.ORDERED) -> None:
         """Send the status to the hub that is attached, or to the next one."""
         self._server.send(lane, keeper_message(event="state", **dict(self.json(), **self._extra)))
+
+    def brief(self) -> Dict[str, Any]:
+        """What other kernels show of this one, whose GPUs they wait for. Any user can ask for it again and again, so
+        nothing is read for it."""
+        return {
+            "notebook": str(self._settings.get("notebook", ""))[-_NOTEBOOK:],
+            "state": self.state,
+            "state_since": self._since,
+        }
 
     def json(self) -> Dict[str, Any]:
         """The row of `ps`. With an ended kernel, also the reason of its end."""

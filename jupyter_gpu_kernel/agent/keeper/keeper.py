@@ -122,7 +122,7 @@ class Keeper:
     def _describe(self) -> Dict[str, Any]:
         idle_for = self.idle_timer.idle_for() if self.status.state == "idle" else None
         since = None if idle_for is None else round(self.loop.runtime.time() - idle_for, 1)
-        return {**self.status.json(), "idle_since": since}
+        return {**self.status.brief(), "idle_since": since}
 
     def run(self) -> None:
         """Start the kernel and serve it; return when it has ended and everything is cleaned up."""

@@ -51,7 +51,8 @@ class Gpu:
 
 
 class SmiError(Exception):
-    """There are no GPUs to use. `code`: absent, hang, driver, none, few (fewer than requested), stopped."""
+    """There are no GPUs to use. `code`: absent, hang, driver, none, few (fewer than requested), stopped, system
+    (it refuses sockets or files)."""
 
     def __init__(self, code: str, cause: str, remedy: str = "") -> None:
         super().__init__(cause)

@@ -32,6 +32,7 @@ _CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
 _MAX_JSON = 4096  # bytes
 _MOST = 1000  # names
 _BATCH = 64  # connections at a time
+_SILENT_TIMEOUT = 0.05  # seconds; a process that works again answers in less
 
 
 class Announcement:
@@ -122,7 +123,7 @@ _UNKNOWN = Answer(0, -1, {}, accepts=False)
 
 class AnnouncementReader:
     """Reads announcements, repeatedly. A process that does not answer (stopped, busy, or hostile) is reported all the
-    same, but only the first `read` waits for its answer."""
+    same, but only the first `read` waits long for its answer."""
 
     def __init__(self, runtime: Runtime, prefix: str) -> None:
         self._runtime = runtime
@@ -132,15 +133,17 @@ class AnnouncementReader:
     def read(self, names: Sequence[str], timeout: float = 0.3) -> Dict[str, Answer]:
         """Return those of these names that are announced. Blocks for up to `timeout` seconds in all."""
         answers: Dict[str, Answer] = {}
-        deadline, silent = self._runtime.monotonic() + timeout, self._silent
+        now, silent = self._runtime.monotonic(), self._silent
+        deadlines = now + timeout, now + min(timeout, _SILENT_TIMEOUT)
         self._silent = set()
         for at in range(0, len(names), _BATCH):  # a process has no more than 1024 descriptors by default
-            answers.update(self._read_batch(names[at : at + _BATCH], deadline, silent))
+            answers.update(self._read_batch(names[at : at + _BATCH], deadlines, silent))
         return answers
 
     def _read_batch(
-        self, names: Sequence[str], deadline: float, silent: Set[Tuple[str, int]]
+        self, names: Sequence[str], deadlines: Tuple[float, float], silent: Set[Tuple[str, int]]
     ) -> Dict[str, Answer]:
+        """`deadlines`: of all, and of those that were silent the last time."""
         answers: Dict[str, Answer] = {}
         refused: List[str] = []
         with contextlib.ExitStack() as stack:
@@ -160,8 +163,8 @@ class AnnouncementReader:
                 answers[name] = Answer(*owner, {}, accepts=False)
             waiting = {(key.data[0], answers[key.data[0]].pid) for key in selector.get_map().values()}
             while waiting:
-                wait = max(0.0, deadline - self._runtime.monotonic()) if waiting - silent else 0.0
-                ready = selector.select(wait)
+                deadline = deadlines[0 if waiting - silent else 1]
+                ready = selector.select(max(0.0, deadline - self._runtime.monotonic()))
                 if not ready:
                     break
                 for key, _ in ready:

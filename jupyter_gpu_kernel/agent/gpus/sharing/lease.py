@@ -11,6 +11,7 @@ This module does not know nvidia-smi, which GPUs count as free, or kernels.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
@@ -159,14 +160,16 @@ class LeaseTaker:
 
     def take_all(self, uuids: Iterable[str]) -> Optional[List[Lease]]:
         """Take all of these leases or, if one is held already, none: two kernels with half of them each would
-        deadlock."""
+        deadlock. Raises OSError if the system refuses a socket; none is held then, either."""
         leases: List[Lease] = []
-        for uuid in uuids:
-            lease = self.take(uuid)
-            if lease is None:
-                release_all(leases)
-                return None
-            leases.append(lease)
+        with contextlib.ExitStack() as undo:
+            for uuid in uuids:
+                lease = self.take(uuid)
+                if lease is None:
+                    return None
+                undo.callback(lease.release)
+                leases.append(lease)
+            undo.pop_all()
         return leases
 
     def take_over(self, listener: socket.socket) -> Lease:

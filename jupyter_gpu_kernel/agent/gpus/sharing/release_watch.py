@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from ...loop import Loop, Timer
 
 INTERVAL = 0.5
-"""Seconds between two looks."""
+"""Seconds between two looks, at least."""
+_PAUSE = 30
+"""A pause is at least so many times as long as a look."""
 
 
 class ReleaseWatch:
@@ -35,7 +37,9 @@ class ReleaseWatch:
             self._timer = None
 
     def _look(self) -> None:
+        begin = self._loop.time()
         before, self._leased = self._leased, set(lease.leased_uuids())
-        self._timer = self._loop.later(INTERVAL, self._look)
+        pause = _PAUSE * (self._loop.time() - begin)  # a node may have very many sockets
+        self._timer = self._loop.later(max(INTERVAL, pause), self._look)
         if before - self._leased:
             self._on_release()
