@@ -198,12 +198,25 @@ class Lab:
         assert len(found) == 1, found
         return found[0]
 
+    def choose(self, **settings: Any) -> dict[str, Any]:
+        """The settings for the host on which a kernel with these settings would start."""
+        placement, owner = self.operations._kernels.relocation._placement, self.operations._kernels.owner
+        return self.loop.run(placement.choose(self.settings(name="lab", **settings), None, owner))
+
+    def clear(self) -> None:
+        """Ends all kernels; the hosts and their GPUs can be used again."""
+        for remote in list(self.operations._kernels):
+            self.loop.call(self.operations._kernels.stop, remote, "the test has ended")
+        for host in self.hosts.values():
+            host.reachable = True
+            host.answers.set()
+            host.gpus.say(4)
+            host.end_all()
+            wait_for(lambda host=host: not host.kernels(), "the end of all kernels")  # type: ignore[misc]
+
     def close(self) -> None:
         self.loop.run(self.operations.close())
         for host in self.hosts.values():
-            host.reachable = True
-            host.end_all()
-            wait_for(lambda host=host: not host.kernels(), "the end of all kernels")  # type: ignore[misc]
             host.close()
 
 
@@ -213,18 +226,30 @@ def loop() -> Iterator[LoopThread]:
         yield loop
 
 
-@pytest.fixture
-def lab(loop: LoopThread, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
-    with tempfile.TemporaryDirectory(prefix="jgk-", dir="/tmp") as folder:  # a socket's path must be short
+@pytest.fixture(scope="module")
+def hosts(loop: LoopThread) -> Iterator[Lab]:
+    with (
+        tempfile.TemporaryDirectory(prefix="jgk-", dir="/tmp") as folder,  # a socket's path must be short
+        pytest.MonkeyPatch.context() as patch,
+    ):
         (Path(folder) / "local").mkdir(mode=0o700)
-        monkeypatch.setenv("XDG_RUNTIME_DIR", str(Path(folder) / "local"))
-        monkeypatch.setattr(shared_wait, "OPEN_AFTER", 1.2)
-        monkeypatch.setattr(deploy, "_MAIN_PY", AGENT)
+        patch.setenv("XDG_RUNTIME_DIR", str(Path(folder) / "local"))
+        patch.setenv("JUPYTER_DATA_DIR", str(Path(folder) / "local"))
+        patch.setattr(shared_wait, "OPEN_AFTER", 0.3)
+        patch.setattr(deploy, "_MAIN_PY", AGENT)
         deploy.pack.cache_clear()
-        monkeypatch.setenv("JUPYTER_DATA_DIR", str(Path(folder) / "local"))
         lab = Lab(Path(folder), loop, "gpu1", "gpu2")
         try:
             yield lab
         finally:
             lab.close()
             deploy.pack.cache_clear()
+
+
+@pytest.fixture
+def lab(hosts: Lab) -> Iterator[Lab]:
+    """The hosts without a kernel, each with four free GPUs."""
+    try:
+        yield hosts
+    finally:
+        hosts.clear()

@@ -141,15 +141,15 @@ class SharedWait:
             self._since = None
             self._cancel_all("the kernel does not wait any more")
             return None
+        self._since = now if self._since is None else self._since
+        if now - self._since < OPEN_AFTER and remote.link_state is LinkState.UP:
+            return OPEN_AFTER - (now - self._since)
         if not (remote.can_move and len(each_host(remote.settings)) > 1):
-            remote.confirm()  # its cells are known only there, or were interrupted
+            remote.confirm()  # its cells are known only there
             self._cancel_all("the kernel does not wait any more")
             if remote.is_lost:
                 remote.fail(AgentError("its host was lost while its cells waited", hop=remote.link.name))
             return None
-        self._since = now if self._since is None else self._since
-        if now - self._since < OPEN_AFTER and remote.link_state is LinkState.UP:
-            return OPEN_AFTER - (now - self._since)
         self._open_all(now)
         granted = [one for one in self._others.values() if one.reservation and one.reservation.granted]
         if granted:

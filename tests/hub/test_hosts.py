@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from typing import Any
 
 import pytest
 from fronts import Front
 from practice_gpus import VISIBLE
-from practice_hosts import Lab, lab, loop
+from practice_hosts import Lab, hosts, lab, loop
 from runtimes import RUNTIME
-from streams import log, wait_for
+from streams import LoopThread, log, wait_for
+from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import ConnectError, KernelStartError
+from jupyter_gpu_kernel.hub.kernel.reservation import Reservation
 from jupyter_gpu_kernel.hub.node.hosts import each_host
+from jupyter_gpu_kernel.hub.node.link import Link
 from jupyter_gpu_kernel.hub.node.node import Node
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
 from jupyter_gpu_kernel.hub.placement import GRACE, PATIENCE, Offer, wait_until
+from jupyter_gpu_kernel.wire.messages import keeper_message
 
-__all__ = ["lab", "loop"]
+__all__ = ["hosts", "lab", "loop"]
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
 
 
@@ -68,6 +71,20 @@ def test_how_long_hosts_are_waited_for(
     assert wait_until(offers, home_is_pending) == until
 
 
+@pytest.mark.parametrize("state", ["waiting", "idle"])  # the second one after an outage
+def test_a_reservation_is_granted_once_its_keeper_has_gpus(loop: LoopThread, state: str) -> None:
+    link = loop.call(lambda: Link(RUNTIME, "gpu2", refuse, log))
+    reservation = loop.call(Reservation, RUNTIME, "k", {}, {}, link, lambda: None)
+    loop.call(reservation.attached)
+    for gpus in ([], ["GPU-1"]):
+        status = keeper_message(event="state", id="k", state=state, gpus=gpus, standby=True)
+        loop.call(reservation.deliver, status.encode())
+        assert reservation.granted == bool(gpus)
+    loop.call(reservation.detached, "an outage")
+    assert not reservation.granted
+    loop.run(link.close())
+
+
 def test_each_host_replaces_the_last_hop() -> None:
     settings = {"route": ["login", "gpu1"], "hosts": ["gpu1", "bob@gpu2"], "gpus": 2}
     assert [one["route"] for one in each_host(settings)] == [["login", "gpu1"], ["login", "bob@gpu2"]]
@@ -96,31 +113,40 @@ def test_a_kernel_starts_on_the_best_host_and_its_notebook_finds_it_there(lab: L
     assert (again.kernel_id, again.link.name) == (remote.kernel_id, "gpu2")
     with Front(again.edge.connection) as front:
         assert "42" in str(front.run("treasure").outputs)
-    assert lab.start("/home/me/b.ipynb").link.name == "gpu1"
+    assert lab.choose(notebook="/home/me/b.ipynb")["route"] == ["gpu1"]
 
 
 def test_dead_hosts_are_left_out_and_delay_nothing(lab: Lab) -> None:
     one, two = lab.hosts.values()
-    one.reachable = False
-    remote = lab.start()
-    assert remote.link.name == "gpu2"
-    assert "Left out: gpu1: the connection timed out" in two.story(remote.kernel_id)
+    one.unplug()
     one.answers.clear()
-    with contextlib.ExitStack() as stack:
-        stack.callback(one.answers.set)
-        remote = lab.start()
-        assert "Left out: gpu1: no answer yet" in two.story(remote.kernel_id)
+    assert "gpu2 was chosen: nobody uses its GPUs. Left out: gpu1: no answer yet" in chosen(lab)
+    one.answers.set()
+    assert "gpu2 was chosen: nobody uses its GPUs. Left out: gpu1: the connection timed out" in chosen(lab)
     two.unplug()
     for operation in (lab.start, lambda: lab.call("probe", settings=lab.settings())):
         with pytest.raises(KernelStartError, match=r"none of the hosts can be used: gpu1: .*; gpu2: .*"):
             operation()
 
 
+def chosen(lab: Lab) -> str:
+    return str(lab.choose()["placement"])
+
+
+BUSY = {"pid": 1, "memory": 900}
+
+
 def crowd(lab: Lab, *names: str) -> None:
     """Somebody uses every GPU of these hosts."""
     for name in names:
         gpus = lab.hosts[name].gpus
-        gpus.show({"gpus": [{"uuid": gpus.uuids[0], "processes": [{"pid": 1, "memory": 900}]}]})
+        gpus.show({"gpus": [{"uuid": gpus.uuids[0], "processes": [BUSY]}]})
+
+
+def await_text(front: Front, text: str) -> None:
+    """A cell that waits shows this."""
+    while text not in str(front.client.get_iopub_msg(timeout=DEADLINE)["content"].get("data", "")):
+        pass
 
 
 def nothing_left(lab: Lab, **kernels: list[str]) -> None:
@@ -137,9 +163,7 @@ def test_a_cell_that_waits_runs_where_a_gpu_is_free_first(lab: Lab) -> None:
     with Front(remote.edge.connection) as front:
         front.run("setup = 5", silent=True)
         cells = [front.client.execute(code) for code in (VISIBLE, "print(setup)", "1 / 0")]
-        shown = ""
-        while "Or Waiting for 1 GPU on" not in shown:
-            shown = str(front.client.get_iopub_msg(timeout=60)["content"].get("data", ""))
+        await_text(front, "Or Waiting for 1 GPU on")
         assert len(lab.hosts[other].kernels()) == 1
         specs = [{"name": "lab", "settings": lab.settings()}]
         assert [row["state"] for row in lab.call("ps", specs=specs)] == ["waiting"]
@@ -162,7 +186,8 @@ def test_a_cell_that_waits_runs_where_a_gpu_is_free_first(lab: Lab) -> None:
     assert home != other
 
 
-def test_a_cell_that_gives_up_or_runs_at_home_leaves_no_reservation(lab: Lab) -> None:
+def test_a_cell_that_is_interrupted_or_runs_at_home_leaves_no_reservation(lab: Lab) -> None:
+    """It is interrupted while its host can be reached, and while it cannot."""
     crowd(lab, "gpu1", "gpu2")
     remote = lab.start()
     home, other = remote.link.name, "gpu2" if remote.link.name == "gpu1" else "gpu1"
@@ -172,6 +197,16 @@ def test_a_cell_that_gives_up_or_runs_at_home_leaves_no_reservation(lab: Lab) ->
         front.control("interrupt_request")
         assert front.finish(cell).reply["ename"] == "KeyboardInterrupt"
         nothing_left(lab, **{home: [remote.kernel_id]})
+        cells = [front.client.execute(VISIBLE) for _ in range(2)]
+        wait_for(lambda: lab.hosts[other].kernels(), "the reservation")
+        lab.hosts[home].unplug()
+        wait_for(lambda: remote.link_state.value == "away", "the loss of the link")
+        front.control("interrupt_request")
+        assert front.finish(cells[0]).reply["ename"] == "KeyboardInterrupt"
+        assert front.reply(cells[1])["status"] == "aborted"
+        nothing_left(lab, **{home: [remote.kernel_id]})
+        lab.hosts[home].reachable = True
+        wait_for(lambda: remote.link_state.value == "up" and remote.status["state"] == "idle", "the link")
         cell = front.client.execute(VISIBLE)
         wait_for(lambda: lab.hosts[other].kernels(), "the reservation")
         lab.hosts[home].gpus.say(1)
@@ -179,25 +214,33 @@ def test_a_cell_that_gives_up_or_runs_at_home_leaves_no_reservation(lab: Lab) ->
     nothing_left(lab, **{home: [remote.kernel_id]})
 
 
-def test_the_host_crashes_on_which_a_cell_waits(lab: Lab) -> None:
+def test_a_kernel_leaves_a_host_that_crashes_or_loses_its_gpu(lab: Lab) -> None:
+    """While a cell waits it leaves at once, and at a restart later; at another restart it stays."""
     crowd(lab, "gpu1", "gpu2")
-    remote = lab.start()
+    client = lab.client()
+    remote = lab.start("", client)
     home, other = remote.link.name, "gpu2" if remote.link.name == "gpu1" else "gpu1"
+    one, two = lab.hosts[home].gpus, lab.hosts[other].gpus
     with Front(remote.edge.connection) as front:
         cell = front.client.execute(VISIBLE)
         wait_for(lambda: lab.hosts[other].kernels(), "the reservation")
         lab.hosts[home].crash()
-        lab.hosts[other].gpus.say(1)
-        assert front.finish(cell).text.strip() == lab.hosts[other].gpus.uuids[0]
-        assert remote.link.name == other
+        two.say(1)
+        mine = front.finish(cell).text.strip()
+        assert (remote.link.name, mine) == (other, two.uuids[0])
         lab.hosts[home].reachable = True
-        lab.hosts[home].gpus.say(1)
-        client = lab.clients[-1]
-        lab.hosts[other].unplug()
+        one.say(1)
+        lab.call("restart", client, kernel=remote.kernel_id)
+        assert remote.link.name == other and front.run(VISIBLE).text.strip() == mine
+        two.show({"gpus": [{"uuid": mine, "lost": True}, {"uuid": two.uuids[1], "processes": [BUSY]}]})
+        lab.call("restart", client, kernel=remote.kernel_id)
+        assert remote.link.name == home and front.run(VISIBLE).text.strip() == one.uuids[0]
+        nothing_left(lab, **{home: [remote.kernel_id]})
+        two.say(4)
+        lab.hosts[home].unplug()
         wait_for(lambda: remote.link_state.value == "away", "the loss of the link")
         lab.call("restart", client, kernel=remote.kernel_id)
-        assert remote.link.name == home, "its host is out of reach"
-        assert front.run(VISIBLE).text.strip() == lab.hosts[home].gpus.uuids[0]
+        assert remote.link.name == other, "its host is out of reach"
 
 
 def test_vs_code_finds_its_kernel_on_another_host(lab: Lab) -> None:
@@ -221,43 +264,3 @@ def test_vs_code_finds_its_kernel_on_another_host(lab: Lab) -> None:
         assert "42" in str(front.run("treasure").outputs)
         assert (again.kernel_id, again.link.name) == (first.kernel_id, "gpu2") and fresh != first.kernel_id
     nothing_left(lab, gpu2=[first.kernel_id])
-
-
-def test_a_restart_leaves_a_host_whose_gpu_is_lost(lab: Lab) -> None:
-    crowd(lab, "gpu2")
-    client = lab.client()
-    remote = lab.start("", client)
-    with Front(remote.edge.connection) as front:
-        mine = front.run(VISIBLE).text.strip()
-        lab.call("restart", client, kernel=remote.kernel_id)
-        assert remote.link.name == "gpu1" and front.run(VISIBLE).text.strip() == mine
-        gpus = lab.hosts["gpu1"].gpus
-        used = [
-            {"uuid": name, "processes": [{"pid": 1, "memory": 900}]} for name in gpus.uuids if name != mine
-        ]
-        gpus.show({"gpus": [{"uuid": mine, "lost": True}, *used]})
-        lab.hosts["gpu2"].gpus.say(4)
-        lab.call("restart", client, kernel=remote.kernel_id)
-        assert remote.link.name == "gpu2"
-        assert front.run(VISIBLE).text.strip() in lab.hosts["gpu2"].gpus.uuids
-    nothing_left(lab, gpu2=[remote.kernel_id])
-
-
-def test_a_cell_that_waits_is_interrupted_while_its_host_is_out_of_reach(lab: Lab) -> None:
-    crowd(lab, "gpu1", "gpu2")
-    remote = lab.start()
-    home, other = remote.link.name, "gpu2" if remote.link.name == "gpu1" else "gpu1"
-    with Front(remote.edge.connection) as front:
-        cells = [front.client.execute(VISIBLE) for _ in range(2)]
-        wait_for(lambda: lab.hosts[other].kernels(), "the reservation")
-        lab.hosts[home].unplug()
-        wait_for(lambda: remote.link_state.value == "away", "the loss of the link")
-        front.control("interrupt_request")
-        assert front.finish(cells[0]).reply["ename"] == "KeyboardInterrupt"
-        assert front.reply(cells[1])["status"] == "aborted"
-        nothing_left(lab, **{home: [remote.kernel_id]})
-        lab.hosts[home].reachable = True
-        wait_for(lambda: remote.link_state.value == "up" and remote.status["state"] == "idle", "the link")
-        lab.hosts[home].gpus.say(1)
-        cell = front.run(VISIBLE)
-        assert cell.text.strip() == lab.hosts[home].gpus.uuids[0]

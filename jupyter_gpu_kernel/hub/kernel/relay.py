@@ -62,6 +62,9 @@ class Kernel(Protocol):
     def take_back(self) -> None:
         """A user's cell takes the kernel back from another computer."""
 
+    def waiting_cells_ended(self) -> None:
+        """All cells that waited were interrupted here, as the keeper is out of reach."""
+
     def status_reported(self, status: dict[str, Any]) -> None:
         """The keeper reports the kernel's status."""
 
@@ -137,11 +140,14 @@ class Relay:
 
     def _interrupt_waiting(self) -> None:
         """The host on which cells wait cannot be reached: they end here, as no keeper runs them unconfirmed."""
-        cells = [one for one in self._in_flight.user_cells if self._repeated.can_move]
+        if not self._repeated.can_move:
+            return
+        cells = self._in_flight.user_cells
         self._repeated.answered_here(cells)
         self._placeholder.cancel(cells)
         for cell in cells:
             self._in_flight.forget(cell)
+        self._kernel.waiting_cells_ended()
 
     def send(self, lane: Lane, message: Message) -> None:
         """Send a message to the keeper, when the link is up."""

@@ -346,6 +346,11 @@ class RemoteKernel:
         self._set_link_state(LinkState.CONNECTING)
         self.switch(self.kernel_id)
 
+    def waiting_cells_ended(self) -> None:
+        """All cells that waited were interrupted here; the keeper, out of reach, does not know it yet."""
+        self.status = dict(self.status, state="idle")
+        self._notify()
+
     def status_reported(self, status: dict[str, Any]) -> None:
         """The keeper reports the kernel's status."""
         self.status = dict(status, id=self.kernel_id)  # the id that it has here, whatever the node says

@@ -54,8 +54,8 @@ class Reservation:
 
     @property
     def granted(self) -> bool:
-        """Whether it has its GPUs, and can be used."""
-        return self.up and bool(self.status["gpus"]) and self.status["state"] == "waiting"
+        """Whether it has its GPUs, and can be used. A keeper that was told its GPUs in an outage calls itself idle."""
+        return self.up and bool(self.status["gpus"]) and self.status["state"] in ("waiting", "idle")
 
     def renew(self) -> None:
         """Keep the keeper waiting."""
