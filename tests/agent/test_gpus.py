@@ -447,6 +447,23 @@ def test_a_lease_is_lost_between_sample_and_lease(node: Node) -> None:
     assert isinstance(outcome, ClaimPending) and list(node.leases()) == [node.gpus[1].uuid]
 
 
+def test_who_comes_too_late_looks_again_at_once(node: Node) -> None:
+    """The other GPU may be free; but where a sample never shows the lease, nvidia-smi does not run all the time."""
+    mine, unseen = claim(), [Sample(time.monotonic(), list(node.gpus), {}) for _ in range(7)]
+    for sample in unseen[:2]:
+        step(mine, sample)
+    lease = take_lease(node.gpus[0].uuid, {"id": "other"})
+    assert lease is not None
+    node.taken.append(lease)
+    delays = []
+    for sample in unseen[2:]:
+        outcome = step(mine, sample)
+        assert isinstance(outcome, ClaimPending)
+        delays.append(outcome.delay <= Criteria().interval)
+    assert delays == [True, True, True, False, True]
+    assert isinstance(node.settle(mine), ClaimGranted)
+
+
 def test_giving_up_holds_nothing(node: Node) -> None:
     mine = claim()
     for _ in range(3):

@@ -22,6 +22,9 @@ FAR_INTERVAL = 15.0
 """Seconds between two samples of a kernel for which no GPU is in reach: thirty kernels that wait do not all run
 nvidia-smi all the time."""
 
+_RETRIES = 3
+"""How often in a row it samples at once after another kernel was quicker."""
+
 
 class ClaimPending(NamedTuple):
     """The GPUs are not ours yet. `text` is for the user; the next sample is due in `delay` seconds."""
@@ -72,6 +75,7 @@ class Claim:
         self._samples: Deque[Sample] = deque(maxlen=criteria.samples)
         self._leases: List[Lease] = []
         self._leased_at = 0.0
+        self._too_late = 0  # how often in a row another kernel has taken the chosen GPU meanwhile
 
     @property
     def has_enough_samples(self) -> bool:
@@ -171,7 +175,12 @@ class Claim:
             leases = self._taker.take_all([gpu.uuid for gpu in chosen]) if chosen else None
         except OSError as error:
             raise SmiError("system", f"the GPUs cannot be leased: {error}", WITHOUT) from error
-        if leases is None:  # too few are free, or somebody was quicker
+        if chosen and leases is None and self._too_late < _RETRIES:
+            self._too_late += 1  # the next sample shows which GPUs are left
+            delay = self._runtime.random.uniform(0.0, self._criteria.interval)
+            return ClaimPending("Checking which GPUs are free.", delay)
+        self._too_late = 0
+        if leases is None:
             return self._pending(verdicts, ahead)
         self._leases, self._leased_at = leases, self._runtime.monotonic()
         self.choice = _choice(verdicts, self.count)

@@ -225,7 +225,7 @@ class GpuManager:
         self._gate.fail_first(name, reason)
         if not self._gate.cells:
             self._acquisition.cancel()
-            self._waits_since = None
+            self._waits_since, self._text = None, ""
             self._standby.end()
             self._on_state("idle")
         return True
