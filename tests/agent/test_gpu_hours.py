@@ -14,6 +14,7 @@ from runtimes import RUNTIME, Clock
 
 from jupyter_gpu_kernel.agent.gpus.gpu_time import INTERVAL, GpuTime
 from jupyter_gpu_kernel.agent.gpus.hours import Kernel, rows, with_names
+from jupyter_gpu_kernel.agent.mux import gpu_history
 from jupyter_gpu_kernel.agent.story import Story, read_story
 from jupyter_gpu_kernel.wire.fields import FieldError
 
@@ -175,7 +176,7 @@ def test_whatever_the_story_is(story: List[Any], live: Any) -> None:
         assert row["to"] is None or row["to"] >= row["from"]
 
 
-def test_the_history_of_a_node(place: Place) -> None:
+def test_the_history_of_a_node(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = place.path / "stories"
     folder.mkdir(mode=0o700)
     now = RUNTIME.time()
@@ -190,6 +191,9 @@ def test_the_history_of_a_node(place: Place) -> None:
         ("k2", 100, 3), ("recent", 100, 3),
     ]  # fmt: skip
     assert answer["left_out"] == 0 and answer["history"][0]["node"]
+    monkeypatch.setattr(gpu_history, "MAX_HOLDS", 1)
+    answer = place.handlers.handle({"do": "history", "seconds": 3600})
+    assert ([row["kernel"] for row in answer["history"]], answer["left_out"]) == (["recent"], 1)
 
 
 @pytest.mark.parametrize("seconds", [None, -1, "9", 10**9, 1.5])

@@ -18,7 +18,7 @@ from waiting import eventually
 from jupyter_gpu_kernel.agent import procfs
 from jupyter_gpu_kernel.agent.exit.descendants import ROOT
 from jupyter_gpu_kernel.agent.gpus.devices import driver
-from jupyter_gpu_kernel.agent.gpus.sharing.lease import LeaseReader
+from jupyter_gpu_kernel.agent.gpus.sharing.lease import LeaseReader, LeaseTaker
 from jupyter_gpu_kernel.agent.mux.keepers import Refused
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.agent.stack import frameworks, supervision
@@ -123,6 +123,7 @@ def test_the_gpu_is_leased_while_it_is_used_and_named_only_after_the_start(node:
         f"pathlib.Path({str(held)!r}).touch()",
         f"while not pathlib.Path({str(go)!r}).exists(): time.sleep(0.01)",
         "version.cuda = repr(os.environ['AT_START'])",
+        "import sys; version.hip = repr(sys.path[0])",
     ]
     node.write("torch", COMPUTES + "\n".join(lines))
     answers: List[Dict[str, Any]] = []
@@ -137,6 +138,7 @@ def test_the_gpu_is_leased_while_it_is_used_and_named_only_after_the_start(node:
     (answer,) = answers
     facts = answer["facts"]
     assert answer["gpu"] == facts["device"] == UUID and facts["capability"] == "8.0"
+    assert facts["hip"] == "''", "as in a kernel, which finds modules in its working directory"
     assert facts["cuda"] == "''" and facts["archs"] == ["sm_80", "compute_90"] and not facts["early"]
     assert facts["error"]["stage"] == "matmul"  # this module has no tensors
 
@@ -148,6 +150,17 @@ def test_a_gpu_that_somebody_uses_is_not_touched(node: Node) -> None:
     assert (answer["gpu"], answer["no_gpu"]) == ("", "no GPU is free")
     assert answer["facts"]["cuda"] == "12.4" and "device" not in answer["facts"]
     assert "asks for no GPU" in node.check("torch", gpus=0)["no_gpu"]
+
+
+def test_the_sites_rules_apply(node: Node) -> None:
+    policy = node.place.path / "policy.json"
+    policy.write_text('{"gpus_per_user": 1}')
+    (lease,) = LeaseTaker(RUNTIME, {"id": "mine"}).take_all([f"GPU-{RUNTIME.new_id()}"])
+    assert "allows a user 1 GPU" in node.check("torch")["no_gpu"]
+    lease.release()
+    with pytest.raises(Refused, match="at most 1 GPU; 2 requested"):
+        node.check("torch", gpus=2)
+    policy.unlink()
 
 
 def test_what_start_up_files_do_is_seen(node: Node) -> None:
