@@ -40,9 +40,10 @@ class Hub:
         self._connection.opened()
         self._flush()
 
-    def ask(self, code: str, *, silent: bool = False) -> str:
-        """Sends a cell; returns its id."""
-        content = {"code": code, "silent": silent, "store_history": not silent, "stop_on_error": silent}
+    def ask(self, code: str, *, by_user: bool = True) -> str:
+        """Sends a cell, or a request of the front end itself, which has those behind it aborted if it fails; returns
+        its id."""
+        content = {"code": code, "silent": False, "store_history": by_user, "stop_on_error": not by_user}
         parts = make("execute_request", content)
         self._connection.send(Lane.ORDERED, Message(Channel.SHELL, 1, parts).encode())
         self._flush()

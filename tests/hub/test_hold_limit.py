@@ -6,7 +6,6 @@ import contextlib
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,10 +24,19 @@ pytestmark = pytest.mark.skipif(
 )
 
 ROOT = Path(__file__).parents[2]
-QUICK = "from jupyter_gpu_kernel.agent.keeper import hold_limit as limit\n"
-QUICK += (
-    "limit.NOTICE, limit.WAITED, limit.INTERVAL, limit.HOOK_TIME, limit.STAGGER = 1.5, 0.0, 0.1, 0.3, 0.0\n"
-)
+QUICK = """
+import os
+from jupyter_gpu_kernel.agent.keeper import hold_limit as limit
+
+limit.NOTICE, limit.WAITED, limit.INTERVAL, limit.HOOK_TIME, limit.STAGGER = 0.3, 0.0, 0.1, 0.3, 0.0
+advise = limit.HoldClock.advise
+
+def advise_while_the_test_allows(*facts):
+    advice = advise(*facts)
+    return advice._replace(end=advice.end and os.path.exists(MAY_END))
+
+limit.HoldClock.advise = advise_while_the_test_allows
+"""
 SETTINGS: dict[str, Any] = {"gpus": 1, "site": {"longest_hold": 0.5}}
 WAITER = """
 import os, sys
@@ -66,13 +74,21 @@ while True:
 
 @pytest.fixture(scope="module")
 def node(gpus: Gpus) -> Iterator[Node]:
-    """One whose limit is told 1.5 seconds in advance."""
+    """One whose limit is told just before, and comes when the test allows it (`may_end`)."""
     with Node(**gpus.env) as node:
         program = node.root / "agent.pyz"
         program.mkdir()
-        (program / "__main__.py").write_text(AGENT.replace("import sys\n", f"import sys\n{QUICK}", 1))
+        quick = QUICK.replace("MAY_END", repr(str(node.root / "may_end")))
+        (program / "__main__.py").write_text(AGENT.replace("import sys\n", f"import sys\n{quick}", 1))
         node.program = [str(program)]
         yield node
+
+
+@pytest.fixture
+def may_end(node: Node) -> Iterator[Path]:
+    path = node.root / "may_end"
+    yield path
+    path.unlink()
 
 
 @contextlib.contextmanager
@@ -93,7 +109,7 @@ def story_of(loop: LoopThread, link: Link, remote: RemoteKernel) -> str:
 
 
 def test_a_running_cell_is_told_and_ends_at_the_limit(
-    loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack
+    loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack, may_end: Path
 ) -> None:
     remote = loop.kernel(link, **SETTINGS)
     front = open_front(loop, remote, stack)
@@ -104,6 +120,7 @@ def test_a_running_cell_is_told_and_ends_at_the_limit(
         assert "keep its GPUs for 0.5 s while others wait, and a kernel of another user waits" in told
         assert "Save your work" in told
     front.until_text(cell, "Nobody waits for this kernel's GPUs any more")
+    may_end.touch()
     with somebody_waits(gpus):
         end = front.finish(cell)
         assert end.text.count("saved") == 2 and "gives its GPUs back now" in end.text
@@ -115,17 +132,17 @@ def test_a_running_cell_is_told_and_ends_at_the_limit(
 
 
 def test_gpus_that_were_never_opened_go_back_and_the_kernel_stays_until_it_opens_them(
-    loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack
+    loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack, may_end: Path
 ) -> None:
     remote = loop.kernel(link, **SETTINGS)
     front = open_front(loop, remote, stack)
     with somebody_waits(gpus):
-        started = time.monotonic()
         assert front.run(VISIBLE).text.strip() in gpus.uuids
         wait_for(lambda: "others wait" in story_of(loop, link, remote), "the notice")
         assert "others wait" in str(front.run("1").outputs), "the next cell shows it"
+        assert remote.status["gpus"], "not before the time that was told"
+        may_end.touch()
         wait_for(lambda: remote.status["gpus"] == [], "the release")
-        assert time.monotonic() - started >= 1.5, "not before the time that was told"
     until(remote, "idle")
     assert "released GPU" in story_of(loop, link, remote)
     assert front.run(VISIBLE).text.strip() in gpus.uuids
