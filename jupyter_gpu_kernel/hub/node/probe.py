@@ -47,12 +47,14 @@ async def _probe(nodes: Nodes, settings: dict[str, Any], call: Call) -> dict[str
     call.progress(node.name, "starting the agent")
     await node.link(found.python.path, call)
     call.progress(node.name, "reading the state of the GPUs")
+    needed = {key: settings[key] for key in _NEEDED if key in settings}
+    asked = [node.request(found.python.path, call, "gpus", 60)]
+    if settings.get("gpus"):
+        asked.append(node.request(found.python.path, call, "offer", 60, **needed))
     try:
-        answer["gpus"] = (await node.request(found.python.path, call, "gpus", 60))["gpus"]
-        if settings.get("gpus"):
-            needed = {key: settings[key] for key in _NEEDED if key in settings}
-            offer = await node.request(found.python.path, call, "offer", 60, **needed)
-            answer["gpus_problem"] = offer.get("problem", "")
+        listed, *offers = await asyncio.gather(*asked)
+        answer["gpus"] = listed["gpus"]
+        answer["gpus_problem"] = "".join(offer.get("problem", "") for offer in offers)
     except AgentError as error:
         answer["gpus_error"] = error.cause
     return answer
