@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import threading
 import uuid
 from pathlib import Path
-from typing import Dict, List
+from typing import Dict, Iterator, List
 
 import pytest
-from leases import read_leases
+from leases import read_leases, take_lease
 from runtimes import ManualLoop
 from waiting import DEADLINE
 
@@ -61,6 +62,39 @@ def test_a_lease_answers_before_the_claim_is_granted(tmp_path: Path, monkeypatch
     finally:
         waiting.release()
     assert not read_leases([gpu.uuid]) and "acquired" not in texts
+
+
+@pytest.fixture
+def kernel() -> Iterator[Acquisition]:
+    """One that needs a GPU; nothing samples any."""
+    acquisition = Acquisition(
+        ManualLoop(), ProcessControl(), {"id": uuid.uuid4().hex[:12], "gpus": 1}, dict,
+        on_acquired=lambda: None, on_error=lambda text: None, on_waiting=lambda text: None,
+    )  # fmt: skip
+    yield acquisition
+    acquisition.release()
+
+
+def test_a_successor_leases_what_is_left_and_says_what_is_not(kernel: Acquisition) -> None:
+    """Its kernel uses both GPUs all the same."""
+    uuids = [f"GPU-{uuid.uuid4()}" for _ in range(2)]
+    other = take_lease(uuids[0], {"id": "other"})
+    assert other is not None
+    assert kernel.inherit(uuids, since=5.0) == uuids[:1]
+    assert kernel.acquired and kernel.uuids == uuids and kernel.held_since == 5.0
+    assert take_lease(uuids[1], {"id": "other"}) is None
+    other.release()
+
+
+def test_leases_that_are_passed_on_and_not_needed_are_released(kernel: Acquisition) -> None:
+    uuids = [f"GPU-{uuid.uuid4()}" for _ in range(2)]
+    sockets = []
+    for lease in [take_lease(one, {"id": "replaced"}) for one in uuids]:
+        assert lease is not None
+        sockets.append(socket.socket(fileno=os.dup(lease.fileno())))
+        lease.release()
+    assert kernel.receive(sockets, since=5.0)
+    assert kernel.uuids == uuids[:1] == list(read_leases(uuids, timeout=0.0)) and kernel.held_since == 5.0
 
 
 def test_a_lease_that_the_system_refuses_is_an_error_of_the_cell(

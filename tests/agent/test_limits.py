@@ -114,6 +114,37 @@ def test_what_ones_other_kernels_have_or_get_first(priority: int, share: int) ->
     assert run_in_own_network(SHARES, str(priority)).strip() == f"{share} 0"
 
 
+WAITERS = textwrap.dedent("""
+    import os, signal
+    from jupyter_gpu_kernel.agent.gpus.sharing.wait_queue import WaitQueue
+    from jupyter_gpu_kernel.agent.loop import Loop
+    from jupyter_gpu_kernel.wire.runtime import Runtime
+
+    ready, write = os.pipe()
+    children = []
+    for kernel_id, uid in (("mine", os.getuid()), ("others", 61235)):
+        children.append(os.fork())
+        if not children[-1]:
+            os.setuid(uid)
+            queue = WaitQueue(Loop(Runtime()), kernel_id)
+            queue.join(1)
+            queue.announce(["GPU-1"])
+            os.write(write, b"x")
+            signal.pause()
+        os.read(ready, 1)
+    holder = WaitQueue(Loop(Runtime()), "holder")
+    print(*(holder.others_waiting([gpu], seconds) for gpu, seconds in (("GPU-1", 0), ("GPU-1", 3600), ("GPU-2", 0))))
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+""")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+def test_who_waits_for_a_gpu_that_a_kernel_holds() -> None:
+    """Kernels of other users, that have waited for some time, and can use it."""
+    assert run_in_own_network(WAITERS).split() == ["1", "0", "0"]
+
+
 OFFERS = textwrap.dedent("""
     from jupyter_gpu_kernel.agent.gpus.sharing.lease import LeaseTaker
     from jupyter_gpu_kernel.agent.gpus.offer import read_offer
