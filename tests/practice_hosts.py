@@ -34,6 +34,10 @@ from jupyter_gpu_kernel.hub.node import deploy
 from jupyter_gpu_kernel.hub.operations import Operations
 from jupyter_gpu_kernel.hub.rpc import Call
 
+NO_LAPSE = """from jupyter_gpu_kernel.agent.gpus import standby
+standby.LAPSES_AFTER = 600.0"""
+"""In the agent: what the hub forgets to end would end by itself only after the test."""
+
 
 class Command:
     """A command's stdin and stdout."""
@@ -236,7 +240,7 @@ def hosts(loop: LoopThread) -> Iterator[Lab]:
         patch.setenv("XDG_RUNTIME_DIR", str(Path(folder) / "local"))
         patch.setenv("JUPYTER_DATA_DIR", str(Path(folder) / "local"))
         patch.setattr(shared_wait, "OPEN_AFTER", 0.3)
-        patch.setattr(deploy, "_MAIN_PY", AGENT)
+        patch.setattr(deploy, "_MAIN_PY", f"{NO_LAPSE}\n{AGENT}")
         deploy.pack.cache_clear()
         lab = Lab(Path(folder), loop, "gpu1", "gpu2")
         try:

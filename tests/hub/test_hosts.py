@@ -73,15 +73,19 @@ def test_how_long_hosts_are_waited_for(
 
 @pytest.mark.parametrize("state", ["waiting", "idle"])  # the second one after an outage
 def test_a_reservation_is_granted_once_its_keeper_has_gpus(loop: LoopThread, state: str) -> None:
+    def granted() -> list[bool]:  # in one step, before the link reports that it cannot connect
+        reservation = Reservation(RUNTIME, "k", {}, {}, link, lambda: None)
+        reservation.attached()
+        seen = []
+        for gpus in ([], ["GPU-1"]):
+            status = keeper_message(event="state", id="k", state=state, gpus=gpus, standby=True)
+            reservation.deliver(status.encode())
+            seen.append(reservation.granted)
+        reservation.detached("an outage")
+        return [*seen, reservation.granted]
+
     link = loop.call(lambda: Link(RUNTIME, "gpu2", refuse, log))
-    reservation = loop.call(Reservation, RUNTIME, "k", {}, {}, link, lambda: None)
-    loop.call(reservation.attached)
-    for gpus in ([], ["GPU-1"]):
-        status = keeper_message(event="state", id="k", state=state, gpus=gpus, standby=True)
-        loop.call(reservation.deliver, status.encode())
-        assert reservation.granted == bool(gpus)
-    loop.call(reservation.detached, "an outage")
-    assert not reservation.granted
+    assert loop.call(granted) == [False, True, False]
     loop.run(link.close())
 
 
@@ -205,9 +209,8 @@ def test_a_cell_that_is_interrupted_or_runs_at_home_leaves_no_reservation(lab: L
         assert front.finish(cells[0]).reply["ename"] == "KeyboardInterrupt"
         assert front.reply(cells[1])["status"] == "aborted"
         nothing_left(lab, **{home: [remote.kernel_id]})
-        lab.hosts[home].reachable = True
-        wait_for(lambda: remote.link_state.value == "up" and remote.status["state"] == "idle", "the link")
         cell = front.client.execute(VISIBLE)
+        lab.hosts[home].reachable = True
         wait_for(lambda: lab.hosts[other].kernels(), "the reservation")
         lab.hosts[home].gpus.say(1)
         assert front.finish(cell).text.strip() == lab.hosts[home].gpus.uuids[0]

@@ -19,7 +19,7 @@ from ..front_end.delivered import Delivered
 from ..front_end.front_ends import Access, FrontEnd, FrontEnds
 from ..node.attachments import new_endpoint
 from ..node.link import Link
-from ..requests import type_of
+from ..requests import id_of, type_of
 from .pacing import Pacer
 from .pending_requests import DeferredRequests, InFlightCells
 from .placeholder import KernelInfoCache, Placeholder, recall
@@ -147,6 +147,8 @@ class Relay:
         self._placeholder.cancel(cells)
         for cell in cells:
             self._in_flight.forget(cell)
+            heard = keeper_message(do="heard", reply=id_of(cell))  # so that the next cell is not aborted
+            self.send(Lane.ORDERED, heard)
         self._kernel.waiting_cells_ended()
 
     def send(self, lane: Lane, message: Message) -> None:
