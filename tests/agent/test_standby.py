@@ -40,3 +40,15 @@ def test_a_kernel_that_does_not_wait_needs_no_renewal(monkeypatch: pytest.Monkey
     loop.run()
     assert not ended and standby.active == (end == "end")
     assert Standby(loop, {}, ended.append).status("") == {}
+
+
+def test_a_renewal_begins_the_time_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LAPSES_AFTER", 0.1)
+    loop = Loop(RUNTIME)
+    ended: List[str] = []
+    standby = Standby(loop, {"standby": "cell"}, ended.append)
+    standby.begin()
+    loop.later(0.06, standby.renew)
+    loop.later(0.12, loop.stop)
+    loop.run()
+    assert not ended
