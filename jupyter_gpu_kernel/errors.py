@@ -150,6 +150,7 @@ _REFUSAL_REMEDIES = {
     "few": "Ask for fewer (--gpus N), use another node, or ask the scheduler for more.",
     "hang": _DRIVER,
     "driver": _DRIVER,
+    "system": "The node may lack file descriptors or processes: end what you do not need there, and try again.",
     "malformed answer": "The agent on the node may be damaged or replaced: ask the node's administrator.",
     "malformed": _REPORT,
     "unknown": _REPORT,

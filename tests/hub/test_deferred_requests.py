@@ -116,6 +116,15 @@ def test_only_a_users_cell_shows_that_it_waits(hub: Hub) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(
+    ("waits_for_host", "said"),
+    [(False, "the kernel keeps running. This cell will run"), (True, "waits for GPUs on its other hosts")],
+)
+def test_the_notice_says_what_becomes_of_the_kernel(hub: Hub, waits_for_host: bool, said: str) -> None:
+    hub.notice.link_down(None, waits_for_host=waits_for_host)
+    assert said in hub.notice._text()
+
+
 def test_an_interrupt_that_was_answered_is_not_answered_again(hub: Hub) -> None:
     """Of two the kernel answered one before the link went down."""
     deferred = hub.deferred

@@ -305,9 +305,12 @@ class Relay:
         for request in self._deferred.link_up():
             self._forward(request)
 
-    def link_down(self, problem: GpuKernelError | None, silence: float) -> None:
+    def link_down(
+        self, problem: GpuKernelError | None, silence: float, *, waits_for_host: bool = False
+    ) -> None:
         """The link to an attached kernel is down; the node has been silent for so many seconds."""
-        self._notice.link_down(problem, silence, self._in_flight.silent_running_cell)
+        running = self._in_flight.silent_running_cell
+        self._notice.link_down(problem, silence, running, waits_for_host=waits_for_host)
         interrupted = self._deferred.link_down()
         if interrupted:
             self.send(Lane.URGENT, keeper_message(do="cancel", cells=interrupted))

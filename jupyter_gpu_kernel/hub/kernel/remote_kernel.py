@@ -299,7 +299,8 @@ class RemoteKernel:
         """The link is down; it reconnects by itself."""
         if self._open_arguments:
             return self._set_link_state(LinkState.CONNECTING)
-        self._relay.link_down(self.link.problem, self._runtime.monotonic() - self.link.last_received)
+        silence = self._runtime.monotonic() - self.link.last_received
+        self._relay.link_down(self.link.problem, silence, waits_for_host=self.waits_for_host)
         self._set_link_state(LinkState.AWAY)
 
     def lost(self, error: GpuKernelError) -> None:
@@ -313,7 +314,7 @@ class RemoteKernel:
             return self._create_anew()
         if self.on_homeless is not None and self.can_move and "create" not in self._open_arguments:
             self.is_lost = True
-            self._relay.link_down(None, 0.0)
+            self._relay.link_down(None, 0.0, waits_for_host=True)
             self._set_link_state(LinkState.AWAY)  # its cells wait for another host
             return self.on_homeless()
         if not self.ended:

@@ -53,6 +53,7 @@ class OfflineNotice:
         self._node = node
         self._since = 0.0
         self._problem: GpuKernelError | None = None
+        self._waits_for_host = False
         self._cell: bytes | None = None  # the header of the cell that shows the notice
         self._cell_state = _CellState.DEFERRED
         self._display = TransientDisplay(runtime, self._send_message)
@@ -63,11 +64,21 @@ class OfflineNotice:
         self._node = node
 
     def link_down(
-        self, problem: GpuKernelError | None, silence: float = 0.0, running: Message | None = None
+        self,
+        problem: GpuKernelError | None,
+        silence: float = 0.0,
+        running: Message | None = None,
+        *,
+        waits_for_host: bool = False,
     ) -> None:
-        """The link is (still) down; the node has been silent for `silence` seconds. `problem`: why it cannot reconnect,
-        if that is known; `running`: the cell that is running, if it has no output."""
+        """The link is (still) down; the node has been silent for `silence` seconds.
+
+        problem: Why it cannot reconnect, if that is known.
+        running: The cell that is running, if it has no output.
+        waits_for_host: Whether the kernel waits for GPUs on several hosts.
+        """
         self._problem = problem
+        self._waits_for_host = waits_for_host
         if not self._since:
             self._since = self._runtime.time() - silence
             if running is not None:
@@ -120,7 +131,10 @@ class OfflineNotice:
     def _text(self) -> str:
         since = time.strftime("%H:%M:%S", time.localtime(self._since))
         cell = self._cell_state.value
-        text = f"{self._node} has been out of reach since {since}; the kernel keeps running. {cell}"
+        kernel = f"the kernel keeps running. {cell}"
+        if self._waits_for_host:
+            kernel = "the kernel waits for GPUs on its other hosts, and there again when it is back."
+        text = f"{self._node} has been out of reach since {since}; {kernel}"
         return self.for_user(f"{text}\n{self._problem}") if self._problem is not None else text
 
 
