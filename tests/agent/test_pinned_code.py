@@ -228,6 +228,15 @@ def test_many_kernels_at_once(worktrees: Worktrees, repository: Repository, home
     assert (pinned(home), repository.worktrees()) == ([], [])
 
 
+def test_two_that_remove_the_same_worktree(worktrees: Worktrees, repository: Repository) -> None:
+    """Where a node is reached by two routes, both ask it to remove what is left over."""
+    for number in range(5):
+        pin = worktrees.make(f"k{number}", str(repository.path), "HEAD")
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(worktrees.remove, [pin] * 4)) == [""] * 4
+    assert len(repository.worktrees()) == 0
+
+
 def test_a_home_that_cannot_be_written(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,13 +11,14 @@ folder is a repository of its own, which shares the objects of the other one. Al
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import json
 import os
 import re
 import shutil
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import IO, Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from ...wire import revisions
 from ...wire.runtime import Runtime
@@ -143,8 +144,28 @@ class Worktrees:
 
     def remove(self, pin: Pin) -> str:
         """Remove the worktree if nothing in it was changed. Return why it was kept; "" if it is gone."""
-        if not (Path(pin.tree).parent / _RECORD).is_file():
+        record = Path(pin.tree).parent / _RECORD
+        try:
+            file = record.open("r+")
+        except FileNotFoundError:
             return "its folder has no record of it" if os.path.lexists(pin.tree) else ""
+        except OSError as error:
+            return f"its record cannot be opened: {error.strerror}"
+        with file:  # two `attach` remove it at the same time where the node is reached by two routes
+            if not self._lock(file):
+                return "another process is examining it"
+            return self._remove(pin) if record.is_file() else ""
+
+    def _lock(self, file: IO[str]) -> bool:
+        deadline = self._runtime.monotonic() + LIMIT
+        while self._runtime.monotonic() < deadline:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            self._runtime.sleep(0.05)
+        return False
+
+    def _remove(self, pin: Pin) -> str:
         try:
             kept = _why_kept(self._git(pin.tree), pin) if os.path.isdir(pin.tree) else ""
         except CodeError as error:
