@@ -200,9 +200,7 @@ class RemoteKernel:
             self._relay.send(Lane.URGENT, keeper_message(do="confirm"))
 
     def move(self, to: Reservation, delivered: Path) -> None:
-        """Replace the kernel, which waits, by the one that has its GPUs on another host. The caller ends the old one.
-
-        `delivered`: the file for the counts of that kernel."""
+        """Replace the kernel, which waits, by the one with GPUs on another host. The caller ends the old one."""
         self.relocate(to.link, to.settings, delivered, attached=True)
         self.kernel_id, self.status = to.kernel_id, dict(to.status)
         self.unconfirmed, self._confirmed, self._open_arguments = False, True, {}
@@ -215,8 +213,7 @@ class RemoteKernel:
     def relocate(
         self, link: Link, settings: dict[str, Any], delivered: Path, *, attached: bool = False
     ) -> None:
-        """From now on the kernel is one of this host, with the settings for that. `delivered`: the file for its counts;
-        `attached`: whether the link carries it already. A `switch` follows, or a kernel is created."""
+        """The kernel is on this host now. `delivered`: the file for its counts; `attached`: if the link carries it."""
         self._attach_timing.move(link, attached=attached)
         self.link, self.settings, self.is_lost = link, settings, False
         self._relay.set_link(link, delivered)
