@@ -44,7 +44,7 @@ class WatchedVerb(Verb):
         """Declare --watch."""
         parser.add_argument(
             "--watch", metavar="SECONDS", nargs="?", type=seconds, const=self.interval,
-            help="show the list again and again until q or Ctrl-C, so many seconds after each answer (default: "
+            help="show the list again and again until q or Ctrl-C, this many seconds after each answer (default: "
             f"{self.interval:g}); with --json, or if the output is not a terminal, one list after the other",
         )  # fmt: skip
 

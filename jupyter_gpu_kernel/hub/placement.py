@@ -27,7 +27,7 @@ PATIENCE = 10.0
 kernel."""
 REQUEST_TIMEOUT = 30.0
 _NEEDED = ("gpus", "min_memory", "gpu_type", "name", "notebook")
-_MAX_HOMES = 1000
+_MAX_NOTEBOOKS = 1000
 CELL = "cell"
 """The setting “standby” of a kernel that may still move: see agent/gpus/standby.py."""
 
@@ -78,15 +78,15 @@ class Offer(NamedTuple):
         return f"{waiting} kernel{' waits' if waiting == 1 else 's wait'}" if waiting else "nobody waits"
 
 
-def wait_until(offers: Collection[Offer], home_is_pending: bool) -> float | None:
+def wait_until(offers: Collection[Offer], last_is_pending: bool) -> float | None:
     """Return until when the hosts are waited for that have not answered; None: as long as each of them takes.
 
-    `home_is_pending`: whether the host of the notebook's last kernel is one of them."""
+    `last_is_pending`: whether the host of the notebook's last kernel is one of them."""
     answered = [one for one in offers if one.error is None]
     if any(one.left for one in answered):
         return 0.0
     good = [one.at for one in answered if one.enough]
-    if good and not home_is_pending:
+    if good and not last_is_pending:
         return min(good) + GRACE
     return min(one.at for one in answered) + PATIENCE if answered else None
 
@@ -97,7 +97,7 @@ class Placement:
     def __init__(self, nodes: Nodes, log: logging.Logger) -> None:
         self._nodes = nodes
         self._log = log
-        self._homes: dict[tuple[str, str], str] = {}
+        self._last_hosts: dict[tuple[str, str], str] = {}
         self._tasks: set[asyncio.Task[Offer]] = set()
 
     async def choose(
@@ -119,8 +119,8 @@ class Placement:
         if call is not None:
             call.progress("", f"asking {', '.join(names)} for free GPUs")
         notebook = str(settings.get("name") or ""), str(settings.get("notebook") or "")
-        home = restarted_on or self._homes.get(notebook, "")
-        offers = await self._ask_all(candidates, call, owner, login_wait, home)
+        last_host = restarted_on or self._last_hosts.get(notebook, "")
+        offers = await self._ask_all(candidates, call, owner, login_wait, last_host)
         usable = [one for one in offers if one.error is None]
         if not usable:
             raise none_usable({one.node.name: one.error for one in offers if one.error})
@@ -141,7 +141,7 @@ class Placement:
         call: Call | None,
         owner: dict[str, str],
         login_wait: float,
-        home: str,
+        last_host: str,
     ) -> list[Offer]:
         """Return the offers of all hosts that answer in time, in the order of the candidates."""
         loop = asyncio.get_running_loop()
@@ -152,8 +152,8 @@ class Placement:
         offers: list[Offer] = []
         pending = set(tasks)
         while pending:
-            home_is_pending = any(str(tasks[task]["route"][-1]) == home for task in pending)
-            deadline = wait_until(offers, home_is_pending)
+            last_is_pending = any(str(tasks[task]["route"][-1]) == last_host for task in pending)
+            deadline = wait_until(offers, last_is_pending)
             timeout = None if deadline is None else max(0.0, deadline - loop.time())
             done, pending = await asyncio.wait(pending, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
             if not done:
@@ -194,10 +194,10 @@ class Placement:
         )
 
     def _remember(self, notebook: tuple[str, str], host: str) -> None:
-        self._homes.pop(notebook, None)
-        self._homes[notebook] = host
-        if len(self._homes) > _MAX_HOMES:
-            del self._homes[next(iter(self._homes))]
+        self._last_hosts.pop(notebook, None)
+        self._last_hosts[notebook] = host
+        if len(self._last_hosts) > _MAX_NOTEBOOKS:
+            del self._last_hosts[next(iter(self._last_hosts))]
 
 
 def _left_out(candidates: Iterable[dict[str, Any]], offers: Iterable[Offer]) -> str:

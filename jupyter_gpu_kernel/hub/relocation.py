@@ -66,7 +66,7 @@ class Relocation:
         )
         self._waits.add(wait)
         if len(each_host(remote.settings)) > 1:
-            remote.on_homeless = lambda: self._homeless(remote, wait)
+            remote.on_host_lost = lambda: self._host_lost(remote, wait)
         self._spawn(wait.run())
 
     async def restart(self, remote: RemoteKernel, call: Call) -> None:
@@ -133,7 +133,7 @@ class Relocation:
         usable = answer.get("usable") or []
         return bool(usable or answer.get("problem")) and not set(gpus) <= set(usable)
 
-    def _homeless(self, remote: RemoteKernel, wait: SharedWait) -> None:
+    def _host_lost(self, remote: RemoteKernel, wait: SharedWait) -> None:
         if remote.waits_for_host:
             return wait.changed()
         remote.hold()

@@ -34,6 +34,8 @@ RETRY_AFTER = 30.0
 CONNECT_WITHIN = 30.0
 END_ATTEMPTS = 20
 _MAX_TEXT = 10_000
+_LOST = "the kernel is gone, and its cells waited there for GPUs"
+_LOST_REMEDY = "Restart the kernel: it then starts on the best host that can be reached."
 
 
 class OtherHost:
@@ -58,7 +60,7 @@ class OtherHost:
         self.problem, self.retry_at = sanitize.one_line(problem), now + RETRY_AFTER
 
     @property
-    def hopeless(self) -> bool:
+    def unable(self) -> bool:
         """Whether it cannot give GPUs now, as far as is known."""
         if self.reservation is None:
             return bool(self.problem) and not self.opening
@@ -148,7 +150,7 @@ class SharedWait:
             remote.confirm()  # its cells are known only there
             self._cancel_all("the kernel does not wait any more")
             if remote.is_lost:
-                remote.fail(AgentError("its host was lost while its cells waited", hop=remote.link.name))
+                remote.fail(AgentError(_LOST, hop=remote.link.name, remedy=_LOST_REMEDY))
             return None
         self._open_all(now)
         granted = [one for one in self._others.values() if one.reservation and one.reservation.granted]
@@ -158,7 +160,7 @@ class SharedWait:
         if (
             remote.link_state is LinkState.UP
             and remote.status.get("problem")
-            and all(o.hopeless for o in self._others.values())
+            and all(o.unable for o in self._others.values())
         ):
             remote.renew_standby(self._text())
             remote.confirm()  # its cells end with the reasons

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Mapping, NamedTuple, Optional
 
 from ..policy import SETTING
+from .sharing.queue_view import gpu_count
 
 
 class SiteLimits(NamedTuple):
@@ -28,6 +29,6 @@ class SiteLimits(NamedTuple):
         if most is None or others + count <= most:
             return ""
         return (
-            f"The site's policy allows a user {most} GPU{'' if most == 1 else 's'} on this node, "
+            f"The site's policy allows a user {gpu_count(most)} on this node, "
             f"and your other kernels have {others} or get them first."
         )

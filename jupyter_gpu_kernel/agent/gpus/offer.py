@@ -17,6 +17,9 @@ from .sampler import take_samples
 from .sharing.turns import gpu_bits, in_turn
 from .sharing.wait_queue import QueueReader
 
+_NO_SEARCH: Dict[str, Any] = {"enough": True, "idle": True, "memory": 0, "waiting": 0, "problem": ""}
+"""The offer to a kernel without GPUs, or with those that a scheduler has allocated."""
+
 
 def read_offer(runtime: Runtime, processes: ProcessControl, settings: Mapping[str, Any]) -> Dict[str, Any]:
     """Return {enough, idle, memory, waiting, usable, problem} for a kernel with these settings; blocks for a while.
@@ -26,14 +29,7 @@ def read_offer(runtime: Runtime, processes: ProcessControl, settings: Mapping[st
     why it can never get enough, "" if it can.
     """
     count = int(settings.get("gpus", DEFAULT_GPUS))
-    answer: Dict[str, Any] = {
-        "enough": True,
-        "idle": True,
-        "memory": 0,
-        "waiting": 0,
-        "usable": [],
-        "problem": "",
-    }
+    answer = dict(_NO_SEARCH, usable=[])
     variable = device_variable()
     allowed = allowed_gpus(os.environ, variable)
     if not count or (allowed and in_allocation(os.environ, variable)):

@@ -62,7 +62,7 @@ class RemoteKernel:
         self.error: GpuKernelError | None = None
         self.session = session
         self.unconfirmed = bool(settings.get("standby"))
-        self.on_homeless: Callable[[], None] | None = None
+        self.on_host_lost: Callable[[], None] | None = None
         self._confirmed = False
         self.is_lost = False  # its keeper does not exist any more, and its cells wait for another host
         self._taken_cause = ""
@@ -178,9 +178,9 @@ class RemoteKernel:
 
     def fail(self, error: GpuKernelError) -> None:
         """It cannot be created on any host."""
-        on_homeless, self.on_homeless = self.on_homeless, None
+        on_host_lost, self.on_host_lost = self.on_host_lost, None
         self.lost(error)
-        self.on_homeless = on_homeless
+        self.on_host_lost = on_host_lost
 
     @property
     def can_move(self) -> bool:
@@ -309,11 +309,11 @@ class RemoteKernel:
             return self._set_link_state(LinkState.TAKEN)
         if self.phase is Phase.REVIVE:  # the keeper was about to exit
             return self._create_anew()
-        if self.on_homeless is not None and self.can_move and "create" not in self._open_arguments:
+        if self.on_host_lost is not None and self.can_move and "create" not in self._open_arguments:
             self.is_lost = True
             self._relay.link_down(None, 0.0, waits_for_host=True)
             self._set_link_state(LinkState.AWAY)  # its cells wait for another host
-            return self.on_homeless()
+            return self.on_host_lost()
         if not self.ended:
             kind = KernelStartError if "create" in self._open_arguments else AgentError
             self.error = kind(error.cause, hop=error.hop, remedy=error.remedy)
@@ -374,11 +374,11 @@ class RemoteKernel:
 
     def _create_anew(self) -> None:
         """Create the kernel anew; if it has several hosts, on the best one."""
-        if self.on_homeless is None:
+        if self.on_host_lost is None:
             return self.create_anew()
         self._set_phase(Phase.RUN)
         self._set_link_state(LinkState.CONNECTING)
-        self.on_homeless()
+        self.on_host_lost()
 
     def _close_if_stopped(self) -> None:
         gone = self.link_state in (LinkState.LOST, LinkState.TAKEN) or self.link.state == "failed"

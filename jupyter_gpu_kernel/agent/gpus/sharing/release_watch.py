@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 INTERVAL = 0.5
 """Seconds between two looks, at least."""
 _PAUSE = 30
-"""A pause is at least so many times as long as a look."""
+"""A pause is at least this many times as long as a look: a node may have very many sockets."""
 
 
 class ReleaseWatch:
@@ -39,7 +39,7 @@ class ReleaseWatch:
     def _look(self) -> None:
         begin = self._loop.time()
         before, self._leased = self._leased, set(lease.leased_uuids())
-        pause = _PAUSE * (self._loop.time() - begin)  # a node may have very many sockets
+        pause = _PAUSE * (self._loop.time() - begin)
         self._timer = self._loop.later(max(INTERVAL, pause), self._look)
         if before - self._leased:
             self._on_release()
