@@ -56,7 +56,8 @@ def make_key(file: Path, kind: str = "ed25519", passphrase: str = "") -> Path:
 
 
 class Sshd:
-    """One server. `environment` is what its sessions get, from the next start on; `restart` sets options."""
+    """One server. `environment` is what its sessions get, from the next start on, and `process_environment` what it
+    has itself beside that of the tests; `restart` sets options."""
 
     def __init__(self, name: str, folder: Path, client_key: Path) -> None:
         self.name = name
@@ -65,6 +66,7 @@ class Sshd:
         self.home = folder / "home"
         self.home.mkdir(parents=True)
         self.environment = {"HOME": str(self.home)}
+        self.process_environment: dict[str, str] = {}
         self.host_key = make_key(folder / "host_key")
         self.authorized = folder / "authorized_keys"
         self.authorized.write_text(Path(f"{client_key}.pub").read_text())
@@ -88,7 +90,13 @@ class Sshd:
         config = self.folder / "sshd_config"
         config.write_text("".join(f"{key} {value}\n" for key, value in self._config().items()))
         command = [sshd_program(), "-D", "-e", "-f", str(config)]
-        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            command,
+            env={**os.environ, **self.process_environment},
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         listening = threading.Event()
         threading.Thread(target=self._read_log, args=(self._process, listening), daemon=True).start()
         assert listening.wait(DEADLINE), "\n".join(self.log)

@@ -1,0 +1,125 @@
+"""The roads that only the system's ssh can take: each is real here, and the real ssh takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from certificates import Authority, revocation_list
+from kerberos import Realm
+from pkcs11 import PIN, Token
+from proxies import Proxy
+from real_ssh import run_ssh
+from sshd import TwoHops, make_key
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoHops]:
+    """Two running servers; each test restarts the login node as it needs it."""
+    both = TwoHops(tmp_path_factory.mktemp("roads") / "two_hops")
+    try:
+        both.start()
+        yield both
+    finally:
+        both.stop()
+
+
+@pytest.fixture
+def login(two: TwoHops) -> Iterator[TwoHops]:
+    """The servers, of which the test may restart the login node."""
+    authorized, known = two.login.authorized.read_text(), two.known_hosts.read_text()
+    yield two
+    two.login.authorized.write_text(authorized)
+    two.known_hosts.write_text(known)
+    two.login.process_environment = {}
+    two.login.restart()
+
+
+def config(two: TwoHops, file: Path, lines: str, without: str = "!") -> Path:
+    """A configuration with these lines first, and without those that contain `without`."""
+    rest = "".join(line for line in two.ssh_config.read_text().splitlines(True) if without not in line)
+    file.write_text(f"Host login\n  {lines}\n{rest}")
+    return file
+
+
+@pytest.fixture
+def realm(tmp_path: Path) -> Iterator[Realm]:
+    """A running realm."""
+    realm = Realm(tmp_path / "realm")
+    try:
+        realm.start()
+        yield realm
+    finally:
+        realm.stop()
+
+
+def test_kerberos(login: TwoHops, realm: Realm, tmp_path: Path) -> None:
+    realm.admit(login.login)
+    key = " ".join(login.login.known_hosts_line().split()[1:])
+    login.known_hosts.write_text(f"[localhost]:{login.login.port} {key}\n")
+    file = config(login, tmp_path / "config", "HostName localhost\n  GSSAPIAuthentication yes")
+    ticket = realm.sign_in(tmp_path / "cache")
+    assert run_ssh(file, "login", environment=ticket).connected
+    login.login.wait_for_log("Accepted gssapi-with-mic")
+    assert not run_ssh(file, "login", environment={**ticket, "KRB5CCNAME": "FILE:/nowhere"}).connected
+    refused = run_ssh(file, "login", "-o", "GSSAPIAuthentication=no", environment=ticket)
+    assert not refused.connected and "gssapi-with-mic" in refused.stderr
+
+
+def test_certificates_of_users(login: TwoHops, tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "authority")
+    authority.admit_users(login.login)
+    key = make_key(tmp_path / "key")
+    certificate = authority.sign_user(key)
+    assert run_ssh(config(login, tmp_path / "beside", f"IdentityFile {key}"), "login").connected
+    login.login.wait_for_log("Accepted publickey")
+    elsewhere = certificate.rename(tmp_path / "elsewhere")
+    named = f"IdentityFile {key}\n  CertificateFile {elsewhere}"
+    assert run_ssh(config(login, tmp_path / "named", named), "login").connected
+    assert not run_ssh(config(login, tmp_path / "without", f"IdentityFile {key}"), "login").connected
+
+
+def test_certificates_of_hosts(login: TwoHops, tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "authority")
+    authority.certify(login.login)
+    file = config(login, tmp_path / "config", "StrictHostKeyChecking yes")
+    login.known_hosts.write_text(authority.known_hosts_line("[127.0.0.1]:*"))
+    assert run_ssh(file, "login").connected
+    login.known_hosts.write_text(Authority(tmp_path / "other").known_hosts_line())
+    assert not run_ssh(file, "login").connected
+
+
+def test_lists_of_revoked_keys(login: TwoHops, tmp_path: Path) -> None:
+    other = make_key(tmp_path / "other")
+    for revoked, connects in ((other, True), (login.login.host_key, False)):
+        revocations = revocation_list(tmp_path / "krl", revoked)
+        file = config(login, tmp_path / "config", f"RevokedHostKeys {revocations}")
+        assert run_ssh(file, "login").connected is connects
+
+
+def test_a_key_in_a_token(login: TwoHops, tmp_path: Path) -> None:
+    token = Token(tmp_path / "token")
+    login.login.authorized.write_text(token.public)
+    file = config(login, tmp_path / "config", f"PKCS11Provider {token.library}", without="IdentityFile")
+    run = run_ssh(file, "login", environment=token.environment, answers=[PIN], folder=tmp_path)
+    assert run.connected, run.stderr
+    assert len(run.asked) == 1 and "PIN" in run.asked[0]
+    assert not run_ssh(
+        file, "login", environment=token.environment, answers=["9999"], folder=tmp_path
+    ).connected
+
+
+@pytest.mark.parametrize("program", ["nc", "python"])
+@pytest.mark.parametrize("kind", ["connect", "5"])
+def test_proxies(two: TwoHops, tmp_path: Path, kind: str, program: str) -> None:
+    proxy = Proxy(kind)
+    try:
+        file = config(two, tmp_path / "config", f"ProxyCommand {proxy.command(program)}")
+        run = run_ssh(file, "login")
+        assert run.connected, run.stderr
+        assert proxy.led == [f"127.0.0.1:{two.login.port}"]
+        assert run_ssh(file, "work").connected  # behind a jump host that is behind the proxy
+    finally:
+        proxy.close()
+    assert not run_ssh(file, "login").connected
