@@ -8,7 +8,7 @@ JOBS ?= 4
 LABEXTENSION := jupyter_gpu_kernel/labextension/package.json
 LINKED := .venv/share/jupyter/labextensions/jupyter-gpu-kernel
 
-.PHONY: help venv sshd roads test test-browser-side test-labextension test-lowest check labextension demo wheel clean
+.PHONY: help venv sshd programs test test-browser-side test-labextension test-lowest check labextension demo wheel clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,25 +46,12 @@ sshd:  # the tests start their own sshd, as the user who runs them, on loopback
 	    exit 1; \
 	fi
 
-# A KDC, a token and netcat: tests start their own, and skip what is not here. The package's daemons are not needed.
-roads:
-	@PATH="$$PATH:/usr/sbin:/usr/local/sbin:/sbin"; missing=; \
-	for pair in krb5kdc:krb5-kdc kadmin.local:krb5-admin-server kinit:krb5-user softhsm2-util:softhsm2 nc:netcat-openbsd; do \
-	    command -v "$${pair%:*}" >/dev/null || missing="$$missing $${pair#*:}"; \
-	done; \
-	[ "$$missing" ] || exit 0; \
-	sudo=; [ "$$(id -u)" = 0 ] || sudo="sudo -n"; \
-	if command -v apt-get >/dev/null && $$sudo true 2>/dev/null && echo "installing$$missing for the tests" && \
-	    $$sudo apt-get update -qq && \
-	    $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$missing >/dev/null; then \
-	    [ ! -d /run/systemd/system ] || case "$$missing" in \
-	        *krb5-*) $$sudo systemctl disable --quiet --now krb5-kdc krb5-admin-server || true ;; \
-	    esac; \
-	else \
-	    echo "not here, so their tests are skipped:$$missing" >&2; \
-	fi
+# Tests start their own KDC, token, proxies and Slurm, and are skipped where a program is missing.
+programs:
+	@.ci/packages krb5kdc:krb5-kdc kadmin.local:krb5-admin-server kinit:krb5-user softhsm2-util:softhsm2 \
+	    nc:netcat-openbsd munged:munge sbatch:slurm-client slurmctld:slurmctld slurmd:slurmd
 
-test: .venv/installed sshd roads test-browser-side  ## all tests, JOBS files at a time (ARGS="tests/wire -k cut" for some)
+test: .venv/installed sshd programs test-browser-side  ## all tests, JOBS files at a time (ARGS="tests/wire -k cut" for some)
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(ARGS)
 
 labextension/node_modules/.package-lock.json: labextension/package-lock.json
@@ -78,7 +65,7 @@ test-labextension: labextension/node_modules/.package-lock.json
 	cd labextension && npm test
 
 # Old libraries warn about themselves, which is not our business here.
-test-lowest: .venv-lowest/installed sshd roads  ## the same with the lowest versions that pyproject.toml allows
+test-lowest: .venv-lowest/installed sshd programs  ## the same with the lowest versions that pyproject.toml allows
 	$(BINLOW)/python -m pytest --numprocesses $(JOBS) --dist loadfile -W default::DeprecationWarning $(ARGS)
 
 check: .venv/installed .venv-py38check/installed  ## style, types (also as Python 3.8), import contracts

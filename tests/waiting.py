@@ -11,10 +11,10 @@ DEADLINE = 60.0
 T = TypeVar("T")
 
 
-def eventually(look: Callable[[], T], what: str) -> T:
+def eventually(look: Callable[[], T], what: str, *, every: float = 0.01) -> T:
     """Return the first true value of `look()`."""
     deadline = time.monotonic() + DEADLINE
     while not (seen := look()):
         assert time.monotonic() < deadline, f"not within {DEADLINE:.0f} s: {what}"
-        time.sleep(0.01)
+        time.sleep(every)
     return seen
