@@ -4,6 +4,7 @@
 # The hub sends this on the stdin of /bin/sh, in braces (so that it is read whole first) and followed by one call:
 #     survey SEARCH NAME...    facts, then candidates; SEARCH is "all", or "path" for PATH alone. Starts no Python.
 #     try SECONDS PATH...      starts these Pythons side by side and lets each tell about itself
+# and preceded by setup_lines: the user's set-up lines, "" if there are none.
 # Answers are lines of fields with tabs between, from the line "$mark begin" to "$mark end".
 
 mark='=== jupyter-gpu-kernel probe'
@@ -125,6 +126,7 @@ $prefix
 "*) return 0 ;; esac
     seen=$seen$prefix'
 '
+    [ ! -e "$prefix/.jupyter-gpu-kernel-unfinished" ] || return 0
     count=$((count + 1))
     if [ $count -gt 50 ]; then
         [ $count -gt 51 ] || say unseen "more than 50 Pythons"
@@ -192,8 +194,32 @@ ask_login_shell() {
     start "$scratch/login" "$SHELL" "$login" "$words; echo '$mark end'"
 }
 
-login_shell_said() {
-    sed -n "/^$mark begin\$/,/^$mark end\$/p" "$scratch/login"
+# ask_setup NAME...: what a login shell's PATH has after the set-up lines, as a kernel runs them: from a file, since
+# everybody can read command lines.
+ask_setup() {
+    [ -n "${setup_lines:-}" ] || return 0
+    {
+        printf '%s\n' "$setup_lines" "echo; echo '$mark begin'"
+        for name; do printf '%s\n' "command -v $name"; done
+        printf '%s\n' "echo '$mark end'"
+    } >"$scratch/setup.sh"
+    start "$scratch/setup" bash --login "$scratch/setup.sh"
+}
+
+describe_setup() {
+    [ -n "${setup_lines:-}" ] || return 0
+    await 20 "$scratch/setup"
+    if ! grep -q "^$mark begin\$" "$scratch/setup"; then
+        say unseen "the PATH after the set-up lines: $(grep . "$scratch/setup.err" | tail -n 1 | grep . || echo they did not end)"
+        return 0
+    fi
+    said setup | grep '^/' >"$scratch/paths"
+    while IFS= read -r path; do describe setup "$path"; done <"$scratch/paths"
+}
+
+# said SHELL: what it printed between the marks
+said() {
+    sed -n "/^$mark begin\$/,/^$mark end\$/p" "$scratch/$1"
 }
 
 # find_venvs: in two goes, as a search that is cut short may not have written anything yet
@@ -210,19 +236,21 @@ survey() {
     search=$1
     shift
     ask_login_shell "$@"
+    ask_setup "$@"
     [ "$search" = path ] || find_venvs
     facts
+    describe_setup
     for name; do describe path "$(command -v "$name")"; done
     await 5 "$scratch/login"
     [ ! -e "$scratch/login.late" ] || say unseen "the login shell's PATH: $SHELL did not answer within 5 s"
-    login_shell_said | grep '^/' >"$scratch/paths"
+    said login | grep '^/' >"$scratch/paths"
     while IFS= read -r path; do describe login "$path"; done <"$scratch/paths"
     [ "$search" = path ] || search_home
     end
 }
 
 search_home() {
-    for base in "$CONDA_EXE" "$(login_shell_said | sed -n 's/^CONDA_EXE=//p')"; do
+    for base in "$CONDA_EXE" "$(said login | sed -n 's/^CONDA_EXE=//p')"; do
         case $base in */bin/*) conda "${base%/bin/*}" ;; esac
     done
     for base in "$MAMBA_ROOT_PREFIX" "$HOME"/miniconda3 "$HOME"/anaconda3 "$HOME"/miniforge3 "$HOME"/mambaforge \
@@ -232,10 +260,14 @@ search_home() {
     if [ -r "$HOME/.conda/environments.txt" ]; then
         while IFS= read -r base; do describe conda "$base/bin/python"; done <"$HOME/.conda/environments.txt"
     fi
+    for path in "$HOME"/.local/share/uv/python/*/bin/python3; do describe uv "$path"; done
     await 4 "$scratch/venvs3" "$scratch/venvs4"
     [ ! -e "$scratch/venvs4.late" ] || say unseen "virtual environments in all of $HOME: it is large or slow"
     cat "$scratch/venvs3" "$scratch/venvs4" | head -n 60 >"$scratch/paths"
     while IFS= read -r path; do describe venv "${path%/pyvenv.cfg}/bin/python"; done <"$scratch/paths"
+    for path in "$HOME"/.local/share/jupyter-gpu-kernel-envs/*/jupyter-gpu-kernel-environment.json; do
+        describe ours "${path%/*}/bin/python"
+    done
 }
 
 # conda BASE: the environments first; the base is seldom where the work is

@@ -54,7 +54,9 @@ class FrontEndOperations:
         node.add_name(settings["name"])
         if login_wait:
             await node.signed_in(call, login_wait)
-        settings["python"] = settings.get("python") or await node.best_python(call)
+        settings["python"] = settings.get("python") or await node.best_python(
+            call, settings.get("setup") or ()
+        )
         link = node.begin_link(settings["python"], call)
         remote = self._kernels.create(kernel_id, settings, call, link, "create")
         return await self._serve(remote, call)

@@ -14,7 +14,8 @@ from runtimes import RUNTIME
 from waiting import eventually
 
 from jupyter_gpu_kernel.errors import AgentError
-from jupyter_gpu_kernel.hub.node.find_python import FoundPythons, Python, find_pythons
+from jupyter_gpu_kernel.hub.node.find_python import FoundPythons, find_pythons
+from jupyter_gpu_kernel.hub.node.python_probe import Python
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the script runs on the work node's sh")
 
@@ -86,8 +87,8 @@ class Node:
             words, input=stdin, capture_output=True, timeout=timeout, env=env, cwd=self.home
         )
 
-    def find(self, wanted: str | None = None) -> FoundPythons:
-        return find_pythons(self, "gpu2", wanted, RUNTIME.monotonic)
+    def find(self, wanted: str | None = None, setup: list[str] | None = None) -> FoundPythons:
+        return find_pythons(self, "gpu2", wanted, RUNTIME.monotonic, setup or [])
 
     def starts(self) -> list[str]:
         return self.started.read_text().splitlines() if self.started.exists() else []
@@ -346,3 +347,28 @@ def test_an_account_without_a_shell(node: Node) -> None:
     node.sh = "echo 'This account is currently not available.'; exit 1"
     with pytest.raises(AgentError, match="This account is currently not available"):
         node.find()
+
+
+def test_a_python_that_only_the_set_up_lines_bring_is_preferred(node: Node) -> None:
+    (node.programs / "bash").symlink_to(str(shutil.which("bash")))
+    module = node.python(node.root / "modules" / "python-3.12", "3.12.1", name="python3")
+    node.conda(node.home / "miniconda3")
+    found = node.find(setup=["echo noise", f"PATH={module.parent}:$PATH"])
+    assert (found.python.path, found.python.source) == (str(module), "setup")
+    assert node.find().python.source == "conda"
+    assert node.find("python3", setup=[f"PATH={module.parent}:$PATH"]).python.path == str(module)
+
+
+def test_set_up_lines_that_fail_are_named_with_their_last_words(node: Node) -> None:
+    (node.programs / "bash").symlink_to(str(shutil.which("bash")))
+    node.conda(node.home / "miniconda3")
+    found = node.find(setup=["echo no such module >&2", "exit 1"])
+    assert found.python.source == "conda"
+    assert "after the set-up lines: no such module" in " ".join(found.skipped)
+
+
+def test_a_virtual_environment_that_is_not_finished_is_not_found(node: Node) -> None:
+    node.conda(node.home / "miniconda3")
+    python = real_venv(node.home / "half", "7.1.0")
+    (python.parents[1] / ".jupyter-gpu-kernel-unfinished").touch()
+    assert all(one.path != str(python) for one in node.find().others)

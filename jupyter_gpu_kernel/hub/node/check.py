@@ -69,7 +69,7 @@ async def _connect(report: Report, own: Node, shared: Node, call: Call) -> bool:
 async def _check_node(report: Report, node: Node, settings: dict[str, Any], call: Call, gpu: bool) -> None:
     found, _ = await report.step(
         "python",
-        node.find_pythons(settings.get("python"), call),
+        node.find_pythons(settings.get("python"), call, settings.get("setup") or ()),
         lambda done: (
             f"{done[0].python.path} ({done[0].python.version}, ipykernel {done[0].python.ipykernel})"
         ),

@@ -1,20 +1,15 @@
-"""Chooses the Python of a work node that runs kernels, and explains what to install if there is none.
-
-The node is asked by `agent/probe.sh`, which needs no Python. How the script reaches the node is passed in.
-"""
+"""Chooses the Python of a work node that runs kernels, and explains what to do if there is none."""
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from importlib import resources
-from typing import Any, Protocol
+from typing import Any
 
 from ...errors import AgentError
-from .. import sanitize
+from .python_probe import SOURCES, CommandRunner, NodeFacts, Probe, Python
 
 OLDEST_PYTHON = (3, 8)
 OLDEST_IPYKERNEL = (6, 20)
@@ -22,152 +17,6 @@ _AT_ONCE = 4  # Pythons that are started side by side: more would slow down a sl
 _START_TIMEOUT = 10  # seconds for one Python to start, as a first start over NFS is slow
 _START_TIMEOUT_WANTED = 25  # for one that the user named
 _BUDGET = 20.0  # seconds after which no further ones are started
-SOURCES = ("wanted", "path", "login", "conda", "venv")
-"""Where a Python was found, the preferred ones first."""
-_SURVEY_TIMEOUT = 30.0  # seconds; the script has shorter limits of its own
-_MAX_LINES, _MAX_FIELD, _MAX_PYTHONS = 2000, 8192, 200  # of the answer: lines, characters of a field, Pythons
-_MAX_VERSION = 40  # characters
-_VERSIONS = ("version", "ipykernel", "pyzmq")
-_MARK = "=== jupyter-gpu-kernel probe"
-
-
-class Completed(Protocol):
-    """A command that has ended, such as a `subprocess.CompletedProcess`."""
-
-    returncode: int
-    stdout: bytes
-    stderr: bytes
-
-
-class CommandRunner(Protocol):
-    """Runs a short command on the work node; `timeout` in seconds."""
-
-    def run(self, command: str, *, stdin: bytes = b"", timeout: float = 30.0) -> Completed: ...
-
-
-@dataclass(frozen=True)
-class Python:
-    """One Python on the node. `why_not` is "" if nothing speaks against it; unknown versions are ""."""
-
-    path: str
-    source: str  # one of SOURCES
-    prefix: str
-    kind: str = "other"  # or venv, venv+ (with the packages of its base), conda
-    version: str = ""
-    ipykernel: str = ""
-    pyzmq: str = ""
-    why_not: str = ""
-
-
-@dataclass(frozen=True)
-class NodeFacts:
-    """Facts about the node, "" where unknown. `home_problem`: why the home is not writable; `nvidia_smi`: its path."""
-
-    hostname: str = ""
-    machine: str = ""
-    glibc: str = ""
-    home: str = ""
-    home_problem: str = ""
-    nvidia_smi: str = ""
-
-
-class Probe:
-    """Runs the script on one node. `node` and `skipped` (places that were not searched) are known after a survey."""
-
-    def __init__(self, runner: CommandRunner, hop: str) -> None:
-        self.node = NodeFacts()
-        self.skipped: list[str] = []
-        self._runner = runner
-        self._hop = hop
-
-    def survey(self, search: str, *names: str) -> list[Python]:
-        """Return the Pythons that are found by their files, without starting them. `search`: "all", or "path"."""
-        pythons: list[Python] = []
-        facts: dict[str, str] = {}
-        for kind, *fields in self._ask(["survey", search, *names], _SURVEY_TIMEOUT):
-            first, second, *more = (fields + [""] * 7)[:7]
-            if (
-                kind == "python"
-                and first in SOURCES
-                and second.startswith("/")
-                and len(pythons) < _MAX_PYTHONS
-            ):
-                versions = (field[:_MAX_VERSION] for field in more[2:])
-                pythons.append(Python(second, first, *more[:2], *versions))
-            elif kind == "fact":
-                facts[first] = second
-            elif kind == "unseen" and len(self.skipped) < _MAX_PYTHONS:
-                self.skipped.append(first)
-        if facts.get("scratch") == "none":
-            raise AgentError(
-                "no temporary folder on the node is writable: neither /tmp nor /dev/shm, /var/tmp or the home",
-                hop=self._hop,
-                remedy="Free some space there, or ask the node's administrator to.",
-            )
-        self.node = NodeFacts(**{name: facts.get(name, "") for name in NodeFacts.__dataclass_fields__})
-        return pythons
-
-    def start(self, pythons: Sequence[Python], seconds: int) -> list[Python]:
-        """Start each Python; return it with the versions that it reports, or with `why_not` if it failed."""
-        lines = self._ask(["try", str(seconds), *(python.path for python in pythons)], seconds + 15.0)
-        results = [[*line, "", ""][2:4] for line in lines if line[0] == "tried"]
-        if len(results) != len(pythons):
-            cause = f"the node started {len(pythons)} Pythons, but reported on {len(results)}"
-            raise AgentError(cause, hop=self._hop, remedy="Try again.")
-        return [
-            _started(python, status, output, seconds)
-            for python, (status, output) in zip(pythons, results, strict=True)
-        ]
-
-    def _ask(self, call: list[str], timeout: float) -> list[list[str]]:
-        """Return the fields of each line of the script's answer."""
-        script = resources.files("jupyter_gpu_kernel").joinpath("agent/probe.sh").read_text("utf-8")
-        stdin = f"{{\n{script}\n{shlex.join(call)}\n}}\n".encode()
-        completed = self._runner.run("/bin/sh", stdin=stdin, timeout=timeout)
-        text = completed.stdout.decode(errors="surrogateescape").replace("\r\n", "\n")
-        _, begun, rest = text.partition(f"\n{_MARK} begin\n")
-        answer, ended, _ = rest.partition(f"{_MARK} end\n")
-        if not begun or not ended:
-            raise self._shell_failed(completed)
-        lines = [line for line in answer.splitlines() if line][:_MAX_LINES]
-        return [[_plain(field) for field in line.split("\t")] for line in lines]
-
-    def _shell_failed(self, completed: Completed) -> AgentError:
-        last = (completed.stderr or completed.stdout).decode(errors="replace").strip().splitlines()[-1:]
-        output = sanitize.quoted("it", "".join(last)) if last else "no output"
-        return AgentError(
-            f"/bin/sh failed on the node (exit status {completed.returncode}): {output}",
-            hop=self._hop,
-            remedy="Check that the account may run commands there: try ssh with the command /bin/sh -c id",
-        )
-
-
-def _started(python: Python, status: str, output: str, seconds: int) -> Python:
-    """Return the Python after a start. `status` and `output` are those of the script's `try`."""
-    if status == "late":
-        return replace(python, why_not=f"did not start within {seconds} s (a slow file system?)")
-    if status != "0":
-        return replace(python, why_not=_failed(status, output))
-    try:
-        facts: dict[str, Any] = json.loads(output)
-        known = {name: _plain(str(facts.get(name) or "")) for name in ("executable", "prefix", *_VERSIONS)}
-    except (ValueError, RecursionError, AttributeError):
-        return replace(python, why_not=_failed(status, "its output is malformed"))
-    versions = {name: known[name][:_MAX_VERSION] for name in _VERSIONS}
-    path = known["executable"] if known["executable"].startswith("/") else python.path
-    return replace(python, path=path, prefix=known["prefix"], **versions)
-
-
-def _failed(status: str, output: str) -> str:
-    reason = output.rpartition(": ")[2].strip() or f"exit status {status}"
-    texts = {"127": "cannot be started", "126": "cannot be run as a program"}
-    return f"{texts.get(status, 'does not work as a Python')}: {reason}"
-
-
-def _plain(field: str) -> str:
-    """Replace control characters; keep bytes that are not UTF-8, as a path may have them."""
-    shown = (one if one.isprintable() or "\udc80" <= one <= "\udcff" else "?" for one in field[:_MAX_FIELD])
-    return "".join(shown)
 
 
 # --- the choice
@@ -194,13 +43,18 @@ class FoundPythons:
 
 
 def find_pythons(
-    runner: CommandRunner, hop: str, wanted: str | None, clock: Callable[[], float]
+    runner: CommandRunner,
+    hop: str,
+    wanted: str | None,
+    clock: Callable[[], float],
+    setup: Sequence[str] = (),
 ) -> FoundPythons:
     """Choose `wanted` (a path, or a name on the node's PATH), or else the best Python that is found.
 
-    If none can run a kernel, AgentError lists them, with the command that installs what is missing.
+    `setup`: set-up lines, after which PATH is searched, too. If no Python can run a kernel, AgentError lists them, with
+    the commands that help.
     """
-    probe = Probe(runner, hop)
+    probe = Probe(runner, hop, setup)
     return _check(probe, hop, wanted) if wanted else _find(probe, hop, clock)
 
 
@@ -227,17 +81,17 @@ def _find(probe: Probe, hop: str, clock: Callable[[], float]) -> FoundPythons:
 
 
 def _check(probe: Probe, hop: str, wanted: str) -> FoundPythons:
-    path = _locate(probe, hop, wanted)
+    path = locate(probe, hop, wanted)
     python = _judged(*probe.start([Python(path, "wanted", "")], _START_TIMEOUT_WANTED))
     if not python.why_not:
         return FoundPythons(replace(python, path=path), (), probe.node, tuple(probe.skipped))
     remedy = "Choose another one with --python; without --python, one is searched for."
-    if _at_least(python.version, OLDEST_PYTHON):
+    if at_least(python.version, OLDEST_PYTHON):
         remedy = _install_command(python, probe.node, hop)
     raise AgentError(f"{path} {python.why_not}", hop=hop, remedy=remedy)
 
 
-def _locate(probe: Probe, hop: str, wanted: str) -> str:
+def locate(probe: Probe, hop: str, wanted: str) -> str:
     """Return the absolute path of what the user wrote."""
     if "/" in wanted:
         probe.survey("path")
@@ -270,11 +124,11 @@ def _judged(python: Python) -> Python:
 
 def _lacks(python: Python) -> str:
     """Return what prevents a Python from running a kernel, as the rest of a sentence, or ""."""
-    if not _at_least(python.version, OLDEST_PYTHON):
+    if not at_least(python.version, OLDEST_PYTHON):
         return f"is Python {python.version}; {_dotted(OLDEST_PYTHON)} or newer is needed"
     if not python.ipykernel:
         return f"(Python {python.version}) has no ipykernel"
-    if not _at_least(python.ipykernel, OLDEST_IPYKERNEL):
+    if not at_least(python.ipykernel, OLDEST_IPYKERNEL):
         return f"has ipykernel {python.ipykernel}; {_dotted(OLDEST_IPYKERNEL)} or newer is needed"
     return "" if python.pyzmq else "has ipykernel, but no pyzmq"
 
@@ -294,7 +148,7 @@ def _distinct(pythons: Sequence[Python]) -> list[Python]:
     return list({python.prefix: python for python in reversed(pythons)}.values())[::-1]
 
 
-def _at_least(version: str, least: tuple[int, ...]) -> bool:
+def at_least(version: str, least: tuple[int, ...]) -> bool:
     return _numbers(version) >= least
 
 
@@ -317,7 +171,7 @@ def _none_fits(pythons: Sequence[Python], node: NodeFacts, skipped: Sequence[str
         cause = "\n".join(["no Python on the node can run a kernel:", *listed])
     if skipped:
         cause += "\nNot searched: " + "; ".join(skipped)
-    usable = [python for python in pythons if _at_least(python.version, OLDEST_PYTHON)]
+    usable = [python for python in pythons if at_least(python.version, OLDEST_PYTHON)]
 
     def effort(
         python: Python,

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ...errors import AuthError, ConnectError, GpuKernelError, HostKeyError
@@ -135,20 +135,26 @@ class Node:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._connected.wait(), deadline - self._runtime.monotonic())
 
-    async def find_pythons(self, wanted: str | None, call: Call | None) -> tuple[FoundPythons, Connection]:
+    async def find_pythons(
+        self, wanted: str | None, call: Call | None, setup: Sequence[str] = ()
+    ) -> tuple[FoundPythons, Connection]:
         """Return the Python for kernels (`wanted`, or the best one), and the connection over which it was found."""
         if call is not None:
             call.progress(self.name, "looking for a Python with ipykernel")
 
         def find(connection: Connection) -> tuple[FoundPythons, Connection]:
-            return find_pythons(connection, self.name, wanted, self._runtime.monotonic), connection
+            return find_pythons(connection, self.name, wanted, self._runtime.monotonic, setup), connection
 
         return await self._run(call, find)
 
-    async def best_python(self, call: Call | None) -> str:
+    async def best_python(self, call: Call | None, setup: Sequence[str] = ()) -> str:
         """Return the path of the best Python, for a kernelspec that names none."""
-        found, _ = await self.find_pythons(None, call)
+        found, _ = await self.find_pythons(None, call, setup)
         return str(found.python.path)
+
+    async def over_connection(self, call: Call | None, work: Callable[[Connection], T]) -> T:
+        """Return `work(connection)`, on a worker thread; over a new connection if the present one is dead."""
+        return await self._run(call, work)
 
     async def link(self, python: str, call: Call | None) -> Link:
         """Return the link once it is up. Raise the reason if it cannot be."""

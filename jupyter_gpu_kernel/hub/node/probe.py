@@ -35,7 +35,7 @@ async def _probe_host(nodes: Nodes, settings: dict[str, Any], call: Call) -> dic
 
 async def _probe(nodes: Nodes, settings: dict[str, Any], call: Call) -> dict[str, Any]:
     node = nodes.of(settings)
-    found, connection = await node.find_pythons(settings.get("python"), call)
+    found, connection = await node.find_pythons(settings.get("python"), call, settings.get("setup") or ())
     answer = {
         **found.to_json(),
         "hops": [dict(zip(("hop", "step", "seconds"), step, strict=True)) for step in connection.steps],
