@@ -24,9 +24,11 @@ from .wire.texts import memory_mib
 
 # Planned settings, which have no effect yet.
 _PLANNED = (
-    *("via", "slurm", "partition", "time", "cpus", "mem", "sbatch", "debugger"),
+    *("slurm", "partition", "time", "cpus", "mem", "sbatch", "debugger"),
     "take_gpu",
 )
+TRANSPORTS = ("auto", "paramiko", "ssh")
+_DEFAULT_WORDS = (("sigterm", "survive"), ("transport", "auto"))
 _MOST_GPUS = 64  # more than any machine has
 _UUID = re.compile(r"(GPU|MIG|AMD)-[A-Za-z0-9/-]{1,76}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -60,6 +62,8 @@ class Settings:
     gpu_type: str = ""  # what the name of each GPU must contain: "3090"
     ignore_lease: tuple[str, ...] = ()  # UUIDs of GPUs that are taken although somebody else has their lease
     hosts: tuple[str, ...] = ()  # several machines, each instead of the last hop of the route
+    via: tuple[str, ...] = ()  # commands, each run on the hop before it, that lead on from the route
+    transport: str = "auto"  # how SSH is spoken: "paramiko", "ssh" (the system's), or what the route needs
     priority: int = 0  # among the user's own kernels that wait for GPUs; the highest first
 
     def __post_init__(self) -> None:
@@ -99,6 +103,13 @@ class Settings:
             raise SettingsError(
                 f"“code” is {_for_message('code', self.code)}: {fault}",
                 remedy="It must be a git revision: a commit, a branch, a tag, or HEAD.",
+            )
+        for command in self.via:
+            _check_command(command)
+        if self.transport not in TRANSPORTS:
+            raise SettingsError(
+                f"“transport” is {_for_message('transport', self.transport)}",
+                remedy=f"It must be one of {', '.join(TRANSPORTS)}.",
             )
         if self.sigterm not in ("survive", "default"):
             raise SettingsError(
@@ -140,8 +151,7 @@ class Settings:
     def to_json(self) -> dict[str, Any]:
         """For a kernelspec and the hub: all values except defaults, and always "route" and "gpus"."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
-        if self.sigterm == "survive":
-            del values["sigterm"]
+        values = {key: value for key, value in values.items() if (key, value) not in _DEFAULT_WORDS}
         plain = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
         return {key: value for key, value in plain.items() if _is_set(key, value)}
 
@@ -174,6 +184,25 @@ _BY_ANNOTATION = {
 _TYPES = {one.name: _BY_ANNOTATION[str(one.type)] for one in fields(Settings)}
 
 
+def _check_command(command: str) -> None:
+    """Raise SettingsError if this is not the command of a hop."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise SettingsError(
+            f"a command of “via” cannot be split into words: {error}", remedy="Check the quotation marks."
+        ) from error
+    if not words or not command.isprintable():
+        remedy = "Write one command in one line, such as “ssh gpu2”."
+        raise SettingsError("“via” contains what is not a command", remedy=remedy)
+    for word in words:
+        if re.match(r"~|\$\w", word):
+            raise SettingsError(
+                f"“via” contains {word!r}, which would not be replaced, as no shell reads it",
+                remedy="Write the value itself; or let a shell read it: sh -c 'exec apptainer exec ~/a.sif \"$@\"' sh",
+            )
+
+
 def _is_set(key: str, value: Any) -> bool:
     """Whether the value is not the default; 0 is a valid number of seconds."""
     if _TYPES[key].accepts is _is_number:
@@ -190,7 +219,7 @@ def _has_nul(value: Any) -> bool:
 
 def _for_message(key: str, value: Any) -> str:
     """An invalid value for a message, unless it may contain a secret."""
-    if key in ("env", "setup"):
+    if key in ("env", "setup", "via"):
         return "of another type"
     return text if len(text := repr(value)) <= 60 else f"{text[:60]}…"
 
@@ -208,6 +237,12 @@ def _refuse_secrets(settings: Settings) -> None:
                 f"{name} {'looks like' if kind == 'a secret' else 'contains what looks like'} {kind}; "
                 "a kernelspec must not contain secrets",
                 remedy=f"Put the line {name}=… into a file that only you can read, and use --env-file FILE.",
+            )
+    for command in settings.via:
+        if kind := secret_filter.in_line(command):
+            raise SettingsError(
+                f"a command of “via” contains what looks like {kind}; a kernelspec must not contain secrets",
+                remedy="Let the command sign in with a key, or read the secret from a file that only you can read.",
             )
     for number, line in enumerate(settings.setup, 1):
         if kind := secret_filter.in_line(line):

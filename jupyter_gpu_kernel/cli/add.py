@@ -44,7 +44,7 @@ class Add(Verb):
             "destination",
             metavar="DESTINATION",
             nargs="?",
-            help="user@host[:port], a Host of your ssh configuration, or a pasted “ssh …” command",
+            help="user@host[:port], a Host of your ssh configuration, a pasted “ssh …” command, or localhost",
         )
         add(
             "--hosts",
@@ -76,6 +76,13 @@ class Add(Verb):
             help="an ssh configuration file to use instead of ~/.ssh/config",
         )
         add("-p", dest="port", metavar="PORT", type=int, help="the destination's SSH port")
+        add(
+            "--via",
+            metavar="COMMAND",
+            action="append",
+            default=[],
+            help="a command on DESTINATION that leads on: “ssh gpu2”, “docker exec -i box”; can be repeated",
+        )
 
     def _add_kernel_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
@@ -179,7 +186,8 @@ class Add(Verb):
             return 2
         settings = self._settings()
         hosts = settings.get("hosts") or settings["route"][-1:]
-        name = args.name if args.name is not None else "-".join(map(_default_name, hosts))
+        nodes = args.via[-1:] if args.via and len(hosts) == 1 else hosts
+        name = args.name if args.name is not None else "-".join(map(_default_name, nodes))
         kernelspecs.check_name(name, prefix=args.prefix, replace=args.replace)
         probe = None
         if args.no_probe and args.python[:1] not in ("", "/"):
@@ -241,6 +249,7 @@ class Add(Verb):
             hosts=tuple(dict.fromkeys(one[-1] for one in routes)) if hosts else (),
             identity=tuple(identity),
             config=config,
+            via=tuple(args.via),
             python=args.python,
             gpus=args.gpus,
             min_memory=args.min_memory,
@@ -291,8 +300,8 @@ def _assignment(text: str) -> tuple[str, str]:
 
 
 def _default_name(hop: str) -> str:
-    """The host of the last hop, with only the characters that a kernelspec's name can have."""
-    host = hop.split()[-1].rpartition("@")[2]
+    """The host of the last hop, or the last word of a command, as a kernelspec's name can have it."""
+    host = hop.split()[-1].rpartition("@")[2].rpartition("/")[2]
     host = re.sub(r":\d+$", "", host) if host.count(":") == 1 or "]" in host else host
     return re.sub(r"[^a-z0-9._-]+", "-", host.lower()).strip("-.") or "gpu"
 

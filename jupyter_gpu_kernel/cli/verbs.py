@@ -53,9 +53,9 @@ class List(Verb):
 
 
 def _route(settings: dict[str, Any]) -> str:
-    """The hops; of several hosts all, in place of the last hop."""
+    """The hops; of several hosts all, in place of the last host."""
     *jumps, last = settings["route"]
-    return " → ".join([*jumps, ", ".join(settings.get("hosts") or [last])])
+    return " → ".join([*jumps, ", ".join(settings.get("hosts") or [last]), *settings.get("via", ())])
 
 
 class Remove(Verb):

@@ -25,11 +25,11 @@ from traitlets import Bool, Float
 
 from .. import __version__
 from ..wire.runtime import Runtime
+from .connections.connect import connect
 from .log import write_to
 from .operations import Operations
 from .paths import hub_address, hub_folder, make_hub_key, trust_file
 from .rpc import Call, RpcServer
-from .ssh.connect import connect_route
 
 _PR_SET_DUMPABLE = 4
 
@@ -70,7 +70,7 @@ class HubApp(JupyterApp):
             self.log.info("another hub runs already")
 
     async def _run(self, runtime: Runtime) -> None:
-        hub = Operations(runtime, partial(connect_route, trust_file=trust_file()), self.log)
+        hub = Operations(runtime, partial(connect, trust_file=trust_file()), self.log)
         address = hub_address()
         with contextlib.suppress(FileNotFoundError):
             if sys.platform != "win32":

@@ -17,8 +17,8 @@ from sshd import TwoHops, free_port
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import ConnectError
+from jupyter_gpu_kernel.hub.connections.connect import connect
 from jupyter_gpu_kernel.hub.node.shared_connection import Connection, RouteSettings, SharedConnection
-from jupyter_gpu_kernel.hub.ssh.connect import connect_route
 from jupyter_gpu_kernel.hub.ssh.connection import SSHConnection
 
 
@@ -164,7 +164,7 @@ def test_a_connection_that_always_ends_in_the_key_exchange_is_given_up(dial: Dia
 def test_a_shared_connection_that_another_user_of_it_closed_is_made_anew(two_hops: TwoHops) -> None:
     """It answered that one too late, say."""
     way = RouteSettings(two_hops.route, (), str(two_hops.ssh_config))
-    shared = SharedConnection(way, partial(connect_route, trust_file=two_hops.trust_file))
+    shared = SharedConnection(way, partial(connect, trust_file=two_hops.trust_file))
     used: list[Connection] = []
 
     def work(connection: Connection) -> bytes:

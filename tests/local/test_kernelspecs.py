@@ -303,6 +303,22 @@ def test_a_broken_one_does_not_hide_the_others_and_can_be_removed(data: Path) ->
         ({**ROUTE, "min_memory": "20"}, r"“min_memory” is '20'\nIt must be a size of memory: 20G"),
         ({**ROUTE, "code": "--output=x"}, "“code” is '--output=x': it begins with"),
         ({**ROUTE, "sigterm": "ignore"}, "“sigterm” is 'ignore'"),
+        ({**ROUTE, "transport": "telnet"}, "“transport” is 'telnet'\nIt must be one of auto, paramiko, ssh"),
+        (
+            {**ROUTE, "via": ["ssh 'gpu2"]},
+            "a command of “via” cannot be split into words: No closing quotation",
+        ),
+        ({**ROUTE, "via": [" "]}, "“via” contains what is not a command"),
+        ({**ROUTE, "via": ["ssh gpu2\nreboot"]}, "“via” contains what is not a command"),
+        (
+            {**ROUTE, "via": ["apptainer exec ~/a.sif"]},
+            "“via” contains '~/a.sif', which would not be replaced",
+        ),
+        ({**ROUTE, "via": ["apptainer exec $SCRATCH/a.sif"]}, "which would not be replaced"),
+        (
+            {**ROUTE, "via": ["env HF_TOKEN=hf_abcdefghij ssh gpu2"]},
+            "a command of “via” contains what looks like",
+        ),
         ({**ROUTE, "slurm": True}, "“slurm” is not supported yet"),
         ({**ROUTE, "env": {"HF_TOKEN": "abc"}}, r"HF_TOKEN looks like a secret(.|\n)*--env-file"),
         (

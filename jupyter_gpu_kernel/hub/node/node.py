@@ -51,7 +51,7 @@ class Node:
     @property
     def name(self) -> str:
         """The work node as the user wrote it."""
-        return self.settings.route[-1]
+        return self.settings.name
 
     @property
     def in_use(self) -> bool:
@@ -83,10 +83,10 @@ class Node:
     @property
     def digest(self) -> str:
         """A file name for this route."""
-        settings = (
-            self.settings
-        )  # as the present release writes it: a hub that succeeds a killed one reads its files
+        settings = self.settings  # written as ever: a hub that succeeds a killed one reads its files
         text = f"Way(words={settings.route!r}, identity={settings.identity!r}, config={settings.config!r})"
+        if settings.via:
+            text += f" via {settings.via!r}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def describe(self) -> dict[str, Any]:

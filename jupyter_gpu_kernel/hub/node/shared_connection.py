@@ -16,24 +16,30 @@ from .python_probe import CommandRunner
 from .stream import CommandStream
 
 T = TypeVar("T")
+_MAX_COMMAND = 60
+"""Characters of a command in messages."""
 RESPONSE_TIMEOUT = 2.0
 """Seconds within which a connection must show that it is alive."""
 
 
 class Connection(CommandRunner, Protocol):
-    """A connection to a node: `hub/ssh/connection.py` has the real one. All of it may be called from any thread."""
+    """A connection to a node, of `hub/ssh/` or `hub/connections/`. All of it may be called from any thread."""
 
     steps: list[tuple[str, str, float]]
     """(hop, step, seconds) of each step of connecting, in order."""
-    interactive: bool
-    """Whether the user typed a secret for it: it cannot be opened again without the user."""
-    closed: bool
-    """Whether `close` was called."""
     machine_id: str
-    """A hash of the node's host key."""
+    """A hash of the node's host key, or of what else tells machines apart."""
+
+    @property
+    def interactive(self) -> bool:
+        """Whether the user typed a secret for it: it cannot be opened again without the user."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
 
     def open(self, command: str) -> CommandStream:
-        """Run a command in the node's login shell; return its stdin and stdout as a stream."""
+        """Run a command, its words quoted as for a shell; return its stdin and stdout as a stream."""
 
     def alive(self) -> bool:
         """Whether it is connected, as far as this end can tell."""
@@ -57,6 +63,8 @@ class Connect(Protocol):
         *,
         identity: Sequence[str],
         config: str | None,
+        via: Sequence[str],
+        transport: str,
         ask: Asker | None,
         progress: Callable[[str, str], None],
     ) -> Connection: ...
@@ -68,15 +76,33 @@ class RouteSettings(NamedTuple):
     route: tuple[str, ...]
     identity: tuple[str, ...]
     config: str | None
+    via: tuple[str, ...] = ()
+    transport: str = "auto"
 
     @classmethod
     def from_settings(cls, settings: dict[str, Any]) -> RouteSettings:
         """Select them from a kernelspec's settings."""
-        return cls(tuple(settings["route"]), tuple(settings.get("identity") or ()), settings.get("config"))
+        route, identity, via = (tuple(settings.get(key) or ()) for key in ("route", "identity", "via"))
+        return cls(route, identity, settings.get("config"), via, settings.get("transport") or "auto")
 
     def to_settings(self) -> dict[str, Any]:
         """Return a kernelspec's settings for this route."""
-        return {"route": list(self.route), "identity": list(self.identity), "config": self.config}
+        settings = {"route": list(self.route), "identity": list(self.identity), "config": self.config}
+        return {**settings, "via": list(self.via), "transport": self.transport}
+
+    @property
+    def name(self) -> str:
+        """The node as the user wrote it."""
+        return hop_names(self.route[-1], self.via)[-1]
+
+
+def hop_names(host: str, commands: Sequence[str]) -> list[str]:
+    """Return what messages call the last host of a route, and each command that leads on from there."""
+    names = [host]
+    for command in commands:
+        shown = command if len(command) <= _MAX_COMMAND else f"{command[: _MAX_COMMAND - 1]}…"
+        names.append(f"{shown} on {names[-1]}")
+    return names
 
 
 class SharedConnection:
@@ -164,9 +190,17 @@ class SharedConnection:
             return self._connection, True
 
     def _connect(self, ask: Call | None, call: Call | None) -> Connection:
-        route, identity, config = self._settings
+        route, identity, config, via, transport = self._settings
         progress = call.progress if call is not None else (lambda hop, step: None)
-        return self._open_connection(route, identity=identity, config=config, ask=ask, progress=progress)
+        return self._open_connection(
+            route,
+            identity=identity,
+            config=config,
+            via=via,
+            transport=transport,
+            ask=ask,
+            progress=progress,
+        )
 
     @staticmethod
     def _is_usable(connection: Connection, can_ask: bool, proven: bool) -> bool:
@@ -180,7 +214,7 @@ class SharedConnection:
     def _as_our_error(self, error: GpuKernelError | OSError) -> GpuKernelError:
         if isinstance(error, GpuKernelError):
             return error
-        return ConnectError(str(error), hop=self._settings.route[-1])
+        return ConnectError(str(error), hop=self._settings.name)
 
 
 def _is_dead(connection: Connection) -> bool:

@@ -45,6 +45,9 @@ class Stream(Protocol):
 class CommandStream(Stream, Protocol):
     """The stdin and stdout of a command on the node."""
 
+    def close_stdin(self) -> None:
+        """Close the command's stdin."""
+
     def wait(self, timeout: float) -> int | None:
         """Return the command's exit status, or None if it is not known within so many seconds."""
 

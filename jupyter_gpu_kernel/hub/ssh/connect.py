@@ -22,7 +22,7 @@ from . import Asker, hostkeys, restrictions, tcp
 from .auth import sign_in
 from .connection import SSHConnection
 from .restrictions import Algorithms
-from .route import Hop, parse_destination, resolve
+from .route import Hop, parse_destination
 from .transport import WINDOW, JumpSocket, Transport
 
 Progress = Callable[[str, str], None]
@@ -101,20 +101,6 @@ def connect(
     if asker is not None and asker.used:
         connector.connection.mark_interactive()
     return connector.connection
-
-
-def connect_route(
-    route: Sequence[str],
-    *,
-    identity: Sequence[str],
-    config: str | None,
-    ask: Asker | None,
-    progress: Progress,
-    trust_file: Path,
-) -> SSHConnection:
-    """Connect along a route as a kernelspec has it: a list of destinations, key files, and an ssh configuration."""
-    hops = resolve(route, identity=identity, config=config)
-    return connect(hops, ask=ask, progress=progress, trust_file=trust_file)
 
 
 class _Connector:

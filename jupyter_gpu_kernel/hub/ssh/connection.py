@@ -64,7 +64,7 @@ class CommandStream:
 
     def stderr_tail(self) -> str:
         """Return the last 64 KiB of stderr so far; after the end of stdout, its final state."""
-        if self._channel.closed:
+        if self._channel.closed or self._channel.eof_received:
             self._drain.join(1.0)
         return self._tail.decode("utf-8", "replace")
 

@@ -165,12 +165,11 @@ class Hop:
     """One machine of a route. `label` names it in messages; `destination` is stored, to get the same hop again."""
 
     label: str
-    kind: Literal["ssh", "command", "local"]
+    kind: Literal["ssh", "local"]
     host: str
     port: int = 22
     user: str = ""
     destination: str = ""
-    command: str = ""  # kind "command": run on the previous hop; its stdio leads on
     host_key_alias: str | None = None
     identity_files: tuple[Path, ...] = ()
     identities_only: bool = False

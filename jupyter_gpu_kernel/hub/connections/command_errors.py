@@ -1,0 +1,73 @@
+"""Why a command that is a hop gave no shell, from its exit status and its words. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from ...errors import AuthError, ConnectError
+from .. import sanitize
+
+_ASKS = re.compile(
+    r"permission denied \(|password|passphrase|verification code|a terminal is required|askpass|too many auth",
+    re.IGNORECASE,
+)
+_HOST_KEY = re.compile(r"host key verification failed|no \S+ host key is known", re.IGNORECASE)
+_TERMINAL = re.compile(r"input device is not a tty|not a tty|stdin is not a terminal", re.IGNORECASE)
+_NO_PROGRAM = re.compile(r"not found|no such file or directory", re.IGNORECASE)
+_BY_HAND = "Run it there by hand, followed by /bin/sh, to see what is wrong."
+
+
+def ended(hop: str, program: str, status: int | None, output: str) -> ConnectError:
+    """Return the error for a command that has ended before it gave a shell."""
+    words = _words(output)
+    if _HOST_KEY.search(output):
+        remedy = (
+            "Sign in there once by hand with this command, and accept the host key if it is the right one."
+        )
+        return ConnectError(f"ended, since it does not know the host's key{words}", hop=hop, remedy=remedy)
+    if _ASKS.search(output):
+        cause = (
+            f"ended without signing in; it cannot ask for a password or code, as there is no terminal{words}"
+        )
+        return AuthError(
+            cause, hop=hop, remedy="Let it sign in with a key that needs no passphrase, or by host."
+        )
+    if _TERMINAL.search(output):
+        return ConnectError(f"ended, since it wants a terminal{words}", hop=hop, remedy=_NO_TERMINAL)
+    if status == 127 or (status == 126 and _NO_PROGRAM.search(output)):
+        remedy = (
+            "Check the spelling, and that /bin/sh is there behind it; or give the program's whole path, since the "
+            "PATH of a session without a terminal may be shorter."
+        )
+        return ConnectError(
+            f"“{program}”, or /bin/sh behind it, was not found{words}", hop=hop, remedy=remedy
+        )
+    how = "ended" if status is None or status < 0 else f"ended with status {status}"
+    return ConnectError(f"{how} before it gave a shell{words}", hop=hop, remedy=_BY_HAND)
+
+
+def no_shell(hop: str, seconds: float, output: str) -> ConnectError:
+    """Return the error for a command that gives no shell, and does not end."""
+    remedy = (
+        "It must pass its stdin and stdout on to the command that follows it (docker exec: with -i). "
+        + _BY_HAND
+    )
+    return ConnectError(f"gave no shell within {seconds:.0f} s{_words(output)}", hop=hop, remedy=remedy)
+
+
+def terminal(hop: str) -> ConnectError:
+    """Return the error for a command that allocates a terminal, which changes the bytes that pass."""
+    return ConnectError("allocates a terminal, through which no data can pass", hop=hop, remedy=_NO_TERMINAL)
+
+
+def endless(hop: str) -> ConnectError:
+    """Return the error for a command that prints without giving a shell."""
+    return ConnectError("prints without end", hop=hop, remedy=_BY_HAND)
+
+
+_NO_TERMINAL = "Remove the option that allocates a terminal (-t, --tty, --pty)."
+
+
+def _words(output: str) -> str:
+    text = sanitize.block(output.strip()[-1000:])
+    return f"; its output:\n{text}" if text else ""

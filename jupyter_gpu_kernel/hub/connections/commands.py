@@ -1,0 +1,183 @@
+"""Commands as hops: `ssh gpu2`, `docker exec -i box`, `srun --overlap --jobid=17`.
+
+Each is run on the hop before it, followed by `/bin/sh`, and its stdin and stdout lead to that shell. The shell prints a
+mark as soon as it runs; so what the command itself prints before is recognised, and a command that fails is named.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shlex
+import threading
+import time
+from collections.abc import Callable, Sequence
+from subprocess import CompletedProcess
+from typing import NamedTuple
+
+from ...errors import ConnectError
+from ...wire.frames import MAX_NOISE
+from ..node.shared_connection import Connection
+from ..node.stream import READ_SIZE, CommandStream
+from . import command_errors
+from .short_command import run_to_end
+
+SHELL = "/bin/sh"
+_OPEN_TIMEOUT = 60.0  # seconds for all commands: an image may have to be unpacked first
+_MARK = ("jupyter-gpu-kernel: ", "shell")  # in two parts, since a terminal would echo the line that prints it
+_IDENTITY = b"cat /proc/sys/kernel/random/boot_id 2>/dev/null; uname -n; id -u\n"
+
+
+class CommandHop(NamedTuple):
+    """`label` names it in messages; `command` is what the user wrote."""
+
+    label: str
+    command: str
+
+    @property
+    def line(self) -> str:
+        """The command line that gives a shell behind this hop."""
+        return shlex.join([*shlex.split(self.command), SHELL])
+
+
+class CommandConnection:
+    """A connection that leads on through one or more commands. It is as alive as the connection before them."""
+
+    def __init__(
+        self, before: Connection, hops: Sequence[CommandHop], progress: Callable[[str, str], None]
+    ) -> None:
+        """Try the commands once. Raises ConnectError that names the one which fails."""
+        self._before = before
+        self._hops = tuple(hops)
+        self.steps = list(before.steps)
+        """(hop, step, seconds) of each step of connecting, in order."""
+        stream = self._start(SHELL, progress, self.steps)
+        found = run_to_end(stream, _IDENTITY, _OPEN_TIMEOUT, hops[-1].label, SHELL)
+        self.machine_id = hashlib.sha256(f"{before.machine_id} ".encode() + found.stdout[:4096]).hexdigest()
+        """A hash of what the last shell says of its boot and host, and of the connection before the commands."""
+
+    @property
+    def interactive(self) -> bool:
+        """Whether the user typed a secret for it."""
+        return self._before.interactive
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._before.closed
+
+    def open(self, command: str) -> CommandStream:
+        """Run a command, its words quoted as for a shell, behind the last hop; return its stdin and stdout."""
+        return self._start(command, lambda hop, step: None, [])
+
+    def run(self, command: str, *, stdin: bytes = b"", timeout: float = 30.0) -> CompletedProcess[bytes]:
+        """Run a short command. Raises ConnectError if it does not end within `timeout` (s) after its start."""
+        return run_to_end(self.open(command), stdin, timeout, self._hops[-1].label, command)
+
+    def alive(self) -> bool:
+        """Whether the connection before the commands is."""
+        return self._before.alive()
+
+    def responds(self, within: float) -> bool:
+        """Whether the machine on which the first command runs answers."""
+        return self._before.responds(within)
+
+    def close(self) -> None:
+        """Close the connection before the commands, which ends them."""
+        self._before.close()
+
+    def _start(
+        self, command: str, progress: Callable[[str, str], None], steps: list[tuple[str, str, float]]
+    ) -> CommandStream:
+        """Start one command behind the other, and `command` behind the last; append the time of each to `steps`."""
+        first = self._hops[0]
+        progress(first.label, "run")
+        since = time.monotonic()
+        try:
+            stream = self._before.open(first.line)
+        except ConnectError as error:
+            error.add_steps([*steps, (first.label, "run", time.monotonic() - since)])
+            raise
+        shells = _Shells(stream)
+        lines = [hop.line for hop in self._hops[1:]] + ([command] if command != SHELL else [])
+        for number, hop in enumerate(self._hops):
+            if number:
+                progress(hop.label, "run")
+            try:
+                shells.enter(hop, lines[number] if number < len(lines) else "")
+            except ConnectError as error:
+                stream.close()
+                error.add_steps([*steps, (hop.label, "run", time.monotonic() - since)])
+                raise
+            now = time.monotonic()
+            steps.append((hop.label, "run", now - since))
+            since = now
+        return _ResumedStream(stream, shells.rest)
+
+
+class _Shells:
+    """The shells behind the hops, one after the other. `rest`: what the last one has printed after its mark."""
+
+    def __init__(self, stream: CommandStream) -> None:
+        self._stream = stream
+        self.rest = b""
+
+    def enter(self, hop: CommandHop, following: str) -> None:
+        """Wait until the shell behind `hop` runs; it then becomes the command line `following`, if there is one.
+
+        Both are sent as one line, which the shell reads as a whole: a shell may read more than it runs, and what comes
+        after the mark is meant for the next one."""
+        line = shlex.join(["printf", r"\n%s%s\n", *_MARK]) + (f"; exec {following}" if following else "")
+        with contextlib.suppress(OSError):  # if the command has ended, its output says why
+            self._stream.write(f"{line}\n".encode())
+        expired = threading.Event()
+
+        def expire() -> None:
+            expired.set()
+            self._stream.close()
+
+        timer = threading.Timer(_OPEN_TIMEOUT, expire)
+        timer.daemon = True
+        timer.start()
+        try:
+            self._read_mark(hop, expired)
+        finally:
+            timer.cancel()
+
+    def _read_mark(self, hop: CommandHop, expired: threading.Event) -> None:
+        mark = "".join(_MARK).encode()
+        received, self.rest = bytearray(self.rest), b""
+        while (at := received.find(b"\n%s\n" % mark)) < 0:
+            if b"\n%s\r" % mark in received:
+                raise command_errors.terminal(hop.label)
+            data = self._stream.read(READ_SIZE) if len(received) < MAX_NOISE else b""
+            if not data:
+                raise self._failed(hop, bytes(received), expired.is_set())
+            received += data
+        self.rest = bytes(received[at + len(mark) + 2 :])
+
+    def _failed(self, hop: CommandHop, received: bytes, expired: bool) -> ConnectError:
+        if len(received) >= MAX_NOISE:
+            return command_errors.endless(hop.label)
+        status = None if expired else self._stream.wait(5.0)  # it arrives shortly after the end of stdout
+        output = f"{self._stream.stderr_tail()}\n{received.decode('utf-8', 'replace')}"
+        if expired:
+            return command_errors.no_shell(hop.label, _OPEN_TIMEOUT, output)
+        return command_errors.ended(hop.label, shlex.split(hop.command)[0], status, output)
+
+
+class _ResumedStream:
+    """A stream whose beginning was read already, and is returned first."""
+
+    def __init__(self, stream: CommandStream, beginning: bytes) -> None:
+        self._stream = stream
+        self._beginning = beginning
+        self.write = stream.write
+        self.close = stream.close
+        self.close_stdin = stream.close_stdin
+        self.stderr_tail = stream.stderr_tail
+        self.wait = stream.wait
+
+    def read(self, size: int, /) -> bytes:
+        beginning, self._beginning = self._beginning, b""
+        return beginning or self._stream.read(size)

@@ -1,0 +1,63 @@
+"""Chooses how the connection of a kernelspec's route is made, and makes it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ...errors import RouteError
+from ..node.shared_connection import Connection, hop_names
+from ..ssh import Asker
+from ..ssh import connect as by_paramiko
+from ..ssh.route import resolve
+from .commands import CommandConnection, CommandHop
+from .local import LocalConnection
+
+Progress = Callable[[str, str], None]
+
+
+def connect(
+    route: Sequence[str],
+    *,
+    identity: Sequence[str],
+    config: str | None,
+    via: Sequence[str],
+    transport: str,
+    ask: Asker | None,
+    progress: Progress,
+    trust_file: Path,
+) -> Connection:
+    """Connect along the route, and through the commands of `via`. `trust_file`: as in `hub/ssh/connect.py`.
+
+    Raises GpuKernelError that names the hop which fails."""
+    hops = resolve(route, identity=identity, config=config)
+    connection: Connection
+    if hops[0].kind == "local":
+        _check_local(via)
+        connection = LocalConnection(os.environ)
+    elif transport == "ssh":
+        cause = "the transport “ssh” is not supported yet"
+        raise RouteError(cause, hop=hops[-1].label, remedy="Use the transport “paramiko”.")
+    else:
+        connection = by_paramiko.connect(hops, ask=ask, progress=progress, trust_file=trust_file)
+    if not via:
+        return connection
+    names = hop_names(hops[-1].label, via)[1:]
+    try:
+        return CommandConnection(connection, list(map(CommandHop, names, via)), progress)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _check_local(via: Sequence[str]) -> None:
+    """Raise RouteError if this machine itself would have to run the agent, and cannot."""
+    if not via and not sys.platform.startswith("linux"):
+        raise RouteError(
+            "kernels that this package manages run on Linux only",
+            hop="localhost",
+            remedy='Use an ordinary kernel on this machine; or lead on to Linux, as with --via "wsl -e" on Windows or '
+            '--via "docker exec -i CONTAINER".',
+        )

@@ -1,0 +1,79 @@
+"""This machine as a node, or as the place where a command runs that leads to one."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from subprocess import CompletedProcess
+
+from ...errors import ConnectError
+from .process_stream import ProcessStream
+from .short_command import run_to_end
+
+NAME = "localhost"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_VARIABLES = (
+    *("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR", "XDG_RUNTIME_DIR"),
+    *("SSH_AUTH_SOCK", "KRB5CCNAME", "DOCKER_HOST", "CONTAINER_HOST"),
+    *("SystemRoot", "SystemDrive", "USERPROFILE", "USERNAME", "APPDATA", "LOCALAPPDATA", "TEMP", "TMP"),
+)
+
+
+class LocalConnection:
+    """Runs commands on this machine, in the home folder. It needs no sign-in and cannot break."""
+
+    interactive = False
+    """Whether the user typed a secret for it."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        """`environment`: this process's, of which commands get what a login has."""
+        self.steps: list[tuple[str, str, float]] = []
+        """There are none."""
+        self.closed = False
+        """Whether `close` was called."""
+        self.machine_id = _machine_id()
+        """A hash of the boot and the name of this machine."""
+        # The hub has the environment of the front end that happened to start it, secrets included.
+        self._environment = {
+            name: value
+            for name, value in environment.items()
+            if name in _VARIABLES or name.startswith(("LC_", "JUPYTER_GPU_KERNEL_BASE"))
+        }
+
+    def open(self, command: str) -> ProcessStream:
+        """Run a command, its words quoted as for a shell; return its stdin and stdout as a stream."""
+        words = shlex.split(command)
+        try:
+            return ProcessStream(words, self._environment, Path.home())
+        except OSError as error:
+            cause = f"“{words[0]}” cannot be run: {error.strerror or error}"
+            raise ConnectError(
+                cause, hop=NAME, remedy="Check that it is installed, and on your PATH."
+            ) from error
+
+    def run(self, command: str, *, stdin: bytes = b"", timeout: float = 30.0) -> CompletedProcess[bytes]:
+        """Run a short command. Raises ConnectError if it does not end within `timeout` (s)."""
+        return run_to_end(self.open(command), stdin, timeout, NAME, command)
+
+    def alive(self) -> bool:
+        """Whether it was not closed."""
+        return not self.closed
+
+    def responds(self, within: float) -> bool:
+        """Always true."""
+        return True
+
+    def close(self) -> None:
+        """Mark it as closed."""
+        self.closed = True
+
+
+def _machine_id() -> str:
+    boot = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
+    return hashlib.sha256(
+        f"local {boot} {platform.node()} {os.getpid() if not boot else ''}".encode()
+    ).hexdigest()

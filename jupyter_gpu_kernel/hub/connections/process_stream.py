@@ -1,0 +1,124 @@
+"""The stdin and stdout of a process on this machine as a byte stream."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_MAX_STDERR = 64 * 1024  # bytes of stderr that are kept
+_PIPE_SIZE = 1024 * 1024  # bytes, where the system lets us choose
+_READ_SIZE = 1024 * 1024
+_GRACE = 2.0  # seconds for a process to end after its stdin was closed, and again after SIGTERM
+
+
+class ProcessStream:
+    """For one reader and one writer; `close` from any thread."""
+
+    def __init__(self, words: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
+        """Start the process. Raises OSError if it cannot be started."""
+        self._process = subprocess.Popen(
+            words,
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(environment),
+            cwd=folder,
+            start_new_session=True,  # no terminal: a program that would ask there fails instead
+            pipesize=_PIPE_SIZE,
+        )
+        self._tail = bytearray()
+        self._closed = threading.Event()
+        self._reading, self._writing = threading.Lock(), threading.Lock()
+        self._interrupt = os.pipe() if hasattr(select, "poll") else None
+        self._drain = threading.Thread(target=self._drain_stderr, name="process stderr", daemon=True)
+        self._drain.start()
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return self._process.pid
+
+    def read(self, size: int = _READ_SIZE, /) -> bytes:
+        """Block for 1 to `size` bytes; b"" once the process has ended, or the stream is closed."""
+        assert self._process.stdout is not None
+        with self._reading:
+            if self._closed.is_set():
+                return b""
+            descriptor = self._process.stdout.fileno()
+            self._wait_readable(descriptor)
+            return b"" if self._closed.is_set() else os.read(descriptor, min(max(size, 1), _READ_SIZE))
+
+    def _wait_readable(self, descriptor: int) -> None:
+        """Return when there is something to read, or the stream was closed. On Windows `os.read` waits instead: there
+        only the end of the process ends it."""
+        if self._interrupt is not None:
+            waiting = select.poll()
+            waiting.register(descriptor, select.POLLIN)
+            waiting.register(self._interrupt[0], select.POLLIN)
+            waiting.poll()
+
+    def write(self, data: bytes, /) -> None:
+        """Block until all of `data` is written. Raises OSError if the process has ended."""
+        assert self._process.stdin is not None
+        view = memoryview(data)
+        with self._writing:
+            while view:
+                if self._closed.is_set() or self._process.stdin.closed:
+                    raise OSError("the stream has ended")
+                view = view[self._process.stdin.write(view) or 0 :]
+
+    def close_stdin(self) -> None:
+        """Close the process's stdin."""
+        assert self._process.stdin is not None
+        with self._writing, contextlib.suppress(OSError):
+            self._process.stdin.close()
+
+    def stderr_tail(self) -> str:
+        """Return the last 64 KiB of stderr so far; after the end of the process, its final state."""
+        if self._process.poll() is not None:
+            self._drain.join(1.0)
+        return self._tail.decode("utf-8", "replace")
+
+    def wait(self, timeout: float) -> int | None:
+        """Return the exit status, or None if the process has not ended within so many seconds."""
+        try:
+            return self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def close(self) -> None:
+        """Unblock the reader, and end the process if it does not end by itself soon."""
+        if not self._closed.is_set():
+            self._closed.set()
+            if self._interrupt is not None:
+                os.write(self._interrupt[1], b".")
+            threading.Thread(target=self._end, name="process end", daemon=True).start()
+
+    def _end(self) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        if self._writing.acquire(timeout=_GRACE):  # else a writer is blocked, until the process ends
+            self._writing.release()
+            self.close_stdin()
+        if self.wait(_GRACE) is None:
+            self._process.terminate()
+            if self.wait(_GRACE) is None:
+                self._process.kill()
+                self._process.wait()
+        self.close_stdin()
+        with self._reading:
+            self._process.stdout.close()
+            for descriptor in self._interrupt or ():
+                os.close(descriptor)
+
+    def _drain_stderr(self) -> None:
+        assert self._process.stderr is not None
+        with self._process.stderr as stderr:
+            while data := stderr.read(_MAX_STDERR):
+                self._tail += data
+                del self._tail[:-_MAX_STDERR]
