@@ -1,6 +1,6 @@
 """The agent's subcommands and its exit codes, which the local side turns into advice.
 
-    attach | setup ID | serve ID | succeed ID | ipykernel ARGUMENTS | check ID |
+    attach | job | setup ID | serve ID | succeed ID | ipykernel ARGUMENTS | check ID |
     check-node ID | check-framework NAME
 
 The agent runs from a zip in its folder. In a checkout, JUPYTER_GPU_KERNEL_ROOT names the folder.
@@ -23,7 +23,7 @@ USAGE = 2
 OLD_PYTHON = 91
 NO_ZMQ = 92
 BAD_FOLDER = 93
-_COMMANDS = """usage: agent attach | setup ID | serve ID | succeed ID | ipykernel ARGUMENTS |
+_COMMANDS = """usage: agent attach | job | setup ID | serve ID | succeed ID | ipykernel ARGUMENTS |
              check ID | check-node ID | check-framework NAME
 """
 
@@ -49,6 +49,8 @@ def main(argv: List[str]) -> int:
             from .mux.attach import main as run_attach
 
             return run_attach(Runtime(), ProcessControl(), root)
+        if command == "job" and not rest:
+            return _run_job(root)
         if command == "setup" and len(rest) == 1:
             return _run_setup(root, rest[0])
         if command == "serve" and len(rest) == 1:
@@ -71,6 +73,15 @@ def _root() -> Path:
     if program.endswith(".pyz"):
         return Path(program).parent
     return Path(os.environ["JUPYTER_GPU_KERNEL_ROOT"])
+
+
+def _run_job(root: Root) -> int:
+    """Be the process of the scheduler's job of our batch script, until it is over."""
+    from .job.process import run as run_job
+    from .job.signals import block
+
+    block()
+    return run_job(Runtime(), ProcessControl(), root)
 
 
 def _run_setup(root: Root, kernel_id: str) -> int:
@@ -100,6 +111,9 @@ def _serve(root: Root, kernel_id: str) -> int:
         lacks, install = " and ".join(lacking), " ".join(lacking)
         sys.stderr.write(f"{sys.executable} lacks {lacks}: run {sys.executable} -m pip install {install}\n")
         return NO_ZMQ
+    from .job.signals import unblock
+
+    unblock()  # what our parent has blocked, if that is a job's process
     request = receive_request(root.kernel(kernel_id))
 
     def keep(started: Callable[[], None]) -> None:

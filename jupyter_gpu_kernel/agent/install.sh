@@ -1,6 +1,7 @@
 # Makes the agent's folder on this node, asks for the agent if it is not there yet, and becomes `attach`.
 # Read whole before it runs (braces), so that what follows on stdin is not taken for a line of it.
-# Given before it: name (of the agent's file), size (of it, bytes), sum (of it, SHA-256), python.
+# Given before it: name (of the agent's file), size (of it, bytes), sum (of it, SHA-256), python, command ("attach").
+# In a batch script, command is "job", and agent holds the agent's file in base64: nobody answers there.
 {
 say() { printf '%s\n' "$1" >&2; }
 
@@ -27,6 +28,13 @@ is_agent() {
     if [ ! -f "$1" ] || [ -L "$1" ] || [ ! -O "$1" ]; then return 1; fi
     found=$({ sha256sum || shasum -a 256 || "$python" -I -c "$hash"; } < "$1" 2>/dev/null)
     [ "${found%% *}" = "$sum" ]
+}
+
+decode='import base64, sys; sys.stdout.buffer.write(base64.b64decode(sys.stdin.buffer.read()))'
+
+# receive: prints the agent's bytes, from the batch script or from stdin.
+receive() {
+    if [ "$command" = job ]; then printf '%s' "$agent" | "$python" -I -c "$decode"; else head -c "$size"; fi
 }
 
 uid=$(id -u)
@@ -65,8 +73,8 @@ if [ ! -x "$python" ]; then
     exit 95
 fi
 if [ -n "$new" ]; then
-    printf '\n%s\n' 'jupyter-gpu-kernel: send'
-    head -c "$size" > "$new"
+    if [ "$command" = attach ]; then printf '\n%s\n' 'jupyter-gpu-kernel: send'; fi
+    receive > "$new"
     # Where the connection breaks, or the disk is full by now, there is less.
     if ! is_agent "$new" || ! mv -f "$new" "$place/$name" || ! is_agent "$place/$name"; then
         say "the agent did not arrive whole in $place (or nothing here computes its SHA-256)"
@@ -77,5 +85,6 @@ if [ -z "${JUPYTER_GPU_KERNEL_BASE:-}" ] && [ "${known:-}" != "$place" ]; then
     mkdir -p "${pointer%/*}" 2>/dev/null && (printf '%s\n' "$place" > "$pointer") 2>/dev/null
 fi
 touch -c "$place/$name" # in use: not for those who clean /tmp
-exec "$python" -I "$place/$name" attach
+unset agent # too long for an environment, if the user's lines export all variables
+exec "$python" -I "$place/$name" "$command"
 }

@@ -3,6 +3,7 @@
     <root>/agent-<hash>.pyz      the agent, one per version
     <root>/k/<id>/               one kernel: its sockets and connection file; removed by its keeper
     <root>/stories/<id>.jsonl    what happened to a kernel; kept for some days
+    <root>/jobs/<id>/            one job of a scheduler: the socket of its process, which removes it
 
 The shell script that installs the agent makes <root> and checks who owns it (install.sh).
 """
@@ -18,7 +19,9 @@ from pathlib import Path
 from typing import List
 
 _FOLDERS = ("k", "stories")
+_JOBS = "jobs"
 _KERNEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
+_JOB_ID = re.compile(r"[1-9][0-9]{0,18}")
 
 
 class FolderError(Exception):
@@ -71,7 +74,7 @@ class Root:
     def __init__(self, path: Path) -> None:
         self.path = check_private(path)
         check_parents(path)
-        for name in _FOLDERS:
+        for name in (*_FOLDERS, _JOBS):
             if os.path.lexists(str(path / name)):
                 check_private(path / name)
 
@@ -98,11 +101,37 @@ class Root:
     def make_kernel(self, kernel_id: str) -> Path:
         """Make the folder of one kernel, mode 0700; return it."""
         folder = self.kernel(kernel_id)
-        for path in (*(self.path / name for name in _FOLDERS), folder):
-            with contextlib.suppress(FileExistsError):
-                path.mkdir(mode=0o700)
-            check_private(path)
+        _make(*(self.path / name for name in _FOLDERS), folder)
         return folder
+
+    def job(self, job_id: str) -> Path:
+        """The folder of one job (may not exist)."""
+        if not is_job_id(job_id):
+            raise FolderError(f"{job_id[:100]!r} is not the id of a job")
+        return job_folder(self.path, job_id)
+
+    def jobs(self) -> List[str]:
+        """Ids of the jobs that have a folder."""
+        folder = self.path / _JOBS
+        return sorted(filter(is_job_id, os.listdir(str(folder)))) if folder.is_dir() else []
+
+    def make_job(self, job_id: str) -> Path:
+        """Make the folder of one job, mode 0700; return it."""
+        folder = self.job(job_id)
+        _make(folder.parent, folder)
+        return folder
+
+
+def job_folder(root: Path, job_id: str) -> Path:
+    """The folder of one job, in the agent's folder `root`."""
+    return root / _JOBS / job_id
+
+
+def _make(*folders: Path) -> None:
+    for path in folders:
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+        check_private(path)
 
 
 def _modified(path: Path) -> float:
@@ -115,6 +144,11 @@ def _modified(path: Path) -> float:
 def is_kernel_id(text: str) -> bool:
     """Whether this is a valid kernel id, and so the name of a folder: ids also come from other machines."""
     return _KERNEL_ID.fullmatch(text) is not None
+
+
+def is_job_id(text: str) -> bool:
+    """Whether this is a valid id of a job, and so the name of a folder."""
+    return _JOB_ID.fullmatch(text) is not None
 
 
 def _checked(kernel_id: str) -> str:

@@ -32,11 +32,15 @@ from typing import (
     Union,
 )
 
-__all__ = ["ChildProcess", "File", "ProcessControl", "TimeoutExpired", "detach", "open_pidfd"]
+__all__ = [
+    "ChildProcess", "File", "ProcessControl", "TimeoutExpired", "become_subreaper", "detach", "next_ended_child",
+    "open_pidfd",
+]  # fmt: skip
 
 File = Union[int, IO[bytes]]
 """A descriptor, or a file that has one."""
 _STARTED = b"begun"
+_PR_SET_CHILD_SUBREAPER = 36
 _M_MMAP_THRESHOLD, _LARGE_BLOCK = -3, 128 * 1024
 _core_limit: List[Tuple[int, int]] = []  # from before it was set to 0
 
@@ -125,6 +129,20 @@ def open_pidfd(pid: int) -> int:
         raise
     except OSError:  # an old Linux with a new Python
         return -1
+
+
+def become_subreaper() -> None:
+    """Become the parent of every process below this one that loses its own, daemons included."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def next_ended_child() -> int:
+    """Return the id of a child that has ended, which is still to be waited for; 0 if there is none."""
+    try:
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return 0
+    return 0 if ended is None else ended.si_pid
 
 
 def detach(work: Callable[[Callable[[], None]], None], log: Path) -> int:

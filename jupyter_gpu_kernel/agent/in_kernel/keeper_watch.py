@@ -3,9 +3,11 @@
 The keeper holds the other end of a pipe, and has written into it how to start its successor: see
 `failover/keeper_pipe.py`. The successor gets an end of a new pipe, and writes there when it can reach the kernel.
 
-If none can be started, nobody can reach the kernel any more, and it must not hold its GPU indefinitely: the running
-cell, perhaps a training that saves its result, has some minutes to finish; then the kernel ends itself and all that
-it started.
+If the keeper was killed at the end of the scheduler's job in which they run, the kernel ends at once.
+
+If no successor can be started, nobody can reach the kernel any more, and it must not hold its GPU indefinitely: the
+running cell, perhaps a training that saves its result, has some minutes to finish; then the kernel ends itself and all
+that it started.
 """
 
 from __future__ import annotations
@@ -21,6 +23,9 @@ from typing import Any, Callable, Dict, List, Tuple
 
 from ...wire.runtime import Runtime
 from ..exit.descendants import ROOT, TAG, end_all, find_descendants
+from ..job.client import SETTING as JOB
+from ..job.client import job_is_over
+from ..paths import job_folder
 from ..process_control import ProcessControl
 from ..story import Story
 from .guard import Guard
@@ -68,8 +73,15 @@ class KeeperWatch:
         while pipe >= 0:
             self._read(pipe)
             self._died = time.monotonic()
+            if self._job_is_over():
+                return self._end("the job in which it ran is over")
             pipe = self._replace_keeper()
         self._end_without_keeper()
+
+    def _job_is_over(self) -> bool:
+        """Whether the kernel runs in a scheduler's job whose process has ended."""
+        job_id = str(self._successor.get("settings", {}).get(JOB) or "")
+        return bool(job_id) and job_is_over(job_folder(self._story.path.parents[1], job_id))
 
     def _read(self, pipe: int) -> None:
         """Read the keeper's messages until it has died."""
@@ -101,6 +113,8 @@ class KeeperWatch:
             pipe, problem = self._start()
             if pipe >= 0:
                 return pipe
+            if self._job_is_over():
+                self._end("the job in which it ran is over")
             time.sleep(_RETRY_INTERVAL)
         self._story.tell("fault", f"no other keeper could be started: {problem}")
         return -1
@@ -165,12 +179,12 @@ class KeeperWatch:
         )
         while not cells.isdisjoint(self._guard.usage.running_cells()) and time.monotonic() < deadline:
             time.sleep(_POLL_INTERVAL)
-        self._end()
-
-    def _end(self) -> None:
         self._guard.run_last_hooks()
-        more: Any = {"cause": "its keeper was killed", "evidence": "the pipe to it closed"}
-        self._story.tell("end", "the kernel ended after its keeper, which was killed", **more)
+        self._end("its keeper was killed")
+
+    def _end(self, cause: str) -> None:
+        more: Any = {"cause": cause, "evidence": "the pipe to its keeper closed"}
+        self._story.tell("end", f"the kernel ended after its keeper: {cause}", **more)
         own = find_descendants(os.environ.get(TAG, "") or "none", root=os.environ.get(ROOT, ""))
         end_all(Runtime(), ProcessControl(), own)
         if os.getpgrp() == os.getpid():

@@ -19,6 +19,7 @@ from ...wire.runtime import Runtime
 from ..exit.descendants import SETUP
 from ..exit.report import ExitReport
 from ..gpus.manager import GpuManager
+from ..job.member import join_job
 from ..loop import Loop, Timer
 from ..paths import Root
 from ..pinned_code.kernel_code import KernelCode
@@ -91,6 +92,7 @@ class Keeper:
             loop, settings, self.folder, self.idle_timer, self.status, self.ready, self.gpus, self.story, self.stop
         )  # fmt: skip
         self._end_request = EndRequest.NONE
+        self._job = join_job(loop, root, settings, self._job_event, self._job_over)
         self._restart_after = ""  # the msg_id of a cell
         self._timer: Optional[Timer] = None  # a SIGKILL, or the end of the wait for a restart
 
@@ -220,7 +222,7 @@ class Keeper:
         if restarts:
             return self._start()
         self.status.become("ended", returncode=returncode, asked=request.word, stderr=stderr)
-        if request is EndRequest.SHUTDOWN:
+        if request in (EndRequest.SHUTDOWN, EndRequest.JOB_OVER):
             return self._leave()
         self._timer = self.loop.later(RESTART_WAIT, self._leave)
 
@@ -243,6 +245,8 @@ class Keeper:
         self._backlog.close()
         self._code.remove()
         shutil.rmtree(str(self.folder), ignore_errors=True)
+        if self._job is not None:
+            self._job.leave()
 
     # -------------------------------------------------------------------------------------- stop, restart
 
@@ -304,6 +308,19 @@ class Keeper:
     def _kill(self, pid: int) -> None:
         if pid and self.kernel.pid == pid:
             self.kernel.signal_group(signal.SIGKILL)
+
+    def _job_event(self, event: Dict[str, Any]) -> None:
+        """The job's process tells something of the job."""
+
+    def _job_over(self) -> None:
+        """The job's process was killed, and so the job is over: nothing may run on."""
+        self.story.tell("job", "the job in which this kernel ran is over")
+        self._cancel_timer()
+        self._end_request = EndRequest.JOB_OVER
+        if self.status.state == "ended":
+            return self._leave()
+        self.kernel.signal_group(signal.SIGKILL)
+        self.exit_report.cleanup.kill()
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:

@@ -37,12 +37,13 @@ class EndRequest(enum.Enum):
     SHUTDOWN = "shut down"
     SHUTDOWN_FOR_RESTART = "shut down; a request to restart it may follow"
     RESTART = "restart"
+    JOB_OVER = "the scheduler's job, in which it ran, is over"
 
     @property
     def word(self) -> str:
         """The request in the story and in the kernel's status: "", "shutdown" or "restart"."""
-        if self in (EndRequest.NONE, EndRequest.SHUTDOWN):
-            return "" if self is EndRequest.NONE else "shutdown"
+        if self in (EndRequest.NONE, EndRequest.SHUTDOWN, EndRequest.JOB_OVER):
+            return "shutdown" if self is EndRequest.SHUTDOWN else ""
         return "restart"
 
 

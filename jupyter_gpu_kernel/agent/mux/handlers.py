@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ...wire import PROTOCOL
-from ...wire.fields import number
+from ...wire.fields import number, text
 from ...wire.runtime import Runtime
 from ..exit.leftovers import Leftovers, explain_missing_story, on_gpu
 from ..gpus.devices.gpu import SmiError
@@ -25,6 +25,7 @@ from ..gpus.requirements import Requirements
 from ..gpus.sampler import judge_now
 from ..gpus.sharing import queue_view
 from ..gpus.sharing.wait_queue import QueueReader
+from ..job.client import JobGone, job_status
 from ..keeper.client import TIMEOUT, KeeperTimeout
 from ..paths import Root, is_kernel_id
 from ..pinned_code.worktree import Worktrees
@@ -74,6 +75,7 @@ class RequestHandlers:
             "history": self._history,
             "journal": self._journal,
             "stack": self._stack,
+            "job": self._job,
             "left": lambda request: {"kernel": self._take_detached(request, request)},
             "leftovers": lambda _: {
                 "leftovers": self._leftovers.list_processes(),
@@ -226,6 +228,13 @@ class RequestHandlers:
             return check_stack(self._runtime, self._processes, self.root, dict(request, settings=settings))
         except CheckRefused as error:
             raise Refused(error.code, str(error)) from None
+
+    def _job(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """What the process of a scheduler's job knows of the job, whose folder is on this node."""
+        try:
+            return {"job": job_status(self.root, text(request, "job", most=20))}
+        except JobGone as error:
+            raise Refused("job", str(error)) from None
 
     def _gpus(self, _: Dict[str, Any]) -> Dict[str, Any]:
         """The GPUs, as the command `gpus` shows them. Blocks for some samples."""

@@ -18,9 +18,10 @@ from ...wire import PROTOCOL
 from ...wire.runtime import Runtime
 from ..exit.descendants import SETUP, TAG, runs_with_argument
 from ..exit.leftovers import Leftovers, is_locked
+from ..job.client import JobChild, job_is_over, no_job_here
 from ..keeper.client import NO_KEEPER, KeeperTimeout, StartError, ask_keeper, log_tail, start_keeper
 from ..keeper.setup import TIMEOUT as SETUP_TIMEOUT
-from ..paths import Root, agent_command
+from ..paths import Root, agent_command, is_job_id
 from ..pinned_code.git import CodeError
 from ..pinned_code.worktree import KEY, Pin, Worktrees
 from ..policy import PolicyError, read_policy
@@ -258,10 +259,16 @@ class Keepers:
         """Run `serve`, or `setup` if there are set-up lines, which runs `serve`. Raises Refused if it fails."""
         folder = self.root.kernel(str(settings["id"]))
         settings = dict(settings, python=str(settings.get("python") or sys.executable))
-        verb, python = ("setup", sys.executable) if settings.get("setup") else ("serve", settings["python"])
+        job = str(settings.get("job") or "")  # its batch script has run the set-up lines
+        sets_up = bool(settings.get("setup")) and not job
+        verb, python = ("setup", sys.executable) if sets_up else ("serve", settings["python"])
         cwd = _cwd(settings)
+        if job:
+            self._check_job(job)
 
         def launch() -> ChildProcess:
+            if job:
+                return JobChild(self.root, job, folder.name, python, cwd)
             log = os.open(str(folder / "log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             try:
                 command = [*agent_command(python), verb, folder.name]
@@ -280,6 +287,11 @@ class Keepers:
             if verb == "setup":
                 raise Refused("setup", str(error)) from None
             raise Refused("keeper", log_tail(folder / "log") or str(error)) from None
+
+    def _check_job(self, job: str) -> None:
+        """Raise Refused if the job's process does not run here."""
+        if not is_job_id(job) or job_is_over(self.root.job(job)):
+            raise Refused("job", no_job_here(job))
 
     def _pin(self, settings: Dict[str, Any], cwd: str) -> Optional[Pin]:
         """The code that the kernel is to run, if the settings ask for a commit."""

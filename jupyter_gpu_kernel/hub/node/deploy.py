@@ -103,6 +103,7 @@ def script(package: Package, python: str) -> bytes:
     """Return the script for the node's /bin/sh. The command itself is only “/bin/sh”, so that it works in any login
     shell."""
     given = {"name": package.name, "size": str(len(package.data)), "sum": package.sum, "python": python}
+    given["command"] = "attach"
     head = "".join(f"{name}={shlex.quote(value)}\n" for name, value in given.items())
     return head.encode() + package.install
 

@@ -1,0 +1,223 @@
+"""The process of a scheduler's job: `agent job`, which the batch script becomes.
+
+It starts keepers as its children when `attach` asks it, tells them of the job's signals, and ends with the last of
+them, and so the job. A keeper that is killed leaves a kernel, whose successor of the keeper joins again. Every process
+that loses its parent becomes a child of this one, so that a scheduler finds it below; and keepers end when this
+process does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any, Dict, Mapping, Set
+
+from ...wire.fields import text
+from ...wire.runtime import Runtime
+from ...wire.texts import one_line
+from ..exit.descendants import SETUP, TAG, find_descendants
+from ..loop import Loop
+from ..paths import Root, agent_command
+from ..process_control import ChildProcess, ProcessControl, become_subreaper, next_ended_child
+from .allocation import Allocation, read_allocation
+from .client import SOCKET, job_is_over
+from .signals import Received, SignalReader
+from .sockets import Connection, Server
+
+FIRST_HUB = "JUPYTER_GPU_KERNEL_JOB_WAIT"
+"""The variable with the seconds that a first kernel may take to be started. The job ends if none is."""
+DEFAULT_WAIT = 1800.0
+RETRY_WAIT = 60.0
+"""Seconds for another start after one that failed."""
+_LOOK_INTERVAL = 2.0
+"""Seconds between two looks at a kernel whose keeper was killed."""
+_LOG_TAIL = 64 * 1024
+"""Bytes of the job's output that are sent."""
+
+
+class JobProcess:
+    """`run()` until the job is over."""
+
+    def __init__(
+        self, runtime: Runtime, processes: ProcessControl, root: Root, allocation: Allocation, wait: float
+    ) -> None:
+        """`wait`: the seconds that a first kernel may take to be started."""
+        self._allocation = allocation
+        self._processes = processes
+        self._root = root
+        self._loop = loop = Loop(runtime)
+        self._started: Dict[int, _Start] = {}  # processes that may become keepers, by pid
+        self._keepers: Dict[Connection, str] = {}  # the kernels' ids
+        self._lost: Set[str] = set()  # kernels whose keeper was killed
+        self._deadline = loop.time() + wait  # for a first kernel
+        self._had_keeper = False
+        folder = root.make_job(allocation.job_id)
+        self._server = Server(loop, folder / SOCKET, self._requested, self._closed)
+        self._signals = SignalReader(loop, self._signalled)
+
+    def run(self) -> None:
+        """Serve; return when the last keeper has ended, or no kernel was started in time."""
+        self._loop.later(0, self._look)
+        try:
+            self._loop.run()
+        finally:
+            self._server.close()
+            shutil.rmtree(str(self._root.job(self._allocation.job_id)), ignore_errors=True)
+
+    # -------------------------------------------------------------------------------------- requests
+
+    def _requested(self, connection: Connection, request: Dict[str, Any]) -> None:
+        handlers = {
+            "status": self._status,
+            "start": self._start,
+            "kill": self._kill,
+            "join": self._join,
+            "leave": self._leave,
+        }
+        handler = handlers.get(text(request, "do", most=64))
+        if handler is None:
+            return connection.reply({"error": {"code": "unknown", "text": "unknown request"}})
+        handler(connection, request)
+
+    def _status(self, connection: Connection, _: Dict[str, Any]) -> None:
+        kernels = sorted({*self._keepers.values(), *self._lost})
+        connection.reply(dict(self._allocation.json(), kernels=kernels, pid=os.getpid(), log=_own_log()))
+
+    def _start(self, connection: Connection, request: Dict[str, Any]) -> None:
+        """Start the process of a keeper, which takes its settings from who asks: see keeper/client.py."""
+        kernel_id = text(request, "kernel")
+        folder = self._root.kernel(kernel_id)
+        command = [*agent_command(text(request, "python")), "serve", folder.name]
+        environ = {name: value for name, value in os.environ.items() if name not in (TAG, SETUP, FIRST_HUB)}
+        try:
+            log = os.open(str(folder / "log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            try:
+                process = self._processes.start(command, output=log, cwd=text(request, "cwd"), env=environ)
+            finally:
+                os.close(log)
+        except OSError as error:
+            return connection.reply({"error": {"code": "keeper", "text": str(error)}})
+        self._started[process.pid] = _Start(process, connection)
+        connection.reply({"pid": process.pid})
+
+    def _kill(self, connection: Connection, _: Dict[str, Any]) -> None:
+        for start in self._started.values():
+            if start.connection is connection:
+                start.process.kill()
+
+    def _join(self, connection: Connection, request: Dict[str, Any]) -> None:
+        """A keeper is there; it leaves when its kernel has ended, or dies with the connection."""
+        self._keepers[connection] = kernel_id = text(request, "kernel")
+        self._had_keeper = True
+        self._lost.discard(kernel_id)
+        connection.reply(self._allocation.json())
+
+    def _leave(self, connection: Connection, _: Dict[str, Any]) -> None:
+        self._keepers.pop(connection, None)
+        connection.reply({"ok": True})
+        self._end_if_over()
+
+    def _closed(self, connection: Connection) -> None:
+        kernel_id = self._keepers.pop(connection, "")
+        if kernel_id and kernel_id not in self._keepers.values():
+            self._lost.add(kernel_id)
+
+    # -------------------------------------------------------------------------------------- signals
+
+    def _signalled(self, signal: Received) -> None:
+        if signal.name == "SIGCHLD":
+            return self._reap()
+        print(f"{signal.name} from process {signal.pid} ({signal.command}) of user {signal.uid}", flush=True)
+        for connection in list(self._keepers):
+            connection.reply({"event": "signal", **signal._asdict()})
+        if signal.name == "SIGTERM":
+            self._deadline = self._loop.time()
+            self._end_if_over()
+
+    def _reap(self) -> None:
+        while True:
+            pid = next_ended_child()
+            if not pid:
+                return self._end_if_over()
+            start = self._started.pop(pid, None)
+            if start is None:
+                with contextlib.suppress(ChildProcessError):  # a program whose output a thread reads
+                    os.waitpid(pid, 0)
+                continue
+            status = start.process.wait()
+            if status:
+                self._deadline = max(self._deadline, self._loop.time() + RETRY_WAIT)
+            start.connection.reply({"status": status})
+
+    # -------------------------------------------------------------------------------------- end
+
+    def _look(self) -> None:
+        """Look whether kernels that lost their keeper have ended, and whether the time for a first one is over."""
+        self._loop.later(_LOOK_INTERVAL, self._look)
+        folder = str(self._root.path)
+        self._lost = {kernel for kernel in self._lost if find_descendants(kernel, root=folder)}
+        self._end_if_over()
+
+    def _end_if_over(self) -> None:
+        if self._keepers or self._started or self._lost:
+            return
+        if self._had_keeper:
+            return self._end("the last kernel has ended")
+        if self._loop.time() >= self._deadline:
+            self._end("no kernel was started in time")
+
+    def _end(self, why: str) -> None:
+        print(f"The job ends: {why}.", flush=True)
+        self._loop.stop()
+
+
+class _Start:
+    """A process that was started, and the connection that asked for it."""
+
+    def __init__(self, process: ChildProcess, connection: Connection) -> None:
+        self.process = process
+        self.connection = connection
+
+
+def run(runtime: Runtime, processes: ProcessControl, root: Root) -> int:
+    """Serve the job of this process's environment; return the exit status. Signals must be blocked already."""
+    allocation = read_allocation(os.environ)
+    if allocation is None:
+        sys.stderr.write("agent job runs in a batch script of Slurm: SLURM_JOB_ID is not set\n")
+        return 2
+    if os.environ.get("SLURM_RESTART_COUNT", "0") not in ("", "0"):
+        print("The job was requeued. Its kernels are gone, and it ends.", flush=True)
+        return 0
+    become_subreaper()
+    _remove_stale(root)
+    JobProcess(runtime, processes, root, allocation, _seconds(os.environ)).run()
+    return 0
+
+
+def _seconds(environ: Mapping[str, str]) -> float:
+    try:
+        return float(environ.get(FIRST_HUB, ""))
+    except ValueError:
+        return DEFAULT_WAIT
+
+
+def _remove_stale(root: Root) -> None:
+    """Remove the folders of jobs whose process was killed."""
+    for job_id in root.jobs():
+        if job_is_over(root.job(job_id)):
+            shutil.rmtree(str(root.job(job_id)), ignore_errors=True)
+
+
+def _own_log() -> Dict[str, str]:
+    """The file with the job's output, and its end."""
+    path = Path("/proc/self/fd/1")
+    try:
+        name = os.readlink(str(path))
+        with open(name, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_TAIL))
+            return {"path": one_line(name, 1000), "text": file.read(_LOG_TAIL).decode("utf-8", "replace")}
+    except OSError:  # it is no file, or not there any more
+        return {"path": "", "text": ""}
