@@ -17,18 +17,15 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from . import secret_filter
+from . import secret_filter, slurm_settings
 from .errors import SettingsError
 from .wire import DEFAULT_GPUS, MAX_PRIORITY, revisions
 from .wire.texts import memory_mib
 
 # Planned settings, which have no effect yet.
-_PLANNED = (
-    *("slurm", "partition", "time", "cpus", "mem", "sbatch", "debugger"),
-    "take_gpu",
-)
+_PLANNED = ("debugger", "take_gpu")
 TRANSPORTS = ("auto", "paramiko", "ssh")
-_DEFAULT_WORDS = (("sigterm", "survive"), ("transport", "auto"))
+_DEFAULT_WORDS = (("sigterm", "survive"), ("transport", "auto"), ("nodes", 1), ("warn_signal", "USR1"))
 _MOST_GPUS = 64  # more than any machine has
 _UUID = re.compile(r"(GPU|MIG|AMD)-[A-Za-z0-9/-]{1,76}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -65,6 +62,19 @@ class Settings:
     via: tuple[str, ...] = ()  # commands, each run on the hop before it, that lead on from the route
     transport: str = "auto"  # how SSH is spoken: "paramiko", "ssh" (the system's), or what the route needs
     priority: int = 0  # among the user's own kernels that wait for GPUs; the highest first
+    slurm: bool = False  # the route leads to a login node, and the kernel runs in a Slurm job
+    partition: str = ""
+    time: str = ""  # the job's time limit, as Slurm writes it: "4:00:00"
+    cpus: int = 0  # 0: what Slurm gives
+    mem: str = ""  # of each node: "32G"
+    account: str = ""
+    qos: str = ""
+    nodes: int = 1
+    sbatch: tuple[str, ...] = ()  # more options for sbatch: "--constraint=a100"
+    warn_before: float | None = None  # seconds before the time limit; 0: no signal
+    warn_signal: str = "USR1"
+    share_job: bool = False  # several kernels in one job
+    keep_job: float | None = None  # seconds for which a job that waits is kept after its notebook was closed
 
     def __post_init__(self) -> None:
         """Raise SettingsError for invalid values."""
@@ -84,6 +94,7 @@ class Settings:
             if _has_nul(value):
                 raise SettingsError(f"the setting “{key}” contains a NUL character", remedy="Remove it.")
         self._check_texts()
+        slurm_settings.check(vars(self))
         _refuse_secrets(self)
 
     def _check_texts(self) -> None:
@@ -180,6 +191,7 @@ _BY_ANNOTATION = {
         lambda value: isinstance(value, Mapping) and _are_strings(value.values()),
     ),
     "float | None": _Type("a number, 0 or greater", _is_number),
+    "bool": _Type("true or false", lambda value: isinstance(value, bool)),
 }
 _TYPES = {one.name: _BY_ANNOTATION[str(one.type)] for one in fields(Settings)}
 

@@ -27,7 +27,7 @@ _SEND = b"\njupyter-gpu-kernel: send\n"
 _PACKAGE = "jupyter_gpu_kernel"
 _FOLDER = Path(__file__).resolve().parents[2]
 _MAIN_PY = f"import sys\nfrom {_PACKAGE}.agent.__main__ import main\nsys.exit(main(sys.argv[1:]))\n"
-_EXIT_STATUSES = {
+EXIT_STATUSES = {
     90: ("the node's Python cannot run the agent", "Choose another with --python."),
     91: ("the node's Python is too old: 3.8 or newer is needed", "Choose another with --python."),
     93: ("the agent's folder on the node is not ours alone", "Ask who created it, or remove it."),
@@ -39,6 +39,7 @@ _EXIT_STATUSES = {
     126: ("the node's Python cannot be run", "Choose another with --python."),
     127: ("the node has no /bin/sh, or the Python is gone", "Choose another with --python."),
 }
+"""What the exit statuses of install.sh mean: cause and remedy."""
 
 
 class Package(NamedTuple):
@@ -102,10 +103,19 @@ def dial(connection: CommandOpener, python: str, hop: str) -> Stream:
 def script(package: Package, python: str) -> bytes:
     """Return the script for the node's /bin/sh. The command itself is only “/bin/sh”, so that it works in any login
     shell."""
-    given = {"name": package.name, "size": str(len(package.data)), "sum": package.sum, "python": python}
-    given["command"] = "attach"
-    head = "".join(f"{name}={shlex.quote(value)}\n" for name, value in given.items())
-    return head.encode() + package.install
+    return script_head(package, python) + package.install
+
+
+def script_head(package: Package, python: str, command: str = "attach") -> bytes:
+    """Return the variables that are set before the script. `command`: what the script becomes, "attach" or "job"."""
+    given = {
+        "name": package.name,
+        "size": str(len(package.data)),
+        "sum": package.sum,
+        "python": python,
+        "command": command,
+    }
+    return "".join(f"{name}={shlex.quote(value)}\n" for name, value in given.items()).encode()
 
 
 def _read_until_greeting(stream: CommandStream, package: Package, hop: str) -> bytes:
@@ -139,7 +149,7 @@ def _start_failed(stream: CommandStream, received: bytes, hop: str) -> GpuKernel
     status = stream.wait(5.0)  # it arrives shortly after the end of stdout
     if status is None and not stderr and not received:
         return _connection_broken(hop, "it ended without output")
-    cause, remedy = _EXIT_STATUSES.get(status if status is not None else -1, ("", ""))
+    cause, remedy = EXIT_STATUSES.get(status if status is not None else -1, ("", ""))
     if not cause:
         cause = f"the node's shell ended (status {status}) before the agent started"
         remedy = "Check the login shell's start-up files there: “ssh HOST /bin/sh” must work."

@@ -184,6 +184,11 @@ class Node:
             link = await self._link_for_request(python, call)
             return await link.request(do, timeout=timeout, **more)
 
+    async def run(self, call: Call | None, work: Callable[[Connection], T]) -> T:
+        """Return `work(connection)`, run on a worker thread; if the connection turns out to be dead, repeat it over a
+        new one."""
+        return await self._run(call, work)
+
     async def close(self) -> None:
         """Close link and connection; keepers live on."""
         if self._link is not None:

@@ -1,0 +1,111 @@
+"""Slurm's commands for jobs, as lines of sh for the login node. Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+JOB_NAME = "jgk-"
+"""Our jobs are called by this and the kernel's id, so that every hub of the user finds them."""
+COLUMNS = ("%i", "%T", "%r", "%S", "%e", "%P", "%Q", "%B", "%N", "%U", "%.80j")
+"""What squeue prints of each job; the name comes last, as it can contain anything."""
+_MOST_OTHERS = 10_000  # pending jobs of other users that are counted
+# Our own jobs are marked with +. Of other users' pending jobs only what decides the order is passed on.
+_FILTER = f"""$10 == me {{ print "+" $0; next }}
+/^=== status / {{ print; next }}
+$2 == "PENDING" && n < {_MOST_OTHERS} {{ n++; print "-" $1 "|" $2 "||||" $6 "|" $7 "|||" $10 "|" }}"""
+
+
+def queue_command(everyone: bool) -> str:
+    """List the user's jobs; with `everyone` also other users' pending ones, of which the order is made."""
+    whose = "" if everyone else ' -u "$(id -un)"'
+    form = shlex.quote("|".join(COLUMNS))
+    squeue = f'{{ squeue -h -a -t all{whose} -o {form} </dev/null; echo "=== status $?"; }}'
+    return f"{squeue} | awk -F '|' -v me=\"$(id -u)\" {shlex.quote(_FILTER)}"
+
+
+def named_command(name: str) -> str:
+    """List the ids of the user's jobs of this name that have not ended."""
+    return f'squeue -h -a -u "$(id -un)" -n {shlex.quote(name)} -o %i </dev/null'
+
+
+def submit_command(script: bytes, *, test_only: bool = False, check_name: bool = False) -> str:
+    """Submit a batch script, which is sent along. `check_name`: unless there is a job of its name, whose id is printed:
+    an earlier attempt may have succeeded, although its answer was lost."""
+    text = script.decode()
+    mark = "JUPYTER_GPU_KERNEL_END"
+    while f"\n{mark}\n" in text:
+        mark += "_"
+    verb = "--test-only" if test_only else "--parsable"
+    variables = [f"SBATCH_{one}" for one in (*_OURS, *_set_variables(text))]
+    lines = [
+        f"unset {' '.join(variables)}",
+        "unset SSH_CLIENT SSH_CONNECTION SSH_TTY SSH_AUTH_SOCK DISPLAY XDG_RUNTIME_DIR XDG_SESSION_ID TMPDIR",
+        "unset DBUS_SESSION_BUS_ADDRESS SLURM_TIME_FORMAT LC_ALL",
+        "JUPYTER_GPU_KERNEL_UMASK=$(umask); export JUPYTER_GPU_KERNEL_UMASK; umask 077",
+        f"sbatch {verb} <<'{mark}'\n{text.rstrip()}\n{mark}",
+    ]
+    if check_name and (name := job_name(script)):
+        known = f"known=$({named_command(name)} | head -n 1)"
+        lines = [known, 'if [ -n "$known" ]; then echo "$known"; else', *lines, "fi"]
+    return "\n".join(lines)
+
+
+def job_name(script: bytes) -> str:
+    """Return the name that a batch script gives to its job."""
+    match = re.search(rb"^#SBATCH --job-name=(\S+)$", script, re.MULTILINE)
+    return match[1].decode() if match else ""
+
+
+def cancel_command(job_id: str, signal: str = "") -> str:
+    """Cancel a job of the user's, or send a signal to all of its processes."""
+    options = ["--full", f"--signal={signal}"] if signal else []
+    return f'scancel -u "$(id -un)" {shlex.join([*options, job_id])} </dev/null'
+
+
+def show_command(job_id: str) -> str:
+    """Show one job, which may have ended some minutes ago."""
+    return f"scontrol -o show job {job_id} </dev/null"
+
+
+def accounting_command(job_id: str) -> str:
+    """Show one job from the accounting, where there is one; with the name of who cancelled it."""
+    columns = "JobIDRaw,State,ExitCode,Reason,NodeList,Partition,Timelimit,ReqMem"
+    return "\n".join(
+        (
+            f"found=$(sacct -X -n -P -j {job_id} -o {columns} </dev/null)",
+            'status=$?; printf "%s\\n" "$found"',
+            "uid=$(printf '%s\\n' \"$found\" | sed -n 's/.*|CANCELLED by \\([0-9]*\\)|.*/\\1/p' | head -n 1)",
+            'if [ -n "$uid" ]; then printf "user|%s\\n" "$(id -un "$uid" 2>/dev/null)"; fi',
+            "printf 'own|%s\\n' \"$(id -u)\"",
+            '(exit "$status")',
+        )
+    )
+
+
+# Variables that would override the script's own lines.
+_OURS = (
+    "OUTPUT",
+    "ERROR",
+    "INPUT",
+    "JOB_NAME",
+    "SIGNAL",
+    "ARRAY_INX",
+    "OPEN_MODE",
+    "WAIT",
+    "REQUEUE",
+    "NO_REQUEUE",
+)
+_BY_OPTION = {
+    "account": "ACCOUNT",
+    "gres": "GRES",
+    "mem": "MEM_PER_NODE",
+    "partition": "PARTITION",
+    "qos": "QOS",
+    "time": "TIMELIMIT",
+}
+
+
+def _set_variables(script: str) -> list[str]:
+    options = re.findall(r"^#SBATCH --([a-z-]+)", script, re.MULTILINE)
+    return [_BY_OPTION[one] for one in options if one in _BY_OPTION]

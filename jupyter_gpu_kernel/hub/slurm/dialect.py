@@ -1,0 +1,217 @@
+"""What Slurm's commands print about jobs: squeue, scontrol, sacct and sbatch. Pure.
+
+What a login node prints is read with bounds, and becomes inert: names are validated, other text is one line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from .. import sanitize
+from . import times
+from .commands import COLUMNS
+from .hostlist import expand, is_host
+from .login_node import Output
+
+ACTIVE = (
+    "PENDING",
+    "CONFIGURING",
+    "RUNNING",
+    "COMPLETING",
+    "SUSPENDED",
+    "STOPPED",
+    "RESIZING",
+    "SIGNALING",
+    "STAGE_OUT",
+)
+"""States of a job that has not ended."""
+GONE = "GONE"
+"""Our own name for the state of a job that Slurm does not list (any more)."""
+_JOB_ID = re.compile(r"[1-9]\d{0,9}")
+_STATE = re.compile(r"[A-Z_]{2,30}")
+_PAIR = re.compile(r"(?:^| )([A-Z][\w:/]*)=")
+
+
+class JobState(NamedTuple):
+    """One job, as squeue shows it. Times are seconds since the epoch."""
+
+    id: str
+    state: str
+    """Slurm's name for it (PENDING, RUNNING, TIMEOUT …), or GONE."""
+    reason: str = ""
+    """Why it is pending, in Slurm's word: Resources, Priority, QOSMaxGRESPerUser …"""
+    place: int = 0
+    """Its place among the pending jobs of its partition; 0 if unknown."""
+    start_estimate: float | None = None
+    """When Slurm expects to start it."""
+    node: str = ""
+    """The host of the batch script; "" while it is pending."""
+    nodes: tuple[str, ...] = ()
+    end_time: float | None = None
+    """When its time limit ends it, or when it ended."""
+    partition: str = ""
+    name: str = ""
+    problem: str = ""
+    """Why Slurm cannot be asked at present; the other facts are the last known ones."""
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self.state not in ACTIVE
+
+
+class JobRecord(NamedTuple):
+    """A job's state with what ended it, from `scontrol show job` or `sacct`."""
+
+    state: str
+    exit_code: int = 0
+    signal: int = 0
+    reason: str = ""
+    uid: str = ""
+    """Who cancelled it: only accounting knows."""
+    user: str = ""
+    own: bool = False
+    """Whether that was the user."""
+    node: str = ""
+    partition: str = ""
+    time_limit: str = ""
+    memory: str = ""
+    output: str = ""
+    """The file that the job's output goes to."""
+
+
+def is_job_id(text: str) -> bool:
+    """Whether this can be the number of a job."""
+    return _JOB_ID.fullmatch(text) is not None
+
+
+def submitted(output: Output) -> str:
+    """Return the id that sbatch printed ("12" or "12;cluster"), "" if there is none."""
+    for line in reversed(output.lines):
+        if is_job_id(job_id := line.strip().partition(";")[0]):
+            return job_id
+    return ""
+
+
+def queue(output: Output, private: bool = False) -> dict[str, JobState] | None:
+    """Return the user's jobs by id; None if squeue failed. `private`: other users' jobs are hidden, so no place is
+    known."""
+    if "=== status 0" not in output.lines:
+        return None
+    rows = [row for line in output.lines if (row := _row(line)) is not None]
+    order = [] if private else [one for one in rows if one.state == "PENDING" and one.priority > 0]
+    return {row.id: _job_state(row, order) for row in rows if row.mine}
+
+
+class _Row(NamedTuple):
+    mine: bool
+    id: str
+    state: str
+    reason: str
+    start: str
+    end: str
+    partition: str
+    priority: int
+    host: str
+    nodes: str
+    name: str
+
+    def before(self, other: _Row) -> bool:
+        """Whether this pending job is considered before the other one, in the same partition."""
+        if not set(self.partition.split(",")) & set(other.partition.split(",")):
+            return False
+        return (-self.priority, int(self.id)) < (-other.priority, int(other.id))
+
+
+def _row(line: str) -> _Row | None:
+    if line[:1] not in ("+", "-"):
+        return None
+    values = line[1:].split("|", len(COLUMNS) - 1)
+    if len(values) != len(COLUMNS):
+        return None
+    job_id, state, reason, start, end, partition, priority, host, nodes, _, name = values
+    job_id = job_id.partition("_")[0]  # an array of jobs, of others
+    if not is_job_id(job_id) or not _STATE.fullmatch(state):
+        return None
+    number = int(priority) if priority.isascii() and priority.isdigit() and len(priority) < 20 else 0
+    return _Row(line[0] == "+", job_id, state, reason, start, end, partition, number, host, nodes, name)
+
+
+def _job_state(row: _Row, order: Iterable[_Row]) -> JobState:
+    pending = row.state == "PENDING"
+    known = pending and row.priority > 0
+    return JobState(
+        row.id,
+        row.state,
+        sanitize.line(row.reason, 100) if row.reason != "None" else "",
+        1 + sum(one.before(row) for one in order) if known and order else 0,
+        times.moment(row.start) if pending else None,
+        row.host if is_host(row.host) and not pending and row.host != "n/a" else "",
+        expand(row.nodes) if not pending else (),
+        times.moment(row.end) if not pending else None,
+        sanitize.line(row.partition, 100),
+        sanitize.line(row.name.strip(), 100),
+    )
+
+
+def shown(output: Output) -> JobRecord | None:
+    """Return the job that `scontrol -o show job` printed, None if Slurm knows it no more."""
+    line = next((one for one in output.lines if one.startswith("JobId=")), "")
+    if not line:
+        return None
+    facts = _facts(line)
+    code, signal = _exit(facts.get("ExitCode", ""))
+    state = facts.get("JobState", "")
+    return JobRecord(
+        state if _STATE.fullmatch(state) else "UNKNOWN",
+        code,
+        signal,
+        reason if (reason := sanitize.line(facts.get("Reason", ""), 100)) != "None" else "",
+        node=node if is_host(node := facts.get("BatchHost", "")) else "",
+        partition=sanitize.line(facts.get("Partition", ""), 100),
+        time_limit=sanitize.line(facts.get("TimeLimit", ""), 30),
+        memory=sanitize.line(facts.get("MinMemoryNode", facts.get("MinMemoryCPU", "")), 30),
+        output=sanitize.line(facts.get("StdOut", ""), 1000),
+    )
+
+
+def _facts(line: str) -> dict[str, str]:
+    """Return NAME=VALUE pairs; the first of a name, as values such as comments may contain others."""
+    found: dict[str, str] = {}
+    starts = list(_PAIR.finditer(line[:20_000]))
+    for match, following in zip(starts, [*starts[1:], None], strict=True):
+        found.setdefault(match[1], line[match.end() : following.start() if following else None].strip())
+    return found
+
+
+def accounted(output: Output) -> JobRecord | None:
+    """Return the job that `sacct` printed, None if there is no accounting, or no record yet."""
+    rows = [line.split("|") for line in output.lines if "|" in line]
+    user, own = (next((row[1] for row in rows if row[0] == name), "") for name in ("user", "own"))
+    row = next((one for one in reversed(rows) if len(one) == 8 and is_job_id(one[0])), None)
+    if row is None:
+        return None
+    state, _, uid = row[1].partition(" by ")
+    code, signal = _exit(row[2])
+    return JobRecord(
+        state if _STATE.fullmatch(state) else "UNKNOWN",
+        code,
+        signal,
+        sanitize.line(row[3], 100) if row[3] != "None" else "",
+        uid if uid.isascii() and uid.isdigit() and len(uid) < 11 else "",
+        sanitize.line(user, 64),
+        uid != "" and uid == own,
+        next(iter(expand(row[4])), ""),
+        sanitize.line(row[5], 100),
+        sanitize.line(row[6], 30),
+        sanitize.line(row[7], 30),
+    )
+
+
+def _exit(text: str) -> tuple[int, int]:
+    """Return the exit code and the signal of "1:0"."""
+    code, _, signal = text.partition(":")
+    values = (int(one) if one.isascii() and one.isdigit() and len(one) < 4 else 0 for one in (code, signal))
+    return next(values), next(values)

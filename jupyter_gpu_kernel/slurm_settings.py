@@ -1,0 +1,104 @@
+"""The settings of a kernel in a Slurm job: their valid values, and which others have no meaning with them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from . import secret_filter
+from .errors import SettingsError
+from .hub.slurm import times
+
+KEEP_JOB = 600.0
+"""Seconds for which a job that waits is kept after its notebook was closed, unless the setting says otherwise."""
+WARN_BEFORE = 300.0
+"""Seconds before its time limit at which a job gets the warning signal, unless the setting says otherwise."""
+SIGNALS = ("USR1", "USR2", "HUP", "INT", "CONT", "WINCH")
+_ONLY_SLURM = (
+    *("partition", "time", "cpus", "mem", "account", "qos", "sbatch", "warn_before", "share_job", "keep_job"),
+)
+_NOT_SLURM = {
+    "hosts": "Slurm chooses the machine.",
+    "min_memory": "Choose a type of GPU (--gpu-type), or a partition.",
+    "ignore_lease": "Inside a job there is no search for GPUs.",
+    "priority": "Slurm orders its queue itself: --qos, or --sbatch=--nice=100.",
+}
+_NAMES = re.compile(r"[A-Za-z0-9_.@+:-]{1,100}(,[A-Za-z0-9_.@+:-]{1,100}){0,20}")
+_MEMORY = re.compile(r"[0-9]{1,9}([KMGT]B?)?", re.IGNORECASE)
+_OPTION = re.compile(r"--?([A-Za-z][A-Za-z-]*)")
+# sbatch options that this program gives itself, with what to use instead.
+_OWN_OPTIONS = {
+    **dict.fromkeys(
+        ("output", "o", "error", "e", "input", "i", "open-mode"), "“jupyter gpu-kernel logs ID” shows it"
+    ),
+    **dict.fromkeys(
+        ("job-name", "J", "parsable", "test-only", "wait", "W", "wrap", "array", "a"), "leave it out"
+    ),
+    **dict.fromkeys(
+        ("requeue", "no-requeue"), "a kernel's variables are gone after a requeue, so there is none"
+    ),
+    "signal": "use --warn-before and --warn-signal",
+}
+_MOST_NODES = 10_000
+
+
+def check(values: Mapping[str, Any]) -> None:
+    """Raise SettingsError if the settings of Slurm among these (attributes of `Settings`) are invalid."""
+    if not values["slurm"]:
+        for key in _ONLY_SLURM:
+            if values[key] not in ("", 0, (), None, False):
+                raise SettingsError(
+                    f"“{key}” is set, but “slurm” is not", remedy="Add --slurm, or leave it out."
+                )
+        if values["nodes"] != 1:
+            raise SettingsError("“nodes” is set, but “slurm” is not", remedy="Add --slurm, or leave it out.")
+        return
+    for key, instead in _NOT_SLURM.items():
+        if values[key]:
+            raise SettingsError(f"“{key}” has no meaning together with “slurm”", remedy=instead)
+    _check_values(values)
+    for line in values["sbatch"]:
+        _check_line(line)
+
+
+def _check_values(values: Mapping[str, Any]) -> None:
+    if values["time"] and not times.is_limit(values["time"]):
+        _invalid("time", values["time"], "a time limit: 4:00:00, 1-12:00:00, 90 (minutes)")
+    if values["mem"] and not _MEMORY.fullmatch(values["mem"]):
+        _invalid("mem", values["mem"], "a size of memory for each node: 32G, 64000M, 0 (all)")
+    if values["cpus"] < 0:
+        _invalid("cpus", values["cpus"], "a number of CPUs, 1 or more")
+    if not 1 <= values["nodes"] <= _MOST_NODES:
+        _invalid("nodes", values["nodes"], f"a number from 1 to {_MOST_NODES}")
+    for key in ("partition", "account", "qos"):
+        if values[key] and not _NAMES.fullmatch(values[key]):
+            _invalid(key, values[key], "a name of Slurm's")
+    if values["gpu_type"] and not _NAMES.fullmatch(values["gpu_type"]):
+        _invalid("gpu_type", values["gpu_type"], "a type of GPU, as “sinfo -o %G” shows it: a100")
+    if values["warn_signal"] not in SIGNALS:
+        _invalid("warn_signal", values["warn_signal"], f"one of {', '.join(SIGNALS)}")
+    if (values["warn_before"] or 0) > 65535:
+        _invalid("warn_before", values["warn_before"], "at most 65535 (seconds)")
+
+
+def _check_line(line: str) -> None:
+    """Raise SettingsError if this is not one more `#SBATCH` line."""
+    option = _OPTION.match(line)
+    if option is None or not line.isprintable() or len(line) > 1000:
+        _invalid("sbatch", line, "one option of sbatch: --constraint=a100, --exclude=gpu7")
+    elif instead := _OWN_OPTIONS.get(option[1]):
+        cause = f"“sbatch” contains --{option[1]}, which this program sets itself"
+        raise SettingsError(cause, remedy=f"{instead[0].upper()}{instead[1:]}.")
+    if kind := secret_filter.in_line(line):
+        cause = f"“sbatch” contains what looks like {kind}; everybody can read the options of a job"
+        raise SettingsError(
+            cause, remedy="Put NAME=… into a file that only you can read, and use --env-file FILE."
+        )
+
+
+def _invalid(key: str, value: Any, form: str) -> None:
+    shown = repr(value)
+    raise SettingsError(
+        f"“{key}” is {shown if len(shown) <= 60 else shown[:60] + '…'}", remedy=f"It must be {form}."
+    )

@@ -1,0 +1,335 @@
+"""What Slurm's commands print, read by the hub: outputs recorded from Slurm 22.05, and forms of newer versions."""
+
+from __future__ import annotations
+
+import subprocess
+from subprocess import CompletedProcess
+
+import pytest
+
+from jupyter_gpu_kernel.errors import SettingsError
+from jupyter_gpu_kernel.hub.slurm import commands, dialect, rejection, times
+from jupyter_gpu_kernel.hub.slurm.hostlist import expand
+from jupyter_gpu_kernel.hub.slurm.job_end import job_end
+from jupyter_gpu_kernel.hub.slurm.login_node import Commands, Output, located
+from jupyter_gpu_kernel.hub.slurm.pending import why_pending
+
+
+def output(text: str, errors: str = "", status: int = 0) -> Output:
+    return Output(status, tuple(text.splitlines()), errors)
+
+
+QUEUE = """\
++14|PENDING|Priority|1795358616|1795358916|gpu|4294901746|n/a||2001|jgk-0f3e
++13|RUNNING|None|1795358204|1795358264|gpu|4294901747|gpu1|gpu[1-2]|2001|jgk-a|b
++17|COMPLETED|None|1795358204|1795358204|gpu|4294901743|gpu1|gpu1|2001|sbatch
+-12|PENDING||||gpu,long|4294901750|||2002|
+-15_[1-100]|PENDING||||gpu|4294901740|||2002|
+-11|PENDING||||cpu|4294909999|||2002|
+-10|PENDING||||gpu|0|||2002|
+=== status 0"""
+
+
+def test_the_queue_is_read_with_places_and_times():
+    jobs = dialect.queue(output(QUEUE))
+    assert jobs is not None and set(jobs) == {"14", "13", "17"}
+    waiting, running = jobs["14"], jobs["13"]
+    assert (waiting.state, waiting.reason, waiting.place, waiting.node) == ("PENDING", "Priority", 2, "")
+    assert waiting.start_estimate == 1795358616 and waiting.end_time is None and not waiting.over
+    assert (running.node, running.nodes, running.end_time) == ("gpu1", ("gpu1", "gpu2"), 1795358264)
+    assert running.name == "jgk-a|b" and running.place == 0 and jobs["17"].over
+
+
+def test_a_place_is_unknown_where_jobs_are_hidden_or_held():
+    jobs = dialect.queue(output(QUEUE), private=True)
+    assert jobs is not None and jobs["14"].place == 0
+    held = "+9|PENDING|JobHeldUser|N/A|N/A|gpu|0|n/a||2001|jgk-1\n=== status 0"
+    jobs = dialect.queue(output(held))
+    assert jobs is not None and jobs["9"].place == 0 and jobs["9"].start_estimate is None
+
+
+def test_a_queue_that_could_not_be_asked_is_not_an_empty_one():
+    assert dialect.queue(output("=== status 0")) == {}
+    assert dialect.queue(output("=== status 1")) is None
+    assert dialect.queue(output("")) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "+0|RUNNING|None|1|1|gpu|1|gpu1|gpu1|2001|x",
+        "+12; rm|RUNNING|None|1|1|gpu|1|gpu1|gpu1|2001|x",
+        "+12|running\x1b[2J|None|1|1|gpu|1|gpu1|gpu1|2001|x",
+        "+12|RUNNING",
+        "*" * 100_000,
+    ],
+)
+def test_malformed_rows_are_left_out(line):
+    assert dialect.queue(output(f"{line}\n=== status 0")) == {}
+
+
+def test_names_from_the_login_node_are_harmless():
+    row = "+12|RUNNING|a\x1b[2Jb|1|1|g\x07|1|-oProxyCommand=x|gpu1,$(id)|2001|\u202ename\n=== status 0"
+    jobs = dialect.queue(output(row))
+    assert jobs is not None
+    job = jobs["12"]
+    assert (job.node, job.nodes) == ("", ()) and all(
+        text.isprintable() for text in (job.reason, job.partition, job.name)
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("gpu1", ["gpu1"]),
+        ("gpu[1-2]", ["gpu1", "gpu2"]),
+        ("n[008-010,12],login", ["n008", "n009", "n010", "n12", "login"]),
+        ("r[1-2]n[1-2]-ib", ["r1n1-ib", "r1n2-ib", "r2n1-ib", "r2n2-ib"]),
+        ("", []),
+        ("(null)", []),
+        ("n/a", []),
+        ("gpu[1-2", []),
+        ("$(id)", []),
+    ],
+)
+def test_lists_of_hosts(text, names):
+    assert list(expand(text)) == names
+
+
+def test_a_list_of_hosts_is_bounded():
+    assert len(expand("n[1-999999999]")) == len(expand("a[1-9999]b[1-9999]")) == 4096
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("30", 1800), ("30:15", 1815), ("4:00:00", 14400), ("1-12", 129600), ("1-12:30", 131400), ("2-00:00:10", 172810),
+     ("UNLIMITED", None), ("four", None), ("", None)],
+)  # fmt: skip
+def test_time_limits(text, seconds):
+    assert times.seconds(text) == seconds
+
+
+def test_time_limits_are_written_as_slurm_writes_them():
+    assert times.limit(14400) == "4:00:00" and times.limit(129600) == "1-12:00:00"
+    assert times.is_limit("infinite") and not times.is_limit("0") and not times.is_limit("soon")
+
+
+SHOWN = (
+    "JobId=13 JobName=jgk-1 UserId=alice(2001) JobState={state} Reason={reason} Dependency=(null) ExitCode={exit} "
+    "RunTime=00:01:05 TimeLimit=00:01:00 TimeMin=N/A Partition=gpu NodeList=gpu1 BatchHost=gpu1 NumNodes=1 "
+    "MinCPUsNode=1 MinMemoryNode=32G MinTmpDiskNode=0 Comment=a JobState=COMPLETED b StdErr=/tmp/o-13 "
+    "StdOut=/tmp/jupyter-gpu-kernel-alice-0f3e-13.out Power= "
+)
+# Recorded from Slurm 22.05, except for OUT_OF_MEMORY, which needs cgroups, and DEADLINE.
+ENDS = [
+    ("TIMEOUT", "TimeLimit", "0:15", "at its time limit of 00:01:00", "--time"),
+    ("CANCELLED", "None", "0:15", "was cancelled", ""),
+    ("PREEMPTED", "None", "0:15", "preempted job 13", "--partition"),
+    ("NODE_FAIL", "NodeDown", "1:0", "gpu1 failed", "new job"),
+    (
+        "OUT_OF_MEMORY",
+        "OutOfMemory",
+        "0:125",
+        "more memory than Slurm allowed it (it asked for 32G)",
+        "--mem",
+    ),
+    ("DEADLINE", "DeadLine", "0:0", "deadline", "--deadline"),
+    ("FAILED", "NonZeroExitCode", "95:0", "the kernelspec's Python is not on the node", "--replace"),
+    ("FAILED", "NonZeroExitCode", "7:0", "exit status 7", "logs ID"),
+    ("FAILED", "JobLaunchFailure", "0:10", "ended by SIGUSR1", "logs ID"),
+    ("FAILED", "JobLaunchFailure", "0:53", "could not write its output", "/tmp"),
+    ("FAILED", "BadConstraints", "0:1", "no node can give", "--gpu-type"),
+    ("COMPLETED", "None", "0:0", "ended normally", ""),
+]
+
+
+@pytest.mark.parametrize(("state", "reason", "status", "cause", "remedy"), ENDS)
+def test_how_a_job_ended(state, reason, status, cause, remedy):
+    record = dialect.shown(output(SHOWN.format(state=state, reason=reason, exit=status)))
+    end = job_end("13", record)
+    assert end is not None and end.state == state
+    assert cause in end.cause and remedy in end.remedy
+    assert end.output == "/tmp/jupyter-gpu-kernel-alice-0f3e-13.out"
+
+
+def test_a_job_that_has_not_ended_has_no_end():
+    for state in ("PENDING", "RUNNING", "COMPLETING"):
+        assert (
+            job_end("13", dialect.shown(output(SHOWN.format(state=state, reason="None", exit="0:0")))) is None
+        )
+
+
+def test_accounting_tells_who_cancelled_a_job():
+    """Recorded output of sacct: the practice cluster has no accounting."""
+    row = "13|CANCELLED by 0|0:0|None|gpu1|gpu|00:01:00|1000Mc"
+    record = dialect.accounted(output(f"{row}\nuser|root\nown|2001"))
+    end = job_end("13", record)
+    assert end is not None and end.by == "root" and "cancelled by root" in end.cause
+    own = dialect.accounted(
+        output("13|CANCELLED by 2001|0:0|None|gpu1|gpu|00:01:00|1000Mc\nuser|alice\nown|2001")
+    )
+    end = job_end("13", own)
+    assert end is not None and "by you (alice)" in end.cause
+    assert dialect.accounted(output("", "Slurm accounting storage is disabled", 1)) is None
+
+
+def test_accounting_tells_of_memory():
+    """Recorded output of sacct."""
+    record = dialect.accounted(output("13|OUT_OF_MEMORY|0:125|OutOfMemory|gpu1|gpu|04:00:00|32G\nown|2001"))
+    end = job_end("13", record)
+    assert end is not None and end.state == "OUT_OF_MEMORY" and "32G" in end.cause
+
+
+def test_a_job_that_slurm_forgot():
+    end = job_end("13", None)
+    assert end is not None and end.state == "GONE" and "no accounting" in end.cause
+
+
+# sbatch's words, recorded from 22.05; those about accounts and QOS are documented, as they need accounting.
+REFUSALS = [
+    ("sbatch: error: invalid partition specified: nosuch\n"
+     "sbatch: error: Batch job submission failed: Invalid partition name specified", "--partition"),
+    ("sbatch: error: Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)",
+     "--time"),
+    ("sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified",
+     "--account"),
+    ("sbatch: error: Batch job submission failed: Invalid qos specification", "--qos"),
+    ("sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size "
+     "and/or time limits)", "--qos"),
+    ("sbatch: error: Memory specification can not be satisfied\n"
+     "sbatch: error: Batch job submission failed: Requested node configuration is not available", "--mem"),
+    ("sbatch: error: Batch job submission failed: Requested node configuration is not available", "--gpu-type"),
+    ("sbatch: error: Invalid generic resource (gres) specification", "--gpus"),
+    ("sbatch: error: Batch job submission failed: Node count specification invalid", "--nodes"),
+    ("sbatch: unrecognized option '--foo'", "--sbatch"),
+    ("sbatch: error: cli_filter says: no", "administrators"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "option"), REFUSALS)
+def test_a_refusal_names_the_option_to_change(words, option):
+    error = rejection.rejected(output("", words, 1), "login")
+    assert isinstance(error, SettingsError) and option in error.remedy and error.hop == "login"
+    assert words.splitlines()[-1].partition(": ")[2].removeprefix("error: ") in error.cause
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)",
+        "slurm_load_jobs error: Socket timed out on send/recv operation",
+        "slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
+    ],
+)
+def test_a_controller_that_is_away_is_no_refusal(words):
+    assert isinstance(rejection.rejected(output("", words, 1), "login"), rejection.ControllerAway)
+
+
+def test_the_id_of_a_submitted_job():
+    assert (
+        dialect.submitted(output("13")) == "13" and dialect.submitted(output("Welcome\n13;cluster")) == "13"
+    )
+    assert dialect.submitted(output("", "sbatch: error: no", 1)) == ""
+
+
+@pytest.mark.parametrize(
+    ("reason", "words", "remedy"),
+    [
+        ("Resources", "next", ""),
+        ("PartitionTimeLimit", "above that of the partition", "--time"),
+        ("QOSMaxGRESPerUser", "limit of the QOS is reached", ""),
+        ("AssocGrpGRES", "limit of the account is reached", ""),
+        ("QOSMaxWallDurationPerJobLimit", "allows one job", "--time"),
+        ("JobHeldAdmin", "by an administrator", "administrators"),
+        ("ReqNodeNotAvail,_UnavailableNodes:gpu1", "maintenance", ""),
+        ("Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved", "down, drained", ""),
+        ("SomethingNew", "gives this reason", ""),
+        ("", "not looked at it", ""),
+    ],
+)
+def test_why_a_job_waits(reason, words, remedy):
+    wait = why_pending(reason)
+    assert words in wait.text and remedy in wait.remedy and bool(wait.remedy) == bool(remedy)
+
+
+# --- scripts of the login node, run by a real sh
+
+
+def run(script: bytes, path: str) -> CompletedProcess[bytes]:
+    return subprocess.run(
+        ["/bin/sh"], input=script, capture_output=True, env={"PATH": path, "HOME": "/"}, timeout=30
+    )
+
+
+@pytest.fixture
+def programs(tmp_path):
+    """A folder for programs in place of Slurm's, in front of the usual ones."""
+
+    def add(name: str, script: str) -> str:
+        path = tmp_path / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        return f"{tmp_path}:/usr/bin:/bin"
+
+    return add
+
+
+def test_output_of_start_up_files_is_left_out(programs):
+    path = programs("squeue", "echo row; echo problem >&2; exit 3")
+    script = b"echo motd; echo warning >&2\n" + Commands().script("squeue")
+    found = Output.of(run(script, path))
+    assert found == Output(3, ("row",), "problem")
+
+
+def test_a_script_that_does_not_end_has_no_status():
+    found = Output.of(CompletedProcess("", 1, b"no such shell", b"sh: not found"))
+    assert found.status == -1 and found.errors == "sh: not found"
+
+
+def test_only_the_order_of_other_users_jobs_is_passed_on(programs):
+    uid = subprocess.run(["id", "-u"], capture_output=True, text=True).stdout.strip()
+    rows = (
+        f"7|PENDING|Priority|N/A|N/A|gpu|5|n/a||{uid}|jgk-1\\n8|PENDING|Priority|1|2|gpu|9|n/a||99999|secret"
+    )
+    path = programs("squeue", f"printf '{rows}\\n9|RUNNING|None|1|2|gpu|9|n/a||99999|secret\\n'")
+    found = Output.of(run(Commands().script(commands.queue_command(True)), path))
+    assert "secret" not in "".join(found.lines)
+    jobs = dialect.queue(found)
+    assert jobs is not None and list(jobs) == ["7"] and jobs["7"].place == 2
+
+
+def test_a_job_is_not_submitted_twice(programs):
+    """The answer to the first attempt was lost: the second one finds the job by its name."""
+    path = programs("sbatch", "cat >/dev/null; echo 12")
+    programs("squeue", 'case "$*" in *"-n jgk-1 "*) echo 11 ;; esac')
+    script = b"#!/bin/bash\n#SBATCH --job-name=jgk-1\n"
+    lines = commands.submit_command(script, check_name=True)
+    assert dialect.submitted(Output.of(run(Commands().script(lines), path))) == "11"
+    lines = commands.submit_command(script.replace(b"jgk-1", b"jgk-2"), check_name=True)
+    assert dialect.submitted(Output.of(run(Commands().script(lines), path))) == "12"
+
+
+def test_the_environment_there_does_not_override_the_script(programs):
+    path = programs(
+        "sbatch", 'cat; echo "$SBATCH_PARTITION,$SBATCH_OUTPUT,$SBATCH_ACCOUNT,$SSH_CONNECTION,$(umask)"'
+    )
+    setting = b"export SBATCH_PARTITION=a SBATCH_OUTPUT=b SBATCH_ACCOUNT=c SSH_CONNECTION=d\n"
+    lines = commands.submit_command(b"#!/bin/bash\n#SBATCH --partition=gpu\n$(echo no) `echo no` \\ 'x\n")
+    found = Output.of(run(setting + Commands().script(lines), path))
+    assert found.lines[-1] == ",,c,,0077" and "$(echo no) `echo no` \\ 'x" in found.lines
+
+
+def test_slurm_is_found_in_path(programs):
+    path = programs("sbatch", "echo slurm 24.05.2")
+    programs("scontrol", "echo 'PrivateData             = jobs,usage'")
+    from jupyter_gpu_kernel.hub.slurm.login_node import LOCATE
+
+    assert located(Output.of(run(LOCATE, path))) == Commands("", "", "slurm 24.05.2", True)
+
+
+def test_a_machine_without_slurm(tmp_path):
+    from jupyter_gpu_kernel.hub.slurm.login_node import LOCATE
+
+    if subprocess.run(["sh", "-c", "command -v sbatch"], capture_output=True).returncode == 0:
+        pytest.skip("this machine has Slurm")
+    assert located(Output.of(run(LOCATE, "/usr/bin:/bin"))) is None
