@@ -1,0 +1,159 @@
+"""The hub's scheduler against a real Slurm: what it reads of jobs that wait, run and end, and of refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runtimes import Clock
+from slurm import Slurm
+from waiting import DEADLINE
+
+from jupyter_gpu_kernel.errors import SettingsError
+from jupyter_gpu_kernel.hub.connections.connect import connect
+from jupyter_gpu_kernel.hub.node.node import Node
+from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
+from jupyter_gpu_kernel.hub.slurm.dialect import JobState
+from jupyter_gpu_kernel.hub.slurm.job_end import JobEnd
+from jupyter_gpu_kernel.hub.slurm.scheduler import Scheduler
+
+
+class Jobs:
+    """A scheduler, the states that it told of each job, and a clock that lets it look at once."""
+
+    def __init__(self, scheduler: Scheduler, clock: Clock) -> None:
+        self.scheduler = scheduler
+        self.clock = clock
+        self.told: dict[str, list[JobState]] = {}
+
+    async def submit(self, name: str, *options: str, watch: bool = True) -> str:
+        head = "".join(
+            f"#SBATCH {option}\n" for option in (f"--job-name=jgk-{name}", "--no-requeue", *options)
+        )
+        script = f"#!/bin/bash -l\n{head}#SBATCH --output=/dev/null\nexec sleep 300\n"
+        job_id = await self.scheduler.submit(script.encode(), None)
+        if watch:
+            self.scheduler.watch(job_id, self.told.setdefault(job_id, []).append)
+        return job_id
+
+    async def until(self, job_id: str, condition: Callable[[JobState], bool]) -> JobState:
+        """Return the first state that the scheduler tells of which this is true."""
+        deadline = asyncio.get_running_loop().time() + DEADLINE
+        while not (found := [state for state in self.told[job_id] if condition(state)]):
+            assert asyncio.get_running_loop().time() < deadline, self.told[job_id]
+            self.clock.seconds += 61  # it is time to look
+            self.scheduler.watch("1000000", lambda state: None)()
+            await asyncio.sleep(0.1)
+        return found[0]
+
+    async def end(self, job_id: str) -> JobEnd:
+        await self.until(job_id, lambda state: state.over)
+        found = await self.scheduler.ended(job_id)
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def with_jobs(slurm: Slurm, tmp_path: Path) -> Callable[[Callable[[Jobs], Coroutine[Any, Any, None]]], None]:
+    """Run a coroutine function with `Jobs`."""
+
+    async def run(test: Callable[[Jobs], Coroutine[Any, Any, None]]) -> None:
+        clock = Clock()
+        route = RouteSettings.from_settings(slurm.settings)
+        node = Node(clock, route, partial(connect, trust_file=tmp_path / "trusted"), logging.getLogger())
+        scheduler = Scheduler(clock, lambda: node, logging.getLogger())
+        try:
+            await test(Jobs(scheduler, clock))
+        finally:
+            scheduler.close()
+            await node.close()
+
+    return lambda test: asyncio.run(run(test))
+
+
+def test_a_job_waits_runs_and_is_cancelled(slurm: Slurm, with_jobs: Callable[..., None]) -> None:
+    async def test(jobs: Jobs) -> None:
+        first = await jobs.submit("first", "--nodes=2", "--gres=gpu:2", "--time=5")
+        running = await jobs.until(first, lambda state: state.state == "RUNNING")
+        assert (running.node, running.nodes) == (slurm.nodes[0], slurm.nodes)
+        assert running.end_time is not None and running.name == "jgk-first"
+        second = await jobs.submit("second", "--gres=gpu:4", "--time=5")
+        waiting = await jobs.until(second, lambda state: state.reason not in ("", "Priority"))
+        assert (waiting.state, waiting.reason, waiting.place) == ("PENDING", "Resources", 1)
+        estimated = await jobs.until(second, lambda state: state.start_estimate is not None)
+        assert estimated.start_estimate is not None
+        assert abs(estimated.start_estimate - running.end_time) < 120  # the backfill scheduler's word
+        assert {one.id for one in await jobs.scheduler.jobs()} == {first, second}
+        assert await jobs.scheduler.ended(second) is None
+        await jobs.scheduler.cancel(first)
+        end = await jobs.end(first)
+        assert end.state == "CANCELLED" and "only where it has accounting" in end.cause
+        runs = await jobs.until(second, lambda state: state.state == "RUNNING")
+        assert runs.nodes == (slurm.nodes[1],)
+        await jobs.scheduler.cancel(second, "KILL")
+        await jobs.end(second)
+        await jobs.scheduler.cancel(second)  # is no error
+
+    with_jobs(test)
+
+
+def test_sbatch_refuses_a_job(with_jobs: Callable[..., None]) -> None:
+    async def test(jobs: Jobs) -> None:
+        for option, flag in (
+            ("--partition=nowhere", "--partition"),
+            ("--gres=gpu:h100:1", "--gpus"),
+            ("--mem=900G", "--mem"),
+            ("--no-such-option", "--sbatch"),
+        ):
+            with pytest.raises(SettingsError) as caught:
+                await jobs.submit("refused", option, watch=False)
+            assert "sbatch refused the job: " in str(caught.value)
+            assert flag in caught.value.remedy, (option, caught.value)
+
+    with_jobs(test)
+
+
+def test_slurm_accepts_a_job_that_can_never_run(with_jobs: Callable[..., None]) -> None:
+    async def test(jobs: Jobs) -> None:
+        too_long = await jobs.submit("too-long", "--time=2-00:00:00")
+        state = await jobs.until(too_long, lambda state: state.reason == "PartitionTimeLimit")
+        assert state.state == "PENDING"
+        await jobs.scheduler.cancel(too_long)
+
+    with_jobs(test)
+
+
+def test_jobs_end_by_slurms_word(slurm: Slurm, with_jobs: Callable[..., None]) -> None:
+    """Slurm looks every half minute which jobs have reached their limit, so all wait together."""
+
+    async def test(jobs: Jobs) -> None:
+        first, second = slurm.nodes
+        preempted = await jobs.submit(
+            "preempted", "--partition=preempt", f"--nodelist={second}", "--gres=gpu:4"
+        )
+        limited = await jobs.submit("limited", "--time=30", f"--nodelist={first}")
+        lost = await jobs.submit("lost", f"--nodelist={first}")
+        for job_id in (preempted, limited, lost):
+            await jobs.until(job_id, lambda state: state.state == "RUNNING")
+        slurm.end_in(limited, 1)
+        await jobs.submit("taker", f"--nodelist={second}", "--gres=gpu:4")
+        ends = {
+            name: await jobs.end(job_id) for name, job_id in (("limited", limited), ("preempted", preempted))
+        }
+        slurm.lose(first)
+        ends["lost"] = await jobs.end(lost)
+        assert {name: end.state for name, end in ends.items()} == {
+            "limited": "TIMEOUT",
+            "preempted": "PREEMPTED",
+            "lost": "NODE_FAIL",
+        }
+        assert (
+            f"because {first} failed" in ends["lost"].cause and "partition preempt" in ends["preempted"].cause
+        )
+
+    with_jobs(test)
