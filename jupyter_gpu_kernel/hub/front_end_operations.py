@@ -47,6 +47,8 @@ class FrontEndOperations:
             return await self._serve(returning, call)
         kernel_id = _kernel_id(call.arguments.get("kernel") or self._runtime.new_id()[:12])
         login_wait = float(call.arguments.get("login_wait") or 0)
+        if settings.get("slurm"):
+            return await self._start_later(kernel_id, settings, call, login_wait)
         restarted_on = self._kernels.restarted_on(settings, call)
         settings = await self._placement.choose(settings, call, self._kernels.owner, login_wait, restarted_on)
         node = self._nodes.of(settings)
@@ -91,6 +93,10 @@ class FrontEndOperations:
         remote = self._kernels.find(kernel_id, node)
         if remote is not None:
             remote.front_ends.add(front_end_of(call, number))
+        elif settings.get("slurm"):
+            no_link = self._kernels.jobs.no_link(settings)
+            remote = self._kernels.create(kernel_id, settings, call, no_link, "adopt", number)
+            self._kernels.connect(remote, call)
         else:
             settings["python"] = settings.get("python") or node.python
             link = node.begin_link(settings["python"], None)
@@ -190,6 +196,16 @@ class FrontEndOperations:
 
     # -------------------------------------------------------------------------------------- helpers
 
+    async def _start_later(
+        self, kernel_id: str, settings: dict[str, Any], call: Call, login_wait: float
+    ) -> dict[str, Any]:
+        """Start a kernel in a job: a cell of its user submits that. Only the sign-in takes place now."""
+        login = self._nodes.of(settings)
+        login.add_name(settings["name"])
+        await (login.signed_in(call, login_wait) if login_wait else login.connected(call))
+        no_link = self._kernels.jobs.no_link(settings)
+        return await self._serve(self._kernels.create(kernel_id, settings, call, no_link, "create"), call)
+
     async def _serve(self, remote: RemoteKernel, call: Call) -> dict[str, Any]:
         self._kernels.connect(remote, call)
         made = remote.kernel_id
@@ -247,7 +263,7 @@ def _answer(remote: RemoteKernel, client: ClientConnection) -> dict[str, Any]:
     settings = (
         {"settings": remote.settings} if remote.settings.get("hosts") else {}
     )  # with the host that was chosen
-    return {**remote.describe(), "python": remote.settings["python"], **settings, **more}
+    return {**remote.describe(), "python": remote.settings.get("python") or "", **settings, **more}
 
 
 # -------------------------------------------------------------------------------- until a kernel can be used

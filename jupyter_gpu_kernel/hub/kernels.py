@@ -16,17 +16,20 @@ from ..wire.runtime import Runtime
 from .client_connection import ClientConnection
 from .front_end.delivered import Delivered
 from .front_end.front_ends import FrontEnd, FrontEndSpec
+from .jobs.job_kernels import JobKernels
+from .jobs.job_starter import JobStarter
 from .kernel.placeholder import KernelInfoCache
 from .kernel.remote_kernel import RemoteKernel
 from .kernel.states import LinkState, Phase
 from .kernel.vscode_sessions import VSCodeSession, VSCodeSessions
-from .node.link import Link
 from .node.node import Node
+from .node.node_link import NodeLink
 from .node.nodes import Nodes, conflict
 from .paths import data_folder, owner
 from .placement import Placement
 from .relocation import Relocation
 from .rpc import Call
+from .slurm.scheduler import Schedulers
 
 RECONNECT_TIMEOUT = 10.0
 """Seconds in which a front end that left may return."""
@@ -36,7 +39,14 @@ Ports = tuple[str, int]
 class Kernels:
     """All kernels with a front end, and those whose front end may return."""
 
-    def __init__(self, runtime: Runtime, nodes: Nodes, placement: Placement, log: logging.Logger) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        nodes: Nodes,
+        placement: Placement,
+        schedulers: Schedulers,
+        log: logging.Logger,
+    ) -> None:
         self._runtime = runtime
         self._nodes = nodes
         self._log = log
@@ -45,8 +55,11 @@ class Kernels:
         self._infos = KernelInfoCache(data_folder() / "kernel-info")
         self._owner = owner(runtime)  # once: a laptop's name may change with its network
         self.relocation = Relocation(runtime, nodes, placement, self._owner, log)
+        self.jobs = JobKernels(
+            runtime, nodes, schedulers, data_folder() / "jobs", self.relocation.delivered, log
+        )
         self._vscode_sessions = VSCodeSessions(
-            runtime.monotonic, self._reconnect_grace.release, self.relocation.find_elsewhere
+            runtime.monotonic, self._reconnect_grace.release, self._find_elsewhere
         )
 
     def __iter__(self) -> Iterator[RemoteKernel]:
@@ -60,7 +73,7 @@ class Kernels:
     @property
     def in_use(self) -> bool:
         """Whether a front end has a kernel here, or may return to one."""
-        return bool(self._kernels or self._reconnect_grace)
+        return bool(self._kernels or self._reconnect_grace or self.jobs.in_use)
 
     def attached(self, node: Node, kernel_id: str) -> bool:
         """Return whether a front end here has this kernel of that node, and the link to it is up."""
@@ -117,24 +130,27 @@ class Kernels:
         kernel_id: str,
         settings: dict[str, Any],
         call: Call,
-        link: Link,
+        link: NodeLink,
         how: str,
         number: int | None = None,
     ) -> RemoteKernel:
         """Make a kernel for the call's client, which is its first front end and had this number at a killed hub. `how`:
         see RemoteKernel."""
         session = self._new_session(settings, call)
+        starter = self.jobs.starter(settings)
         delivered = Delivered(self.relocation.delivered(settings, kernel_id))
         try:
             remote = RemoteKernel(
                 self._runtime, kernel_id, settings, front_end_of(call, number), link, self._log, how=how,
-                infos=self._infos, delivered=delivered, owner=self._owner, session=session,
+                infos=self._infos, delivered=delivered, owner=self._owner, session=session, starter=starter,
             )  # fmt: skip
         except BaseException:
             # The ports are in use. A client that adopts the kernel tries again, and needs the counts.
             delivered.close() if how == "adopt" else delivered.forget()
             raise
         self.relocation.watch(remote)
+        if starter is not None:
+            self.jobs.begin(starter, remote, adopted=how == "adopt")
         if session is not None:
             self._vscode_sessions.begin(session)
             call.client.add_close_callback(lambda: self._vscode_sessions.end(session, remote))
@@ -199,6 +215,15 @@ class Kernels:
         return here[0] if here else None
 
     # -------------------------------------------------------------------------------------- helpers
+
+    async def _find_elsewhere(self, remote: RemoteKernel, wanted: dict[str, Any]) -> bool:
+        """Give the front ends the kernel that their notebook has left on another host, or in a job."""
+        starter = remote.late_start.starter
+        if isinstance(starter, JobStarter):
+            remote.settings = dict(remote.settings, notebook=wanted["notebook"])
+            starter.notebook_known()
+            return False
+        return await self.relocation.find_elsewhere(remote, wanted)
 
     def _new_session(self, settings: dict[str, Any], call: Call) -> VSCodeSession | None:
         """Return a session for a launcher, whose front end may tell its notebook later; None for other clients."""

@@ -36,6 +36,7 @@ from .node.probe import probe
 from .node.shared_connection import Connect
 from .placement import Placement
 from .rpc import Call
+from .slurm.scheduler import Schedulers
 
 LOGIN_KEEPS = 12 * 3600.0
 """Seconds for which a connection is kept open after `login`, also without a kernel."""
@@ -48,7 +49,8 @@ class Operations:
         self._log = log
         self._nodes = Nodes(runtime, connect, log)
         placement = Placement(self._nodes, log)
-        self._kernels = Kernels(runtime, self._nodes, placement, log)
+        self._schedulers = Schedulers(runtime, self._nodes, log)
+        self._kernels = Kernels(runtime, self._nodes, placement, self._schedulers, log)
         self._front_end_operations = FrontEndOperations(runtime, self._nodes, self._kernels, placement)
 
     @property
@@ -73,6 +75,7 @@ class Operations:
     async def close(self) -> None:
         """Close everything; keepers live on."""
         self._kernels.close()
+        self._schedulers.close()
         await self._nodes.hang_up(unused_only=False)
 
     # -------------------------------------------------------------------------- the hub and its nodes

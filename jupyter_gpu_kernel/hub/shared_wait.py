@@ -24,6 +24,7 @@ from .kernel.states import LinkState
 from .node.hosts import as_given, each_host, placed
 from .node.link import Link
 from .node.node import Node
+from .node.node_link import NodeLink
 from .node.nodes import Nodes
 
 OPEN_AFTER = 2.0
@@ -121,7 +122,7 @@ class SharedWait:
             return self._step(asyncio.get_running_loop().time())
         except Exception:  # a bug of ours: the kernel waits on its own host, as any other
             self._log.exception("kernel %s: the wait on several hosts failed", self._remote.kernel_id)
-            self._remote.confirm()
+            self._remote.standby.confirm()
             return RENEW_EVERY
 
     @property
@@ -137,8 +138,8 @@ class SharedWait:
     def _step(self, now: float) -> float | None:
         """Do what is to be done now; return the seconds until the next look, None: only when something changes."""
         remote = self._remote
-        if remote.unconfirmed and remote.status["gpus"] and remote.link_state is LinkState.UP:
-            remote.confirm()
+        if remote.standby.unconfirmed and remote.status["gpus"] and remote.link_state is LinkState.UP:
+            remote.standby.confirm()
         if not remote.waits_for_host:
             self._since = None
             self._cancel_all("the kernel does not wait any more")
@@ -146,8 +147,8 @@ class SharedWait:
         self._since = now if self._since is None else self._since
         if now - self._since < OPEN_AFTER and remote.link_state is LinkState.UP:
             return OPEN_AFTER - (now - self._since)
-        if not (remote.can_move and len(each_host(remote.settings)) > 1):
-            remote.confirm()  # its cells are known only there
+        if not (remote.standby.can_move and len(each_host(remote.settings)) > 1):
+            remote.standby.confirm()  # its cells are known only there
             self._cancel_all("the kernel does not wait any more")
             if remote.is_lost:
                 remote.fail(AgentError(_LOST, hop=remote.link.name, remedy=_LOST_REMEDY))
@@ -162,8 +163,8 @@ class SharedWait:
             and remote.status.get("problem")
             and all(o.unable for o in self._others.values())
         ):
-            remote.renew_standby(self._text())
-            remote.confirm()  # its cells end with the reasons
+            remote.standby.renew(self._text())
+            remote.standby.confirm()  # its cells end with the reasons
             return None
         self._renew(now)
         return RENEW_EVERY / 2
@@ -215,7 +216,7 @@ class SharedWait:
         due = now - self._renewed >= RENEW_EVERY
         if due or text != self._said:
             self._said = text
-            self._remote.renew_standby(text)
+            self._remote.standby.renew(text)
         if due:
             self._renewed = now
             for other in self._others.values():
@@ -248,7 +249,7 @@ class SharedWait:
                 self._spawn(other.reservation.cancel(why))
 
 
-async def end_kernel(link: Link, kernel_id: str, why: str) -> None:
+async def end_kernel(link: NodeLink, kernel_id: str, why: str) -> None:
     """End a kernel that nobody uses, also on a host that can be reached again only later."""
     for _ in range(END_ATTEMPTS):
         try:

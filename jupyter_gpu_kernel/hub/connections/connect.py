@@ -12,6 +12,7 @@ from ..node.shared_connection import Connection, hop_names
 from ..ssh import Asker
 from ..ssh import connect as by_paramiko
 from ..ssh.route import resolve
+from .borrowed import BorrowedConnection
 from .commands import CommandConnection, CommandHop
 from .local import LocalConnection
 
@@ -28,11 +29,16 @@ def connect(
     ask: Asker | None,
     progress: Progress,
     trust_file: Path,
+    before: Connection | None = None,
 ) -> Connection:
-    """Connect along the route, and through the commands of `via`. `trust_file`: as in `hub/ssh/connect.py`.
+    """Connect along the route, and through the commands of `via`. `trust_file`: as in `hub/ssh/connect.py`. `before`:
+    as in `Connect`.
 
     Raises GpuKernelError that names the hop which fails."""
     hops = resolve(route, identity=identity, config=config)
+    names = hop_names(hops[-1].label, via)[1:]
+    if before is not None:
+        return CommandConnection(BorrowedConnection(before), [CommandHop(names[-1], via[-1])], progress)
     connection: Connection
     if hops[0].kind == "local":
         _check_local(via)
@@ -44,7 +50,6 @@ def connect(
         connection = by_paramiko.connect(hops, ask=ask, progress=progress, trust_file=trust_file)
     if not via:
         return connection
-    names = hop_names(hops[-1].label, via)[1:]
     try:
         return CommandConnection(connection, list(map(CommandHop, names, via)), progress)
     except BaseException:

@@ -86,6 +86,8 @@ class Delivered:
 
     def move(self, path: Path) -> None:
         """The same for a kernel of any node: its counts belong into this file."""
+        if path == self._path:
+            return
         self.forget()
         self._open(path)
         self.save([0 for _ in Lane])

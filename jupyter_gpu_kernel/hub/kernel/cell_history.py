@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from ...errors import AgentError
-from ..node.link import Link
+from ..node.node_link import NodeLink
 
 MAX_SIZE = 64 * 1024 * 1024
 """Bytes of JSON in one history; a keeper keeps 16 MiB of messages."""
@@ -15,7 +15,7 @@ MAX_PAGES = 5000
 """A keeper keeps 1000 cells, and sends their outputs in pages of a quarter of a megabyte."""
 
 
-async def read_cell_history(link: Link, kernel_id: str, cell_id: str = "") -> list[dict[str, Any]]:
+async def read_cell_history(link: NodeLink, kernel_id: str, cell_id: str = "") -> list[dict[str, Any]]:
     """Return cells, the oldest first; with `cell_id` only the executions of that cell of the notebook.
 
     {msg_id, cell_id, code, status, execution_count, started, finished, dropped, outputs [{msg_type, content}]}
@@ -26,7 +26,7 @@ async def read_cell_history(link: Link, kernel_id: str, cell_id: str = "") -> li
 
 
 class _Reader:
-    def __init__(self, link: Link, kernel_id: str) -> None:
+    def __init__(self, link: NodeLink, kernel_id: str) -> None:
         self._link = link
         self._kernel_id = kernel_id
         self._pages = 0

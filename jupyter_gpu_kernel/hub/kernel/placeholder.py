@@ -107,13 +107,22 @@ class Placeholder:
         self._answers.reply(interrupt, {"status": "ok"})
         self._repeat_busy()
 
+    def reply(self, request: Message, content: dict[str, Any]) -> None:
+        """Answer a request with this content."""
+        self._answers.reply(request, content)
+        self._repeat_busy()
+
     def cancel(self, cells: list[Message]) -> None:
-        """Answer cells that were interrupted before they were sent, with stop on error if the first one wants it."""
+        """Answer cells that were interrupted before they were sent."""
+        self.end_cells(cells, "KeyboardInterrupt", "the cell had not been sent to the node yet")
+
+    def end_cells(self, cells: list[Message], name: str, reason: str) -> None:
+        """End these cells, which were not sent, with an error; with stop on error if the first one wants it."""
         for cell in cells:
             if cell is not cells[0] and cells[0].content().get("stop_on_error", True):
                 self._answers.abort(cell)
             else:
-                self._answers.fail(cell, "KeyboardInterrupt", "the cell had not been sent to the node yet")
+                self._answers.fail(cell, name, reason)
 
     def show_text(self, cell: Message, text: str) -> None:
         """Show a text in the cell of this request."""
@@ -149,6 +158,13 @@ class Placeholder:
             self._send_status(reported)
         elif reported == "idle":  # the kernel's own message follows, behind the output
             self.state = reported
+
+    def show_state(self, state: str) -> None:
+        """There is no kernel, and its cells make it busy, or it is idle."""
+        self._busy_with.clear()
+        if state != self.state:
+            self.state = state
+            self._send_status(state)
 
     def kernel_changed(self) -> None:
         """The front ends have another kernel, which does not execute the requests of the one before."""

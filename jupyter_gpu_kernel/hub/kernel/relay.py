@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ...errors import GpuKernelError
+from ...wire.compose import is_user_cell
 from ...wire.endpoint import Endpoint, State
 from ...wire.messages import Channel, Lane, Message, MessageError, keeper_message
 from ...wire.runtime import Runtime
@@ -18,55 +19,16 @@ from .. import requests, validate
 from ..front_end.delivered import Delivered
 from ..front_end.front_ends import Access, FrontEnd, FrontEnds
 from ..node.attachments import new_endpoint
-from ..node.link import Link
+from ..node.node_link import NodeLink
 from ..requests import id_of, type_of
+from .not_started import NotStarted
 from .pacing import Pacer
 from .pending_requests import DeferredRequests, InFlightCells
 from .placeholder import KernelInfoCache, Placeholder, recall
+from .relayed_kernel import RelayedKernel
 from .repeated import Repeated
 from .states import AttachTiming
 from .transient_displays import OfflineNotice, TransientDisplays
-
-
-class Kernel(Protocol):
-    """The kernel whose messages these are: what the relay asks of it, and what it reports to it."""
-
-    @property
-    def kernel_id(self) -> str:
-        """Its id at the node."""
-
-    @property
-    def taken_cause(self) -> str:
-        """The sentence that another computer has taken the kernel over; "" if none has."""
-
-    @property
-    def is_reachable(self) -> bool:
-        """Whether it was attached before, or can be attached now."""
-
-    @property
-    def waits_for_host(self) -> bool:
-        """Whether its cells wait for GPUs, on this host or another one."""
-
-    def event(self) -> dict[str, Any]:
-        """Return its state as an event for front ends."""
-
-    def revive_if_ended(self, front: FrontEnd, request: Message) -> None:
-        """Start the kernel anew if it has ended and this request is a cell that may do so."""
-
-    def observe_shell_request(self, request: Message) -> None:
-        """A front end sends this request on the shell channel."""
-
-    def shutdown_requested(self, *, restart: bool) -> None:
-        """A shutdown_request is sent to the kernel."""
-
-    def take_back(self) -> None:
-        """A user's cell takes the kernel back from another computer."""
-
-    def waiting_cells_ended(self) -> None:
-        """All cells that waited were interrupted here, as the keeper is out of reach."""
-
-    def status_reported(self, status: dict[str, Any]) -> None:
-        """The keeper reports the kernel's status."""
 
 
 class Relay:
@@ -75,8 +37,8 @@ class Relay:
     def __init__(
         self,
         runtime: Runtime,
-        kernel: Kernel,
-        link: Link,
+        kernel: RelayedKernel,
+        link: NodeLink,
         attach_timing: AttachTiming,
         settings: dict[str, Any],
         log: logging.Logger,
@@ -98,6 +60,7 @@ class Relay:
         program = str(settings.get("program") or "")
         self._notice = OfflineNotice(runtime, self._send_to_front_ends, link.name, program)
         self._deferred = DeferredRequests(self._placeholder, self._notice)
+        self.not_started = NotStarted(runtime, self._placeholder, self._send_to_front_ends)
         self._displays = TransientDisplays(runtime, self._send_to_front_ends)
         self.front_ends = FrontEnds(
             runtime, self._receive_request, self._subscribed, attach_timing.complete, delivered
@@ -118,9 +81,19 @@ class Relay:
         """Show a text in the cell of this request."""
         self._placeholder.show_text(cell, text)
 
+    @property
+    def held(self) -> bool:
+        """Whether requests wait for `resume`."""
+        return self._deferred.held
+
+    def for_user(self, text: str) -> str:
+        """Return the text with our commands as this user can run them."""
+        return self._notice.for_user(text)
+
     def close(self) -> None:
         """Stop passing messages on; the front ends leave."""
         self._notice.link_up()
+        self.not_started.hide()
         self._displays.clear()
         self._pacer.close()
 
@@ -128,6 +101,11 @@ class Relay:
 
     def command(self, do: str, **arguments: Any) -> None:
         """Send a command to the keeper: interrupt, restart, kill, signal, stop."""
+        if self.not_started.active:
+            if do == "interrupt":
+                self.not_started.cancel_cells()
+                self._kernel.interrupted_before_start()
+            return
         if do == "interrupt":
             late = self._deferred.active  # when it arrives the kernel may have nothing to interrupt
             self._deferred.cancel_cells()
@@ -169,22 +147,44 @@ class Relay:
         if not self._check_access(front, request):
             return
         sent = max(self.endpoint.outbox.size, self._in_flight.size)
-        if requests.exceeds_queue(request, self._deferred.messages, sent):
+        waiting = self._deferred.messages + self.not_started.messages
+        if requests.exceeds_queue(request, waiting, sent):
             return self._placeholder.reject(request, requests.QUEUE_FULL.format(self._link.name))
         if request.channel is Channel.CONTROL and type_of(request) == "shutdown_request":
             front.notify({"event": "shutdown", "kernel": self._kernel.kernel_id})
+        if self.not_started.active:
+            return self._receive_before_start(request)
         if self._deferred.active and type_of(request) == "interrupt_request":
             self.command("interrupt")
             return self._placeholder.acknowledge(request)
         if self._deferred.held and self._deferred.defer_if_needed(request):
             return
         self._kernel.revive_if_ended(front, request)
+        if self.not_started.active:
+            return self._receive_before_start(request)
         if self._may_use_placeholder() and self._placeholder.answer(request):
             return
         if request.channel is Channel.SHELL:
             self._kernel.observe_shell_request(request)
         if not self._deferred.defer_if_needed(request):
             self._forward(request)
+
+    def _receive_before_start(self, request: Message) -> None:
+        """There is no kernel yet: it starts with a cell of its user."""
+        kind = type_of(request)
+        if kind == "interrupt_request":
+            self.command("interrupt")
+            return self._placeholder.acknowledge(request)
+        if kind == "shutdown_request":
+            restart = requests.wants_restart(request)
+            self.not_started.discard()
+            self._placeholder.reply(request, {"status": "ok", "restart": restart})
+            return self._kernel.shut_down_before_start(restart=restart)
+        if request.channel is Channel.SHELL:
+            self._kernel.observe_shell_request(request)
+        self.not_started.take(request)
+        if is_user_cell(request):
+            self._kernel.cell_waits_for_start()
 
     def _check_access(self, front: FrontEnd, request: Message) -> bool:
         """Return whether the kernel may get this request. If not, it is answered here."""
@@ -247,6 +247,10 @@ class Relay:
         if self._repeated.can_move:
             self._repeated.observe(message)
         self._in_flight.received(message)
+        if self.not_started.drops(message):
+            if message.channel is Channel.SHELL:
+                self._placeholder.observe(message)
+            return self._acknowledge_failure(message)
         self._placeholder.observe(message)
         self._displays.observe(message)
         self._send_to_front_ends(message)
@@ -302,7 +306,7 @@ class Relay:
             self._delivered.switch(kernel_id)  # its notebook had left that kernel, and has it again
         self._notice.link_up()
         self._pacer.begin_replay()
-        for request in self._deferred.link_up():
+        for request in self.not_started.end() + self._deferred.link_up():
             self._forward(request)
 
     def link_down(
@@ -336,6 +340,7 @@ class Relay:
     def discard_requests(self) -> None:
         """Forget the requests to a kernel that does not exist any more, of which the last one was its shutdown."""
         self._in_flight.clear()
+        self.not_started.discard()
         self.endpoint.outbox.withdraw()
 
     def switch(self, kernel_id: str) -> None:
@@ -354,8 +359,8 @@ class Relay:
         """The kernel stays on this host."""
         self._repeated.settle()
 
-    def set_link(self, link: Link, delivered: Path) -> None:
-        """The front ends get a kernel of another node. `delivered`: the file for its counts."""
+    def set_link(self, link: NodeLink, delivered: Path) -> None:
+        """The front ends get a kernel of another node. `delivered`: the file for its counts; those of it stay."""
         self._link = link
         self._notice.set_node(link.name)
         if self._delivered is not None:

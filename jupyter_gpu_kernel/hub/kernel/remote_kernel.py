@@ -5,9 +5,8 @@ Its messages pass through `relay.py`. This module knows no SSH.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +18,20 @@ from ...wire.runtime import Runtime
 from ..front_end.delivered import Delivered
 from ..front_end.edge import Edge
 from ..front_end.front_ends import FrontEnd, FrontEndSpec
-from ..node.attachments import open_arguments
-from ..node.link import Link
+from ..node.node_link import NodeLink
 from .description import Session, describe
+from .kernel_state import KernelState
+from .late_start import LateStart
+from .not_started import Starter
 from .placeholder import KernelInfoCache
 from .relay import Relay
 from .reservation import Reservation
-from .states import LINK_STATES, PHASES, AttachTiming, LinkState, Phase, transition
+from .standby import Standby
+from .states import AttachTiming, LinkState, Phase
 
 
-class RemoteKernel:
-    """A kernel, for its front ends (`front_ends`) and for the link, whose `Attachment` it is.
-
-    `status` is the last one that the keeper reported, as `ps` shows it.
-    """
+class RemoteKernel(KernelState):
+    """A kernel, for its front ends (`front_ends`) and for the link, whose `Attachment` it is."""
 
     def __init__(
         self,
@@ -40,7 +39,7 @@ class RemoteKernel:
         kernel_id: str,
         settings: dict[str, Any],
         front_end: FrontEndSpec,
-        link: Link,
+        link: NodeLink,
         log: logging.Logger,
         *,
         how: str = "create",
@@ -48,31 +47,25 @@ class RemoteKernel:
         delivered: Delivered | None = None,
         owner: dict[str, str] | None = None,
         session: Session | None = None,
+        starter: Starter | None = None,
     ) -> None:
         """`how`: "create" a kernel, "attach" to a running one, or "adopt" that of a killed hub, whose front end uses
-        these ports already. `front_end`: the first one. `owner`: this user and computer, see `paths.owner`."""
-        self.kernel_id = kernel_id
-        self.settings = settings
+        these ports already. `front_end`: the first one. `owner`: this user and computer, see `paths.owner`. `starter`:
+        starts the kernel when its user runs a cell; until then `link` is none."""
+        super().__init__(kernel_id, settings, link, how)
         self._runtime = runtime
         self.owner = owner or {}
-        self.link = link
-        self.status: dict[str, Any] = {"id": kernel_id, "state": "starting", "gpus": [], "pid": 0}
-        self.link_state = LinkState.CONNECTING
-        self.phase = Phase.RUN
-        self.error: GpuKernelError | None = None
         self.session = session
-        self.unconfirmed = bool(settings.get("standby"))
         self.on_host_lost: Callable[[], None] | None = None
-        self._confirmed = False
         self.is_lost = False  # its keeper does not exist any more, and its cells wait for another host
-        self._taken_cause = ""
-        self._open_arguments = open_arguments(how, settings)  # {} once the kernel was attached
-        self._watchers: list[Callable[[], None]] = []
         self._delivered = delivered
         self._attach_timing = AttachTiming(link, self)
         self._relay = Relay(runtime, self, link, self._attach_timing, settings, log, infos, delivered)
+        self.standby = Standby(self, self._relay, settings)
         self.front_ends = self._relay.front_ends
         self.front_ends.add(front_end)
+        self.late_start = LateStart(self, self._relay, self._attach_timing, starter)
+        self.late_start.begin()
         self._attach_timing.begin(at_once=how != "adopt")
 
     def __repr__(self) -> str:
@@ -83,21 +76,6 @@ class RemoteKernel:
     def edge(self) -> Edge:
         """The edge of the first front end."""
         return next(iter(self.front_ends)).edge
-
-    @property
-    def ended(self) -> bool:
-        """Whether the kernel process does not exist any more, as far as is known."""
-        return self.status["state"] == "ended" or self.link_state is LinkState.LOST
-
-    @property
-    def taken_cause(self) -> str:
-        """The sentence that another computer has taken the kernel over; "" if none has."""
-        return self._taken_cause if self.link_state is LinkState.TAKEN else ""
-
-    @property
-    def closed(self) -> bool:
-        """Whether the hub does not have the kernel any more."""
-        return self.phase is Phase.CLOSED
 
     def describe(self) -> dict[str, Any]:
         """Return {…the keeper's status, "kernel_id" (Jupyter's), "link", "hop", "error"}, as JSON for clients."""
@@ -110,15 +88,6 @@ class RemoteKernel:
     def event(self) -> dict[str, Any]:
         """Return its description as an event for front ends."""
         return {"event": "kernel", "kernel": self.kernel_id, **self.describe()}
-
-    @contextlib.contextmanager
-    def watched(self, watcher: Callable[[], None]) -> Iterator[None]:
-        """A context in which `watcher()` is called whenever the description has changed."""
-        self._watchers.append(watcher)
-        try:
-            yield
-        finally:
-            self._watchers.remove(watcher)
 
     # -------------------------------------------------------------------------------------- operations
 
@@ -140,19 +109,23 @@ class RemoteKernel:
     def resume(self) -> None:
         """Send the requests that were held."""
         self._relay.resume()
+        if self.late_start.pending:
+            self.late_start.cell_waits()
 
     def pause(self) -> None:
         """The front end has gone and may return: the ports stay bound, and the output stays with the keeper."""
-        self._confirm_if_waiting()
+        self.standby.confirm_if_waiting()
         self.hold()
         self._attach_timing.release()
 
     def restart(self) -> None:
         """Start a new kernel process, with the same ports and GPUs."""
-        self._set_phase(Phase.RUN)
+        self.set_phase(Phase.RUN)
         for front in self.front_ends:
             front.edge.restore_ipc_files()
-        if self.link_state is LinkState.LOST:
+        if self.late_start.pending:
+            self.late_start.restart()
+        elif self.link_state is LinkState.LOST:
             self._relay.discard_requests()
             self.status, self.error = dict(self.status, state="starting"), None
             self._create_anew()
@@ -174,7 +147,7 @@ class RemoteKernel:
     @property
     def waits_for_host(self) -> bool:
         """Whether its cells wait for GPUs, on this host or another one."""
-        return self.unconfirmed and self.status["state"] == "waiting" and self.phase is Phase.RUN
+        return self.standby.waits_for_host
 
     def fail(self, error: GpuKernelError) -> None:
         """It cannot be created on any host."""
@@ -182,28 +155,12 @@ class RemoteKernel:
         self.lost(error)
         self.on_host_lost = on_host_lost
 
-    @property
-    def can_move(self) -> bool:
-        """Whether it can be replaced by a kernel on another host: it has run no cell of its user."""
-        return self.waits_for_host and self._relay.can_move
-
-    def renew_standby(self, elsewhere: str) -> None:
-        """Keep the kernel waiting. `elsewhere`: what the waiting cell shows of the other hosts."""
-        if self.link_state is LinkState.UP:
-            self._relay.send(Lane.URGENT, keeper_message(do="standby", elsewhere=elsewhere))
-
-    def confirm(self) -> None:
-        """The kernel stays on this host, and runs its user's cells there."""
-        if self.unconfirmed:
-            self.unconfirmed, self._confirmed = False, True
-            self._relay.settle()
-            self._relay.send(Lane.URGENT, keeper_message(do="confirm"))
-
     def move(self, to: Reservation, delivered: Path) -> None:
         """Replace the kernel, which waits, by the one with GPUs on another host. The caller ends the old one."""
         self.relocate(to.link, to.settings, delivered, attached=True)
         self.kernel_id, self.status = to.kernel_id, dict(to.status)
-        self.unconfirmed, self._confirmed, self._open_arguments = False, True, {}
+        self.standby.settled()
+        self.open_arguments = {}
         self._relay.move(to.endpoint)
         to.link.hand_over(to, self)
         known = {key: str(self.settings.get(key) or "") for key in ("notebook", "placement")}
@@ -211,14 +168,14 @@ class RemoteKernel:
         self.attached()
 
     def relocate(
-        self, link: Link, settings: dict[str, Any], delivered: Path, *, attached: bool = False
+        self, link: NodeLink, settings: dict[str, Any], delivered: Path, *, attached: bool = False
     ) -> None:
         """The kernel is on this host now. `delivered`: the file for its counts; `attached`: if the link carries it."""
         self._attach_timing.move(link, attached=attached)
         self.link, self.settings, self.is_lost = link, settings, False
         self._relay.set_link(link, delivered)
 
-    def restart_on(self, link: Link, settings: dict[str, Any], delivered: Path) -> None:
+    def restart_on(self, link: NodeLink, settings: dict[str, Any], delivered: Path) -> None:
         """Create the kernel anew on another host, as its GPUs are lost. The caller ends the old one."""
         for front in self.front_ends:
             front.edge.restore_ipc_files()
@@ -229,17 +186,12 @@ class RemoteKernel:
 
     def create_anew(self) -> None:
         """Create a kernel with another id on this host, as something of this one may still run."""
-        self._set_phase(Phase.RUN)
+        self.set_phase(Phase.RUN)
         self.status, self.error = dict(self.status, state="starting", gpus=[]), None
-        self.unconfirmed, self._confirmed = bool(self.settings.get("standby")), False
-        self._open_arguments = {"create": self.settings}
+        self.standby.begin(self.settings)
+        self.open_arguments = {"create": self.settings}
         self.switch(self._runtime.new_id()[:12])
-        self._set_link_state(LinkState.CONNECTING)
-
-    def _confirm_if_waiting(self) -> None:
-        """No front end is left that would wait on several hosts: the kernel waits on this one, as any other."""
-        if self.waits_for_host and self.link_state is LinkState.UP:
-            self.confirm()
+        self.set_link_state(LinkState.CONNECTING)
 
     # -------------------------------------------------------------------------------------- the end
 
@@ -248,7 +200,7 @@ class RemoteKernel:
         if self.phase in (Phase.STOP, Phase.CLOSED):
             return
         self.front_ends.close()
-        self._set_phase(Phase.STOP)
+        self.set_phase(Phase.STOP)
         self.command("stop", why=why)
         self._attach_timing.attach()
         self._close_if_stopped()
@@ -257,14 +209,14 @@ class RemoteKernel:
         """Give the kernel up: ports and attachment. The keeper is told nothing, and lives on."""
         if self.closed:
             return
-        self._confirm_if_waiting()
-        self._set_phase(Phase.CLOSED)
+        self.standby.confirm_if_waiting()
+        self.set_phase(Phase.CLOSED)
         self._relay.close()
         self._attach_timing.close()
         self.front_ends.close()
         if self._delivered is not None:
             self._delivered.forget()
-        self._notify()
+        self.notify()
 
     # -------------------------------------------------------------------------------------- calls of the link
 
@@ -276,7 +228,7 @@ class RemoteKernel:
     def open_request(self) -> dict[str, Any]:
         """Return arguments for the agent's `open`: what to do, for whom, and in which boot the kernel ran."""
         boot = {"boot": self.status.get("boot", "")}
-        return {**self.owner, **boot, **({} if self.phase is Phase.STOP else self._open_arguments)}
+        return {**self.owner, **boot, **({} if self.phase is Phase.STOP else self.open_arguments)}
 
     def opened(self, kernel_id: str) -> None:
         """The agent has opened a stream to this kernel, perhaps another one that the notebook had left."""
@@ -288,17 +240,17 @@ class RemoteKernel:
 
     def attached(self) -> None:
         """The stream to the keeper is open (again)."""
-        self._open_arguments = {}
-        self._set_link_state(LinkState.UP)
+        self.open_arguments = {}
+        self.set_link_state(LinkState.UP)
         self._relay.link_up()
 
     def detached(self, reason: str) -> None:
         """The link is down; it reconnects by itself."""
-        if self._open_arguments:
-            return self._set_link_state(LinkState.CONNECTING)
+        if self.open_arguments:
+            return self.set_link_state(LinkState.CONNECTING)
         silence = self._runtime.monotonic() - self.link.last_received
         self._relay.link_down(self.link.problem, silence, waits_for_host=self.waits_for_host)
-        self._set_link_state(LinkState.AWAY)
+        self.set_link_state(LinkState.AWAY)
 
     def lost(self, error: GpuKernelError) -> None:
         """The keeper does not exist any more, or never did; or another computer has the kernel now."""
@@ -306,27 +258,33 @@ class RemoteKernel:
         if getattr(error, "code", "") == "taken":
             self._taken_cause = error.cause
             self._relay.kernel_taken(error.cause, error.remedy)
-            return self._set_link_state(LinkState.TAKEN)
+            return self.set_link_state(LinkState.TAKEN)
+        if self.late_start.lost(error):
+            return
         if self.phase is Phase.REVIVE:  # the keeper was about to exit
             return self._create_anew()
-        if self.on_host_lost is not None and self.can_move and "create" not in self._open_arguments:
+        if self.on_host_lost is not None and self.standby.can_move and "create" not in self.open_arguments:
             self.is_lost = True
             self._relay.link_down(None, 0.0, waits_for_host=True)
-            self._set_link_state(LinkState.AWAY)  # its cells wait for another host
+            self.set_link_state(LinkState.AWAY)  # its cells wait for another host
             return self.on_host_lost()
+        self.end(error)
+
+    def end(self, error: GpuKernelError) -> None:
+        """The kernel does not exist any more, for this reason."""
         if not self.ended:
-            kind = KernelStartError if "create" in self._open_arguments else AgentError
+            kind = KernelStartError if "create" in self.open_arguments else AgentError
             self.error = kind(error.cause, hop=error.hop, remedy=error.remedy)
             self.status = dict(self.status, state="ended", cause=error.cause, remedy=error.remedy)
             self._relay.kernel_lost(f"{error.cause}. {error.remedy}")
-        self._set_link_state(LinkState.LOST)
+        self.set_link_state(LinkState.LOST)
 
     # -------------------------------------------------------------------------------------- calls of the relay
 
     @property
     def is_reachable(self) -> bool:
         """Whether it was attached before, or can be attached now."""
-        return not self._open_arguments or self.link.state == "up"
+        return not self.open_arguments or self.link.state == "up"
 
     def observe_shell_request(self, request: Message) -> None:
         """A front end sends this request on the shell channel."""
@@ -336,26 +294,39 @@ class RemoteKernel:
     def shutdown_requested(self, *, restart: bool) -> None:
         """A shutdown_request is sent to the kernel."""
         if self.phase not in (Phase.STOP, Phase.CLOSED):
-            self._set_phase(Phase.RESTART if restart else Phase.SHUT_DOWN)
+            self.set_phase(Phase.RESTART if restart else Phase.SHUT_DOWN)
+
+    def cell_waits_for_start(self) -> None:
+        """A cell of the user waits for the kernel, which has not been started."""
+        self.late_start.cell_waits()
+
+    def interrupted_before_start(self) -> None:
+        """The user has interrupted the kernel, which has not been started: its cells were canceled."""
+        self.late_start.interrupted()
+
+    def shut_down_before_start(self, *, restart: bool) -> None:
+        """A front end has requested the shutdown of the kernel, which has not been started."""
+        self.shutdown_requested(restart=restart)
+        self.late_start.shut_down(restart=restart)
 
     def take_back(self) -> None:
         """A user's cell takes the kernel back from another computer."""
-        self._open_arguments = {"attach": {}}  # so the keeper greets the front end
-        self._set_link_state(LinkState.CONNECTING)
+        self.open_arguments = {"attach": {}}  # so the keeper greets the front end
+        self.set_link_state(LinkState.CONNECTING)
         self.switch(self.kernel_id)
 
     def waiting_cells_ended(self) -> None:
         """All cells that waited were interrupted here; the keeper, out of reach, does not know it yet."""
         self.status = dict(self.status, state="idle")
-        self._notify()
+        self.notify()
 
     def status_reported(self, status: dict[str, Any]) -> None:
         """The keeper reports the kernel's status."""
         self.status = dict(status, id=self.kernel_id)  # the id that it has here, whatever the node says
-        self.unconfirmed = bool(status.get("standby")) and not self._confirmed
+        self.standby.reported(status)
         if self.phase is Phase.REVIVE and status["state"] != "ended":
-            self._set_phase(Phase.RUN)
-        self._notify()
+            self.set_phase(Phase.RUN)
+        self.notify()
 
     def revive_if_ended(self, front: FrontEnd, request: Message) -> None:
         """Start the kernel anew if it has ended by itself and its user runs a cell: nobody else may do so."""
@@ -365,7 +336,7 @@ class RemoteKernel:
         text = f"The kernel had ended: {cause}. This is a new one, without its variables."
         self._relay.show_text(request, text)
         self.status, self.error = dict(self.status, state="starting"), None
-        self._set_phase(Phase.REVIVE)
+        self.set_phase(Phase.REVIVE)
         if self.link_state is LinkState.LOST:
             return self._create_anew()
         self._relay.send(Lane.ORDERED, keeper_message(do="revive"))
@@ -374,27 +345,22 @@ class RemoteKernel:
 
     def _create_anew(self) -> None:
         """Create the kernel anew; if it has several hosts, on the best one."""
+        if self.late_start.starter is not None:
+            return self.late_start.starter.restart()
         if self.on_host_lost is None:
             return self.create_anew()
-        self._set_phase(Phase.RUN)
-        self._set_link_state(LinkState.CONNECTING)
+        self.set_phase(Phase.RUN)
+        self.set_link_state(LinkState.CONNECTING)
         self.on_host_lost()
 
     def _close_if_stopped(self) -> None:
         gone = self.link_state in (LinkState.LOST, LinkState.TAKEN) or self.link.state == "failed"
+        gone = gone or self.late_start.pending
         if self.phase is Phase.STOP and gone:
             self.close()
 
-    def _set_phase(self, phase: Phase) -> None:
-        self.phase = transition(PHASES, self.phase, phase)
-
-    def _set_link_state(self, state: LinkState) -> None:
-        self.link_state = transition(LINK_STATES, self.link_state, state)
-        self._notify()
-
-    def _notify(self) -> None:
+    def notify(self) -> None:
         """Tell front ends and watchers that the description has changed."""
         self.front_ends.notify(self.event())
-        for watcher in list(self._watchers):
-            watcher()
+        super().notify()
         self._close_if_stopped()

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from ..front_end.edge import SUBSCRIBE_TIMEOUT
 from ..node.attachments import Attachment
-from ..node.link import Link
+from ..node.node_link import NodeLink
 
 T = TypeVar("T", bound=enum.Enum)
 
@@ -86,7 +86,7 @@ class _Timing(enum.Enum):
 class AttachTiming:
     """Attaches one kernel to its link. `attach` and `release` may be called more than once."""
 
-    def __init__(self, link: Link, attachment: Attachment) -> None:
+    def __init__(self, link: NodeLink, attachment: Attachment) -> None:
         self._link = link
         self._attachment = attachment
         self._state = _Timing.DETACHED
@@ -125,12 +125,20 @@ class AttachTiming:
             self._end(_Timing.DETACHED)
             self._link.release(self._attachment)
 
-    def move(self, link: Link, *, attached: bool) -> None:
+    def move(self, link: NodeLink, *, attached: bool) -> None:
         """The kernel belongs to another link now. `attached`: that link carries it already."""
         self.release()
         self._link = link
         if attached and self._state is _Timing.DETACHED:
             self._state = _Timing.ATTACHED
+
+    def start(self, link: NodeLink) -> None:
+        """The kernel, which had no node, is attached to this link, when its front ends are here."""
+        if self._state is _Timing.WAITING:
+            self._link = link
+        else:
+            self.move(link, attached=False)
+            self.attach()
 
     def close(self) -> None:
         """Detach the kernel from the link for good."""

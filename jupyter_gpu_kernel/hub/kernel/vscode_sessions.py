@@ -26,7 +26,7 @@ from urllib.parse import unquote
 from ...errors import AgentRefusal, GpuKernelError
 from ...wire.compose import is_user_cell
 from ...wire.messages import Channel, Message, MessageError
-from ..node.link import Link
+from ..node.node_link import NodeLink
 from .remote_kernel import RemoteKernel
 from .states import LinkState
 
@@ -44,7 +44,7 @@ class LeftKernel(NamedTuple):
     """The kernel of a session that has ended. `time`: its end, by `VSCodeSessions.clock`."""
 
     kernel_id: str
-    link: Link
+    link: NodeLink
     time: float
 
 
@@ -209,7 +209,7 @@ class VSCodeSession:
         more = {"kernel": before.kernel_id, "replaced_by": remote.kernel_id}
         await self._request(remote, before.link, "stop", why=why, **more)
 
-    async def _request(self, remote: RemoteKernel, link: Link, do: str, **more: Any) -> dict[str, Any]:
+    async def _request(self, remote: RemoteKernel, link: NodeLink, do: str, **more: Any) -> dict[str, Any]:
         """Return the agent's answer, also where the link is down for a while; {} if the agent refuses or the front end
         has left."""
         gone = (LinkState.LOST, LinkState.TAKEN)

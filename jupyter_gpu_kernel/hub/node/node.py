@@ -35,23 +35,25 @@ class Node:
         connect: Connect,
         log: logging.Logger,
         asks: bool = True,
+        before: Node | None = None,
+        name: str = "",
     ) -> None:
-        """`asks`: as in `SharedConnection`."""
+        """`asks`: as in `SharedConnection`. `before`: the node whose connection leads as far as all but the last
+        command of `via`. `name`: what messages call it, if not what the user wrote."""
         self._runtime = runtime
         self.settings = settings
         self.python = ""
         self._log = log
-        self._ssh = SharedConnection(settings, connect, asks)
+        self._ssh: SharedConnection = SharedConnection(
+            settings, connect, asks, before._ssh if before is not None else None
+        )
+        self.name = name or settings.name
+        """The work node as the user wrote it."""
         self._call: Call | None = None
         self._link: Link | None = None
         self._keep_until = 0.0
         self._names: list[str] = []
         self._connected = asyncio.Event()  # set by each success of `_run`
-
-    @property
-    def name(self) -> str:
-        """The work node as the user wrote it."""
-        return self.settings.name
 
     @property
     def in_use(self) -> bool:
@@ -74,6 +76,11 @@ class Node:
     def alive(self) -> bool:
         """Whether the SSH connection is open."""
         return self._ssh.alive
+
+    @property
+    def interactive(self) -> bool:
+        """Whether the user typed a secret for the connection."""
+        return self._ssh.interactive
 
     @property
     def kept_open(self) -> bool:

@@ -42,13 +42,22 @@ class Nodes:
         """Whether a kernel is attached to one of them, or the user signed in for kernels to come."""
         return any(node.kept_open or node.in_use for node in self._nodes.values())
 
-    def of(self, settings: dict[str, Any]) -> Node:
-        """Return the node to which these settings lead."""
+    def of(self, settings: dict[str, Any], name: str = "") -> Node:
+        """Return the node to which these settings lead. A new one whose last hop is a command uses the connection of
+        the node before, if that is known. `name`: see `Node`."""
         route = RouteSettings.from_settings(settings)
         node = self._nodes.get(route)
         if node is None:
-            node = self._nodes[route] = Node(self._runtime, route, self._connect, self._log)
+            before = self._nodes.get(route._replace(via=route.via[:-1])) if route.via else None
+            node = Node(self._runtime, route, self._connect, self._log, before=before, name=name)
+            self._nodes[route] = node
         return node
+
+    async def discard(self, node: Node) -> None:
+        """Close a node that cannot be used, unless a kernel is attached."""
+        if not node.in_use and self._nodes.get(node.settings) is node:
+            del self._nodes[node.settings]
+            await node.close()
 
     def separate(self, settings: dict[str, Any], asks: bool) -> Node:
         """Return the same node with a connection of its own, which the caller must close."""

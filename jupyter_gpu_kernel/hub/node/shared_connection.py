@@ -54,6 +54,7 @@ class Connection(CommandRunner, Protocol):
 class Connect(Protocol):
     """Connects to the last host of a route; blocks. All connections of the hub come from here.
 
+    `before`: an open connection that leads as far as all but the last command of `via`; it is used, and stays open.
     Raises GpuKernelError if a host cannot be reached or refuses the sign-in.
     """
 
@@ -67,6 +68,7 @@ class Connect(Protocol):
         transport: str,
         ask: Asker | None,
         progress: Callable[[str, str], None],
+        before: Connection | None = None,
     ) -> Connection: ...
 
 
@@ -108,7 +110,15 @@ def hop_names(host: str, commands: Sequence[str]) -> list[str]:
 class SharedConnection:
     """`run(call, work)` calls `work` with the connection. With `asks` False the user is never asked for anything."""
 
-    def __init__(self, settings: RouteSettings, connect: Connect, asks: bool = True) -> None:
+    def __init__(
+        self,
+        settings: RouteSettings,
+        connect: Connect,
+        asks: bool = True,
+        before: SharedConnection | None = None,
+    ) -> None:
+        """`before`: the connection, shared with others, that leads as far as all but the last command of `via`."""
+        self._before = before
         self._settings = settings
         self._open_connection = connect
         self._asks = asks
@@ -121,6 +131,11 @@ class SharedConnection:
     def alive(self) -> bool:
         """Whether it is connected, as far as this end can tell."""
         return self._connection is not None and self._connection.alive()
+
+    @property
+    def interactive(self) -> bool:
+        """Whether the user typed a secret for it."""
+        return self._connection is not None and self._connection.interactive
 
     @property
     def machine_id(self) -> str:
@@ -190,6 +205,11 @@ class SharedConnection:
             return self._connection, True
 
     def _connect(self, ask: Call | None, call: Call | None) -> Connection:
+        if self._before is not None:
+            return self._before.run(call, lambda before: self._connect_after(before, ask, call))
+        return self._connect_after(None, ask, call)
+
+    def _connect_after(self, before: Connection | None, ask: Call | None, call: Call | None) -> Connection:
         route, identity, config, via, transport = self._settings
         progress = call.progress if call is not None else (lambda hop, step: None)
         return self._open_connection(
@@ -200,6 +220,7 @@ class SharedConnection:
             transport=transport,
             ask=ask,
             progress=progress,
+            before=before,
         )
 
     @staticmethod

@@ -1,0 +1,129 @@
+"""The node of a job that runs: over SSH through the login node, or by a step of the job, started on the login node.
+
+SSH to the job's node may be refused (without a job of ours there, or at all), its host key may be unknown, or it may
+show another /tmp than the job's. A step always sees what the job sees. Its stdin and stdout pass through the connection
+to the login node, which all its jobs share: nobody signs in a second time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import shlex
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from ...errors import GpuKernelError
+from ..node.node import Node
+from ..node.node_link import NodeLink
+from ..node.nodes import Nodes
+from ..slurm.dialect import JobState
+from ..slurm.scheduler import Scheduler
+
+_RETRY = 2.0
+"""Seconds until a job's process is looked for again, which may not have been started yet."""
+_CONNECT_WITHIN = 60.0
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]{0,63}")
+_OF_JOB = ("job", "login")
+_Road = Callable[[dict[str, Any], JobState, Scheduler], Awaitable["Reached"]]
+
+
+class Reached(NamedTuple):
+    """A job's node: the link to it, and a kernelspec's settings that lead there."""
+
+    node: Node
+    link: NodeLink
+    settings: dict[str, Any]
+
+
+def login_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return a kernelspec's settings, from those of a kernel in a job: they lead to the login node."""
+    given = {key: value for key, value in settings.items() if key not in _OF_JOB}
+    return {**given, **settings.get("login", {})}
+
+
+class JobNodes:
+    """`await reach(…)` connects to a job's node. Remembers which road led there, for each login node."""
+
+    def __init__(self, nodes: Nodes, log: logging.Logger) -> None:
+        self._nodes = nodes
+        self._log = log
+        self._worked: dict[str, _Road] = {}
+        self._users: dict[str, str] = {}
+
+    def login(self, settings: dict[str, Any]) -> Node:
+        """Return the login node to which these settings lead."""
+        return self._nodes.of(login_settings(settings))
+
+    async def reach(
+        self, settings: dict[str, Any], job: JobState, scheduler: Scheduler, tell: Callable[[str], None]
+    ) -> Reached:
+        """Connect to the job's node, and wait until the job's process answers there: its set-up lines may take long.
+
+        `tell(text)` is called with what is being done. Goes on until it is cancelled.
+        """
+        login = self.login(settings)
+        problems: dict[_Road, str] = {}
+        tell("connecting to it")
+        while True:
+            for road in self._roads(login):
+                try:
+                    reached = await asyncio.wait_for(road(settings, job, scheduler), _CONNECT_WITHIN)
+                except (GpuKernelError, asyncio.TimeoutError) as error:
+                    cause = error.cause if isinstance(error, GpuKernelError) else "no answer"
+                    if problems.get(road) != cause:
+                        way = "by a step" if road == self._by_step else "over SSH"
+                        self._log.info("%s: job %s %s: %s", login.name, job.id, way, cause)
+                    problems[road] = cause
+                    if getattr(error, "code", "") == "job":
+                        tell("waiting for its set-up lines to end")
+                    continue
+                self._worked[login.name] = road
+                return reached
+            await asyncio.sleep(_RETRY)
+
+    def _roads(self, login: Node) -> list[_Road]:
+        """Return the roads to try; first the one that has worked before."""
+        roads: list[_Road] = [self._by_step]
+        if not login.interactive and not login.settings.via:  # else its user would have to sign in twice
+            roads.insert(0, self._by_ssh)
+        worked = self._worked.get(login.name)
+        return sorted(roads, key=lambda road: road != worked)
+
+    async def _by_ssh(self, settings: dict[str, Any], job: JobState, scheduler: Scheduler) -> Reached:
+        given = login_settings(settings)
+        user = await self._user(self.login(given).name, scheduler)
+        host = f"{user}@{job.node}" if user else job.node
+        return await self._reach({**given, "route": [*given["route"], host]}, given, job, "")
+
+    async def _by_step(self, settings: dict[str, Any], job: JobState, scheduler: Scheduler) -> Reached:
+        given = login_settings(settings)
+        place = await scheduler.commands()
+        words = ["env", f"SLURM_CONF={place.conf}"] if place.conf else []
+        words.append(f"{place.folder}/srun" if place.folder else "srun")
+        words += ["--overlap", f"--jobid={job.id}", "--nodes=1", "--ntasks=1", f"--nodelist={job.node}"]
+        words += ["--quiet", "--cpu-bind=none"]
+        via = [*(given.get("via") or ()), shlex.join(words)]
+        return await self._reach({**given, "via": via}, given, job, f"{job.node} (job {job.id})")
+
+    async def _reach(
+        self, derived: dict[str, Any], given: dict[str, Any], job: JobState, name: str
+    ) -> Reached:
+        node = self._nodes.of(derived, name)
+        try:
+            link = await node.link(str(given["python"]), None)
+            await link.request("job", job=job.id)
+        except BaseException:
+            await self._nodes.discard(node)
+            raise
+        login = {"route": given["route"], "via": given.get("via") or []}
+        return Reached(node, link, {**derived, "job": job.id, "login": login})
+
+    async def _user(self, login: str, scheduler: Scheduler) -> str:
+        """Return the user's name on the login node, which may differ from here."""
+        if login not in self._users:
+            lines = (await scheduler.run("id -un")).lines
+            user = lines[0].strip() if lines else ""
+            self._users[login] = user if _USER.fullmatch(user) else ""
+        return self._users[login]

@@ -1,0 +1,288 @@
+"""Starts one kernel in a job: submits it when a cell of the user waits, watches it, and starts the kernel when it runs.
+
+A job is submitted only for a cell of the user. When the job has ended, its kernel has, too; the next cell of the user
+submits another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ...errors import AgentError, GpuKernelError, HubError, KernelStartError
+from ...wire.runtime import Runtime
+from ..kernel.remote_kernel import RemoteKernel
+from ..kernel.states import LinkState, Phase
+from ..node.deploy import pack
+from ..node.node_link import NoLink
+from ..rpc import REPORT_BUG
+from ..slurm.batch_script import batch_script
+from ..slurm.scheduler import Scheduler
+from . import wait_text
+from .job_nodes import JobNodes, Reached, login_settings
+from .job_table import JobTable, OurJob
+
+_END_KNOWN_WITHIN = 10.0
+"""Seconds until Slurm knows that a job has ended whose kernel is gone."""
+_RETRY = 10.0
+
+
+class JobStarter:
+    """The `Starter` of one kernel: `await run(remote)` with that kernel."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        table: JobTable,
+        scheduler: Scheduler,
+        job_nodes: JobNodes,
+        delivered: Callable[[dict[str, Any], str], Path],
+        log: logging.Logger,
+    ) -> None:
+        """`delivered(settings, kernel id)`: the file for the counts of a kernel."""
+        self._runtime = runtime
+        self._table = table
+        self._scheduler = scheduler
+        self._job_nodes = job_nodes
+        self._delivered = delivered
+        self._log = log
+        self._changed = asyncio.Event()
+        self._interrupted = False
+        self._search = False
+        self._lost: GpuKernelError | None = None
+        self._remote: RemoteKernel | None = None
+        self._job: OurJob | None = None
+        self._started = False
+        self._ours_to_cancel = True  # False: a kernel may run in the job already
+
+    @property
+    def job(self) -> OurJob | None:
+        """The job in which the kernel waits or runs."""
+        return self._job
+
+    async def run(self, remote: RemoteKernel, *, adopted: bool) -> None:
+        """Start the kernel as often as its user runs a cell and it does not exist; return when the hub has left it.
+
+        `adopted`: a hub that was killed may have submitted its job already."""
+        self._remote = remote
+        self._search = self._table.may_have(remote, adopted=adopted)
+        with remote.watched(self._changed.set):
+            while not remote.closed:
+                self._interrupted, self._lost, self._started = False, None, False
+                try:
+                    await self._live_in_one_job(remote)
+                except GpuKernelError as error:
+                    self._fail(remote, error)
+                except Exception as error:  # a bug of ours
+                    self._log.exception("kernel %s: its job failed", remote.kernel_id)
+                    self._fail(remote, HubError(f"{type(error).__name__}: {error}", remedy=REPORT_BUG))
+        if self._job is not None:
+            self._table.leave(self._job, remote, started=self._started or not self._ours_to_cancel)
+
+    # -------------------------------------------------------------------------------------- calls of the kernel
+
+    def cell_waits(self) -> None:
+        """A cell of the user waits for the kernel."""
+        self._changed.set()
+
+    def interrupted(self) -> None:
+        """The user has interrupted the kernel: the job is not wanted any more."""
+        if self._ours_to_cancel:
+            self._interrupted = True
+            self._changed.set()
+
+    def restart(self) -> None:
+        """The kernel does not exist any more: the next cell starts another one."""
+        if self._remote is not None:
+            self._undo(self._remote)
+
+    def lost(self, error: GpuKernelError) -> bool:
+        """The keeper does not exist any more. Slurm is asked why."""
+        self._lost = error
+        self._changed.set()
+        return True
+
+    def notebook_known(self) -> None:
+        """The kernel's notebook is known now: it may have a job."""
+        if self._job is None and self._remote is not None:
+            self._search = self._table.may_have(self._remote, adopted=False)
+            self._changed.set()
+
+    # -------------------------------------------------------------------------------------- one job
+
+    async def _live_in_one_job(self, remote: RemoteKernel) -> None:
+        await self._until(lambda: remote.late_start.wanted or self._search)
+        if remote.closed:
+            return
+        login = self._job_nodes.login(remote.settings).name
+        job = await self._find(remote, login)
+        self._ours_to_cancel = job is None or job.state.state == "PENDING"
+        if job is None:
+            if not remote.late_start.wanted:
+                return
+            job = await self._submit(remote, login)
+        self._job = job
+        self._table.enter(job, remote)
+        with self._table.watched(job, self._changed.set):
+            if await self._wait_until_running(remote, job):
+                await self._start(remote, job)
+            if not self._started:
+                return
+            await self._live(remote, job)
+
+    async def _find(self, remote: RemoteKernel, login: str) -> OurJob | None:
+        """Return the job that the kernel, or its notebook's last one, has already."""
+        while self._search and not remote.closed:
+            try:
+                job = await self._table.find(remote, login)
+            except GpuKernelError as error:
+                if error.login:
+                    raise
+                remote.late_start.show(f"{login}: looking for the job of this kernel: {error}")
+                await asyncio.sleep(_RETRY)
+                continue
+            self._search = False
+            return job
+        return None
+
+    async def _submit(self, remote: RemoteKernel, login: str) -> OurJob:
+        remote.show_status(state="waiting")
+        remote.late_start.show(wait_text.submitting(login))
+        async with self._table.submitting(remote.settings, login):
+            shared = self._table.shared(remote.settings, login)
+            if shared is not None:
+                return shared
+            script = batch_script(login_settings(remote.settings), remote.kernel_id, pack())
+            job_id = await self._scheduler.submit(script, None)
+            return self._table.submitted(job_id, remote, login)
+
+    async def _wait_until_running(self, remote: RemoteKernel, job: OurJob) -> bool:
+        """Return whether the job runs. It does not if it was cancelled, or if the front ends have left."""
+        while not (self._interrupted or remote.closed or job.state.over):
+            if job.state.node and job.state.state == "RUNNING":
+                return True
+            remote.status = dict(remote.status, state="waiting", job=job.describe())
+            remote.late_start.show(wait_text.waiting(job.login, job.state, self._runtime.time()))
+            await self._next_change()
+        await self._not_started(remote, job)
+        return False
+
+    async def _start(self, remote: RemoteKernel, job: OurJob) -> None:
+        """Start the kernel in the job. `_started` tells whether it can be used."""
+        reached = await self._reach(remote, job)
+        if reached is not None:
+            settings = {**reached.settings}
+            settings |= {key: remote.settings[key] for key in ("notebook", "kernel_id")}
+            job.node = reached.node
+            delivered = self._delivered(login_settings(settings), remote.kernel_id)
+            remote.late_start.start_on(reached.link, settings, delivered)
+            await self._until(
+                lambda: not remote.late_start.pending or self._lost is not None or self._interrupted
+            )
+        self._started = not remote.late_start.pending
+        if not self._started:
+            return await self._not_started(remote, job)
+        self._table.tell(job, remote, "start", f"the kernel was started in job {job.id} on {job.state.node}")
+        remote.show_status(job=job.describe())
+
+    async def _reach(self, remote: RemoteKernel, job: OurJob) -> Reached | None:
+        """Connect to the job's node; None if the job is not wanted any more, or has ended."""
+
+        def tell(step: str) -> None:
+            remote.show_status(state="waiting", job=job.describe())
+            remote.late_start.show(wait_text.starting(job.login, job.state, step))
+
+        reaching = asyncio.ensure_future(
+            self._job_nodes.reach(remote.settings, job.state, self._scheduler, tell)
+        )
+        reaching.add_done_callback(lambda _: self._changed.set())
+        try:
+            await self._until(lambda: reaching.done() or job.state.over or self._interrupted)
+            if not reaching.done() or remote.closed or self._interrupted:
+                return None
+            tell("starting the kernel")
+            return reaching.result()
+        finally:
+            reaching.cancel()
+
+    async def _not_started(self, remote: RemoteKernel, job: OurJob) -> None:
+        """The kernel was not started in the job: say why, where its user does not know."""
+        if remote.closed:
+            return
+        self._job = None
+        if self._interrupted:
+            self._undo(remote)
+            return await self._table.cancel(job, remote, "the cell that waited was interrupted")
+        lost = self._lost
+        end = await self._table.end(job, _END_KNOWN_WITHIN if lost is not None else 0.0)
+        if end is not None:
+            cause, remedy = f"{end.cause}, before the kernel was started in it", end.remedy
+            job.kernels = [one for one in job.kernels if one is not remote]
+            raise KernelStartError(cause, hop=job.login, remedy=remedy)
+        error = lost or AgentError("the kernel was not started", hop=job.login)
+        if self._ours_to_cancel:
+            await self._table.cancel(job, remote, error.cause)
+        raise KernelStartError(error.cause, hop=error.hop, remedy=error.remedy)
+
+    async def _live(self, remote: RemoteKernel, job: OurJob) -> None:
+        """The kernel runs in the job; return when it does not exist any more, and the next cell may start another."""
+        away = False
+        while not (remote.closed or job.state.over or self._lost is not None or remote.late_start.pending):
+            if remote.link_state is LinkState.AWAY and not away:
+                self._table.look(job)
+            away = remote.link_state is LinkState.AWAY
+            if remote.status.get("job") != job.describe():
+                remote.show_status(job=job.describe())
+            await self._next_change()
+        if not remote.closed and not remote.late_start.pending:
+            await self._end(remote, job)
+        await self._until(lambda: remote.late_start.pending)
+        if not remote.closed:
+            self._job = None
+            self._table.leave(job, remote, started=True)
+
+    async def _end(self, remote: RemoteKernel, job: OurJob) -> None:
+        """The job has ended, or the kernel's keeper has: find out which, and tell the user."""
+        lost, end = self._lost, None
+        asked = bool(remote.status.get("asked")) or remote.phase is not Phase.RUN
+        if job.state.over or not asked:
+            end = await self._table.end(job, _END_KNOWN_WITHIN)
+        if remote.closed or remote.late_start.pending:
+            return
+        error = lost or AgentError(f"job {job.id} has ended", hop=job.login)
+        if end is not None:
+            self._table.tell(job, remote, "end", end.cause)
+            error = AgentError(end.cause, hop=job.login, remedy=end.remedy)
+        remote.link.release(remote)
+        if end is not None and not asked and remote.ended:  # the keeper told only what it saw
+            remote.status = dict(remote.status, cause=end.cause, remedy=end.remedy)
+        remote.end(error)
+
+    # -------------------------------------------------------------------------------------- helpers
+
+    def _undo(self, remote: RemoteKernel) -> None:
+        """There is no kernel: the next cell starts one, with another id."""
+        settings = login_settings(remote.settings)
+        kernel_id = self._runtime.new_id()[:12]
+        login = self._job_nodes.login(settings).name
+        remote.late_start.undo(NoLink(login), settings, self._delivered(settings, kernel_id), kernel_id)
+        self._changed.set()
+
+    def _fail(self, remote: RemoteKernel, error: GpuKernelError) -> None:
+        """No job, or no kernel in it: the cells that wait end with the error."""
+        self._job = None
+        remote.late_start.failed(error)
+        if not remote.closed:
+            self._undo(remote)
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        """Return when the condition holds, or the hub does not have the kernel any more."""
+        while not condition() and self._remote is not None and not self._remote.closed:
+            await self._next_change()
+
+    async def _next_change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()

@@ -1,0 +1,293 @@
+"""The jobs of this hub's kernels: which kernels each of them has, what becomes of it when they leave, and how it ended.
+
+A job that waits is kept for a while when its notebook is closed, as the notebook may return. A job that runs ends by
+itself with its last kernel; if it does not, it is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+from ...errors import GpuKernelError
+from ...wire.runtime import Runtime
+from ..kernel.remote_kernel import RemoteKernel
+from ..node.node import Node
+from ..slurm.dialect import JobState
+from ..slurm.job_end import JobEnd, job_end
+from ..slurm.scheduler import Scheduler, Schedulers
+from .job_nodes import login_settings
+from .records import Records
+
+KEEP = 600.0
+"""Seconds for which a job that waits is kept after its notebook was closed, by default."""
+_END_WITHIN = 30.0
+"""Seconds in which a job ends by itself after its last kernel."""
+_ASK_EVERY = 2.0
+_RETRY = 30.0
+_ATTEMPTS = 20
+
+
+class OurJob:
+    """One job of a kernel. `kernels`: those that front ends of this hub have in it."""
+
+    def __init__(self, job_id: str, settings: dict[str, Any], login: str, scheduler: Scheduler) -> None:
+        """`settings`: those of the kernel; `login`: the login node's name."""
+        self.id = job_id
+        self.settings = login_settings(settings)
+        self.login = login
+        self.scheduler = scheduler
+        self.state = JobState(job_id, "PENDING")
+        self.node: Node | None = None
+        self.kernels: list[RemoteKernel] = []
+        self.kept: asyncio.TimerHandle | None = None
+        self.watchers: list[Callable[[], None]] = []
+        self.end_watch: Callable[[], None] | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the kernelspec."""
+        return str(self.settings.get("name") or "")
+
+    def describe(self) -> dict[str, Any]:
+        """Return it for `--json`."""
+        return describe(self.state)
+
+
+def describe(state: JobState) -> dict[str, Any]:
+    """Return a job for `--json`: {id, state, reason, place, start_estimate, partition, node, end_time}."""
+    keys = ("id", "state", "reason", "place", "start_estimate", "partition", "node", "end_time")
+    return {key: getattr(state, key) for key in keys}
+
+
+class JobTable:
+    """All jobs that this hub knows. `in_use` while one is kept for a notebook, or is being ended."""
+
+    def __init__(
+        self, runtime: Runtime, schedulers: Schedulers, records: Records, log: logging.Logger
+    ) -> None:
+        self._runtime = runtime
+        self.records = records
+        self._schedulers = schedulers
+        self._log = log
+        self._jobs: list[OurJob] = []
+        self._locks: dict[tuple[str, str], asyncio.Lock] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a job is kept for a notebook, or is being ended."""
+        return bool(self._tasks) or any(job.kept is not None for job in self._jobs)
+
+    def __iter__(self) -> Iterator[OurJob]:
+        return iter(list(self._jobs))
+
+    def of_kernel(self, remote: RemoteKernel) -> OurJob | None:
+        """Return the job of this kernel."""
+        return next((job for job in self._jobs if remote in job.kernels), None)
+
+    def get(self, job_id: str, settings: dict[str, Any], login: str) -> OurJob:
+        """Return a job that Slurm has, known already or not."""
+        for job in self._jobs:
+            if (job.id, job.login) == (job_id, login):
+                return job
+        job = OurJob(job_id, settings, login, self._schedulers.of(login_settings(settings)))
+        self._jobs.append(job)
+        return job
+
+    # -------------------------------------------------------------------------------------- found and submitted
+
+    async def find(self, remote: RemoteKernel, login: str) -> OurJob | None:
+        """Return the job in which this kernel, or the one that its notebook has left, waits or runs. Raises
+        GpuKernelError if Slurm cannot be asked."""
+        settings = login_settings(remote.settings)
+        records = [self.records.get(remote.kernel_id)]
+        left = self.records.find(str(settings.get("name")), str(settings.get("notebook") or ""))
+        records += [left] if left is not None else []
+        active = {job.id: job for job in await self._schedulers.of(settings).jobs()}
+        named = {job.name: job.id for job in active.values()}
+        for record in records:
+            job_id = record.job if record.login in ("", login) else ""
+            job_id = job_id or named.get(f"jgk-{record.kernel}", "")
+            if job_id in active:
+                job = self.get(job_id, settings, login)
+                job.state = active[job_id]
+                return job
+            if job_id and not record.over:
+                self.records.save(record._replace(over=True))
+        return None
+
+    def may_have(self, remote: RemoteKernel, *, adopted: bool) -> bool:
+        """Whether `find` is worth asking Slurm."""
+        name, notebook = str(remote.settings.get("name")), str(remote.settings.get("notebook") or "")
+        return adopted or self.records.find(name, notebook) is not None
+
+    def submitting(self, settings: dict[str, Any], login: str) -> contextlib.AbstractAsyncContextManager[Any]:
+        """A context in which one kernel at a time of a shared job is submitted."""
+        if not settings.get("share_job"):
+            return contextlib.nullcontext()
+        return self._locks.setdefault((login, str(settings.get("name"))), asyncio.Lock())
+
+    def shared(self, settings: dict[str, Any], login: str) -> OurJob | None:
+        """Return the job that a new kernel of this kernelspec joins, if there is one."""
+        if not settings.get("share_job"):
+            return None
+        same = (job for job in self._jobs if (job.login, job.name) == (login, str(settings.get("name"))))
+        return next((job for job in same if not job.state.over and job.settings.get("share_job")), None)
+
+    def submitted(self, job_id: str, remote: RemoteKernel, login: str) -> OurJob:
+        """A job was submitted for this kernel."""
+        return self.get(job_id, remote.settings, login)
+
+    # -------------------------------------------------------------------------------------- its kernels
+
+    def enter(self, job: OurJob, remote: RemoteKernel) -> None:
+        """The kernel waits for the job, or is in it."""
+        if job.kept is not None:
+            job.kept.cancel()
+            job.kept = None
+        if remote not in job.kernels:
+            job.kernels.append(remote)
+        self.tell(job, remote, "job", f"job {job.id} of {job.login}: {job.state.state}")
+        self._watch(job)
+
+    def tell(self, job: OurJob, remote: RemoteKernel, event: str, text: str) -> None:
+        """Write what happened to a kernel into its record."""
+        settings = remote.settings
+        record = self.records.get(remote.kernel_id)._replace(
+            job=job.id,
+            login=job.login,
+            name=str(settings.get("name") or ""),
+            notebook=str(settings.get("notebook") or ""),
+        )
+        self.records.save(record.told(self._runtime.time(), event, text, job=job.id))
+
+    def leave(self, job: OurJob, remote: RemoteKernel, *, started: bool) -> None:
+        """The hub does not have the kernel any more. `started`: whether it was started in the job."""
+        if remote in job.kernels:
+            job.kernels.remove(remote)
+        if job.kernels:
+            return
+        keep = job.settings.get("keep_job")
+        seconds = KEEP if keep is None else float(keep)
+        if job.state.over or (started and not (remote.end_wanted or remote.ended)):
+            self._forget(job)
+        elif started:
+            self._spawn(self._end_by_itself(job))
+        elif remote.end_wanted or not seconds:
+            self._spawn(self._cancel(job, "its notebook was closed"))
+        else:
+            job.kept = asyncio.get_running_loop().call_later(seconds, self._give_up, job)
+
+    async def cancel(self, job: OurJob, remote: RemoteKernel, why: str) -> None:
+        """The kernel does not need the job. It is cancelled, unless another kernel needs it."""
+        if remote in job.kernels:
+            job.kernels.remove(remote)
+        self.tell(job, remote, "cancel", f"job {job.id} is cancelled: {why}")
+        if not job.kernels:
+            await self._cancel(job, why)
+
+    # -------------------------------------------------------------------------------------- its state
+
+    @contextlib.contextmanager
+    def watched(self, job: OurJob, changed: Callable[[], None]) -> Iterator[None]:
+        """A context in which `changed()` is called when the job's state has changed."""
+        job.watchers.append(changed)
+        try:
+            yield
+        finally:
+            job.watchers.remove(changed)
+
+    def look(self, job: OurJob) -> None:
+        """Ask Slurm soon: the job may have ended."""
+        if job.end_watch is not None and not job.state.over:
+            job.end_watch()
+            job.end_watch = None
+            self._watch(job)
+
+    def _watch(self, job: OurJob) -> None:
+        def changed(state: JobState) -> None:
+            before, job.state = job.state, state
+            if before.state != state.state:
+                self._log.info("%s: job %s is %s", job.login, job.id, state.state)
+                for remote in job.kernels:
+                    self.tell(job, remote, "job", f"job {job.id} is {state.state} {state.node}".rstrip())
+            for watcher in list(job.watchers):
+                watcher()
+
+        if job.end_watch is None:
+            job.end_watch = job.scheduler.watch(job.id, changed)
+
+    async def end(self, job: OurJob, within: float) -> JobEnd | None:
+        """Return how the job ended; None if it has not ended within so many seconds, as far as is known."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + within
+        while True:
+            with contextlib.suppress(GpuKernelError):
+                end = await job.scheduler.ended(job.id)
+                if end is not None:
+                    self._record_end(job, end)
+                    return end
+            if loop.time() >= deadline:
+                break
+            await asyncio.sleep(_ASK_EVERY)
+        if not job.state.over:
+            return None
+        end = job_end(job.id, None)
+        assert end is not None
+        self._record_end(job, end)
+        return end
+
+    def _record_end(self, job: OurJob, end: JobEnd) -> None:
+        job.state = job.state._replace(state=end.state)
+        for record in self.records.of_job(job.id, job.login):
+            if not record.over:
+                self.records.save(
+                    record._replace(over=True).told(self._runtime.time(), "end", end.cause, remedy=end.remedy)
+                )
+
+    # -------------------------------------------------------------------------------------- its end
+
+    async def stop(self, job: OurJob, signal: str = "") -> None:
+        """Cancel it, or send a signal to all of its processes."""
+        await job.scheduler.cancel(job.id, signal)
+
+    def _give_up(self, job: OurJob) -> None:
+        job.kept = None
+        self._spawn(self._cancel(job, "its notebook did not come back"))
+
+    async def _cancel(self, job: OurJob, why: str) -> None:
+        """Cancel a job that nobody needs; go on where the login node cannot be reached."""
+        self._log.info("%s: job %s is cancelled: %s", job.login, job.id, why)
+        for _ in range(_ATTEMPTS):
+            try:
+                await job.scheduler.cancel(job.id)
+                break
+            except GpuKernelError as error:
+                self._log.warning("%s: job %s cannot be cancelled: %s", job.login, job.id, error.cause)
+                await asyncio.sleep(_RETRY)
+        for record in self.records.of_job(job.id, job.login):
+            self.records.save(record._replace(over=True))
+        self._forget(job)
+
+    async def _end_by_itself(self, job: OurJob) -> None:
+        """Its last kernel has ended: the job's process ends, and so does the job."""
+        if await self.end(job, _END_WITHIN) is None and not job.kernels:
+            return await self._cancel(job, "its last kernel has ended")
+        if not job.kernels:
+            self._forget(job)
+
+    def _forget(self, job: OurJob) -> None:
+        if job.end_watch is not None:
+            job.end_watch()
+            job.end_watch = None
+        if job in self._jobs and not job.kernels:
+            self._jobs.remove(job)
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)  # the loop itself holds tasks weakly
+        task.add_done_callback(self._tasks.discard)

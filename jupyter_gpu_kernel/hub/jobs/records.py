@@ -1,0 +1,93 @@
+"""What this computer knows of the kernels that it started in jobs, in files: which job has which notebook's kernel, and
+what happened. A node may be out of reach when its job is over, so this is what `logs` then shows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .. import sanitize
+
+MAX_RECORDS = 200
+_MAX_EVENTS = 200
+_MAX_SIZE = 256 * 1024
+
+
+class Record(NamedTuple):
+    """One kernel's job. `over`: whether the job is known to have ended."""
+
+    kernel: str
+    job: str = ""
+    name: str = ""
+    notebook: str = ""
+    login: str = ""
+    """The login node, as it is called in messages."""
+    cause: str = ""
+    """Why the job ended, as far as it was not told to the user yet."""
+    over: bool = False
+    events: tuple[dict[str, Any], ...] = ()
+
+    def told(self, now: float, event: str, text: str, **more: Any) -> Record:
+        """Return the record with one more event."""
+        entry = {"time": now, "event": event, "text": sanitize.one_line(text), **more}
+        return self._replace(events=(*self.events, entry)[-_MAX_EVENTS:])
+
+
+class Records:
+    """One file for each kernel, below a folder; of very many the oldest are removed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def get(self, kernel_id: str) -> Record:
+        """Return what is known of this kernel."""
+        return self._read(self._folder / f"{kernel_id}.json") or Record(kernel_id)
+
+    def find(self, name: str, notebook: str) -> Record | None:
+        """Return the newest record of the notebook's kernels of this kernelspec whose job may still exist."""
+        if not notebook:
+            return None
+        for path in self._newest_first():
+            record = self._read(path)
+            if record is not None and not record.over and (record.name, record.notebook) == (name, notebook):
+                return record
+        return None
+
+    def of_job(self, job_id: str, login: str) -> list[Record]:
+        """Return the records of the kernels of this job."""
+        found = (self._read(path) for path in self._newest_first())
+        return [one for one in found if one is not None and (one.job, one.login) == (job_id, login)]
+
+    def save(self, record: Record) -> None:
+        """Write one record."""
+        with contextlib.suppress(OSError):  # a full disk: then a killed hub's successor asks Slurm only
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path = self._folder / f"{record.kernel}.json"
+            new = path.with_suffix(".new")
+            fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(fd, "w") as file:
+                json.dump(record._asdict(), file)
+            os.replace(new, path)
+            for old in self._newest_first()[MAX_RECORDS:]:
+                old.unlink(missing_ok=True)
+
+    def _newest_first(self) -> list[Path]:
+        times = []
+        for path in self._folder.glob("*.json"):
+            with contextlib.suppress(OSError):
+                times.append((path.stat().st_mtime, path))
+        return [path for _, path in sorted(times, reverse=True)]
+
+    @staticmethod
+    def _read(path: Path) -> Record | None:
+        try:
+            if path.stat().st_size > _MAX_SIZE:
+                return None
+            known = json.loads(path.read_text())
+            return Record(**{**known, "events": tuple(known["events"])})
+        except (OSError, ValueError, TypeError, KeyError):
+            return None

@@ -1,0 +1,45 @@
+"""What the cell shows that waits for its kernel's job. Pure."""
+
+from __future__ import annotations
+
+import time
+
+from ..slurm.dialect import JobState
+from ..slurm.pending import why_pending
+
+_CANCEL = "Interrupt the cell to cancel the job."
+
+
+def submitting(login: str) -> str:
+    """The job is being submitted."""
+    return f"{login}: submitting a Slurm job for this kernel"
+
+
+def waiting(login: str, job: JobState, now: float) -> str:
+    """The job waits, or is about to run."""
+    if job.state != "PENDING":
+        return f"{login}: job {job.id} is {job.state}{_problem(job)}\n{_CANCEL}"
+    reason = why_pending(job.reason)
+    shown = f" ({job.reason})" if job.reason else ""
+    parts = [f"{login}: job {job.id} is PENDING{shown}: {reason.text}"]
+    if job.place:
+        parts.append(f"place {job.place} in the queue")
+    if job.start_estimate is not None and job.start_estimate > now:
+        parts.append(f"Slurm estimates its start at {_clock(job.start_estimate, now)}")
+    lines = [", ".join(parts) + _problem(job), reason.remedy, _CANCEL]
+    return "\n".join(line for line in lines if line)
+
+
+def starting(login: str, job: JobState, step: str) -> str:
+    """The job runs, and the kernel is being started in it."""
+    return f"{login}: job {job.id} runs on {job.node}; {step}\n{_CANCEL}"
+
+
+def _problem(job: JobState) -> str:
+    return f"; Slurm cannot be asked at present: {job.problem}" if job.problem else ""
+
+
+def _clock(moment: float, now: float) -> str:
+    day, today = time.localtime(moment), time.localtime(now)
+    near = (day.tm_year, day.tm_yday) == (today.tm_year, today.tm_yday)
+    return time.strftime("%H:%M" if near else "%a %d %b %H:%M", day)

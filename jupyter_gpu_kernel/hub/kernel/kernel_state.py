@@ -1,0 +1,77 @@
+"""What is known of one remote kernel: where it is, its last status, and what its front ends want of it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ...errors import GpuKernelError
+from ..node.attachments import open_arguments
+from ..node.node_link import NodeLink
+from .states import LINK_STATES, PHASES, LinkState, Phase, transition
+
+
+class KernelState:
+    """`status` is the last one that the keeper reported, as `ps` shows it."""
+
+    def __init__(self, kernel_id: str, settings: dict[str, Any], link: NodeLink, how: str) -> None:
+        """`how`: "create" a kernel, "attach" to a running one, or "adopt" that of a killed hub."""
+        self.kernel_id = kernel_id
+        self.settings = settings
+        self.link = link
+        self.status: dict[str, Any] = {"id": kernel_id, "state": "starting", "gpus": [], "pid": 0}
+        self.link_state = LinkState.CONNECTING
+        self.phase = Phase.RUN
+        self.end_wanted = False
+        """Whether its front ends want it to end for good, whatever becomes of it."""
+        self.error: GpuKernelError | None = None
+        self.open_arguments = open_arguments(how, settings)
+        """{} once the kernel was attached."""
+        self._taken_cause = ""
+        self._watchers: list[Callable[[], None]] = []
+
+    @property
+    def ended(self) -> bool:
+        """Whether the kernel process does not exist any more, as far as is known."""
+        return self.status["state"] == "ended" or self.link_state is LinkState.LOST
+
+    @property
+    def taken_cause(self) -> str:
+        """The sentence that another computer has taken the kernel over; "" if none has."""
+        return self._taken_cause if self.link_state is LinkState.TAKEN else ""
+
+    @property
+    def closed(self) -> bool:
+        """Whether the hub does not have the kernel any more."""
+        return self.phase is Phase.CLOSED
+
+    @contextlib.contextmanager
+    def watched(self, watcher: Callable[[], None]) -> Iterator[None]:
+        """A context in which `watcher()` is called whenever the description has changed."""
+        self._watchers.append(watcher)
+        try:
+            yield
+        finally:
+            self._watchers.remove(watcher)
+
+    def show_status(self, **status: Any) -> None:
+        """The hub knows this of the kernel by itself."""
+        self.status = dict(self.status, **status)
+        self.notify()
+
+    def set_phase(self, phase: Phase) -> None:
+        """Change what the front ends want of it."""
+        self.phase = transition(PHASES, self.phase, phase)
+        if phase is not Phase.CLOSED:
+            self.end_wanted = phase in (Phase.SHUT_DOWN, Phase.STOP)
+
+    def set_link_state(self, state: LinkState) -> None:
+        """Change its attachment to its node."""
+        self.link_state = transition(LINK_STATES, self.link_state, state)
+        self.notify()
+
+    def notify(self) -> None:
+        """Tell watchers that the description has changed."""
+        for watcher in list(self._watchers):
+            watcher()

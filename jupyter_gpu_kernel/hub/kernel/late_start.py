@@ -1,0 +1,97 @@
+"""A kernel that is started when its user runs a cell: until then it has no node, and its `Starter` decides the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ...errors import GpuKernelError
+from ..node.node_link import NodeLink
+from .kernel_state import KernelState
+from .not_started import Starter
+from .relay import Relay
+from .states import AttachTiming, LinkState, Phase
+
+
+class LateStart:
+    """What a starter does with its kernel, and what the kernel reports to it. Without a starter nothing happens."""
+
+    def __init__(
+        self, kernel: KernelState, relay: Relay, attach_timing: AttachTiming, starter: Starter | None
+    ) -> None:
+        self.starter = starter
+        self._kernel = kernel
+        self._relay = relay
+        self._not_started = relay.not_started
+        self._attach_timing = attach_timing
+
+    def begin(self) -> None:
+        """From now on the kernel does not exist, if it has a starter."""
+        kernel = self._kernel
+        if self.starter is None:
+            return
+        kernel.set_phase(Phase.RUN)
+        kernel.status = {"id": kernel.kernel_id, "state": "idle", "gpus": [], "pid": 0}
+        kernel.error = None
+        self._not_started.begin()
+        kernel.set_link_state(LinkState.CONNECTING)
+
+    @property
+    def pending(self) -> bool:
+        """Whether the kernel has not been started, or cannot be used yet."""
+        return self._not_started.active
+
+    @property
+    def wanted(self) -> bool:
+        """Whether a cell of the user waits for the start."""
+        return self.pending and not self._relay.held and bool(self._not_started.cells)
+
+    def show(self, text: str) -> None:
+        """Show in the cell that waits why the kernel is not there yet."""
+        self._not_started.show(self._relay.for_user(text))
+
+    def start_on(self, link: NodeLink, settings: dict[str, Any], delivered: Path) -> None:
+        """Create the kernel, or find it, on this host. What waits is sent when it can be used."""
+        self._kernel.link, self._kernel.settings = link, settings
+        self._relay.set_link(link, delivered)
+        self._kernel.open_arguments = {"create": settings}
+        self._attach_timing.start(link)
+
+    def failed(self, error: GpuKernelError) -> None:
+        """The kernel cannot be started: the cells that wait end with the error, and the next one may try again."""
+        reason = (
+            f"{error.hop}: {error.cause}. {error.remedy}" if error.hop else f"{error.cause}. {error.remedy}"
+        )
+        self._not_started.end_cells(type(error).__name__, self._relay.for_user(reason.strip()))
+
+    def undo(self, link: NodeLink, settings: dict[str, Any], delivered: Path, kernel_id: str) -> None:
+        """The kernel does not exist any more; a cell of its user starts another one, with this id."""
+        self._attach_timing.move(link, attached=False)
+        self._kernel.link, self._kernel.settings, self._kernel.kernel_id = link, settings, kernel_id
+        self._relay.set_link(link, delivered)
+        self._relay.switch(kernel_id)
+        self.begin()
+
+    def restart(self) -> None:
+        """The front end has restarted a kernel that was not started."""
+        self._not_started.discard()
+        self._kernel.show_status(state="idle", asked="")
+
+    def shut_down(self, *, restart: bool) -> None:
+        """A front end has requested the shutdown of a kernel that was not started."""
+        asked = "restart" if restart else "shutdown"
+        self._kernel.show_status(state="ended", asked=asked, cause="shut down", returncode=0)
+
+    def cell_waits(self) -> None:
+        """A cell of the user waits for the kernel."""
+        if self.starter is not None:
+            self.starter.cell_waits()
+
+    def interrupted(self) -> None:
+        """The user has interrupted the kernel: the cells that waited were canceled."""
+        if self.starter is not None:
+            self.starter.interrupted()
+
+    def lost(self, error: GpuKernelError) -> bool:
+        """The keeper does not exist any more. Return whether the starter handles it."""
+        return self.starter is not None and self.starter.lost(error)

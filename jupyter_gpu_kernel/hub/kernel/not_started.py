@@ -1,0 +1,211 @@
+"""What front ends get while their kernel has not been started: it starts when its user runs the first cell.
+
+A kernel in a job of a scheduler is one: opening a notebook submits no job. kernel_info requests and those whose answer
+is known for a kernel without variables are answered here. Code that front ends run by themselves (VS Code does at the
+start, and waits for the end of it) is answered here and repeated in the kernel. All else waits, in order.
+
+This module knows neither link nor sockets, and not how the kernel is started: that is the `Starter`'s job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ...errors import GpuKernelError
+from ...wire.compose import TransientDisplay, is_user_cell, make
+from ...wire.messages import Channel, Message, MessageError
+from ...wire.runtime import Runtime
+from ..requests import id_of, parent_id_of, type_of
+from .placeholder import Placeholder
+
+_MAX_REPEATED = 50
+_MAX_REPEATED_BYTES = 1024 * 1024
+
+
+class Starter(Protocol):
+    """Starts one kernel, when a cell of its user waits. All calls return at once."""
+
+    def cell_waits(self) -> None:
+        """A cell of the user waits for the kernel."""
+
+    def interrupted(self) -> None:
+        """The user has interrupted the kernel, which has not been started: no cell waits any more."""
+
+    def restart(self) -> None:
+        """The kernel does not exist any more, and is to be started again: with the next cell."""
+
+    def lost(self, error: GpuKernelError) -> bool:
+        """The kernel's keeper does not exist any more, or could not be started. Return whether this is handled, with
+        `RemoteKernel.start_failed` or `RemoteKernel.end`, in a moment."""
+
+
+class NotStarted:
+    """`take` gets every request while it is `active`; `end` returns those for the kernel, which can be used now."""
+
+    def __init__(self, runtime: Runtime, placeholder: Placeholder, send: Callable[[Message], None]) -> None:
+        self.active = False
+        self._runtime = runtime
+        self._placeholder = placeholder
+        self._send = send
+        self._messages: list[Message] = []
+        self._answered: dict[str, int] = {}  # msg_ids of those that were answered, and are repeated: bytes
+        self._dropped: set[str] = set()
+        self._display = TransientDisplay(runtime, self._send_display)
+        self._shown_in = ""
+
+    @property
+    def messages(self) -> list[Message]:
+        """The requests that wait."""
+        return self._messages
+
+    @property
+    def cells(self) -> list[Message]:
+        """The user's cells among them."""
+        return [one for one in self._messages if is_user_cell(one)]
+
+    def begin(self) -> None:
+        """From now on there is no kernel."""
+        self.active = True
+        self._dropped.clear()
+        self._placeholder.show_state("idle")
+
+    def take(self, request: Message) -> None:
+        """Answer the request, or let it wait."""
+        if type_of(request) == "kernel_info_request":
+            if not self._placeholder.answer(request):
+                self._placeholder.reply(request, plain_kernel_info())
+            if not any(type_of(one) == "kernel_info_request" for one in self._messages):
+                self._repeat(request)  # so that the next kernel's is known
+            return
+        answer = known_answer(request)
+        if answer is not None:
+            return self._placeholder.reply(request, answer)
+        if _is_own_code(request) and self._repeat(request):
+            content = {"status": "ok", "execution_count": 0, "user_expressions": {}, "payload": []}
+            return self._placeholder.reply(request, content)
+        self._messages.append(request.unparsed())
+        if is_user_cell(request):
+            self._placeholder.show_state("busy")
+
+    def show(self, text: str) -> None:
+        """Show in the first cell that waits why it does."""
+        first = next(iter(self.cells), None)
+        if first is None:
+            return self.hide()
+        if id_of(first) != self._shown_in:
+            self.hide()
+        self._shown_in = id_of(first)
+        self._display.show(text, first.parts[0])
+
+    def hide(self) -> None:
+        """Remove that text."""
+        self._display.clear()
+        self._shown_in = ""
+
+    def end(self) -> list[Message]:
+        """The kernel can be used: return the requests for it, in order."""
+        if not self.active:
+            return []
+        self.active = False
+        self.hide()
+        self._dropped, self._answered = set(self._answered), {}
+        messages, self._messages = self._messages, []
+        return messages
+
+    def drops(self, message: Message) -> bool:
+        """Whether front ends do not get this message of the kernel, as they have the answer."""
+        return bool(self._dropped) and parent_id_of(message) in self._dropped
+
+    def end_cells(self, name: str, reason: str) -> None:
+        """No kernel is started for the cells that wait: they end with an error."""
+        cells = self.cells
+        self._remove(cells)
+        self._placeholder.end_cells(cells, name, reason)
+
+    def cancel_cells(self) -> None:
+        """The user has interrupted them."""
+        cells = self.cells
+        self._remove(cells)
+        self._placeholder.cancel(cells)
+
+    def discard(self) -> None:
+        """The kernel is shut down or restarted: nobody waits for the user's cells any more."""
+        self._remove(self.cells)
+
+    def _remove(self, cells: list[Message]) -> None:
+        self.hide()
+        self._messages = [one for one in self._messages if one not in cells]
+        if self.active:
+            self._placeholder.show_state("idle")
+
+    def _repeat(self, request: Message) -> bool:
+        """Keep a request that is answered here for the kernel, if there is room."""
+        size = sum(map(len, request.parts))
+        if len(self._answered) >= _MAX_REPEATED or sum(self._answered.values()) + size > _MAX_REPEATED_BYTES:
+            return False
+        self._answered[id_of(request)] = size
+        self._messages.append(request.unparsed())
+        return True
+
+    def _send_display(
+        self, channel: Channel, client: int, msg_type: str, content: dict[str, Any], parent: bytes
+    ) -> None:
+        self._send(Message(channel, client, make(self._runtime, msg_type, content, parent)))
+
+
+def _is_own_code(request: Message) -> bool:
+    """Whether this is code that a front end runs by itself, and of which it expects no values."""
+    if type_of(request) != "execute_request" or is_user_cell(request):
+        return False
+    try:
+        return not request.content().get("user_expressions")
+    except MessageError:
+        return False
+
+
+def known_answer(request: Message) -> dict[str, Any] | None:
+    """Return the content of the reply of a kernel in which nothing was executed, if that is known without it."""
+    kind = type_of(request)
+    if request.channel is not Channel.SHELL:
+        return None
+    if kind == "history_request":
+        return {"status": "ok", "history": []}
+    if kind == "comm_info_request":
+        return {"status": "ok", "comms": {}}
+    if kind == "inspect_request":
+        return {"status": "ok", "found": False, "data": {}, "metadata": {}}
+    if kind == "complete_request":
+        at = 0
+        with contextlib.suppress(MessageError, TypeError, ValueError):
+            at = int(request.content().get("cursor_pos") or 0)
+        return {"status": "ok", "matches": [], "cursor_start": at, "cursor_end": at, "metadata": {}}
+    if kind == "is_complete_request":
+        return {"status": "unknown"}
+    return None
+
+
+def plain_kernel_info() -> dict[str, Any]:
+    """Return the reply of an IPython kernel of which nothing else is known yet."""
+    mode = {"name": "ipython", "version": 3}
+    language = {
+        "name": "python",
+        "version": "3",
+        "mimetype": "text/x-python",
+        "codemirror_mode": mode,
+        "pygments_lexer": "ipython3",
+        "nbconvert_exporter": "python",
+        "file_extension": ".py",
+    }
+    return {
+        "status": "ok",
+        "protocol_version": "5.3",
+        "implementation": "ipython",
+        "implementation_version": "",
+        "language_info": language,
+        "banner": "The kernel starts with the first cell.",
+        "help_links": [],
+        "debugger": False,
+        "supported_features": [],
+    }

@@ -1,0 +1,58 @@
+"""The kernel whose messages a relay passes on: what the relay asks of it, and what it reports to it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from ...wire.messages import Message
+from ..front_end.front_ends import FrontEnd
+
+
+class RelayedKernel(Protocol):
+    """`remote_kernel.py: RemoteKernel` is one."""
+
+    @property
+    def kernel_id(self) -> str:
+        """Its id at the node."""
+
+    @property
+    def taken_cause(self) -> str:
+        """The sentence that another computer has taken the kernel over; "" if none has."""
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether it was attached before, or can be attached now."""
+
+    @property
+    def waits_for_host(self) -> bool:
+        """Whether its cells wait for GPUs, on this host or another one."""
+
+    def event(self) -> dict[str, Any]:
+        """Return its state as an event for front ends."""
+
+    def revive_if_ended(self, front: FrontEnd, request: Message) -> None:
+        """Start the kernel anew if it has ended and this request is a cell that may do so."""
+
+    def observe_shell_request(self, request: Message) -> None:
+        """A front end sends this request on the shell channel."""
+
+    def shutdown_requested(self, *, restart: bool) -> None:
+        """A shutdown_request is sent to the kernel."""
+
+    def cell_waits_for_start(self) -> None:
+        """A cell of the user waits for the kernel, which has not been started."""
+
+    def interrupted_before_start(self) -> None:
+        """The user has interrupted the kernel, which has not been started: its cells were canceled."""
+
+    def shut_down_before_start(self, *, restart: bool) -> None:
+        """A front end has requested the shutdown of the kernel, which has not been started."""
+
+    def take_back(self) -> None:
+        """A user's cell takes the kernel back from another computer."""
+
+    def waiting_cells_ended(self) -> None:
+        """All cells that waited were interrupted here, as the keeper is out of reach."""
+
+    def status_reported(self, status: dict[str, Any]) -> None:
+        """The keeper reports the kernel's status."""

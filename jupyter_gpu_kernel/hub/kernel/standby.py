@@ -1,0 +1,68 @@
+"""A kernel with several hosts, on the one that it has: it is on standby there until the hub confirms it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from ...wire.messages import Lane, keeper_message
+from .relay import Relay
+from .states import LinkState, Phase
+
+
+class StandbyKernel(Protocol):
+    """`remote_kernel.py: RemoteKernel` is one."""
+
+    status: dict[str, Any]
+    link_state: LinkState
+    phase: Phase
+
+
+class Standby:
+    """Whether one kernel may still move to another host, and the hub's decision that it stays."""
+
+    def __init__(self, kernel: StandbyKernel, relay: Relay, settings: dict[str, Any]) -> None:
+        self._kernel = kernel
+        self._relay = relay
+        self.begin(settings)
+
+    def begin(self, settings: dict[str, Any]) -> None:
+        """The kernel is created (anew) with these settings."""
+        self.unconfirmed = bool(settings.get("standby"))
+        """Whether its keeper runs no cell of the user until it is confirmed."""
+        self._confirmed = False
+
+    @property
+    def waits_for_host(self) -> bool:
+        """Whether its cells wait for GPUs, on this host or another one."""
+        kernel = self._kernel
+        return self.unconfirmed and kernel.status["state"] == "waiting" and kernel.phase is Phase.RUN
+
+    @property
+    def can_move(self) -> bool:
+        """Whether the kernel can be replaced by one on another host: it has run no cell of its user."""
+        return self.waits_for_host and self._relay.can_move
+
+    def reported(self, status: dict[str, Any]) -> None:
+        """The keeper has reported this status."""
+        self.unconfirmed = bool(status.get("standby")) and not self._confirmed
+
+    def renew(self, elsewhere: str) -> None:
+        """Keep the kernel waiting. `elsewhere`: what the waiting cell shows of the other hosts."""
+        if self._kernel.link_state is LinkState.UP:
+            self._relay.send(Lane.URGENT, keeper_message(do="standby", elsewhere=elsewhere))
+
+    def confirm(self) -> None:
+        """The kernel stays on this host, and runs its user's cells there."""
+        if self.unconfirmed:
+            self.settled()
+            self._relay.settle()
+            self._relay.send(Lane.URGENT, keeper_message(do="confirm"))
+
+    def settled(self) -> None:
+        """It is confirmed."""
+        self.unconfirmed, self._confirmed = False, True
+
+    def confirm_if_waiting(self) -> None:
+        """No front end is left that would wait on several hosts: the kernel waits on this one, as any other."""
+        if self.waits_for_host and self._kernel.link_state is LinkState.UP:
+            self.confirm()
