@@ -138,10 +138,11 @@ class Sshd:
                     listening.set()
         listening.set()
 
-    def wait_for_log(self, text: str) -> None:
-        """Until the server has logged a line with `text`."""
+    def wait_for_log(self, text: str, since: int = 0) -> None:
+        """Until the server has logged a line with `text`, that many lines after its start."""
         with self._logged:
-            assert self._logged.wait_for(lambda: any(text in line for line in self.log), DEADLINE), self.log
+            found = self._logged.wait_for(lambda: any(text in line for line in self.log[since:]), DEADLINE)
+            assert found, self.log
 
     def restart(self, **options: str) -> None:
         """With other sshd_config options, e.g. `AllowTcpForwarding="no"`."""

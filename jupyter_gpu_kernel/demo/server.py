@@ -25,7 +25,7 @@ from paramiko.common import (
     OPEN_SUCCEEDED,
 )
 
-from ..hub.ssh.restrictions import Algorithms
+from ..hub.ssh.algorithms import Algorithms
 from ..hub.ssh.transport import WINDOW, JumpSocket, Transport
 
 _BANNER_TIMEOUT = 30.0  # seconds for the client's version string

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import paramiko
 import pytest
+from certificates import Authority
 from house import Door, House
 from sshd import TwoHops, make_key
 from waiting import DEADLINE
@@ -266,6 +267,23 @@ def test_the_agents_keys_are_used(two_hops: TwoHops, agent: str, tmp_path: Path)
     only = [replace(hop, identities_only=True) for hop in hops]
     with pytest.raises(AuthError):
         connect(only, ask=None, trust_file=two_hops.trust_file)
+
+
+def test_a_certificate_in_the_agent_is_used(two_hops: TwoHops, agent: str, tmp_path: Path) -> None:
+    """Without the key itself, as sites' programs for signing in leave it."""
+    authority = Authority(tmp_path / "authority")
+    key = make_key(tmp_path / "key")
+    authority.sign_user(key)
+    authority.admit_users(two_hops.login)
+    add = {"SSH_AUTH_SOCK": agent, "PATH": "/usr/bin:/bin"}
+    subprocess.run(["ssh-add", "-q", str(key)], env=add, check=True, timeout=DEADLINE)
+    subprocess.run(["ssh-add", "-q", "-d", f"{key}.pub"], env=add, check=True, timeout=DEADLINE)
+    hop = replace(two_hops.hops[0], identity_files=(), identity_agent=agent)
+    listed = subprocess.run(
+        ["ssh-add", "-L"], env=add, capture_output=True, text=True, timeout=DEADLINE
+    ).stdout
+    assert listed.startswith("ssh-ed25519-cert-v01@openssh.com") and len(listed.splitlines()) == 1
+    connect([hop], ask=None, trust_file=two_hops.trust_file).close()
 
 
 def test_an_agent_that_is_gone_is_no_obstacle(two_hops: TwoHops, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from sshd import make_key
 
 from jupyter_gpu_kernel.errors import HostKeyError
-from jupyter_gpu_kernel.hub.ssh import hostkeys
+from jupyter_gpu_kernel.hub.ssh import algorithms, hostkeys
 from jupyter_gpu_kernel.hub.ssh.route import Hop
 
 
@@ -180,7 +180,7 @@ def test_known_types_are_offered_first(desk: Desk, key: Key) -> None:
     desk.known.write_text(f"login.example ssh-rsa {key.text}\n")
     offered = hostkeys.offer(hostkeys.lookup(desk.hop, desk.trust_file))
     assert offered[:2] == ["rsa-sha2-512", "rsa-sha2-256"]
-    assert set(offered) == {name for names in hostkeys.ALGORITHMS.values() for name in names}
+    assert set(offered) == {name for names in algorithms.HOST_KEYS.values() for name in names}
 
 
 def test_a_revoked_key_is_refused_even_if_known(desk: Desk, key: Key, other: Key) -> None:

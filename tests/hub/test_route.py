@@ -200,11 +200,11 @@ def test_the_old_jump_idiom_is_a_jump(config: Path) -> None:
     assert where(hops) == [("alice", "login", 7092), ("alice", "gpu2", 22)]
 
 
-def test_another_proxy_command_is_refused_by_name(config: Path) -> None:
-    config.write_text("Host gpu2\n  ProxyCommand cloudflared access ssh --hostname %h\n")
-    with pytest.raises(RouteError, match="ProxyCommand cloudflared") as caught:
-        parse_route("gpu2", config=str(config))
-    assert "ProxyJump" in caught.value.remedy
+def test_another_proxy_command_is_kept_for_the_ssh_program(config: Path) -> None:
+    command = "cloudflared access ssh --hostname %h"
+    config.write_text(f"Host login\n  ProxyCommand {command}\nHost gpu2\n  ProxyJump login\n")
+    assert [hop.proxy_command for hop in parse_route("gpu2", config=str(config))] == [command, ""]
+    assert [hop.proxy_command for hop in parse_route("login", ["a"], config=str(config))] == ["", ""]
 
 
 def test_a_config_that_cannot_be_understood_is_an_error_not_a_guess(config: Path) -> None:

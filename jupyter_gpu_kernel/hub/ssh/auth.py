@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import traceback
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +19,8 @@ import paramiko
 from ...errors import AuthError, ConnectError
 from ..sanitize import one_line
 from . import Asker
+from .certificates import offered_type
+from .key_blobs import rsa_bits
 from .keys import LOGIN, UserKeys, open_agent
 from .route import Hop
 from .transport import Transport
@@ -66,13 +69,15 @@ class _SignIn:
     asked: int = 0  # questions of the server so far
 
     def run(self) -> None:
-        """Sign in, in ssh's order: keys first, questions to the user last."""
-        if self._try_keys() or self._try_none():
+        """Sign in, in the configuration's order; by default, as in ssh, keys first, questions to the user last."""
+        if (not self._asks_first and self._try_keys()) or self._try_none():
+            return
+        if self._asks_first and (self._try_typed() or self._try_keys()):
             return
         if not self._accepts_keys:  # then no other key, and no passphrase, helps
             self.keys.forget_problems()
         wanted = self._interactive_methods(self.methods or ())
-        if not wanted or (self.keys.remedies and not self.partial):
+        if self._asks_first or not wanted or (self.keys.remedies and not self.partial):
             raise self._refused_error()
         if self.ask is None:
             what = "another password or code" if self.partial else "a password or code"
@@ -82,7 +87,13 @@ class _SignIn:
                 remedy=f"Sign in once in a terminal: {LOGIN}",
                 login=True,
             )
-        self._try_interactive(wanted, self.ask)
+        if not self._try_typed():
+            raise self._refused_error()
+
+    @property
+    def _asks_first(self) -> bool:
+        """Whether the user types a secret before keys are offered (PreferredAuthentications)."""
+        return self.ask is not None and self.hop.restrictions.methods[:1] != ("publickey",)
 
     def _interactive_methods(self, methods: Collection[str]) -> list[str]:
         """Return the methods with a typed secret that both the server and the ssh configuration permit."""
@@ -99,16 +110,15 @@ class _SignIn:
         if "publickey" not in self.hop.restrictions.methods:
             return False
         for name, key in self.keys.offered():
-            if not self.transport.algorithms.can_sign(key.get_name()):
-                self.keys.unusable.append(
-                    f"{name}: {key.get_name()} is not permitted by PubkeyAcceptedAlgorithms"
-                )
+            forbidden = self._forbidden(key)
+            if forbidden:
+                self.keys.unusable.append(f"{name}: {forbidden}")
                 continue
             if self.methods is not None and "publickey" not in self.methods:
                 break
             self.transport.auth_timeout = self.remaining()
             try:
-                left = self.transport.auth_publickey(self.hop.user, key)
+                left = self.transport.sign_in_with(self.hop.user, key)
             except paramiko.BadAuthenticationType as error:
                 self.methods = set(error.allowed_types)
             except paramiko.AuthenticationException as error:
@@ -122,6 +132,14 @@ class _SignIn:
                     return True
                 self.methods, self.partial = set(left), True
         return False
+
+    def _forbidden(self, key: paramiko.PKey) -> str:
+        """Return why the ssh configuration forbids this key; "" if it does not."""
+        kind = offered_type(key)
+        if not self.transport.algorithms.signatures(kind):
+            return f"{kind} is not permitted by PubkeyAcceptedAlgorithms"
+        bits, least = rsa_bits(key.asbytes()), self.hop.restrictions.rsa_bits
+        return f"{bits} bits, RequiredRSASize is {least}" if 0 < bits < least else ""
 
     # --- passwords and codes
 
@@ -137,26 +155,32 @@ class _SignIn:
                 self._check_connection(error)
         return False
 
-    def _try_interactive(self, wanted: Sequence[str], ask: Asker) -> None:
+    def _try_typed(self) -> bool:
+        """Ask for passwords and codes, by each method as often as the configuration permits, then for those that the
+        server wants next. True if signed in."""
+        assert self.ask is not None
         self.transport.auth_timeout = _INTERACTIVE_TIMEOUT
-        again = ""
-        for _ in range(self.hop.restrictions.tries):
+        wanted, tries, again = self._interactive_methods(self.methods or ()), Counter[str](), ""
+        while wanted:
+            method = wanted[0]
+            if tries[method] >= self.hop.restrictions.tries:
+                del wanted[0]
+                continue
+            tries[method] += 1
             try:
-                left = self._authenticate(wanted[0], ask, again)
+                left = self._authenticate(method, self.ask, again)
             except paramiko.BadAuthenticationType as error:
-                wanted = [method for method in wanted[1:] if method in error.allowed_types]
-                if not wanted:
-                    raise self._refused_error() from error
+                wanted = [other for other in wanted[1:] if other in error.allowed_types]
             except paramiko.AuthenticationException as error:
                 self.tried.append(_TYPED)
                 self._check_connection(error)
                 again = "Not accepted. "
             else:
                 if not left:
-                    return
-                again = ""
-                wanted = self._interactive_methods(left) or wanted
-        raise self._refused_error()
+                    return True
+                self.methods, self.partial, again = set(left), True, ""
+                wanted = self._interactive_methods(left)
+        return self.partial and self._try_keys()
 
     def _authenticate(self, method: str, ask: Asker, again: str) -> list[str]:
         hop = self.hop
@@ -173,7 +197,7 @@ class _SignIn:
             shown = [one_line(text, 500) for text in (title, instructions) if text.strip()]
             return [ask.secret(hop.label, _question(wrong, shown, one_line(text))) for text, _ in prompts]
 
-        return self.transport.auth_interactive(hop.user, answers)
+        return self.transport.auth_interactive(hop.user, answers, hop.restrictions.devices)
 
     def _too_many_questions(self) -> AuthError:
         return AuthError(

@@ -18,10 +18,11 @@ import paramiko
 
 from ...errors import ConnectError, GpuKernelError, RouteError
 from ..sanitize import one_line
-from . import Asker, hostkeys, restrictions, tcp
+from . import Asker, hostkeys, tcp
+from .algorithms import Algorithms
 from .auth import sign_in
 from .connection import SSHConnection
-from .restrictions import Algorithms
+from .restrictions import unsupported
 from .route import Hop, parse_destination
 from .transport import WINDOW, JumpSocket, Transport
 
@@ -88,7 +89,10 @@ def connect(
     if not route or any(hop.kind != "ssh" for hop in route):
         raise RouteError("this route does not consist of SSH hops", hop=route[0].label if route else "")
     for hop in route:  # an impossible configuration must be reported before the user types a code
-        restrictions.permitted(hop.restrictions, hostkeys.offer(()), hop.label)
+        for directive in hop.restrictions.unsupported:
+            raise unsupported(directive, hop.label)
+        if hop.proxy_command:
+            raise unsupported(f"ProxyCommand {hop.proxy_command}", hop.label)
     deadline = _Deadline(timeout)
     asker = _TimedAsker(ask, deadline) if ask else None
     connector = _Connector(deadline, asker, progress, trust_file)
@@ -117,7 +121,7 @@ class _Connector:
             self.connection.enable_tcp_nodelay()
         ask = self.ask if hop.restrictions.asks else None
         entries = hostkeys.lookup(hop, self.trust_file)
-        wanted = restrictions.permitted(hop.restrictions, hostkeys.offer(entries), hop.label)
+        wanted = hop.restrictions.algorithms.offering(hostkeys.offer(entries))
         with self._step(hop, "reach"):
             transport = self._reach(hop, before, wanted)
         self.connection.add(hop.label, transport)
@@ -150,7 +154,7 @@ class _Connector:
             if attempt:
                 time.sleep(self.deadline.remaining(random.uniform(0.1, 0.5) * 2**attempt))
             sock = self._open_channel(hop, before) if before else self._open_tcp(hop)
-            transport = Transport(sock, wanted, self.deadline.remaining())
+            transport = Transport(sock, wanted, self.deadline.remaining(hop.connect_timeout))
             try:
                 with _ssh_errors(hop, transport):
                     self._handshake(transport, first=attempt == 0)

@@ -14,7 +14,6 @@ import hmac
 import logging
 import os
 import re
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import translate
@@ -22,20 +21,12 @@ from pathlib import Path
 
 from ...errors import HostKeyError
 from ...wire.texts import as_typed
+from .algorithms import HOST_KEYS
+from .key_blobs import rsa_bits
+from .restrictions import KRL
 from .route import Hop
 
 _log = logging.getLogger(__name__)
-
-# Supported key types, as known_hosts names them, and the algorithms to offer for each.
-ALGORITHMS: dict[str, tuple[str, ...]] = {
-    "ssh-ed25519": ("ssh-ed25519",),
-    "ecdsa-sha2-nistp256": ("ecdsa-sha2-nistp256",),
-    "ecdsa-sha2-nistp384": ("ecdsa-sha2-nistp384",),
-    "ecdsa-sha2-nistp521": ("ecdsa-sha2-nistp521",),
-    "ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256"),
-}
-
-_KRL = b"SSHKRL\n\0"  # how ssh-keygen's binary revocation lists begin
 
 
 @dataclass(frozen=True)
@@ -124,8 +115,8 @@ def lookup(hop: Hop, trust_file: Path) -> list[Entry]:
 def offer(entries: Sequence[Entry]) -> list[str]:
     """Return the host key algorithms to offer, those of known keys first: another type would look like a change."""
     known = [entry.key_type for entry in entries if not entry.marker]
-    ordered = sorted(ALGORITHMS, key=lambda key_type: key_type not in known)
-    return [algorithm for key_type in ordered for algorithm in ALGORITHMS[key_type]]
+    ordered = sorted(HOST_KEYS, key=lambda key_type: key_type not in known)
+    return [algorithm for key_type in ordered for algorithm in HOST_KEYS[key_type]]
 
 
 def verify(
@@ -141,7 +132,7 @@ def verify(
         if entry.marker == "@revoked" and entry.blob == blob:
             raise _revoked(hop, entry, blob)
     _check_restrictions(hop, key_type, blob)
-    known = [entry for entry in entries if not entry.marker and entry.key_type in ALGORITHMS]
+    known = [entry for entry in entries if not entry.marker and entry.key_type in HOST_KEYS]
     if any(entry.blob == blob for entry in known):
         return
     if known:
@@ -236,8 +227,10 @@ def _check_restrictions(hop: Hop, key_type: str, blob: bytes) -> None:
             data = file.read_bytes()
         except OSError as error:
             raise _not_permitted(hop, f"RevokedHostKeys {file} cannot be read: {error.strerror}") from None
-        if data.startswith(_KRL):
-            raise _not_permitted(hop, f"RevokedHostKeys {file} is a binary list, which is not supported")
+        if data.startswith(KRL):
+            raise _not_permitted(
+                hop, f"RevokedHostKeys {file} is a binary list, which needs the system's ssh"
+            )
         if blob in _public_keys(data):
             raise HostKeyError(
                 f"its host key is revoked (RevokedHostKeys {file})",
@@ -248,19 +241,6 @@ def _check_restrictions(hop: Hop, key_type: str, blob: bytes) -> None:
         raise _not_permitted(
             hop, f"its RSA key has {rsa_bits(blob)} bits, RequiredRSASize is {hop.restrictions.rsa_bits}"
         )
-
-
-def rsa_bits(blob: bytes) -> int:
-    """Return the length of the modulus in a public RSA key; 0 if it is not one."""
-    try:
-        start = 0
-        for _ in range(3):  # the type, the exponent, the modulus
-            (length,) = struct.unpack_from(">I", blob, start)
-            field = blob[start + 4 : start + 4 + length]
-            start += 4 + length
-        return int.from_bytes(field, "big").bit_length()
-    except struct.error:
-        return 0
 
 
 def _public_keys(data: bytes) -> Iterator[bytes]:

@@ -18,7 +18,7 @@ import paramiko
 from paramiko.agent import AgentSSH
 
 from ...wire.texts import as_typed
-from . import Asker
+from . import Asker, certificates
 from .route import Hop
 
 LOGIN = "jupyter gpu-kernel login NAME"
@@ -35,15 +35,15 @@ class UserKeys:
 
     def offered(self) -> Iterator[tuple[str, paramiko.PKey]]:
         """Yield agent keys that the configuration names, key files, other agent keys, encrypted key files."""
-        held = {key.asbytes(): key for key in self._agent_keys}
+        held = {key.asbytes(): key for key in map(certificates.whole, self._agent_keys)}
         locked: list[Path] = []
         for file in self._hop.identity_files:
             key = held.pop(_public_blob(file) or b"", None)
             if key is not None:
-                yield f"{file} (in the agent)", key
+                yield from self._certified(f"{file} (in the agent)", key, file)
             elif file.is_file() and self._is_private(file):
                 try:
-                    yield str(file), _load_key(file, None)
+                    yield from self._certified(str(file), _load_key(file, None), file)
                 except _LockedKey:
                     locked.append(file)
                 except _UnusableKey as error:
@@ -53,7 +53,15 @@ class UserKeys:
         for file in locked:
             opened = self._unlock(file)
             if opened is not None:
-                yield str(file), opened
+                yield from self._certified(str(file), opened, file)
+
+    def _certified(self, name: str, key: paramiko.PKey, file: Path) -> Iterator[tuple[str, paramiko.PKey]]:
+        """Yield the key with each of its certificates, then the key itself."""
+        for certificate in self._hop.certificate_files or (Path(f"{file}-cert.pub"),):
+            certified = certificates.certified(key, certificate)
+            if certified is not None:
+                yield f"{name} with {certificate}", certified
+        yield name, key
 
     def _is_private(self, file: Path) -> bool:
         """Apply ssh's rule that nobody else may read a private key."""
@@ -99,11 +107,13 @@ class _UnusableKey(Exception):
 def _load_key(file: Path, passphrase: str | None) -> paramiko.PKey:
     """Return the private key. _LockedKey or _UnusableKey."""
     try:
-        return paramiko.PKey.from_path(file, passphrase.encode() if passphrase else None)  # type: ignore[arg-type]
+        key = paramiko.PKey.from_path(file, passphrase.encode() if passphrase else None)  # type: ignore[arg-type]
     except TypeError as error:  # raised by cryptography if the passphrase is missing
         raise _LockedKey from error
     except Exception as error:  # a hardware token's key, a damaged file: each format has its own exceptions
         raise _UnusableKey(_reason(file, error)) from error
+    key.public_blob = None  # a certificate beside the file, which paramiko would always use
+    return key
 
 
 def _reason(file: Path, error: Exception) -> str:

@@ -7,18 +7,19 @@ Nothing here connects, asks or verifies. A destination is what a user writes for
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 from ...errors import RouteError
 from . import ssh_config
-from .restrictions import UNRESTRICTED, Restrictions, read_restrictions
+from .restrictions import UNRESTRICTED, Restrictions, read_restrictions, switched
 
 _NAME = re.compile(r"[^\s\x00-\x1f'\"`$\\;&<>|(){}*?#!@/-][^\s\x00-\x1f'\"`$\\;&<>|(){}*?#!@/]*")
 _MAX_JUMP_DEPTH = 8  # jump hosts with jump hosts of their own: more is a loop
@@ -172,11 +173,17 @@ class Hop:
     destination: str = ""
     host_key_alias: str | None = None
     identity_files: tuple[Path, ...] = ()
+    certificate_files: tuple[Path, ...] = ()  # if there are none, that beside each key file: KEY-cert.pub
     identities_only: bool = False
     identity_agent: str | None = None  # None: that of SSH_AUTH_SOCK; "none": no agent; else its socket
     known_hosts: tuple[Path, ...] = ()
     connect_timeout: float | None = None  # seconds
     restrictions: Restrictions = UNRESTRICTED  # what the ssh configuration forbids
+    proxy_command: str = ""  # ProxyCommand of the ssh configuration, if it leads to this hop
+    arguments: tuple[str, ...] = ()  # those with which `ssh` finds this machine, and the same configuration
+    values: Mapping[str, Sequence[str]] = field(
+        default_factory=dict, compare=False, repr=False
+    )  # of `ssh -G`
 
 
 def parse_route(
@@ -216,8 +223,11 @@ class _RouteBuilder:
             remedy = "Check ProxyJump in the ssh configuration."
             raise RouteError("its jump hosts form a loop", hop=destination.text, remedy=remedy)
         values = self._values(destination)
-        before = tuple(jumps) or destination.jumps or _config_jumps(destination, values)
-        return (*self._chain([one for one in before if one != "none"], depth), self._hop(destination, values))
+        before = tuple(jumps) or destination.jumps or _config_jumps(values)
+        hop = self._hop(destination, values)
+        if not before:
+            hop = replace(hop, proxy_command=_proxy_command(values))
+        return (*self._chain([one for one in before if one != "none"], depth), hop)
 
     def _chain(self, texts: Sequence[str], depth: int) -> tuple[Hop, ...]:
         if not texts:
@@ -232,13 +242,15 @@ class _RouteBuilder:
         return hops
 
     def _values(self, destination: Destination) -> ssh_config.Values:
-        return ssh_config.lookup(
-            destination.host,
-            user=destination.user,
-            port=destination.port,
-            identity=destination.identity or self.identity,
-            config=destination.config or self.config,
-        )
+        return ssh_config.lookup(destination.host, **self._given(destination))
+
+    def _given(self, destination: Destination) -> ssh_config.Given:
+        return {
+            "user": destination.user,
+            "port": destination.port,
+            "identity": destination.identity or self.identity,
+            "config": destination.config or self.config,
+        }
 
     def _hop(self, destination: Destination, values: ssh_config.Values) -> Hop:
         def one(key: str, default: str = "") -> str:
@@ -246,6 +258,10 @@ class _RouteBuilder:
 
         def files(text: str) -> tuple[Path, ...]:
             return tuple(ssh_config.expand(f, host, values, destination.host) for f in ssh_config.paths(text))
+
+        def every(key: str) -> tuple[Path, ...]:
+            given = (text for text in values.get(key, ()) if text != "none")
+            return tuple(ssh_config.expand(text, host, values, destination.host) for text in given)
 
         host = one("hostname", destination.host)
         known = files(one("userknownhostsfile")) + files(one("globalknownhostsfile"))
@@ -258,14 +274,15 @@ class _RouteBuilder:
             user=one("user"),
             destination=destination.to_text(),
             host_key_alias=one("hostkeyalias") or None,
-            identity_files=tuple(
-                ssh_config.expand(f, host, values, destination.host) for f in values.get("identityfile", ())
-            ),
-            identities_only=one("identitiesonly") == "yes",
+            identity_files=every("identityfile"),
+            certificate_files=every("certificatefile"),
+            identities_only=switched(values, "identitiesonly", False),
             identity_agent=_agent(agent, host, values, destination.host),
             known_hosts=known,
             connect_timeout=float(one("connecttimeout")) if one("connecttimeout").isdigit() else None,
             restrictions=read_restrictions(values, ssh_config.defaults(), destination.label, files),
+            arguments=(*ssh_config.options(**self._given(destination)), "--", destination.host),
+            values=values,
         )
 
 
@@ -277,23 +294,34 @@ def _agent(text: str, host: str, values: ssh_config.Values, original: str) -> st
     return text if text == "none" else str(ssh_config.expand(text, host, values, original))
 
 
-def _config_jumps(destination: Destination, values: ssh_config.Values) -> tuple[str, ...]:
+def _config_jumps(values: ssh_config.Values) -> tuple[str, ...]:
     jump = (values.get("proxyjump") or ["none"])[0]
     if jump != "none":
         return tuple(split_jumps(jump))
+    as_jump = _as_jump(_proxy_command(values))
+    return (as_jump,) if as_jump else ()
+
+
+def _proxy_command(values: ssh_config.Values) -> str:
     command = (values.get("proxycommand") or ["none"])[0]
-    return () if command == "none" else (_as_jump(destination, command),)
+    return "" if command == "none" else command
 
 
-def _as_jump(destination: Destination, command: str) -> str:
-    """Translate the old idiom `ssh -W %h:%p login` into a jump; no other ProxyCommand is supported."""
-    words = split_command(command)
+def _as_jump(command: str) -> str:
+    """Translate the old idiom `ssh -W %h:%p login` into a jump; "" for another ProxyCommand."""
+    words = _words(command)
     for idiom in (["-W", "%h:%p"], ["-W", "[%h]:%p"]):
         at = next((i for i in range(len(words)) if words[i : i + 2] == idiom), None)
         if at is not None and os.path.basename(words[0]) == "ssh":
-            return shlex.join(words[:at] + words[at + 2 :])
-    raise RouteError(
-        f"ProxyCommand {command} in the ssh configuration is not supported",
-        hop=destination.text,
-        remedy="Use ProxyJump, or -J.",
-    )
+            jump = shlex.join(words[:at] + words[at + 2 :])
+            with contextlib.suppress(RouteError):  # it has other options
+                parse_destination(jump)
+                return jump
+    return ""
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return split_command(command) if command else []
+    except RouteError:  # ssh gives it to a shell, which may understand it
+        return []

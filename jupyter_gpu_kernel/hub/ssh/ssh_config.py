@@ -15,16 +15,31 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import TypedDict
 
 import paramiko
 
 from ...errors import RouteError
+from .directives import is_known, normalized
 
 Values = Mapping[str, Sequence[str]]
+
+
+class Given(TypedDict):
+    """What the user wrote beside the host."""
+
+    user: str | None
+    port: int | None
+    identity: Sequence[str]
+    config: str | None
+
+
 _TIMEOUT = 20.0  # seconds; `Match exec` in the user's own file may run programs
 _DEFAULT_KEYS = ("id_rsa", "id_ecdsa", "id_ed25519")
 _MAX_INCLUDES = 8
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}  # of times, in seconds
 _MATCH_CRITERIA = {  # those that paramiko decides as ssh does, and whether a pattern follows
     **dict.fromkeys(("all", "canonical", "final"), False),
     **dict.fromkeys(("host", "originalhost", "user", "localuser"), True),
@@ -42,11 +57,15 @@ def lookup(
     """Return all values for `host`, several for keywords that repeat. Raises RouteError if it is unusable."""
     program = shutil.which("ssh")
     if program is None:
-        return _ask_paramiko(host, user, port, identity, config)
-    command = [*(["-F", config] if config else [])]
-    command += [word for key in identity for word in ("-i", key)]
-    command += [*(["-l", user] if user else []), *(["-p", str(port)] if port else [])]
-    return _ask_ssh(program, command, host, config)
+        return normalized(_ask_paramiko(host, user, port, identity, config))
+    return normalized(_ask_ssh(program, options(user, port, identity, config), host, config))
+
+
+def options(user: str | None, port: int | None, identity: Sequence[str], config: str | None) -> list[str]:
+    """Return the options of `ssh` for what was given beside the host."""
+    given = [*(["-F", config] if config else [])]
+    given += [word for key in identity for word in ("-i", key)]
+    return [*given, *(["-l", user] if user else []), *(["-p", str(port)] if port else [])]
 
 
 def defaults() -> Values:
@@ -57,7 +76,7 @@ def defaults() -> Values:
 
 @functools.cache
 def _defaults_of(program: str) -> Values:
-    return _ask_ssh(program, ["-F", "none"], "host", None)
+    return normalized(_ask_ssh(program, ["-F", "none"], "host", None))
 
 
 def _ask_ssh(program: str, options: Sequence[str], host: str, config: str | None) -> Values:
@@ -96,8 +115,10 @@ def expand(text: str, host: str, values: Values, original: str) -> Path:
         "d": str(Path.home()),
         "h": host,
         "i": str(os.getuid()) if hasattr(os, "getuid") else "",
+        "j": (values.get("proxyjump") or [""])[0],
         "k": (values.get("hostkeyalias") or [host])[0],
         "l": socket.gethostname(),
+        "L": socket.gethostname().partition(".")[0],
         "n": original,
         "p": (values.get("port") or ["22"])[0],
         "r": (values.get("user") or [""])[0],
@@ -153,7 +174,24 @@ def _ask_paramiko(
         "globalknownhostsfile": ["/etc/ssh/ssh_known_hosts"],
     }
     values = {key: value if isinstance(value, list) else [value or "none"] for key, value in found.items()}
-    return {**defaults, **values}
+    return {**defaults, **_as_ssh_prints(values)}
+
+
+def _as_ssh_prints(values: Values) -> Values:
+    """Return the values without unknown directives that are to be ignored, and with times in seconds."""
+    ignored = [pattern for text in values.get("ignoreunknown", ()) for pattern in text.lower().split(",")]
+    known = {
+        key: value
+        for key, value in values.items()
+        if is_known(key) or not any(fnmatchcase(key, pattern) for pattern in ignored)
+    }
+    return {**known, **{key: [_seconds(known[key][0])] for key in ("connecttimeout",) if key in known}}
+
+
+def _seconds(text: str) -> str:
+    """Return a time such as 1m30s in seconds."""
+    parts = re.findall(r"(\d+)([smhdw]?)", text.lower())
+    return str(sum(int(number) * _UNITS[unit] for number, unit in parts)) if parts else text
 
 
 def _add_lines(lines: list[str], file: Path, host: str, depth: int = 0) -> None:

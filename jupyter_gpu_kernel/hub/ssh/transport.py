@@ -23,7 +23,7 @@ from paramiko.common import (
 from paramiko.packet import Packetizer
 
 from ..sanitize import one_line
-from .restrictions import CURVE25519, CURVE25519_OLD_NAME, Algorithms
+from .algorithms import CURVE25519, CURVE25519_OLD_NAME, Algorithms
 
 # Errors are raised and reported; without a handler, logging would also print paramiko's messages to stderr.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -136,7 +136,6 @@ class Transport(paramiko.Transport):
         options.digests = algorithms.macs
         options.kex = algorithms.key_exchanges
         self.algorithms = algorithms
-        self._preferred_pubkeys = algorithms.user_keys
         handlers: dict[int, Any] = self._handler_table  # type: ignore[attr-defined]
         handlers[MSG_EXT_INFO] = self._parse_few_extensions
         handlers[MSG_USERAUTH_INFO_REQUEST] = self._parse_questions
@@ -146,6 +145,19 @@ class Transport(paramiko.Transport):
         """The last banner of the server, also after it has disconnected: a welcome, or why it refuses everybody."""
         banner = getattr(self.auth_handler, "banner", None) or b""
         return one_line(bytes(banner[-2000:]).decode("utf-8", "replace")[-500:], 500)
+
+    @property
+    def preferred_keys(self) -> tuple[str, ...]:
+        """The host keys to offer. paramiko would offer certificates too, and cannot verify them."""
+        return self.algorithms.host_keys
+
+    def sign_in_with(self, user: str, key: paramiko.PKey) -> list[str]:
+        """Offer this key, or its certificate. Return the methods that the server wants next, if any."""
+        certificate = getattr(key, "public_blob", None)
+        self._preferred_pubkeys = self.algorithms.signatures(
+            certificate.key_type if certificate else key.get_name()
+        )
+        return self.auth_publickey(user, key)
 
     def forget_secrets(self) -> None:
         """Drop the secrets of signing in; paramiko would keep them as long as the connection."""

@@ -1,0 +1,103 @@
+"""What a connection by paramiko does with each directive of ssh_config(5).
+
+A directive that restricts is either honoured, or only the system's ssh can follow it: then it is an error that names
+it. docs/ssh-config.md has the same table, with the reasons. This module only compares texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+Values = Mapping[str, Sequence[str]]
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# ssh itself chooses the values that apply, and the other modules of this package follow them.
+HONOURED = _words("""
+    AddressFamily BatchMode BindAddress CanonicalDomains CanonicalizeFallbackLocal CanonicalizeHostname
+    CanonicalizeMaxDots CanonicalizePermittedCNAMEs CertificateFile CheckHostIP Ciphers ConnectTimeout
+    GlobalKnownHostsFile Host HostKeyAlgorithms HostKeyAlias Hostname IdentitiesOnly IdentityAgent IdentityFile
+    IgnoreUnknown Include KbdInteractiveAuthentication KbdInteractiveDevices KexAlgorithms MACs Match
+    NumberOfPasswordPrompts PasswordAuthentication Port PreferredAuthentications ProxyJump PubkeyAcceptedAlgorithms
+    PubkeyAuthentication RefuseConnection RequiredRSASize RevokedHostKeys StrictHostKeyChecking Tag User
+    UserKnownHostsFile
+    """)
+
+# They restrict, or they change the way to the host: without ssh they would be ignored.
+NEEDS_SSH = _words("BindInterface KnownHostsCommand ProxyCommand ProxyUseFdpass RekeyLimit")
+
+# They permit more than paramiko does, and ssh can use it: a way to sign in, or a connection that is open already.
+ONLY_SSH_USES = _words("""
+    CASignatureAlgorithms ControlMaster ControlPath ControlPersist EnableSSHKeysign GSSAPIAuthentication
+    GSSAPIClientIdentity GSSAPIDelegateCredentials GSSAPIKexAlgorithms GSSAPIKeyExchange GSSAPIRenewalForcesRekey
+    GSSAPIServerIdentity GSSAPITrustDns HostbasedAcceptedAlgorithms HostbasedAuthentication
+    PKCS11Provider SecurityKeyProvider
+    """)
+
+# About what we never do (forwarding, terminals, writing the user's files), or what changes no decision.
+NO_EFFECT = _words("""
+    AddKeysToAgent ChannelTimeout ClearAllForwardings Compression ConnectionAttempts DynamicForward
+    EnableEscapeCommandline EscapeChar ExitOnForwardFailure FingerprintHash ForkAfterAuthentication ForwardAgent
+    ForwardX11 ForwardX11Timeout ForwardX11Trusted GatewayPorts HashKnownHosts IPQoS LocalCommand LocalForward LogLevel
+    LogVerbose NoHostAuthenticationForLocalhost ObscureKeystrokeTiming PermitLocalCommand PermitRemoteOpen
+    RemoteCommand RemoteForward RequestTTY SendEnv
+    ServerAliveCountMax ServerAliveInterval SessionType SetEnv StdinNull StreamLocalBindMask StreamLocalBindUnlink
+    SyslogFacility TCPKeepAlive Tunnel TunnelDevice UpdateHostKeys UseKeychain VerifyHostKeyDNS
+    VersionAddendum VisualHostKey WarnWeakCrypto XAuthLocation
+    """)
+
+# Earlier names, and those of distributions.
+ALIASES = {
+    "challengeresponseauthentication": "kbdinteractiveauthentication",
+    "dsaauthentication": "pubkeyauthentication",
+    "hostbasedkeytypes": "hostbasedacceptedalgorithms",
+    "identityfile2": "identityfile",
+    "keepalive": "tcpkeepalive",
+    "pubkeyacceptedkeytypes": "pubkeyacceptedalgorithms",
+    "rsaminsize": "requiredrsasize",
+    "skeyauthentication": "kbdinteractiveauthentication",
+    "smartcarddevice": "pkcs11provider",
+    "tisauthentication": "kbdinteractiveauthentication",
+}
+
+# ssh accepts these and does nothing.
+OBSOLETE = _words("""
+    afstokenpassing cipher compressionlevel fallbacktorsh globalknownhostsfile2 kerberosauthentication
+    kerberostgtpassing protocol protocolkeepalives rhostsauthentication rhostsrsaauthentication rsaauthentication
+    useblacklistedkeys useprivilegedport userknownhostsfile2 useroaming usersh
+    """)
+
+_NAMES = {name.lower(): name for name in HONOURED | NEEDS_SSH | ONLY_SSH_USES | NO_EFFECT}
+_REPORTED = frozenset({"host"})  # `ssh -G` prints it although it is no directive there
+_ROUTE = frozenset(
+    {"proxycommand", "proxyusefdpass"}
+)  # route.py decides: a route may have jump hosts instead
+_OFF = ("", "no", "none", "false", "default none")
+
+
+def normalized(values: Values) -> Values:
+    """Return the values under the present names of the directives, those of all its names together."""
+    renamed: dict[str, list[str]] = {}
+    for key, found in values.items():
+        renamed.setdefault(ALIASES.get(key, key), []).extend(found)
+    return renamed
+
+
+def is_known(key: str) -> bool:
+    """Whether this lower-case keyword is in the table."""
+    return key in _NAMES or key in ALIASES or key in OBSOLETE or key in _REPORTED
+
+
+def unsupported(values: Values, defaults: Values) -> Iterator[str]:
+    """Yield the directives in `values` that only the system's ssh can follow, as "Name value".
+
+    A directive that is not in the table may restrict, so it is one of them, unless it has its default.
+    """
+    for key, found in values.items():
+        if is_known(key) and (key in _ROUTE or _NAMES.get(key) not in NEEDS_SSH):
+            continue
+        if list(found) != list(defaults.get(key, ())) and found[0].lower() not in _OFF:
+            yield f"{_NAMES.get(key, key)} {found[0]}"

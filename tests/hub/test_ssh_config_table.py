@@ -1,0 +1,455 @@
+"""One configuration after the other, for the real ssh and for us: both connect in the same way, or neither does.
+
+Where only ssh can follow a configuration, our error names the directive. The server's log says who came, by which
+method, and with which algorithms.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from certificates import Authority, revocation_list
+from real_ssh import run_ssh
+from sshd import TwoHops, make_key
+from waiting import DEADLINE
+
+from jupyter_gpu_kernel.errors import GpuKernelError
+from jupyter_gpu_kernel.hub.ssh import algorithms, directives
+from jupyter_gpu_kernel.hub.ssh.connect import connect
+from jupyter_gpu_kernel.hub.ssh.route import parse_route
+
+CONNECTS = [
+    "",
+    "AddKeysToAgent no",
+    "AddressFamily inet",
+    "BatchMode yes",
+    "BindAddress 127.0.0.1",
+    "CanonicalizeHostname no",
+    "CheckHostIP yes",
+    "CertificateFile {folder}/missing",
+    "ChallengeResponseAuthentication no",
+    "Ciphers +aes128-cbc",
+    "Ciphers -chacha20*,*-cbc",
+    "Ciphers ^aes256-ctr",
+    "Ciphers aes256-ctr,aes128-ctr",
+    "Compression yes",
+    "ConnectTimeout 1m",
+    "ConnectTimeout 5",
+    "ConnectionAttempts 2",
+    "ControlMaster no",
+    "FingerprintHash md5",
+    "ForwardAgent yes",
+    "GlobalKnownHostsFile {folder}/known\n  UserKnownHostsFile none",
+    "HashKnownHosts yes",
+    "HostKeyAlgorithms -ecdsa*",
+    "HostKeyAlgorithms ^ecdsa-sha2-nistp256\n  UserKnownHostsFile {folder}/both",
+    "HostKeyAlgorithms ssh-ed25519",
+    "HostKeyAlias somebody\n  UserKnownHostsFile {folder}/alias",
+    "HostbasedAuthentication yes",
+    "IdentitiesOnly yes",
+    "IdentityAgent none",
+    "IgnoreUnknown Nonsense*\n  NonsenseOption yes",
+    "Include {folder}/included",
+    "KbdInteractiveDevices pam",
+    "KexAlgorithms -sntrup*",
+    "KexAlgorithms curve25519-sha256",
+    "KexAlgorithms ecdh-sha2-nistp384,curve25519-sha256",
+    "LogLevel QUIET",
+    "MACs hmac-sha2-512\n  Ciphers aes128-ctr",
+    "NumberOfPasswordPrompts 0",
+    "PasswordAuthentication No\n  KbdInteractiveAuthentication FALSE",
+    "PreferredAuthentications gssapi-with-mic,publickey",
+    "PreferredAuthentications password,publickey",
+    "Protocol 2",
+    "ProxyCommand none\n  ProxyJump none",
+    "PubkeyAcceptedAlgorithms ssh-ed25519",
+    "PubkeyAcceptedKeyTypes ssh-ed25519,rsa-sha2-512",
+    "RekeyLimit default none",
+    "RequiredRSASize 4096",
+    "RevokedHostKeys none",
+    "SecurityKeyProvider internal",
+    "SendEnv LANG\n  SetEnv A=b",
+    "ServerAliveInterval 15",
+    "StrictHostKeyChecking accept-new",
+    "StrictHostKeyChecking no",
+    "StrictHostKeyChecking yes",
+    "UserKnownHostsFile {folder}/empty {folder}/known",
+    "VerifyHostKeyDNS yes",
+]
+REFUSES = [
+    "AddressFamily inet6",
+    "BindAddress 192.0.2.77",
+    "Ciphers aes128-cbc",
+    "HostKeyAlgorithms -ssh-ed25519*",
+    "HostKeyAlgorithms ^ecdsa-sha2-nistp256",
+    "HostKeyAlgorithms ecdsa-sha2-nistp384",
+    "HostKeyAlgorithms ssh-ed25519-cert-v01@openssh.com",
+    "HostKeyAlias somebody",
+    "Hostname 127.0.0.1\n  Port 1",
+    "IdentityFile none",
+    "IdentityFile none\n  IdentitiesOnly yes",
+    "KexAlgorithms diffie-hellman-group1-sha1",
+    "MACs hmac-md5\n  Ciphers aes128-ctr",
+    "NonsenseOption yes",
+    "PreferredAuthentications keyboard-interactive,password",
+    "PubkeyAcceptedAlgorithms -ssh-ed25519*",
+    "PubkeyAcceptedAlgorithms *-cert-v01@openssh.com",
+    "PubkeyAcceptedKeyTypes rsa-sha2-512",
+    "PubkeyAuthentication NO",
+    "PubkeyAuthentication no",
+    "RevokedHostKeys {folder}/missing",
+    "RevokedHostKeys {folder}/revoked",
+    "User nobody-of-that-name",
+    "UserKnownHostsFile {folder}/empty\n  StrictHostKeyChecking yes",
+    "UserKnownHostsFile {folder}/empty\n  StrictHostKeyChecking ask",
+    "UserKnownHostsFile {folder}/marked",
+    "UserKnownHostsFile {folder}/other",
+    "UserKnownHostsFile {folder}/other\n  StrictHostKeyChecking accept-new",
+    "UserKnownHostsFile none",
+]
+# What ssh can follow and we cannot: refused, with the directive's name in the message.
+BY_NAME = [
+    "BindInterface lo",
+    "Ciphers chacha20-poly1305@openssh.com",
+    "KexAlgorithms sntrup761x25519-sha512@openssh.com",
+    "KnownHostsCommand /bin/cat {folder}/known",
+    "MACs umac-128-etm@openssh.com\n  Ciphers aes128-ctr",
+    "ProxyCommand {nc} %h %p",
+    "RekeyLimit 1G 1h",
+    "RevokedHostKeys {folder}/krl",
+]
+# Only ssh connects: an unknown host is never accepted without the user.
+STRICTER = [
+    "UserKnownHostsFile {folder}/empty\n  StrictHostKeyChecking no",
+    "UserKnownHostsFile {folder}/empty\n  NoHostAuthenticationForLocalhost yes",
+]
+# Blocks with conditions; ssh alone decides them, so there is no row for paramiko's own reader.
+BLOCKS = [
+    ("Match host login exec true\n  PubkeyAuthentication no", False),
+    ("Match host login exec false\n  PubkeyAuthentication no", True),
+    ("Match host login !localuser nobody\n  Ciphers aes256-ctr", True),
+    ("Match originalhost login\n  PasswordAuthentication no\nMatch final\n  Ciphers aes192-ctr", True),
+    (
+        "Host login\n  Hostname login\n  CanonicalizeHostname yes\n  CanonicalizeFallbackLocal no\n"
+        "  CanonicalDomains x.invalid",
+        False,
+    ),
+    ("Match tagged cluster\n  PubkeyAuthentication no", None),  # refused as such before OpenSSH 9.4
+    ("Match nonsense\n  Port 1", False),
+    ("Host *\n  Include {folder}/*cluded", True),
+]
+
+
+class Seen(NamedTuple):
+    """A server's view of one client."""
+
+    user: str
+    method: str
+    key: str
+    exchange: str
+    host_key: str
+    cipher: str
+    mac: str
+
+
+class Lab:
+    """A login node with keys of two types, and the files that configurations name."""
+
+    def __init__(self, folder: Path) -> None:
+        self.two = TwoHops(folder / "two_hops")
+        self.login = self.two.login
+        second = make_key(folder / "ecdsa_host_key", "ecdsa")
+        self.login.options = {"HostKey": f"{self.login.host_key}\nHostKey {second}", "LogLevel": "DEBUG"}
+        self.files = folder / "files"
+        self.files.mkdir()
+        line = self.login.known_hosts_line()
+        key = " ".join(line.split()[1:])
+        stranger = make_key(self.files / "stranger")
+        public = Path(f"{stranger}.pub").read_text()
+        revocation_list(self.files / "krl", stranger)
+        for name, text in {
+            "both": line + line.replace(key, " ".join(Path(f"{second}.pub").read_text().split()[:2])),
+            "alias": f"somebody {key}\n",
+            "empty": "",
+            "included": "Ciphers aes256-ctr\n",
+            "known": line,
+            "marked": f"{line}@revoked * {key}\n",
+            "other": f"[127.0.0.1]:{self.login.port} {' '.join(public.split()[:2])}\n",
+            "revoked": f"# none of these\n{public}{key}\n",
+        }.items():
+            (self.files / name).write_text(text)
+
+    def config(self, lines: str, host: str = "Host login\n  ") -> Path:
+        """The two hops' configuration with these lines first."""
+        file = self.files / f"config-{hashlib.sha256(lines.encode()).hexdigest()[:12]}"
+        text = self.two.ssh_config.read_text()
+        if "IdentityFile" in lines:  # all values of it count, not only the first
+            text = "".join(line for line in text.splitlines(True) if "IdentityFile" not in line)
+        lines = lines.format(folder=self.files, nc=shutil.which("nc") or "nc")
+        file.write_text(f"{host}{lines}\n{text}  UpdateHostKeys no\n")  # else ssh would learn the other key
+        return file
+
+    def ssh(self, config: Path) -> Seen | None:
+        """What the server saw of ssh; None if that did not connect."""
+        since = len(self.login.log)
+        return self._seen(since) if run_ssh(config, "login").connected else None
+
+    def we(self, config: Path) -> Seen | GpuKernelError:
+        """What the server saw of us, or our error."""
+        since = len(self.login.log)
+        try:
+            connect(
+                parse_route("login", config=str(config)), ask=None, trust_file=self.two.trust_file
+            ).close()
+        except GpuKernelError as error:
+            return error
+        return self._seen(since)
+
+    def _seen(self, since: int) -> Seen:
+        self.login.wait_for_log("Accepted", since)
+        log = "\n".join(self.login.log[since:])
+
+        def find(pattern: str) -> Sequence[str]:
+            found = re.search(pattern, log)
+            assert found is not None, log
+            return found.groups()
+
+        method, user, key = find(r"Accepted (\S+) for (\S+) from .* (SHA256:\S+)")
+        (exchange,) = find(r"kex: algorithm: (\S+)")
+        (host_key,) = find(r"kex: host key algorithm: (\S+)")
+        cipher, mac = find(r"kex: client->server cipher: (\S+) MAC: (\S+)")
+        return Seen(user, method, key, exchange, host_key, cipher, mac)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A login node that stays as it is."""
+    lab = Lab(tmp_path_factory.mktemp("table"))
+    lab.login.start()
+    yield lab
+    lab.login.stop()
+
+
+def permitted(config: Path) -> dict[str, list[str]]:
+    """The algorithms that ssh says it permits."""
+    command = ["ssh", "-G", "-F", str(config), "login"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE)
+    return {
+        key: value.split(",") for key, _, value in (line.partition(" ") for line in done.stdout.splitlines())
+    }
+
+
+def assert_same(config: Path, theirs: Seen, ours: Seen | GpuKernelError) -> None:
+    """Both connected as the same user with the same keys, and with the first permitted algorithms each knows."""
+    assert isinstance(ours, Seen), ours
+    assert ours[:3] == theirs[:3] and ours.host_key == theirs.host_key
+    lists = permitted(config)
+    for directive, mine, his, known in (
+        ("kexalgorithms", ours.exchange, theirs.exchange, algorithms.KEY_EXCHANGES),
+        ("ciphers", ours.cipher, theirs.cipher, algorithms.CIPHERS),
+        ("macs", ours.mac, theirs.mac, algorithms.MACS),
+    ):
+        assert mine in (*lists[directive], "<implicit>")
+        if re.search(rf"{directive} [^+-]", config.read_text().lower()) and his in known:
+            assert mine == his  # the configuration gives the order
+
+
+@pytest.fixture(params=["ssh -G", "no ssh program"])
+def reader(request: pytest.FixtureRequest) -> str:
+    """Who reads the configuration for us: ssh, or we ourselves."""
+    return str(request.param)
+
+
+class Table:
+    """The rows' verdicts: of ssh once, of us with both readers."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self._theirs: dict[str, Seen | None] = {}
+
+    def row(
+        self, lines: str, reader: str, monkeypatch: pytest.MonkeyPatch
+    ) -> tuple[Path, Seen | None, Seen | GpuKernelError]:
+        config = self.lab.config(lines)
+        if lines not in self._theirs:
+            self._theirs[lines] = self.lab.ssh(config)
+            (self.lab.files / "empty").write_text("")  # ssh may have added the host
+        if reader == "no ssh program":
+            monkeypatch.setenv("PATH", str(self.lab.files))
+        ours = self.lab.we(config)
+        monkeypatch.undo()
+        return config, self._theirs[lines], ours
+
+
+@pytest.fixture(scope="module")
+def table(lab: Lab) -> Table:
+    return Table(lab)
+
+
+@pytest.mark.parametrize("lines", CONNECTS)
+def test_both_connect(table: Table, reader: str, lines: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, theirs, ours = table.row(lines, reader, monkeypatch)
+    assert theirs is not None
+    assert_same(config, theirs, ours)
+
+
+@pytest.mark.parametrize("lines", REFUSES)
+def test_neither_connects(table: Table, reader: str, lines: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, theirs, ours = table.row(lines, reader, monkeypatch)
+    assert theirs is None
+    assert isinstance(ours, GpuKernelError) and ours.hop == "login" and ours.remedy
+
+
+@pytest.mark.parametrize("lines", BY_NAME)
+def test_what_only_ssh_can_follow_is_refused_by_name(
+    table: Table, reader: str, lines: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "{nc}" in lines and not shutil.which("nc"):
+        pytest.skip("no nc on this machine (Debian: netcat-openbsd)")
+    _, theirs, ours = table.row(lines, reader, monkeypatch)
+    assert theirs is not None
+    assert isinstance(ours, GpuKernelError) and ours.hop == "login"
+    assert ours.cause.startswith(f"{lines.split()[0]} ") and "--transport ssh" in ours.remedy
+
+
+@pytest.mark.parametrize("lines", STRICTER)
+def test_an_unknown_host_is_never_accepted_unasked(
+    table: Table, reader: str, lines: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, theirs, ours = table.row(lines, reader, monkeypatch)
+    assert theirs is not None
+    assert isinstance(ours, GpuKernelError) and "host key is not known" in ours.cause
+
+
+@pytest.mark.parametrize(("lines", "connects"), BLOCKS)
+def test_blocks_with_conditions(lab: Lab, lines: str, connects: bool | None) -> None:
+    config = lab.config(lines, host="")
+    theirs, ours = lab.ssh(config), lab.we(config)
+    assert connects in (None, theirs is not None)
+    if theirs is None:
+        assert isinstance(ours, GpuKernelError) and ours.hop == "login" and ours.remedy
+    else:
+        assert_same(config, theirs, ours)
+
+
+# --- keys and certificates of the user
+
+
+class Certified:
+    """A lab whose server knows a key, or the authority of its certificate; the latter lies beside it and elsewhere."""
+
+    def __init__(self, lab: Lab, folder: Path) -> None:
+        self.lab = lab
+        authority = Authority(folder / "authority")
+        key, stranger = make_key(folder / "certified"), make_key(folder / "unknown")
+        certificate = authority.sign_user(key)
+        shutil.copy(certificate, folder / "elsewhere")
+        self.files = {
+            "key": key,
+            "elsewhere": folder / "elsewhere",
+            "stranger": authority.sign_user(stranger),
+        }
+        self._lines = {
+            "the certificate": f"cert-authority {authority.public}\n",
+            "the key": Path(f"{key}.pub").read_text(),
+        }
+
+    def admit(self, known: str) -> None:
+        """Let the server know one or the other."""
+        self.lab.login.authorized.write_text(self._lines[known])
+
+
+@pytest.fixture(scope="module")
+def certified(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Certified]:
+    before = lab.login.authorized.read_text()
+    yield Certified(lab, tmp_path_factory.mktemp("certified"))
+    lab.login.authorized.write_text(before)
+
+
+def test_short_rsa_keys(lab: Lab, tmp_path: Path) -> None:
+    """RequiredRSASize is for the user's keys as well as for the host's."""
+    key = tmp_path / "short"
+    command = ["ssh-keygen", "-q", "-t", "rsa", "-b", "2048", "-N", "", "-f", str(key)]
+    subprocess.run(command, check=True, timeout=DEADLINE)
+    before = lab.login.authorized.read_text()
+    lab.login.authorized.write_text(before + Path(f"{key}.pub").read_text())
+    try:
+        config = lab.config(f"IdentityFile {key}\n  RequiredRSASize 2048")
+        theirs = lab.ssh(config)
+        assert theirs is not None
+        assert_same(config, theirs, lab.we(config))
+        config = lab.config(f"IdentityFile {key}\n  RequiredRSASize 3072")
+        assert lab.ssh(config) is None
+        ours = lab.we(config)
+        assert isinstance(ours, GpuKernelError) and "RequiredRSASize" in ours.cause
+    finally:
+        lab.login.authorized.write_text(before)
+
+
+@pytest.mark.parametrize("known", ["the certificate", "the key"])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "IdentityFile {key}",
+        "IdentityFile {key}\n  CertificateFile {elsewhere}",
+        "IdentityFile {key}\n  CertificateFile {stranger}",
+        "IdentityFile {key}\n  PubkeyAcceptedAlgorithms ssh-ed25519",
+        "IdentityFile {key}\n  PubkeyAcceptedAlgorithms ssh-ed25519-cert-v01@openssh.com",
+    ],
+)
+def test_certificates(certified: Certified, lines: str, known: str) -> None:
+    certified.admit(known)
+    lab = certified.lab
+    config = lab.config(lines.format(**certified.files))
+    theirs, ours = lab.ssh(config), lab.we(config)
+    if theirs is None:
+        assert isinstance(ours, GpuKernelError)
+    else:
+        assert_same(config, theirs, ours)
+
+
+# --- the documentation
+
+DOCUMENTED = {
+    "Honoured": directives.HONOURED,
+    "Refused by name": directives.NEEDS_SSH,
+    "No effect with paramiko, but ssh uses them": directives.ONLY_SSH_USES,
+    "No effect": directives.NO_EFFECT,
+}
+
+
+def test_the_documentation_has_every_directive_in_its_section() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "ssh-config.md").read_text()
+    for title, names in DOCUMENTED.items():
+        section = text.split(f"\n## {title}\n")[1].split("\n## ")[0]
+        rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+        found = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+        assert sorted(found) == sorted(names), title
+
+
+def test_every_directive_that_this_ssh_prints_is_known(lab: Lab) -> None:
+    assert [key for key in permitted(lab.config("")) if not directives.is_known(key.lower())] == []
+
+
+def test_the_manual_has_no_directive_that_the_table_lacks() -> None:
+    """Where the manual is installed; that of a newer ssh may have more, which are then refused by name."""
+    manual = next(Path("/usr/share/man/man5").glob("ssh_config.5*"), None)
+    if manual is None:
+        pytest.skip("no ssh_config.5 on this machine")
+    data = gzip.decompress(manual.read_bytes()) if manual.suffix == ".gz" else manual.read_bytes()
+    named = re.findall(r"^\.It Cm ([A-Z]\w+)", data.decode(), re.MULTILINE)
+    assert [name for name in named if not directives.is_known(name.lower())] == []
+
+
+def test_a_directive_that_is_not_known_is_refused_unless_it_has_its_default() -> None:
+    """As one of a newer ssh would be."""
+    values = {"futuredirective": ["yes"], "otherdirective": ["5"], "compression": ["yes"]}
+    assert list(directives.unsupported(values, {"otherdirective": ["5"]})) == ["futuredirective yes"]
