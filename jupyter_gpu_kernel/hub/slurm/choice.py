@@ -1,0 +1,139 @@
+"""`add --slurm`: which partition, time limit and type of GPU a kernel asks for; what cannot be is an error. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ...errors import SettingsError
+from ...wire import DEFAULT_GPUS
+from . import times
+from .partitions import Cluster, Partition
+
+DEFAULT_TIME = 4 * 3600
+"""The time limit in seconds, unless the partition's is shorter."""
+
+
+class Choice(NamedTuple):
+    """The settings that were chosen, and sentences about them."""
+
+    settings: dict[str, Any]
+    notes: list[str]
+
+
+def choose(cluster: Cluster, settings: dict[str, Any], hop: str) -> Choice:
+    """Return the partition, time limit and type of GPU: those of the settings, checked, or suitable ones."""
+    if not cluster.partitions:
+        raise SettingsError(
+            "sinfo shows no partition that you may use", hop=hop, remedy="Ask the cluster's administrators."
+        )
+    wanted = str(settings.get("partition") or "")
+    candidates = _named(cluster, wanted.split(","), hop) if wanted else list(cluster.partitions)
+    kind = _kind(candidates, str(settings.get("gpu_type") or ""), hop, wanted)
+    problems = {one.name: _problem(one, settings, kind) for one in candidates}
+    fitting = [one for one in candidates if not problems[one.name]]
+    if not fitting:
+        raise _none_fits(problems, cluster, hop)
+    chosen: dict[str, Any] = {"partition": wanted or fitting[0].name}
+    notes = [] if wanted else [_why(fitting[0], candidates, problems)]
+    if not settings.get("time"):
+        limits = [one.longest for one in fitting if wanted or one is fitting[0]]
+        seconds = min([DEFAULT_TIME, *(one for one in limits if one)])
+        chosen["time"] = times.limit(seconds)
+        notes.append(f"The time limit is {chosen['time']}; choose another one with --time.")
+    if kind:
+        chosen["gpu_type"] = kind
+    if not settings.get("mem") and cluster.memory:
+        notes.append(f"Without --mem, the job's memory is Slurm's default: {cluster.memory}.")
+    return Choice(chosen, notes)
+
+
+def _named(cluster: Cluster, names: list[str], hop: str) -> list[Partition]:
+    known = {one.name: one for one in cluster.partitions}
+    for name in names:
+        if name not in known:
+            remedy = f"Choose one of: {', '.join(map(_partition_name, cluster.partitions))}."
+            raise SettingsError(f"there is no partition {name} that you may use", hop=hop, remedy=remedy)
+    return [known[name] for name in dict.fromkeys(names)]
+
+
+def _partition_name(one: Partition) -> str:
+    return f"{one.name} (the default)" if one.default else one.name
+
+
+def _kind(candidates: list[Partition], wanted: str, hop: str, partition: str) -> str:
+    """Return the type of GPU in Slurm's word for it."""
+    if not wanted:
+        return ""
+    kinds = sorted({kind for one in candidates for kind in one.kinds if kind})
+    tests: tuple[Callable[[str], bool], ...] = (
+        lambda kind: kind == wanted,
+        lambda kind: kind.casefold() == wanted.casefold(),
+        lambda kind: wanted.casefold() in kind.casefold(),
+    )
+    for test in tests:
+        found = [kind for kind in kinds if test(kind)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            cause = f"several types of GPU contain {wanted}"
+            raise SettingsError(cause, hop=hop, remedy=f"Choose one of: {', '.join(found)}.")
+    where = f" in the partition {partition}" if partition else ""
+    remedy = (
+        f"Choose one of: {', '.join(kinds)}."
+        if kinds
+        else ("Slurm tells no types here: leave out --gpu-type, or use --sbatch=--constraint=NAME.")
+    )
+    raise SettingsError(f"there is no type of GPU {wanted}{where}", hop=hop, remedy=remedy)
+
+
+def _problem(one: Partition, settings: dict[str, Any], kind: str) -> str:
+    """Return why a job with these settings could never run in this partition, or ""."""
+    gpus, nodes = int(settings.get("gpus", DEFAULT_GPUS)), int(settings.get("nodes") or 1)
+    seconds = times.seconds(str(settings.get("time") or ""))
+    if not one.up:
+        return "it is not in use (down, drained or inactive)"
+    if gpus and not one.kinds:
+        return "it has no GPUs (or Slurm does not know of them)"
+    if kind and kind not in one.kinds:
+        return f"it has no {kind}"
+    if gpus and one.per_node(kind) < gpus:
+        return f"a node has at most {one.per_node(kind)} GPUs{f' of the type {kind}' if kind else ' of one type'}"
+    fitting = [
+        host
+        for host in one.hosts
+        if not gpus or any(count >= gpus for name, count in host.gpus.items() if kind in ("", name))
+    ]
+    if len(fitting) < nodes:
+        return f"it has {len(fitting)} such nodes"
+    unlimited = str(settings.get("time") or "").upper() in times.UNLIMITED
+    if one.longest is not None and (unlimited or (seconds or 0) > one.longest):
+        return f"its time limit is {one.limit}"
+    return ""
+
+
+def _why(chosen: Partition, candidates: list[Partition], problems: dict[str, str]) -> str:
+    if len(candidates) == 1:
+        return f"The partition is {chosen.name}, the only one."
+    if chosen.default:
+        return f"The partition is {chosen.name}, the cluster's default; choose another one with --partition."
+    default = next((one for one in candidates if one.default), None)
+    why = f", as {default.name}, the default, does not do: {problems[default.name]}" if default else ""
+    return f"The partition is {chosen.name}{why}. Choose another one with --partition."
+
+
+def _none_fits(problems: dict[str, str], cluster: Cluster, hop: str) -> SettingsError:
+    names = list(problems)
+    if len(names) == 1:
+        cause = f"the job could never run in the partition {names[0]}: {problems[names[0]]}"
+    else:
+        cause = "the job could never run here: " + "; ".join(
+            f"{name}: {why}" for name, why in problems.items()
+        )
+    remedy = "Change --partition, --time, --gpus, --gpu-type or --nodes. The partitions: "
+    return SettingsError(cause, hop=hop, remedy=remedy + "; ".join(map(_described, cluster.partitions)) + ".")
+
+
+def _described(one: Partition) -> str:
+    gpus = ", ".join(f"{one.per_node(kind)} {kind or 'GPUs'} a node" for kind in one.kinds) or "no GPUs"
+    return f"{_partition_name(one)}: {gpus}, time limit {one.limit}"

@@ -1,0 +1,155 @@
+"""What squeue shows of the user's jobs: asked for all watchers at once, at least 10 s after the time before.
+
+The longer nothing changes, the rarer it is asked. If the controller or the login node does not answer, watchers learn
+that, and the watch goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+
+from ...errors import GpuKernelError
+from ...wire.runtime import Runtime
+from .dialect import GONE, JobState
+
+INTERVAL = 10.0
+"""Seconds between two times, at least."""
+LONGEST_INTERVAL = 60.0
+FIRST_LOOK = 1.0
+"""Seconds from a new watch to the first look, if the last one is long enough ago: jobs submitted at once share it."""
+Changed = Callable[[JobState], None]
+Ask = Callable[[bool], Awaitable[dict[str, JobState]]]
+
+
+class JobQueue:
+    """`watch(job_id, changed)`, and `await jobs()`."""
+
+    def __init__(self, runtime: Runtime, ask: Ask, log: logging.Logger) -> None:
+        """`ask(everyone)` returns the user's jobs by id, with their places if other users' jobs are counted. Raises
+        GpuKernelError."""
+        self._runtime = runtime
+        self._ask = ask
+        self._log = log
+        self._watched: list[_Watched] = []
+        self._poller: asyncio.Task[None] | None = None
+        self._woken = asyncio.Event()
+        self._asking = asyncio.Lock()
+        self._asked = -LONGEST_INTERVAL
+        self._jobs: dict[str, JobState] = {}
+        self._problem: GpuKernelError | None = None
+        self._failed_since = 0.0
+
+    async def jobs(self) -> list[JobState]:
+        """Return the user's jobs, as they were within the last 10 s. Raises GpuKernelError if they are not known."""
+        async with self._asking:
+            if self._runtime.monotonic() - self._asked >= INTERVAL:
+                await self._look()
+        if self._problem is not None:
+            raise self._problem
+        return list(self._jobs.values())
+
+    def add(self, job: JobState) -> None:
+        """Record a job that was submitted just now."""
+        self._jobs.setdefault(job.id, job)
+
+    def watch(self, job_id: str, changed: Changed) -> Callable[[], None]:
+        """Call `changed(state)` on the event loop when the job's state changes; return a function that ends this.
+
+        After a state with `over` it is not called any more.
+        """
+        watched = _Watched(job_id, changed, self._runtime.monotonic())
+        self._watched.append(watched)
+        self._woken.set()
+        if self._poller is None or self._poller.done():
+            self._poller = asyncio.get_running_loop().create_task(self._poll())
+
+        def end() -> None:
+            if watched in self._watched:
+                self._watched.remove(watched)
+                self._woken.set()
+
+        return end
+
+    def close(self) -> None:
+        """End all watches."""
+        self._watched.clear()
+        if self._poller is not None:
+            self._poller.cancel()
+
+    async def _poll(self) -> None:
+        while self._watched:
+            wait = self._next_time() - self._runtime.monotonic()
+            if wait > 0:
+                self._woken.clear()
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._woken.wait(), wait)
+                continue
+            async with self._asking:
+                await self._look()
+
+    def _next_time(self) -> float:
+        """Return when to ask."""
+        new = [one for one in self._watched if one.state is None]
+        if self._problem is not None:
+            unchanged = self._asked - self._failed_since
+        elif new:
+            return max(self._asked + INTERVAL, min(one.since for one in new) + FIRST_LOOK)
+        else:
+            unchanged = min((self._asked - one.since for one in self._watched), default=0.0)
+        return self._asked + max(INTERVAL, min(LONGEST_INTERVAL, unchanged / 10))
+
+    async def _look(self) -> None:
+        """Ask once, and tell the watchers."""
+        everyone = any(one.state is None or one.state.state == "PENDING" for one in self._watched)
+        watched = list(self._watched)  # a job that is submitted meanwhile may be missing in the answer
+        try:
+            jobs = await self._ask(everyone)
+        except GpuKernelError as error:
+            if self._problem is None:
+                self._failed_since = self._runtime.monotonic()
+                self._log.warning("%s: the jobs are not known at present: %s", error.hop, error.cause)
+            self._problem = error
+            self._tell_problem(error)
+        else:
+            self._problem = None
+            self._jobs = jobs
+            self._tell(watched)
+        finally:
+            self._asked = self._runtime.monotonic()
+
+    def _tell(self, watched: list[_Watched]) -> None:
+        for one in watched:
+            state = self._jobs.get(one.job_id, JobState(one.job_id, GONE))
+            if one in self._watched:
+                if state.over:
+                    self._watched.remove(one)
+                self._notify(one, state)
+
+    def _tell_problem(self, error: GpuKernelError) -> None:
+        for one in list(self._watched):
+            state = one.state or JobState(one.job_id, "PENDING")
+            self._notify(one, state._replace(problem=str(error)))
+
+    def _notify(self, one: _Watched, state: JobState) -> None:
+        if state == one.state:
+            return
+        if one.state is None or (state.state, state.reason) != (one.state.state, one.state.reason):
+            one.since = self._runtime.monotonic()
+        one.state = state
+        try:
+            one.changed(state)
+        except Exception:  # the other watchers must learn it all the same
+            self._log.exception("the state of job %s was not taken", one.job_id)
+
+
+class _Watched:
+    """A job that is watched. `since`: when its state changed, or the watch began."""
+
+    def __init__(self, job_id: str, changed: Changed, since: float) -> None:
+        self.job_id = job_id
+        self.changed = changed
+        self.since = since
+        self.state: JobState | None = None

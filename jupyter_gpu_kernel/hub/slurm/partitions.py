@@ -1,0 +1,168 @@
+"""A cluster's partitions and nodes, as sinfo shows them: limits, types of GPUs, and how many are in use. Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from .. import sanitize
+from . import times
+from .hostlist import is_host
+from .login_node import MAX_LINES, Output
+
+_FORM = "%N|%P|%T|%G|%C|%m|%l|%L|%a"
+COMMAND = "\n".join(
+    (
+        f'{{ sinfo -h -N -o {shlex.quote(_FORM)} </dev/null; echo "=== status $?"; }} | head -n {MAX_LINES - 2000}',
+        'sinfo -h -N -O NodeList:80,GresUsed:400 </dev/null | sort -u | awk \'NF > 1 { print "used|" $1 "|" $2 }\'',
+        "scontrol show config </dev/null | sed -n 's/^DefMemPer\\([A-Za-z]*\\) *= *\\(.*\\)/memory|\\1|\\2/p'",
+    )
+)
+"""Lists the partitions that the user may use, with their nodes; and which GPUs are in use, if Slurm tells it."""
+_NAME = re.compile(r"[A-Za-z0-9_.@+-]{1,100}")
+_GRES = re.compile(r"gpu(?::([A-Za-z0-9_.+-]{1,60}))?:(\d{1,5})(?:\(.*\))?")
+_WORKING = ("idle", "mixed", "allocated", "completing", "planned", "reserved")
+_SUFFIXES = "*~#!%$@^-+"  # what sinfo adds to a state: not responding, powered down, in maintenance …
+
+
+class Host(NamedTuple):
+    """One node. `gpus` and `used`: how many of each type; the type is "" where Slurm knows none."""
+
+    name: str
+    state: str
+    gpus: dict[str, int]
+    used: dict[str, int]
+    cpus: int
+    cpus_used: int
+    memory_mib: int
+
+    @property
+    def works(self) -> bool:
+        """Whether jobs can run there, now or when others have ended."""
+        return self.state.rstrip(_SUFFIXES) in _WORKING and "*" not in self.state
+
+    def free(self, kind: str) -> int:
+        """Return how many GPUs of a type no job has."""
+        return max(0, self.gpus.get(kind, 0) - self.used.get(kind, 0)) if self.works else 0
+
+
+class Partition(NamedTuple):
+    """One partition. `longest`: the seconds of its time limit; None if it has none."""
+
+    name: str
+    default: bool
+    up: bool
+    longest: int | None
+    limit: str
+    hosts: tuple[Host, ...]
+
+    def per_node(self, kind: str = "") -> int:
+        """Return the most GPUs that one node has: of a type, or of any one type."""
+        counts = (count for host in self.hosts for name, count in host.gpus.items() if kind in ("", name))
+        return max(counts, default=0)
+
+    @property
+    def kinds(self) -> list[str]:
+        """The types of its GPUs."""
+        return sorted({kind for host in self.hosts for kind in host.gpus})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return {name, default, up, time_limit, nodes, gpus: [{type, per_node, total, used, free}]}."""
+        return {
+            "name": self.name,
+            "default": self.default,
+            "up": self.up,
+            "time_limit": self.limit,
+            "nodes": len(self.hosts),
+            "gpus": [
+                {"type": kind, "per_node": self.per_node(kind), **counts(self.hosts, kind)}
+                for kind in self.kinds
+            ],
+        }
+
+
+class Cluster(NamedTuple):
+    """What sinfo shows. `memory`: what a job gets without --mem, in words."""
+
+    partitions: tuple[Partition, ...]
+    memory: str = ""
+
+    @property
+    def hosts(self) -> list[tuple[Host, list[str]]]:
+        """Each node once, with the names of its partitions."""
+        found: dict[str, tuple[Host, list[str]]] = {}
+        for partition in self.partitions:
+            for host in partition.hosts:
+                found.setdefault(host.name, (host, []))[1].append(partition.name)
+        return list(found.values())
+
+
+def counts(hosts: Iterable[Host], kind: str) -> dict[str, int]:
+    """Return how many GPUs of a type these nodes have: {total, used, free}."""
+    listed = list(hosts)
+    return {
+        "total": sum(host.gpus.get(kind, 0) for host in listed),
+        "used": sum(host.used.get(kind, 0) for host in listed),
+        "free": sum(host.free(kind) for host in listed),
+    }
+
+
+def cluster(output: Output) -> Cluster | None:
+    """Return the partitions, None if sinfo failed."""
+    if "=== status 0" not in output.lines:
+        return None
+    fields = [line.split("|") for line in output.lines]
+    used = {row[1]: gpus(row[2]) for row in fields if row[0] == "used" and len(row) == 3}
+    partitions: dict[str, Partition] = {}
+    for row in fields:
+        if len(row) != 9 or not is_host(row[0]):
+            continue
+        name, default = row[1].rstrip("*"), row[1].endswith("*")
+        if not _NAME.fullmatch(name):
+            continue
+        known = partitions.setdefault(
+            name,
+            Partition(name, default, row[8] == "up", times.seconds(row[6]), sanitize.line(row[6], 30), ()),
+        )
+        partitions[name] = known._replace(hosts=(*known.hosts, _host(row, used.get(row[0], {}))))
+    return Cluster(
+        tuple(sorted(partitions.values(), key=lambda one: (not one.default, one.name))), _memory(fields)
+    )
+
+
+def gpus(text: str) -> dict[str, int]:
+    """Return the GPUs by type in a list of generic resources: "gpu:a100:2(S:0-1),shard:8"."""
+    found = Counter[str]()
+    for one in re.split(r",(?![^(]*\))", text):
+        if match := _GRES.fullmatch(one.strip()):
+            found[match[1] or ""] += int(match[2])
+    return dict(found)
+
+
+def _host(row: list[str], used: dict[str, int]) -> Host:
+    allocated, *_, total = (*row[4].split("/"), "0")[:4]
+    return Host(
+        row[0],
+        sanitize.line(row[2].lower(), 40),
+        gpus(row[3]),
+        used,
+        _number(total),
+        _number(allocated),
+        _number(row[5].rstrip("+")),
+    )
+
+
+def _memory(fields: list[list[str]]) -> str:
+    """Return what a job gets without --mem: "1000 MiB for each CPU"."""
+    for row in fields:
+        if row[0] == "memory" and len(row) == 3 and row[1] in ("CPU", "Node", "GPU") and row[2].isdigit():
+            whose = "node" if row[1] == "Node" else row[1]
+            return f"{int(row[2][:9])} MiB for each {whose}"
+    return ""
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else 0

@@ -1,0 +1,73 @@
+"""`add --slurm` and `check` on a login node: a Python, the partitions, and what sbatch says of such a job.
+
+No agent is started there, and no job is left.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..node.check_report import Report
+from ..node.deploy import pack
+from ..node.node import Node
+from ..rpc import Call
+from .batch_script import batch_script
+from .choice import choose
+from .partitions import counts
+from .scheduler import Scheduler
+
+_TEST = "test"  # in place of a kernel's id
+
+
+async def probe_slurm(
+    scheduler: Scheduler, node: Node, settings: dict[str, Any], call: Call
+) -> dict[str, Any]:
+    """Return what `hub/node/probe.py` does of a node, and under "slurm" {version, partitions, chosen, notes, test}."""
+    call.progress(node.name, "looking for Slurm")
+    version = (await scheduler.commands(call)).version
+    found, connection = await node.find_pythons(settings.get("python"), call, settings.get("setup") or ())
+    call.progress(node.name, "reading the partitions (sinfo)")
+    cluster = await scheduler.cluster(call)
+    choice = choose(cluster, settings, node.name)
+    call.progress(node.name, "asking Slurm whether it would take such a job (sbatch --test-only)")
+    complete = {**settings, **choice.settings, "python": found.python.path}
+    verdict = await scheduler.test(batch_script(complete, _TEST, pack()), call)
+    return {
+        **found.to_json(),
+        "hops": [dict(zip(("hop", "step", "seconds"), step, strict=True)) for step in connection.steps],
+        "route": list(node.settings.route),
+        "gpus": [],
+        "gpus_error": None,
+        "gpus_problem": "",
+        "slurm": {
+            "version": version,
+            "partitions": [one.to_json() for one in cluster.partitions],
+            "chosen": choice.settings,
+            "notes": choice.notes,
+            "test": verdict,
+        },
+    }
+
+
+async def check_slurm(
+    report: Report, scheduler: Scheduler, node: Node, settings: dict[str, Any], call: Call
+) -> None:
+    """Add the steps of `check` on the login node: Slurm there, the partition, and the verdict of sbatch."""
+
+    async def usable() -> str:
+        cluster = await scheduler.cluster(call)
+        chosen = choose(cluster, settings, node.name).settings["partition"]
+        hosts = [host for host, names in cluster.hosts if set(names) & set(chosen.split(","))]
+        kinds = sorted({kind for host in hosts for kind in host.gpus})
+        free = ", ".join(
+            f"{one['free']} of {one['total']} {kind or 'GPUs'}"
+            for kind in kinds
+            for one in [counts(hosts, kind)]
+        )
+        return f"{chosen}: {free} free" if free else str(chosen)
+
+    await report.step("slurm", scheduler.commands(call), lambda found: found.version)
+    await report.step("partition", usable(), lambda words: words)
+    await report.step(
+        "sbatch", scheduler.test(batch_script(settings, _TEST, pack()), call), lambda words: words
+    )

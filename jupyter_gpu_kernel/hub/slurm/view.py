@@ -1,0 +1,59 @@
+"""`gpus` for clusters with Slurm: partitions, nodes, their GPUs, and the user's jobs, as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from ...errors import GpuKernelError
+from ..rpc import Call
+from .dialect import JobState
+from .partitions import Cluster, counts
+from .scheduler import Scheduler, Schedulers
+
+
+async def cluster_rows(
+    schedulers: Schedulers, specs: Iterable[dict[str, Any]], call: Call
+) -> list[dict[str, Any]]:
+    """Return one row for each login node: {"node", "hop", "slurm": {partitions, nodes, jobs}}, or {"node", "error"}."""
+    found = {id(one): (one, spec) for spec in specs for one in [schedulers.of(spec["settings"])]}
+    return list(await asyncio.gather(*(_row(one, spec, call) for one, spec in found.values())))
+
+
+async def _row(scheduler: Scheduler, spec: dict[str, Any], call: Call) -> dict[str, Any]:
+    name = scheduler.name
+    call.progress(name, "asking Slurm")
+    try:
+        cluster = await scheduler.cluster(call)
+        jobs = await scheduler.all_jobs(call)
+    except GpuKernelError as error:
+        error.fill_in("NAME", str(spec.get("name") or ""))
+        return {"node": name, "error": error.to_json()}
+    return {"node": name, "hop": name, "slurm": view(cluster, jobs)}
+
+
+def view(cluster: Cluster, jobs: Iterable[JobState]) -> dict[str, Any]:
+    """Return {partitions, nodes: [{name, partitions, state, cpus, cpus_used, memory_mib, gpus}], jobs}."""
+    return {
+        "partitions": [one.to_json() for one in cluster.partitions],
+        "nodes": [
+            {
+                "name": host.name,
+                "partitions": names,
+                "state": host.state,
+                "cpus": host.cpus,
+                "cpus_used": host.cpus_used,
+                "memory_mib": host.memory_mib,
+                "gpus": [{"type": kind, **counts([host], kind)} for kind in sorted(host.gpus)],
+            }
+            for host, names in cluster.hosts
+        ],
+        "jobs": [_job(one) for one in jobs if not one.over],
+    }
+
+
+def _job(job: JobState) -> dict[str, Any]:
+    row = job._asdict()
+    del row["problem"]
+    return {**row, "nodes": list(job.nodes)}

@@ -1,0 +1,215 @@
+"""When Slurm is asked about jobs, and what watchers learn: an event loop whose clock the test moves."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import selectors
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from jupyter_gpu_kernel.errors import ConnectError
+from jupyter_gpu_kernel.hub.slurm.dialect import JobState
+from jupyter_gpu_kernel.hub.slurm.job_queue import JobQueue
+from jupyter_gpu_kernel.wire.runtime import Runtime
+
+RUNNING = JobState("1", "RUNNING", node="gpu1")
+
+
+class SimulatedTime(asyncio.SelectorEventLoop):
+    """An event loop that does not wait: while nothing is ready, its clock moves to the next timer."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        super().__init__(_Selector(self))
+
+    def time(self) -> float:
+        return self.now
+
+
+class _Selector(selectors.DefaultSelector):
+    def __init__(self, loop: SimulatedTime) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> Any:
+        if timeout:
+            self._loop.now += timeout
+        return super().select(0)
+
+
+class Slurm(Runtime):
+    """The clock, and what squeue would show: `jobs`, or `error`. `asked`: when, and whether for everyone's jobs."""
+
+    def __init__(self, loop: SimulatedTime) -> None:
+        super().__init__()
+        self._loop = loop
+        self.jobs: dict[str, JobState] = {}
+        self.error: ConnectError | None = None
+        self.asked: list[tuple[float, bool]] = []
+        self.queue = JobQueue(self, self.ask, logging.getLogger("test"))
+        self.told: list[tuple[float, JobState]] = []
+
+    def monotonic(self) -> float:
+        return self._loop.now
+
+    async def ask(self, everyone: bool) -> dict[str, JobState]:
+        self.asked.append((self._loop.now - 1000, everyone))
+        if self.error is not None:
+            raise self.error
+        return dict(self.jobs)
+
+    def watch(self, job_id: str) -> Callable[[], None]:
+        return self.queue.watch(job_id, lambda state: self.told.append((self._loop.now - 1000, state)))
+
+
+@pytest.fixture
+def simulated():
+    """Run a coroutine function of one `Slurm` in simulated time."""
+
+    def run(main: Callable[[Slurm], Coroutine[Any, Any, None]]) -> Slurm:
+        loop = SimulatedTime()
+        try:
+            slurm = Slurm(loop)
+            loop.run_until_complete(main(slurm))
+            slurm.queue.close()
+            loop.run_until_complete(asyncio.sleep(0))
+            return slurm
+        finally:
+            loop.close()
+
+    return run
+
+
+def intervals(slurm: Slurm) -> list[float]:
+    times = [time for time, _ in slurm.asked]
+    return [round(second - first, 3) for first, second in itertools.pairwise(times)]
+
+
+def test_many_jobs_are_asked_about_at_once(simulated):
+    async def main(slurm: Slurm) -> None:
+        for number in range(1, 21):
+            slurm.jobs[str(number)] = JobState(str(number), "PENDING", "Priority", number)
+            slurm.watch(str(number))
+        await asyncio.sleep(61.5)
+
+    slurm = simulated(main)
+    assert [time for time, _ in slurm.asked] == [1, 11, 21, 31, 41, 51, 61]
+    assert [state.place for _, state in slurm.told] == list(range(1, 21))  # nothing has changed since
+
+
+def test_a_job_that_comes_later_waits_for_its_turn(simulated):
+    async def main(slurm: Slurm) -> None:
+        slurm.jobs = {"1": RUNNING, "2": JobState("2", "PENDING")}
+        slurm.watch("1")
+        await asyncio.sleep(5)
+        slurm.watch("2")
+        await asyncio.sleep(20)
+
+    assert [time for time, _ in simulated(main).asked] == [1, 11, 21]
+
+
+def test_a_job_that_does_not_change_is_asked_about_less_and_less(simulated):
+    async def main(slurm: Slurm) -> None:
+        slurm.jobs = {"1": RUNNING}
+        slurm.watch("1")
+        await asyncio.sleep(3600)
+
+    slurm = simulated(main)
+    between = intervals(slurm)
+    assert between[0] == 10 and between[-1] == 60 and between == sorted(between) and len(between) < 100
+    assert slurm.asked[0][1] and not slurm.asked[-1][1]  # other users' jobs only while one is pending
+
+
+def test_a_change_is_told_and_makes_it_quick_again(simulated):
+    async def main(slurm: Slurm) -> None:
+        slurm.jobs = {"1": JobState("1", "PENDING", "Resources")}
+        slurm.watch("1")
+        await asyncio.sleep(1800)
+        slurm.jobs = {"1": RUNNING}
+        await asyncio.sleep(120)
+        slurm.jobs = {"1": RUNNING._replace(state="TIMEOUT")}
+        await asyncio.sleep(120)
+
+    slurm = simulated(main)
+    assert [state.state for _, state in slurm.told] == ["PENDING", "RUNNING", "TIMEOUT"]
+    assert min(intervals(slurm)) == 10 and slurm.asked[-1][0] == slurm.told[-1][0]  # nobody watches any more
+
+
+def test_a_job_that_is_not_listed_is_gone(simulated):
+    async def main(slurm: Slurm) -> None:
+        slurm.watch("7")
+        await asyncio.sleep(30)
+
+    slurm = simulated(main)
+    assert [state.state for _, state in slurm.told] == ["GONE"] and len(slurm.asked) == 1
+
+
+def test_a_job_submitted_while_slurm_answers_is_not_gone(simulated):
+    async def main(slurm: Slurm) -> None:
+        slurm.jobs = {"1": RUNNING}
+        before = dict(slurm.jobs)
+
+        async def ask(everyone: bool) -> dict[str, JobState]:
+            slurm.jobs["2"] = JobState("2", "PENDING")
+            slurm.watch("2")
+            return before
+
+        queue = JobQueue(slurm, ask, logging.getLogger("test"))
+        queue.watch("1", lambda state: None)
+        await asyncio.sleep(1.5)
+        queue.close()
+        await asyncio.sleep(60)
+
+    assert [state.state for _, state in simulated(main).told] == ["PENDING"]
+
+
+def test_while_slurm_is_away_the_watch_goes_on(simulated):
+    async def main(slurm: Slurm) -> None:
+        slurm.jobs = {"1": RUNNING}
+        slurm.watch("1")
+        await asyncio.sleep(5)
+        slurm.error = ConnectError("Slurm's controller does not answer", hop="login")
+        await asyncio.sleep(60)
+        with pytest.raises(ConnectError):
+            await slurm.queue.jobs()  # not an empty list
+        slurm.error = None
+        await asyncio.sleep(60)
+        assert await slurm.queue.jobs() == [RUNNING]
+
+    slurm = simulated(main)
+    assert [(state.state, bool(state.problem)) for _, state in slurm.told] == [
+        ("RUNNING", False),
+        ("RUNNING", True),
+        ("RUNNING", False),
+    ]
+    assert min(intervals(slurm)) >= 10 and slurm.told[2][0] < 80
+
+
+def test_a_watch_that_ended_hears_nothing(simulated):
+    async def main(slurm: Slurm) -> None:
+        slurm.jobs = {"1": RUNNING}
+        end = slurm.watch("1")
+        await asyncio.sleep(5)
+        end()
+        slurm.jobs = {}
+        await asyncio.sleep(100)
+
+    slurm = simulated(main)
+    assert len(slurm.told) == 1 and len(slurm.asked) == 1
+
+
+def test_callers_share_what_is_known(simulated):
+    async def main(slurm: Slurm) -> None:
+        slurm.jobs = {"1": RUNNING}
+        for jobs in await asyncio.gather(*(slurm.queue.jobs() for _ in range(5))):
+            assert jobs == [RUNNING]
+        slurm.queue.add(JobState("2", "PENDING"))
+        assert len(await slurm.queue.jobs()) == 2  # it was submitted just now
+        await asyncio.sleep(11)
+        await slurm.queue.jobs()
+
+    assert [time for time, _ in simulated(main).asked] == [0, 11]
