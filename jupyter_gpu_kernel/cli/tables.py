@@ -183,7 +183,22 @@ def _state(row: dict[str, Any]) -> str:
     place, priority = _place(row), row.get("priority")
     facts = [ordinal(place)] if place else []
     facts += [f"priority {_text(priority)}"] if isinstance(priority, int) and priority else []
+    facts += _job_facts(row.get("job"))
     return _text(row.get("state")) + (f" ({', '.join(facts)})" if facts else "")
+
+
+def _job_facts(job: Any) -> list[str]:
+    """The job in which the kernel runs, or for which it waits: "job 12", "Resources" or "3:20 h left"."""
+    if not isinstance(job, dict) or not job.get("id"):
+        return []
+    facts = [f"job {_text(job['id'])}"]
+    if job.get("state") == "PENDING":
+        return facts + ([_text(job["reason"])] if job.get("reason") else [])
+    end = job.get("end_time")
+    if isinstance(end, int | float):
+        minutes = max(0, int(end - time.time())) // 60
+        facts.append(f"{minutes // 60}:{minutes % 60:02} h left")
+    return facts
 
 
 def _place(row: dict[str, Any]) -> int:

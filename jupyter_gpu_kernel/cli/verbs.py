@@ -207,6 +207,11 @@ class Stop(Verb):
         )
         parser.add_argument("--all", action="store_true", help="end all kernels on all nodes")
         parser.add_argument(
+            "--kill",
+            action="store_true",
+            help="of a kernel in a Slurm job: kill all processes of that job at once (scancel --signal=KILL)",
+        )
+        parser.add_argument(
             "--leftovers",
             action="store_true",
             help="end your processes of kernels that no longer exist, which may hold GPU memory, and remove the code "
@@ -227,7 +232,8 @@ class Stop(Verb):
         stopped = []
         for kernel in kernels:
             try:
-                self.ask_hub("stop", lines=not self.args.json, kernel=kernel, specs=specs)
+                more = {"kill": True} if self.args.kill else {}
+                self.ask_hub("stop", lines=not self.args.json, kernel=kernel, specs=specs, **more)
                 stopped.append(kernel)
             except GpuKernelError as error:  # the other kernels are ended all the same
                 errors.append(error)

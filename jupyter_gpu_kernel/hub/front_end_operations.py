@@ -223,7 +223,7 @@ class FrontEndOperations:
     async def _where(self, kernel_id: str, call: Call) -> tuple[Node, dict[str, Any], dict[str, Any]]:
         """Return the node that has the kernel, the keeper's status, and the settings of a kernelspec for that node."""
         specs = self._nodes.specs_for(kernel_id, call)
-        asked = await self._nodes.ask_each(call, "list", specs=specs)
+        asked = await self._kernels.jobs.ask_each(call, "list", specs=specs)
         having = distinct(one for one in asked if has_kernel(one, kernel_id))
         if not having:
             raise not_found(kernel_id, asked)

@@ -51,6 +51,7 @@ class Operations:
         placement = Placement(self._nodes, log)
         self._schedulers = Schedulers(runtime, self._nodes, log)
         self._kernels = Kernels(runtime, self._nodes, placement, self._schedulers, log)
+        self._jobs = self._kernels.jobs
         self._front_end_operations = FrontEndOperations(runtime, self._nodes, self._kernels, placement)
 
     @property
@@ -125,7 +126,7 @@ class Operations:
 
     async def op_gpus(self, call: Call) -> list[dict[str, Any]]:
         """Return every GPU of every node, once."""
-        answers = await self._nodes.ask_each(call, "gpus", timeout=60)
+        answers = await self._jobs.ask_each(call, "gpus", timeout=60)
         rows = _rows(answers, "gpus", lambda row: row.get("uuid") or row.get("index"))
         return [
             dict(row, queue=self._kernels.in_queue(row["queue"])) if row.get("queue") else row for row in rows
@@ -134,7 +135,7 @@ class Operations:
     async def op_history(self, call: Call) -> list[dict[str, Any]]:
         """Return which GPUs the user's kernels had in the last `seconds`: a row for each GPU and each time."""
         seconds = int(call.arguments["seconds"])
-        answers = await self._nodes.ask_each(
+        answers = await self._jobs.ask_each(
             call, "history", timeout=60, more=lambda node: {"seconds": seconds}
         )
         found = _rows(answers, "history", lambda row: (row["kernel"], row["uuid"], row["from"]))
@@ -147,37 +148,46 @@ class Operations:
         """
         rows: list[dict[str, Any]] = []
         shown = KernelRows(self._nodes.started_on)
-        for reply in await self._nodes.ask_each(call, "list"):
+        for reply in await self._jobs.ask_each(call, "list"):
             node = reply.node
             if reply.error is not None:
                 rows += [*self._kernels.away(node), reply.error_row]
             kernels = self._kernels.listed(reply.answer.get("kernels", []))
             rows += [self._with_local_state(node, state) for state in kernels if shown.add(node, state["id"])]
-        return rows + shown.errors
+        return await self._jobs.with_jobs(rows, call) + shown.errors
 
     async def op_logs(self, call: Call) -> list[dict[str, Any]]:
         """Return a kernel's story from the node that has it, or from all that report it, if this hub does not know."""
         kernel_id = str(call.arguments["kernel"])
         ways = self._nodes.specs_for(kernel_id, call)
-        answers = await self._nodes.ask_each(
+        answers = await self._jobs.ask_each(
             call, "story", specs=ways, more=lambda node: {"kernel": kernel_id}
         )
         stories = distinct(reply for reply in answers if reply.error is None)
+        of_job = self._jobs.story(kernel_id)
+        if not stories and of_job:
+            return of_job
         if not stories:
             raise not_found(
                 kernel_id, answers, "A node loses the records of its kernels when it is rebooted."
             )
         rows = [dict(entry, hop=one.node.name) for one in stories for entry in one.answer["story"]]
+        rows = sorted([*of_job, *rows], key=lambda row: row["time"] or 0) if of_job else rows
         if len(stories) > 1:
             nodes = [one.node for one in stories]
             rows.append({"node": nodes[0].name, "error": conflict(nodes, [kernel_id]).to_json()})
         return rows
 
     async def op_stop(self, call: Call) -> dict[str, Any]:
-        """Stop a kernel for good, on every node that reports it. Return once nothing of it is left."""
+        """Stop a kernel for good, on every node that reports it. Return once nothing of it is left.
+
+        A kernel whose job waits, or with `kill` whose job runs: cancel that job, or kill all of its processes.
+        """
         kernel_id = str(call.arguments["kernel"])
         call.progress("", f"stopping {kernel_id}")
-        answers = await self._nodes.ask_each(call, "list", specs=self._nodes.specs_for(kernel_id, call))
+        if await self._jobs.stop(kernel_id, call, kill=call.arguments.get("kill") is True):
+            return {"ok": True}
+        answers = await self._jobs.ask_each(call, "list", specs=self._nodes.specs_for(kernel_id, call))
         having = [one for one in answers if has_kernel(one, kernel_id)]
         if not having:
             raise not_found(kernel_id, answers)
@@ -190,7 +200,7 @@ class Operations:
     async def op_priority(self, call: Call) -> dict[str, Any]:
         """Change the priority of a kernel among the user's kernels that wait. Return {"node", "priority", "place"}."""
         kernel_id, priority = str(call.arguments["kernel"]), call.arguments["priority"]
-        answers = await self._nodes.ask_each(
+        answers = await self._jobs.ask_each(
             call,
             "priority",
             specs=self._nodes.specs_for(kernel_id, call),
@@ -204,7 +214,7 @@ class Operations:
     async def op_leftovers(self, call: Call) -> list[dict[str, Any]]:
         """Return what kernels that no longer exist left, on all nodes: the rows of processes ("pid"), and of pinned
         code ("folder")."""
-        answers = await self._nodes.ask_each(call, "leftovers")
+        answers = await self._jobs.ask_each(call, "leftovers")
         return [*_processes(answers, "leftovers"), *_code(answers)]
 
     async def op_end_leftovers(self, call: Call) -> list[dict[str, Any]]:
@@ -220,7 +230,7 @@ class Operations:
             code = [row for row in rows if "folder" in row]
             return {"leftovers": [row for row in rows if "pid" in row], "code": code}
 
-        answers = await self._nodes.ask_each(call, "end_leftovers", more=of)
+        answers = await self._jobs.ask_each(call, "end_leftovers", more=of)
         ended = _processes(answers, "ended")
         names = {_process_key(row) for row in requested if "pid" in row}
         left = [row for row in await self.op_leftovers(call) if "error" in row or _process_key(row) in names]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from ...errors import AgentError, GpuKernelError
 from ...wire.runtime import Runtime
 from ..kernel.remote_kernel import RemoteKernel
+from ..node.node import Node
 from ..node.node_link import NoLink
 from ..node.nodes import NodeReply, Nodes
 from ..rpc import Call
@@ -23,7 +25,7 @@ from ..slurm.dialect import JobState
 from ..slurm.scheduler import Schedulers
 from .job_nodes import JobNodes, login_settings
 from .job_starter import JobStarter
-from .job_table import JobTable, OurJob, describe
+from .job_table import JobTable, describe
 from .records import Records
 
 _REACH_WITHIN = 15.0
@@ -31,7 +33,7 @@ _REACH_WITHIN = 15.0
 
 
 class JobKernels:
-    """`starter` and `begin` for each kernel; `specs`, `rows`, `stop` and `story` for the operations of commands."""
+    """`starter` and `begin` for each kernel; the rest is for the operations of commands."""
 
     def __init__(
         self,
@@ -50,6 +52,7 @@ class JobKernels:
         self._log = log
         self._table = JobTable(runtime, schedulers, Records(folder), log)
         self._job_nodes = JobNodes(nodes, log)
+        self._kernels: weakref.WeakSet[RemoteKernel] = weakref.WeakSet()
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -70,47 +73,50 @@ class JobKernels:
 
     def begin(self, starter: JobStarter, remote: RemoteKernel, *, adopted: bool) -> None:
         """Let the starter work for this kernel."""
+        self._kernels.add(remote)
         self._spawn(starter.run(remote, adopted=adopted))
 
     # -------------------------------------------------------------------------------------- for all nodes
 
-    async def specs(
-        self, specs: list[dict[str, Any]], call: Call
-    ) -> tuple[list[dict[str, Any]], list[NodeReply]]:
-        """Return the specs with those of jobs that run instead of those that lead to a login node; and the errors of
-        login nodes and jobs that cannot be asked."""
-        found = [spec for spec in specs if not spec["settings"].get("slurm")]
-        errors: list[NodeReply] = []
-        for login_specs in self._by_login(specs):
-            asked = await asyncio.gather(
-                *(
-                    self._spec(login_specs, job, call)
-                    for job in await self._active(login_specs[0], call, errors)
-                )
-            )
-            found += [spec for spec, _ in asked if spec is not None]
-            errors += [error for _, error in asked if error is not None]
-        return found, errors
+    async def ask_each(
+        self,
+        call: Call,
+        do: str,
+        timeout: float = 30,
+        specs: list[dict[str, Any]] | None = None,
+        more: Callable[[Node], dict[str, Any]] = lambda node: {},
+    ) -> list[NodeReply]:
+        """Do as `Nodes.ask_each`, with the nodes of the jobs that run instead of login nodes."""
+        given: list[dict[str, Any]] = call.arguments["specs"] if specs is None else specs
+        found = [spec for spec in given if not spec["settings"].get("slurm")]
+        replies: list[NodeReply] = []
+        for login_specs in self._by_login(given):
+            active = await self._active(login_specs[0], call, replies)
+            asked = await asyncio.gather(*(self._spec(login_specs, job, call) for job in active))
+            found += [one for one in asked if isinstance(one, dict)]
+            replies += [one for one in asked if isinstance(one, NodeReply)]
+        return await self._nodes.ask_each(call, do, timeout, found, more) + replies
 
-    async def rows(self, specs: list[dict[str, Any]], call: Call) -> list[dict[str, Any]]:
-        """Return rows for `ps`: the kernels whose jobs wait, and those of front ends here that have no job yet."""
-        rows: list[dict[str, Any]] = []
-        for login_specs in self._by_login(specs):
-            node = self._job_nodes.login(login_specs[0]["settings"])
+    async def with_jobs(self, rows: list[dict[str, Any]], call: Call) -> list[dict[str, Any]]:
+        """Return the rows of `ps` with the kernels' jobs, and rows for the kernels that wait for a job."""
+        here = [one for one in self._kernels if one.late_start.pending and not one.closed]
+        waiting = {one.kernel_id: self._waiting_row(one) for one in here}
+        rows = [row for row in rows if row.get("id") not in waiting]
+        for login_specs in self._by_login(call.arguments["specs"]):
+            login = self._job_nodes.login(login_specs[0]["settings"]).name
             for job in await self._active(login_specs[0], call, []):
-                ours = next((one for one in self._table if (one.id, one.login) == (job.id, node.name)), None)
-                waiting = [one for one in ours.kernels if one.late_start.pending] if ours is not None else []
-                rows += [dict(one.describe(), job=describe(job), attached=True) for one in waiting]
-                if job.state == "PENDING" and not waiting:
-                    rows.append(self._row(job, node.name))
-        return rows
+                kernels = self._kernels_in(job, login)
+                for row in rows:
+                    if row.get("id") in kernels or (row.get("job") or {}).get("id") == job.id:
+                        row["job"] = describe(job)
+                if job.state == "PENDING" and not kernels & set(waiting):
+                    rows.append(self._row(job, login))
+        return rows + list(waiting.values())
 
-    def job_of(self, kernel_id: str) -> dict[str, Any] | None:
-        """Return the job of a kernel that runs, for `--json`, as far as this hub knows."""
-        for job in self._table:
-            if any(one.kernel_id == kernel_id for one in job.kernels):
-                return job.describe()
-        return None
+    @staticmethod
+    def _waiting_row(remote: RemoteKernel) -> dict[str, Any]:
+        row = {"attached": True, "attached_from": "", "job": None, **remote.describe()}
+        return {key: value for key, value in row.items() if key not in ("error", "kernel_id")}
 
     def _row(self, job: JobState, login: str) -> dict[str, Any]:
         kernel_id = job.name[len(JOB_NAME) :]
@@ -135,7 +141,8 @@ class JobKernels:
         node = self._job_nodes.login(settings)
         call.progress(node.name, "asking Slurm")
         try:
-            jobs = await self._schedulers.of(settings).jobs(call)
+            await node.connected(call)
+            jobs = await self._schedulers.of(settings).jobs()
         except GpuKernelError as error:
             error.fill_in("NAME", str(spec.get("name") or ""))
             errors.append(NodeReply(node, {}, error))
@@ -144,28 +151,37 @@ class JobKernels:
 
     async def _spec(
         self, specs: list[dict[str, Any]], job: JobState, call: Call
-    ) -> tuple[dict[str, Any] | None, NodeReply | None]:
-        """Return the spec that leads to the node of a job that runs, or the error why none does."""
+    ) -> dict[str, Any] | NodeReply | None:
+        """Return the spec that leads to the node of a job, or the error why none does; None if the job waits."""
         if job.state == "PENDING" or not job.node:
-            return None, None
+            return None
         name = self._table.records.get(job.name[len(JOB_NAME) :]).name
         spec = next((one for one in specs if one.get("name") == name), specs[0])
-        login = self._job_nodes.login(spec["settings"])
-        ours = next((one for one in self._table if (one.id, one.login) == (job.id, login.name)), None)
-        running = [one for one in ours.kernels if not one.late_start.pending] if ours is not None else []
+        login = self._job_nodes.login(spec["settings"]).name
+        running = [one for one in self._here(job, login) if not one.late_start.pending]
         if running:
-            return {**spec, "settings": running[0].settings}, None
-        call.progress(login.name, f"connecting to job {job.id}")
+            return {**spec, "settings": {**running[0].settings, "slurm": False}}
+        call.progress(login, f"connecting to job {job.id}")
         scheduler = self._schedulers.of(login_settings(spec["settings"]))
         reach = self._job_nodes.reach(spec["settings"], job, scheduler, lambda text: None)
         try:
             reached = await asyncio.wait_for(reach, _REACH_WITHIN)
         except (GpuKernelError, asyncio.TimeoutError):
             cause = f"job {job.id} runs on {job.node}, but its process cannot be reached there"
-            return None, NodeReply(
-                login, {}, AgentError(cause, hop=login.name, remedy="Try again in a moment.")
-            )
-        return {**spec, "settings": reached.settings}, None
+            error = AgentError(cause, hop=login, remedy="Try again in a moment.")
+            return NodeReply(self._job_nodes.login(spec["settings"]), {}, error)
+        return {**spec, "settings": {**reached.settings, "slurm": False}}
+
+    def _here(self, job: JobState, login: str) -> list[RemoteKernel]:
+        """Return the kernels of front ends here that are in this job."""
+        ours = [one for one in self._table if (one.id, one.login) == (job.id, login)]
+        return [kernel for one in ours for kernel in one.kernels]
+
+    def _kernels_in(self, job: JobState, login: str) -> set[str]:
+        """Return the ids of all kernels that are known to be in this job."""
+        known = {record.kernel for record in self._table.records.of_job(job.id, login)}
+        here = {kernel.kernel_id for kernel in self._here(job, login)}
+        return here | (known or {job.name[len(JOB_NAME) :]})
 
     def _by_login(self, specs: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
         """Return the specs with `slurm`, grouped by their login nodes."""
@@ -178,18 +194,20 @@ class JobKernels:
 
     # -------------------------------------------------------------------------------------- one kernel
 
-    async def stop(self, kernel_id: str, specs: list[dict[str, Any]], call: Call, *, kill: bool) -> bool:
+    async def stop(self, kernel_id: str, call: Call, *, kill: bool) -> bool:
         """Cancel the job of a kernel that waits; with `kill` send SIGKILL to the one in which it runs. Return False if
-        there is none."""
-        for login_specs in self._by_login(specs):
+        there is none: the kernel is to be stopped on its node."""
+        for login_specs in self._by_login(call.arguments["specs"]):
             scheduler = self._schedulers.of(login_settings(login_specs[0]["settings"]))
+            login = self._job_nodes.login(login_specs[0]["settings"]).name
             for job in await self._active(login_specs[0], call, []):
-                if kernel_id not in self._kernels_in(job, login_specs[0]):
-                    continue
-                if job.state != "PENDING" and not kill:
-                    return False
-                call.progress("", f"cancelling job {job.id}")
-                await scheduler.cancel(job.id, "KILL" if job.state != "PENDING" else "", call)
+                if kernel_id in self._kernels_in(job, login) and (job.state == "PENDING" or kill):
+                    call.progress(login, f"cancelling job {job.id}")
+                    await scheduler.cancel(job.id, "" if job.state == "PENDING" else "KILL", call)
+                    return True
+        for remote in self._kernels:
+            if remote.kernel_id == kernel_id and remote.late_start.pending and not remote.closed:
+                remote.shut_down_before_start(restart=False)
                 return True
         return False
 
@@ -197,13 +215,6 @@ class JobKernels:
         """Return what this computer knows of a kernel in a job, as lines of its story."""
         record = self._table.records.get(kernel_id)
         return [dict(one, hop=record.login) for one in record.events]
-
-    def _kernels_in(self, job: JobState, spec: dict[str, Any]) -> set[str]:
-        login = self._job_nodes.login(spec["settings"]).name
-        ours: list[OurJob] = [one for one in self._table if (one.id, one.login) == (job.id, login)]
-        here = {kernel.kernel_id for one in ours for kernel in one.kernels}
-        known = {record.kernel for record in self._table.records.of_job(job.id, login)}
-        return here | known | {job.name[len(JOB_NAME) :]}
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)

@@ -149,7 +149,7 @@ class JobStarter:
         return None
 
     async def _submit(self, remote: RemoteKernel, login: str) -> OurJob:
-        remote.show_status(state="waiting")
+        remote.show_status(state="waiting", since=self._runtime.time())
         remote.late_start.show(wait_text.submitting(login))
         async with self._table.submitting(remote.settings, login):
             shared = self._table.shared(remote.settings, login)
@@ -234,8 +234,9 @@ class JobStarter:
             if remote.link_state is LinkState.AWAY and not away:
                 self._table.look(job)
             away = remote.link_state is LinkState.AWAY
-            if remote.status.get("job") != job.describe():
-                remote.show_status(job=job.describe())
+            told = remote.status.get("job") or {}
+            if {**told, **job.describe()} != told:
+                remote.show_status(job={**told, **job.describe()})
             await self._next_change()
         if not remote.closed and not remote.late_start.pending:
             await self._end(remote, job)

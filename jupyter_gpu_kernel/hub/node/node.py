@@ -47,6 +47,7 @@ class Node:
         self._ssh: SharedConnection = SharedConnection(
             settings, connect, asks, before._ssh if before is not None else None
         )
+        self.before = before
         self.name = name or settings.name
         """The work node as the user wrote it."""
         self._call: Call | None = None

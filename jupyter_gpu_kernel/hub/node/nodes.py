@@ -70,8 +70,9 @@ class Nodes:
 
     async def hang_up(self, *, unused_only: bool) -> None:
         """Close the connections; keepers live on."""
+        leads_on = {node.before for node in self._nodes.values() if node.in_use}
         for route, node in list(self._nodes.items()):
-            if not (unused_only and node.in_use):
+            if not (unused_only and (node.in_use or node in leads_on)):
                 del self._nodes[route]
                 await node.close()
 
