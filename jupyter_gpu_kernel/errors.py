@@ -155,6 +155,7 @@ _REFUSAL_REMEDIES = {
     "malformed": _REPORT,
     "unknown": _REPORT,
     "fault": _REPORT,
+    "job": "If it runs (squeue --me), try again in a minute; if it is over, run a cell to submit another one.",
     "older": "A new kernel can; “jupyter gpu-kernel stop ID” ends this one.",
     "large": "Ask for less at a time, for example for one cell.",
     "busy": "Try again in a moment.",

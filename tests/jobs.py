@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -20,18 +20,34 @@ JOB = "17"
 class Job:
     """A running job, and kernels in it."""
 
-    def __init__(self, place: Place, **environ: str) -> None:
+    def __init__(self, place: Place, before: Sequence[str] = (), **environ: str) -> None:
+        """`before`: the command that starts it."""
         self.place = place
+        self._controller = place.path / "scontrol.txt"
+        programs = place.path / "bin"
+        programs.mkdir()
+        (programs / "scontrol").write_text(f"#!/bin/sh\nexec cat {self._controller}\n")
+        (programs / "scontrol").chmod(0o755)
+        environ = {"PATH": f"{programs}:{os.environ['PATH']}", **environ}
         self.output = place.path / f"slurm-{JOB}.out"
-        given = {"SLURM_JOB_ID": JOB, "SLURMD_NODENAME": "gpu1", "SLURM_JOB_NODELIST": "gpu[1-2]"}
+        given = {
+            "SLURM_JOB_ID": JOB,
+            "SLURMD_NODENAME": "gpu1",
+            "SLURM_JOB_NODELIST": "gpu[1-2]",
+            "SLURM_JOB_PARTITION": "gpu",
+        }
         env = {**os.environ, "JUPYTER_GPU_KERNEL_ROOT": str(place.path), **given, **environ}
         with open(self.output, "wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", AGENT.format(["job"])],
+                [*before, sys.executable, "-c", AGENT.format(["job"]), "job"],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, start_new_session=True,
             )  # fmt: skip
         self._folder = place.path / "jobs" / JOB
         self._hubs: list[Hub] = []
+
+    def controller_says(self, line: str) -> None:
+        """What `scontrol show` prints from now on."""
+        self._controller.write_text(line)
 
     def serves(self) -> None:
         """Waits until it can be asked."""

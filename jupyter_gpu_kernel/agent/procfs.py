@@ -152,6 +152,14 @@ def maps_file(pid: Any, name: str) -> Optional[bool]:
         return None
 
 
+def mounts(pid: Any) -> Optional[int]:
+    """Return the number of its mount namespace (of an id, or "self"); None if unknown. Others see other files."""
+    try:
+        return os.stat(f"/proc/{pid}/ns/mnt").st_ino
+    except OSError:
+        return None
+
+
 def has_opened_gpus(pid: int) -> Optional[bool]:
     """Whether the process has loaded NVIDIA's driver, or opened AMD's; None if unknown."""
     return True if "/dev/kfd" in open_files(pid) else maps_file(pid, "/libcuda.so")

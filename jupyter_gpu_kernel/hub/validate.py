@@ -37,6 +37,7 @@ __all__ = ["Malformed", "answer", "keeper_event", "message", "refusal"]
 _MAX_KERNELS = 1000
 _MAX_GPUS = 256
 _MAX_PROCESSES = 1000
+_MAX_HOSTS = 20_000
 _MAX_STORY = 20_000
 _MAX_HOLDS = 3000
 _MAX_OUTPUTS = 100_000
@@ -136,6 +137,26 @@ _priority = number(-MAX_PRIORITY, MAX_PRIORITY)
 _place = number(1, 100_000)
 _duration = number(0, 1e6)
 
+_JOB = fields(
+    "id",
+    id=text(20),
+    partition=text(100),
+    node=text(255),
+    hosts=rows(text(255), _MAX_HOSTS),
+    end_time=or_none(_moment),
+)
+_JOB_PROCESS = fields(
+    "id",
+    id=text(20),
+    partition=text(100),
+    node=text(255),
+    hosts=rows(text(255), _MAX_HOSTS),
+    end_time=or_none(_moment),
+    gpus=or_none(text(4096)),
+    kernels=rows(kernel_id, _MAX_KERNELS),
+    pid=_pid,
+    log=fields(path=text(1000), text=partial(lines, most=2000)),
+)
 _STATUS = fields(
     "id",
     "state",
@@ -162,6 +183,7 @@ _STATUS = fields(
     returncode=count,
     stderr=lines,
     placement=text(),
+    job=or_none(_JOB),
     standby=flag,
     reservation=flag,
     waiting_text=lines,
@@ -265,6 +287,7 @@ _ANSWERS: dict[str, Shape] = {
     "list": fields("kernels", kernels=rows(_STATUS, _MAX_KERNELS)),
     "story": fields("story", story=rows(_event, _MAX_STORY)),
     "stop": fields("ok", ok=flag),
+    "job": fields("job", job=_JOB_PROCESS),
     "priority": fields("place", priority=_priority, place=or_none(_place)),
     "gpus": fields("gpus", gpus=rows(_GPU, _MAX_GPUS)),
     "offer": fields(

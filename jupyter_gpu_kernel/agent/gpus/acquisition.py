@@ -19,6 +19,7 @@ from .claim import Claim, ClaimPending
 from .devices.gpu import SmiError
 from .devices.gpu_reader import device_variable
 from .devices.visible_devices import variables
+from .given import GivenGpus
 from .judge import allowed_gpus, in_allocation
 from .limits import SiteLimits
 from .requirements import Requirements
@@ -54,6 +55,7 @@ class Acquisition:
         on_acquired: Callable[[], None],
         on_error: Callable[[str], None],
         on_waiting: Callable[[str], None],
+        on_given: Callable[[], None] = lambda: None,
     ) -> None:
         """Create the acquisition of the GPUs of one kernel.
 
@@ -62,13 +64,15 @@ class Acquisition:
         on_acquired: Called when the GPUs that were requested are ours.
         on_error: Called with the reason when they cannot be had.
         on_waiting: Called with a text for the user while the cell waits.
+        on_given: Called when it is known which GPUs the scheduler has given to the job in which the kernel runs.
         """
         self.uuids: List[str] = []
         self.ignored_leases: Dict[str, str] = {}
         """Who has leases that this kernel ignores, by the GPU's UUID."""
         self.held_since: Optional[float] = None
         """Since when the kernel has leases, in seconds since the epoch."""
-        self._count = int(settings.get("gpus", DEFAULT_GPUS))
+        self._given = GivenGpus(loop, processes, settings, self._named, on_given)
+        self._count = 0 if self._given.in_job else int(settings.get("gpus", DEFAULT_GPUS))
         self._state = _State.ACQUIRED if self._count == 0 else _State.IDLE
         self._loop, self._processes = loop, processes
         self._on_acquired, self._on_error, self._on_waiting = on_acquired, on_error, on_waiting
@@ -108,7 +112,7 @@ class Acquisition:
 
     def name(self, uuid: str) -> str:
         """ "GPU 0 (NVIDIA A100)"; the UUID if that is not known."""
-        return self._claim.name(uuid)
+        return self._given.names.get(uuid) or self._claim.name(uuid)
 
     @property
     def choice(self) -> str:
@@ -131,8 +135,8 @@ class Acquisition:
         return self.place
 
     def environment(self) -> Dict[str, str]:
-        """The variables of the kernel's process: the GPUs that it has already."""
-        return variables(self.uuids, self._variable)
+        """The variables of the kernel's process: the GPUs that it has already. In a job they are as Slurm set them."""
+        return {} if self._given.in_job else variables(self.uuids, self._variable)
 
     def inherit(self, uuids: List[str], since: Optional[float] = None) -> List[str]:
         """Lease the GPUs that the kernel has from a killed keeper.
@@ -178,6 +182,7 @@ class Acquisition:
 
     def prepare(self) -> None:
         """Sample the GPUs while the kernel starts, so that its first cell does not wait for that."""
+        self._given.read()
         if not self.acquired and self._sampler is None:
             self._sampler = Sampler(
                 self._loop, self._processes, self._sampled, self._failed, with_links=self._count > 1
@@ -221,6 +226,9 @@ class Acquisition:
     def older_holders(self) -> int:
         """Return how many kernels that have leases, of all users, were started before this one."""
         return self._queue.older_holders()
+
+    def _named(self, uuids: List[str]) -> None:
+        self.uuids = uuids
 
     def _hold(self, uuids: List[str], leases: List[Lease]) -> None:
         self.uuids, self._leases, self._state = uuids, leases, _State.ACQUIRED

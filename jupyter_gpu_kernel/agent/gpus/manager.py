@@ -47,6 +47,7 @@ class GpuManager:
         on_state: Callable[[str], None],
         details: Details,
         on_lapse: Callable[[str], None] = lambda why: None,
+        on_given: Callable[[], None] = lambda: None,
     ) -> None:
         """Create the manager of one kernel's GPUs.
 
@@ -54,6 +55,7 @@ class GpuManager:
         release: Send a cell to the kernel.
         details: Return what other kernels show of this one, see `LeaseTaker`. Called whenever somebody asks.
         on_lapse: Called with the reason when the hub does not renew the standby of a kernel that waits.
+        on_given: Called when it is known which GPUs the scheduler has given.
         """
         self._loop = loop
         self._program = str(settings.get("program") or "")
@@ -70,7 +72,9 @@ class GpuManager:
             on_acquired=self._acquired,
             on_error=self._failed,
             on_waiting=self._waiting,
+            on_given=self._given,
         )
+        self._on_given = on_given
         self.gpu_time = GpuTime(loop.time, story, lambda: self.uuids, lambda: self.names)
         self._standby = Standby(loop, settings, on_lapse)
         self._told = False  # whether the kernel knows its GPUs
@@ -274,6 +278,12 @@ class GpuManager:
             self._standby.problem = reason
             return self._on_state("waiting")
         self.fail_all_cells("GpuError", "\n".join(one for one in (reason, self._standby.elsewhere) if one))
+
+    def _given(self) -> None:
+        """A scheduler has given these GPUs, which the kernel can use from its start on."""
+        self._story.tell("gpu", f"the job has {', '.join(self.names)}", gpus=self.uuids)
+        self.gpu_time.update()
+        self._on_given()
 
     def _acquired(self) -> None:
         """Tell the kernel its GPUs; then the gate opens."""

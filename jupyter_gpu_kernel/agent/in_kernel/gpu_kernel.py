@@ -6,6 +6,7 @@
     def save(): ...
     with gpu_kernel.hold(): ...        # this kernel is in use in here
     gpu_kernel.missed()                # what cells did while no front end was attached
+    gpu_kernel.hosts()                 # in a job: the names of its machines
 
 The keeper calls `take_gpus`, `take_code`, `skip` and `begun` by name. This module does not know how the guard works or
 how ipykernel is started.
@@ -17,6 +18,7 @@ import json
 import os
 import sys
 import threading
+import time
 import warnings
 from collections import deque
 from typing import Any, Callable, ContextManager, Deque, Dict, List, Optional, TypeVar
@@ -27,13 +29,15 @@ from ..exit.node_checks import read_memory
 from ..gpus.devices.gpu import SmiError
 from ..gpus.devices.gpu_reader import GpuReader, device_variable
 from ..gpus.devices.visible_devices import variables, visible_uuids
+from ..job.end_notices import remaining
+from ..job.hostlist import expand
 from ..keeper.client import KeeperTimeout, ask_keeper
 from ..process_control import ProcessControl
 from . import pinned_imports
 from .guard import Guard
 from .usage import Usage
 
-__all__ = ["hold", "missed", "on_sigterm", "status"]
+__all__ = ["hold", "hosts", "missed", "on_sigterm", "status"]
 
 SMI_TIMEOUT = 5.0
 F = TypeVar("F", bound=Callable[[], object])
@@ -51,20 +55,22 @@ def bind(guard: Guard) -> None:
 
 def status() -> Dict[str, Any]:
     """Return {id, gpus [uuid], gpu_names, pid, guard: "on" or "off", in_use, sigterms, last_sigterm, placement,
-    ignored_leases, memory, code}.
+    ignored_leases, job, memory, code}.
 
     `gpus` and `gpu_names` (“GPU 0 (NVIDIA A100)”) are empty until the kernel has GPUs. `sigterms` counts the SIGTERMs
     so far, and `last_sigterm` is a sentence about the last one and its sender ("" if there was none). `placement` says
     why this host was chosen, "" if the kernelspec names only one. `ignored_leases` are texts about leases of others
-    that this kernel ignores. `memory` is
+    that this kernel ignores. `job` is {id, partition, node, hosts, end_time, seconds_left} of the Slurm job in which
+    the kernel runs, or {}; the last two are None if the job has no limit, or if that is unknown. `memory` is
     {node_available_mib, node_total_mib, cgroup_used_mib, cgroup_limit_mib, gpu_used_mib, gpu_total_mib}: of the node,
     of its cgroup if that has a limit, and of this kernel's GPUs (by all processes); None is unknown or unlimited. Runs
     nvidia-smi or rocm-smi, which may take a second. `code` is {revision, commit, subject, repository, folder, changes}
     of pinned code, or {}: `folder` is the worktree, `changes` the number of changed and new files of the repository
     that were not committed (None: unknown).
     """
-    gpus = visible_gpus()
     known = _ask_keeper({"do": "status"}) or {}
+    job = _job_status(known.get("job") or {})
+    gpus = list(known.get("gpus") or []) if job else visible_gpus()  # Slurm's variable has numbers
     return {
         "id": os.environ.get("JUPYTER_GPU_KERNEL_ID", ""),
         "gpus": gpus,
@@ -76,9 +82,29 @@ def status() -> Dict[str, Any]:
         "last_sigterm": _guard.last,
         "placement": str(known.get("placement") or ""),
         "ignored_leases": list(known.get("ignored_leases") or []),
+        "job": job,
         "memory": {**read_memory(), **_gpu_memory(gpus)},
         "code": _code_status(),
     }
+
+
+def _job_status(job: Dict[str, Any]) -> Dict[str, Any]:
+    if not job:
+        return {}
+    end = job.get("end_time")
+    left = None if end is None else max(0, round(end - Runtime().time()))
+    return {**job, "seconds_left": left}
+
+
+def hosts() -> List[str]:
+    """Return the names of the machines of the Slurm job in which the kernel runs, its own first; [] outside of a job.
+
+    `srun` in a cell starts programs on them.
+    """
+    try:
+        return expand(os.environ.get("SLURM_JOB_NODELIST", ""))
+    except ValueError:
+        return []
 
 
 def _code_status() -> Dict[str, Any]:
@@ -219,7 +245,7 @@ def magic(line: str) -> None:
         rows = {
             name: value for name, value in status().items() if name == "gpus" or value not in ("", [], {})
         }
-        print("\n".join(f"{name:14} {_shown(value)}" for name, value in rows.items()))
+        print("\n".join(f"{name:14} {_shown(name, value)}" for name, value in rows.items()))
         if visible_gpus() and _torch_without_gpu():
             print(
                 "This torch is a build without CUDA. “jupyter gpu-kernel check NAME --gpu” shows one that fits."
@@ -244,12 +270,23 @@ def _torch_without_gpu() -> bool:
     return version is not None and not any(builds)
 
 
-def _shown(value: Any) -> str:
+def _shown(name: str, value: Any) -> str:
+    if name == "job":
+        return _shown_job(value)
     if isinstance(value, dict):
         return ", ".join(f"{name} {'-' if one is None else one}" for name, one in value.items())
     if isinstance(value, bool):
         return "yes" if value else "no"
     return (", ".join(value) or "none") if isinstance(value, list) else str(value)
+
+
+def _shown_job(job: Dict[str, Any]) -> str:
+    where = ", ".join(job["hosts"][:8]) + (" …" if len(job["hosts"]) > 8 else "")
+    text = f"{job['id']} in the partition {job['partition']}, on {where}"
+    if job["seconds_left"] is None:
+        return text
+    clock = time.strftime("%H:%M on %Y-%m-%d", time.localtime(job["end_time"]))
+    return f"{text}; it ends at {clock}, in {remaining(job['seconds_left'])}"
 
 
 def _pinned(asked: bool) -> str:

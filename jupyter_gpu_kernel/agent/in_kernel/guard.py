@@ -29,7 +29,7 @@ import sys
 import threading
 import time
 import traceback
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from .. import procfs
 from .hooks import TERM, Countdown, Hooks, main_thread_id
@@ -38,6 +38,8 @@ from .usage import Usage, is_computing
 
 HOOK_TIMEOUT = 10.0
 """Seconds that the SIGTERM functions of a kernel that ends may take."""
+REPEATED = 10.0
+"""Seconds within which a scheduler's SIGTERM to the job's process, and one to the kernel, are the same."""
 Write = Callable[[List[Any], str], None]
 """Writes a text to the cells with these requests, from any thread."""
 
@@ -46,10 +48,16 @@ class Guard:
     """The guard of one kernel. Call `install` before there are any threads."""
 
     def __init__(
-        self, usage: Usage, report_socket: str = "", write: Write = lambda cells, text: None
+        self,
+        usage: Usage,
+        report_socket: str = "",
+        write: Write = lambda cells, text: None,
+        in_job: bool = False,
     ) -> None:
-        """`report_socket`: the path of the socket to which events are reported; "" for none."""
+        """`report_socket`: the path of the socket to which events are reported; "" for none. `in_job`: whether the
+        kernel runs in a job that was submitted for it."""
         self.usage = usage
+        self._in_job = in_job
         self.hooks = Hooks(self._handle_stray, lambda: bool(usage.visible_cells()), self._report_output)
         self.installed = False
         self.on = False
@@ -62,6 +70,8 @@ class Guard:
         self._write = write
         self._reports = _ReportSocket(report_socket)
         self._times: Dict[str, float] = {}  # of the last SIGTERM, by the kind of its sender
+        self._job_ends: Optional[float] = None  # when a scheduler's SIGTERM came
+        self._job_lock = threading.Lock()
         self._strays = 0  # signals passed on by `_handle_stray`
         self._countdown = Countdown(self.say)
         self._libc = ctypes.CDLL(None)
@@ -114,11 +124,25 @@ class Guard:
             if cells:
                 self._write(cells, f"\n{line}\n")
 
-    def notify(self, text: str, run_hooks: bool) -> None:
-        """Write a text of the keeper to the running cells. `run_hooks`: run the SIGTERM functions as well."""
+    def notify(self, text: str, run_hooks: bool, signal_name: str = "") -> None:
+        """Write a text of the keeper to the running cells.
+
+        run_hooks: Run the SIGTERM functions as well.
+        signal_name: The signal that the process of a scheduler's job has received.
+        """
         self.say(text)
-        if run_hooks and self.installed:
+        ends = signal_name == "SIGTERM"
+        if ends:
+            self.count, self.last = self.count + 1, text
+            self._countdown.start()
+        if run_hooks and self.installed and not (ends and self._is_repeated()):
             self.hooks.start()
+
+    def _is_repeated(self) -> bool:
+        """Whether the scheduler's SIGTERM has just come: it may send it to the job's process and to the kernel."""
+        with self._job_lock:
+            before, self._job_ends = self._job_ends, time.monotonic()
+        return before is not None and self._job_ends - before < REPEATED
 
     def run_last_hooks(self) -> None:
         """Run the SIGTERM functions of a kernel that is about to end, for at most HOOK_TIMEOUT."""
@@ -166,7 +190,7 @@ class Guard:
         in_use = self.usage.in_use() or is_computing()
         before = self._times.get(sender.kind)
         self._times[sender.kind] = now
-        action = decide(sender.kind, in_use, None if before is None else now - before)
+        action = decide(sender.kind, in_use, None if before is None else now - before, self._in_job)
         self.count += 1
         self.last = sentence(sender, time.strftime("%H:%M:%S", time.localtime(clock)), action)
         self._reports.send("sigterm", dict(sender._asdict(), time=clock, in_use=in_use, action=action))
@@ -174,9 +198,12 @@ class Guard:
         if action == ENDED:
             self._end(run_hooks=not in_use)
         else:
+            repeated = False
             if sender.kind == "scheduler":
                 self._countdown.start()
-            self.hooks.start(interrupt=sender.kind == "memory")
+                repeated = self._is_repeated()
+            if not repeated:
+                self.hooks.start(interrupt=sender.kind == "memory")
 
     def _end(self, run_hooks: bool) -> None:
         """End the process by SIGTERM's default action, as without a guard: return code -15."""

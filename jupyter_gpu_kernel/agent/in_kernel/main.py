@@ -8,6 +8,7 @@ handled, and of the keeper only these environment variables, which are removed w
 
     JUPYTER_GPU_KERNEL_SIGTERM    "survive" (default) or "default": no guard
     JUPYTER_GPU_KERNEL_LINGER     seconds a kernel counts as in use after its user was last active
+    JUPYTER_GPU_KERNEL_JOB        the scheduler's job in which the kernel runs; it stays, for `gpu_kernel`
     JUPYTER_GPU_KERNEL_STORY      path of the datagram socket to which the guard reports
     JUPYTER_GPU_KERNEL_READY_FD   where b"1" is written when the kernel accepts requests
     JUPYTER_GPU_KERNEL_KEEPER_FD  a pipe that ends with the keeper: see keeper_watch.py
@@ -83,7 +84,8 @@ def create_guard() -> Guard:
     """Return the guard, installed unless the settings or the system forbid it. Call this before there are threads."""
     mode = os.environ.pop("JUPYTER_GPU_KERNEL_SIGTERM", "survive")
     linger = float(os.environ.pop("JUPYTER_GPU_KERNEL_LINGER", LINGER))
-    guard = Guard(Usage(linger), os.environ.pop("JUPYTER_GPU_KERNEL_STORY", ""), write_to_cells)
+    in_job = bool(os.environ.get("JUPYTER_GPU_KERNEL_JOB"))
+    guard = Guard(Usage(linger), os.environ.pop("JUPYTER_GPU_KERNEL_STORY", ""), write_to_cells, in_job)
     if mode == "default":
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, TERM)
@@ -158,7 +160,7 @@ def kernel_class(base: Any, guard: Guard) -> Any:
 
     def notice(self: Any, stream: Any, ident: Any, parent: Any) -> None:
         content = parent["content"]
-        guard.notify(str(content["text"]), bool(content["hooks"]))
+        guard.notify(str(content["text"]), bool(content["hooks"]), str(content.get("signal", "")))
 
     control = [*base.control_msg_types, NOTICE]
     return subclass(base.__name__, base, do_execute=do_execute, control_msg_types=control, **{NOTICE: notice})

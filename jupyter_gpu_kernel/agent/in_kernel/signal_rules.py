@@ -60,10 +60,15 @@ def classify(pid: int, uid: int, command: str, own_uid: int) -> str:
     return "owner" if uid == own_uid else "other"
 
 
-def decide(kind: str, in_use: bool, since_last: Optional[float]) -> str:
-    """Return SURVIVED or ENDED. `since_last`: seconds since the last SIGTERM of this kind; None for the first."""
+def decide(kind: str, in_use: bool, since_last: Optional[float], in_job: bool = False) -> str:
+    """Return SURVIVED or ENDED.
+
+    since_last: Seconds since the last SIGTERM of this kind; None for the first.
+    in_job: Whether the kernel runs in a scheduler's job of its own, whose SIGKILL follows: until then functions of the
+    user may save something, however idle the kernel is.
+    """
     if not in_use:
-        return ENDED
+        return SURVIVED if in_job and kind == "scheduler" else ENDED
     limit = REPEAT_ENDS.get(kind)
     return ENDED if limit is not None and since_last is not None and since_last <= limit else SURVIVED
 

@@ -17,7 +17,7 @@ class Allocation(NamedTuple):
     partition: str
     node: str
     hosts: List[str]
-    end_time: Optional[float]
+    end_time: Optional[int]
     gpus: Optional[str]
 
     def json(self) -> Dict[str, Any]:
@@ -45,6 +45,6 @@ def read_allocation(environ: Mapping[str, str]) -> Optional[Allocation]:
     )
 
 
-def _end_time(text: str) -> Optional[float]:
+def _end_time(text: str) -> Optional[int]:
     """SLURM_JOB_END_TIME; a job without a limit has none, or a time far away."""
-    return float(text) if text.isdigit() and 0 < int(text) < 1 << 33 else None
+    return int(text) if text.isdigit() and 0 < int(text) < 1 << 33 else None

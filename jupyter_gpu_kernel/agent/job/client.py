@@ -13,6 +13,7 @@ from typing import Any, Dict, List, Optional
 from ...wire.fields import FieldError, number, text
 from ...wire.frames import FrameError, FrameReader, Kind, json_frame
 from ...wire.texts import one_line
+from .. import procfs
 from ..paths import FolderError, Root
 from ..process_control import TimeoutExpired
 
@@ -36,8 +37,17 @@ def job_is_over(folder: Path) -> bool:
 
 def no_job_here(job_id: str) -> str:
     """Return the error that a job has no process of ours that can be reached from here."""
-    where = socket.gethostname()
-    return f"job {one_line(job_id, 20)} does not run here: it has ended, or {where} hides its /tmp from us"
+    job, node = f"job {one_line(job_id, 20)}", socket.gethostname()
+    if any(_is_hidden(pid, job_id) for pid in procfs.pids()):
+        return f"{job} has a /tmp of its own on {node}, which this connection does not see"
+    return f"{job} has no process of ours on {node}: it has not come so far yet, or it is over"
+
+
+def _is_hidden(pid: int, job_id: str) -> bool:
+    """Whether this is the process of the job, and sees other files than we do."""
+    if procfs.arguments(pid)[-1:] != ["job"] or procfs.environment(pid).get("SLURM_JOB_ID") != job_id:
+        return False
+    return procfs.mounts(pid) != procfs.mounts("self")
 
 
 class JobConnection:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Mapping, Optional
 
+from ...wire.fields import FieldError, items, number, text
 from ..loop import Loop
 from ..paths import Root
 from .client import SETTING, JobConnection, JobGone
+from .hostlist import MAX_HOSTS
+
+LATEST = 253_402_300_799
+"""The last second of the year 9999, since the epoch."""
 
 
 def join_job(
@@ -38,9 +43,31 @@ class Membership:
         self._on_over = on_over
         self._connection: Optional[JobConnection] = JobConnection(root, str(settings[SETTING]))
         request = {"do": "join", "kernel": str(settings["id"]), "pid": os.getpid()}
-        self.allocation = self._connection.ask(request)
-        """What the job's process knows of the job."""
+        facts = self._connection.ask(request)
+        self.job_id = text(facts, "id", most=20)
+        self.partition, self.node = text(facts, "partition"), text(facts, "node")
+        self.hosts = [str(host) for host in items(facts, "hosts", MAX_HOSTS)]
+        self.end_time: Optional[float] = None
+        """In seconds since the epoch; None while it is unknown, or if the job has no limit."""
+        self.set_end_time(facts)
         loop.watch(self._connection.sock.fileno(), lambda _: self._ready())
+
+    def status(self) -> Dict[str, Any]:
+        """What `ps` and the kernel's user see of the job."""
+        return {
+            "id": self.job_id,
+            "partition": self.partition,
+            "node": self.node,
+            "hosts": self.hosts,
+            "end_time": self.end_time,
+        }
+
+    def set_end_time(self, fields: Mapping[str, Any]) -> bool:
+        """Take the end of the job, in whole seconds, if it is known. Return whether it is another one."""
+        before = self.end_time
+        if fields.get("end_time") is not None:
+            self.end_time = number(fields, "end_time", most=LATEST)
+        return self.end_time != before
 
     def leave(self) -> None:
         """The kernel has ended: the job may end, too."""
@@ -61,13 +88,20 @@ class Membership:
                 event = self._connection.receive(0.0)
                 if event is None:
                     return
-                self._on_event(event)
+                self._received(event)
         except JobGone:
             connection = self._connection
             self._close()
             if connection is not None:
                 connection.close()
             self._on_over()
+
+    def _received(self, event: Dict[str, Any]) -> None:
+        try:
+            self.set_end_time(event)
+            self._on_event(event)
+        except FieldError:
+            pass  # of a newer build
 
     def _close(self) -> None:
         if self._connection is not None:

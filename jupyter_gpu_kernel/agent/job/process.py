@@ -24,6 +24,7 @@ from ..paths import Root, agent_command
 from ..process_control import ChildProcess, ProcessControl, become_subreaper, next_ended_child
 from .allocation import Allocation, read_allocation
 from .client import SOCKET, job_is_over
+from .controller import Controller
 from .signals import Received, SignalReader
 from .sockets import Connection, Server
 
@@ -57,6 +58,7 @@ class JobProcess:
         folder = root.make_job(allocation.job_id)
         self._server = Server(loop, folder / SOCKET, self._requested, self._closed)
         self._signals = SignalReader(loop, self._signalled)
+        self._controller = Controller(loop, processes, allocation.job_id, allocation.end_time, self._tell)
 
     def run(self) -> None:
         """Serve; return when the last keeper has ended, or no kernel was started in time."""
@@ -84,7 +86,10 @@ class JobProcess:
 
     def _status(self, connection: Connection, _: Dict[str, Any]) -> None:
         kernels = sorted({*self._keepers.values(), *self._lost})
-        connection.reply(dict(self._allocation.json(), kernels=kernels, pid=os.getpid(), log=_own_log()))
+        connection.reply(dict(self._facts(), kernels=kernels, pid=os.getpid(), log=_own_log()))
+
+    def _facts(self) -> Dict[str, Any]:
+        return dict(self._allocation.json(), end_time=self._controller.end_time)
 
     def _start(self, connection: Connection, request: Dict[str, Any]) -> None:
         """Start the process of a keeper, which takes its settings from who asks: see keeper/client.py."""
@@ -113,7 +118,7 @@ class JobProcess:
         self._keepers[connection] = kernel_id = text(request, "kernel")
         self._had_keeper = True
         self._lost.discard(kernel_id)
-        connection.reply(self._allocation.json())
+        connection.reply(self._facts())
 
     def _leave(self, connection: Connection, _: Dict[str, Any]) -> None:
         self._keepers.pop(connection, None)
@@ -131,11 +136,16 @@ class JobProcess:
         if signal.name == "SIGCHLD":
             return self._reap()
         print(f"{signal.name} from process {signal.pid} ({signal.command}) of user {signal.uid}", flush=True)
-        for connection in list(self._keepers):
-            connection.reply({"event": "signal", **signal._asdict()})
+        self._tell({"event": "signal", **signal._asdict()})
+        if self._keepers:
+            self._controller.signalled()
         if signal.name == "SIGTERM":
             self._deadline = self._loop.time()
             self._end_if_over()
+
+    def _tell(self, event: Dict[str, Any]) -> None:
+        for connection in list(self._keepers):
+            connection.reply(event)
 
     def _reap(self) -> None:
         while True:

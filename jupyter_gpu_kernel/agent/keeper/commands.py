@@ -17,6 +17,7 @@ from ...wire.runtime import Runtime
 from ..exit.report import ExitReport
 from ..gpus.manager import GpuManager
 from ..gpus.standby import SETTING as STANDBY
+from ..job.member import Membership
 from ..process.kernel_process import KernelProcess
 from ..process.signals import Pause
 from ..procfs import boot_id
@@ -44,6 +45,7 @@ class KernelControl(Protocol):
     def send_signal(self, number: int) -> None: ...
     def update_settings(self, changes: Mapping[str, Any]) -> None: ...
     def set_unanswered(self, command: Dict[str, Any]) -> None: ...
+    def set_job_end(self, command: Mapping[str, Any]) -> None: ...
 
 
 class CommandHandlers:
@@ -68,6 +70,7 @@ class CommandHandlers:
             "standby": self._standby,
             "confirm": self._confirm,
             "unanswered": keeper.set_unanswered,
+            "job": keeper.set_job_end,
         }
 
     def handle(self, command: Dict[str, Any]) -> None:
@@ -225,8 +228,11 @@ class Status:
         exit_report: ExitReport,
         server: KeeperServer,
         gpus: GpuManager,
+        job: Optional[Membership] = None,
     ) -> None:
+        """`job`: in which the kernel runs."""
         self._runtime = runtime
+        self._job = job
         self.state = "starting"
         self._since = runtime.time()
         self._extra: Dict[str, Any] = {}
@@ -287,6 +293,7 @@ class Status:
         return {
             **reason,
             **self._gpus.standby_status,
+            **({} if self._job is None else {"job": self._job.status()}),
             "id": str(self._settings["id"]),
             "name": self._settings.get("name", ""),
             "node": socket.gethostname(),

@@ -38,6 +38,7 @@ from .commands import CommandHandlers, RequestHandlers, Status
 from .hold_limit import HoldLimit
 from .housekeeping import Housekeeping
 from .idle_timer import IdleTimer
+from .job_notices import JobNotices
 from .lifetime import EndRequest, Replacement, Shutdown
 from .server import KeeperServer, RejectedInput
 
@@ -63,6 +64,7 @@ class Keeper:
         self.story = Story(root.story(str(settings["id"])), runtime.time)
         if str(policy):
             self.story.tell("policy", str(policy))
+        self._job = join_job(loop, root, settings, self._job_event, self._job_over)
         self.kernel = KernelProcess(loop, processes, self.folder, self._from_kernel)
         on_problem = partial(self.story.tell, "journal")
         self._backlog = Backlog(runtime, folders(self.folder), settings, on_problem)
@@ -75,7 +77,9 @@ class Keeper:
         self._code = KernelCode(
             loop, processes, root, settings, relay.internal_requests, self.story, self._save_settings
         )
-        self.status = Status(runtime, settings, self.kernel, self.exit_report, self.server, self.gpus)
+        self.status = Status(
+            runtime, settings, self.kernel, self.exit_report, self.server, self.gpus, self._job
+        )
         self.ready = Readiness(loop, relay.internal_requests, self._kernel_up)
         self.replacement = Replacement(root, settings, loop, self.gpus, relay.greeting_text, self.story)
         self.pause = Pause(loop, processes, self.kernel, self.story)
@@ -88,11 +92,11 @@ class Keeper:
             self, settings, self.story, self.server, relay, self.status, self.pause, self.idle_timer
         )
         self._hold_limit = HoldLimit(loop, settings, relay, self.story, self.status, self.stop)
+        self._job_notices = None if self._job is None else JobNotices(loop, self._job, relay, self.story)
         self._housekeeping = Housekeeping(
             loop, settings, self.folder, self.idle_timer, self.status, self.ready, self.gpus, self.story, self.stop
         )  # fmt: skip
         self._end_request = EndRequest.NONE
-        self._job = join_job(loop, root, settings, self._job_event, self._job_over)
         self._restart_after = ""  # the msg_id of a cell
         self._timer: Optional[Timer] = None  # a SIGKILL, or the end of the wait for a restart
 
@@ -108,6 +112,7 @@ class Keeper:
             return GpuManager(
                 self.loop, processes, self.settings, relay.send, relay.answers, relay.release,
                 relay.internal_requests, self.story, self._gpus_changed_state, self._describe, self.stop,
+                lambda: self.status.tell(),
             )  # fmt: skip
 
         return Relay(
@@ -310,7 +315,15 @@ class Keeper:
             self.kernel.signal_group(signal.SIGKILL)
 
     def _job_event(self, event: Dict[str, Any]) -> None:
-        """The job's process tells something of the job."""
+        if self._job_notices is not None:
+            self._job_notices.event(event)
+        if event.get("event") == "end_time":
+            self.status.tell()
+
+    def set_job_end(self, command: Mapping[str, Any]) -> None:
+        """The hub knows when the job ends, which the job's own node may not tell."""
+        if self._job is not None and self._job.set_end_time(command):
+            self._job_event({"event": "end_time"})
 
     def _job_over(self) -> None:
         """The job's process was killed, and so the job is over: nothing may run on."""

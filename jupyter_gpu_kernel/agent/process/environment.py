@@ -24,6 +24,10 @@ def kernel_environment(settings: Dict[str, Any], folder: Path, gpus: Dict[str, s
     )  # shows which agent a leftover process belongs to
     env["JUPYTER_GPU_KERNEL_STORY"] = str(folder / "story")
     env["JUPYTER_GPU_KERNEL_SIGTERM"] = str(settings.get("sigterm", "survive"))
+    if settings.get("job"):
+        env["JUPYTER_GPU_KERNEL_JOB"] = str(settings["job"])
+        # With sbatch --export this keeps the variables of the kernel from what `srun` starts.
+        env.pop("SLURM_EXPORT_ENV", None)
     if "guard_linger" in settings:
         env["JUPYTER_GPU_KERNEL_LINGER"] = str(settings["guard_linger"])
     return env

@@ -1,0 +1,45 @@
+"""When a kernel's user is told that the job ends: 15, 5 and 1 minutes before. Pure."""
+
+from __future__ import annotations
+
+from typing import Optional, Set
+
+STEPS = (900.0, 300.0, 60.0)
+"""Seconds before the end."""
+SLACK = 90.0
+"""Seconds by which the end must move for a notice to come once more."""
+_INTERVAL = 60.0
+"""Seconds after which the clocks are compared again at the latest."""
+
+
+class EndNotices:
+    """Times are in seconds since the epoch."""
+
+    def __init__(self) -> None:
+        self._told: Set[float] = set()
+
+    def due(self, now: float, end: float) -> bool:
+        """Return whether the user should be told now, as the job ends at `end`. Each step is due once."""
+        left = end - now
+        self._told = {step for step in self._told if left <= step + SLACK}  # the end was moved
+        steps = {step for step in STEPS if left <= step} - self._told
+        self._told |= steps
+        return bool(steps) and left > 0
+
+    def delay(self, now: float, end: Optional[float]) -> float:
+        """Return the seconds until `due` should be asked again."""
+        left = 0.0 if end is None else end - now
+        return min([left - step for step in STEPS if left > step] + [_INTERVAL])
+
+
+def remaining(seconds: float) -> str:
+    """Return the time in words: "4 min", "50 s", "1 h 20 min"."""
+    seconds = max(0.0, seconds)
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    days, hours, minutes = minutes // 1440, minutes // 60 % 24, minutes % 60
+    parts = [(days, "d"), (hours, "h"), (minutes, "min")]
+    return " ".join(f"{count} {unit}" for count, unit in parts if count)

@@ -1,0 +1,65 @@
+"""What Slurm's controller tells of a job: its state, and when it ends. Some sites refuse that on the job's node."""
+
+from __future__ import annotations
+
+import calendar
+import re
+import time
+from typing import Mapping, NamedTuple, Optional
+
+from ..process_control import ProcessControl
+
+TIMEOUT = 5.0
+_FIELD = re.compile(r"(?:^|\s)(JobState|EndTime|PreemptTime)=(\S*)")
+_STATE = re.compile(r"[A-Z_]{1,30}")
+_WHY = {
+    "TIMEOUT": "the job has reached its time limit",
+    "CANCELLED": "the job was cancelled (scancel)",
+    "PREEMPTED": "another job takes its resources (preemption)",
+    "NODE_FAIL": "a node of the job has failed",
+    "DEADLINE": "the job has reached its deadline",
+}
+
+
+class JobFacts(NamedTuple):
+    """`end_time`: in seconds since the epoch; None if it is unknown or there is no limit."""
+
+    state: str = ""
+    end_time: Optional[int] = None
+    preempted: bool = False
+
+    @property
+    def why_it_ends(self) -> str:
+        """Why Slurm ends the job, as a part of a sentence; "" if it does not, or if that is unknown."""
+        return _WHY["PREEMPTED"] if self.preempted and self.state not in _WHY else _WHY.get(self.state, "")
+
+
+def read_facts(processes: ProcessControl, job_id: str) -> JobFacts:
+    """Ask the controller; nothing is known if it does not answer. Blocks for TIMEOUT seconds at most."""
+    # A site may change how Slurm's programs write times; UTC has no hour that comes twice.
+    command = ["env", "-u", "SLURM_TIME_FORMAT", "TZ=UTC", "scontrol", "--oneliner", "show", "job", job_id]
+    try:
+        output = processes.read_output(command, TIMEOUT)
+    except OSError:
+        return JobFacts()
+    return parse_facts(output.decode("utf-8", "replace")[:65536])
+
+
+def parse_facts(line: str) -> JobFacts:
+    """Return what a line of `scontrol --oneliner show job` tells, whose times are in UTC."""
+    fields: Mapping[str, str] = dict(
+        reversed(_FIELD.findall(line))
+    )  # of two equal ones the first: others may be names
+    state = fields.get("JobState", "")
+    return JobFacts(
+        state if _STATE.fullmatch(state) else "",
+        _moment(fields.get("EndTime", "")),
+        _moment(fields.get("PreemptTime", "")) is not None,
+    )
+
+
+def _moment(text: str) -> Optional[int]:
+    try:
+        return calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
+    except ValueError:  # "Unknown", "None"
+        return None

@@ -1,0 +1,106 @@
+"""What the user of a kernel in a job is told of the job's end: in time, and at the scheduler's signals.
+
+The running cell shows it, or the next one. At a signal the functions of `gpu_kernel.on_sigterm` run as well. The kernel
+goes on until the scheduler kills it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, Dict
+
+from ...wire.fields import number, text
+from ...wire.messages import Channel
+from ..in_kernel.signal_rules import Sender, classify
+from ..job.end_notices import EndNotices, remaining
+from ..job.member import Membership
+from ..loop import Loop
+from ..procfs import known_user_name
+from ..relay.relay import Relay
+from ..story import Story
+
+REQUEST = "gpu_kernel_notice"
+"""The type of the control request by which the kernel is told."""
+_RUN_HOOKS = ("SIGTERM", "SIGUSR1", "SIGUSR2", "SIGURG", "SIGXCPU", "SIGALRM")
+"""The signals that end a job, or that may be chosen as its warning."""
+_MAX_WORD = 100
+
+
+class JobNotices:
+    """Watches from its creation on, until the loop ends."""
+
+    def __init__(self, loop: Loop, membership: Membership, relay: Relay, story: Story) -> None:
+        self._loop = loop
+        self._membership = membership
+        self._relay = relay
+        self._story = story
+        self._notices = EndNotices()
+        self._end_told = False
+        loop.later(0, self._look)
+
+    def event(self, event: Dict[str, Any]) -> None:
+        """The job's process has told something. Raises FieldError if it is malformed."""
+        kind = text(event, "event", most=_MAX_WORD)
+        if kind == "signal":
+            self._signal(event)
+        elif kind == "ends":
+            self._ends(text(event, "why", most=_MAX_WORD))
+        elif kind == "end_time":
+            self._tell_if_due()
+
+    # -------------------------------------------------------------------------------------- time
+
+    def _look(self) -> None:
+        self._tell_if_due()
+        delay = self._notices.delay(self._loop.runtime.time(), self._membership.end_time)
+        self._loop.later(max(1.0, delay), self._look)
+
+    def _tell_if_due(self) -> None:
+        end = self._membership.end_time
+        if end is not None and self._notices.due(self._loop.runtime.time(), end):
+            self._tell(f"{self._job} ends {self._when(end)}. Save what you need.", hooks=False)
+
+    @property
+    def _job(self) -> str:
+        return f"Slurm job {self._membership.job_id}"
+
+    def _when(self, end: float) -> str:
+        clock = time.strftime("%H:%M", time.localtime(end))
+        return f"at {clock}, in {remaining(end - self._loop.runtime.time())}"
+
+    # -------------------------------------------------------------------------------------- signals
+
+    def _signal(self, event: Dict[str, Any]) -> None:
+        name = text(event, "name", most=_MAX_WORD)
+        sender = self._sender(event)
+        line = f"{name} to {self._job} from {sender}"
+        self._story.tell("job", line, signal=name, **sender._asdict())
+        if name == "SIGTERM":
+            self._tell(f"{line}: SIGKILL follows. Save what you need.", hooks=True, signal=name, told=True)
+            return
+        end = self._membership.end_time
+        when = f"the job ends {self._when(end)}" if end is not None else "the job may end soon"
+        self._tell(f"{line}: {when}.", hooks=name in _RUN_HOOKS, signal=name, told=True)
+
+    def _sender(self, event: Dict[str, Any]) -> Sender:
+        pid, uid = number(event, "pid"), number(event, "uid")
+        command = text(event, "command", most=_MAX_WORD)
+        user = "root" if uid == 0 else known_user_name(uid)
+        return Sender(classify(pid, uid, command, os.getuid()), pid, uid, user, command)
+
+    def _ends(self, why: str) -> None:
+        """It is known why the scheduler ends the job."""
+        if not self._end_told:
+            self._end_told = True
+            self._tell(f"{self._job} ends: {why}.", hooks=False, why=why)
+
+    # -------------------------------------------------------------------------------------- tell
+
+    def _tell(self, line: str, hooks: bool, signal: str = "", told: bool = False, **facts: str) -> None:
+        """`told`: whether the story has it already."""
+        if not told:
+            self._story.tell("job", line, **facts)
+        content = {"text": line, "hooks": hooks, "signal": signal}
+        self._relay.internal_requests.send(Channel.CONTROL, REQUEST, content)
+        self._relay.greeting_text.set_warning("" if self._relay.busy else line)

@@ -1,0 +1,201 @@
+"""A job's end, as its kernel's user learns of it: in time, at signals, and why."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from jobs import JOB, Job, job
+from keepers import Hub, Place
+from waiting import eventually
+
+from jupyter_gpu_kernel.agent.job.allocation import read_allocation
+from jupyter_gpu_kernel.agent.job.end_notices import EndNotices, remaining
+from jupyter_gpu_kernel.agent.job.facts import parse_facts
+from jupyter_gpu_kernel.agent.job.hostlist import expand
+from jupyter_gpu_kernel.wire.messages import Channel, Message, keeper_message
+
+__all__ = ["job"]
+HOOK = """
+import gpu_kernel, time
+@gpu_kernel.on_sigterm
+def save(): print("saved", flush=True)
+"""
+WAIT = "while True: time.sleep(0.02)"
+TIMEOUT = "JobId=17 JobName=x JobState=TIMEOUT Reason=TimeLimit EndTime=2030-01-31T12:00:00 PreemptTime=None"
+
+
+def shown(hub: Hub, text: str) -> str:
+    """What the kernel's cells have shown when this is in it."""
+
+    def has_text(message: Message) -> bool:
+        return message.msg_type == "stream" and text in str(message.content())
+
+    hub.until(has_text)
+    return "".join(str(one.content().get("text", "")) for one in hub.got if one.channel is Channel.IOPUB)
+
+
+def test_signals_to_the_job_run_the_functions_in_its_kernels(place: Place, job: Job) -> None:
+    hub = job.start("first", sigterm="survive")
+    hub.run(HOOK)
+    hub.ask(WAIT)
+    hub.until(lambda one: one.channel is Channel.IOPUB and "time.sleep" in str(one.content()))
+    job.process.send_signal(signal.SIGUSR1)
+    assert "SIGUSR1 to Slurm job 17 from" in shown(hub, "saved")
+    job.controller_says(TIMEOUT)
+    job.process.terminate()
+    text = shown(hub, "time limit")
+    assert "SIGTERM to Slurm job 17 from" in text and "SIGKILL follows" in text
+    assert "Slurm job 17 ends: the job has reached its time limit." in text
+    told = [(entry.get("signal"), entry.get("why")) for entry in place.story("first", "job")]
+    assert ("SIGUSR1", None) in told and ("SIGTERM", None) in told
+    assert (None, "the job has reached its time limit") in told
+    assert job.process.poll() is None, "the kernel may compute until SIGKILL"
+
+
+def test_a_sigterm_to_job_and_kernel_runs_the_functions_once(place: Place, job: Job) -> None:
+    """Slurm's process tracking decides whether the kernel gets it, too."""
+    hub = job.start("first")
+    hub.run(HOOK)
+    daemon = place.path / "slurmstepd"
+    shutil.copy("/bin/sh", daemon)
+    kernel = int(hub.run("import os; print(os.getpid())"))
+    hub.ask(WAIT)
+    hub.until(lambda one: one.channel is Channel.IOPUB and "time.sleep" in str(one.content()))
+    kill = f"kill -TERM {job.process.pid} {kernel}; read -r _"
+    with subprocess.Popen([str(daemon), "-c", kill], stdin=subprocess.PIPE):
+        shown(hub, "SIGTERM to Slurm job 17 from")
+        shown(hub, "saved")
+        eventually(lambda: place.story("first", "sigterm"), "the kernel's guard has reported")
+    hub.tell(keeper_message(do="interrupt", cells=[]))
+    assert hub.run("print('end')").endswith("end\n")
+    texts = [str(one.content().get("text", "")) for one in hub.got if one.channel is Channel.IOPUB]
+    assert "".join(texts).count("saved") == 1
+
+
+def test_the_end_comes_from_the_hub_if_the_node_does_not_tell(place: Place, job: Job) -> None:
+    hub = job.start("first")
+    assert hub.run("import gpu_kernel; print(gpu_kernel.hosts())") == "['gpu1', 'gpu2']\n"
+    hub.tell(keeper_message(do="job", end_time=int(time.time()) + 200))
+    hub.until(lambda one: one.channel is Channel.KEEPER and (one.content().get("job") or {}).get("end_time"))
+    hub.ask("1")
+    display = hub.until(lambda one: one.msg_type == "display_data")
+    assert "Slurm job 17 ends at" in str(display.content())
+    left = hub.run("import gpu_kernel; print(gpu_kernel.status()['job']['seconds_left'])")
+    assert 0 < int(left.split()[-1]) <= 200
+    assert "17 in the partition gpu, on gpu1, gpu2; it ends at" in hub.run("%gpu")
+
+
+def test_an_end_that_only_the_controller_knows(place: Place, job: Job) -> None:
+    job.controller_says("JobId=17 JobState=RUNNING EndTime=2030-01-31T12:00:00")
+    job.start("first")
+    job.process.send_signal(signal.SIGUSR1)  # has it asked
+    eventually(lambda: job.status()["end_time"] == 1896091200, "the end is known")
+
+
+def test_gpus_are_as_slurm_gave_them(place: Place) -> None:
+    given = {"CUDA_VISIBLE_DEVICES": "1,0", "ROCR_VISIBLE_DEVICES": "1,0", "GPU_DEVICE_ORDINAL": "1,0"}
+    job = Job(place, **given)
+    job.serves()
+    try:
+        hub = job.start("first", gpus=2)
+        code = f"import os; print([os.environ.get(name) for name in {list(given)!r}])"
+        assert hub.run(code) == "['1,0', '1,0', '1,0']\n"
+        assert not place.story("first", "wait")
+    finally:
+        job.clear()
+
+
+def test_a_job_without_gpus(place: Place, job: Job) -> None:
+    hub = job.start("first", gpus=1)
+    assert hub.run("import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'))") == "None\n"
+
+
+HOSTS = [
+    ("gpu1", ["gpu1"]),
+    ("gpu[1-3,7]", ["gpu1", "gpu2", "gpu3", "gpu7"]),
+    ("login,gpu[08-10]", ["login", "gpu08", "gpu09", "gpu10"]),
+    ("r[1-2]n[1-2],login", ["r1n1", "r1n2", "r2n1", "r2n2", "login"]),
+    ("n[098-101]", ["n098", "n099", "n100", "n101"]),
+    ("", []),
+]
+
+
+@pytest.mark.parametrize(("text", "hosts"), HOSTS)
+def test_lists_of_hosts(text: str, hosts: list[str]) -> None:
+    assert expand(text) == hosts
+
+
+@pytest.mark.skipif(shutil.which("scontrol") is None, reason="scontrol is not installed")
+@pytest.mark.parametrize("text", [text for text, _ in HOSTS if text])
+def test_lists_of_hosts_are_read_as_by_slurm(text: str, tmp_path: Path) -> None:
+    config = tmp_path / "slurm.conf"
+    config.write_text("ClusterName=x\nSlurmctldHost=localhost\n")
+    command = ["scontrol", "show", "hostnames", text]
+    output = subprocess.check_output(command, text=True, env={**os.environ, "SLURM_CONF": str(config)})
+    assert expand(text) == output.split()
+
+
+@pytest.mark.parametrize(
+    "text", ["gpu[1", "gpu1]", "gpu[a-b]", "gpu[3-1]", "n[1-99999999]", "a[1-999]b[1-999]"]
+)
+def test_what_is_no_list_of_hosts(text: str) -> None:
+    with pytest.raises(ValueError):
+        expand(text)
+
+
+@pytest.mark.parametrize(
+    ("line", "facts", "why"),
+    [
+        ("JobId=1 JobState=RUNNING EndTime=2030-01-31T12:00:00 PreemptTime=None", (1896091200, False), ""),
+        (TIMEOUT, (1896091200, False), "time limit"),
+        ("JobState=CANCELLED EndTime=Unknown", (None, False), "scancel"),
+        ("JobState=PREEMPTED", (None, False), "preemption"),
+        ("JobState=RUNNING PreemptTime=2030-01-31T12:00:00", (None, True), "preemption"),
+        ("JobId=1 JobState=RUNNING JobName=a JobState=TIMEOUT", (None, False), ""),
+        ("slurm_load_jobs error: Invalid job id specified", (None, False), ""),
+        ("", (None, False), ""),
+    ],
+)
+def test_what_the_controller_tells(line: str, facts: tuple[int | None, bool], why: str) -> None:
+    read = parse_facts(line)
+    assert (read.end_time, read.preempted) == facts
+    assert why in read.why_it_ends and bool(why) == bool(read.why_it_ends)
+
+
+def test_notices_come_once_and_again_when_the_end_is_moved() -> None:
+    notices = EndNotices()
+    assert not notices.due(0, 1000)
+    assert notices.delay(0, 1000) == 60
+    assert notices.delay(0, 930) == 30
+    assert notices.due(100, 1000) and not notices.due(101, 1000)
+    assert notices.due(800, 1000) and notices.due(945, 1000) and not notices.due(999, 1000)
+    assert not notices.due(999, 3000)
+    assert notices.due(2700, 3000), "extended"
+    late = EndNotices()
+    assert late.due(0, 30) and not late.due(1, 30), "one notice for all three"
+    assert not EndNotices().due(10, 5)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(-5, "0 s"), (59, "59 s"), (300, "5 min"), (3600, "1 h"), (4800, "1 h 20 min"), (90000, "1 d 1 h")],
+)
+def test_remaining_time_in_words(seconds: float, words: str) -> None:
+    assert remaining(seconds) == words
+
+
+def test_what_slurm_tells_in_the_environment() -> None:
+    environ = {"SLURM_JOB_ID": JOB, "SLURM_JOB_NODELIST": "gpu[1-2]", "SLURM_JOB_END_TIME": "1896091200"}
+    found = read_allocation({**environ, "SLURM_JOB_PARTITION": "gpu", "SLURMD_NODENAME": "gpu1"})
+    assert found is not None
+    assert found.json() == {
+        "id": JOB, "partition": "gpu", "node": "gpu1", "hosts": ["gpu1", "gpu2"], "end_time": 1896091200, "gpus": None,
+    }  # fmt: skip
+    assert read_allocation({}) is None
+    assert read_allocation({"SLURM_JOB_ID": "../x"}) is None
