@@ -18,71 +18,75 @@ from typing import NamedTuple
 import pytest
 from certificates import Authority, revocation_list
 from real_ssh import run_ssh
-from sshd import TwoHops, make_key
+from sshd import Sshd, TwoHops, make_key
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import GpuKernelError
 from jupyter_gpu_kernel.hub.ssh import algorithms, directives
 from jupyter_gpu_kernel.hub.ssh.connect import connect
-from jupyter_gpu_kernel.hub.ssh.route import parse_route
+from jupyter_gpu_kernel.hub.ssh.route import Hop, parse_route
 
+HARMLESS = """
+  RekeyLimit default none
+  AddKeysToAgent no
+  CanonicalizeHostname no
+  ChallengeResponseAuthentication no
+  Compression yes
+  ConnectionAttempts 2
+  ControlMaster no
+  FingerprintHash md5
+  ForwardAgent yes
+  HashKnownHosts yes
+  HostbasedAuthentication yes
+  IdentityAgent none
+  LogLevel QUIET
+  Protocol 2
+  ProxyCommand none
+  ProxyJump none
+  RevokedHostKeys none
+  SecurityKeyProvider internal
+  SendEnv LANG
+  SetEnv A=b
+  ServerAliveInterval 15
+  VerifyHostKeyDNS yes
+  NumberOfPasswordPrompts 0
+  KbdInteractiveDevices pam
+"""
 CONNECTS = [
     "",
-    "AddKeysToAgent no",
+    HARMLESS.strip(),
     "AddressFamily inet",
     "BatchMode yes",
     "BindAddress 127.0.0.1",
-    "CanonicalizeHostname no",
     "CheckHostIP yes",
     "CertificateFile {folder}/missing",
-    "ChallengeResponseAuthentication no",
     "Ciphers +aes128-cbc",
     "Ciphers -chacha20*,*-cbc",
     "Ciphers ^aes256-ctr",
     "Ciphers aes256-ctr,aes128-ctr",
-    "Compression yes",
     "ConnectTimeout 1m",
-    "ConnectTimeout 5",
-    "ConnectionAttempts 2",
-    "ControlMaster no",
-    "FingerprintHash md5",
-    "ForwardAgent yes",
     "GlobalKnownHostsFile {folder}/known\n  UserKnownHostsFile none",
-    "HashKnownHosts yes",
     "HostKeyAlgorithms -ecdsa*",
     "HostKeyAlgorithms ^ecdsa-sha2-nistp256\n  UserKnownHostsFile {folder}/both",
     "HostKeyAlgorithms ssh-ed25519",
     "HostKeyAlias somebody\n  UserKnownHostsFile {folder}/alias",
-    "HostbasedAuthentication yes",
     "IdentitiesOnly yes",
-    "IdentityAgent none",
     "IgnoreUnknown Nonsense*\n  NonsenseOption yes",
     "Include {folder}/included",
-    "KbdInteractiveDevices pam",
     "KexAlgorithms -sntrup*",
     "KexAlgorithms curve25519-sha256",
     "KexAlgorithms ecdh-sha2-nistp384,curve25519-sha256",
-    "LogLevel QUIET",
     "MACs hmac-sha2-512\n  Ciphers aes128-ctr",
-    "NumberOfPasswordPrompts 0",
     "PasswordAuthentication No\n  KbdInteractiveAuthentication FALSE",
     "PreferredAuthentications gssapi-with-mic,publickey",
     "PreferredAuthentications password,publickey",
-    "Protocol 2",
-    "ProxyCommand none\n  ProxyJump none",
     "PubkeyAcceptedAlgorithms ssh-ed25519",
     "PubkeyAcceptedKeyTypes ssh-ed25519,rsa-sha2-512",
-    "RekeyLimit default none",
     "RequiredRSASize 4096",
-    "RevokedHostKeys none",
-    "SecurityKeyProvider internal",
-    "SendEnv LANG\n  SetEnv A=b",
-    "ServerAliveInterval 15",
     "StrictHostKeyChecking accept-new",
     "StrictHostKeyChecking no",
     "StrictHostKeyChecking yes",
     "UserKnownHostsFile {folder}/empty {folder}/known",
-    "VerifyHostKeyDNS yes",
 ]
 REFUSES = [
     "AddressFamily inet6",
@@ -94,7 +98,6 @@ REFUSES = [
     "HostKeyAlgorithms ssh-ed25519-cert-v01@openssh.com",
     "HostKeyAlias somebody",
     "Hostname 127.0.0.1\n  Port 1",
-    "IdentityFile none",
     "IdentityFile none\n  IdentitiesOnly yes",
     "KexAlgorithms diffie-hellman-group1-sha1",
     "MACs hmac-md5\n  Ciphers aes128-ctr",
@@ -103,13 +106,11 @@ REFUSES = [
     "PubkeyAcceptedAlgorithms -ssh-ed25519*",
     "PubkeyAcceptedAlgorithms *-cert-v01@openssh.com",
     "PubkeyAcceptedKeyTypes rsa-sha2-512",
-    "PubkeyAuthentication NO",
     "PubkeyAuthentication no",
     "RevokedHostKeys {folder}/missing",
     "RevokedHostKeys {folder}/revoked",
     "User nobody-of-that-name",
     "UserKnownHostsFile {folder}/empty\n  StrictHostKeyChecking yes",
-    "UserKnownHostsFile {folder}/empty\n  StrictHostKeyChecking ask",
     "UserKnownHostsFile {folder}/marked",
     "UserKnownHostsFile {folder}/other",
     "UserKnownHostsFile {folder}/other\n  StrictHostKeyChecking accept-new",
@@ -200,33 +201,46 @@ class Lab:
     def ssh(self, config: Path) -> Seen | None:
         """What the server saw of ssh; None if that did not connect."""
         since = len(self.login.log)
-        return self._seen(since) if run_ssh(config, "login").connected else None
+        return seen(self.login, since) if run_ssh(config, "login").connected else None
 
     def we(self, config: Path) -> Seen | GpuKernelError:
         """What the server saw of us, or our error."""
-        since = len(self.login.log)
+        return self.connect(self.hops(config))
+
+    def hops(self, config: Path) -> tuple[Hop, ...] | GpuKernelError:
+        """The route as we read it from the configuration."""
         try:
-            connect(
-                parse_route("login", config=str(config)), ask=None, trust_file=self.two.trust_file
-            ).close()
+            return parse_route("login", config=str(config))
         except GpuKernelError as error:
             return error
-        return self._seen(since)
 
-    def _seen(self, since: int) -> Seen:
-        self.login.wait_for_log("Accepted", since)
-        log = "\n".join(self.login.log[since:])
+    def connect(self, hops: tuple[Hop, ...] | GpuKernelError) -> Seen | GpuKernelError:
+        """What the server saw of us on this route."""
+        if isinstance(hops, GpuKernelError):
+            return hops
+        since = len(self.login.log)
+        try:
+            connect(hops, ask=None, trust_file=self.two.trust_file).close()
+        except GpuKernelError as error:
+            return error
+        return seen(self.login, since)
 
-        def find(pattern: str) -> Sequence[str]:
-            found = re.search(pattern, log)
-            assert found is not None, log
-            return found.groups()
 
-        method, user, key = find(r"Accepted (\S+) for (\S+) from .* (SHA256:\S+)")
-        (exchange,) = find(r"kex: algorithm: (\S+)")
-        (host_key,) = find(r"kex: host key algorithm: (\S+)")
-        cipher, mac = find(r"kex: client->server cipher: (\S+) MAC: (\S+)")
-        return Seen(user, method, key, exchange, host_key, cipher, mac)
+def seen(server: Sshd, since: int) -> Seen:
+    """What the server has logged about the one client after so many lines."""
+    server.wait_for_log("Accepted publickey for", since)
+    log = "\n".join(server.log[since:])
+
+    def find(pattern: str) -> Sequence[str]:
+        found = re.search(pattern, log)
+        assert found is not None, log
+        return found.groups()
+
+    method, user, key = find(r"Accepted (\S+) for (\S+) from .* (SHA256:\S+)")
+    (exchange,) = find(r"kex: algorithm: (\S+)")
+    (host_key,) = find(r"kex: host key algorithm: (\S+)")
+    cipher, mac = find(r"kex: client->server cipher: (\S+) MAC: (\S+)")
+    return Seen(user, method, key, exchange, host_key, cipher, mac)
 
 
 @pytest.fixture(scope="module")
@@ -269,23 +283,29 @@ def reader(request: pytest.FixtureRequest) -> str:
 
 
 class Table:
-    """The rows' verdicts: of ssh once, of us with both readers."""
+    """The rows' verdicts: of ssh once, and of us with both readers, which mostly read the same."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
         self._theirs: dict[str, Seen | None] = {}
+        self._ours: dict[str, tuple[object, Seen | GpuKernelError]] = {}
 
     def row(
         self, lines: str, reader: str, monkeypatch: pytest.MonkeyPatch
     ) -> tuple[Path, Seen | None, Seen | GpuKernelError]:
+        """The configuration file, and both verdicts."""
         config = self.lab.config(lines)
         if lines not in self._theirs:
             self._theirs[lines] = self.lab.ssh(config)
             (self.lab.files / "empty").write_text("")  # ssh may have added the host
         if reader == "no ssh program":
             monkeypatch.setenv("PATH", str(self.lab.files))
-        ours = self.lab.we(config)
+        hops = self.lab.hops(config)
         monkeypatch.undo()
+        same, ours = self._ours.get(lines, (None, None))
+        if ours is None or hops != same:
+            ours = self.lab.connect(hops)
+            self._ours[lines] = hops, ours
         return config, self._theirs[lines], ours
 
 
@@ -338,6 +358,61 @@ def test_blocks_with_conditions(lab: Lab, lines: str, connects: bool | None) -> 
         assert isinstance(ours, GpuKernelError) and ours.hop == "login" and ours.remedy
     else:
         assert_same(config, theirs, ours)
+
+
+# --- each hop has its own
+
+HOPS = [
+    (
+        "Host login\n  Ciphers aes256-ctr\nHost work\n  Ciphers aes192-ctr\n  KexAlgorithms ecdh-sha2-nistp384",
+        "",
+    ),
+    ("Host work\n  AddressFamily inet6\n  BindAddress 192.0.2.77", ""),  # a jump host connects to it
+    ("Host login\n  BindAddress 192.0.2.77", "login"),
+    ("Host work\n  PubkeyAuthentication no", "work"),
+    ("Host login\n  HostKeyAlias somebody", "login"),
+    ("Host work\n  UserKnownHostsFile {folder}/known", "work"),
+    ("Host login\n  RekeyLimit 1G", "by name"),
+    ("Host work\n  RekeyLimit 1G", "by name"),
+    ("Match final host 127.0.0.1\n  Ciphers aes192-ctr", ""),
+    ("Host *\n  Ciphers aes128-ctr", ""),
+]
+
+
+@pytest.mark.parametrize(("lines", "refuses"), HOPS)
+def test_each_hop_has_its_own_directives(hops: Lab, lines: str, refuses: str) -> None:
+    """`refuses`: the hop at which both end; “by name”, if only ssh can follow it."""
+    config, servers = hops.config(lines, host=""), (hops.login, hops.two.work)
+    since = [len(server.log) for server in servers]
+    assert run_ssh(config, "work").connected is (refuses in ("", "by name"))
+    theirs = (
+        [seen(server, start) for server, start in zip(servers, since, strict=True)] if not refuses else []
+    )
+    since = [len(server.log) for server in servers]
+    try:
+        route = parse_route("work", config=str(config))
+        connect(route, ask=None, trust_file=hops.two.trust_file).close()
+    except GpuKernelError as error:
+        assert refuses in (error.hop, "by name")
+        assert refuses != "by name" or ("RekeyLimit" in error.cause and error.hop in lines)
+    else:
+        assert not refuses
+        for server, start, their in zip(servers, since, theirs, strict=True):
+            ours = seen(server, start)
+            assert ours[:3] == their[:3] and ours.host_key == their.host_key
+            if their.cipher in algorithms.CIPHERS:
+                assert ours.cipher == their.cipher
+            if "KexAlgorithms" in lines and their.exchange in algorithms.KEY_EXCHANGES:
+                assert ours.exchange == their.exchange
+
+
+@pytest.fixture(scope="module")
+def hops(lab: Lab) -> Iterator[Lab]:
+    """The lab with its work node."""
+    lab.two.work.options = {"LogLevel": "DEBUG"}
+    lab.two.work.start()
+    yield lab
+    lab.two.work.stop()
 
 
 # --- keys and certificates of the user
