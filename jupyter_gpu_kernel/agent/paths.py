@@ -3,6 +3,7 @@
     <root>/agent-<hash>.pyz      the agent, one per version
     <root>/k/<id>/               one kernel: its sockets and connection file; removed by its keeper
     <root>/stories/<id>.jsonl    what happened to a kernel; kept for some days
+    <root>/id                    a random number, by which the hub knows the folder over any connection
     <root>/jobs/<id>/            one job of a scheduler: the socket of its process, which removes it
 
 The shell script that installs the agent makes <root> and checks who owns it (install.sh).
@@ -15,8 +16,9 @@ import os
 import re
 import stat
 import sys
+import threading
 from pathlib import Path
-from typing import List
+from typing import Callable, List
 
 _FOLDERS = ("k", "stories")
 _JOBS = "jobs"
@@ -77,6 +79,25 @@ class Root:
         for name in (*_FOLDERS, _JOBS):
             if os.path.lexists(str(path / name)):
                 check_private(path / name)
+
+    def identity(self, new_id: Callable[[], str]) -> str:
+        """Return what no other folder has, on any node; "" if the disk is full. `new_id` makes it the first time.
+
+        Nobody else can read it, so no other node can claim to be this one.
+        """
+        path, new = self.path / "id", self.path / f".id-{os.getpid()}-{threading.get_ident()}"
+        try:
+            if not path.exists():
+                new.touch(mode=0o600)
+                new.write_text(new_id())
+                with contextlib.suppress(FileExistsError):  # another process was faster
+                    os.link(str(new), str(path))
+            return path.read_text()
+        except OSError:
+            return ""
+        finally:
+            with contextlib.suppress(OSError):
+                new.unlink()
 
     def kernel(self, kernel_id: str) -> Path:
         """The folder of one kernel (may not exist)."""

@@ -7,6 +7,7 @@ This module knows neither links nor front ends.
 from __future__ import annotations
 
 import json
+import re
 from functools import partial
 from typing import Any
 
@@ -47,6 +48,7 @@ MAX_VALUES = 1_000_000
 """JSON values in a message that the hub parses: each takes up to a hundred bytes of memory."""
 _PARSED = ("status", "stream", "execute_input", "execute_reply")
 """Messages whose content the hub parses. It passes on all others as bytes."""
+_ROOT_ID = re.compile(r"[0-9a-f]{32}")
 _YEAR_9999 = 253_402_300_799
 _SHOWN = ("stream", "display_data", "update_display_data", "execute_result", "error", "clear_output")
 
@@ -55,6 +57,11 @@ def answer(do: str, data: dict[str, Any]) -> dict[str, Any]:
     """Validate the answer to the request `do`. Raises Malformed if it cannot be used."""
     checked: dict[str, Any] = _ANSWERS.get(do, _ANY)(data)
     return checked
+
+
+def root_id(value: object) -> str:
+    """Return the identity of an agent's folder, "" if this is none."""
+    return value if isinstance(value, str) and _ROOT_ID.fullmatch(value) else ""
 
 
 def keeper_event(data: dict[str, Any]) -> dict[str, Any]:

@@ -189,11 +189,6 @@ def test_a_drop_behind_the_command_ends_the_stream_and_not_the_connection(login:
     assert connection.alive() and script(connection, "echo again") == "again\n"
 
 
-def test_two_roads_through_one_machine_are_told_apart_by_where_they_end(login: Login, join: Join) -> None:
-    one, same = join(login.ssh_work), join("env A=1", login.ssh_work)
-    assert one.machine_id == same.machine_id != join(route=("login",)).machine_id
-
-
 # --- this machine
 
 

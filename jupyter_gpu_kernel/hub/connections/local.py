@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import platform
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +12,6 @@ from .process_stream import ProcessStream
 from .short_command import run_to_end
 
 NAME = "localhost"
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _VARIABLES = (
     *("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR", "XDG_RUNTIME_DIR"),
     *("SSH_AUTH_SOCK", "KRB5CCNAME", "DOCKER_HOST", "CONTAINER_HOST"),
@@ -35,8 +31,8 @@ class LocalConnection:
         """There are none."""
         self.closed = False
         """Whether `close` was called."""
-        self.machine_id = _machine_id()
-        """A hash of the boot and the name of this machine."""
+        self.machine_id = ""
+        """Not known."""
         # The hub has the environment of the front end that happened to start it, secrets included.
         self._environment = {
             name: value
@@ -70,10 +66,3 @@ class LocalConnection:
     def close(self) -> None:
         """Mark it as closed."""
         self.closed = True
-
-
-def _machine_id() -> str:
-    boot = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
-    return hashlib.sha256(
-        f"local {boot} {platform.node()} {os.getpid() if not boot else ''}".encode()
-    ).hexdigest()

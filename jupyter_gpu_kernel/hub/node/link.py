@@ -75,6 +75,8 @@ class Link:
         self.name = name
         self.state: _State = "connecting"
         self.problem: GpuKernelError | None = None
+        self.root_id = ""
+        """The identity of the agent's folder, which the node's last answer named; "" before."""
         self._dial = dial
         self._log = log
         self._timeouts = timeouts
@@ -133,6 +135,7 @@ class Link:
             raise AgentError(cause, hop=self.name) from None
         finally:
             self._requests.pop(number, None)
+        self.root_id = validate.root_id(answer.pop("root", "")) or self.root_id
         return _checked(do, answer, self.name)
 
     def attach(self, attachment: Attachment) -> None:

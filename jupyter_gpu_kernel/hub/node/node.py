@@ -89,6 +89,10 @@ class Node:
         return self._runtime.monotonic() < self._keep_until and self.alive
 
     @property
+    def _root_id(self) -> str:
+        return self._link.root_id if self._link is not None else ""
+
+    @property
     def digest(self) -> str:
         """A file name for this route."""
         settings = self.settings  # written as ever: a hub that succeeds a killed one reads its files
@@ -110,9 +114,14 @@ class Node:
         }
 
     def same_as(self, other: Node) -> bool:
-        """Whether both are one machine: by the same route, or by another one with the same host key."""
+        """Whether both are one machine: by the same route, or by another one that leads to the same folder of the
+        agent, or to the same host key as long as the folder is not known."""
+        if self.settings == other.settings:
+            return True
+        if self._root_id and other._root_id:
+            return self._root_id == other._root_id
         machine_id = self._ssh.machine_id
-        return self.settings == other.settings or (machine_id != "" and machine_id == other._ssh.machine_id)
+        return machine_id != "" and machine_id == other._ssh.machine_id
 
     def add_name(self, name: str) -> None:
         """Record the name of a kernelspec that leads to this node."""

@@ -28,7 +28,7 @@ class Connection(CommandRunner, Protocol):
     steps: list[tuple[str, str, float]]
     """(hop, step, seconds) of each step of connecting, in order."""
     machine_id: str
-    """A hash of the node's host key, or of what else tells machines apart."""
+    """A hash of the node's host key; "" if it is not known."""
 
     @property
     def interactive(self) -> bool:

@@ -216,7 +216,8 @@ class _Connector:
             return ConnectError(
                 f"does not permit TCP forwarding to {hop.label} (AllowTcpForwarding or PermitOpen)",
                 hop=jump,
-                remedy="Ask its administrators, or use another login node as the jump host.",
+                remedy="Use another login node as the jump host; or let this one sign in there by itself, if you "
+                f'trust it with what passes: jupyter gpu-kernel add {jump} --via "ssh {hop.host}"',
             )
         if isinstance(error, paramiko.ChannelException):
             return _unreachable(hop, before.channel_error or error.text, jump)
