@@ -13,7 +13,7 @@ from .. import kernelspecs
 from ..errors import AuthError, HostKeyError, RouteError, SettingsError
 from ..settings import Settings, read_env_file
 from ..wire import MAX_PRIORITY
-from . import tables
+from . import add_slurm, tables
 from .add_hosts import common_python, hosts_result, working_hosts
 from .terminal import printable
 from .verb import Verb, add_json_option, print_json
@@ -28,6 +28,7 @@ class Add(Verb):
         self._add_kernel_arguments(parser)
         self._add_gpu_arguments(parser)
         self._add_environment_arguments(parser)
+        add_slurm.add_arguments(parser)
         add = parser.add_argument
         add("--no-probe", action="store_true", help="write the kernelspec without connecting")
         add("--replace", action="store_true", help="overwrite a kernelspec of the same name")
@@ -202,6 +203,7 @@ class Add(Verb):
             else:
                 settings["route"] = probe["route"]
                 settings["python"] = probe["python"]["path"]
+                settings |= probe.get("slurm", {}).get("chosen", {})
         spec = kernelspecs.write(name, settings, prefix=args.prefix, replace=args.replace)
         shown = {
             "name": spec.name,
@@ -263,6 +265,7 @@ class Add(Verb):
             setup=tuple(args.setup),
             sigterm=args.sigterm,
             idle_timeout=args.idle_timeout,
+            **add_slurm.settings(args),
         ).to_json()
         return Settings.from_json(settings).to_json()  # which checks the numbers
 
@@ -332,7 +335,9 @@ def _probe_result(probe: dict[str, Any], settings: dict[str, Any]) -> list[str]:
         lines.append(
             f"Note: the node's home folder {node.get('home')} is not writable: {node['home_problem']}"
         )
-    if probe["gpus"]:
+    if "slurm" in probe:
+        lines += add_slurm.result(probe["slurm"], settings)
+    elif probe["gpus"]:
         lines.append(tables.gpus(probe["gpus"]))
         if probe.get("gpus_problem"):
             lines.append(f"Note: this kernel cannot get GPUs on this node: {probe['gpus_problem']}")

@@ -14,7 +14,7 @@ from .. import kernelspecs
 from ..errors import GpuKernelError, SettingsError
 from ..wire import MAX_PRIORITY
 from ..wire.texts import as_typed
-from . import gpu_hours, tables
+from . import gpu_hours, slurm_tables, tables
 from .terminal import printable
 from .verb import NO_KERNELSPEC, Ask, Listing, Verb, add_json_option, kernel_id, print_error, print_json
 from .watch import WatchedVerb
@@ -152,7 +152,10 @@ class Gpus(WatchedVerb):
 
     def _listing(self, specs: list[dict[str, Any]], ask: Ask) -> Listing:
         def table(rows: Sequence[dict[str, Any]]) -> str:
-            return "\n\n".join(filter(None, (tables.gpus(rows), tables.queue(rows))))
+            direct = [row for row in rows if "slurm" not in row]
+            clusters = slurm_tables.clusters([row for row in rows if "slurm" in row])
+            gpus = tables.gpus(direct) if direct else ""
+            return "\n\n".join(filter(None, (gpus, tables.queue(direct), clusters)))
 
         return Listing.of(ask("gpus", specs=specs), table, "These machines have no GPU.")
 

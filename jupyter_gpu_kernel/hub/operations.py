@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any
 
 from .. import __version__
@@ -36,7 +37,9 @@ from .node.probe import probe
 from .node.shared_connection import Connect
 from .placement import Placement
 from .rpc import Call
+from .slurm.probe import check_slurm, probe_slurm
 from .slurm.scheduler import Schedulers
+from .slurm.view import cluster_rows
 
 LOGIN_KEEPS = 12 * 3600.0
 """Seconds for which a connection is kept open after `login`, also without a kernel."""
@@ -115,19 +118,30 @@ class Operations:
         return {"ok": True}
 
     async def op_probe(self, call: Call) -> dict[str, Any]:
-        """Connect to the node, find a Python with ipykernel, and read the state of the GPUs."""
-        return await probe(self._nodes, call.arguments["settings"], call)
+        """Connect to the node, find a Python with ipykernel, and read the state of the GPUs; or of Slurm."""
+        settings = call.arguments["settings"]
+        if settings.get("slurm"):
+            return await probe_slurm(self._schedulers.of(settings), self._nodes.of(settings), settings, call)
+        return await probe(self._nodes, settings, call)
 
     async def op_check(self, call: Call) -> list[dict[str, Any]]:
         """Connect step by step, and return the time of each step, with a remedy where one fails."""
         hosts, gpu = each_host(call.arguments["settings"]), call.arguments.get("gpu") is True
+        if hosts[0].get("slurm"):
+            steps = partial(check_slurm, self._schedulers, call, gpu)
+            return await check(self._nodes, hosts[0], call, more=steps)
         rows = await asyncio.gather(*(check(self._nodes, one, call, gpu) for one in hosts))
         return [row for each in rows for row in each]
 
     async def op_gpus(self, call: Call) -> list[dict[str, Any]]:
-        """Return every GPU of every node, once."""
-        answers = await self._jobs.ask_each(call, "gpus", timeout=60)
+        """Return every GPU of every node, those of the user's jobs included, once; and a row for each login node."""
+        clusters = [spec for spec in call.arguments["specs"] if spec["settings"].get("slurm")]
+        answers, shown = await asyncio.gather(
+            self._jobs.ask_each(call, "gpus", timeout=60), cluster_rows(self._schedulers, clusters, call)
+        )
         rows = _rows(answers, "gpus", lambda row: row.get("uuid") or row.get("index"))
+        failed = {row["node"] for row in rows if "error" in row}
+        rows += [row for row in shown if not ("error" in row and row["node"] in failed)]
         return [
             dict(row, queue=self._kernels.in_queue(row["queue"])) if row.get("queue") else row for row in rows
         ]

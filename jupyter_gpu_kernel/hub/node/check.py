@@ -11,6 +11,7 @@ the answers mean.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ...errors import AgentError, GpuKernelError
@@ -28,19 +29,28 @@ TIMEOUT = LIMIT + 180.0
 """Seconds for one request: set-up lines, the search for a free GPU, and one framework."""
 
 
+MoreSteps = Callable[[Report, Node, dict[str, Any]], Awaitable[None]]
+"""Steps on a connected node, with the settings and the Python that was found."""
+
+
 async def check(
-    nodes: Nodes, settings: dict[str, Any], call: Call, gpu: bool = False
+    nodes: Nodes, settings: dict[str, Any], call: Call, gpu: bool = False, more: MoreSteps | None = None
 ) -> list[dict[str, Any]]:
     """Return [{"step", "hop", "ok", "checked", "seconds", "message", "remedy"}] up to the first step that fails.
 
-    gpu: Also check whether the Python's frameworks can use the GPUs; these rows have "facts", too.
+    gpu: Also check whether the Python's frameworks can use the GPUs; these rows have "facts", too. `more`: these steps
+    come instead of those that need the agent on the node.
     """
     shared = nodes.of(settings)
     own = nodes.separate(settings, asks=not shared.alive)
     report = Report(own.name, call)
     try:
         node = own if await _connect(report, own, shared, call) else shared
-        await _check_node(report, node, settings, call, gpu)
+        python = await _check_python(report, node, settings, call)
+        if more is not None:
+            await more(report, node, dict(settings, python=python))
+        else:
+            await _check_node(report, node, settings, python, call, gpu)
     except GpuKernelError:
         pass  # the last row reports it
     finally:
@@ -66,7 +76,7 @@ async def _connect(report: Report, own: Node, shared: Node, call: Call) -> bool:
     return True
 
 
-async def _check_node(report: Report, node: Node, settings: dict[str, Any], call: Call, gpu: bool) -> None:
+async def _check_python(report: Report, node: Node, settings: dict[str, Any], call: Call) -> str:
     found, _ = await report.step(
         "python",
         node.find_pythons(settings.get("python"), call, settings.get("setup") or ()),
@@ -74,7 +84,12 @@ async def _check_node(report: Report, node: Node, settings: dict[str, Any], call
             f"{done[0].python.path} ({done[0].python.version}, ipykernel {done[0].python.ipykernel})"
         ),
     )
-    python = found.python.path
+    return str(found.python.path)
+
+
+async def _check_node(
+    report: Report, node: Node, settings: dict[str, Any], python: str, call: Call, gpu: bool
+) -> None:
     await report.step("agent", node.link(python, call), lambda _: "answers")
     try:
         await _check_gpus(report, node, settings, python, call)

@@ -34,6 +34,7 @@ def choose(cluster: Cluster, settings: dict[str, Any], hop: str) -> Choice:
     fitting = [one for one in candidates if not problems[one.name]]
     if not fitting:
         raise _none_fits(problems, cluster, hop)
+    fitting.sort(key=lambda one: (not one.default, -_free(one, settings, kind)))
     chosen: dict[str, Any] = {"partition": wanted or fitting[0].name}
     notes = [] if wanted else [_why(fitting[0], candidates, problems)]
     if not settings.get("time"):
@@ -112,13 +113,24 @@ def _problem(one: Partition, settings: dict[str, Any], kind: str) -> str:
     return ""
 
 
+def _free(one: Partition, settings: dict[str, Any], kind: str) -> int:
+    """Return how many GPUs that would do are free."""
+    if not int(settings.get("gpus", DEFAULT_GPUS)):
+        return 0
+    return sum(host.free(name) for host in one.hosts for name in host.gpus if kind in ("", name))
+
+
 def _why(chosen: Partition, candidates: list[Partition], problems: dict[str, str]) -> str:
     if len(candidates) == 1:
         return f"The partition is {chosen.name}, the only one."
     if chosen.default:
         return f"The partition is {chosen.name}, the cluster's default; choose another one with --partition."
     default = next((one for one in candidates if one.default), None)
-    why = f", as {default.name}, the default, does not do: {problems[default.name]}" if default else ""
+    why = (
+        f", as {default.name}, the default, cannot run such a job: {problems[default.name]}"
+        if default
+        else ""
+    )
     return f"The partition is {chosen.name}{why}. Choose another one with --partition."
 
 

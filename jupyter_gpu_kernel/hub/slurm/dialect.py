@@ -95,6 +95,12 @@ def submitted(output: Output) -> str:
     return ""
 
 
+def test_verdict(words: str) -> str:
+    """Return what `sbatch --test-only` says, without the number of a job that does not exist."""
+    match = re.fullmatch(r"Job \d+ (?:to|would) start at (\S+) (using .*)", words)
+    return f"it would start at {match[1].replace('T', ' ')}, {match[2]}" if match else words
+
+
 def queue(output: Output, private: bool = False) -> dict[str, JobState] | None:
     """Return the user's jobs by id; None if squeue failed. `private`: other users' jobs are hidden, so no place is
     known."""

@@ -14,7 +14,7 @@ from ..rpc import Call
 from .batch_script import batch_script
 from .choice import choose
 from .partitions import counts
-from .scheduler import Scheduler
+from .scheduler import Scheduler, Schedulers
 
 _TEST = "test"  # in place of a kernel's id
 
@@ -50,9 +50,13 @@ async def probe_slurm(
 
 
 async def check_slurm(
-    report: Report, scheduler: Scheduler, node: Node, settings: dict[str, Any], call: Call
+    schedulers: Schedulers, call: Call, gpu: bool, report: Report, node: Node, settings: dict[str, Any]
 ) -> None:
-    """Add the steps of `check` on the login node: Slurm there, the partition, and the verdict of sbatch."""
+    """Add the steps of `check` on the login node: Slurm there, the partition, and the verdict of sbatch.
+
+    `gpu`: it was asked to check frameworks, too, which needs a job.
+    """
+    scheduler = schedulers.at(node)
 
     async def usable() -> str:
         cluster = await scheduler.cluster(call)
@@ -71,3 +75,8 @@ async def check_slurm(
     await report.step(
         "sbatch", scheduler.test(batch_script(settings, _TEST, pack()), call), lambda words: words
     )
+    if gpu:
+        row = report.add(
+            "gpu", 0.0, "not checked: the login node has no GPUs of jobs. Check in a kernel instead."
+        )
+        row["checked"] = False

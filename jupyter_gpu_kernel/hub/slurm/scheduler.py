@@ -90,7 +90,7 @@ class Scheduler:
         output = await self.run(commands.submit_command(script, test_only=True), call=call)
         if output.status:
             raise rejection.rejected(output, self.name)
-        return rejection.words(output)
+        return dialect.test_verdict(rejection.words(output))
 
     async def cancel(self, job_id: str, signal: str = "", call: Call | None = None) -> None:
         """Cancel a job; with `signal` ("KILL") send it to all processes of the job instead. A job that has ended is no
