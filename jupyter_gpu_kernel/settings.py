@@ -61,6 +61,7 @@ class Settings:
     hosts: tuple[str, ...] = ()  # several machines, each instead of the last hop of the route
     via: tuple[str, ...] = ()  # commands, each run on the hop before it, that lead on from the route
     transport: str = "auto"  # how SSH is spoken: "paramiko", "ssh" (the system's), or what the route needs
+    env_dir: str = ""  # the virtual environment on the node that `add --create-env` made
     priority: int = 0  # among the user's own kernels that wait for GPUs; the highest first
     slurm: bool = False  # the route leads to a login node, and the kernel runs in a Slurm job
     partition: str = ""

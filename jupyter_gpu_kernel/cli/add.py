@@ -13,7 +13,7 @@ from .. import kernelspecs
 from ..errors import AuthError, HostKeyError, RouteError, SettingsError
 from ..settings import Settings, read_env_file
 from ..wire import MAX_PRIORITY
-from . import add_slurm, tables
+from . import add_slurm, create_env, tables
 from .add_hosts import common_python, hosts_result, working_hosts
 from .terminal import printable
 from .verb import Verb, add_json_option, print_json
@@ -29,6 +29,7 @@ class Add(Verb):
         self._add_gpu_arguments(parser)
         self._add_environment_arguments(parser)
         add_slurm.add_arguments(parser)
+        create_env.add_arguments(parser)
         add = parser.add_argument
         add("--no-probe", action="store_true", help="write the kernelspec without connecting")
         add("--replace", action="store_true", help="overwrite a kernelspec of the same name")
@@ -92,7 +93,8 @@ class Add(Verb):
             "--python",
             metavar="PATH",
             default="",
-            help="the kernel's Python on the node (default: the best one found)",
+            help="the kernel's Python on the node, or with --create-env the one from which the environment is made "
+            "(default: the best one found)",
         )
         add(
             "--sigterm",
@@ -185,6 +187,9 @@ class Add(Verb):
         if bool(_hosts(args.hosts)) == bool(args.destination):
             sys.stderr.write("Give DESTINATION, or --hosts HOST,HOST for several machines, and not both.\n")
             return 2
+        if fault := create_env.usage_fault(args):
+            sys.stderr.write(f"{fault}\n")
+            return 2
         settings = self._settings()
         hosts = settings.get("hosts") or settings["route"][-1:]
         nodes = args.via[-1:] if args.via and len(hosts) == 1 else hosts
@@ -196,8 +201,9 @@ class Add(Verb):
                 f"{args.python} is not an absolute path",
                 remedy="Give the absolute path, or omit --no-probe to search for it on the node.",
             )
+        made = create_env.create(args, settings, name.lower(), self._ask_node) if args.create_env else []
         if not args.no_probe:
-            probe = self._probe(settings)
+            probe = self._ask_node("probe", settings=settings)
             if "hosts" in probe:
                 settings["python"] = common_python(working_hosts(probe["hosts"]))
             else:
@@ -212,15 +218,15 @@ class Add(Verb):
             "settings": spec.settings,
         }
         if args.json:
-            print_json({**shown, "probe": probe})
+            print_json({**shown, "probe": probe, **({"environments": made} if made else {})})
         else:
             found = _probes_result(probe, settings) if probe else []
             print("\n".join([*found, *_next_step(spec)]))
         return 0
 
-    def _probe(self, settings: dict[str, Any]) -> Any:
+    def _ask_node(self, op: str, **arguments: Any) -> Any:
         try:
-            return self.ask_hub("probe", lines=not self.args.json, settings=settings)
+            return self.ask_hub(op, lines=not self.args.json, **arguments)
         except (AuthError, HostKeyError) as error:  # `login` needs a kernelspec, which does not exist yet
             error.fill_in(
                 "once in a terminal: jupyter gpu-kernel login NAME", "by running this command in a terminal"

@@ -15,6 +15,7 @@ from ..errors import GpuKernelError, SettingsError
 from ..wire import MAX_PRIORITY
 from ..wire.texts import as_typed
 from . import gpu_hours, slurm_tables, tables
+from .remove import Remove
 from .terminal import printable
 from .verb import NO_KERNELSPEC, Ask, Listing, Verb, add_json_option, kernel_id, print_error, print_json
 from .watch import WatchedVerb
@@ -30,6 +31,7 @@ class List(Verb):
     def run(self) -> int:
         bad: list[SettingsError] = []
         specs = kernelspecs.find_all(bad.append)
+        environments = _environments(specs)
         if self.args.json:
             print_json(
                 [
@@ -38,13 +40,13 @@ class List(Verb):
                         "display_name": one.display_name,
                         "path": str(one.path),
                         "settings": one.settings,
+                        **({"environment": environments[one.name]} if one.name in environments else {}),
                     }
                     for one in specs
                 ]
             )
         elif specs:
-            rows = [(one.name, _route(one.settings), str(one.path)) for one in specs]
-            print(tables.table(("NAME", "ROUTE", "KERNELSPEC"), rows))
+            print(_kernelspec_table(specs, environments))
         elif not bad:
             sys.stderr.write(f"{NO_KERNELSPEC}\n")
         for error in bad:
@@ -52,27 +54,31 @@ class List(Verb):
         return 1 if bad else 0
 
 
+def _kernelspec_table(specs: Sequence[kernelspecs.Spec], environments: dict[str, str]) -> str:
+    """One row for each; with a column for environments that `add --create-env` made, if there are any."""
+    rows = [(one.name, _route(one.settings), str(one.path)) for one in specs]
+    if not environments:
+        return tables.table(("NAME", "ROUTE", "KERNELSPEC"), rows)
+    more = [(*row, environments.get(row[0], "-")) for row in rows]
+    return tables.table(("NAME", "ROUTE", "KERNELSPEC", "ENVIRONMENT"), more)
+
+
+def _environments(specs: Sequence[kernelspecs.Spec]) -> dict[str, str]:
+    """The environment that each kernelspec's Python is in, of those that `add --create-env` made."""
+    folders = {folder for one in specs if (folder := one.settings.get("env_dir"))}
+    pythons = {one.name: str(one.settings.get("python") or "") for one in specs}
+    return {
+        name: folder
+        for name, python in pythons.items()
+        for folder in folders
+        if python.startswith(f"{folder}/")
+    }
+
+
 def _route(settings: dict[str, Any]) -> str:
     """The hops; of several hosts all, in place of the last host."""
     *jumps, last = settings["route"]
     return " → ".join([*jumps, ", ".join(settings.get("hosts") or [last]), *settings.get("via", ())])
-
-
-class Remove(Verb):
-    verb = "remove"
-    summary = "Remove a kernelspec. Running kernels keep running."
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("spec", metavar="NAME")
-        add_json_option(parser)
-
-    def run(self) -> int:
-        folders = [str(folder) for folder in kernelspecs.remove(self.args.spec)]
-        if self.args.json:
-            print_json({"removed": folders})
-        else:
-            print("\n".join(f"Removed: {folder}" for folder in folders))
-        return 0
 
 
 class Check(Verb):

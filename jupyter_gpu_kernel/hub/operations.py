@@ -1,7 +1,8 @@
 """The operations of the hub that clients can call.
 
 An operation is a method `op_<name>(call)`, which returns the JSON result. Those of the commands, which ask nodes, are
-here; those of front ends, for the kernels that they have, are in `front_end_operations.py`. docs/protocol.md lists all.
+here; those of front ends, for the kernels that they have, are in `front_end_operations.py`, and those for environments
+on nodes in `virtual_env/operations.py`.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from .rpc import Call
 from .slurm.probe import check_slurm, probe_slurm
 from .slurm.scheduler import Schedulers
 from .slurm.view import cluster_rows
+from .virtual_env.operations import EnvironmentOperations
 
 LOGIN_KEEPS = 12 * 3600.0
 """Seconds for which a connection is kept open after `login`, also without a kernel."""
@@ -55,7 +57,10 @@ class Operations:
         self._schedulers = Schedulers(runtime, self._nodes, log)
         self._kernels = Kernels(runtime, self._nodes, placement, self._schedulers, log)
         self._jobs = self._kernels.jobs
-        self._front_end_operations = FrontEndOperations(runtime, self._nodes, self._kernels, placement)
+        self._others = (
+            FrontEndOperations(runtime, self._nodes, self._kernels, placement),
+            EnvironmentOperations(runtime, self._nodes, self._kernels),
+        )
 
     @property
     def in_use(self) -> bool:
@@ -65,7 +70,7 @@ class Operations:
     async def operation(self, call: Call) -> Any:
         """Run the operation that the call names."""
         name = "op_" + call.op
-        method = getattr(self, name, None) or getattr(self._front_end_operations, name, None)
+        method = next((getattr(one, name) for one in (self, *self._others) if hasattr(one, name)), None)
         if method is None:
             raise HubError(
                 f"this hub has no operation {call.op!r}", remedy="Restart the hub: stop all front ends."

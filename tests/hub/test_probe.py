@@ -261,7 +261,8 @@ def test_no_python_at_all(node: Node) -> None:
         node.find()
     assert raised.value.hop == "gpu2"
     assert "no Python was found" in raised.value.cause
-    assert "-m pip install ipykernel" in raised.value.remedy
+    assert "with --create-env" in raised.value.remedy and "module load python" in raised.value.remedy
+    assert "-b -p ~/miniforge3" in raised.value.remedy
 
 
 def test_without_ipykernel_the_command_to_run_is_given(node: Node) -> None:
@@ -272,8 +273,9 @@ def test_without_ipykernel_the_command_to_run_is_given(node: Node) -> None:
     with pytest.raises(AgentError) as raised:
         node.find()
     assert f"{system} (Python 3.11.7) has no ipykernel" in raised.value.cause
-    assert raised.value.remedy == (
-        "On gpu2 (or the login node, if the home is shared) run: "
+    assert "Run “jupyter gpu-kernel add” with --create-env" in raised.value.remedy
+    assert raised.value.remedy.endswith(
+        "on gpu2 (or the login node, if the home is shared), run: "
         f"{shlex.quote(str(python))} -m pip install ipykernel"
     )
 
@@ -292,7 +294,7 @@ def test_only_old_pythons(node: Node) -> None:
     with pytest.raises(AgentError) as raised:
         node.find()
     assert "is Python 3.6.8; 3.8 or newer is needed" in raised.value.cause
-    assert "Install Python 3.8 or newer" in raised.value.remedy
+    assert "Install Python into your home" in raised.value.remedy
 
 
 def test_a_python_that_cannot_run_there_is_quoted(node: Node) -> None:

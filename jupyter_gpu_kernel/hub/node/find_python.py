@@ -178,7 +178,7 @@ def _none_fits(pythons: Sequence[Python], node: NodeFacts, skipped: Sequence[str
     ) -> tuple[bool, bool]:  # the user's own environments, their conda base, the system's
         return not _is_own(python, node), python.kind == "conda" and "/envs/" not in python.prefix
 
-    remedy = _install_command(min(usable, key=effort), node, hop) if usable else _install_python(node)
+    remedy = _install_command(min(usable, key=effort), node, hop) if usable else install_python(node, hop)
     return AgentError(cause, hop=hop, remedy=remedy)
 
 
@@ -187,20 +187,32 @@ def _is_own(python: Python, node: NodeFacts) -> bool:
 
 
 def _install_command(python: Python, node: NodeFacts, hop: str) -> str:
-    """Return the command that installs into this Python what a kernel needs."""
+    """Return the commands that provide what a kernel needs, with this Python."""
     program = shlex.quote(python.path)
     install = "-m pip install " + ("--upgrade " if python.ipykernel else "") + "ipykernel"
+    by_hand = f"{program} {install}"
     if not _is_own(python, node) and python.kind == "other":
         folder = f"{shlex.quote(node.home)}/gpu-kernel"
-        command = f"{program} -m venv {folder} && {folder}/bin/python {install}"
-    else:
-        command = f"{program} {install}"
-    return f"On {hop} (or the login node, if the home is shared) run: {command}"
-
-
-def _install_python(node: NodeFacts) -> str:
+        by_hand = f"{program} -m venv {folder} && {folder}/bin/python {install}"
     return (
-        f"Install Python {_dotted(OLDEST_PYTHON)} or newer for {node.machine or 'it'} into the home (no root needed), "
-        "e.g. Miniforge (from the login node, if the home is shared). Then run: "
-        "~/miniforge3/bin/python -m pip install ipykernel. Choose a Python that is elsewhere with --python."
+        "Run “jupyter gpu-kernel add” with --create-env: it makes an environment with ipykernel there, also if the "
+        f"node has no internet access. Or, on {hop} (or the login node, if the home is shared), run: {by_hand}"
+    )
+
+
+def install_python(node: NodeFacts, hop: str) -> str:
+    """Return what to do where there is no Python that is new enough."""
+    machine = node.machine if re.fullmatch(r"[a-z0-9_]{1,20}", node.machine) else "$(uname -m)"
+    file = f"Miniforge3-Linux-{machine}.sh"
+    return (
+        f"Python {_dotted(OLDEST_PYTHON)} or newer is needed. Do one of these, then run “jupyter gpu-kernel add” with "
+        "--create-env:\n"
+        f"1. Look for a module on {hop}: “module avail python”. If there is one, add it: --setup 'module load python'\n"
+        "2. Install Python into your home, without root. Run this line on a machine with internet access that has the "
+        f"same home as {hop}, such as the login node:\n"
+        f"   curl -LO https://github.com/conda-forge/miniforge/releases/latest/download/{file}"
+        f" && bash {file} -b -p ~/miniforge3\n"
+        f"   Without such a machine, download that file here, copy it to {hop} with scp, and run there: "
+        f"bash {file} -b -p ~/miniforge3\n"
+        "3. If there is a Python elsewhere on the node, name it: --python PATH"
     )

@@ -208,10 +208,14 @@ class Node:
 
     async def close(self) -> None:
         """Close link and connection; keepers live on."""
+        await self.close_link()
+        await asyncio.to_thread(self._ssh.close)
+
+    async def close_link(self) -> None:
+        """Close the link; the connection stays."""
         if self._link is not None:
             await self._link.close()
             self._link = None
-        await asyncio.to_thread(self._ssh.close)
 
     async def _link_for_request(self, python: str | None, call: Call | None) -> Link:
         """Return the link; if it is reconnecting for its kernels, wait for it only shortly."""

@@ -1,0 +1,156 @@
+"""`add --create-env`: plan a virtual environment on the node, download its wheels here, ask the user, and make it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..errors import SettingsError
+from ..hub.node.hosts import each_host
+from .terminal import Progress, printable
+from .wheels import Machine, Wheel, download
+
+PACKAGES = ("ipykernel>=6.20", "pip")
+"""What is installed, with all that it requires; pip, so that users can install what they need."""
+_COMPILED = 0.5
+"""The share of the unpacked packages that Python's compiled files take, and blocks that are not full."""
+_MIB = 1 << 20
+
+Ask = Callable[..., Any]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add = parser.add_argument
+    add(
+        "--create-env",
+        action="store_true",
+        help="make a virtual environment with ipykernel on the node, from a Python 3.8 or newer there, and use it; the "
+        "packages are downloaded here and sent, so the node needs no internet access",
+    )
+    add(
+        "--env-dir",
+        metavar="DIR",
+        default="",
+        help="the folder of that environment (default: ~/.local/share/jupyter-gpu-kernel-envs/NAME on the node)",
+    )
+    add("--yes", action="store_true", help="with --create-env: do not ask before the environment is made")
+
+
+def usage_fault(args: argparse.Namespace) -> str:
+    """Return why these options do not go together, or ""."""
+    if args.create_env and args.no_probe:
+        return "--create-env must connect to the node; omit --no-probe."
+    if not args.create_env and (args.env_dir or args.yes):
+        return "--env-dir and --yes belong to --create-env."
+    if args.env_dir and not args.env_dir.startswith(("/", "~/")):
+        return "--env-dir must be an absolute path on the node, or begin with ~/."
+    return ""
+
+
+def create(args: argparse.Namespace, settings: dict[str, Any], name: str, ask: Ask) -> list[dict[str, Any]]:
+    """Make the environment on the node, or on each of several hosts that does not share it.
+
+    Set `python` and `env_dir` in the settings. Return what was made or found: [{"node", "path", "created", …}].
+    """
+    made = []
+    for one in each_host(settings):
+        plan = ask("plan_environment", settings=one, name=name, env_dir=args.env_dir)
+        if plan["state"] == "ours":
+            shown = {key: plan[key] for key in ("node", "path", "packages")}
+            made.append({**shown, "python": f"{plan['path']}/bin/python", "created": False})
+            _say(args, [f"{plan['node']}: the environment {plan['path']} is there already, and is used."])
+        else:
+            made.append(_create_one(args, one, name, plan, ask))
+    settings.update(python=made[0]["python"], env_dir=made[0]["path"])
+    if any(each["path"] != made[0]["path"] for each in made):
+        paths = ", ".join(f"{each['node']}: {each['path']}" for each in made)
+        raise SettingsError(
+            f"the home folders of the hosts differ, so that their environments have different paths: {paths}",
+            remedy="Name one path that all hosts have with --env-dir DIR.",
+        )
+    return made
+
+
+def _create_one(
+    args: argparse.Namespace, settings: dict[str, Any], name: str, plan: dict[str, Any], ask: Ask
+) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="jupyter-gpu-kernel-") as folder:
+        progress = Progress(lines=not args.json)
+        machine = Machine(plan["machine"], plan["libc"], plan["version"], plan["abi"])
+        try:
+            wheels = download(
+                PACKAGES, machine, Path(folder), lambda text: progress({"hop": "", "step": text})
+            )
+        finally:
+            progress.clear()
+        sent = sum(wheel.path.stat().st_size for wheel in wheels)
+        unpacked = sum(wheel.unpacked for wheel in wheels)
+        mib = round((sent + unpacked * (1 + _COMPILED)) / _MIB) + 1
+        _say(args, _described(plan, wheels, sent, mib, name))
+        _require_consent(args)
+        made: dict[str, Any] = ask(
+            "create_environment",
+            settings=settings,
+            plan=plan,
+            mib=mib,
+            folder=folder,
+            wheels=[wheel.manifest() for wheel in wheels],
+            packages=list(PACKAGES),
+        )
+    shown = {key: made[key] for key in ("path", "python", "version", "packages", "tool", "mib")}
+    _say(args, [f"Made: {made['path']} ({len(made['packages'])} packages, {made['mib']} MiB)"])
+    return {"node": plan["node"], **shown, "base": plan["python"], "created": True}
+
+
+def _described(plan: dict[str, Any], wheels: list[Wheel], sent: int, mib: int, name: str) -> list[str]:
+    """Return the lines that say what will be made."""
+    tool = f"uv ({plan['uv']})" if plan["uv"] else "Python's venv and pip"
+    setup = ", which the set-up lines bring" if plan.get("setup") else ""
+    packages = ", ".join(f"{wheel.name} {wheel.version}" for wheel in wheels)
+    state = {
+        "broken": "; the environment there, whose Python does not start any more, is replaced",
+        "unfinished": "; one that was not finished is begun anew",
+    }
+    files = f"{sum(wheel.files for wheel in wheels):,}"
+    lines = [
+        f"{plan['node']}: this virtual environment will be made, and used by the kernelspec {name}:",
+        f"  folder    {plan['path']}{state.get(plan['state'], '')}",
+        f"  Python    {plan['python']} ({plan['version']}){setup}; made with {tool}",
+        f"  packages  {packages}",
+        f"  size      {sent / _MIB:.0f} MiB are sent from here; there about {mib} MiB in {files} files. "
+        f"{plan['free_mib']:.0f} MiB are free; writing {plan['written_mib']:.0f} MiB, as a trial, succeeded",
+    ]
+    if plan.get("group"):
+        lines.append(f"  note      members of the group {plan['group']} could change what is in that folder")
+    if plan["path"].startswith(("/tmp/", "/var/tmp/", "/dev/shm/")):
+        lines.append("  note      that folder is on this node only, and may be cleaned")
+    return [*lines, f"  “jupyter gpu-kernel remove {name} --env” removes it."]
+
+
+def _require_consent(args: argparse.Namespace) -> None:
+    """Return if the user agrees. Raises SettingsError if not, or if nobody can be asked."""
+    if args.yes:
+        return
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise SettingsError(
+            "the environment was not made, as nobody could be asked",
+            remedy="Run this command in a terminal, or add --yes to agree beforehand.",
+        )
+    sys.stderr.write("Make it? [Y/n] ")
+    sys.stderr.flush()
+    try:
+        answer = input().strip().lower()
+    except EOFError:
+        answer = "n"
+    if answer not in ("", "y", "yes"):
+        raise SettingsError("the environment was not made", remedy="Nothing was changed.")
+
+
+def _say(args: argparse.Namespace, lines: list[str]) -> None:
+    """Print lines; with --json on stderr, where they do not disturb."""
+    print("\n".join(map(printable, lines)), file=sys.stderr if args.json else sys.stdout, flush=True)

@@ -1,0 +1,140 @@
+"""The verb `remove`: a kernelspec, and with --env the virtual environment that `add --create-env` made for it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from .. import kernelspecs
+from ..errors import AgentError, GpuKernelError, SettingsError
+from ..hub.node.hosts import each_host
+from .terminal import printable
+from .verb import Verb, add_json_option, print_json
+
+
+class Remove(Verb):
+    verb = "remove"
+    summary = "Remove a kernelspec, and on request its environment on the node. Running kernels keep running."
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("spec", metavar="NAME")
+        parser.add_argument(
+            "--env",
+            action="store_true",
+            help="first remove the environment on the node that “add --create-env” made, if nothing else uses it",
+        )
+        parser.add_argument(
+            "--yes",
+            action="store_true",
+            help="with --env: do not ask before packages are removed that you have added",
+        )
+        add_json_option(parser)
+
+    def run(self) -> int:
+        environments = self._remove_environment() if self.args.env else []
+        folders = [str(folder) for folder in kernelspecs.remove(self.args.spec)]
+        if self.args.json:
+            more = {"environments": environments} if self.args.env else {}
+            print_json({"removed": folders, **more})
+        else:
+            lines = [
+                f"Removed: the environment {one['path']} on {one['node']} ({one['mib']} MiB)"
+                for one in environments
+            ]
+            print("\n".join([*map(printable, lines), *(f"Removed: {folder}" for folder in folders)]))
+        return 0
+
+    def _remove_environment(self) -> list[dict[str, Any]]:
+        """Remove it from each host that has one of its own. Return [{"node", "path", "mib"}]."""
+        spec = kernelspecs.find(self.args.spec)
+        path = spec.settings.get("env_dir")
+        if not path:
+            python = spec.settings.get("python") or "no Python in particular"
+            raise SettingsError(
+                f"the kernelspec {spec.name} has no environment that “add --create-env” made for it "
+                f"(it uses {python})",
+                remedy=f"To remove the kernelspec alone, run: jupyter gpu-kernel remove {spec.name}",
+            )
+        hosts = {}
+        for one in each_host(spec.settings):
+            status = self._status(one, path)
+            if status["there"] and not status["id"]:
+                raise AgentError(
+                    f"{path} is not (or no longer) an environment that “add --create-env” made",
+                    hop=status["node"],
+                    remedy=f"Nothing was removed. Without --env, “remove {spec.name}” removes the kernelspec alone.",
+                )
+            hosts[status["id"] or status["node"]] = (one, status)
+            _refuse_running(status, path)
+        found = {key: pair for key, pair in hosts.items() if pair[1]["there"]}
+        self._refuse_other_kernelspecs(spec.name, path, set(found))
+        if not found and not self.args.json:
+            print(printable(f"The environment {path} is not there any more."))
+        for _, status in found.values():
+            self._require_consent(status)
+        return [self._remove_one(settings, status, path) for settings, status in found.values()]
+
+    def _status(self, settings: dict[str, Any], path: str) -> dict[str, Any]:
+        status: dict[str, Any] = self._ask("environment_status", settings, path=path)
+        return status
+
+    def _ask(self, op: str, settings: dict[str, Any], **arguments: Any) -> Any:
+        lines = not self.args.json
+        return self.ask_hub(op, lines=lines, settings=settings, name=self.args.spec, **arguments)
+
+    def _remove_one(self, settings: dict[str, Any], status: dict[str, Any], path: str) -> dict[str, Any]:
+        removed = self._ask("remove_environment", settings, path=path, env_id=status["id"])
+        return {"node": status["node"], **removed}
+
+    def _refuse_other_kernelspecs(self, name: str, path: str, ids: set[str]) -> None:
+        """Raise if another kernelspec uses the same environment: the same path, on a node that has the same one."""
+        for other in kernelspecs.find_all(lambda error: None):
+            if other.name == name or not str(other.settings.get("python")).startswith(f"{path}/"):
+                continue
+            for one in each_host(other.settings):
+                try:
+                    status = self._status(one, path)
+                except GpuKernelError as error:
+                    raise AgentError(
+                        f"the kernelspec {other.name} has the same path, and its node cannot be asked whether this is "
+                        f"the same environment: {error.cause}",
+                        hop=error.hop,
+                        remedy="Nothing was removed. Try again when that node can be reached, or remove the kernelspec "
+                        f"first: jupyter gpu-kernel remove {other.name}",
+                    ) from None
+                if status["id"] in ids:
+                    raise SettingsError(
+                        f"the kernelspec {other.name} uses the environment {path}, too",
+                        remedy=f"Nothing was removed. First run: jupyter gpu-kernel remove {other.name}",
+                    )
+                _refuse_running(status, path)
+
+    def _require_consent(self, status: dict[str, Any]) -> None:
+        """Return if the user agrees that packages are removed which `add` did not install."""
+        if not status["added"] or self.args.yes:
+            return
+        names = ", ".join(f"{name} {version}" for name, version in status["added"][:40])
+        text = f"{status['node']}: the environment ({status['mib']} MiB) also has packages that you have added: {names}"
+        if self.args.json or sys.stdin is None or not sys.stdin.isatty():
+            raise SettingsError(
+                printable(text), remedy="Nothing was removed. To remove them, too, add --yes."
+            )
+        sys.stderr.write(printable(f"{text}\n") + "Remove it with them? [y/N] ")
+        sys.stderr.flush()
+        try:
+            answer = input().strip().lower()
+        except EOFError:
+            answer = ""
+        if answer not in ("y", "yes"):
+            raise SettingsError("the environment was not removed", remedy="Nothing was changed.")
+
+
+def _refuse_running(status: dict[str, Any], path: str) -> None:
+    kernels = [str(one["kernel"]) for one in status["users"]]
+    if kernels:
+        raise AgentError(
+            f"these kernels use the environment {path}: {', '.join(kernels[:10])}",
+            hop=status["node"],
+            remedy=f"Nothing was removed. First run: jupyter gpu-kernel stop {' '.join(kernels[:10])}",
+        )

@@ -1,0 +1,172 @@
+"""`add --create-env` and `remove --env`: over two real sshd, with a Python that has no ipykernel, without a network:
+with the wheels of what is installed here."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jupyter_client.manager import start_new_kernel
+from remote import Remote
+from waiting import DEADLINE, eventually
+from wheelhouse import repack
+
+from jupyter_gpu_kernel.client import HubClient
+
+pytestmark = pytest.mark.usefixtures("remote")
+
+
+class Node:
+    """The work node's home, and `add` with its words."""
+
+    def __init__(self, remote: Remote, folder: Path) -> None:
+        self.remote = remote
+        self.folder = folder
+        self.home = remote.hops.work.home
+        self.envs = self.home / ".local" / "share" / "jupyter-gpu-kernel-envs"
+        self.bare = folder / "bare"
+        subprocess.run(
+            [sys.executable, "-m", "venv", "--without-pip", str(self.bare)], check=True, timeout=DEADLINE
+        )
+        self.python = self.bare / "bin" / "python"
+        self.setup = f"echo noise; read -r word; export PATH={shlex.quote(str(self.python.parent))}:$PATH"
+        """A line that brings this Python. What it prints and reads does no harm."""
+
+    def add(self, *words: str, name: str = "made") -> subprocess.CompletedProcess[str]:
+        way = ["work", "-F", str(self.remote.hops.ssh_config), "--gpus", "0", "--name", name]
+        return self.remote.program("add", *way, *words)
+
+    def made(self, *words: str, name: str = "made") -> dict[str, Any]:
+        """What `add --create-env` prints."""
+        done = self.add("--create-env", "--yes", "--json", *words, name=name)
+        assert done.returncode == 0, done.stderr
+        return dict(json.loads(done.stdout))
+
+    def refused(self, *words: str) -> str:
+        done = self.remote.program(*words)
+        assert done.returncode == 1 and done.stdout == "", done
+        return done.stderr
+
+
+@pytest.fixture(scope="module")
+def node(remote: Remote, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    house = tmp_path_factory.mktemp("house")
+    repack(house, "ipykernel", "pip")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PIP_FIND_LINKS", str(house))
+        patch.setenv("PIP_NO_INDEX", "1")
+        yield Node(remote, tmp_path_factory.mktemp("node"))
+
+
+@pytest.fixture(scope="module")
+def added(node: Node) -> dict[str, Any]:
+    return node.made("--setup", node.setup)
+
+
+def test_the_error_without_it_names_it(node: Node) -> None:
+    done = node.add("--python", str(node.python))
+    assert done.returncode == 1
+    assert "has no ipykernel" in done.stderr and "--create-env" in done.stderr
+
+
+def test_nobody_is_asked_in_a_script(node: Node) -> None:
+    done = node.add("--create-env", "--python", str(node.python), "--env-dir", "~/envs/ml")
+    assert done.returncode == 1 and "--yes" in done.stderr
+    for word in (
+        str(node.home / "envs" / "ml"),
+        str(node.python),
+        "ipykernel ",
+        "pyzmq ",
+        "MiB are sent from here",
+    ):
+        assert word in done.stdout
+    assert not (node.home / "envs").exists()
+
+
+def test_the_kernelspec_uses_the_environment(node: Node, added: dict[str, Any]) -> None:
+    path = node.envs / "made"
+    assert added["settings"]["env_dir"] == str(path)
+    assert added["settings"]["python"] == added["probe"]["python"]["path"] == str(path / "bin" / "python")
+    (environment,) = added["environments"]
+    assert environment["created"] and environment["base"].startswith(f"{node.bare}/bin/python")
+    assert {"ipykernel", "pip", "pyzmq"} <= {name for name, _ in environment["packages"]}
+    (row,) = [
+        one for one in json.loads(node.remote.program("list", "--json").stdout) if one["name"] == "made"
+    ]
+    assert row["environment"] == str(path)
+
+
+def test_a_second_run_uses_what_is_there(node: Node, added: dict[str, Any]) -> None:
+    again = node.made("--setup", node.setup, "--replace")
+    assert again["settings"] == added["settings"]
+    assert [one["created"] for one in again["environments"]] == [False]
+
+
+def test_it_stays_while_a_kernel_or_another_kernelspec_uses_it(node: Node, added: dict[str, Any]) -> None:
+    node.remote.write("other", python=added["settings"]["python"])
+    answer = node.refused("remove", "made", "--env")
+    assert "the kernelspec other uses the environment" in answer and "remove other" in answer
+    assert node.remote.program("remove", "other").returncode == 0
+    manager, client = start_new_kernel(kernel_name="made", startup_timeout=DEADLINE)
+    try:
+        answer = node.refused("remove", "made", "--env")
+        assert "these kernels use the environment" in answer and "gpu-kernel stop" in answer
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=False)
+    node.remote.nothing_left()
+    assert node.envs.exists()
+
+
+def test_what_the_user_has_installed_is_removed_only_with_consent(node: Node, added: dict[str, Any]) -> None:
+    packages = (
+        Path(added["settings"]["python"]).parents[1]
+        / "lib"
+        / f"python3.{sys.version_info[1]}"
+        / "site-packages"
+    )
+    (packages / "torch-2.9.0.dist-info").mkdir()
+    assert "torch 2.9.0" in node.refused("remove", "made", "--env")
+    done = node.remote.program("remove", "made", "--env", "--yes", "--json")
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)["environments"]
+    assert (row["node"], row["path"]) == ("work", str(node.envs / "made"))
+    assert not node.envs.exists()
+    assert "there is no remote GPU kernelspec made" in node.refused("remove", "made")
+
+
+def test_a_kernelspec_without_an_environment_of_ours(node: Node) -> None:
+    assert "has no environment that “add --create-env” made" in node.refused("remove", "cpu-argv", "--env")
+    assert json.loads(node.remote.program("list", "--json").stdout)
+
+
+class Left(Exception):
+    """The user has pressed Ctrl-C."""
+
+
+def test_a_client_that_leaves_while_wheels_are_sent_leaves_nothing(node: Node) -> None:
+    route = {"route": list(node.remote.hops.route), "config": str(node.remote.hops.ssh_config), "gpus": 0}
+    settings = {**route, "python": str(node.python)}
+    name = "half-1.0-py3-none-any.whl"
+    (node.folder / name).write_bytes(b"x" * 1000)
+    wheels = [{"name": name, "size": 2000, "sha256": ""}]  # so that the node waits for more
+
+    def plan() -> dict[str, Any]:
+        return dict(hub.call("plan_environment", timeout=DEADLINE, name="left", settings=settings))
+
+    def leave(event: dict[str, Any]) -> None:
+        if event["step"].startswith("sending packages"):
+            raise Left
+
+    with HubClient() as hub:
+        asked = {"plan": plan(), "mib": 1, "folder": str(node.folder), "wheels": wheels, "packages": []}
+        with HubClient() as client, pytest.raises(Left):
+            client.call("create_environment", timeout=DEADLINE, settings=settings, progress=leave, **asked)
+        eventually(lambda: not node.envs.exists(), "nothing is left")
+        assert plan()["state"] == "new"
