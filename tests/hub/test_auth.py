@@ -286,6 +286,20 @@ def test_a_certificate_in_the_agent_is_used(two_hops: TwoHops, agent: str, tmp_p
     connect([hop], ask=None, trust_file=two_hops.trust_file).close()
 
 
+def test_a_certificate_file_of_a_key_in_the_agent_is_used(
+    two_hops: TwoHops, agent: str, tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path / "authority")
+    key = make_key(tmp_path / "key")
+    add = {"SSH_AUTH_SOCK": agent, "PATH": "/usr/bin:/bin"}
+    subprocess.run(["ssh-add", "-q", str(key)], env=add, check=True, timeout=DEADLINE)
+    authority.sign_user(key)
+    authority.admit_users(two_hops.login)
+    key.unlink()
+    hop = replace(two_hops.hops[0], identity_files=(key,), identity_agent=agent)
+    connect([hop], ask=None, trust_file=two_hops.trust_file).close()
+
+
 def test_an_agent_that_is_gone_is_no_obstacle(two_hops: TwoHops, tmp_path: Path) -> None:
     hops = [replace(hop, identity_agent=str(tmp_path / "gone")) for hop in two_hops.hops]
     connect(hops, ask=None, trust_file=two_hops.trust_file).close()

@@ -5,7 +5,6 @@ This module knows no server and no hop. Whether a certificate is valid is for th
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 
 import paramiko
@@ -24,18 +23,14 @@ def whole(key: paramiko.PKey) -> paramiko.PKey:
     return key
 
 
-def certified(key: paramiko.PKey, file: Path) -> paramiko.PKey | None:
-    """Return the key with the certificate in `file`; None if there is none, or it is another key's."""
+def certificate_of(key: paramiko.PKey, file: Path) -> PublicBlob | None:
+    """Return the certificate in `file`; None if there is none, or it is another key's."""
     try:
         certificate = PublicBlob.from_string(file.read_bytes()[:_MAX_FILE].decode("ascii", "replace"))
     except (OSError, ValueError):
         return None
     own = public_part(key.asbytes())
-    if not own or not public_part(certificate.key_blob).startswith(own):
-        return None
-    offered = copy.copy(key)
-    offered.public_blob = certificate
-    return offered
+    return certificate if own and public_part(certificate.key_blob).startswith(own) else None
 
 
 def offered_type(key: paramiko.PKey) -> str:

@@ -55,12 +55,16 @@ class UserKeys:
             if opened is not None:
                 yield from self._certified(str(file), opened, file)
 
-    def _certified(self, name: str, key: paramiko.PKey, file: Path) -> Iterator[tuple[str, paramiko.PKey]]:
+    def _certified(
+        self, name: str, key: paramiko.PKey, identity: Path
+    ) -> Iterator[tuple[str, paramiko.PKey]]:
         """Yield the key with each of its certificates, then the key itself."""
-        for certificate in self._hop.certificate_files or (Path(f"{file}-cert.pub"),):
-            certified = certificates.certified(key, certificate)
-            if certified is not None:
-                yield f"{name} with {certificate}", certified
+        for file in self._hop.certificate_files or (Path(f"{identity}-cert.pub"),):
+            certificate = certificates.certificate_of(key, file)
+            if certificate is not None:
+                key.public_blob = certificate
+                yield f"{name} with {file}", key
+        key.public_blob = None
         yield name, key
 
     def _is_private(self, file: Path) -> bool:
