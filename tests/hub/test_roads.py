@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import stat
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -173,6 +175,17 @@ def test_a_command_that_prints_without_end(join: Join) -> None:
     assert "prints without end" in failure(join, "sh -c yes").cause
 
 
+def test_a_command_whose_end_is_that_of_all_processes_behind_it_is_refused(join: Join) -> None:
+    """As `docker run`: a kernel would end at every drop."""
+    command = "unshare --user --map-root-user --pid --fork --mount-proc"
+    if subprocess.run([*shlex.split(command), "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no user namespaces on this machine")
+    error = failure(join, command)
+    assert "end with it" in error.cause and "docker exec -i" in error.remedy
+    assert [step for _, step, _ in error.steps][-2:] == ["sign in", "run"]
+    assert "end with it" in failure(join, f"{command} sh -c '\"$@\"; true' sh").cause
+
+
 def test_closing_the_connection_ends_the_commands(login: Login, join: Join) -> None:
     connection = join(login.ssh_work)
     stream = connection.open("cat")
@@ -249,6 +262,7 @@ def test_other_systems_cannot_run_the_agent(join: Join, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("status", "output", "cause"),
     [
+        (0, "", "ended before it gave a shell, without an error"),
         (1, "the input device is not a TTY", "it wants a terminal"),
         (
             1,

@@ -42,8 +42,21 @@ def ended(hop: str, program: str, status: int | None, output: str) -> ConnectErr
         return ConnectError(
             f"“{program}”, or /bin/sh behind it, was not found{words}", hop=hop, remedy=remedy
         )
+    if status == 0:
+        remedy = "It must pass its stdin on to the command that follows it: docker exec, podman exec with -i."
+        return ConnectError(f"ended before it gave a shell, without an error{words}", hop=hop, remedy=remedy)
     how = "ended" if status is None or status < 0 else f"ended with status {status}"
     return ConnectError(f"{how} before it gave a shell{words}", hop=hop, remedy=_BY_HAND)
+
+
+def short_lived(hop: str) -> ConnectError:
+    """Return the error for a command whose end is that of all processes behind it."""
+    return ConnectError(
+        "all processes behind it end with it, so a kernel would not outlive a drop of the connection",
+        hop=hop,
+        remedy='Start the container by itself, and enter it: docker run -d …, then --via "docker exec -i NAME"; '
+        'apptainer instance start …, then --via "apptainer exec instance://NAME"; and no --pid, --containall.',
+    )
 
 
 def no_shell(hop: str, seconds: float, output: str) -> ConnectError:
