@@ -20,6 +20,7 @@ from sshd import Sshd, TwoHops, make_key
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import GpuKernelError
+from jupyter_gpu_kernel.hub.ssh import algorithms
 from jupyter_gpu_kernel.hub.ssh.connect import connect
 from jupyter_gpu_kernel.hub.ssh.route import Hop, parse_route
 
@@ -127,3 +128,18 @@ def permitted(config: Path) -> dict[str, list[str]]:
     return {
         key: value.split(",") for key, _, value in (line.partition(" ") for line in done.stdout.splitlines())
     }
+
+
+def assert_same(config: Path, theirs: Seen, ours: Seen | GpuKernelError) -> None:
+    """Both connected as the same user with the same keys, and with the first permitted algorithms each knows."""
+    assert isinstance(ours, Seen), ours
+    assert ours[:3] == theirs[:3] and ours.host_key == theirs.host_key
+    lists = permitted(config)
+    for directive, mine, his, known in (
+        ("kexalgorithms", ours.exchange, theirs.exchange, algorithms.KEY_EXCHANGES),
+        ("ciphers", ours.cipher, theirs.cipher, algorithms.CIPHERS),
+        ("macs", ours.mac, theirs.mac, algorithms.MACS),
+    ):
+        assert mine in (*lists[directive], "<implicit>")
+        if re.search(rf"{directive} [^+-]", config.read_text().lower()) and his in known:
+            assert mine == his  # the configuration gives the order

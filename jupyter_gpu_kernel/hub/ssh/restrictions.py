@@ -64,25 +64,23 @@ def read_restrictions(
         """Return the value if it is not the default."""
         return one(key) if key in values and values[key] != defaults.get(key) else None
 
+    def number(key: str, default: int) -> int:
+        return int(one(key)) if one(key).isdigit() else default
+
     if one("refuseconnection") not in ("", "none"):
         cause = f"the ssh configuration refuses connections (RefuseConnection {one('refuseconnection')})"
         raise RouteError(cause, hop=hop, remedy="Remove it for this host.")
-    algorithms, methods, revoked = (
-        read_algorithms(chosen),
-        _methods(values),
-        tuple(files(one("revokedhostkeys"))),
-    )
-    tries, rsa_bits = one("numberofpasswordprompts"), one("requiredrsasize")
+    algorithms, methods, revoked = read_algorithms(chosen), _methods(values), files(one("revokedhostkeys"))
     return Restrictions(
         algorithms=algorithms,
         methods=methods,
         asks=not switched(values, "batchmode", False),
-        tries=int(tries) if tries.isdigit() else 3,
+        tries=number("numberofpasswordprompts", 3),
         devices=one("kbdinteractivedevices"),
         new_hosts=one("stricthostkeychecking").lower() not in ("yes", "true"),
         check_address=bool(chosen("checkhostip")) and switched(values, "checkhostip", False),
-        revoked=revoked,
-        rsa_bits=int(rsa_bits) if rsa_bits.isdigit() else 1024,
+        revoked=tuple(revoked),
+        rsa_bits=number("requiredrsasize", 1024),
         family=one("addressfamily").lower() or "any",
         bind=one("bindaddress"),
         unsupported=(
