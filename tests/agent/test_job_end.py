@@ -51,10 +51,10 @@ def test_signals_to_the_job_run_the_functions_in_its_kernels(place: Place, job: 
     job.process.terminate()
     text = shown(hub, "time limit")
     assert "SIGTERM to Slurm job 17 from" in text and "SIGKILL follows" in text
-    assert "Slurm job 17 ends: the job has reached its time limit." in text
+    assert "Slurm job 17 ends: it has reached its time limit." in text
     told = [(entry.get("signal"), entry.get("why")) for entry in place.story("first", "job")]
     assert ("SIGUSR1", None) in told and ("SIGTERM", None) in told
-    assert (None, "the job has reached its time limit") in told
+    assert (None, "it has reached its time limit") in told
     assert job.process.poll() is None, "the kernel may compute until SIGKILL"
 
 
@@ -69,13 +69,14 @@ def test_a_sigterm_to_job_and_kernel_runs_the_functions_once(place: Place, job: 
     hub.until(lambda one: one.channel is Channel.IOPUB and "time.sleep" in str(one.content()))
     kill = f"kill -TERM {job.process.pid} {kernel}; read -r _"
     with subprocess.Popen([str(daemon), "-c", kill], stdin=subprocess.PIPE):
-        shown(hub, "SIGTERM to Slurm job 17 from")
         shown(hub, "saved")
         eventually(lambda: place.story("first", "sigterm"), "the kernel's guard has reported")
+        eventually(lambda: place.story("first", "job"), "and the job's process")
     hub.tell(keeper_message(do="interrupt", cells=[]))
     assert hub.run("print('end')").endswith("end\n")
     texts = [str(one.content().get("text", "")) for one in hub.got if one.channel is Channel.IOPUB]
     assert "".join(texts).count("saved") == 1
+    assert "".join(texts).count("SIGTERM") == 1
 
 
 def test_the_end_comes_from_the_hub_if_the_node_does_not_tell(place: Place, job: Job) -> None:
@@ -153,7 +154,10 @@ def test_what_is_no_list_of_hosts(text: str) -> None:
     ("line", "facts", "why"),
     [
         ("JobId=1 JobState=RUNNING EndTime=2030-01-31T12:00:00 PreemptTime=None", (1896091200, False), ""),
-        (TIMEOUT, (1896091200, False), "time limit"),
+        (TIMEOUT, (None, False), "time limit"),
+        ("JobState=COMPLETING Reason=TimeLimit EndTime=2030-01-31T12:00:00", (None, False), "time limit"),
+        ("JobState=COMPLETING Reason=None EndTime=2030-01-31T12:00:00", (None, False), "scancel"),
+        ("JobState=COMPLETING Reason=None PreemptTime=2030-01-31T12:00:00", (None, True), "preemption"),
         ("JobState=CANCELLED EndTime=Unknown", (None, False), "scancel"),
         ("JobState=PREEMPTED", (None, False), "preemption"),
         ("JobState=RUNNING PreemptTime=2030-01-31T12:00:00", (None, True), "preemption"),

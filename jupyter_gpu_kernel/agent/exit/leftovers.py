@@ -196,6 +196,8 @@ def _keeper_facts(story: Sequence[Mapping[str, Any]]) -> KeeperFacts:
     starts = [entry for entry in story if entry.get("event") == "start"]
     scheduler = [entry for entry in story[-4:] if entry.get("kind") == "scheduler"]
     last = scheduler[0] if scheduler else (story[-1] if story else {})
+    ends = [f"{entry.get('job')} ended: {entry['why']}" for entry in story[-6:] if entry.get("why")]
     return KeeperFacts(
-        starts[-1] if starts else {}, last, boot_id(), booted_at(), user_lingers(), kills_sessions()
-    )
+        starts[-1] if starts else {}, last, boot_id(), booted_at(), user_lingers(), kills_sessions(),
+        ends[-1] if ends else "",
+    )  # fmt: skip

@@ -270,6 +270,7 @@ class KeeperFacts(NamedTuple):
     booted: str = ""  # when that boot was, for the user
     lingers: bool = False  # whether logind keeps the user's processes after logout
     kills_sessions: Optional[bool] = None  # logind's KillUserProcesses, if it is set
+    job_end: str = ""  # "Slurm job 17 ended: it has reached its time limit", if it was told
 
 
 def same_boot(before: str, now: str) -> bool:
@@ -293,6 +294,9 @@ def explain_keeper(facts: KeeperFacts) -> ExitReason:
             f"it ran in {session[0]}, and this node kills a user's processes at logout (KillUserProcesses)",
             remedies.LINGER,
         )
+    if facts.job_end:
+        more_time = remedies.MORE_TIME if facts.job_end.endswith("time limit") else ""
+        return ExitReason(facts.job_end, "SIGTERM came before", _both(more_time, NEW_KERNEL))
     sigterm = "SIGTERM from the scheduler came before" if facts.last.get("kind") == "scheduler" else ""
     job = facts.start.get("job") or (sigterm and "a job of the scheduler")  # sessions may not know their job
     if job:

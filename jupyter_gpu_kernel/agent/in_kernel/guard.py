@@ -130,12 +130,13 @@ class Guard:
         run_hooks: Run the SIGTERM functions as well.
         signal_name: The signal that the process of a scheduler's job has received.
         """
-        self.say(text)
-        ends = signal_name == "SIGTERM"
-        if ends:
-            self.count, self.last = self.count + 1, text
+        if signal_name == "SIGTERM":
             self._countdown.start()
-        if run_hooks and self.installed and not (ends and self._is_repeated()):
+            if self._is_repeated():
+                return
+            self.count, self.last = self.count + 1, text
+        self.say(text)
+        if run_hooks and self.installed:
             self.hooks.start()
 
     def _is_repeated(self) -> bool:
@@ -191,19 +192,20 @@ class Guard:
         before = self._times.get(sender.kind)
         self._times[sender.kind] = now
         action = decide(sender.kind, in_use, None if before is None else now - before, self._in_job)
+        repeated = self._in_job and sender.kind == "scheduler" and self._is_repeated()
+        report = dict(sender._asdict(), time=clock, in_use=in_use, action=action)
+        if repeated:
+            return self._reports.send("sigterm", report)
         self.count += 1
         self.last = sentence(sender, time.strftime("%H:%M:%S", time.localtime(clock)), action)
-        self._reports.send("sigterm", dict(sender._asdict(), time=clock, in_use=in_use, action=action))
+        self._reports.send("sigterm", report)
         self.say(self.last)
         if action == ENDED:
             self._end(run_hooks=not in_use)
         else:
-            repeated = False
             if sender.kind == "scheduler":
                 self._countdown.start()
-                repeated = self._is_repeated()
-            if not repeated:
-                self.hooks.start(interrupt=sender.kind == "memory")
+            self.hooks.start(interrupt=sender.kind == "memory")
 
     def _end(self, run_hooks: bool) -> None:
         """End the process by SIGTERM's default action, as without a guard: return code -15."""

@@ -10,15 +10,17 @@ from typing import Mapping, NamedTuple, Optional
 from ..process_control import ProcessControl
 
 TIMEOUT = 5.0
-_FIELD = re.compile(r"(?:^|\s)(JobState|EndTime|PreemptTime)=(\S*)")
+_FIELD = re.compile(r"(?:^|\s)(JobState|Reason|EndTime|PreemptTime)=(\S*)")
 _STATE = re.compile(r"[A-Z_]{1,30}")
 _WHY = {
-    "TIMEOUT": "the job has reached its time limit",
-    "CANCELLED": "the job was cancelled (scancel)",
+    "TIMEOUT": "it has reached its time limit",
+    "CANCELLED": "it was cancelled (scancel)",
     "PREEMPTED": "another job takes its resources (preemption)",
-    "NODE_FAIL": "a node of the job has failed",
-    "DEADLINE": "the job has reached its deadline",
+    "NODE_FAIL": "a node of it has failed",
+    "DEADLINE": "it has reached its deadline",
 }
+_ENDING = "COMPLETING"
+"""The state from the first SIGTERM to the end of the last process. Then the final state is not shown yet."""
 
 
 class JobFacts(NamedTuple):
@@ -27,11 +29,18 @@ class JobFacts(NamedTuple):
     state: str = ""
     end_time: Optional[int] = None
     preempted: bool = False
+    reason: str = ""
 
     @property
     def why_it_ends(self) -> str:
         """Why Slurm ends the job, as a part of a sentence; "" if it does not, or if that is unknown."""
-        return _WHY["PREEMPTED"] if self.preempted and self.state not in _WHY else _WHY.get(self.state, "")
+        if self.state in _WHY:
+            return _WHY[self.state]
+        if self.preempted:
+            return _WHY["PREEMPTED"]
+        if self.state != _ENDING:
+            return ""
+        return _WHY["TIMEOUT" if self.reason == "TimeLimit" else "CANCELLED"]
 
 
 def read_facts(processes: ProcessControl, job_id: str) -> JobFacts:
@@ -51,11 +60,12 @@ def parse_facts(line: str) -> JobFacts:
         reversed(_FIELD.findall(line))
     )  # of two equal ones the first: others may be names
     state = fields.get("JobState", "")
-    return JobFacts(
-        state if _STATE.fullmatch(state) else "",
-        _moment(fields.get("EndTime", "")),
-        _moment(fields.get("PreemptTime", "")) is not None,
-    )
+    state = state if _STATE.fullmatch(state) else ""
+    end_time = (
+        _moment(fields.get("EndTime", "")) if state in ("RUNNING", "SUSPENDED") else None
+    )  # else that is past
+    preempted = _moment(fields.get("PreemptTime", "")) is not None
+    return JobFacts(state, end_time, preempted, fields.get("Reason", ""))
 
 
 def _moment(text: str) -> Optional[int]:

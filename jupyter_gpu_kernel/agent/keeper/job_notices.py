@@ -93,7 +93,7 @@ class JobNotices:
         """It is known why the scheduler ends the job."""
         if not self._end_told:
             self._end_told = True
-            self._tell(f"{self._job} ends: {why}.", hooks=False, why=why)
+            self._tell(f"{self._job} ends: {why}.", hooks=False, job=self._job, why=why)
 
     # -------------------------------------------------------------------------------------- tell
 
