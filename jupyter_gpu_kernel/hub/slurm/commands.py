@@ -46,8 +46,9 @@ def submit_command(script: bytes, *, test_only: bool = False, check_name: bool =
         f"sbatch {verb} <<'{mark}'\n{text.rstrip()}\n{mark}",
     ]
     if check_name and (name := job_name(script)):
-        known = f"known=$({named_command(name)} | head -n 1)"
-        lines = [known, 'if [ -n "$known" ]; then echo "$known"; else', *lines, "fi"]
+        known = f"known=$({named_command(name)})"  # if this fails, it is not known whether there is a job
+        found = """elif [ -n "$known" ]; then printf '%s\\n' "$known" | head -n 1; else"""
+        lines = [f"if ! {known}; then (exit 1)", found, *lines, "fi"]
     return "\n".join(lines)
 
 
@@ -58,9 +59,16 @@ def job_name(script: bytes) -> str:
 
 
 def cancel_command(job_id: str, signal: str = "") -> str:
-    """Cancel a job of the user's, or send a signal to all of its processes."""
+    """Cancel a job of the user's; with `signal` "KILL" at once, else send that signal to all of its processes.
+
+    `scancel --signal=KILL` alone sends SIGTERM first, and waits for KillWait. With --batch it kills the batch script,
+    and Slurm ends what remains of the job.
+    """
+    cancel = 'scancel -u "$(id -un)"'
+    if signal == "KILL":
+        return f"{cancel} --batch --signal=KILL {job_id} </dev/null 2>/dev/null\n{cancel} {job_id} </dev/null"
     options = ["--full", f"--signal={signal}"] if signal else []
-    return f'scancel -u "$(id -un)" {shlex.join([*options, job_id])} </dev/null'
+    return f"{cancel} {shlex.join([*options, job_id])} </dev/null"
 
 
 def show_command(job_id: str) -> str:

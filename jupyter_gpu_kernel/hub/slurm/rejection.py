@@ -75,7 +75,7 @@ def away(output: Output, hop: str) -> ControllerAway:
 def words(output: Output) -> str:
     """Return what a command printed to stderr, as one line, without the command's name."""
     lines = [
-        re.sub(r"^(sbatch|squeue|scancel|scontrol|sinfo|slurm_load_jobs)(: error)?: ", "", one)
+        re.sub(r"^(sbatch|squeue|scancel|scontrol|sinfo|slurm_\w+)(:? error)?: ", "", one)
         for one in output.errors.splitlines()
     ]
     text = "; ".join(dict.fromkeys(lines))

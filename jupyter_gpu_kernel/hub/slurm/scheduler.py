@@ -93,7 +93,7 @@ class Scheduler:
         return dialect.test_verdict(rejection.words(output))
 
     async def cancel(self, job_id: str, signal: str = "", call: Call | None = None) -> None:
-        """Cancel a job; with `signal` ("KILL") send it to all processes of the job instead. A job that has ended is no
+        """Cancel a job; with `signal` "KILL" without the time that Slurm leaves to SIGTERM. A job that has ended is no
         error."""
         output = await self.run(commands.cancel_command(job_id, signal), call=call)
         if output.status and not rejection.is_gone(output):
