@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..errors import SettingsError
+from ..errors import ConnectError, SettingsError
 from ..hub.node.hosts import each_host
 from .terminal import Progress, printable
 from .wheels import Machine, Wheel, download
@@ -57,15 +57,23 @@ def create(args: argparse.Namespace, settings: dict[str, Any], name: str, ask: A
 
     Set `python` and `env_dir` in the settings. Return what was made or found: [{"node", "path", "created", …}].
     """
-    made = []
-    for one in each_host(settings):
-        plan = ask("plan_environment", settings=one, name=name, env_dir=args.env_dir)
+    made: list[dict[str, Any]] = []
+    hosts = each_host(settings)
+    unreachable: ConnectError | None = None
+    for one in hosts:
+        try:
+            plan = ask("plan_environment", settings=one, name=name, env_dir=args.env_dir)
+        except ConnectError as error:  # the probe says so; kernels start on the others
+            unreachable = error
+            continue
         if plan["state"] == "ours":
             shown = {key: plan[key] for key in ("node", "path", "packages")}
             made.append({**shown, "python": f"{plan['path']}/bin/python", "created": False})
             _say(args, [f"{plan['node']}: the environment {plan['path']} is there already, and is used."])
         else:
             made.append(_create_one(args, one, name, plan, ask))
+    if not made and unreachable is not None:
+        raise unreachable
     settings.update(python=made[0]["python"], env_dir=made[0]["path"])
     if any(each["path"] != made[0]["path"] for each in made):
         paths = ", ".join(f"{each['node']}: {each['path']}" for each in made)
@@ -91,7 +99,7 @@ def _create_one(
         sent = sum(wheel.path.stat().st_size for wheel in wheels)
         unpacked = sum(wheel.unpacked for wheel in wheels)
         mib = round((sent + unpacked * (1 + _COMPILED)) / _MIB) + 1
-        _say(args, _described(plan, wheels, sent, mib, name))
+        _say(args, _described(plan, wheels, sent, mib, name, bool(settings.get("slurm"))))
         _require_consent(args)
         made: dict[str, Any] = ask(
             "create_environment",
@@ -107,7 +115,9 @@ def _create_one(
     return {"node": plan["node"], **shown, "base": plan["python"], "created": True}
 
 
-def _described(plan: dict[str, Any], wheels: list[Wheel], sent: int, mib: int, name: str) -> list[str]:
+def _described(
+    plan: dict[str, Any], wheels: list[Wheel], sent: int, mib: int, name: str, slurm: bool
+) -> list[str]:
     """Return the lines that say what will be made."""
     tool = f"uv ({plan['uv']})" if plan["uv"] else "Python's venv and pip"
     setup = ", which the set-up lines bring" if plan.get("setup") else ""
@@ -129,6 +139,10 @@ def _described(plan: dict[str, Any], wheels: list[Wheel], sent: int, mib: int, n
         lines.append(f"  note      members of the group {plan['group']} could change what is in that folder")
     if plan["path"].startswith(("/tmp/", "/var/tmp/", "/dev/shm/")):
         lines.append("  note      that folder is on this node only, and may be cleaned")
+    if slurm:
+        lines.append(
+            "  note      made here, on the login node; the jobs' nodes need this folder and that Python, too"
+        )
     return [*lines, f"  “jupyter gpu-kernel remove {name} --env” removes it."]
 
 

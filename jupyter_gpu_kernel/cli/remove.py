@@ -56,6 +56,8 @@ class Remove(Verb):
                 f"(it uses {python})",
                 remedy=f"To remove the kernelspec alone, run: jupyter gpu-kernel remove {spec.name}",
             )
+        if spec.settings.get("slurm"):
+            self._refuse_jobs(spec)
         hosts = {}
         for one in each_host(spec.settings):
             status = self._status(one, path)
@@ -109,6 +111,15 @@ class Remove(Verb):
                         remedy=f"Nothing was removed. First run: jupyter gpu-kernel remove {other.name}",
                     )
                 _refuse_running(status, path)
+
+    def _refuse_jobs(self, spec: kernelspecs.Spec) -> None:
+        """Raise if kernels of the kernelspec are in jobs: their nodes cannot be searched from the login node."""
+        rows = self.ask_hub("ps", specs=[{"name": spec.name, "settings": spec.settings}])
+        for row in rows:
+            if "error" in row:
+                raise GpuKernelError.from_json(row["error"])
+        users = [{"kernel": row["id"]} for row in rows if row.get("name") in (spec.name, "", None)]
+        _refuse_running({"users": users, "node": spec.settings["route"][-1]}, spec.settings["env_dir"])
 
     def _require_consent(self, status: dict[str, Any]) -> None:
         """Return if the user agrees that packages are removed which `add` did not install."""

@@ -212,3 +212,16 @@ def test_what_is_in_use_stays_and_what_is_not_is_removed(made: Path) -> None:
         user.wait(DEADLINE)
     assert ask("remove", path=str(made), id="a" * 32)["path"] == str(made)
     assert list(made.parent.iterdir()) == []
+
+
+def test_one_that_was_made_on_another_node_is_not_replaced(tmp_path: Path, wheels: List[Path]) -> None:
+    """It may work there, although its Python is not on this node."""
+    path = tmp_path / "env"
+    path.mkdir()
+    for node, state in (("elsewhere", "elsewhere"), (os.uname().nodename, "broken")):
+        record = {"id": "a" * 32, "path": str(path), "python": "/usr/bin/python3", "node": node}
+        digest = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+        (path / RECORD).write_text(json.dumps({**record, "sum": digest}))
+        answer = ask("plan", path=str(path), mib=1)
+        assert answer.get("state", answer.get("code")) == state
+    assert create(path, wheels)["id"] == "a" * 32

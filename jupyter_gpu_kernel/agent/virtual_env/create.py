@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List
 
 from .output import Problem, Step, say
-from .plan import check_space
+from .plan import check_space, refuse
 from .record import MIB, UNFINISHED, lock, read_record, starts, state_of, used_mib, users, write_record
 
 _WORK = ".jupyter-gpu-kernel-wheels"
@@ -48,7 +48,9 @@ def create(request: Dict[str, Any]) -> Dict[str, Any]:
         facts = json.loads(_run("starting its Python", command, work, "broken"))
         shutil.rmtree(str(work))
         record = {"id": request["id"], "path": str(path), "python": sys.executable, "made": time.time()}
-        record.update(version=facts["version"], packages=facts["packages"], tool=tool)
+        record.update(
+            node=os.uname().nodename, version=facts["version"], packages=facts["packages"], tool=tool
+        )
         write_record(path, record)
     return {**record, "python": str(path / "bin" / "python"), "mib": used_mib(path)}
 
@@ -56,8 +58,7 @@ def create(request: Dict[str, Any]) -> Dict[str, Any]:
 @contextlib.contextmanager
 def _claimed(path: Path) -> Iterator[None]:
     """Hold the lock on the environment's folder, emptied. After an exception, remove the folder."""
-    if state_of(path) == "foreign":
-        raise Problem("foreign", f"{path} exists, and is not an environment that add --create-env made")
+    refuse(path, state_of(path))
     made = [folder for folder in (path, *path.parents) if not folder.exists()]
     for folder in reversed(made):
         folder.mkdir(0o700, exist_ok=True)
@@ -118,7 +119,8 @@ def _build(request: Dict[str, Any], path: Path, work: Path) -> str:
             command = [uv, "venv", "--allow-existing", "--python", sys.executable, *quiet, str(path)]
             _run(text, command, work, "venv")
             text = f"installing {len(request['wheels'])} packages with uv"
-            _run(text, [uv, "pip", "install", "--python", python, *find, *quiet, *wanted], work, "install")
+            command = [uv, "pip", "install", "--compile-bytecode", "--python", python, *find, *quiet, *wanted]
+            _run(text, command, work, "install")
             return "uv"
         except Problem as problem:
             if not request["venv"]:

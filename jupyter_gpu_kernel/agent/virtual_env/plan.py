@@ -29,10 +29,7 @@ def plan(request: Dict[str, Any]) -> Dict[str, Any]:
     """Describe the place and this Python, and try whether so many MiB can be written there. Changes nothing."""
     path = Path(os.path.abspath(os.path.expanduser(request["path"])))
     state = state_of(path)
-    if state == "foreign":
-        raise Problem("foreign", f"{path} exists, and is not an environment that add --create-env made")
-    if state == "busy":
-        raise Problem("busy", f"{path} is being made by another process")
+    refuse(path, state)
     place = path
     while not place.is_dir():
         place = place.parent
@@ -43,6 +40,18 @@ def plan(request: Dict[str, Any]) -> Dict[str, Any]:
     if state != "ours":
         facts["free_mib"], facts["written_mib"] = check_space(place, int(request["mib"]))
     return facts
+
+
+def refuse(path: Path, state: str) -> None:
+    """Raise Problem if no environment may be made there now."""
+    if state == "foreign":
+        raise Problem("foreign", f"{path} exists, and is not an environment that add --create-env made")
+    if state == "busy":
+        raise Problem("busy", f"{path} is being made by another process")
+    if state == "elsewhere":
+        record = read_record(path) or {}
+        where = f"on the node {record.get('node')} from {record.get('python')}"
+        raise Problem("elsewhere", f"{path} was made {where}, and does not start on this node")
 
 
 def _python_facts() -> Dict[str, Any]:

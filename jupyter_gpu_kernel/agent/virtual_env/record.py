@@ -51,7 +51,8 @@ def _digest(record: Dict[str, Any]) -> str:
 
 
 def state_of(path: Path) -> str:
-    """Return "new", "ours", "broken" (ours, but its Python does not start), "unfinished", "busy" or "foreign"."""
+    """Return "new", "ours", "broken" (ours, but its Python does not start), "elsewhere" (the same, but it was made on
+    another node, where it may start), "unfinished", "busy" or "foreign"."""
     if not os.path.lexists(str(path)):
         return "new"
     if path.is_symlink() or not path.is_dir() or path.stat().st_uid != os.getuid():
@@ -61,8 +62,11 @@ def state_of(path: Path) -> str:
             lock(path, create=False).close()
             return "unfinished"
         return "busy"
-    if read_record(path) is not None:
-        return "ours" if starts(path / "bin" / "python") else "broken"
+    record = read_record(path)
+    if record is not None:
+        if starts(path / "bin" / "python"):
+            return "ours"
+        return "broken" if record.get("node") == os.uname().nodename else "elsewhere"
     return "foreign" if any(path.iterdir()) else "new"
 
 

@@ -110,6 +110,11 @@ _PROBLEMS = {
         "the environment's folder is in use for something else",
         "Choose another folder with --env-dir DIR, or another --name. Nothing was changed.",
     ),
+    "elsewhere": (
+        "the environment there does not start on this node",
+        "Choose another folder for this node with --env-dir DIR. Or remove the environment (remove NAME --env), and "
+        "make it from a Python that all nodes with this folder have, such as one in your home: --python PATH.",
+    ),
     "busy": (
         "the environment is being made already",
         "Wait until that has ended (after a lost connection: two minutes), then run this command again.",

@@ -14,8 +14,7 @@ from ..node.python_probe import SOURCES, CommandRunner, Probe, Python
 _AT_ONCE = 4  # Pythons that are started side by side
 _START_TIMEOUT = 15  # seconds
 _BUDGET = 30.0  # seconds after which no further ones are started
-_KINDS = ("other", "conda", "venv", "venv+")
-"""The preferred kinds first: an environment of the user's may be removed, the system's Python and a module stay."""
+_NEEDED = ".".join(map(str, OLDEST_PYTHON))
 _CURRENT = (3, 10)
 """Current releases of ipykernel need this Python."""
 
@@ -34,16 +33,20 @@ def find_base(
             )
         return python
     found = [one for one in probe.survey("all", "python3", "python") if one.source != "ours"]
-    rest = sorted((one for one in found if not _is_old(one)), key=_preference)
+
+    def preference(python: Python) -> tuple[bool, bool, int, int]:
+        return _preference(python, probe.node.home)
+
+    rest = sorted((one for one in found if not _is_old(one)), key=preference)
     tried: list[Python] = []
     deadline = clock() + _BUDGET
     while rest and all(one.why_not for one in tried) and clock() < deadline:
         tried += map(_judged, probe.start(rest[:_AT_ONCE], _START_TIMEOUT))
         del rest[:_AT_ONCE]
-    good = sorted((one for one in tried if not one.why_not), key=_preference)
+    good = sorted((one for one in tried if not one.why_not), key=preference)
     if good:
         return good[0]
-    old = [replace(one, why_not=f"is Python {one.version}") for one in found if _is_old(one)]
+    old = [replace(one, why_not=_too_old(one)) for one in found if _is_old(one)]
     raise _none(tried + old, probe, hop)
 
 
@@ -69,25 +72,28 @@ def base_of(runner: CommandRunner, hop: str, path: str) -> str:
 
 
 def _judged(python: Python) -> Python:
-    old = not python.why_not and _is_old(python)
-    return replace(python, why_not=f"is Python {python.version}") if old else python
+    return replace(python, why_not=_too_old(python)) if not python.why_not and _is_old(python) else python
+
+
+def _too_old(python: Python) -> str:
+    return f"is Python {python.version}; {_NEEDED} or newer is needed"
 
 
 def _is_old(python: Python) -> bool:
     return bool(python.version) and not at_least(python.version, OLDEST_PYTHON)
 
 
-def _preference(python: Python) -> tuple[bool, bool, int, bool, int]:
-    """What the set-up lines bring comes first, then what has current packages, then what stays."""
+def _preference(python: Python, home: str) -> tuple[bool, bool, int, int]:
+    """What the set-up lines bring comes first, then what has current packages, then what all nodes have that share the
+    home, then what stays."""
     old = bool(python.version) and not at_least(python.version, _CURRENT)
-    environment = python.kind == "conda" and "/envs/" in python.prefix
-    kind = _KINDS.index(python.kind) if python.kind in _KINDS else len(_KINDS)
-    return python.source != "setup", old, kind, environment, SOURCES.index(python.source)
+    environment = python.kind.startswith("venv") or (python.kind == "conda" and "/envs/" in python.prefix)
+    shared = bool(home) and python.prefix.startswith(f"{home}/")
+    return python.source != "setup", old, 2 if environment else int(not shared), SOURCES.index(python.source)
 
 
 def _none(pythons: Sequence[Python], probe: Probe, hop: str) -> AgentError:
-    needed = ".".join(map(str, OLDEST_PYTHON))
-    lines = [f"there is no Python {needed} or newer on the node from which an environment could be made"]
+    lines = [f"there is no Python {_NEEDED} or newer on the node from which an environment could be made"]
     lines += [f"  {one.path} {one.why_not}" for one in pythons[:6]]
     lines += [f"  not searched: {place}" for place in probe.skipped[:3]]
     return AgentError("\n".join(lines), hop=hop, remedy=install_python(probe.node, hop))
