@@ -19,6 +19,7 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError, GpuKernelError, RouteError
 from jupyter_gpu_kernel.hub.connections import command_errors
+from jupyter_gpu_kernel.hub.connections.commands import CommandConnection, CommandHop
 from jupyter_gpu_kernel.hub.connections.connect import connect
 from jupyter_gpu_kernel.hub.node.shared_connection import Connection, hop_names
 
@@ -184,6 +185,18 @@ def test_a_command_whose_end_is_that_of_all_processes_behind_it_is_refused(join:
     assert "end with it" in error.cause and "docker exec -i" in error.remedy
     assert [step for _, step, _ in error.steps][-2:] == ["sign in", "run"]
     assert "end with it" in failure(join, f"{command} sh -c '\"$@\"; true' sh").cause
+
+
+def test_a_command_that_holds_back_output_is_refused(join: Join) -> None:
+    """As `srun` does without --unbuffered."""
+    hop = CommandHop("srun", "sh -c '\"$@\" | sed -u s/a/a/' sh")
+    with pytest.raises(ConnectError, match="whole lines") as caught:
+        CommandConnection(join(), [hop], lambda hop, step: None, patience=0.5)
+    assert "--unbuffered" in caught.value.remedy
+    assert (
+        script(CommandConnection(join(), [hop._replace(command="env")], lambda hop, step: None), "echo 1")
+        == "1\n"
+    )
 
 
 def test_closing_the_connection_ends_the_commands(login: Login, join: Join) -> None:

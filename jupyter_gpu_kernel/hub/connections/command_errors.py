@@ -59,6 +59,12 @@ def short_lived(hop: str) -> ConnectError:
     )
 
 
+def held_back(hop: str, seconds: float) -> ConnectError:
+    """Return the error for a command that does not pass on bytes at once."""
+    cause = f"does not pass on what is printed within {seconds:.0f} s, perhaps since it waits for whole lines"
+    return ConnectError(cause, hop=hop, remedy="It must not hold back output: srun needs --unbuffered.")
+
+
 def no_shell(hop: str, seconds: float, output: str) -> ConnectError:
     """Return the error for a command that gives no shell, and does not end."""
     remedy = (

@@ -7,7 +7,6 @@ mark as soon as it runs; so what the command itself prints before is recognised,
 from __future__ import annotations
 
 import contextlib
-import re
 import shlex
 import threading
 import time
@@ -20,16 +19,12 @@ from ...wire.frames import MAX_NOISE
 from ..node.shared_connection import Connection
 from ..node.stream import READ_SIZE, CommandStream
 from . import command_errors
+from .shell_check import PATIENCE, check_shell
 from .short_command import run_to_end
 
 SHELL = "/bin/sh"
 _OPEN_TIMEOUT = 60.0  # seconds for all commands: an image may have to be unpacked first
 _MARK = ("jupyter-gpu-kernel: ", "shell")  # in two parts, since a terminal would echo the line that prints it
-_ORIGIN = b'echo "$$ $PPID"; cat /proc/1/stat "/proc/$$/stat"\n'
-_STARTED = re.compile(
-    r"\) \S(?: -?\d+){18} (\d{1,18}) [^)]*$"
-)  # in /proc/PID/stat: clock ticks after the boot
-_NEW = 1000  # clock ticks, ten seconds
 
 
 class CommandHop(NamedTuple):
@@ -48,22 +43,26 @@ class CommandConnection:
     """A connection that leads on through one or more commands. It is as alive as the connection before them."""
 
     def __init__(
-        self, before: Connection, hops: Sequence[CommandHop], progress: Callable[[str, str], None]
+        self,
+        before: Connection,
+        hops: Sequence[CommandHop],
+        progress: Callable[[str, str], None],
+        patience: float = PATIENCE,
     ) -> None:
-        """Try the commands once. Raises ConnectError that names the one which fails, or behind which no kernel could
-        outlive a connection."""
+        """Try the commands once. Raises ConnectError that names the one which fails, or behind which no kernel can be
+        used. `patience`: as in `check_shell`."""
         self._before = before
         self._hops = tuple(hops)
         self.steps = list(before.steps)
         """(hop, step, seconds) of each step of connecting, in order."""
         self.machine_id = ""
         """Not known."""
-        last = hops[-1].label
-        answer = run_to_end(self._start(SHELL, progress, self.steps), _ORIGIN, _OPEN_TIMEOUT, last, SHELL)
-        if _began_with_its_processes(answer.stdout.decode(errors="replace")):
-            error = command_errors.short_lived(last)
+        stream = self._start(SHELL, progress, self.steps)
+        try:
+            check_shell(stream, hops[-1].label, patience)
+        except ConnectError as error:
             error.add_steps(self.steps)
-            raise error
+            raise
 
     @property
     def interactive(self) -> bool:
@@ -173,15 +172,6 @@ class _Shells:
         if expired:
             return command_errors.no_shell(hop.label, _OPEN_TIMEOUT, output)
         return command_errors.ended(hop.label, shlex.split(hop.command)[0], status, output)
-
-
-def _began_with_its_processes(origin: str) -> bool:
-    """Whether the command has begun a PID namespace, all of whose processes end with it: its process 1 is the shell, or
-    the shell's parent and as new. `origin`: what the shell answers to `_ORIGIN`."""
-    ids, *stats = origin.splitlines() or [""]
-    started = [int(found[1]) for stat in stats if (found := _STARTED.search(stat))]
-    is_new = len(started) == 2 and started[1] - started[0] < _NEW
-    return ids.startswith("1 ") or (ids.endswith(" 1") and is_new)
 
 
 class _ResumedStream:
