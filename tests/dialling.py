@@ -5,27 +5,40 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
 from sshd import TwoHops
 
+from jupyter_gpu_kernel.hub.openssh import connect as by_ssh
+from jupyter_gpu_kernel.hub.openssh.connection import OpenSSHConnection
 from jupyter_gpu_kernel.hub.ssh import Asker
-from jupyter_gpu_kernel.hub.ssh.connect import SSHConnection, connect
+from jupyter_gpu_kernel.hub.ssh import connect as by_paramiko
+from jupyter_gpu_kernel.hub.ssh.connection import SSHConnection
 from jupyter_gpu_kernel.hub.ssh.route import Hop
 
-Dial = Callable[..., SSHConnection]
+Dial = Callable[..., SSHConnection | OpenSSHConnection]
+CONNECT: dict[str, Dial] = {"paramiko": by_paramiko.connect, "ssh": by_ssh.connect}
+
+
+@pytest.fixture(params=CONNECT)
+def transport(request: pytest.FixtureRequest) -> str:
+    """The transport of `dial`: each test runs over both."""
+    return str(request.param)
 
 
 @pytest.fixture
-def dial(two_hops: TwoHops) -> Iterator[Dial]:
+def dial(two_hops: TwoHops, transport: str) -> Iterator[Dial]:
     """`connect` over both hops, closed afterwards; keywords replace parts of the last hop or of the call."""
-    made: list[SSHConnection] = []
+    made: list[SSHConnection | OpenSSHConnection] = []
 
     def dialled(
         route: tuple[Hop, ...] | None = None, *, ask: Asker | None = None, timeout: float = 25.0
-    ) -> SSHConnection:
-        connection = connect(route or two_hops.hops, ask=ask, timeout=timeout, trust_file=two_hops.trust_file)
+    ) -> SSHConnection | OpenSSHConnection:
+        connection = CONNECT[transport](
+            route or two_hops.hops, ask=ask, timeout=timeout, trust_file=two_hops.trust_file
+        )
         made.append(connection)
         return connection
 
@@ -53,7 +66,24 @@ class Owner:
 def behind(two_hops: TwoHops, **changes: object) -> tuple[Hop, ...]:
     """The route with parts of the last hop replaced."""
     login, work = two_hops.hops
-    return (login, replace(work, **changes))  # type: ignore[arg-type]
+    return (login, changed(work, **changes))
+
+
+def changed(hop: Hop, **changes: object) -> Hop:
+    """The hop with parts replaced, also in what the ssh program is told."""
+    names = {"host": "HostName", "port": "Port", "user": "User"}
+    told = [
+        word for key, value in changes.items() if key in names for word in ("-o", f"{names[key]}={value}")
+    ]
+    keys = changes.get("identity_files", ())
+    if keys:
+        config = Path(hop.arguments[hop.arguments.index("-F") + 1])
+        lines = config.read_text().splitlines(True)
+        other = config.with_name("other_config")
+        other.write_text("".join(line for line in lines if "IdentityFile" not in line))
+        told += ["-F", str(other), *(f'-oIdentityFile="{key}"' for key in keys)]
+        hop = replace(hop, arguments=tuple(word for word in hop.arguments if word not in ("-F", str(config))))
+    return replace(hop, arguments=(*told, *hop.arguments), **changes)  # type: ignore[arg-type]
 
 
 def in_thread(function: Callable[[], object]) -> SimpleQueue[object]:

@@ -90,6 +90,7 @@ class Host:
 
     def __init__(self, name: str, folder: Path) -> None:
         self.machine_id = name
+        self.transport = ""
         self.base = folder / name
         self.base.mkdir(mode=0o700)
         self.gpus = Gpus(self.base)

@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import kernelspecs
 from ..errors import AuthError, HostKeyError, RouteError, SettingsError
-from ..settings import Settings, read_env_file
+from ..settings import TRANSPORTS, Settings, read_env_file
 from ..wire import MAX_PRIORITY
 from . import add_slurm, create_env, tables
 from .add_hosts import common_python, hosts_result, working_hosts
@@ -78,6 +78,13 @@ class Add(Verb):
             help="an ssh configuration file to use instead of ~/.ssh/config",
         )
         add("-p", dest="port", metavar="PORT", type=int, help="the destination's SSH port")
+        add(
+            "--transport",
+            choices=TRANSPORTS,
+            default="auto",
+            help="what speaks SSH: paramiko, or the system's ssh program; auto (the default) takes paramiko unless a "
+            "host needs what only ssh can do, such as Kerberos or a ProxyCommand",
+        )
         add(
             "--via",
             metavar="COMMAND",
@@ -258,6 +265,7 @@ class Add(Verb):
             identity=tuple(identity),
             config=config,
             via=tuple(args.via),
+            transport=args.transport,
             python=args.python,
             gpus=args.gpus,
             min_memory=args.min_memory,

@@ -19,6 +19,8 @@ from ..wire.runtime import Runtime
 
 _MAX_SOCKET_PATH = 103
 """Bytes of a socket's path that every system accepts."""
+_CONTROL_SOCKET = 30
+"""Bytes that follow the folder in a path of ssh's sockets: a name of ours, and 17 that ssh adds for a moment."""
 
 
 def data_folder() -> Path:
@@ -45,6 +47,15 @@ def hub_address() -> str:
     if sys.platform == "win32":
         return rf"\\.\pipe\{folder.name}"
     return str(folder / "hub")
+
+
+def control_folder() -> Path:
+    """Return the folder for the sockets of ssh, 0700. It is in the hub's folder if their paths are not too long."""
+    hub = hub_folder()
+    folder = hub / "ssh"
+    if len(os.fsencode(folder)) + _CONTROL_SOCKET > _MAX_SOCKET_PATH:
+        folder = Path("/tmp") / f"jgk-{hashlib.sha256(os.fsencode(hub)).hexdigest()[:12]}"
+    return _private_folder(folder)
 
 
 def hub_key() -> bytes:

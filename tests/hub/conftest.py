@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from dialling import dial
+from dialling import dial, transport
 from streams import LoopThread, Node
 
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
 
-__all__ = ["dial"]
+__all__ = ["dial", "transport"]
 
 
 @pytest.fixture(scope="module")

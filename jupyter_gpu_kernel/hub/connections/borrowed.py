@@ -17,6 +17,8 @@ class BorrowedConnection:
         """Whether the user typed a secret for it."""
         self.machine_id = lender.machine_id
         """A hash of the node's host key."""
+        self.transport = lender.transport
+        """What speaks SSH for it, in words."""
         self.open = lender.open
         self.run = lender.run
         self.responds = lender.responds

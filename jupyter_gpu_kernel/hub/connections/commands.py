@@ -53,6 +53,8 @@ class CommandConnection:
         used. `patience`: as in `check_shell`."""
         self._before = before
         self._hops = tuple(hops)
+        self.transport = before.transport
+        """What speaks SSH for the connection before the commands, in words."""
         self.steps = list(before.steps)
         """(hop, step, seconds) of each step of connecting, in order."""
         self.machine_id = ""

@@ -9,9 +9,12 @@ from pathlib import Path
 
 from ...errors import RouteError
 from ..node.shared_connection import Connection, hop_names
+from ..openssh import connect as by_ssh
+from ..openssh.needs import reasons
+from ..openssh.program import is_available
 from ..ssh import Asker
 from ..ssh import connect as by_paramiko
-from ..ssh.route import resolve
+from ..ssh.route import Hop, resolve
 from .borrowed import BorrowedConnection
 from .commands import CommandConnection, CommandHop
 from .local import LocalConnection
@@ -43,11 +46,8 @@ def connect(
     if hops[0].kind == "local":
         _check_local(via)
         connection = LocalConnection(os.environ)
-    elif transport == "ssh":
-        cause = "the transport “ssh” is not supported yet"
-        raise RouteError(cause, hop=hops[-1].label, remedy="Use the transport “paramiko”.")
     else:
-        connection = by_paramiko.connect(hops, ask=ask, progress=progress, trust_file=trust_file)
+        connection = _connect_ssh(hops, transport, ask, progress, trust_file)
     if not via:
         return connection
     try:
@@ -55,6 +55,20 @@ def connect(
     except BaseException:
         connection.close()
         raise
+
+
+def _connect_ssh(
+    hops: Sequence[Hop], transport: str, ask: Asker | None, progress: Progress, trust_file: Path
+) -> Connection:
+    """Connect with the chosen transport; "auto" takes the system's ssh where paramiko cannot do what a hop needs."""
+    why = ""
+    if transport == "auto" and is_available():
+        why = "; ".join(f"{reason} ({hop.label})" for hop in hops for reason in reasons(hop))
+        if why:
+            progress(hops[-1].label, f"taking the system's ssh, because of {why}")
+    if transport == "ssh" or why:
+        return by_ssh.connect(hops, ask=ask, progress=progress, trust_file=trust_file, why=why)
+    return by_paramiko.connect(hops, ask=ask, progress=progress, trust_file=trust_file)
 
 
 def _check_local(via: Sequence[str]) -> None:

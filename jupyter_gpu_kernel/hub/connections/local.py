@@ -24,6 +24,8 @@ class LocalConnection:
 
     interactive = False
     """Whether the user typed a secret for it."""
+    transport = ""
+    """Nothing speaks SSH."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         """`environment`: this process's, of which commands get what a login has."""

@@ -22,6 +22,7 @@ from .gpu_framework import judge_framework
 from .gpu_stack import FRAMEWORKS, NodeStack, Verdict, conclude, judge_driver
 from .node import Node
 from .nodes import Nodes
+from .shared_connection import Connection
 
 LIMIT = 150.0
 """Seconds that a framework may take: a first import from a slow file system takes a minute."""
@@ -61,7 +62,7 @@ async def check(
 async def _connect(report: Report, own: Node, shared: Node, call: Call) -> bool:
     """Connect `own`, and return True. If only the user could, return False: then `shared` is connected."""
     try:
-        connection = await report.step("connect", own.connected(call), lambda _: "")
+        connection = await report.step("connect", own.connected(call), _carried_by)
     except GpuKernelError as error:
         if not (error.login and shared.alive):
             raise
@@ -74,6 +75,10 @@ async def _connect(report: Report, own: Node, shared: Node, call: Call) -> bool:
         report.add(step, seconds, hop=hop)
     report.rows.append(total)
     return True
+
+
+def _carried_by(connection: Connection) -> str:
+    return f"over {connection.transport}" if connection.transport else ""
 
 
 async def _check_python(report: Report, node: Node, settings: dict[str, Any], call: Call) -> str:

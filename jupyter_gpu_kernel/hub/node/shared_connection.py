@@ -29,6 +29,8 @@ class Connection(CommandRunner, Protocol):
     """(hop, step, seconds) of each step of connecting, in order."""
     machine_id: str
     """A hash of the node's host key; "" if it is not known."""
+    transport: str
+    """What speaks SSH for it, and why, in words; "" for this machine."""
 
     @property
     def interactive(self) -> bool:

@@ -8,7 +8,6 @@ A server's question is shown as such: on one line, printable, of bounded length,
 
 from __future__ import annotations
 
-import re
 import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -18,19 +17,14 @@ import paramiko
 
 from ...errors import AuthError, ConnectError
 from ..sanitize import one_line
-from . import Asker
+from . import Asker, failures
 from .certificates import offered_type
 from .key_blobs import rsa_bits
-from .keys import LOGIN, UserKeys, open_agent
+from .keys import UserKeys, open_agent
 from .route import Hop
 from .transport import Transport
 
-_MAX_QUESTIONS = 12  # of one server, repetitions included
 _INTERACTIVE_TIMEOUT = 180.0  # seconds for the user to type; most servers give up after 120 (LoginGraceTime)
-_TYPED = "the typed password or code"
-_DENIED = re.compile(
-    r"\b(denied|not allowed|no active jobs?|expired|locked|maintenance|going down)\b", re.IGNORECASE
-)
 
 
 def sign_in(transport: Transport, hop: Hop, ask: Asker | None, remaining: Callable[[], float]) -> None:
@@ -80,13 +74,7 @@ class _SignIn:
         if self._asks_first or not wanted or (self.keys.remedies and not self.partial):
             raise self._refused_error()
         if self.ask is None:
-            what = "another password or code" if self.partial else "a password or code"
-            raise AuthError(
-                f"asks for {what}, which cannot be typed here" + self._attempts(),
-                hop=self.hop.label,
-                remedy=f"Sign in once in a terminal: {LOGIN}",
-                login=True,
-            )
+            raise failures.nobody_to_ask(self.hop, self.keys, self.tried, self.partial)
         if not self._try_typed():
             raise self._refused_error()
 
@@ -172,7 +160,7 @@ class _SignIn:
             except paramiko.BadAuthenticationType as error:
                 wanted = [other for other in wanted[1:] if other in error.allowed_types]
             except paramiko.AuthenticationException as error:
-                self.tried.append(_TYPED)
+                self.tried.append(failures.TYPED)
                 self._check_connection(error)
                 again = "Not accepted. "
             else:
@@ -192,19 +180,12 @@ class _SignIn:
             nonlocal again  # only the first of several questions repeats it
             again, wrong = ("", again) if prompts else (again, "")
             self.asked += len(prompts)
-            if self.asked > _MAX_QUESTIONS:
-                raise self._too_many_questions()
+            if self.asked > failures.MAX_QUESTIONS:
+                raise failures.too_many_questions(self.hop)
             shown = [one_line(text, 500) for text in (title, instructions) if text.strip()]
-            return [ask.secret(hop.label, _question(wrong, shown, one_line(text))) for text, _ in prompts]
+            return [ask.secret(hop.label, question(wrong, shown, one_line(text))) for text, _ in prompts]
 
         return self.transport.auth_interactive(hop.user, answers, hop.restrictions.devices)
-
-    def _too_many_questions(self) -> AuthError:
-        return AuthError(
-            f"asks more than {_MAX_QUESTIONS} questions",
-            hop=self.hop.label,
-            remedy="Tell its administrators: a normal sign-in asks fewer questions.",
-        )
 
     # --- error messages
 
@@ -218,12 +199,8 @@ class _SignIn:
         if not self.transport.is_active() and not self.transport.disconnect_reason:
             raise self._disconnected(error) from error
         if not self.transport.is_active():
-            raise AuthError(
-                f"closed the connection while signing in: {self.transport.disconnect_reason}"
-                + self._attempts(),
-                hop=self.hop.label,
-                remedy="It may have been offered too many keys: give one with -i, or set IdentitiesOnly yes.",
-            ) from error
+            reason = self.transport.disconnect_reason
+            raise failures.disconnected(self.hop, reason, self._attempts()) from error
 
     def _disconnected(self, error: Exception) -> AuthError | ConnectError:
         """Return the error for a connection that ended without a reason: the network failed, or the server's PAM rules
@@ -231,48 +208,15 @@ class _SignIn:
         if not isinstance(error, paramiko.AuthenticationException) and str(error) != "No existing session":
             remedy = "Tell its administrators."
             return ConnectError(one_line(str(error)), hop=self.hop.label, remedy=remedy)
-        banner = self.transport.last_banner
-        if not _DENIED.search(banner):
-            cause = "the connection was lost while signing in"
-            return ConnectError(cause, hop=self.hop.label, remedy="Try again in a few minutes.")
-        remedy = "Ask its administrators: the server itself sent this message."
-        if re.search(r"\bjobs?\b", banner, re.IGNORECASE):
-            remedy = "Start a job on this node first (Slurm: salloc, sbatch), then try again."
-        return AuthError(f"refuses to sign anybody in: “{banner}”", hop=self.hop.label, remedy=remedy)
+        return failures.closed_while_signing_in(self.hop, self.transport.last_banner)
 
     def _attempts(self) -> str:
-        parts = [f"refused: {', '.join(dict.fromkeys(self.tried))}"] if self.tried else []
-        parts += self.keys.unusable
-        return f" ({'; '.join(parts)})" if parts else ""
+        return failures.attempts(self.tried, self.keys)
 
     def _refused_error(self) -> AuthError:
-        if self.keys.remedies:
-            remedy = f"Run: {'; '.join(self.keys.remedies)}"
-        elif _TYPED in self.tried:
-            remedy = "Check the user name, and the password or code."
-        elif not self._accepts_keys:
-            remedy = (
-                "This server accepts no keys (PubkeyAuthentication no). Ask its administrators how to sign in; "
-                "Kerberos (GSSAPI) is not supported."
-            )
-        elif "publickey" not in self.hop.restrictions.methods:
-            remedy = (
-                "Your ssh configuration forbids keys for this host: check PubkeyAuthentication and "
-                "PreferredAuthentications."
-            )
-        elif self.tried:
-            remedy = "Check the user name, and that the public key is in ~/.ssh/authorized_keys there."
-        else:
-            remedy = "Give a key with -i, or add one to the ssh agent (ssh-add)."
-        accepted = one_line(", ".join(sorted(filter(None, self.methods or ())))) or "no supported method"
-        return AuthError(
-            f"permission denied for {self.hop.user}{self._attempts()}; accepted methods: {accepted}",
-            hop=self.hop.label,
-            remedy=remedy,
-            login=self.keys.locked,
-        )
+        return failures.refused(self.hop, self.keys, self.tried, self.methods or (), self._accepts_keys)
 
 
-def _question(wrong: str, shown: Sequence[str], prompt: str) -> str:
+def question(wrong: str, shown: Sequence[str], prompt: str) -> str:
     """Return one line that marks the server's words as such, so that they cannot pass for another question."""
     return f"{wrong}The server asks: “{' · '.join([*shown, prompt])}” "

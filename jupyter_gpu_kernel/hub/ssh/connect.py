@@ -22,54 +22,14 @@ from . import Asker, hostkeys, tcp
 from .algorithms import Algorithms
 from .auth import sign_in
 from .connection import SSHConnection
+from .deadline import Deadline, TimedAsker
+from .failures import forwarding_refused, no_greeting, unreachable
 from .restrictions import unsupported
-from .route import Hop, parse_destination
+from .route import Hop
 from .transport import WINDOW, JumpSocket, Transport
 
 Progress = Callable[[str, str], None]
 _MAX_ATTEMPTS = 6
-
-
-class _Deadline:
-    """The time that remains for the whole route; it stands still while the user types."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._end = time.monotonic() + seconds
-
-    def remaining(self, most: float | None = None) -> float:
-        """Return seconds, at least 0.05: a wait that short then reports the timeout itself."""
-        left = max(self._end - time.monotonic(), 0.05)
-        return left if most is None else min(left, most)
-
-    @property
-    def expired(self) -> bool:
-        return time.monotonic() >= self._end
-
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        since = time.monotonic()
-        try:
-            yield
-        finally:
-            self._end += time.monotonic() - since
-
-
-class _TimedAsker:
-    """An asker that pauses the deadline while the user types. `used`: whether a secret was asked for."""
-
-    def __init__(self, ask: Asker, deadline: _Deadline) -> None:
-        self._ask, self._deadline = ask, deadline
-        self.used = False
-
-    def secret(self, hop: str, prompt: str) -> str:
-        self.used = True
-        with self._deadline.paused():
-            return self._ask.secret(hop, prompt)
-
-    def confirm_host(self, hop: str, fingerprint: str, key_type: str) -> bool:
-        with self._deadline.paused():
-            return self._ask.confirm_host(hop, fingerprint, key_type)
 
 
 def connect(
@@ -93,8 +53,8 @@ def connect(
             raise unsupported(directive, hop.label)
         if hop.proxy_command:
             raise unsupported(f"ProxyCommand {hop.proxy_command}", hop.label)
-    deadline = _Deadline(timeout)
-    asker = _TimedAsker(ask, deadline) if ask else None
+    deadline = Deadline(timeout)
+    asker = TimedAsker(ask, deadline) if ask else None
     connector = _Connector(deadline, asker, progress, trust_file)
     try:
         for hop in route:
@@ -110,7 +70,7 @@ def connect(
 class _Connector:
     """One call of `connect` in progress. `connection` gains a transport per hop."""
 
-    def __init__(self, deadline: _Deadline, ask: Asker | None, progress: Progress, trust_file: Path) -> None:
+    def __init__(self, deadline: Deadline, ask: Asker | None, progress: Progress, trust_file: Path) -> None:
         self.deadline, self.ask, self.progress, self.trust_file = deadline, ask, progress, trust_file
         self.connection = SSHConnection()
 
@@ -166,11 +126,7 @@ class _Connector:
                 raise
             if self.deadline.expired:
                 break
-        raise ConnectError(
-            "accepted the TCP connection, but sent no SSH version string",
-            hop=hop.label,
-            remedy="Its SSH server may be overloaded (MaxStartups) or hanging: try again in a few minutes.",
-        )
+        raise no_greeting(hop)
 
     def _handshake(self, transport: Transport, first: bool) -> None:
         """Exchange keys. The user was asked for nothing so far, so a connection that ends without a reason may be tried
@@ -188,7 +144,7 @@ class _Connector:
             within = self.deadline.remaining(hop.connect_timeout)
             return tcp.dial(hop.host, hop.port, within, hop.restrictions.family, hop.restrictions.bind)
         except OSError as error:
-            raise _unreachable(hop, _reason(error), "") from error
+            raise unreachable(hop, _reason(error), "") from error
 
     def _open_channel(self, hop: Hop, before: Transport) -> JumpSocket:
         end = time.monotonic() + self.deadline.remaining(hop.connect_timeout)
@@ -213,16 +169,11 @@ class _Connector:
     def _channel_error(self, hop: Hop, before: Transport, error: Exception) -> ConnectError:
         jump = self.connection.labels[-1]
         if isinstance(error, paramiko.ChannelException) and error.code == 1:
-            return ConnectError(
-                f"does not permit TCP forwarding to {hop.label} (AllowTcpForwarding or PermitOpen)",
-                hop=jump,
-                remedy="Use another login node as the jump host; or let this one sign in there by itself, if you "
-                f'trust it with what passes: jupyter gpu-kernel add {jump} --via "ssh {hop.host}"',
-            )
+            return forwarding_refused(hop, jump)
         if isinstance(error, paramiko.ChannelException):
-            return _unreachable(hop, before.channel_error or error.text, jump)
+            return unreachable(hop, before.channel_error or error.text, jump)
         if before.is_active():
-            return _unreachable(hop, "timed out", jump)
+            return unreachable(hop, "timed out", jump)
         return ConnectError("the connection was lost", hop=jump, remedy="Check the network and try again.")
 
 
@@ -264,32 +215,3 @@ def _reason(error: OSError) -> str:
     if isinstance(error, TimeoutError):
         return "timed out"
     return error.strerror or str(error)
-
-
-def _unreachable(hop: Hop, reason: str, jump: str) -> ConnectError:
-    """`reason` is the operating system's, here or on the jump host. The host is named where the label is an alias."""
-    alias = hop.host != parse_destination(hop.label).host
-    port, where = (
-        f"{hop.host} port {hop.port}" if alias else f"port {hop.port}",
-        f" from {jump}" if jump else "",
-    )
-    low = reason.lower()
-    if any(word in low for word in ("name", "nodename", "getaddrinfo", "resolution")):
-        cause = f"{f'the host name {hop.host}' if alias else 'its host name'} cannot be resolved{where}"
-        remedy = "Check the spelling" + (
-            ", or give its jump host with -J." if not jump else f"; {jump} must be able to resolve it."
-        )
-    elif "refused" in low:
-        cause, remedy = (
-            f"{port}: connection refused{where}",
-            "Check the port, and that its SSH server is running.",
-        )
-    elif "timed out" in low or "timeout" in low:
-        cause = f"{port}: connection timed out{where}"
-        remedy = "The machine may be down, or a firewall or a missing VPN may block the connection."
-    elif "route" in low or "unreachable" in low:
-        cause = f"no route to {hop.host if alias else 'host'}{where}"
-        remedy = "Check the network, the VPN, and the jump hosts."
-    else:
-        cause, remedy = f"{port} cannot be reached{where}: {reason}", "Check the address and the network."
-    return ConnectError(cause, hop=hop.label, remedy=remedy)

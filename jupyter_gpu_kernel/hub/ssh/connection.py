@@ -114,6 +114,9 @@ class CommandStream:
 class SSHConnection:
     """A connection through one or more hops."""
 
+    transport = "paramiko"
+    """What speaks SSH."""
+
     def __init__(self) -> None:
         self.steps: list[tuple[str, str, float]] = []
         """(hop, step, seconds) of each step of connecting, in order."""

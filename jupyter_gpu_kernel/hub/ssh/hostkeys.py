@@ -130,17 +130,17 @@ def verify(
     """Raise HostKeyError unless the key is the hop's. `confirm(label, fingerprint, key_type)` asks the user."""
     for entry in entries:
         if entry.marker == "@revoked" and entry.blob == blob:
-            raise _revoked(hop, entry, blob)
+            raise revoked(hop, entry, fingerprint(blob))
     _check_restrictions(hop, key_type, blob)
     known = [entry for entry in entries if not entry.marker and entry.key_type in HOST_KEYS]
     if any(entry.blob == blob for entry in known):
         return
     if known:
-        raise _changed(hop, known, key_type, blob)
+        raise changed(hop, known, key_type, fingerprint(blob))
     if not hop.restrictions.new_hosts:
-        raise _strict(hop, key_type, blob)
+        raise strict(hop, key_type, fingerprint(blob))
     if confirm is None or not confirm(hop.label, fingerprint(blob), key_type):
-        raise _unknown(hop, entries, key_type, blob, asked=confirm is not None)
+        raise unknown(hop, entries, key_type, fingerprint(blob), confirm is not None, "needs --transport ssh")
     trust(trust_file, names(hop)[0], key_type, blob)
 
 
@@ -173,41 +173,55 @@ def trust(trust_file: Path, name: str, key_type: str, blob: bytes) -> None:
         os.close(descriptor)
 
 
-def _revoked(hop: Hop, entry: Entry, blob: bytes) -> HostKeyError:
+def revoked(hop: Hop, entry: Entry, fingerprint: str) -> HostKeyError:
+    """Return the error for a key that a line of known_hosts revokes."""
     return HostKeyError(
-        f"its host key {fingerprint(blob)} is revoked ({entry.file}, line {entry.line})",
+        f"its host key {fingerprint} is revoked ({entry.file}, line {entry.line})",
         hop=hop.label,
         remedy="Do not connect. Ask the machine's administrators.",
     )
 
 
-def _changed(hop: Hop, known: Sequence[Entry], key_type: str, blob: bytes) -> HostKeyError:
+def revoked_by_file(hop: Hop, file: Path) -> HostKeyError:
+    """Return the error for a key that is in the list RevokedHostKeys."""
+    return HostKeyError(
+        f"its host key is revoked (RevokedHostKeys {file})",
+        hop=hop.label,
+        remedy="Do not connect. Ask the machine's administrators.",
+    )
+
+
+def changed(hop: Hop, known: Sequence[Entry], key_type: str, fingerprint: str) -> HostKeyError:
+    """Return the error for another key than those that are known."""
     places = ", ".join(f"{entry.file} line {entry.line}" for entry in known)
     files = dict.fromkeys(str(entry.file) for entry in known)
     commands = [as_typed(["ssh-keygen", "-R", names(hop)[0], "-f", file]) for file in files]
     return HostKeyError(
-        f"its host key has changed: it is now {key_type} {fingerprint(blob)}, and the known one is in {places}",
+        f"its host key has changed: it is now {key_type} {fingerprint}, and the known one is in {places}",
         hop=hop.label,
         remedy="This may be a man-in-the-middle attack, or the machine was reinstalled. Only if its administrators "
         f"confirm the new fingerprint, remove the old key: {'; '.join(commands)}",
     )
 
 
-def _strict(hop: Hop, key_type: str, blob: bytes) -> HostKeyError:
+def strict(hop: Hop, key_type: str, fingerprint: str) -> HostKeyError:
+    """Return the error for an unknown key where the user's configuration lets nobody accept it."""
     return HostKeyError(
-        f"its host key is not known: {key_type} {fingerprint(blob)}, and the ssh configuration has "
+        f"its host key is not known: {key_type} {fingerprint}, and the ssh configuration has "
         "StrictHostKeyChecking yes",
         hop=hop.label,
         remedy="Compare the fingerprint with the administrators' one, and add the key to known_hosts yourself.",
     )
 
 
-def _unknown(hop: Hop, entries: Sequence[Entry], key_type: str, blob: bytes, asked: bool) -> HostKeyError:
-    cause = f"its host key is not known: {key_type} {fingerprint(blob)}"
+def unknown(
+    hop: Hop, entries: Sequence[Entry], key_type: str, fingerprint: str, asked: bool, authority: str
+) -> HostKeyError:
+    """Return the error for an unknown key. `authority`: why a certificate authority in known_hosts does not help."""
+    cause = f"its host key is not known: {key_type} {fingerprint}"
     for entry in entries:
         if entry.marker == "@cert-authority":
-            line = f"{entry.file}, line {entry.line}"
-            cause += f" ({line} trusts a certificate authority; host certificates are not supported)"
+            cause += f" ({entry.file}, line {entry.line} trusts a certificate authority, which {authority})"
     remedy = "Compare this fingerprint with the administrators' one, and accept it "
     remedy += (
         "by typing its end when asked again."
@@ -226,19 +240,13 @@ def _check_restrictions(hop: Hop, key_type: str, blob: bytes) -> None:
         try:
             data = file.read_bytes()
         except OSError as error:
-            raise _not_permitted(hop, f"RevokedHostKeys {file} cannot be read: {error.strerror}") from None
+            raise not_permitted(hop, f"RevokedHostKeys {file} cannot be read: {error.strerror}") from None
         if data.startswith(KRL):
-            raise _not_permitted(
-                hop, f"RevokedHostKeys {file} is a binary list, which needs the system's ssh"
-            )
+            raise not_permitted(hop, f"RevokedHostKeys {file} is a binary list, which needs --transport ssh")
         if blob in _public_keys(data):
-            raise HostKeyError(
-                f"its host key is revoked (RevokedHostKeys {file})",
-                hop=hop.label,
-                remedy="Do not connect. Ask the machine's administrators.",
-            )
+            raise revoked_by_file(hop, file)
     if key_type == "ssh-rsa" and rsa_bits(blob) < hop.restrictions.rsa_bits:
-        raise _not_permitted(
+        raise not_permitted(
             hop, f"its RSA key has {rsa_bits(blob)} bits, RequiredRSASize is {hop.restrictions.rsa_bits}"
         )
 
@@ -254,7 +262,8 @@ def _public_keys(data: bytes) -> Iterator[bytes]:
                     continue
 
 
-def _not_permitted(hop: Hop, cause: str) -> HostKeyError:
+def not_permitted(hop: Hop, cause: str) -> HostKeyError:
+    """Return the error for a key that the ssh configuration forbids."""
     return HostKeyError(
         cause, hop=hop.label, remedy="Correct the ssh configuration, or ask the machine's administrators."
     )

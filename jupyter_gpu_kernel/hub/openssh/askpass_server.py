@@ -1,0 +1,89 @@
+"""The hub's end of SSH_ASKPASS: one Unix socket per hop, on which the questions of that hop's ssh process arrive.
+
+The socket is in a folder of the user's own, and a question must carry the token that only this ssh process was given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import os
+import shlex
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from ..paths import data_folder
+from . import askpass
+
+_MAX_QUESTION = 64 * 1024  # bytes
+_QUESTION_TIMEOUT = 10.0  # seconds in which a question must arrive
+Answer = Callable[[str, str], "str | None"]
+
+
+class AskpassServer:
+    """`environment` is what ssh needs to ask here; `answer(prompt, kind)` returns None to refuse. `kind` is "" for a
+    secret, "confirm" for yes or no, "none" for a mere notice."""
+
+    def __init__(self, folder: Path, name: str, token: str, answer: Answer) -> None:
+        self._answer = answer
+        self._token = token
+        self._path = folder / name
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(str(self._path))
+        self._listener.listen(4)
+        self.environment = {
+            "SSH_ASKPASS": str(_program(folder)),
+            "SSH_ASKPASS_REQUIRE": "force",  # since OpenSSH 8.4; before that: no terminal, and
+            "DISPLAY": os.environ.get("DISPLAY") or ":0",
+            askpass.SOCKET: str(self._path),
+            askpass.TOKEN: token,
+        }
+        threading.Thread(target=self._serve, name="askpass", daemon=True).start()
+
+    def close(self) -> None:
+        """Take no more questions."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._path.unlink(missing_ok=True)
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                connection, _ = self._listener.accept()
+                threading.Thread(target=self._reply, args=(connection,), name="askpass", daemon=True).start()
+
+    def _reply(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError, ValueError), connection:
+            connection.settimeout(_QUESTION_TIMEOUT)
+            data = b""
+            while len(data) <= _MAX_QUESTION and (more := connection.recv(65536)):
+                data += more
+            token, kind, prompt = json.loads(data)
+            if not hmac.compare_digest(str(token).encode(), self._token.encode()):
+                return
+            answer = self._answer(str(prompt), str(kind))
+            if answer is not None:
+                connection.sendall(b"+" + answer.encode())
+
+
+def _program(folder: Path) -> Path:
+    """Return the program for SSH_ASKPASS, which must be one file that the system can run: some temporary folders
+    permit no programs."""
+    words = [sys.executable, "-I", "-S", str(Path(askpass.__file__).resolve())]
+    text = f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n'
+    file = folder / "askpass"
+    for place in (folder, data_folder()):
+        file = place / "askpass"
+        if not file.exists() or file.read_text() != text:
+            new = place / f"askpass-{os.getpid()}-{threading.get_ident()}"
+            new.write_text(text)
+            new.chmod(0o700)
+            os.replace(new, file)
+        if os.access(file, os.X_OK):
+            break
+    return file

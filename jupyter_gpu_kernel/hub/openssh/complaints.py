@@ -1,0 +1,149 @@
+"""Why ssh could not connect to a hop: reads what it says on stderr, and makes our errors of it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...errors import ConnectError, GpuKernelError, HostKeyError, RouteError
+from ..sanitize import one_line
+from ..ssh import failures, hostkeys
+from ..ssh.keys import UserKeys
+from ..ssh.route import Hop
+from .log import HOST_KEY, REACH, Log
+
+_RESOLVE = re.compile(r"ssh: Could not resolve hostname \S+: (.*)")
+_CONNECT = re.compile(r"ssh: connect to host \S+ port \d+: (.*)")
+_CHANNEL = re.compile(r"channel \d+: open failed: (.*)")
+_NEGOTIATE = re.compile(r"Unable to negotiate with .*: no matching (.*) found\. Their offer: (.*)")
+_DISCONNECT = re.compile(r"Received disconnect from .* port \d+:\d+: (.*)")
+_REVOKED_FILE = re.compile(r"Host key \S+ \S+ revoked by file (.*)")
+_REVOKED_UNREADABLE = re.compile(r"Error checking host key \S+ \S+ in revoked keys file (.*): (.*)")
+_CONFIGURATION = re.compile(r"(.*(?:line \d+: |terminating, |Bad owner or permissions ).*)")
+_CLOSED = re.compile(
+    r"(?:kex_exchange_identification|ssh_exchange_identification|Connection (?:closed|reset) by)|"
+    r"ssh_dispatch_run_fatal: Connection to .*: (?:Broken pipe|Connection reset by peer|Connection closed)"
+)
+_NOISE = re.compile(  # lines that explain nothing
+    r"OpenSSH_|Warning: Permanently added|@{5}|kex_exchange_identification|Connection (?:closed|reset) by|"
+    r"Stdio forwarding request failed|Transferred: |Bytes per second: |Authenticated to "
+)
+_OFFERED = re.compile(r"(.*?) \S+ SHA256:")
+
+
+class ServerBusy(Exception):
+    """The connection ended without a reason before anybody signed in: try again. `greeted`: it had sent its version."""
+
+    def __init__(self, greeted: bool) -> None:
+        super().__init__()
+        self.greeted = greeted
+
+
+def not_reached(hop: Hop, log: Log, jump: str, jump_lines: Sequence[str]) -> GpuKernelError:
+    """Return the error for an ssh that ended before the server's host key; raise ServerBusy if it may be tried again.
+
+    `jump_lines`: what the master of the previous hop, `jump`, has said meanwhile."""
+    words = log.words()
+    if found := _first(_RESOLVE, words) or _first(_CONNECT, words):
+        return failures.unreachable(hop, found[1], "")
+    if found := _first(_CHANNEL, jump_lines):
+        if found[1].startswith("administratively prohibited"):
+            return failures.forwarding_refused(hop, jump)
+        return failures.unreachable(hop, one_line(found[1].removeprefix("connect failed: ")), jump)
+    if found := _first(_NEGOTIATE, words):
+        return no_algorithm(hop, found[1], found[2])
+    if "Connection timed out during banner exchange" in words:
+        return failures.no_greeting(hop)
+    if found := _first(_CONFIGURATION, words):
+        cause = f"the ssh configuration cannot be used: {one_line(found[1])}"
+        return RouteError(cause, hop=hop.label, remedy="Correct it, or use --transport paramiko.")
+    said = explanation(words)
+    if hop.proxy_command and _first(_CLOSED, words):
+        cause = f"its ProxyCommand ended{f': {said}' if said else ''}"
+        return ConnectError(cause, hop=hop.label, remedy=f"Try it by hand: {one_line(hop.proxy_command)}")
+    if _first(_CLOSED, words):
+        raise ServerBusy(any("Remote protocol version" in line for line in log.lines()))
+    return ConnectError(
+        said or "ssh ended without a message", hop=hop.label, remedy="Check the network and try again."
+    )
+
+
+def no_algorithm(hop: Hop, kind: str, offer: str) -> ConnectError:
+    """Return the error for a server with which there is no common algorithm."""
+    return ConnectError(
+        f"no common SSH algorithm ({one_line(kind)}: it has {one_line(offer, 500)})",
+        hop=hop.label,
+        remedy="Permit one of these for this host in the ssh configuration, or ask its administrators.",
+    )
+
+
+def is_unknown_host(log: Log) -> bool:
+    """Whether ssh ended only because nobody has accepted the host key yet."""
+    return any("host key is known for" in line for line in log.words())
+
+
+def host_key_refused(hop: Hop, log: Log, trust_file: Path, asked: bool) -> HostKeyError:
+    """Return the error for a host key that ssh did not accept. `asked`: the user could be asked about it."""
+    words, key = log.words(), log.host_key
+    assert key is not None
+    entries = hostkeys.lookup(hop, trust_file)
+    if found := _first(_REVOKED_FILE, words):
+        return hostkeys.revoked_by_file(hop, Path(found[1]))
+    if found := _first(_REVOKED_UNREADABLE, words):
+        return hostkeys.not_permitted(hop, f"RevokedHostKeys {found[1]} cannot be read: {found[2]}")
+    if any("is marked as revoked" in line for line in words):
+        entry = next((entry for entry in entries if entry.marker == "@revoked"), None)
+        if entry is not None:
+            return hostkeys.revoked(hop, entry, key.fingerprint)
+    if any("IDENTIFICATION HAS CHANGED" in line for line in words):
+        known = [entry for entry in entries if not entry.marker]
+        return hostkeys.changed(hop, known, key.type, key.fingerprint)
+    if is_unknown_host(log):
+        if not hop.restrictions.new_hosts:
+            return hostkeys.strict(hop, key.type, key.fingerprint)
+        reason = "has not signed this key"
+        return hostkeys.unknown(hop, entries, key.type, key.fingerprint, asked, reason)
+    return hostkeys.not_permitted(hop, f"its host key was refused: {explanation(words)}")
+
+
+def sign_in_failed(hop: Hop, log: Log, keys: UserKeys, can_ask: bool, typed: bool) -> GpuKernelError:
+    """Return the error for a server that did not let the user in. `keys` knows why some were not used; `typed`: the
+    user has answered a question."""
+    words = log.words()
+    tried = [found[1] for line in log.offered if (found := _OFFERED.match(line))]
+    if typed:
+        tried.append(failures.TYPED)
+    if found := _first(_DISCONNECT, words):
+        return failures.disconnected(hop, one_line(found[1]), failures.attempts(tried, keys))
+    if not any("Permission denied (" in line for line in words):
+        said = [line for line in words if not _NOISE.match(line)]
+        return failures.closed_while_signing_in(hop, one_line(" ".join(said[-5:]), 500))
+    accepts_keys = log.partial or "publickey" in log.methods
+    if not accepts_keys:
+        keys.forget_problems()
+    interactive = [one for one in hop.restrictions.methods if one in log.methods and one != "publickey"]
+    if interactive and not can_ask and not keys.remedies:
+        return failures.nobody_to_ask(hop, keys, tried, log.partial)
+    return failures.refused(hop, keys, tried, log.methods, accepts_keys)
+
+
+def timed_out(hop: Hop, log: Log, jump: str) -> ConnectError:
+    """Return the error for an ssh that has come no further in time."""
+    if log.step == REACH and not any("Remote protocol version" in line for line in log.lines()):
+        connected = any(
+            line.startswith(("Connection established", "Local version string")) for line in log.lines()
+        )
+        return failures.no_greeting(hop) if connected else failures.unreachable(hop, "timed out", jump)
+    doing = "in the SSH key exchange" if log.step <= HOST_KEY else "while signing in"
+    return ConnectError(f"timed out {doing}", hop=hop.label, remedy="Try again in a few minutes.")
+
+
+def explanation(words: Sequence[str]) -> str:
+    """Return the last lines that explain something, as one."""
+    said = [line for line in words if not _NOISE.match(line)]
+    return one_line("; ".join(said[-3:]), 500)
+
+
+def _first(pattern: re.Pattern[str], lines: Sequence[str]) -> re.Match[str] | None:
+    return next((found for line in lines if (found := pattern.match(line))), None)

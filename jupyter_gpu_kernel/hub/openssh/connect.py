@@ -1,0 +1,267 @@
+"""Opens an SSH connection along a route of hops with the system's ssh program: one ControlMaster per hop.
+
+Each master connects through the one before it, so each step of each hop is timed, an error has its hop, and the user
+signs in once for all sessions. Where the user's own ssh has a connection to a hop open, that one is used, and never
+closed. All of it blocks, on worker threads, and has a timeout.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ...errors import ConnectError, GpuKernelError
+from ..paths import control_folder
+from ..ssh import Asker, failures
+from ..ssh.deadline import Deadline, TimedAsker
+from ..ssh.keys import UserKeys, open_agent
+from ..ssh.route import Hop
+from . import complaints
+from .askpass_server import AskpassServer
+from .complaints import ServerBusy
+from .connection import OpenSSHConnection
+from .log import HOST_KEY, REACH, SIGN_IN, HostKey, Log
+from .master import Master
+from .mux import MuxError
+from .needs import open_master
+from .program import Program, find_program
+from .questions import Questions
+
+Progress = Callable[[str, str], None]
+_MAX_ATTEMPTS = 6
+_LISTENS_TIMEOUT = 5.0  # seconds for a master to answer on this machine
+_AGENT_TIMEOUT = 2.0  # seconds
+_STEPS = {REACH: "reach", HOST_KEY: "host key", SIGN_IN: "sign in"}
+
+
+def connect(
+    route: Sequence[Hop],
+    *,
+    ask: Asker | None,
+    progress: Progress = lambda hop, step: None,
+    timeout: float = 25.0,
+    trust_file: Path,
+    why: str = "",
+) -> OpenSSHConnection:
+    """Connect along the whole route: as `hub/ssh/connect.py: connect`, with the same errors. `why`: the reason for this
+    transport, if the user has not chosen it."""
+    deadline = Deadline(timeout)
+    asker = TimedAsker(ask, deadline) if ask else None
+    program = find_program()
+    name = f"the system's ssh ({'.'.join(map(str, program.version))})"
+    connection = OpenSSHConnection(f"{name}, because of {why}" if why else name)
+    connector = _Connector(connection, program, deadline, asker, progress, trust_file)
+    try:
+        connector.connect(route)
+    except BaseException:
+        connection.close()
+        raise
+    if asker is not None and asker.used:
+        connection.interactive = True
+    return connection
+
+
+class _UnknownHost(Exception):
+    """ssh ended, because the host key is not known."""
+
+
+class _Connector:
+    """One call of `connect` in progress. `connection` gains a master per hop."""
+
+    def __init__(
+        self,
+        connection: OpenSSHConnection,
+        program: Program,
+        deadline: Deadline,
+        ask: TimedAsker | None,
+        progress: Progress,
+        trust_file: Path,
+    ) -> None:
+        self.connection, self.program = connection, program
+        self.deadline, self.ask, self.progress, self.trust_file = deadline, ask, progress, trust_file
+
+    def connect(self, route: Sequence[Hop]) -> None:
+        """Connect to all hops, beginning behind the last one to which the user's own connection is open."""
+        first = 0
+        for number, hop in reversed(list(enumerate(route))):
+            control = open_master(hop)
+            if control is not None:
+                since = time.monotonic()
+                self.progress(hop.label, "reach")
+                with contextlib.suppress(MuxError):  # it has ended just now
+                    self.connection.add(hop.label, control, "")
+                    self.connection.steps.append((hop.label, "your own connection", time.monotonic() - since))
+                    first = number + 1
+                    break
+        for hop in route[first:]:
+            self._connect_hop(hop)
+
+    def _connect_hop(self, hop: Hop) -> None:
+        if self.connection.last_control is not None:
+            self.connection.enable_tcp_nodelay()
+        accepted: HostKey | None = None
+        since = time.monotonic()
+        for number in range(_MAX_ATTEMPTS):
+            if number:
+                time.sleep(self.deadline.remaining(random.uniform(0.1, 0.5) * 2**number))
+            if self.deadline.expired:
+                break
+            attempt = _Attempt(self, hop, accepted)
+            try:
+                return attempt.run()
+            except ServerBusy as busy:
+                if busy.greeted and number:
+                    raise self._failed_to_reach(hop, _lost(hop.label), since) from None
+            except _UnknownHost:
+                accepted = attempt.master.log.host_key
+        if since + 0.1 > time.monotonic():
+            cause = "timed out before this hop was reached"
+            error = ConnectError(cause, hop=hop.label, remedy="Try again in a few minutes.")
+            raise self._failed_to_reach(hop, error, since)
+        raise self._failed_to_reach(hop, failures.no_greeting(hop), since)
+
+    def _failed_to_reach(self, hop: Hop, error: GpuKernelError, since: float) -> GpuKernelError:
+        step = (hop.label, _STEPS[REACH], time.monotonic() - since)
+        error.add_steps([*self.connection.steps, step])
+        return error
+
+
+class _Attempt:
+    """One ssh process for one hop, which has just been started."""
+
+    def __init__(self, connector: _Connector, hop: Hop, accepted: HostKey | None) -> None:
+        """`accepted`: the host key that the user has accepted just now."""
+        self._hop, self._accepted = hop, accepted
+        self._ask = connector.ask if hop.restrictions.asks else None
+        self._connection, self._deadline = connector.connection, connector.deadline
+        self._progress, self._trust_file = connector.progress, connector.trust_file
+        self._jump = self._connection.labels[-1] if self._connection.labels else ""
+        self._before = self._connection.masters[-1].log if self._connection.masters else None
+        self._before_lines = len(self._before.lines()) if self._before else 0
+        folder, name, log = control_folder(), secrets.token_hex(4), Log()
+        version = connector.program.version
+        self._questions = Questions(hop, version, self._ask, log, accepted, connector.progress)
+        self._server: AskpassServer | None = None
+        if self._ask is not None:
+            token = secrets.token_hex(16)
+            self._server = AskpassServer(folder, f"{name}a", token, self._questions.answer)
+        if accepted is not None:
+            _touch(self._trust_file)
+        command = connector.program.master(
+            hop,
+            control=folder / name,
+            before=self._connection.last_control,
+            known_hosts=(self._trust_file, *hop.known_hosts),
+            accepts_host=accepted is not None,
+            asks=self._ask is not None,
+            timeout=self._deadline.remaining(),
+        )
+        environment = self._server.environment if self._server is not None else {}
+        self.master = Master(command, folder / name, environment, log)
+
+    def run(self) -> None:
+        """Connect, and add the hop to the connection. Raises ServerBusy, _UnknownHost, or a GpuKernelError."""
+        try:
+            self._follow()
+        except BaseException:
+            self.master.end()
+            raise
+        finally:
+            if self._server is not None:
+                self._server.close()
+
+    def _follow(self) -> None:
+        """Wait for each step of ssh, then add the hop."""
+        log = self.master.log
+        for step, name in _STEPS.items():
+            self._progress(self._hop.label, name)
+            while not log.wait_beyond(step, self._deadline.remaining(1.0)):
+                if self._deadline.expired:
+                    raise self._with_steps(complaints.timed_out(self._hop, log, self._jump), step)
+            if log.step > SIGN_IN and not self.master.listens(_LISTENS_TIMEOUT):
+                self._failed()
+        key = log.host_key
+        try:
+            self._connection.add(self._hop.label, self.master.control, key.machine_id if key else "")
+        except MuxError:
+            self._failed()
+        self._connection.masters.append(self.master)
+        self._connection.steps += self._steps(SIGN_IN)
+
+    def _failed(self) -> None:
+        """Raise the error for an ssh that has ended, or that is about to."""
+        log, hop = self.master.log, self._hop
+        self.master.end()
+        if self._questions.problem is not None:
+            raise self._questions.problem
+        step = log.last_step
+        if step == REACH:
+            lines = self._before.lines()[self._before_lines :] if self._before else []
+            try:
+                error: GpuKernelError = complaints.not_reached(hop, log, self._jump, lines)
+            except ServerBusy:
+                if self._before is None or self._connection.alive():
+                    raise
+                error = _lost(self._jump)
+        elif step == HOST_KEY:
+            if self._accepts_host():
+                raise _UnknownHost
+            error = complaints.host_key_refused(hop, log, self._trust_file, self._ask is not None)
+        else:
+            error = complaints.sign_in_failed(
+                hop, log, _unused_keys(hop), self._ask is not None, self._questions.typed
+            )
+        raise self._with_steps(error, step)
+
+    def _accepts_host(self) -> bool:
+        """Whether the host key is only unknown, and the user accepts it now."""
+        log = self.master.log
+        if self._accepted is not None or self._ask is None or not self._hop.restrictions.new_hosts:
+            return False
+        if not complaints.is_unknown_host(log) or log.host_key is None:
+            return False
+        return self._ask.confirm_host(self._hop.label, log.host_key.fingerprint, log.host_key.type)
+
+    def _with_steps(self, error: GpuKernelError, step: int) -> GpuKernelError:
+        """Return the error with the steps so far; `step` has failed."""
+        error.add_steps([*self._connection.steps, *self._steps(step)])
+        return error
+
+    def _steps(self, last: int) -> list[tuple[str, str, float]]:
+        """Return (hop, step, seconds) of the steps up to `last`."""
+        moments = self.master.log.times
+        steps = []
+        for step, name in _STEPS.items():
+            if step <= last:
+                since = moments.get(step, time.monotonic())
+                until = min((at for other, at in moments.items() if other > step), default=time.monotonic())
+                steps.append((self._hop.label, name, until - since))
+        return steps
+
+
+def _lost(hop: str) -> ConnectError:
+    return ConnectError("the connection was lost", hop=hop, remedy="Check the network and try again.")
+
+
+def _unused_keys(hop: Hop) -> UserKeys:
+    """Return the user's keys with the reasons why some of them cannot be used: ssh does not tell."""
+    agent = open_agent(hop, _AGENT_TIMEOUT)
+    try:
+        keys = UserKeys(hop, None, agent.get_keys() if agent else ())
+        for _ in keys.offered():
+            pass
+    finally:
+        if agent is not None:
+            agent.close()
+    return keys
+
+
+def _touch(file: Path) -> None:
+    """Create the file if it is missing, for its owner only."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.close(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))

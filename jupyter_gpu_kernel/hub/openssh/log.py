@@ -1,0 +1,131 @@
+"""What an ssh process says on stderr at LogLevel DEBUG1: how far it has come, and why it failed.
+
+The lines are ssh's own, but a banner or a title of the server may be among them, with any text. So the host key is the
+first one that is named, which is before the server can say anything, and a step never goes back.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import threading
+import time
+from collections import deque
+from typing import IO, NamedTuple
+
+REACH, HOST_KEY, SIGN_IN, READY, ENDED = range(5)
+"""How far ssh has come: it waits for the server's host key; verifies it; signs in; is connected; has ended."""
+_MAX_LINES = 400
+_MAX_LINE = 4096  # bytes
+_MAX_SAID = 10  # lines before a question
+_HOST_KEY_LINE = re.compile(r"debug1: Server host (?:key|certificate): (\S+) (SHA256:[A-Za-z0-9+/]{43})")
+_STEPS = {  # how the first line after each step begins
+    "debug1: Server host ": HOST_KEY,
+    "debug1: SSH2_MSG_NEWKEYS sent": SIGN_IN,
+    "debug1: Entering interactive session": READY,
+}
+_PREFIX = re.compile(r"debug\d: ")
+
+
+class HostKey(NamedTuple):
+    """The type and the fingerprint ("SHA256:…") of the server's host key."""
+
+    type: str
+    fingerprint: str
+
+    @property
+    def machine_id(self) -> str:
+        """The fingerprint in hexadecimal digits, as `hub/ssh/connection.py` has it."""
+        return base64.b64decode(self.fingerprint.removeprefix("SHA256:") + "=").hex()
+
+
+class Log:
+    """The lines so far, and how far ssh has come."""
+
+    def __init__(self) -> None:
+        self.step = REACH
+        self.host_key: HostKey | None = None
+        self.methods: tuple[str, ...] = ()
+        """The methods of signing in that the server accepts, as it said last."""
+        self.partial = False
+        """Whether one method succeeded, and the server wants another one."""
+        self.offered: list[str] = []
+        """The keys that were offered."""
+        self.questions = 0
+        """How often ssh was about to ask the user."""
+        self.said: list[str] = []
+        """The lines just before the last question, such as the title of the server's questions."""
+        self._since_debug: list[str] = []
+        self._lines: deque[str] = deque(maxlen=_MAX_LINES)
+        self._times = {REACH: time.monotonic()}
+        self._changed = threading.Condition()
+
+    def read(self, stream: IO[bytes]) -> None:
+        """Read all lines to the end."""
+        while data := stream.readline(_MAX_LINE):
+            self._add(data.decode("utf-8", "replace").rstrip())
+        self.end()
+
+    def end(self) -> None:
+        """Wake who waits: this attempt has ended, whatever ssh does."""
+        self._reached(ENDED)
+
+    def words(self) -> list[str]:
+        """Return the lines that are not debug messages: those that users of ssh see."""
+        with self._changed:
+            return [line for line in self._lines if line and not _PREFIX.match(line)]
+
+    def lines(self) -> list[str]:
+        """Return all lines, without the words "debug1:"."""
+        with self._changed:
+            return [_PREFIX.sub("", line) for line in self._lines if line]
+
+    def wait_beyond(self, step: int, seconds: float) -> bool:
+        """Wait until ssh has come further than this step; return whether it has."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.step > step, seconds)
+
+    def wait_for_questions(self, count: int, seconds: float) -> None:
+        """Wait until ssh was about to ask so often: then all lines before its question have been read."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.questions >= count, seconds)
+
+    @property
+    def times(self) -> dict[int, float]:
+        """When ssh came to each step."""
+        with self._changed:
+            return dict(self._times)
+
+    @property
+    def last_step(self) -> int:
+        """The last step that ssh came to before it ended."""
+        return max(step for step in self.times if step != ENDED)
+
+    def _add(self, line: str) -> None:
+        with self._changed:
+            self._lines.append(line)
+            found = _HOST_KEY_LINE.match(line)
+            if found and self.host_key is None:
+                self.host_key = HostKey(found[1].replace("-cert-v01@openssh.com", ""), found[2])
+            _, said, rest = line.partition("debug1: Authentications that can continue: ")
+            if said:
+                self.methods = tuple(rest.split(",")[:20])
+            _, said, rest = line.partition("debug1: Offering public key: ")
+            if said:
+                self.offered.append(rest)
+            self.partial |= "with partial success" in line
+            if line.startswith("debug1: read_passphrase:"):
+                self.questions += 1
+                self.said = self._since_debug
+            self._since_debug = [] if _PREFIX.match(line) else [*self._since_debug, line][-_MAX_SAID:]
+            self._changed.notify_all()
+        for beginning, step in _STEPS.items():
+            if line.startswith(beginning):
+                self._reached(step)
+
+    def _reached(self, step: int) -> None:
+        with self._changed:
+            if step > self.step:
+                self.step = step
+                self._times[step] = time.monotonic()
+            self._changed.notify_all()

@@ -1,0 +1,84 @@
+"""One `ssh` process that holds the connection to one hop: a ControlMaster of our own.
+
+It ends when `end` is called, and also when this process is killed: a shell beside it waits for the end of a pipe whose
+other end only this process has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from .log import Log
+from .mux import MuxError, MuxSocket
+
+_GRACE = 2.0  # seconds for ssh to end after SIGTERM
+# `read` fails at the end of the pipe, and succeeds when `end` has written a line: then the process id is not ours any
+# more. `exec` gives ssh the shell's own process id.
+_WITH_PIPE = 'exec 3<&0; (read -r line <&3 || kill "$$") >/dev/null 2>&1 & exec "$@" 3<&- </dev/null'
+
+
+class Master:
+    """`log` tells how far it has come."""
+
+    def __init__(
+        self, command: Sequence[str], control: Path, environment: Mapping[str, str], log: Log
+    ) -> None:
+        """Start it. It listens at `control` once it has signed in."""
+        self.control = control
+        self.log = log
+        self._process = subprocess.Popen(
+            ["/bin/sh", "-c", _WITH_PIPE, "sh", *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **environment},
+            start_new_session=True,  # no terminal, at which it would ask
+        )
+        threading.Thread(target=self._read, name="ssh log", daemon=True).start()
+        threading.Thread(target=self._wait, name="ssh wait", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        """The id of the ssh process."""
+        return self._process.pid
+
+    def listens(self, timeout: float) -> bool:
+        """Whether it takes sessions."""
+        try:
+            connection = MuxSocket(self.control, timeout)
+        except MuxError:
+            return False
+        try:
+            connection.check()
+        except MuxError:
+            return False
+        finally:
+            connection.close()
+        return True
+
+    def end(self) -> None:
+        """End it, and with it all its sessions; blocks for a moment."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.terminate()
+        try:
+            self._process.wait(_GRACE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self.control.unlink(missing_ok=True)
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        with self._process.stderr as stream:
+            self.log.read(stream)
+
+    def _wait(self) -> None:
+        self._process.wait()
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError), self._process.stdin as pipe:
+            pipe.write(b"\n")

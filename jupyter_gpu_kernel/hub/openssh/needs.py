@@ -1,0 +1,111 @@
+"""Which hops need the system's ssh program, and why: what their ssh configuration asks for and paramiko cannot do."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from ..ssh import hostkeys
+from ..ssh.restrictions import switched
+from ..ssh.route import Hop
+from .mux import MuxError, MuxSocket
+
+_KLIST_TIMEOUT = 5.0  # seconds
+_MASTER_TIMEOUT = 2.0  # seconds for a ControlMaster on this machine to answer
+
+
+def has_ticket() -> bool:
+    """Whether the user has a Kerberos ticket that has not expired."""
+    if sys.platform == "win32":
+        return True  # that of the domain, which ssh asks for itself
+    program = shutil.which("klist")
+    if program is None:
+        name = os.environ.get("KRB5CCNAME") or f"FILE:/tmp/krb5cc_{os.getuid()}"
+        return Path(name.removeprefix("FILE:")).is_file()
+    try:
+        done = subprocess.run([program, "-s"], stdin=subprocess.DEVNULL, timeout=_KLIST_TIMEOUT, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+def open_master(hop: Hop) -> Path | None:
+    """Return the ControlPath of this hop if a master of the user's own listens there."""
+    path = _one(hop, "controlpath")
+    if path in ("", "none") or not os.path.exists(path):
+        return None
+    try:
+        master = MuxSocket(Path(path), _MASTER_TIMEOUT)
+    except MuxError:
+        return None
+    try:
+        master.check()
+        return Path(path)
+    except MuxError:
+        return None
+    finally:
+        master.close()
+
+
+def reasons(
+    hop: Hop,
+    has_ticket: Callable[[], bool] = has_ticket,
+    open_master: Callable[[Hop], Path | None] = open_master,
+) -> tuple[str, ...]:
+    """Return why this hop needs the ssh program, in words for a list; none if paramiko can do all of it."""
+    if hop.kind != "ssh":
+        return ()
+    return tuple(_reasons(hop, has_ticket, open_master))
+
+
+def _reasons(
+    hop: Hop, has_ticket: Callable[[], bool], open_master: Callable[[Hop], Path | None]
+) -> Iterator[str]:
+    master = open_master(hop)
+    if master is not None:
+        yield f"your own connection is open (ControlPath {master})"
+    if hop.proxy_command:
+        yield f"ProxyCommand {hop.proxy_command}"
+    yield from hop.restrictions.unsupported
+    yield from _sign_in(hop, has_ticket)
+    yield from _token_keys(hop)
+    for entry in hostkeys.lookup(hop, Path(os.devnull)):
+        if entry.marker == "@cert-authority":
+            yield f"the certificate authority for hosts in {entry.file}, line {entry.line}"
+
+
+def _sign_in(hop: Hop, has_ticket: Callable[[], bool]) -> Iterator[str]:
+    if switched(hop.values, "gssapiauthentication", False) and has_ticket():
+        yield "GSSAPIAuthentication yes, and there is a Kerberos ticket"
+    if switched(hop.values, "hostbasedauthentication", False):
+        yield "HostbasedAuthentication yes"
+
+
+def _token_keys(hop: Hop) -> Iterator[str]:
+    if _one(hop, "pkcs11provider") not in ("", "none"):
+        yield f"PKCS11Provider {_one(hop, 'pkcs11provider')}"
+    for file in hop.identity_files:
+        if _is_token_key(file):
+            yield f"the FIDO key {file}"
+
+
+def _is_token_key(file: Path) -> bool:
+    """Whether a key file only refers to a FIDO token: its type, in the public part, begins with “sk-”."""
+    try:
+        if not file.is_file():
+            return False
+        words = file.read_bytes()[:16384].split(b"\n-----END")[0].split()
+        data = base64.b64decode(b"".join(words[4:])) if words[:1] == [b"-----BEGIN"] else b"".join(words[:1])
+    except (OSError, binascii.Error):
+        return False
+    return b"sk-ssh-ed25519@" in data[:256] or b"sk-ecdsa-sha2-nistp256@" in data[:256]
+
+
+def _one(hop: Hop, key: str) -> str:
+    return (hop.values.get(key) or [""])[0]

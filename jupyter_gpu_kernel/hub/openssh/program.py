@@ -1,0 +1,129 @@
+"""The system's ssh program, and the command lines with which it is run."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ...errors import RouteError
+from ..ssh.route import Hop
+
+_VERSION_TIMEOUT = 10.0  # seconds
+_SILENCE = (
+    15  # seconds after which ssh asks the server for a sign of life, which keeps firewalls from forgetting us
+)
+_SILENCES = (
+    60  # of them until it gives up: as late as TCP, for the user may have typed a code for this connection
+)
+# What a session of ours must not do, whatever the user's configuration says. Every version since 7.4 knows these.
+_FIXED = {
+    "ControlMaster": "yes",
+    "ControlPersist": "no",
+    "ForwardAgent": "no",
+    "ForwardX11": "no",
+    "ClearAllForwardings": "yes",
+    "ExitOnForwardFailure": "no",
+    "Tunnel": "no",
+    "PermitLocalCommand": "no",
+    "RequestTTY": "no",
+    "EscapeChar": "none",
+    "UpdateHostKeys": "no",
+    "HashKnownHosts": "no",
+    "NoHostAuthenticationForLocalhost": "no",
+    "FingerprintHash": "sha256",
+    "VisualHostKey": "no",
+    "LogLevel": "DEBUG1",
+    "ServerAliveInterval": str(_SILENCE),
+    "ServerAliveCountMax": str(_SILENCES),
+}
+
+
+class Program(NamedTuple):
+    """The ssh program: its path, and its version, such as (9, 2)."""
+
+    path: str
+    version: tuple[int, int]
+
+    def master(
+        self,
+        hop: Hop,
+        *,
+        control: Path,
+        before: Path | None,
+        known_hosts: Sequence[Path],
+        accepts_host: bool,
+        asks: bool,
+        timeout: float,
+    ) -> list[str]:
+        """Return the command of a ControlMaster for `hop` that listens at `control`.
+
+        `before`: the ControlPath of the previous hop. `accepts_host`: ask about an unknown host key, and add it to the
+        first of `known_hosts`; otherwise refuse it. `asks`: ask for secrets (with SSH_ASKPASS).
+        """
+        given = {
+            **_FIXED,
+            **({"RemoteCommand": "none"} if self.version >= (7, 6) else {}),
+            **({"ForkAfterAuthentication": "no"} if self.version >= (8, 7) else {}),
+            "ControlPath": self._path(control),
+            "UserKnownHostsFile": " ".join(f'"{self._path(file)}"' for file in known_hosts),
+            "StrictHostKeyChecking": "ask" if accepts_host else "yes",
+            "BatchMode": "no" if asks or accepts_host else "yes",
+            "ConnectTimeout": str(math.ceil(min(timeout, hop.connect_timeout or timeout))),
+        }
+        if before is not None:
+            given["ProxyCommand"] = self._through(before)
+        elif not hop.proxy_command:
+            given["ProxyCommand"] = "none"
+        options = [word for key, value in given.items() for word in ("-o", f"{key}={value}")]
+        return [self.path, "-N", "-T", *options, *hop.arguments]
+
+    def _through(self, before: Path) -> str:
+        """Return the ProxyCommand through the master of the previous hop, which must not connect anywhere itself."""
+        words = [self.path, "-F", os.devnull, "-o", "ProxyCommand=false", "-o", "LogLevel=ERROR", "-S"]
+        return shlex.join([*words, str(before)]).replace("%", "%%") + " -W '[%h]:%p' previous"
+
+    def _path(self, path: Path) -> str:
+        """Return a path as a value of an option: % begins a token there."""
+        return path.as_posix().replace("%", "%%")
+
+
+def is_available() -> bool:
+    """Whether there is an ssh program that can be used as a transport."""
+    return sys.platform != "win32" and shutil.which("ssh") is not None
+
+
+def find_program() -> Program:
+    """Return the ssh program. Raises RouteError if there is none."""
+    if sys.platform == "win32":  # where it has no ControlMaster
+        cause = "the transport ssh does not work on Windows"
+        raise RouteError(cause, remedy="Use --transport paramiko.")
+    path = shutil.which("ssh")
+    if path is None:
+        raise RouteError(
+            "the ssh program is not installed on this machine",
+            remedy="Install OpenSSH's client, or use --transport paramiko.",
+        )
+    return Program(path, _version(path))
+
+
+@functools.cache
+def _version(path: str) -> tuple[int, int]:
+    try:
+        done = subprocess.run(
+            [path, "-V"], stdin=subprocess.DEVNULL, capture_output=True, timeout=_VERSION_TIMEOUT, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RouteError(f"{path} -V failed ({error})", remedy="Use --transport paramiko.") from error
+    found = re.search(rb"OpenSSH\w*?_(\d+)\.(\d+)", done.stderr + done.stdout)
+    if not found:
+        raise RouteError(f"{path} is not OpenSSH", remedy="Use --transport paramiko.")
+    return int(found[1]), int(found[2])

@@ -1,0 +1,98 @@
+"""Answers the questions of one hop's ssh process: shows them to the user with their speaker, and passes the answer on.
+
+A question is ssh's own only if it cannot be the server's: since OpenSSH 8.5 the server's begin with “(user@host)”. Of
+an older ssh every question is shown as the server's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from ..sanitize import one_line
+from ..ssh import Asker
+from ..ssh.auth import question
+from ..ssh.failures import MAX_QUESTIONS, too_many_questions
+from ..ssh.route import Hop
+from .log import HOST_KEY, HostKey, Log
+
+_LOG_WAIT = 0.5  # seconds for the lines before a question to be read
+_MARKED = (8, 5)  # the first version that marks the server's questions
+_SERVER = re.compile(r"\([^()]*@[^()]*\) ?")
+_PASSPHRASE = re.compile(r"Enter passphrase for (?:key )?'?(.*?)'?: ?")
+_PASSWORD = re.compile(r"\S*'s password: ?")
+_OWN = (
+    *("Enter PIN for ", "Enter passphrase for "),
+    *("Confirm user presence for key", "Enter new ", "Retype "),
+)
+
+
+class Questions:
+    """`answer` is for AskpassServer. `problem`: why the attempt has to end, if it has to."""
+
+    def __init__(
+        self,
+        hop: Hop,
+        version: tuple[int, int],
+        ask: Asker | None,
+        log: Log,
+        accepted: HostKey | None,
+        progress: Callable[[str, str], None],
+    ) -> None:
+        """`accepted`: the host key that the user has accepted just now."""
+        self._hop, self._version, self._ask, self._log = hop, version, ask, log
+        self._accepted = accepted
+        self._progress = progress
+        self._asked: list[str] = []
+        self.problem: Exception | None = None
+
+    @property
+    def typed(self) -> bool:
+        """Whether the user has answered a question."""
+        return bool(self._asked)
+
+    def answer(self, prompt: str, kind: str) -> str | None:
+        """Return the answer, or None to refuse."""
+        if self._log.step == HOST_KEY:
+            return self._confirm_host(prompt)
+        if kind == "none":
+            self._progress(self._hop.label, one_line(prompt))
+        if kind in ("none", "confirm") or self._ask is None:
+            return None
+        if len(self._asked) >= MAX_QUESTIONS:
+            self._fail(too_many_questions(self._hop))
+            return None
+        try:
+            shown = self._shown(prompt)
+            self._asked.append(prompt)
+            return self._ask.secret(self._hop.label, shown)
+        except Exception as error:  # such as the user's wish to end it: the caller of `connect` gets it
+            self._fail(error)
+            return None
+
+    def _confirm_host(self, prompt: str) -> str:
+        """ssh asks whether the host key is right: it is if the user has accepted that very key."""
+        return "yes" if self._accepted is not None and self._accepted.fingerprint in prompt else "no"
+
+    def _fail(self, error: Exception) -> None:
+        self.problem = error
+        self._log.end()
+
+    def _shown(self, prompt: str) -> str:
+        repeated = self._asked[-1:] == [prompt]
+        again = "Not accepted. " if repeated else ""
+        said = self._said()
+        if self._version >= _MARKED and not _SERVER.match(prompt):
+            if found := _PASSPHRASE.fullmatch(prompt):
+                return f"{'Wrong passphrase. ' * repeated}Passphrase of {one_line(found[1])}: "
+            if _PASSWORD.fullmatch(prompt):
+                return f"{again}Password of {self._hop.user}: "
+            if prompt.startswith(_OWN):
+                return f"{again}{one_line(prompt)} "
+        return question(again, [one_line(line, 500) for line in said], one_line(_SERVER.sub("", prompt, 1)))
+
+    def _said(self) -> list[str]:
+        """Return the lines before this question, such as the title of the server's questions."""
+        log = self._log
+        log.wait_for_questions(len(self._asked) + 1, _LOG_WAIT)
+        return [line for line in log.said if line.strip() and not line.startswith("Permission denied")]

@@ -1,0 +1,155 @@
+"""The errors of connecting and signing in that all transports share: what happened, and what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+
+from ...errors import AuthError, ConnectError
+from ..sanitize import one_line
+from .keys import LOGIN, UserKeys
+from .route import Hop, parse_destination
+
+MAX_QUESTIONS = 12
+"""Questions of one server, repetitions included."""
+TYPED = "the typed password or code"
+_DENIED = re.compile(
+    r"\b(denied|not allowed|no active jobs?|expired|locked|maintenance|going down)\b", re.IGNORECASE
+)
+
+
+# --- on the way there
+
+
+def unreachable(hop: Hop, reason: str, jump: str) -> ConnectError:
+    """`reason` is the operating system's, here or on the jump host. The host is named where the label is an alias."""
+    alias = hop.host != parse_destination(hop.label).host
+    port, where = (
+        f"{hop.host} port {hop.port}" if alias else f"port {hop.port}",
+        f" from {jump}" if jump else "",
+    )
+    low = reason.lower()
+    if any(word in low for word in ("name", "nodename", "getaddrinfo", "resolution")):
+        cause = f"{f'the host name {hop.host}' if alias else 'its host name'} cannot be resolved{where}"
+        remedy = "Check the spelling" + (
+            ", or give its jump host with -J." if not jump else f"; {jump} must be able to resolve it."
+        )
+    elif "refused" in low:
+        cause, remedy = (
+            f"{port}: connection refused{where}",
+            "Check the port, and that its SSH server is running.",
+        )
+    elif "timed out" in low or "timeout" in low:
+        cause = f"{port}: connection timed out{where}"
+        remedy = "The machine may be down, or a firewall or a missing VPN may block the connection."
+    elif "route" in low or "unreachable" in low:
+        cause = f"no route to {hop.host if alias else 'host'}{where}"
+        remedy = "Check the network, the VPN, and the jump hosts."
+    else:
+        cause, remedy = f"{port} cannot be reached{where}: {reason}", "Check the address and the network."
+    return ConnectError(cause, hop=hop.label, remedy=remedy)
+
+
+def forwarding_refused(hop: Hop, jump: str) -> ConnectError:
+    """Return the error for a jump host that forwards nothing to `hop`."""
+    return ConnectError(
+        f"does not permit TCP forwarding to {hop.label} (AllowTcpForwarding or PermitOpen)",
+        hop=jump,
+        remedy="Use another login node as the jump host; or let this one sign in there by itself, if you trust it with "
+        f'what passes: jupyter gpu-kernel add {jump} --via "ssh {hop.host}"',
+    )
+
+
+def no_greeting(hop: Hop) -> ConnectError:
+    """Return the error for a server that takes connections and says nothing."""
+    return ConnectError(
+        "accepted the TCP connection, but sent no SSH version string",
+        hop=hop.label,
+        remedy="Its SSH server may be overloaded (MaxStartups) or hanging: try again in a few minutes.",
+    )
+
+
+# --- signing in
+
+
+def attempts(tried: Sequence[str], keys: UserKeys) -> str:
+    """Return what was refused and what could not be used, in parentheses; "" if nothing."""
+    parts = [f"refused: {', '.join(dict.fromkeys(tried))}"] if tried else []
+    parts += keys.unusable
+    return f" ({'; '.join(parts)})" if parts else ""
+
+
+def nobody_to_ask(hop: Hop, keys: UserKeys, tried: Sequence[str], partial: bool) -> AuthError:
+    """Return the error for a server that wants a typed secret. `partial`: something else was accepted before."""
+    what = "another password or code" if partial else "a password or code"
+    return AuthError(
+        f"asks for {what}, which cannot be typed here" + attempts(tried, keys),
+        hop=hop.label,
+        remedy=f"Sign in once in a terminal: {LOGIN}",
+        login=True,
+    )
+
+
+def refused(
+    hop: Hop, keys: UserKeys, tried: Sequence[str], methods: Collection[str], accepts_keys: bool
+) -> AuthError:
+    """Return the error for a server that accepted nothing. `methods`: those that it does accept."""
+    if keys.remedies:
+        remedy = f"Run: {'; '.join(keys.remedies)}"
+    elif TYPED in tried:
+        remedy = "Check the user name, and the password or code."
+    elif "gssapi-with-mic" in methods and not accepts_keys:
+        remedy = (
+            "This server accepts no keys (PubkeyAuthentication no), but Kerberos tickets: get one with kinit, and set "
+            "GSSAPIAuthentication yes for it in your ssh configuration."
+        )
+    elif not accepts_keys:
+        remedy = (
+            "This server accepts no keys (PubkeyAuthentication no). Ask its administrators how to sign in."
+        )
+    elif "publickey" not in hop.restrictions.methods:
+        remedy = (
+            "Your ssh configuration forbids keys for this host: check PubkeyAuthentication and "
+            "PreferredAuthentications."
+        )
+    elif tried:
+        remedy = "Check the user name, and that the public key is in ~/.ssh/authorized_keys there."
+    else:
+        remedy = "Give a key with -i, or add one to the ssh agent (ssh-add)."
+    accepted = one_line(", ".join(sorted(filter(None, methods)))) or "no supported method"
+    return AuthError(
+        f"permission denied for {hop.user}{attempts(tried, keys)}; accepted methods: {accepted}",
+        hop=hop.label,
+        remedy=remedy,
+        login=keys.locked,
+    )
+
+
+def too_many_questions(hop: Hop) -> AuthError:
+    """Return the error for a server that asks without end."""
+    return AuthError(
+        f"asks more than {MAX_QUESTIONS} questions",
+        hop=hop.label,
+        remedy="Tell its administrators: a normal sign-in asks fewer questions.",
+    )
+
+
+def closed_while_signing_in(hop: Hop, banner: str) -> AuthError | ConnectError:
+    """Return the error for a connection that ended without a reason: the network failed, or the server's PAM rules
+    refuse the user, which its last `banner` says."""
+    if not _DENIED.search(banner):
+        cause = "the connection was lost while signing in"
+        return ConnectError(cause, hop=hop.label, remedy="Try again in a few minutes.")
+    remedy = "Ask its administrators: the server itself sent this message."
+    if re.search(r"\bjobs?\b", banner, re.IGNORECASE):
+        remedy = "Start a job on this node first (Slurm: salloc, sbatch), then try again."
+    return AuthError(f"refuses to sign anybody in: “{banner}”", hop=hop.label, remedy=remedy)
+
+
+def disconnected(hop: Hop, reason: str, tried: str) -> AuthError:
+    """Return the error for a server that ended the sign-in with a reason. `tried`: of `attempts`."""
+    return AuthError(
+        f"closed the connection while signing in: {reason}" + tried,
+        hop=hop.label,
+        remedy="It may have been offered too many keys: give one with -i, or set IdentitiesOnly yes.",
+    )

@@ -1,0 +1,298 @@
+"""The system's ssh as a transport: questions to the user, its processes, and connections that are open already.
+
+What holds for both transports is in test_ssh.py, test_ssh_failures.py and test_ssh_sign_in.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import paramiko
+import pytest
+from dialling import Owner
+from house import Door, House, house
+from sshd import TwoHops
+from waiting import DEADLINE, eventually
+
+from jupyter_gpu_kernel.errors import AuthError, GpuKernelError, HostKeyError
+from jupyter_gpu_kernel.hub.openssh.connect import connect
+from jupyter_gpu_kernel.hub.openssh.connection import OpenSSHConnection
+from jupyter_gpu_kernel.hub.openssh.log import HOST_KEY, SIGN_IN, Log
+from jupyter_gpu_kernel.hub.openssh.mux import MuxError, MuxSocket
+from jupyter_gpu_kernel.hub.openssh.questions import Questions
+from jupyter_gpu_kernel.hub.paths import control_folder
+from jupyter_gpu_kernel.hub.ssh.route import Hop, resolve
+
+__all__ = ["house"]
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="ssh has no ControlMaster on Windows")
+ASKED = "The server asks: “Two factors · Look at your telephone · Code:” "
+
+
+def visit(here: House, ask: Owner | None, *keys: Path, batch: bool = False) -> OpenSSHConnection:
+    """Connect to the house with a configuration as its user would write it."""
+    config = here.trust_file.with_name("config")
+    config.write_text(
+        f"Host login\n  HostName 127.0.0.1\n  Port {here.port}\n  User alice\n  IdentityAgent none\n"
+        + "".join(f"  IdentityFile {key}\n" for key in keys or ["none"])
+        + "  UserKnownHostsFile none\n  GlobalKnownHostsFile none\n  BatchMode yes\n" * batch
+    )
+    hops = resolve(["login"], config=str(config))
+    return connect(hops, ask=ask, trust_file=here.trust_file, timeout=DEADLINE)
+
+
+def is_running(pid: int) -> bool:
+    """Whether this process runs; a zombie does not."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+# --- questions
+
+
+def test_a_password_is_asked_until_it_is_right(house: Callable[..., House]) -> None:
+    owner = Owner("wrong", "sesame")
+    connection = visit(house("password"), owner)
+    assert connection.interactive and connection.alive()
+    connection.close()
+    assert owner.questions == ["Password of alice: ", "Not accepted. Password of alice: "]
+
+
+def test_the_servers_own_words_reach_the_owner_as_such(house: Callable[..., House]) -> None:
+    owner = Owner("000000", "123456")
+    visit(house("keyboard-interactive"), owner).close()
+    assert owner.questions == [ASKED, f"Not accepted. {ASKED}"]
+
+
+def test_a_key_and_then_a_code(house: Callable[..., House]) -> None:
+    here = house("publickey", "keyboard-interactive")
+    visit(here, Owner("123456"), here.key).close()
+    assert list(dict.fromkeys(here.door.tries)) == ["publickey", "keyboard-interactive"]
+
+
+@pytest.mark.parametrize("batch", [False, True])
+@pytest.mark.parametrize("methods", [["password"], ["publickey", "keyboard-interactive"]])
+def test_nobody_to_ask(house: Callable[..., House], methods: list[str], batch: bool) -> None:
+    here = house(*methods)
+    with pytest.raises(AuthError, match="asks for a password or code") as caught:
+        visit(here, Owner() if batch else None, here.key, batch=batch)
+    assert caught.value.login and "jupyter gpu-kernel login" in caught.value.remedy
+    assert set(here.door.tries) <= {"publickey"}  # no empty password was sent
+
+
+def test_who_gives_up_ends_the_attempt(house: Callable[..., House]) -> None:
+    class GaveUpError(Exception):
+        pass
+
+    class Leaving(Owner):
+        def secret(self, hop: str, prompt: str) -> str:
+            raise GaveUpError
+
+    here = house("password")
+    with pytest.raises(GaveUpError):
+        visit(here, Leaving())
+    assert here.door.tries == []
+
+
+def test_a_server_asks_only_so_much(house: Callable[..., House]) -> None:
+    class Insisting(Door):
+        def check_auth_interactive_response(
+            self, responses: list[str]
+        ) -> int | paramiko.server.InteractiveQuery:
+            return paramiko.server.InteractiveQuery("", "", ("Again: ", False))
+
+    here = house("keyboard-interactive")
+    here.door = Insisting(["keyboard-interactive"], here.door.key)
+    owner = Owner(*["x"] * 50)
+    with pytest.raises(AuthError, match="asks more than 12 questions"):
+        visit(here, owner)
+    assert len(owner.questions) == 12
+
+
+HOP = Hop("login", "ssh", "127.0.0.1", 22, "alice")
+
+
+@pytest.mark.parametrize("version", [(7, 4), (9, 2)])
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Enter passphrase for key '/home/alice/.ssh/id_ed25519': ",
+        "alice@elsewhere's password: ",
+        "\x1b[2JYour bank's PIN:\nnow",
+        "Are you sure you want to continue connecting (yes/no)? SHA256:abc",
+    ],
+)
+def test_a_question_of_the_server_passes_for_no_other(prompt: str, version: tuple[int, int]) -> None:
+    """An ssh that does not mark them may have any text of the server as its question."""
+    owner, log = Owner("secret"), Log()
+    log.read(
+        iter_lines("debug1: Server host key: ssh-ed25519 SHA256:" + "a" * 43, "debug1: SSH2_MSG_NEWKEYS sent")
+    )
+    questions = Questions(HOP, version, owner, log, log.host_key, lambda hop, step: None)
+    assert questions.answer(f"(alice@login) {prompt}" if version > (8, 5) else prompt, "") == "secret"
+    assert owner.questions[0].startswith("The server asks: “") and owner.questions[0].isprintable()
+
+
+def test_only_the_key_that_the_owner_has_accepted_is_confirmed() -> None:
+    log = Log()
+    line = "debug1: Server host key: ssh-ed25519 SHA256:" + "a" * 43
+    Questions(HOP, (9, 2), None, log, None, lambda hop, step: None)
+    log.read(iter_lines(line))
+    log.step = HOST_KEY
+    accepted = Questions(HOP, (9, 2), Owner(), log, log.host_key, lambda hop, step: None)
+    question = (
+        "ED25519 key fingerprint is SHA256:{}.\nAre you sure you want to continue connecting (yes/no)? "
+    )
+    assert accepted.answer(question.format("a" * 43), "") == "yes"
+    assert accepted.answer(question.format("b" * 43), "") == "no"
+
+
+class iter_lines:
+    """Lines as a stream."""
+
+    def __init__(self, *lines: str) -> None:
+        self._lines = [f"{line}\n".encode() for line in lines]
+
+    def readline(self, limit: int) -> bytes:
+        return self._lines.pop(0) if self._lines else b""
+
+
+def test_what_a_server_says_moves_no_step_back_and_changes_no_host_key() -> None:
+    first, other = "a" * 43, "b" * 43
+    log = Log()
+    log.read(
+        iter_lines(
+            f"debug1: Server host key: ssh-ed25519 SHA256:{first}",
+            "debug1: SSH2_MSG_NEWKEYS sent",
+            f"debug1: Server host key: ssh-ed25519 SHA256:{other}",
+        )
+    )
+    assert log.host_key is not None and log.host_key.fingerprint == f"SHA256:{first}"
+    assert log.last_step == SIGN_IN
+
+
+# --- processes
+
+
+@pytest.fixture
+def connection(two_hops: TwoHops) -> Iterator[OpenSSHConnection]:
+    connection = connect(two_hops.hops, ask=None, trust_file=two_hops.trust_file)
+    yield connection
+    connection.close()
+
+
+def test_nothing_is_left_of_a_closed_connection(connection: OpenSSHConnection) -> None:
+    pids = [master.pid for master in connection.masters]
+    files = [master.control for master in connection.masters]
+    assert len(pids) == 2 and all(map(is_running, pids)) and all(file.exists() for file in files)
+    connection.close()
+    assert not any(map(is_running, pids)) and not any(file.exists() for file in files)
+    assert not connection.alive() and not connection.responds(1.0)
+
+
+@pytest.mark.parametrize("hop", [0, 1])
+def test_a_killed_master_is_a_lost_connection(connection: OpenSSHConnection, hop: int) -> None:
+    stream = connection.open("cat")
+    os.kill(connection.masters[hop].pid, signal.SIGKILL)
+    assert stream.read() == b""
+    eventually(lambda: not connection.alive(), "the connection counts as lost")
+    with pytest.raises(GpuKernelError, match="the connection was lost"):
+        connection.run("true")
+
+
+def test_no_ssh_outlives_a_killed_hub(two_hops: TwoHops, tmp_path: Path) -> None:
+    program = textwrap.dedent(f"""
+        import sys
+        from pathlib import Path
+        from jupyter_gpu_kernel.hub.openssh.connect import connect
+        from jupyter_gpu_kernel.hub.ssh.route import resolve
+        hops = resolve(["login", "work"], config={str(two_hops.ssh_config)!r})
+        connection = connect(hops, ask=None, trust_file=Path({str(two_hops.trust_file)!r}))
+        print(*(master.pid for master in connection.masters), flush=True)
+        sys.stdin.read()
+    """)
+    hub = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with hub:
+        assert hub.stdout is not None
+        pids = list(map(int, hub.stdout.readline().split()))
+        hub.kill()
+    assert len(pids) == 2
+    eventually(lambda: not any(map(is_running, pids)), "all ssh processes have ended")
+
+
+def test_the_folder_of_the_sockets_is_private_and_its_paths_are_short() -> None:
+    folder = control_folder()
+    assert folder.stat().st_mode & 0o077 == 0
+    assert len(os.fsencode(folder)) + 27 <= 103
+
+
+# --- connections that are open already
+
+
+@pytest.fixture
+def opened(two_hops: TwoHops) -> Iterator[Path]:
+    """The ControlPath of the user's own connection to the work node."""
+    path = Path("/tmp") / f"jgk-test-{os.getpid()}"
+    config = two_hops.ssh_config
+    config.write_text(f"Host work\n  ControlPath {path}\n{config.read_text()}")
+    command = ["ssh", "-F", str(config), "-M", "-N", "-f", "work"]
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=DEADLINE)
+    yield path
+    command = ["ssh", "-F", str(config), "-O", "exit", "work"]
+    subprocess.run(command, stderr=subprocess.DEVNULL, timeout=DEADLINE, check=False)
+
+
+def test_a_connection_that_is_open_is_used_and_never_closed(two_hops: TwoHops, opened: Path) -> None:
+    sign_ins = [line for line in two_hops.work.log if "Accepted" in line]
+    connection = connect(two_hops.hops, ask=None, trust_file=two_hops.trust_file)
+    assert connection.run("echo here").stdout == b"here\n"
+    assert [hop for hop, _, _ in connection.steps] == ["work"] and connection.masters == []
+    connection.close()
+    assert [line for line in two_hops.work.log if "Accepted" in line] == sign_ins
+    with contextlib.closing(MuxSocket(opened, DEADLINE)) as still:
+        still.check()
+
+
+def test_when_it_ends_another_one_is_opened(two_hops: TwoHops, opened: Path) -> None:
+    connection = connect(two_hops.hops, ask=None, trust_file=two_hops.trust_file)
+    subprocess.run(
+        ["ssh", "-F", str(two_hops.ssh_config), "-O", "exit", "work"], check=True, stderr=subprocess.DEVNULL
+    )
+    eventually(lambda: not connection.alive(), "the connection counts as lost")
+    connection.close()
+    again = connect(two_hops.hops, ask=None, trust_file=two_hops.trust_file)
+    assert len(again.masters) == 2 and again.run("echo here").stdout == b"here\n"
+    again.close()
+
+
+def test_a_file_at_the_path_is_no_master(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(MuxError):
+        MuxSocket(tmp_path / "file", 1.0)
+
+
+# --- host keys
+
+
+def test_revoked_host_keys_are_named(two_hops: TwoHops) -> None:
+    line = two_hops.work.known_hosts_line()
+    two_hops.known_hosts.write_text(f"{two_hops.login.known_hosts_line()}@revoked {line}{line}")
+    with pytest.raises(HostKeyError, match=r"is revoked \(.*known_hosts, line 2\)") as caught:
+        connect(two_hops.hops, ask=Owner(), trust_file=two_hops.trust_file)
+    assert caught.value.hop == "work"
+
+
+def test_an_unreadable_revocation_list_trusts_nobody(two_hops: TwoHops) -> None:
+    config = two_hops.ssh_config
+    config.write_text(f"Host work\n  RevokedHostKeys /nowhere\n{config.read_text()}")
+    with pytest.raises(HostKeyError, match="RevokedHostKeys /nowhere cannot be read"):
+        connect(two_hops.hops, ask=Owner(), trust_file=two_hops.trust_file)

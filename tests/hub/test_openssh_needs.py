@@ -1,0 +1,216 @@
+"""Which hops need the system's ssh program: what the configuration says, and the real roads, which `auto` takes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from certificates import Authority, revocation_list
+from dialling import Owner
+from kerberos import Realm
+from pkcs11 import PIN, Token
+from proxies import Proxy
+from sshd import TwoHops
+
+from jupyter_gpu_kernel.errors import AuthError, GpuKernelError, RouteError
+from jupyter_gpu_kernel.hub.connections.connect import connect
+from jupyter_gpu_kernel.hub.node.shared_connection import Connection
+from jupyter_gpu_kernel.hub.openssh import needs
+from jupyter_gpu_kernel.hub.ssh.route import resolve
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="ssh has no ControlMaster on Windows")
+Join = Callable[..., Connection]
+FIDO = "sk-ssh-ed25519@openssh.com AAAAGnNrLXNzaC1lZDI1NTE5QG9wZW5zc2guY29tAAAAIA== alice\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ("", ""),
+        ("ProxyCommand nc -X 5 -x proxy:1080 %h %p", "ProxyCommand nc -X 5"),
+        ("ProxyCommand ssh -W %h:%p jump", ""),
+        ("ProxyJump jump", ""),
+        ("KnownHostsCommand /bin/keys %H", "KnownHostsCommand /bin/keys"),
+        ("GSSAPIAuthentication yes", "a Kerberos ticket"),
+        ("HostbasedAuthentication yes", "HostbasedAuthentication yes"),
+        ("PKCS11Provider /usr/lib/token.so", "PKCS11Provider /usr/lib/token.so"),
+        ("IdentityFile {folder}/fido", "the FIDO key"),
+        ("IdentityFile {folder}/missing", ""),
+        ("UserKnownHostsFile {folder}/authorities", "the certificate authority for hosts"),
+        ("UserKnownHostsFile {folder}/other_authorities", ""),
+        ("Ciphers chacha20-poly1305@openssh.com", "Ciphers chacha20"),
+        ("PreferredAuthentications gssapi-with-mic", "PreferredAuthentications"),
+        ("BindInterface lo", "BindInterface"),
+        ("ControlPath {folder}/master\n  ControlMaster auto", ""),
+        ("Match exec true\n  ProxyCommand nc %h %p", "ProxyCommand nc"),
+        ("Match exec false\n  ProxyCommand nc %h %p", ""),
+    ],
+)
+def test_what_a_configuration_needs(tmp_path: Path, lines: str, reason: str) -> None:
+    (tmp_path / "fido").write_text(FIDO)
+    authority = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA=="
+    (tmp_path / "authorities").write_text(f"@cert-authority *.cluster {authority}\n")
+    (tmp_path / "other_authorities").write_text(f"@cert-authority *.elsewhere {authority}\n")
+    config = tmp_path / "config"
+    config.write_text(
+        f"Host gpu2\n  HostName gpu2.cluster\n  {lines.format(folder=tmp_path)}\n"
+        "Host *\n  UserKnownHostsFile none\n  GlobalKnownHostsFile none\n"
+    )
+    hop = resolve(["gpu2"], config=str(config))[-1]
+    found = needs.reasons(hop, has_ticket=lambda: True)
+    assert bool(found) == bool(reason) and reason in "; ".join(found)
+    assert not any("Kerberos" in one for one in needs.reasons(hop, has_ticket=lambda: False))
+
+
+@pytest.fixture
+def join(two_hops: TwoHops) -> Iterator[Join]:
+    """Connect to the login node with `auto`, and these lines in the configuration; closed afterwards."""
+    made: list[Connection] = []
+    plain = two_hops.ssh_config.read_text()
+
+    def joined(
+        lines: str, ask: Owner | None = None, transport: str = "auto", without: str = "!", to: str = "login"
+    ) -> Connection:
+        rest = "".join(line for line in plain.splitlines(True) if without not in line)
+        two_hops.ssh_config.write_text(f"Host login\n  {lines}\n{rest}")
+        connection = connect(
+            [to],
+            identity=(),
+            config=str(two_hops.ssh_config),
+            via=(),
+            transport=transport,
+            ask=ask,
+            progress=lambda hop, step: None,
+            trust_file=two_hops.trust_file,
+        )
+        made.append(connection)
+        return connection
+
+    yield joined
+    for connection in made:
+        connection.close()
+
+
+def works(connection: Connection, why: str) -> None:
+    """The connection is of the system's ssh, for this reason."""
+    assert connection.run("echo on").stdout == b"on\n"
+    assert connection.transport.startswith("the system's ssh (") and why in connection.transport
+
+
+def test_paramiko_is_taken_where_it_can_do_all(join: Join) -> None:
+    assert join("").transport == "paramiko"
+
+
+def test_ssh_is_taken_where_the_user_says_so(join: Join) -> None:
+    connection = join("", transport="ssh")
+    works(connection, "")
+    assert "because" not in connection.transport
+
+
+@pytest.mark.parametrize("kind", ["connect", "5"])
+def test_proxies(join: Join, two_hops: TwoHops, kind: str) -> None:
+    proxy = Proxy(kind)
+    try:
+        connection = join(f"ProxyCommand {proxy.command('python')}", to="work")
+        works(connection, "ProxyCommand")
+        assert proxy.led == [f"127.0.0.1:{two_hops.login.port}"]
+        assert [hop for hop, step, _ in connection.steps if step == "sign in"] == ["login", "work"]
+        with pytest.raises(RouteError, match=r"ProxyCommand .* is not supported by the transport paramiko"):
+            join(f"ProxyCommand {proxy.command('python')}", transport="paramiko")
+    finally:
+        proxy.close()
+
+
+def test_a_proxy_that_ends_is_named_with_its_words(join: Join) -> None:
+    with pytest.raises(GpuKernelError, match="its ProxyCommand ended: the proxy is down") as caught:
+        join("ProxyCommand sh -c 'read line; echo the proxy is down >&2'")
+    assert caught.value.hop == "login"
+
+
+def test_certificates_of_hosts(join: Join, two_hops: TwoHops, tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "authority")
+    authority.certify(two_hops.login)
+    two_hops.known_hosts.write_text(authority.known_hosts_line("[127.0.0.1]:*"))
+    connection = join("")
+    works(connection, "the certificate authority for hosts")
+    plain = two_hops.login.known_hosts_line()
+    two_hops.known_hosts.write_text(plain)
+    assert join("").machine_id == connection.machine_id  # as by paramiko
+    two_hops.known_hosts.write_text(Authority(tmp_path / "other").known_hosts_line())
+    with pytest.raises(GpuKernelError, match=r"its host key is not known.*has not signed this key"):
+        join("")
+
+
+def test_certificates_of_users(join: Join, two_hops: TwoHops, tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "authority")
+    authority.sign_user(two_hops.key)
+    authority.admit_users(two_hops.login)
+    works(join("", transport="ssh"), "")
+
+
+def test_binary_lists_of_revoked_keys(join: Join, two_hops: TwoHops, tmp_path: Path) -> None:
+    other = Authority(tmp_path / "other").key
+    works(join(f"RevokedHostKeys {revocation_list(tmp_path / 'krl', other)}"), "RevokedHostKeys")
+    revoked = revocation_list(tmp_path / "krl2", two_hops.login.host_key)
+    with pytest.raises(GpuKernelError, match="its host key is revoked"):
+        join(f"RevokedHostKeys {revoked}")
+
+
+def test_a_command_that_knows_the_hosts(join: Join, two_hops: TwoHops, tmp_path: Path) -> None:
+    known = tmp_path / "known"
+    known.write_text(two_hops.login.known_hosts_line())
+    two_hops.known_hosts.write_text("")
+    works(join(f"KnownHostsCommand /bin/cat {known}"), "KnownHostsCommand")
+
+
+def test_a_key_in_a_token(
+    join: Join, two_hops: TwoHops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = Token(tmp_path / "token")
+    for name, value in token.environment.items():
+        monkeypatch.setenv(name, value)
+    two_hops.login.authorized.write_text(token.public)
+    owner = Owner(PIN)
+    connection = join(f"PKCS11Provider {token.library}", ask=owner, without="IdentityFile")
+    works(connection, "PKCS11Provider")
+    assert connection.interactive and owner.questions == ["Enter PIN for 'practice': "]
+    with pytest.raises(AuthError):
+        join(f"PKCS11Provider {token.library}", without="IdentityFile")
+
+
+def test_kerberos(join: Join, two_hops: TwoHops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    realm = Realm(tmp_path / "realm")
+    try:
+        realm.start()
+        realm.admit(two_hops.login)
+        two_hops.known_hosts.write_text(two_hops.login.known_hosts_line().replace("127.0.0.1", "localhost"))
+        for name, value in realm.sign_in(tmp_path / "cache").items():
+            monkeypatch.setenv(name, value)
+        lines = "HostName localhost\n  GSSAPIAuthentication yes"
+        works(join(lines), "a Kerberos ticket")
+        monkeypatch.setenv("KRB5CCNAME", "FILE:/nowhere")
+        assert not needs.has_ticket()
+        with pytest.raises(AuthError, match="gssapi-with-mic") as caught:
+            join(lines)
+        assert "kinit" in caught.value.remedy
+    finally:
+        two_hops.login.process_environment = {}
+        realm.stop()
+
+
+def test_a_connection_that_is_open_is_a_reason(
+    join: Join, two_hops: TwoHops, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path("/tmp") / f"jgk-needs-{os.getpid()}"
+    own = join("", transport="ssh")
+    two_hops.ssh_config.write_text(two_hops.ssh_config.read_text())
+    path.symlink_to(own.last_control)  # type: ignore[attr-defined]
+    try:
+        works(join(f"ControlPath {path}"), f"your own connection is open (ControlPath {path})")
+        own.close()
+        assert join(f"ControlPath {path}").transport == "paramiko"
+    finally:
+        path.unlink()
