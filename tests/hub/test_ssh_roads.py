@@ -1,4 +1,7 @@
-"""The roads that only the system's ssh can take: each is real here, and the real ssh takes it."""
+"""Roads that only the system's ssh can take, all real: the real ssh takes each, and so do we, by ourselves.
+
+`auto` must choose the transport `ssh` where one is needed, and paramiko where it is not.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,19 @@ from pathlib import Path
 
 import pytest
 from certificates import Authority, revocation_list
+from dialling import Owner
 from kerberos import Realm
 from pkcs11 import PIN, Token
 from proxies import Proxy
 from real_ssh import run_ssh
 from sshd import TwoHops, make_key
+
+from jupyter_gpu_kernel.errors import AuthError, ConnectError, HostKeyError
+from jupyter_gpu_kernel.hub.connections.connect import connect
+from jupyter_gpu_kernel.hub.node.shared_connection import Connection
+from jupyter_gpu_kernel.hub.openssh.connection import OpenSSHConnection
+from jupyter_gpu_kernel.hub.ssh import Asker
+from jupyter_gpu_kernel.hub.ssh.connection import SSHConnection
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +54,28 @@ def config(two: TwoHops, file: Path, lines: str, without: str = "!") -> Path:
     return file
 
 
+def dial(two: TwoHops, file: Path, host: str = "login", ask: Asker | None = None) -> Connection:
+    """A connection as a kernelspec's."""
+    return connect(
+        [host],
+        identity=(),
+        config=str(file),
+        via=(),
+        transport="auto",
+        ask=ask,
+        progress=lambda hop, step: None,
+        trust_file=two.trust_file,
+    )
+
+
+def assert_arrives(two: TwoHops, file: Path, host: str = "login", ask: Asker | None = None) -> None:
+    """The transport `ssh`, which `auto` has chosen, runs a command."""
+    connection = dial(two, file, host, ask)
+    assert isinstance(connection, OpenSSHConnection)
+    assert connection.run("cat", stdin=b"here").stdout == b"here"
+    connection.close()
+
+
 @pytest.fixture
 def realm(tmp_path: Path) -> Iterator[Realm]:
     """A running realm."""
@@ -54,7 +87,7 @@ def realm(tmp_path: Path) -> Iterator[Realm]:
         realm.stop()
 
 
-def test_kerberos(login: TwoHops, realm: Realm, tmp_path: Path) -> None:
+def test_kerberos(login: TwoHops, realm: Realm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     realm.admit(login.login)
     key = " ".join(login.login.known_hosts_line().split()[1:])
     login.known_hosts.write_text(f"[localhost]:{login.login.port} {key}\n")
@@ -65,6 +98,12 @@ def test_kerberos(login: TwoHops, realm: Realm, tmp_path: Path) -> None:
     assert not run_ssh(file, "login", environment={**ticket, "KRB5CCNAME": "FILE:/nowhere"}).connected
     refused = run_ssh(file, "login", "-o", "GSSAPIAuthentication=no", environment=ticket)
     assert not refused.connected and "gssapi-with-mic" in refused.stderr
+    for name, value in ticket.items():
+        monkeypatch.setenv(name, value)
+    assert_arrives(login, file)
+    monkeypatch.setenv("KRB5CCNAME", "FILE:/nowhere")  # then paramiko tries, and the server's words are shown
+    with pytest.raises(AuthError, match=r"accepted methods: .*gssapi-with-mic"):
+        dial(login, file)
 
 
 def test_certificates_of_users(login: TwoHops, tmp_path: Path) -> None:
@@ -77,7 +116,13 @@ def test_certificates_of_users(login: TwoHops, tmp_path: Path) -> None:
     elsewhere = certificate.rename(tmp_path / "elsewhere")
     named = f"IdentityFile {key}\n  CertificateFile {elsewhere}"
     assert run_ssh(config(login, tmp_path / "named", named), "login").connected
-    assert not run_ssh(config(login, tmp_path / "without", f"IdentityFile {key}"), "login").connected
+    without = config(login, tmp_path / "without", f"IdentityFile {key}")
+    assert not run_ssh(without, "login").connected
+    connection = dial(login, tmp_path / "named")
+    assert isinstance(connection, SSHConnection) and connection.run("echo on").stdout == b"on\n"
+    connection.close()
+    with pytest.raises(AuthError):
+        dial(login, without)
 
 
 def test_certificates_of_hosts(login: TwoHops, tmp_path: Path) -> None:
@@ -86,8 +131,11 @@ def test_certificates_of_hosts(login: TwoHops, tmp_path: Path) -> None:
     file = config(login, tmp_path / "config", "StrictHostKeyChecking yes")
     login.known_hosts.write_text(authority.known_hosts_line("[127.0.0.1]:*"))
     assert run_ssh(file, "login").connected
+    assert_arrives(login, file)
     login.known_hosts.write_text(Authority(tmp_path / "other").known_hosts_line())
     assert not run_ssh(file, "login").connected
+    with pytest.raises(HostKeyError):
+        dial(login, file)
 
 
 def test_lists_of_revoked_keys(login: TwoHops, tmp_path: Path) -> None:
@@ -96,18 +144,29 @@ def test_lists_of_revoked_keys(login: TwoHops, tmp_path: Path) -> None:
         revocations = revocation_list(tmp_path / "krl", revoked)
         file = config(login, tmp_path / "config", f"RevokedHostKeys {revocations}")
         assert run_ssh(file, "login").connected is connects
+        if connects:
+            assert_arrives(login, file)
+        else:
+            with pytest.raises(HostKeyError, match="revoked"):
+                dial(login, file)
 
 
-def test_a_key_in_a_token(login: TwoHops, tmp_path: Path) -> None:
+def test_a_key_in_a_token(login: TwoHops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     token = Token(tmp_path / "token")
     login.login.authorized.write_text(token.public)
     file = config(login, tmp_path / "config", f"PKCS11Provider {token.library}", without="IdentityFile")
     run = run_ssh(file, "login", environment=token.environment, answers=[PIN], folder=tmp_path)
     assert run.connected, run.stderr
     assert len(run.asked) == 1 and "PIN" in run.asked[0]
-    assert not run_ssh(
-        file, "login", environment=token.environment, answers=["9999"], folder=tmp_path
-    ).connected
+    wrong = run_ssh(file, "login", environment=token.environment, answers=["9999"], folder=tmp_path)
+    assert not wrong.connected
+    monkeypatch.setenv("SOFTHSM2_CONF", token.environment["SOFTHSM2_CONF"])
+    owner = Owner(PIN)
+    assert_arrives(login, file, ask=owner)
+    assert len(owner.questions) == 1 and "PIN" in owner.questions[0]
+    with pytest.raises(AuthError, match="need their PIN") as caught:
+        dial(login, file)
+    assert caught.value.login and "login NAME" in caught.value.remedy
 
 
 @pytest.mark.parametrize("program", ["nc", "python"])
@@ -120,6 +179,17 @@ def test_proxies(two: TwoHops, tmp_path: Path, kind: str, program: str) -> None:
         assert run.connected, run.stderr
         assert proxy.led == [f"127.0.0.1:{two.login.port}"]
         assert run_ssh(file, "work").connected  # behind a jump host that is behind the proxy
+        assert_arrives(two, file, "work")
+        assert proxy.led == [f"127.0.0.1:{two.login.port}"] * 3
     finally:
         proxy.close()
+
+
+def test_a_proxy_that_refuses(two: TwoHops, tmp_path: Path) -> None:
+    proxy = Proxy("connect")
+    proxy.close()
+    file = config(two, tmp_path / "config", f"ProxyCommand {proxy.command('python')}")
     assert not run_ssh(file, "login").connected
+    with pytest.raises(ConnectError) as caught:
+        dial(two, file)
+    assert caught.value.hop == "login" and caught.value.remedy

@@ -119,6 +119,9 @@ def sign_in_failed(hop: Hop, log: Log, keys: UserKeys, can_ask: bool, typed: boo
     if not any("Permission denied (" in line for line in words):
         said = [line for line in words if not _NOISE.match(line)]
         return failures.closed_while_signing_in(hop, one_line(" ".join(said[-5:]), 500))
+    provider = (hop.values.get("pkcs11provider") or ["none"])[0]
+    if provider != "none" and not can_ask and not any(line.endswith(" token") for line in log.offered):
+        keys.add_token(provider)
     accepts_keys = log.partial or "publickey" in log.methods
     if not accepts_keys:
         keys.forget_problems()

@@ -80,7 +80,7 @@ class Program(NamedTuple):
             "ConnectTimeout": str(math.ceil(min(timeout, hop.connect_timeout or timeout))),
         }
         if before is not None:
-            given["ProxyCommand"] = self._through(before)
+            given |= {"ProxyCommand": self._through(before), "ProxyUseFdpass": "no"}
         elif not hop.proxy_command:
             given["ProxyCommand"] = "none"
         options = [word for key, value in given.items() for word in ("-o", f"{key}={value}")]

@@ -95,6 +95,12 @@ class UserKeys:
         self.unusable.append(f"{file}: wrong passphrase")
         return None
 
+    def add_token(self, provider: str) -> None:
+        """The keys of this PKCS#11 provider were not used, because nobody could type the PIN."""
+        self.locked = True
+        self.unusable.append(f"the keys of {provider} need their PIN")
+        self.remedies.append(LOGIN)
+
     def forget_problems(self) -> None:
         """The server accepts no keys: no other key, and no passphrase, helps."""
         self.unusable, self.remedies, self.locked = [], [], False
