@@ -103,7 +103,7 @@ class JobNodes:
         words = ["env", f"SLURM_CONF={place.conf}"] if place.conf else []
         words.append(f"{place.folder}/srun" if place.folder else "srun")
         words += ["--overlap", f"--jobid={job.id}", "--nodes=1", "--ntasks=1", f"--nodelist={job.node}"]
-        words += ["--quiet", "--cpu-bind=none"]
+        words += ["--quiet", "--unbuffered"]  # else Slurm passes on whole lines only
         via = [*(given.get("via") or ()), shlex.join(words)]
         return await self._reach({**given, "via": via}, given, job, f"{job.node} (job {job.id})")
 
