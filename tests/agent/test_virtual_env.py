@@ -147,7 +147,7 @@ def test_two_at_once_and_what_a_killed_one_left(tmp_path: Path, wheels: List[Pat
     with Run("create", request(path, wheels)) as first:
         assert first.until("send", "problem") is None
         assert ask("plan", path=str(path), mib=1)["code"] == "busy"
-        with Run("create", request(path, wheels)) as second:
+        with Run("create", request(path, wheels, id="b" * 32)) as second:
             assert second.until("send", "problem")["code"] == "busy"
         first.process.send_signal(signal.SIGKILL)
     assert (path / UNFINISHED).exists() and ask("plan", path=str(path), mib=1)["state"] == "unfinished"
@@ -156,6 +156,17 @@ def test_two_at_once_and_what_a_killed_one_left(tmp_path: Path, wheels: List[Pat
         assert run.until("send", "problem") is None
         run.process.send_signal(signal.SIGHUP)  # as when the connection ends
     assert not path.exists()
+
+
+def test_the_same_request_over_another_connection_ends_the_earlier_try(
+    tmp_path: Path, wheels: List[Path]
+) -> None:
+    """As the hub repeats it, when a connection has become silent."""
+    with Run("create", request(tmp_path / "env", wheels)) as first:
+        assert first.until("send", "problem") is None
+        assert create(tmp_path / "env", wheels)["id"] == "a" * 32
+        assert first.process.wait(DEADLINE) == 128 + signal.SIGTERM
+    assert ask("plan", path=str(tmp_path / "env"), mib=1)["state"] == "ours"
 
 
 def test_packages_that_cannot_be_installed(tmp_path: Path, wheels: List[Path]) -> None:

@@ -21,7 +21,19 @@ from typing import Any, Dict, Iterator, List
 
 from .output import Problem, Step, say
 from .plan import check_space, refuse
-from .record import MIB, UNFINISHED, lock, read_record, starts, state_of, used_mib, users, write_record
+from .record import (
+    MIB,
+    UNFINISHED,
+    end_earlier_try,
+    lock,
+    read_record,
+    starts,
+    state_of,
+    used_mib,
+    users,
+    write_maker,
+    write_record,
+)
 
 _WORK = ".jupyter-gpu-kernel-wheels"
 _CHILD_TIME = 1200.0  # seconds for one program
@@ -37,7 +49,7 @@ print(json.dumps({"version": ".".join(map(str, sys.version_info[:3])), "packages
 def create(request: Dict[str, Any]) -> Dict[str, Any]:
     """Receive the wheels, make the environment and install them. What fails is removed."""
     path = Path(request["path"])
-    with _claimed(path):
+    with _claimed(path, str(request["id"])):
         work = path / _WORK
         (work / "tmp").mkdir(parents=True)
         check_space(path, int(request["mib"]))
@@ -56,13 +68,15 @@ def create(request: Dict[str, Any]) -> Dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _claimed(path: Path) -> Iterator[None]:
+def _claimed(path: Path, request_id: str) -> Iterator[None]:
     """Hold the lock on the environment's folder, emptied. After an exception, remove the folder."""
+    end_earlier_try(path, request_id)
     refuse(path, state_of(path))
     made = [folder for folder in (path, *path.parents) if not folder.exists()]
     for folder in reversed(made):
         folder.mkdir(0o700, exist_ok=True)
     held = lock(path, create=True)
+    write_maker(held, request_id)
     record = read_record(path)
     if record is not None and (users(path) or starts(path / "bin" / "python")):
         (path / UNFINISHED).unlink()

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 MARK = "=== jupyter-gpu-kernel environment"
+_INTERVAL = 5.0  # seconds
 
 
 class Problem(Exception):
@@ -27,9 +28,13 @@ class Step:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._began = time.monotonic()
+        self._began = self._told = time.monotonic()
         say("step", text)
 
     def goes_on(self) -> None:
-        """Report that. Raises OSError if nobody listens any more."""
-        say("step", f"{self._text} ({time.monotonic() - self._began:.0f} s)")
+        """Report that, every few seconds in words. Raises OSError if nobody listens any more."""
+        now = time.monotonic()
+        if now < self._told + _INTERVAL:
+            return say("alive")
+        self._told = now
+        say("step", f"{self._text} ({now - self._began:.0f} s)")

@@ -13,7 +13,9 @@ import fcntl
 import hashlib
 import json
 import os
+import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, List, Optional
 
@@ -22,6 +24,7 @@ from .output import Problem
 RECORD = "jupyter-gpu-kernel-environment.json"
 UNFINISHED = ".jupyter-gpu-kernel-unfinished"
 MIB = 1 << 20
+_PATIENCE = 10.0  # seconds for a process to end that was told to
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
@@ -106,6 +109,25 @@ def lock(path: Path, create: bool) -> BinaryIO:
         file.close()
         raise
     return file
+
+
+def write_maker(held: BinaryIO, request_id: str) -> None:
+    """Note in the locked file who makes the environment."""
+    maker = {"id": request_id, "pid": os.getpid(), "node": os.uname().nodename}
+    held.truncate()
+    held.write(json.dumps(maker).encode())
+    held.flush()
+
+
+def end_earlier_try(path: Path, request_id: str) -> None:
+    """End the process that makes the environment for the same request, over a connection that was lost."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        maker = json.loads((path / UNFINISHED).read_text("utf-8"))
+        if maker["id"] == request_id and maker["node"] == os.uname().nodename:
+            os.kill(int(maker["pid"]), signal.SIGTERM)
+            until = time.monotonic() + _PATIENCE
+            while (path / UNFINISHED).exists() and time.monotonic() < until:
+                time.sleep(0.1)
 
 
 def used_mib(path: Path) -> int:

@@ -112,8 +112,9 @@ _PROBLEMS = {
     ),
     "elsewhere": (
         "the environment there does not start on this node",
-        "Choose another folder for this node with --env-dir DIR. Or remove the environment (remove NAME --env), and "
-        "make it from a Python that all nodes with this folder have, such as one in your home: --python PATH.",
+        "Choose another folder for this node with --env-dir DIR. Or remove the environment (“remove --env” with its "
+        "kernelspec), and make it from a Python that all nodes with this folder have, such as one in your home: "
+        "--python PATH.",
     ),
     "busy": (
         "the environment is being made already",
