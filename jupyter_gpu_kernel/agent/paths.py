@@ -4,6 +4,7 @@
     <root>/k/<id>/               one kernel: its sockets and connection file; removed by its keeper
     <root>/stories/<id>.jsonl    what happened to a kernel; kept for some days
     <root>/id                    a random number, by which the hub knows the folder over any connection
+    <root>/jobs/slurm-<id>.out   what a job has printed; kept for some days
     <root>/jobs/<id>/            one job of a scheduler: the socket of its process, which removes it
 
 The shell script that installs the agent makes <root> and checks who owns it (install.sh).
@@ -135,6 +136,14 @@ class Root:
         """Ids of the jobs that have a folder."""
         folder = self.path / _JOBS
         return sorted(filter(is_job_id, os.listdir(str(folder)))) if folder.is_dir() else []
+
+    def job_output(self, job_id: str) -> Path:
+        """The file with the output of one job (may not exist)."""
+        return self.path / _JOBS / f"slurm-{self.job(job_id).name}.out"
+
+    def job_outputs(self) -> List[Path]:
+        """The files with the output of jobs."""
+        return list((self.path / _JOBS).glob("slurm-*.out"))
 
     def make_job(self, job_id: str) -> Path:
         """Make the folder of one job, mode 0700; return it."""

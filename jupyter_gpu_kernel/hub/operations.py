@@ -21,7 +21,7 @@ from ..wire.runtime import Runtime
 from .front_end_operations import FrontEndOperations
 from .kernels import Kernels
 from .node.check import check
-from .node.hosts import each_host
+from .node.hosts import each_host, each_spec
 from .node.node import Node
 from .node.nodes import (
     KernelRows,
@@ -40,7 +40,7 @@ from .placement import Placement
 from .rpc import Call
 from .slurm.probe import check_slurm, probe_slurm
 from .slurm.scheduler import Schedulers
-from .slurm.view import cluster_rows
+from .slurm.view import cluster_rows, with_clusters
 from .virtual_env.operations import EnvironmentOperations
 
 LOGIN_KEEPS = 12 * 3600.0
@@ -140,15 +140,23 @@ class Operations:
 
     async def op_gpus(self, call: Call) -> list[dict[str, Any]]:
         """Return every GPU of every node, those of the user's jobs included, once; and a row for each login node."""
-        clusters = [spec for spec in call.arguments["specs"] if spec["settings"].get("slurm")]
-        answers, shown = await asyncio.gather(
-            self._jobs.ask_each(call, "gpus", timeout=60), cluster_rows(self._schedulers, clusters, call)
+        specs = call.arguments["specs"]
+        in_jobs = [spec for spec in specs if spec["settings"].get("slurm")]
+        direct = [spec for spec in specs if not spec["settings"].get("slurm")]
+        replies = await asyncio.gather(
+            self._nodes.ask_each(call, "gpus", timeout=60, specs=each_spec(direct)),
+            self._jobs.ask_each(call, "gpus", timeout=60, specs=in_jobs),
+            cluster_rows(self._schedulers, in_jobs, call),
         )
-        rows = _rows(answers, "gpus", lambda row: row.get("uuid") or row.get("index"))
-        failed = {row["node"] for row in rows if "error" in row}
-        rows += [row for row in shown if not ("error" in row and row["node"] in failed)]
+        rows, of_jobs = (
+            _rows(found, "gpus", lambda row: row.get("uuid") or row.get("index")) for found in replies[:2]
+        )
         return [
-            dict(row, queue=self._kernels.in_queue(row["queue"])) if row.get("queue") else row for row in rows
+            *(
+                dict(row, queue=self._kernels.in_queue(row["queue"])) if row.get("queue") else row
+                for row in rows
+            ),
+            *with_clusters(of_jobs, replies[2]),
         ]
 
     async def op_history(self, call: Call) -> list[dict[str, Any]]:
@@ -184,14 +192,16 @@ class Operations:
         )
         stories = distinct(reply for reply in answers if reply.error is None)
         of_job = self._jobs.story(kernel_id)
+        printed = await self._jobs.output(kernel_id, call)
         if not stories and of_job:
-            return of_job
+            return of_job + printed
         if not stories:
             raise not_found(
                 kernel_id, answers, "A node loses the records of its kernels when it is rebooted."
             )
         rows = [dict(entry, hop=one.node.name) for one in stories for entry in one.answer["story"]]
         rows = sorted([*of_job, *rows], key=lambda row: row["time"] or 0) if of_job else rows
+        rows += printed
         if len(stories) > 1:
             nodes = [one.node for one in stories]
             rows.append({"node": nodes[0].name, "error": conflict(nodes, [kernel_id]).to_json()})

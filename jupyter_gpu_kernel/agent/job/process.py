@@ -12,12 +12,10 @@ import contextlib
 import os
 import shutil
 import sys
-from pathlib import Path
 from typing import Any, Dict, Mapping, Set
 
 from ...wire.fields import text
 from ...wire.runtime import Runtime
-from ...wire.texts import one_line
 from ..exit.descendants import SETUP, TAG, find_descendants
 from ..loop import Loop
 from ..paths import Root, agent_command
@@ -25,6 +23,7 @@ from ..process_control import ChildProcess, ProcessControl, become_subreaper, ne
 from .allocation import Allocation, read_allocation
 from .client import SOCKET, job_is_over
 from .controller import Controller
+from .output import adopt_output, own_output
 from .signals import Received, SignalReader
 from .sockets import Connection, Server
 
@@ -35,8 +34,6 @@ RETRY_WAIT = 60.0
 """Seconds for another start after one that failed."""
 _LOOK_INTERVAL = 2.0
 """Seconds between two looks at a kernel whose keeper was killed."""
-_LOG_TAIL = 64 * 1024
-"""Bytes of the job's output that are sent."""
 
 
 class JobProcess:
@@ -86,7 +83,7 @@ class JobProcess:
 
     def _status(self, connection: Connection, _: Dict[str, Any]) -> None:
         kernels = sorted({*self._keepers.values(), *self._lost})
-        connection.reply(dict(self._facts(), kernels=kernels, pid=os.getpid(), log=_own_log()))
+        connection.reply(dict(self._facts(), kernels=kernels, pid=os.getpid(), log=own_output()))
 
     def _facts(self) -> Dict[str, Any]:
         return dict(self._allocation.json(), end_time=self._controller.end_time)
@@ -203,7 +200,9 @@ def run(runtime: Runtime, processes: ProcessControl, root: Root) -> int:
         return 0
     become_subreaper()
     _remove_stale(root)
-    JobProcess(runtime, processes, root, allocation, _seconds(os.environ)).run()
+    job = JobProcess(runtime, processes, root, allocation, _seconds(os.environ))
+    adopt_output(root, allocation.job_id, runtime.time())
+    job.run()
     return 0
 
 
@@ -219,15 +218,3 @@ def _remove_stale(root: Root) -> None:
     for job_id in root.jobs():
         if job_is_over(root.job(job_id)):
             shutil.rmtree(str(root.job(job_id)), ignore_errors=True)
-
-
-def _own_log() -> Dict[str, str]:
-    """The file with the job's output, and its end."""
-    path = Path("/proc/self/fd/1")
-    try:
-        name = os.readlink(str(path))
-        with open(name, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_TAIL))
-            return {"path": one_line(name, 1000), "text": file.read(_LOG_TAIL).decode("utf-8", "replace")}
-    except OSError:  # it is no file, or not there any more
-        return {"path": "", "text": ""}

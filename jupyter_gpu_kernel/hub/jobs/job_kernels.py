@@ -10,6 +10,7 @@ import asyncio
 import logging
 import weakref
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from ..rpc import Call
 from ..slurm.commands import JOB_NAME
 from ..slurm.dialect import JobState
 from ..slurm.scheduler import Schedulers
+from . import job_output
 from .job_nodes import JobNodes, login_settings
 from .job_starter import JobStarter
 from .job_table import JobTable, describe
@@ -50,8 +52,9 @@ class JobKernels:
         self._schedulers = schedulers
         self._delivered = delivered
         self._log = log
-        self._table = JobTable(runtime, schedulers, Records(folder), log)
         self._job_nodes = JobNodes(nodes, log)
+        read = partial(job_output.read_output, self._job_nodes)
+        self._table = JobTable(runtime, schedulers, Records(folder), read, log)
         self._kernels: weakref.WeakSet[RemoteKernel] = weakref.WeakSet()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -215,6 +218,16 @@ class JobKernels:
         """Return what this computer knows of a kernel in a job, as lines of its story."""
         record = self._table.records.get(kernel_id)
         return [dict(one, hop=record.login) for one in record.events]
+
+    async def output(self, kernel_id: str, call: Call) -> list[dict[str, Any]]:
+        """Return what the kernel's job has printed, while it runs; afterwards the story has it."""
+        record = self._table.records.get(kernel_id)
+        if not record.job or record.over:
+            return []
+        specs = [spec for spec in call.arguments["specs"] if spec["settings"].get("slurm")]
+        replies = await self.ask_each(call, "job", specs=specs, more=lambda node: {"job": record.job})
+        found = [one for one in replies if one.error is None]
+        return job_output.rows(found[0].answer["job"]["log"]["text"], hop=found[0].node.name) if found else []
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)

@@ -8,13 +8,14 @@ to the login node, which all its jobs share: nobody signs in a second time.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import shlex
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, NamedTuple
 
-from ...errors import GpuKernelError
+from ...errors import AuthError, GpuKernelError
 from ..node.node import Node
 from ..node.node_link import NodeLink
 from ..node.nodes import Nodes
@@ -83,6 +84,19 @@ class JobNodes:
                 return reached
             await asyncio.sleep(_RETRY)
 
+    @contextlib.asynccontextmanager
+    async def machine(self, settings: dict[str, Any], host: str, scheduler: Scheduler) -> AsyncIterator[Node]:
+        """Lead to a job's host over SSH, also when the job has ended, over a connection of its own: without an agent,
+        and without the user. Raises AuthError if only the user could sign in."""
+        login = self.login(settings)
+        if login.interactive or login.settings.via:
+            raise AuthError("the job's node is behind a sign-in by its user", hop=host)
+        node = self._nodes.separate(await self._settings_by_ssh(settings, host, scheduler), asks=False)
+        try:
+            yield node
+        finally:
+            await node.close()
+
     def _roads(self, login: Node) -> list[_Road]:
         """Return the roads to try; first the one that has worked before."""
         roads: list[_Road] = [self._by_step]
@@ -92,10 +106,15 @@ class JobNodes:
         return sorted(roads, key=lambda road: road != worked)
 
     async def _by_ssh(self, settings: dict[str, Any], job: JobState, scheduler: Scheduler) -> Reached:
+        derived = await self._settings_by_ssh(settings, job.node, scheduler)
+        return await self._reach(derived, login_settings(settings), job, "")
+
+    async def _settings_by_ssh(
+        self, settings: dict[str, Any], host: str, scheduler: Scheduler
+    ) -> dict[str, Any]:
         given = login_settings(settings)
         user = await self._user(self.login(given).name, scheduler)
-        host = f"{user}@{job.node}" if user else job.node
-        return await self._reach({**given, "route": [*given["route"], host]}, given, job, "")
+        return {**given, "route": [*given["route"], f"{user}@{host}" if user else host]}
 
     async def _by_step(self, settings: dict[str, Any], job: JobState, scheduler: Scheduler) -> Reached:
         given = login_settings(settings)

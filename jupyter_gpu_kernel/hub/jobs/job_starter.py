@@ -221,7 +221,9 @@ class JobStarter:
         if end is not None:
             cause, remedy = f"{end.cause}, before the kernel was started in it", end.remedy
             job.kernels = [one for one in job.kernels if one is not remote]
-            raise KernelStartError(cause, hop=job.login, remedy=remedy)
+            failed = KernelStartError(cause, hop=job.login, remedy=remedy)
+            failed.fill_in("ID", remote.kernel_id)
+            raise failed
         error = lost or AgentError("the kernel was not started", hop=job.login)
         if self._ours_to_cancel:
             await self._table.cancel(job, remote, error.cause)
@@ -260,6 +262,7 @@ class JobStarter:
         remote.link.release(remote)
         if end is not None and not asked and remote.ended:  # the keeper told only what it saw
             remote.status = dict(remote.status, cause=end.cause, remedy=end.remedy)
+        error.fill_in("ID", remote.kernel_id)
         remote.end(error)
 
     # -------------------------------------------------------------------------------------- helpers

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
 from ...errors import GpuKernelError
@@ -29,6 +29,10 @@ _END_WITHIN = 30.0
 _ASK_EVERY = 2.0
 _RETRY = 30.0
 _ATTEMPTS = 20
+
+
+ReadOutput = Callable[[dict[str, Any], str, str, Scheduler], Awaitable[str]]
+"""Returns what a job has printed: from settings, the job's id, its host and the scheduler."""
 
 
 class OurJob:
@@ -67,10 +71,16 @@ class JobTable:
     """All jobs that this hub knows. `in_use` while one is kept for a notebook, or is being ended."""
 
     def __init__(
-        self, runtime: Runtime, schedulers: Schedulers, records: Records, log: logging.Logger
+        self,
+        runtime: Runtime,
+        schedulers: Schedulers,
+        records: Records,
+        read_output: ReadOutput,
+        log: logging.Logger,
     ) -> None:
         self._runtime = runtime
         self.records = records
+        self._read_output = read_output
         self._schedulers = schedulers
         self._log = log
         self._jobs: list[OurJob] = []
@@ -242,12 +252,24 @@ class JobTable:
         return end
 
     def _record_end(self, job: OurJob, end: JobEnd) -> None:
+        host = end.node or job.state.node
         job.state = job.state._replace(state=end.state)
+        if any(not one.over for one in self.records.of_job(job.id, job.login)):
+            self._spawn(self._record_output(job, host))
         for record in self.records.of_job(job.id, job.login):
             if not record.over:
                 self.records.save(
                     record._replace(over=True).told(self._runtime.time(), "end", end.cause, remedy=end.remedy)
                 )
+
+    async def _record_output(self, job: OurJob, host: str) -> None:
+        """Add what the job has printed to the records of its kernels."""
+        text = await self._read_output(job.settings, job.id, host, job.scheduler)
+        for known in self.records.of_job(job.id, job.login) if text else ():
+            record = known
+            for line in text.splitlines():
+                record = record.told(self._runtime.time(), "output", line, job=job.id)
+            self.records.save(record)
 
     # -------------------------------------------------------------------------------------- its end
 

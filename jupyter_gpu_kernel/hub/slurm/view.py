@@ -33,6 +33,15 @@ async def _row(scheduler: Scheduler, spec: dict[str, Any], call: Call) -> dict[s
     return {"node": name, "hop": name, "slurm": view(cluster, jobs)}
 
 
+def with_clusters(gpus: list[dict[str, Any]], clusters: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of GPUs on the nodes of jobs, which nobody can take without Slurm, and those of login nodes; the
+    error of a login node once."""
+    failed = {row["node"] for row in gpus if "error" in row}
+    reason = "Slurm assigns the GPUs of this node"
+    rows = [row if "error" in row else dict(row, free=False, reason=reason) for row in gpus]
+    return rows + [row for row in clusters if not ("error" in row and row["node"] in failed)]
+
+
 def view(cluster: Cluster, jobs: Iterable[JobState]) -> dict[str, Any]:
     """Return {partitions, nodes: [{name, partitions, state, cpus, cpus_used, memory_mib, gpus}], jobs}."""
     return {
