@@ -118,7 +118,8 @@ class JobKernels:
 
     @staticmethod
     def _waiting_row(remote: RemoteKernel) -> dict[str, Any]:
-        row = {"attached": True, "attached_from": "", "job": None, **remote.describe()}
+        notebook = str(remote.settings.get("notebook") or "")
+        row = {"attached": True, "attached_from": "", "notebook": notebook, "job": None, **remote.describe()}
         return {key: value for key, value in row.items() if key not in ("error", "kernel_id")}
 
     def _row(self, job: JobState, login: str) -> dict[str, Any]:

@@ -124,7 +124,7 @@ class JobNodes:
         words += ["--overlap", f"--jobid={job.id}", "--nodes=1", "--ntasks=1", f"--nodelist={job.node}"]
         words += ["--quiet", "--unbuffered"]  # else Slurm passes on whole lines only
         via = [*(given.get("via") or ()), shlex.join(words)]
-        return await self._reach({**given, "via": via}, given, job, f"{job.node} (job {job.id})")
+        return await self._reach({**given, "via": via}, given, job, job.node)
 
     async def _reach(
         self, derived: dict[str, Any], given: dict[str, Any], job: JobState, name: str

@@ -20,6 +20,7 @@ from ..node.deploy import pack
 from ..node.node_link import NoLink
 from ..rpc import REPORT_BUG
 from ..slurm.batch_script import batch_script
+from ..slurm.dialect import GONE
 from ..slurm.scheduler import Scheduler
 from . import wait_text
 from .job_nodes import JobNodes, Reached, login_settings
@@ -161,6 +162,7 @@ class JobStarter:
 
     async def _wait_until_running(self, remote: RemoteKernel, job: OurJob) -> bool:
         """Return whether the job runs. It does not if it was cancelled, or if the front ends have left."""
+        remote.status = {"since": self._runtime.time(), **remote.status}
         while not (self._interrupted or remote.closed or job.state.over):
             if job.state.node and job.state.state == "RUNNING":
                 return True
@@ -232,7 +234,7 @@ class JobStarter:
     async def _live(self, remote: RemoteKernel, job: OurJob) -> None:
         """The kernel runs in the job; return when it does not exist any more, and the next cell may start another."""
         away = False
-        while not (remote.closed or job.state.over or self._lost is not None or remote.late_start.pending):
+        while not (remote.closed or self._is_over(remote, job) or remote.late_start.pending):
             if remote.link_state is LinkState.AWAY and not away:
                 self._table.look(job)
             away = remote.link_state is LinkState.AWAY
@@ -247,6 +249,12 @@ class JobStarter:
             self._job = None
             self._table.leave(job, remote, started=True)
 
+    def _is_over(self, remote: RemoteKernel, job: OurJob) -> bool:
+        """Whether the kernel's keeper is gone, or the job is. A controller that has lost its records is not believed, as
+        long as the keeper answers."""
+        believed = job.state.state != GONE or remote.link_state is not LinkState.UP
+        return self._lost is not None or (job.state.over and believed)
+
     async def _end(self, remote: RemoteKernel, job: OurJob) -> None:
         """The job has ended, or the kernel's keeper has: find out which, and tell the user."""
         lost, end = self._lost, None
@@ -257,7 +265,6 @@ class JobStarter:
             return
         error = lost or AgentError(f"job {job.id} has ended", hop=job.login)
         if end is not None:
-            self._table.tell(job, remote, "end", end.cause)
             error = AgentError(end.cause, hop=job.login, remedy=end.remedy)
         remote.link.release(remote)
         if end is not None and not asked and remote.ended:  # the keeper told only what it saw

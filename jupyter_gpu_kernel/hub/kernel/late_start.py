@@ -50,6 +50,10 @@ class LateStart:
         """Show in the cell that waits why the kernel is not there yet."""
         self._not_started.show(self._relay.for_user(text))
 
+    def tell(self, text: str) -> None:
+        """Show this in the first cell that the kernel runs."""
+        self._not_started.tell(text)
+
     def start_on(self, link: NodeLink, settings: dict[str, Any], delivered: Path) -> None:
         """Create the kernel, or find it, on this host. What waits is sent when it can be used."""
         self._kernel.link, self._kernel.settings = link, settings

@@ -54,6 +54,7 @@ class NotStarted:
         self._dropped: set[str] = set()
         self._display = TransientDisplay(runtime, self._send_display)
         self._shown_in = ""
+        self._notes: list[str] = []
 
     @property
     def messages(self) -> list[Message]:
@@ -99,8 +100,12 @@ class NotStarted:
         self._shown_in = id_of(first)
         self._display.show(text, first.parts[0])
 
+    def tell(self, text: str) -> None:
+        """Show this in the first cell that the kernel runs, to stay there."""
+        self._notes.append(text)
+
     def hide(self) -> None:
-        """Remove that text."""
+        """Remove what `show` has shown."""
         self._display.clear()
         self._shown_in = ""
 
@@ -111,6 +116,10 @@ class NotStarted:
         self.active = False
         self.hide()
         self._dropped, self._answered = set(self._answered), {}
+        notes, self._notes = self._notes, []
+        for cell in self.cells[:1]:
+            for text in notes:
+                self._placeholder.show_text(cell, text)
         messages, self._messages = self._messages, []
         return messages
 

@@ -334,9 +334,12 @@ class RemoteKernel(KernelState):
             return
         cause = self.status.get("cause") or (self.error.cause if self.error else "?")
         text = f"The kernel had ended: {cause}. This is a new one, without its variables."
-        self._relay.show_text(request, text)
         self.status, self.error = dict(self.status, state="starting"), None
         self.set_phase(Phase.REVIVE)
+        if self.late_start.starter is not None and self.link_state is LinkState.LOST:
+            self.late_start.tell(text)
+        else:
+            self._relay.show_text(request, text)
         if self.link_state is LinkState.LOST:
             return self._create_anew()
         self._relay.send(Lane.ORDERED, keeper_message(do="revive"))
