@@ -250,8 +250,8 @@ class JobStarter:
             self._table.leave(job, remote, started=True)
 
     def _is_over(self, remote: RemoteKernel, job: OurJob) -> bool:
-        """Whether the kernel's keeper is gone, or the job is. A controller that has lost its records is not believed, as
-        long as the keeper answers."""
+        """Whether the kernel's keeper is gone, or the job is. A controller that has lost its records is not believed
+        as long as the keeper answers."""
         believed = job.state.state != GONE or remote.link_state is not LinkState.UP
         return self._lost is not None or (job.state.over and believed)
 
