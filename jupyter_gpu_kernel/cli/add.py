@@ -318,7 +318,8 @@ def _assignment(text: str) -> tuple[str, str]:
 
 def _default_name(hop: str) -> str:
     """The host of the last hop, or the last word of a command, as a kernelspec's name can have it."""
-    host = hop.split()[-1].rpartition("@")[2].rpartition("/")[2]
+    words = [word for word in hop.split() if not word.startswith("-")] or [hop]
+    host = words[-1].rpartition("@")[2].rpartition("/")[2]
     host = re.sub(r":\d+$", "", host) if host.count(":") == 1 or "]" in host else host
     return re.sub(r"[^a-z0-9._-]+", "-", host.lower()).strip("-.") or "gpu"
 

@@ -12,8 +12,8 @@ from sshd import Sshd, make_key
 from waiting import eventually
 
 from jupyter_gpu_kernel.errors import ConnectError
-from jupyter_gpu_kernel.hub.ssh.connect import SSHConnection, connect
-from jupyter_gpu_kernel.hub.ssh.route import parse_route
+from jupyter_gpu_kernel.hub.connections.connect import connect
+from jupyter_gpu_kernel.hub.node.shared_connection import Connection
 
 NAMES = ("a", "b", "c", "node")
 
@@ -33,17 +33,26 @@ class Chain:
             f"  UserKnownHostsFile {self.known_hosts}\n  GlobalKnownHostsFile none\n"
         )
         self.trust_file = folder / "trusted_hosts"
+        self.transport = ""
 
     def address(self, name: str) -> str:
         return f"{getpass.getuser()}@{name}:{self.servers[name].port}"
 
-    def connect(self, destination: str, *jumps: str) -> SSHConnection:
-        hops = parse_route(destination, jumps, config=str(self.config))
-        return connect(hops, ask=None, trust_file=self.trust_file)
+    def connect(self, *route: str) -> Connection:
+        return connect(
+            route,
+            identity=(),
+            config=str(self.config),
+            via=(),
+            transport=self.transport,
+            ask=None,
+            progress=lambda hop, step: None,
+            trust_file=self.trust_file,
+        )
 
 
 @pytest.fixture(scope="module")
-def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
     chain = Chain(tmp_path_factory.mktemp("chain"))
     try:
         for server in chain.servers.values():
@@ -54,8 +63,14 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
             server.stop()
 
 
+@pytest.fixture(params=["paramiko", "ssh"])
+def chain(servers: Chain, request: pytest.FixtureRequest) -> Chain:
+    servers.transport = request.param
+    return servers
+
+
 def test_each_hop_has_its_user_its_port_and_its_key(chain: Chain) -> None:
-    connection = chain.connect(chain.address("node"), ",".join(map(chain.address, NAMES[:3])))
+    connection = chain.connect(*map(chain.address, NAMES))
     try:
         labels = [chain.address(name) for name in NAMES]
         assert [hop for hop, step, _ in connection.steps if step == "sign in"] == labels
@@ -68,7 +83,7 @@ def test_each_hop_has_its_user_its_port_and_its_key(chain: Chain) -> None:
 
 def test_every_jump_host_has_a_session_so_that_it_sends_without_delay(chain: Chain) -> None:
     before = {name: sessions(server) for name, server in chain.servers.items()}
-    connection = chain.connect(chain.address("node"), ",".join(map(chain.address, NAMES[:3])))
+    connection = chain.connect(*map(chain.address, NAMES))
     try:
         for name in NAMES[:3]:
             eventually(
@@ -87,7 +102,7 @@ def test_a_hop_in_the_middle_is_named_when_it_fails(chain: Chain) -> None:
     chain.servers["b"].stop()
     try:
         with pytest.raises(ConnectError, match="connection refused from") as caught:
-            chain.connect(chain.address("node"), ",".join(map(chain.address, NAMES[:3])))
+            chain.connect(*map(chain.address, NAMES))
         assert caught.value.hop == chain.address("b")
         assert [hop for hop, _, _ in caught.value.steps] == [*[chain.address("a")] * 3, chain.address("b")]
     finally:
@@ -95,11 +110,11 @@ def test_a_hop_in_the_middle_is_named_when_it_fails(chain: Chain) -> None:
 
 
 def test_a_drop_in_the_middle_ends_the_connection(chain: Chain) -> None:
-    connection = chain.connect(chain.address("node"), ",".join(map(chain.address, NAMES[:3])))
+    connection = chain.connect(*map(chain.address, NAMES))
     try:
         stream = connection.open("cat")
         chain.servers["b"].drop()
-        assert stream.read() == b""
+        assert stream.read(1) == b""
         eventually(lambda: not connection.alive(), "the connection is down")
     finally:
         connection.close()

@@ -195,6 +195,23 @@ def test_all_other_words(program: Program) -> None:
     }
 
 
+def test_the_name_and_the_route_of_each_road(program: Program) -> None:
+    assert program.added("alice@login", "--via", "ssh gpu2")["name"] == "gpu2"
+    box = ["--via", "apptainer exec instance://box"]
+    assert program.added("login", "--via", "ssh gpu2", *box) == {
+        "name": "box",
+        "route": ["login"],
+        "via": ["ssh gpu2", "apptainer exec instance://box"],
+        "gpus": 1,
+    }
+    assert program.added("localhost", "--via", "srun --jobid=17 --unbuffered")["name"] == "srun"
+    assert program.added("--hosts", "a,b", "--via", "docker exec -i c")["name"] == "a-b"
+    lines = {words[0]: " ".join(words[1:]) for words in map(str.split, program.ok("list").splitlines())}
+    assert lines["gpu2"].startswith("alice@login → ssh gpu2 ")
+    assert lines["box"].startswith("login → ssh gpu2 → apptainer exec instance://box ")
+    assert lines["a-b"].startswith("a, b → docker exec -i c ")
+
+
 def test_add_tells_what_is_next(program: Program) -> None:
     text = program.ok("add", "gpu2", "--no-probe")
     assert f"Written: {program.data / 'kernels' / 'gpu2' / 'kernel.json'}" in text
