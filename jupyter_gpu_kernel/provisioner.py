@@ -249,7 +249,12 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
     async def _disconnect(self) -> None:
         served, self._served = self._served, None
         if served is not None:
-            await asyncio.to_thread(served.close)
+            try:
+                await asyncio.to_thread(served.close)
+            except (
+                RuntimeError
+            ):  # Python is exiting and starts no thread any more, as at the end of `jupyter run`
+                served.close()
         self._state = None
 
 

@@ -58,6 +58,8 @@ class Verb(JupyterApp):
     version = __version__
     verb = ""
     summary = ""
+    ignores_unknown = False
+    """Whether other arguments are no error."""
     args: argparse.Namespace
     status = 0
 
@@ -75,7 +77,9 @@ class Verb(JupyterApp):
             f"jupyter gpu-kernel {self.verb}", description=self.summary, allow_abbrev=False
         )
         self.add_arguments(parser)
-        self.args = parser.parse_args([arg for arg in argv if not _TRAIT.fullmatch(arg)])
+        self.args, unknown = parser.parse_known_args([arg for arg in argv if not _TRAIT.fullmatch(arg)])
+        if unknown and not self.ignores_unknown:
+            parser.error(f"unrecognized arguments: {' '.join(unknown)}")
         super().parse_command_line([arg for arg in argv if _TRAIT.fullmatch(arg)])
 
     def start(self) -> None:

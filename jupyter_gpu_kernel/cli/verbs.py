@@ -336,6 +336,7 @@ class Logs(Verb):
 class Launch(Verb):
     verb = "launch"
     summary = "Serve one front end; the argv of a kernelspec runs this."
+    ignores_unknown = True  # `jupyter run` passes its own arguments on to the kernel
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("kernel_json", metavar="KERNEL_JSON")

@@ -102,6 +102,18 @@ def test_jupyter_console(remote: Remote, spec: str) -> None:
     remote.nothing_left()
 
 
+@pytest.mark.parametrize("spec", ["cpu", "cpu-argv"])
+def test_jupyter_run(remote: Remote, spec: str, tmp_path: Path) -> None:
+    """It ends its kernel while Python exits."""
+    (tmp_path / "program.py").write_text("print('six', 2 * 3)\n")
+    command = [sys.executable, "-m", "jupyter", "run", "--kernel", spec, str(tmp_path / "program.py")]
+    environment = remote.program_environment()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=DEADLINE)
+    assert done.returncode == 0 and done.stdout == "six 6\n"
+    assert "Traceback" not in done.stderr
+    remote.nothing_left()
+
+
 def test_jupyter_nbconvert(remote: Remote, tmp_path: Path) -> None:
     nbformat.write(notebook("print('converted', 6 * 7)"), tmp_path / "book.ipynb")
     command = [sys.executable, "-m", "jupyter", "nbconvert", "--to", "markdown", "--execute", "--stdout"]
