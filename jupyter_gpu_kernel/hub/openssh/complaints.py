@@ -23,11 +23,13 @@ _REVOKED_UNREADABLE = re.compile(r"Error checking host key \S+ \S+ in revoked ke
 _CONFIGURATION = re.compile(r"(.*(?:line \d+: |terminating, |Bad owner or permissions ).*)")
 _CLOSED = re.compile(
     r"(?:kex_exchange_identification|ssh_exchange_identification|Connection (?:closed|reset) by)|"
+    r"banner exchange: Connection to .*: Broken pipe|"
     r"ssh_dispatch_run_fatal: Connection to .*: (?:Broken pipe|Connection reset by peer|Connection closed)"
 )
 _NOISE = re.compile(  # lines that explain nothing
     r"OpenSSH_|Warning: Permanently added|@{5}|kex_exchange_identification|Connection (?:closed|reset) by|"
-    r"Stdio forwarding request failed|Transferred: |Bytes per second: |Authenticated to "
+    r"banner exchange: Connection to |Stdio forwarding request failed|Transferred: |Bytes per second: |"
+    r"Authenticated to "
 )
 _OFFERED = re.compile(r"(.*?) \S+ SHA256:")
 
@@ -61,12 +63,18 @@ def not_reached(hop: Hop, log: Log, jump: str, jump_lines: Sequence[str]) -> Gpu
     said = explanation(words)
     if hop.proxy_command and _first(_CLOSED, words):
         cause = f"its ProxyCommand ended{f': {said}' if said else ''}"
-        return ConnectError(cause, hop=hop.label, remedy=f"Try it by hand: {one_line(hop.proxy_command)}")
+        return ConnectError(cause, hop=hop.label, remedy=f"Try it by hand: {_expanded_command(hop)}")
     if _first(_CLOSED, words):
         raise ServerBusy(any("Remote protocol version" in line for line in log.lines()))
     return ConnectError(
         said or "ssh ended without a message", hop=hop.label, remedy="Check the network and try again."
     )
+
+
+def _expanded_command(hop: Hop) -> str:
+    """Return the ProxyCommand as ssh has run it."""
+    tokens = {"%": "%", "h": hop.host, "p": str(hop.port), "r": hop.user}
+    return one_line(re.sub(r"%([%hpr])", lambda found: tokens[found[1]], hop.proxy_command), 500)
 
 
 def no_algorithm(hop: Hop, kind: str, offer: str) -> ConnectError:
