@@ -76,9 +76,11 @@ def _environments(specs: Sequence[kernelspecs.Spec]) -> dict[str, str]:
 
 
 def _route(settings: dict[str, Any]) -> str:
-    """The hops; of several hosts all, in place of the last host."""
+    """The hops; of several hosts all, in place of the last host; and the job of Slurm, with its partition."""
     *jumps, last = settings["route"]
-    return " → ".join([*jumps, ", ".join(settings.get("hosts") or [last]), *settings.get("via", ())])
+    job = f"Slurm job ({settings['partition']})" if settings.get("partition") else "Slurm job"
+    hops = [*jumps, ", ".join(settings.get("hosts") or [last]), *settings.get("via", ())]
+    return " → ".join([*hops, job] if settings.get("slurm") else hops)
 
 
 class Check(Verb):

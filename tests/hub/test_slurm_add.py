@@ -131,6 +131,8 @@ def test_gpus_shows_partitions_nodes_and_the_users_jobs(slurm: Slurm, operations
         jobs = {job["id"]: job for job in found["jobs"]}
         assert jobs[runs]["state"] == "RUNNING" and jobs[runs]["nodes"] == [slurm.nodes[0]]
         assert jobs[waits]["state"] == "PENDING"
+        [again] = await ask("gpus", specs=[{"name": "a100", "settings": settings(slurm)}], patience=30)
+        assert again == row  # Slurm is not asked again within 10 s
         text = slurm_tables.clusters([row])
         assert "YOUR JOB" in text and "2 a100" in text and "until " in text
 

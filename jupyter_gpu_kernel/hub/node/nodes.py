@@ -126,7 +126,7 @@ class Nodes:
                 cause = f"{type(error).__name__}: {error}"
                 return NodeReply(node, {}, HubError(cause, hop=node.name, remedy=REPORT_BUG))
 
-        patience = _patience(call)
+        patience = patience_of(call)
         if patience is None:
             return list(await asyncio.gather(*(ask(*pair) for pair in nodes.values())))
         repeated = (
@@ -138,7 +138,7 @@ class Nodes:
         return list(await asyncio.gather(*repeated))
 
 
-def _patience(call: Call) -> float | None:
+def patience_of(call: Call) -> float | None:
     """The seconds that this call waits for a node; None if it waits for all."""
     value = call.arguments.get("patience")
     return float(value) if isinstance(value, int | float) and value >= 0 else None

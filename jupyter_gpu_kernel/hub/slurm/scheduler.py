@@ -11,6 +11,7 @@ from ...errors import AgentError, GpuKernelError
 from ...wire.runtime import Runtime
 from ..node.node import Node
 from ..node.nodes import Nodes
+from ..node.repeated_requests import RepeatedRequests
 from ..node.shared_connection import Connection, RouteSettings
 from ..rpc import Call
 from . import commands, dialect, login_node, partitions, rejection
@@ -187,6 +188,8 @@ class Schedulers:
         self._nodes = nodes
         self._log = log
         self._schedulers: dict[RouteSettings, Scheduler] = {}
+        self.repeated = RepeatedRequests[dict[str, Any]](runtime.monotonic, lambda row: "error" in row)
+        """Requests that clients repeat, one for each scheduler."""
 
     def of(self, settings: dict[str, Any]) -> Scheduler:
         """Return the scheduler of the login node to which these settings lead."""

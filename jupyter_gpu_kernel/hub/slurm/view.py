@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
-from ...errors import GpuKernelError
+from ...errors import ConnectError, GpuKernelError
+from ..node.link import TRY_AGAIN_SOON
+from ..node.nodes import patience_of
 from ..rpc import Call
 from .dialect import JobState
 from .partitions import Cluster, counts
@@ -18,7 +21,19 @@ async def cluster_rows(
 ) -> list[dict[str, Any]]:
     """Return one row for each login node: {"node", "hop", "slurm": {partitions, nodes, jobs}}, or {"node", "error"}."""
     found = {id(one): (one, spec) for spec in specs for one in [schedulers.of(spec["settings"])]}
-    return list(await asyncio.gather(*(_row(one, spec, call) for one, spec in found.values())))
+    patience = patience_of(call)
+    if patience is None:
+        return list(await asyncio.gather(*(_row(one, spec, call) for one, spec in found.values())))
+    replies = (
+        schedulers.repeated.reply(one, patience, partial(_row, one, spec, call), partial(_late, one.name))
+        for one, spec in found.values()
+    )
+    return list(await asyncio.gather(*replies))
+
+
+def _late(name: str, seconds: float) -> dict[str, Any]:
+    error = ConnectError(f"Slurm has not answered for {seconds:.0f} s", hop=name, remedy=TRY_AGAIN_SOON)
+    return {"node": name, "error": error.to_json()}
 
 
 async def _row(scheduler: Scheduler, spec: dict[str, Any], call: Call) -> dict[str, Any]:
