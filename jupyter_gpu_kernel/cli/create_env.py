@@ -16,8 +16,8 @@ from .wheels import Machine, Wheel, download
 
 PACKAGES = ("ipykernel>=6.20", "pip")
 """What is installed, with all that it requires; pip, so that users can install what they need."""
-_COMPILED = 0.5
-"""The share of the unpacked packages that Python's compiled files take, and blocks that are not full."""
+_MORE = 0.3
+"""The share of the unpacked packages that compiled files take, and blocks that are not full."""
 _MIB = 1 << 20
 
 Ask = Callable[..., Any]
@@ -98,7 +98,7 @@ def _create_one(
             progress.clear()
         sent = sum(wheel.path.stat().st_size for wheel in wheels)
         unpacked = sum(wheel.unpacked for wheel in wheels)
-        mib = round((sent + unpacked * (1 + _COMPILED)) / _MIB) + 1
+        mib = round((sent + unpacked * (1 + _MORE)) / _MIB) + 1
         _say(args, _described(plan, wheels, sent, mib, name, bool(settings.get("slurm"))))
         _require_consent(args)
         made: dict[str, Any] = ask(

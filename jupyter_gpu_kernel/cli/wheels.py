@@ -7,9 +7,11 @@ no node and no SSH.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -81,7 +83,7 @@ class Machine(NamedTuple):
 
 
 class Wheel(NamedTuple):
-    """A downloaded wheel. unpacked: bytes of its files; files: their number, with those that Python compiles."""
+    """A downloaded wheel. unpacked: bytes of its files; files: their number."""
 
     path: Path
     name: str
@@ -101,9 +103,8 @@ class Wheel(NamedTuple):
             ]
             headers = HeaderParser().parsestr(archive.read(metadata).decode("utf-8", "replace"))
         requires = tuple(map(Requirement, headers.get_all("Requires-Dist") or ()))
-        compiled = sum(one.filename.endswith(".py") for one in files)
         unpacked = sum(one.file_size for one in files)
-        return cls(path, name, version, unpacked, len(files) + compiled, requires)
+        return cls(path, name, version, unpacked, len(files), requires)
 
     def manifest(self) -> dict[str, str | int]:
         """Return its name, size and SHA-256."""
@@ -119,7 +120,7 @@ def download(
     wanted: Iterable[str], machine: Machine, folder: Path, progress: Callable[[str], None]
 ) -> list[Wheel]:
     """Download the wanted packages, and all that they require there, into `folder`. Raises GpuKernelError."""
-    _check_pip()
+    pip = _find_pip()
     roots = [Requirement(one) for one in wanted]
     wheels: dict[str, Wheel] = {}
     for _ in range(_MAX_ROUNDS):
@@ -135,7 +136,7 @@ def download(
         for name in missing:
             if name in wheels:  # another requirement excludes this version
                 wheels.pop(name).path.unlink()
-        _run_pip([f"{name}{specifier}" for name, specifier in sorted(missing.items())], machine, folder)
+        _run_pip(pip, [f"{name}{specifier}" for name, specifier in sorted(missing.items())], machine, folder)
         wheels = _read_all(folder)
         if lacking := missing.keys() - wheels.keys():
             raise GpuKernelError(f"pip downloaded no wheel of {', '.join(sorted(lacking))}", remedy=_NO_WHEEL)
@@ -181,41 +182,48 @@ _NO_WHEEL = (
 )
 
 
-def _pip() -> list[str]:
-    return [sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check"]
-
-
 def _environment() -> dict[str, str]:
     """The environment for pip, with the user's settings of index, proxy and folders of wheels."""
     return {**os.environ, "PIP_REQUIRE_VIRTUALENV": "0", "PIP_USER": "0", "PYTHONWARNINGS": "ignore"}
 
 
-def _check_pip() -> None:
-    command = [*_pip(), "--version"]
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=_environment(), check=False
+def _find_pip() -> list[str]:
+    """Return the command for a pip: that of this Python, or of the one it was made from (uv makes environments without
+    pip), or any on PATH, as each can download for another Python. Raises GpuKernelError without one."""
+    base = getattr(sys, "_base_executable", None) or sys.executable
+    commands = [[python, "-m", "pip"] for python in dict.fromkeys((sys.executable, base))]
+    commands += [[path] for name in ("pip", "pip3") if (path := shutil.which(name))]
+    failures: list[str] = []
+    for command in commands:
+        with contextlib.suppress(OSError):
+            done = _run([*command, "--version"])
+            if not done.returncode:
+                return [*command, "--no-input", "--disable-pip-version-check"]
+            failures += done.stderr.strip().splitlines()[-1:]
+    raise GpuKernelError(
+        f"this computer's Python {sys.executable} has no pip, which downloads the packages"
+        + (f": {failures[0]}" if failures else ""),
+        remedy=f"Run: {sys.executable} -m ensurepip --upgrade (or: uv pip install pip)",
     )
-    if done.returncode:
-        last = done.stderr.strip().splitlines()[-1:] or ["it does not run"]
-        raise GpuKernelError(
-            f"this computer's Python {sys.executable} has no pip, which downloads the packages: {last[0]}",
-            remedy=f"Run: {sys.executable} -m ensurepip --upgrade (or: uv pip install pip)",
-        )
 
 
-def _run_pip(requirements: list[str], machine: Machine, folder: Path) -> None:
-    command = [*_pip(), "download", "--quiet", "--no-deps", "--dest", str(folder), *machine.pip_options()]
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=_PIP_TIME,
+        env=_environment(),
+        check=False,
+    )
+
+
+def _run_pip(pip: list[str], requirements: list[str], machine: Machine, folder: Path) -> None:
+    command = [*pip, "download", "--quiet", "--no-deps", "--dest", str(folder), *machine.pip_options()]
     try:
-        done = subprocess.run(
-            [*command, *requirements],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_PIP_TIME,
-            env=_environment(),
-            check=False,
-        )
+        done = _run([*command, *requirements])
     except subprocess.TimeoutExpired:
         raise GpuKernelError(
             f"pip did not download {' '.join(requirements)} within {_PIP_TIME:.0f} s", remedy=_NO_INDEX

@@ -63,7 +63,8 @@ def ask(verb: str, **request: Any) -> Any:
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> List[Path]:
     folder = tmp_path_factory.mktemp("wheels")
     repack(folder, "pip")
-    make_wheel(folder, "ipykernel", "7.0", ["pyzmq"])
+    kernelapp = "import sys; __path__ = []; sys.modules['ipykernel.kernelapp'] = sys"
+    make_wheel(folder, "ipykernel", "7.0", ["pyzmq"], code=kernelapp)
     make_wheel(folder, "pyzmq", "27.0")
     make_wheel(folder, "zmq", "1.0")  # the module; a wheel of the tests has one with its own name
     return sorted(folder.iterdir())

@@ -81,11 +81,18 @@ def test_musl(house: Path) -> None:
     assert names(house, Machine("x86_64", "musl", "3.12.1", "cp312"), "native") == ["native 1.0"]
 
 
-def test_a_python_without_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(sys.platform == "win32", reason="the stand-in for a Python is a script for sh")
+def test_a_python_without_pip(house: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one from which it was made is asked; then there is none anywhere."""
     program = tmp_path / "python"
     program.write_text("#!/bin/sh\necho no module named pip >&2\nexit 1\n")
     program.chmod(0o755)
+    make_wheel(house, "kernel", "1.0")
+    monkeypatch.setattr(sys, "_base_executable", sys.executable)
     monkeypatch.setattr(sys, "executable", str(program))
-    with pytest.raises(GpuKernelError, match="has no pip") as raised:
-        download(["ipykernel"], OLD, tmp_path, lambda text: None)
+    assert names(house, OLD, "kernel") == ["kernel 1.0"]
+    monkeypatch.setattr(sys, "_base_executable", str(program))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(GpuKernelError, match=r"has no pip, which .*: no module named pip") as raised:
+        names(house, NEW, "kernel")
     assert "-m ensurepip" in raised.value.remedy

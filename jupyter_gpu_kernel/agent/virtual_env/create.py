@@ -40,7 +40,7 @@ _CHILD_TIME = 1200.0  # seconds for one program
 _SILENCE = 100.0  # seconds without data after which the connection counts as lost
 _CHECK = """
 import importlib.metadata, json, sys
-import ipykernel, zmq
+import ipykernel.kernelapp, zmq
 found = sorted({(one.metadata["Name"], one.version) for one in importlib.metadata.distributions()})
 print(json.dumps({"version": ".".join(map(str, sys.version_info[:3])), "packages": found}))
 """
@@ -133,7 +133,7 @@ def _build(request: Dict[str, Any], path: Path, work: Path) -> str:
             command = [uv, "venv", "--allow-existing", "--python", sys.executable, *quiet, str(path)]
             _run(text, command, work, "venv")
             text = f"installing {len(request['wheels'])} packages with uv"
-            command = [uv, "pip", "install", "--compile-bytecode", "--python", python, *find, *quiet, *wanted]
+            command = [uv, "pip", "install", "--python", python, *find, *quiet, *wanted]
             _run(text, command, work, "install")
             return "uv"
         except Problem as problem:
@@ -144,7 +144,8 @@ def _build(request: Dict[str, Any], path: Path, work: Path) -> str:
     _run("making the virtual environment", command, work, "venv")
     pip = next(str(one) for one in work.glob("pip-*.whl"))
     options = ["--isolated", "--no-input", "--disable-pip-version-check", "--no-cache-dir", "--quiet"]
-    command = [python, "-I", f"{pip}/pip", *options, "install", *find, *wanted]
+    # Files that are never imported need no compiled ones; those of a kernel are compiled when _CHECK imports them.
+    command = [python, "-I", f"{pip}/pip", *options, "install", "--no-compile", *find, *wanted]
     _run(f"installing {len(request['wheels'])} packages", command, work, "install")
     return "venv"
 

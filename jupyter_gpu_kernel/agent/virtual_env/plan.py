@@ -8,6 +8,7 @@ import glob
 import grp
 import importlib.util
 import os
+import pwd
 import shutil
 import stat
 import sys
@@ -21,7 +22,7 @@ from .output import Problem, Step
 from .record import MIB, read_record, state_of
 
 FULL = {errno.ENOSPC: "space", errno.EDQUOT: "quota"}
-_FILES = 15_000  # an environment with ipykernel has about 12,000 files and folders
+_FILES = 12_000  # an environment with ipykernel has about 10,000 files and folders
 _PROBE_TIME = 10.0  # seconds for which space is tried out by writing
 
 
@@ -90,11 +91,15 @@ def _group(place: Path) -> str:
     """Return the name of a group whose members could replace what is made here, or ""."""
     for folder in (place, *place.parents):
         status = folder.stat()
-        others = status.st_gid != os.getgid() or folder.stat().st_uid not in (0, os.getuid())
-        if status.st_mode & stat.S_IWGRP and not status.st_mode & stat.S_ISVTX and status.st_gid and others:
+        if status.st_mode & stat.S_IWGRP and not status.st_mode & stat.S_ISVTX and status.st_gid:
+            group = user = str(status.st_gid)
             with contextlib.suppress(KeyError):
-                return grp.getgrgid(status.st_gid).gr_name
-            return str(status.st_gid)
+                group = grp.getgrgid(status.st_gid).gr_name
+                user = pwd.getpwuid(os.getuid()).pw_name
+            if (
+                group != user or status.st_gid != os.getgid()
+            ):  # a group of the user's own name has no other members
+                return group
     return ""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import AgentError, GpuKernelError
-from ..sanitize import Malformed, Shape, fields, flag, line, number, one_of, rows, text, unknown_keys
+from ..sanitize import Malformed, Shape, fields, flag, line, number, one_of, rows, text
 from .node_script import NodeProblem
 
 _MAX_PACKAGES = 2000
@@ -35,13 +35,17 @@ def _package(value: Any) -> tuple[str, str]:
     return line(value[0], 100), line(value[1], 60)
 
 
-_mib = number(0, 1e9)
+def _mib(value: Any) -> float:
+    return number(0, 1e9)(value) or 0
+
+
 _id = _matching(r"([0-9a-f]{32})?", "an id")
 _packages = rows(_package, _MAX_PACKAGES)
 _version = _matching(r"\d+\.\d+\.\d+", "a version")
 SHAPES: dict[str, Shape] = {
     "plan": fields(
-        *("path", "state", "python", "version", "abi", "machine", "libc", "implementation"),
+        *("path", "state", "id", "packages", "group", "python", "version", "implementation", "abi", "bits"),
+        *("machine", "libc", "venv", "uv", "free_mib", "written_mib"),
         path=_path,
         state=one_of("new", "ours", "broken", "unfinished"),
         id=_id,
@@ -60,7 +64,7 @@ SHAPES: dict[str, Shape] = {
         written_mib=_mib,
     ),
     "create": fields(
-        *("id", "path", "python", "version", "packages"),
+        *("id", "path", "python", "version", "packages", "tool", "mib"),
         id=_id,
         path=_path,
         python=_path,
@@ -71,18 +75,18 @@ SHAPES: dict[str, Shape] = {
         made=number(0),
     ),
     "status": fields(
-        *("id", "there"),
+        *("id", "there", "packages", "added", "mib", "users"),
         id=_id,
         there=flag,
         packages=_packages,
         added=_packages,
         mib=_mib,
         users=rows(
-            fields("pid", pid=number(1, 2**31), kernel=text(64), command=text(200)),
+            fields("pid", "kernel", "command", pid=number(1, 2**31), kernel=text(64), command=text(200)),
             _MAX_USERS,
         ),
     ),
-    "remove": fields("path", path=_path, mib=_mib),
+    "remove": fields("path", "mib", path=_path, mib=_mib),
 }
 
 
@@ -90,7 +94,7 @@ def checked(verb: str, hop: str, run: Callable[[], dict[str, Any]]) -> dict[str,
     """Return the answer of `run()`, checked. Raises AgentError for a problem, or if the answer is malformed."""
     try:
         answer: dict[str, Any] = SHAPES[verb](run())
-        return {key: value for key, value in answer.items() if key not in unknown_keys(answer, answer)}
+        return answer
     except NodeProblem as problem:
         raise _error(problem) from None
     except Malformed as error:
