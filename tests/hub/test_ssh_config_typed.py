@@ -15,13 +15,12 @@ from typing import NamedTuple
 import paramiko
 import pytest
 from dialling import Owner
-from real_ssh import run_ssh
+from real_ssh import Run, run_ssh
 from sshd import make_key
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import AuthError
-from jupyter_gpu_kernel.hub.ssh.connect import connect
-from jupyter_gpu_kernel.hub.ssh.route import parse_route
+from jupyter_gpu_kernel.hub.connections.connect import connect
 
 PASSWORD, CODE, KEY = "password", "keyboard-interactive", "publickey"
 WRONG = "wrong"
@@ -176,25 +175,57 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server.close()
 
 
+class Theirs:
+    """What the real ssh did, once for each row."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._runs: dict[int, tuple[Run, list[str]]] = {}
+
+    def of(self, row: Row) -> tuple[Path, Run, list[str]]:
+        """The row's configuration, how ssh ended, and what it tried."""
+        config, key = self._server.config(row.lines), ROWS.index(row)
+        if key not in self._runs:
+            door = self._server.expect(row.steps)
+            run = run_ssh(config, "login", answers=row.typed, folder=self._server.folder)
+            self._runs[key] = run, once(door.tries)
+        return config, *self._runs[key]
+
+
+@pytest.fixture(scope="module")
+def theirs(server: Server) -> Theirs:
+    return Theirs(server)
+
+
 def once(tries: Sequence[str]) -> list[str]:
     """The tries; a key counts once, as ssh first asks whether it would be taken."""
     return [one for one, same in itertools.groupby(tries) for _ in ([one] if one == KEY else same)]
 
 
+@pytest.mark.parametrize("transport", ["paramiko", "ssh"])
 @pytest.mark.parametrize(
     "row", ROWS, ids=lambda row: f"{row.steps} {row.lines} {row.typed}".replace("\n", " ")
 )
-def test_both_are_asked_and_let_in_alike(server: Server, row: Row) -> None:
-    config = server.config(row.lines)
-    their_door = server.expect(row.steps)
-    theirs = run_ssh(config, "login", answers=row.typed, folder=server.folder)
-    assert theirs.connected is row.connects, theirs.stderr
-    our_door, owner = server.expect(row.steps), Owner(*row.typed)
+def test_both_are_asked_and_let_in_alike(
+    server: Server, theirs: Theirs, row: Row, transport: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, run, tries = theirs.of(row)
+    assert run.connected is row.connects, run.stderr
+    door, owner = server.expect(row.steps), Owner(*row.typed)
     try:
-        connect(parse_route("login", config=str(config)), ask=owner, trust_file=Path("/nowhere")).close()
+        connect(
+            ["login"],
+            identity=(),
+            config=str(config),
+            via=(),
+            transport=transport,
+            ask=owner,
+            progress=lambda hop, step: None,
+            trust_file=server.folder / "trusted_hosts",
+        ).close()
         connected = True
     except AuthError:
         connected = False
     assert connected is row.connects
-    assert once(our_door.tries) == once(their_door.tries)
-    assert len(owner.questions) == len(theirs.asked)
+    assert once(door.tries) == tries
+    assert len(owner.questions) == len(run.asked)
