@@ -170,12 +170,14 @@ class Countdown:
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self._thread: Optional[threading.Thread] = None
+        self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Start the countdown in a thread."""
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._count, args=(time.monotonic(),), daemon=True)
-            self._thread.start()
+        """Start the countdown in a thread. Any thread may call this."""
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._count, args=(time.monotonic(),), daemon=True)
+                self._thread.start()
 
     def _count(self, start: float) -> None:
         wait = kill_wait()

@@ -54,6 +54,7 @@ class JobStarter:
         self._interrupted = False
         self._search = False
         self._lost: GpuKernelError | None = None
+        self._told_end: float | None = None  # when the job ends, as the kernel knows it from us
         self._remote: RemoteKernel | None = None
         self._job: OurJob | None = None
         self._started = False
@@ -254,6 +255,17 @@ class JobStarter:
         as long as the keeper answers."""
         believed = job.state.state != GONE or remote.link_state is not LinkState.UP
         return self._lost is not None or (job.state.over and believed)
+
+    def _show(self, remote: RemoteKernel, job: OurJob) -> None:
+        """Show the job, with what only its own process knows, and tell the kernel when it ends."""
+        known = remote.status.get("job") or {}
+        shown = {**known, **{key: value for key, value in job.describe().items() if value is not None}}
+        if known != shown:
+            remote.show_status(job=shown)
+        end_time = job.state.end_time
+        if end_time is not None and end_time != self._told_end:
+            self._told_end = end_time
+            remote.command("job", end_time=int(end_time))
 
     async def _end(self, remote: RemoteKernel, job: OurJob) -> None:
         """The job has ended, or the kernel's keeper has: find out which, and tell the user."""
