@@ -42,7 +42,8 @@ def locked(remote: Remote, tmp_path: Path) -> Iterator[dict[str, Any]]:
         opened.replace("Host login\n", f"Host login\n  IdentitiesOnly yes\n  IdentityFile {key}\n")
     )
     hops.login.authorized.write_text(key.with_suffix(".pub").read_text())
-    yield {"route": list(hops.route), "config": str(config), "python": sys.executable}
+    way = {"route": list(hops.route), "config": str(config), "transport": remote.transport}
+    yield {**way, "python": sys.executable}
     hops.login.authorized.write_text(before)
 
 

@@ -38,6 +38,7 @@ class Remote:
         self.busy, *self.free = (f"GPU-{uuid.uuid4()}" for _ in range(4))
         self.data = folder / "data"
         self.runtime = folder / "runtime"
+        self.transport = "auto"
         self.environment = {
             "JUPYTER_DATA_DIR": str(self.data),
             "JUPYTER_RUNTIME_DIR": str(self.runtime),
@@ -63,6 +64,11 @@ class Remote:
             JUPYTER_GPU_KERNEL_BASE=str(self.base),
         )
         self.hops.start()
+        self.use_transport("auto")
+
+    def use_transport(self, transport: str) -> None:
+        """The kernelspecs, and those written from now on, have this transport."""
+        self.transport = transport
         for name, gpus_wanted in (("gpu", 1), ("cpu", 0)):
             self.write(name, provisioner=True, gpus=gpus_wanted)
             self.write(f"{name}-argv", gpus=gpus_wanted)
@@ -72,6 +78,7 @@ class Remote:
         settings = {
             "route": list(self.hops.route),
             "config": str(self.hops.ssh_config),
+            "transport": self.transport,
             "python": sys.executable,
             "gpus": 0,
             **settings,
@@ -169,8 +176,13 @@ def remote_session() -> Iterator[Remote]:
 
 
 @pytest.fixture(scope="module")
-def remote(remote_session: Remote) -> Iterator[Remote]:
+def remote(remote_session: Remote, request: pytest.FixtureRequest) -> Iterator[Remote]:
     """A module's use of it: Jupyter looks there, and no kernel may be left behind."""
     with remote_session.in_use():
+        remote_session.use_transport(getattr(request, "param", "auto"))
         yield remote_session
         remote_session.nothing_left()
+
+
+over_both_transports = pytest.mark.parametrize("remote", ["paramiko", "ssh"], indirect=True, scope="module")
+"""For modules and tests whose kernels are to be used over either of them."""

@@ -133,7 +133,11 @@ def test_a_question_of_the_server_passes_for_no_other(prompt: str, version: tupl
     """An ssh that does not mark them may have any text of the server as its question."""
     owner, log = Owner("secret"), Log()
     log.read(
-        iter_lines("debug1: Server host key: ssh-ed25519 SHA256:" + "a" * 43, "debug1: SSH2_MSG_NEWKEYS sent")
+        iter_lines(
+            "debug1: Server host key: ssh-ed25519 SHA256:" + "a" * 43,
+            "debug1: SSH2_MSG_NEWKEYS sent",
+            "debug1: read_passphrase: requested to askpass",
+        )
     )
     questions = Questions(HOP, version, owner, log, log.host_key, lambda hop, step: None)
     assert questions.answer(f"(alice@login) {prompt}" if version > (8, 5) else prompt, "") == "secret"

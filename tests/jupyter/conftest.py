@@ -23,6 +23,7 @@ def spec(remote: Remote) -> list[dict[str, Any]]:
     settings = {
         "route": list(remote.hops.route),
         "config": str(remote.hops.ssh_config),
+        "transport": remote.transport,
         "python": sys.executable,
     }
     return [{"name": "cpu", "settings": settings}]

@@ -9,21 +9,21 @@ from typing import Any
 
 import pytest
 from launchers import launched
-from remote import Remote
+from remote import Remote, over_both_transports
 from sshd import make_key
 from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.client import HubClient
 from jupyter_gpu_kernel.errors import GpuKernelError
 
-pytestmark = pytest.mark.usefixtures("remote")
+pytestmark = [pytest.mark.usefixtures("remote"), over_both_transports]
 
 
 @pytest.fixture
 def settings(remote: Remote) -> Iterator[dict[str, Any]]:
     """The way to the work node, with a connection that is open and that nothing uses."""
     way = {"route": list(remote.hops.route), "config": str(remote.hops.ssh_config)}
-    settings = {**way, "python": sys.executable, "gpus": 0}
+    settings = {**way, "transport": remote.transport, "python": sys.executable, "gpus": 0}
     with HubClient() as hub:
         hub.call("login", timeout=DEADLINE, settings=settings)
         yield settings

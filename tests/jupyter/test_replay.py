@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from jupyter_client.jsonutil import json_default
 from jupyter_client.session import Session
-from remote import Remote
+from remote import Remote, over_both_transports
 from server_fixtures import *  # noqa: F403 (for this file)
 from waiting import DEADLINE, eventually
 
@@ -36,6 +36,7 @@ LATE = 0.5
 than 3 s together, and the quarter by which the hub stays below the limit may not be enough."""
 
 
+@over_both_transports
 async def test_six_megabytes_pass_the_rate_limit(
     remote: Remote, jp_fetch: Fetch, jp_ws_fetch: Fetch, tmp_path: Path
 ) -> None:
