@@ -217,8 +217,8 @@ class JobStarter:
             return
         self._job = None
         if self._interrupted:
-            self._undo(remote)
-            return await self._table.cancel(job, remote, "the cell that waited was interrupted")
+            self._table.dismiss(job, remote, "the cell that waited was interrupted")
+            return self._undo(remote)
         lost = self._lost
         end = await self._table.end(job, _END_KNOWN_WITHIN if lost is not None else 0.0)
         if end is not None:
@@ -229,7 +229,7 @@ class JobStarter:
             raise failed
         error = lost or AgentError("the kernel was not started", hop=job.login)
         if self._ours_to_cancel:
-            await self._table.cancel(job, remote, error.cause)
+            self._table.dismiss(job, remote, error.cause)
         raise KernelStartError(error.cause, hop=error.hop, remedy=error.remedy)
 
     async def _live(self, remote: RemoteKernel, job: OurJob) -> None:

@@ -167,8 +167,10 @@ class JobTable:
     def tell(self, job: OurJob, remote: RemoteKernel, event: str, text: str) -> None:
         """Write what happened to a kernel into its record."""
         settings = remote.settings
-        record = self.records.get(remote.kernel_id)._replace(
+        record = self.records.get(remote.kernel_id)
+        record = record._replace(
             job=job.id,
+            over=record.over and record.job == job.id,
             login=job.login,
             name=str(settings.get("name") or ""),
             notebook=str(settings.get("notebook") or ""),
@@ -192,13 +194,13 @@ class JobTable:
         else:
             job.kept = asyncio.get_running_loop().call_later(seconds, self._give_up, job)
 
-    async def cancel(self, job: OurJob, remote: RemoteKernel, why: str) -> None:
+    def dismiss(self, job: OurJob, remote: RemoteKernel, why: str) -> None:
         """The kernel does not need the job. It is cancelled, unless another kernel needs it."""
         if remote in job.kernels:
             job.kernels.remove(remote)
         self.tell(job, remote, "cancel", f"job {job.id} is cancelled: {why}")
         if not job.kernels:
-            await self._cancel(job, why)
+            self._spawn(self._cancel(job, why))
 
     # -------------------------------------------------------------------------------------- its state
 

@@ -1,0 +1,91 @@
+"""Kernels in jobs of a real Slurm, as front ends see them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from cells import run, started, wait_for
+from jupyter_client.blocking.client import BlockingKernelClient
+from remote import Remote
+from slurm import Slurm
+from waiting import DEADLINE, eventually
+
+JOB_ID = "import os; print(os.environ['SLURM_JOB_ID'])"
+
+
+def ours(slurm: Slurm) -> list[str]:
+    """The ids of jobs of kernels."""
+    return [line.split("|")[0] for line in slurm.jobs() if "|jgk-" in line]
+
+
+def error_of(client: BlockingKernelClient, asked: str) -> dict[str, Any]:
+    """The error with which this cell ends."""
+    while True:
+        message = client.get_iopub_msg(timeout=DEADLINE)
+        if message["parent_header"].get("msg_id") == asked and message["msg_type"] == "error":
+            return dict(message["content"])
+
+
+def reply_to(client: BlockingKernelClient, asked: str) -> dict[str, Any]:
+    while True:
+        message = client.get_shell_msg(timeout=DEADLINE)
+        if message["parent_header"].get("msg_id") == asked:
+            return dict(message["content"])
+
+
+@pytest.fixture
+def specs(remote: Remote, slurm: Slurm) -> Iterator[list[dict[str, Any]]]:
+    remote.write("job", provisioner=True, slurm=True, gpus=4, gpu_type="rtx3090", **slurm.settings)
+    remote.write("refused", provisioner=True, slurm=True, partition="nowhere", **slurm.settings)
+    yield [{"name": "job", "settings": {**slurm.settings, "slurm": True, "gpus": 4}}]
+    slurm.no_jobs()
+
+
+def test_a_cell_submits_a_job_waits_runs_and_is_told_how_the_job_ended(
+    remote: Remote, slurm: Slurm, specs: list[dict[str, Any]]
+) -> None:
+    other = slurm.submit("exec sleep 300", "--gres=gpu:4", "--output=/dev/null")
+    slurm.wait_for(other, "RUNNING")
+    with started(remote, "job") as (manager, client):
+        start_up = client.execute("x = 5", store_history=False)
+        assert reply_to(client, start_up)["status"] == "ok"
+        assert ours(slurm) == [], "nothing is submitted for code of front ends"
+
+        asked = client.execute("print('never')")
+        shown = wait_for(client, "update_display_data")["content"]["data"]["text/plain"]
+        [waiting] = ours(slurm)
+        assert f"job {waiting} is PENDING" in shown
+        manager.interrupt_kernel()
+        assert reply_to(client, asked)["ename"] == "KeyboardInterrupt"
+        eventually(lambda: ours(slurm) == [], "the job is cancelled")
+
+        slurm.run("scancel", other)
+        slurm.wait_for(other, "CANCELLED")
+        ran = run(client, f"{JOB_ID}; print(x)")
+        [running] = ours(slurm)
+        assert ran.text.split() == [running, "5"]
+        [row] = remote.ask("ps", specs=specs)
+        assert (row["state"], row["job"]["id"], row["job"]["state"]) == ("idle", running, "RUNNING")
+        assert row["job"]["node"] == slurm.nodes[1] and row["job"]["end_time"] > time.time()
+
+        asked = client.execute("import time; time.sleep(300)")
+        wait_for(client, "execute_input")
+        slurm.run("scancel", running)
+        assert f"job {running} was cancelled" in error_of(client, asked)["evalue"]
+        story = remote.ask("logs", kernel=row["id"], specs=specs)
+        assert any(f"job {running} was cancelled" in line["text"] for line in story), story
+        assert ours(slurm) == [], "no job is submitted unasked"
+
+
+def test_a_refused_job_ends_the_cell_with_the_words_of_sbatch(
+    remote: Remote, slurm: Slurm, specs: list[dict[str, Any]]
+) -> None:
+    with started(remote, "refused") as (_, client):
+        asked = client.execute("1")
+        error = error_of(client, asked)
+        assert "invalid partition specified: nowhere" in error["evalue"]
+        assert "--partition" in error["evalue"]
+        assert ours(slurm) == []
