@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from runtimes import RUNTIME, make
 
+from jupyter_gpu_kernel.hub.front_end.delivered import Delivered
 from jupyter_gpu_kernel.hub.kernel.not_started import NotStarted, plain_kernel_info
 from jupyter_gpu_kernel.hub.kernel.placeholder import Placeholder
 from jupyter_gpu_kernel.wire.messages import Channel, Message
@@ -26,10 +29,10 @@ def own_code(**content: object) -> Message:
 class Hub:
     """`heard`: what front ends are told."""
 
-    def __init__(self) -> None:
+    def __init__(self, delivered: Delivered | None = None) -> None:
         self.heard: list[Message] = []
         placeholder = Placeholder(RUNTIME, self.heard.append, None, lambda info: None)
-        self.kernel = NotStarted(RUNTIME, placeholder, self.heard.append)
+        self.kernel = NotStarted(RUNTIME, placeholder, self.heard.append, delivered)
         self.kernel.begin()
 
     def told(self, asked: Message) -> list[str]:
@@ -139,3 +142,36 @@ def test_cells_for_which_no_kernel_starts_end_with_the_reason(hub: Hub) -> None:
     hub.kernel.end_cells("SettingsError", "sbatch refused the job")
     assert hub.reply(work)["evalue"] == "sbatch refused the job"
     assert hub.kernel.active and hub.kernel.cells == []
+
+
+def test_what_waits_survives_a_killed_hub_and_is_sent_once(tmp_path: Path) -> None:
+    first = Hub(Delivered(tmp_path / "k1"))
+    start_up, ended, work = own_code(), cell(), cell("2")
+    first.kernel.take(start_up)
+    first.kernel.take(ended)
+    first.kernel.end_cells("SettingsError", "refused")
+    first.kernel.take(work)
+
+    second = Hub(Delivered(tmp_path / "k1"))
+    assert [one.parts for one in second.kernel.cells] == [work.parts]
+    assert [one.parts for one in second.kernel.end()] == [start_up.parts, work.parts]
+    assert second.kernel.drops(Message(Channel.SHELL, 1, make("execute_reply", {}, start_up.parts[0])))
+    assert not second.kernel.drops(Message(Channel.SHELL, 1, make("execute_reply", {}, work.parts[0])))
+
+    third = Hub(Delivered(tmp_path / "k1"))
+    assert third.kernel.end() == []
+
+
+def test_a_damaged_file_of_waiting_requests_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "k1.waiting").write_text("w00\nno hex\n")
+    assert Hub(Delivered(tmp_path / "k1")).kernel.end() == []
+
+
+def test_what_stays_in_the_first_cell_follows_what_is_removed(hub: Hub) -> None:
+    work = cell()
+    hub.kernel.tell("The kernel had ended.")
+    hub.kernel.take(work)
+    hub.kernel.show("place 3")
+    hub.kernel.end()
+    assert hub.told(work) == ["display_data", "clear_output", "display_data"]
+    assert hub.heard[-1].content()["data"] == {"text/plain": "The kernel had ended."}

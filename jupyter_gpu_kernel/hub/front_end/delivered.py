@@ -47,6 +47,41 @@ class Clients:
             return []
 
 
+class Waiting:
+    """The requests that wait for a kernel which has not been started, in a file: a line each, with a mark of one
+    letter."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def add(self, mark: str, request: bytes) -> None:
+        """Add a request at the end."""
+        self._write("a", [(mark, request)])
+
+    def replace(self, requests: list[tuple[str, bytes]]) -> None:
+        """These are all that wait."""
+        if requests:
+            self._write("w", requests)
+        else:
+            self._path.unlink(missing_ok=True)
+
+    def read(self) -> list[tuple[str, bytes]]:
+        """Return them; none if the file is damaged."""
+        try:
+            return [(line[0], bytes.fromhex(line[1:])) for line in self._path.read_text().splitlines()]
+        except (OSError, ValueError, IndexError):
+            return []
+
+    def _write(self, mode: str, requests: list[tuple[str, bytes]]) -> None:
+        with contextlib.suppress(OSError):  # a full disk
+            fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | _FLAGS[mode], 0o600)
+            with os.fdopen(fd, mode) as file:
+                file.writelines(f"{mark}{request.hex()}\n" for mark, request in requests)
+
+
+_FLAGS = {"a": os.O_APPEND, "w": os.O_TRUNC}
+
+
 class Delivered:
     """The files of one kernel. `counts` are those that a killed hub left, None if there are none."""
 
@@ -88,8 +123,10 @@ class Delivered:
         """The same for a kernel of any node: its counts belong into this file."""
         if path == self._path:
             return
+        waiting = self.waiting.read()
         self.forget()
         self._open(path)
+        self.waiting.replace(waiting)
         self.save([0 for _ in Lane])
         for index, clients in self._clients.items():
             self._clients_path(index).unlink(missing_ok=True)
@@ -102,11 +139,13 @@ class Delivered:
     def forget(self) -> None:
         """Close and remove the files: there will be no successor."""
         self.close()
+        self.waiting.replace([])
         for path in (self._path, *self._clients_paths()):
             path.unlink(missing_ok=True)
 
     def _open(self, path: Path) -> None:
         self._path = path
+        self.waiting = Waiting(path.with_name(path.name + ".waiting"))
         try:
             self._map = _map_file(path)
         except OSError:  # a full disk: then a successor does not know the counts

@@ -17,11 +17,13 @@ from ...errors import GpuKernelError
 from ...wire.compose import TransientDisplay, is_user_cell, make
 from ...wire.messages import Channel, Message, MessageError
 from ...wire.runtime import Runtime
+from ..front_end.delivered import Delivered
 from ..requests import id_of, parent_id_of, type_of
 from .placeholder import Placeholder
 
 _MAX_REPEATED = 50
 _MAX_REPEATED_BYTES = 1024 * 1024
+_ANSWERED, _WAITS = "a", "w"
 
 
 class Starter(Protocol):
@@ -44,8 +46,16 @@ class Starter(Protocol):
 class NotStarted:
     """`take` gets every request while it is `active`; `end` returns those for the kernel, which can be used now."""
 
-    def __init__(self, runtime: Runtime, placeholder: Placeholder, send: Callable[[Message], None]) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        placeholder: Placeholder,
+        send: Callable[[Message], None],
+        delivered: Delivered | None = None,
+    ) -> None:
+        """`delivered`: the kernel's files, with the requests that waited when a hub was killed."""
         self.active = False
+        self._delivered = delivered
         self._runtime = runtime
         self._placeholder = placeholder
         self._send = send
@@ -55,6 +65,7 @@ class NotStarted:
         self._display = TransientDisplay(runtime, self._send_display)
         self._shown_in = ""
         self._notes: list[str] = []
+        self._recall()
 
     @property
     def messages(self) -> list[Message]:
@@ -70,7 +81,7 @@ class NotStarted:
         """From now on there is no kernel."""
         self.active = True
         self._dropped.clear()
-        self._placeholder.show_state("idle")
+        self._placeholder.show_state("busy" if self.cells else "idle")
 
     def take(self, request: Message) -> None:
         """Answer the request, or let it wait."""
@@ -86,7 +97,7 @@ class NotStarted:
         if _is_own_code(request) and self._repeat(request):
             content = {"status": "ok", "execution_count": 0, "user_expressions": {}, "payload": []}
             return self._placeholder.reply(request, content)
-        self._messages.append(request.unparsed())
+        self._keep(request)
         if is_user_cell(request):
             self._placeholder.show_state("busy")
 
@@ -121,6 +132,7 @@ class NotStarted:
             for text in notes:
                 self._placeholder.show_text(cell, text)
         messages, self._messages = self._messages, []
+        self._save()  # before they are sent: none is sent twice
         return messages
 
     def drops(self, message: Message) -> bool:
@@ -146,6 +158,7 @@ class NotStarted:
     def _remove(self, cells: list[Message]) -> None:
         self.hide()
         self._messages = [one for one in self._messages if one not in cells]
+        self._save()
         if self.active:
             self._placeholder.show_state("idle")
 
@@ -155,8 +168,29 @@ class NotStarted:
         if len(self._answered) >= _MAX_REPEATED or sum(self._answered.values()) + size > _MAX_REPEATED_BYTES:
             return False
         self._answered[id_of(request)] = size
-        self._messages.append(request.unparsed())
+        self._keep(request)
         return True
+
+    def _keep(self, request: Message) -> None:
+        self._messages.append(request.unparsed())
+        if self._delivered is not None:
+            self._delivered.waiting.add(self._mark(request), request.encode())
+
+    def _mark(self, request: Message) -> str:
+        return _ANSWERED if id_of(request) in self._answered else _WAITS
+
+    def _save(self) -> None:
+        if self._delivered is not None:
+            self._delivered.waiting.replace([(self._mark(one), one.encode()) for one in self._messages])
+
+    def _recall(self) -> None:
+        """A hub was killed before the kernel was started: its requests still wait."""
+        for mark, data in self._delivered.waiting.read() if self._delivered is not None else []:
+            with contextlib.suppress(MessageError):  # the file was damaged
+                request = Message.decode(data)
+                self._messages.append(request)
+                if mark == _ANSWERED:
+                    self._answered[id_of(request)] = len(data)
 
     def _send_display(
         self, channel: Channel, client: int, msg_type: str, content: dict[str, Any], parent: bytes

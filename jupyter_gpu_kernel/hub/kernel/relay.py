@@ -60,7 +60,7 @@ class Relay:
         program = str(settings.get("program") or "")
         self._notice = OfflineNotice(runtime, self._send_to_front_ends, link.name, program)
         self._deferred = DeferredRequests(self._placeholder, self._notice)
-        self.not_started = NotStarted(runtime, self._placeholder, self._send_to_front_ends)
+        self.not_started = NotStarted(runtime, self._placeholder, self._send_to_front_ends, delivered)
         self._displays = TransientDisplays(runtime, self._send_to_front_ends)
         self.front_ends = FrontEnds(
             runtime, self._receive_request, self._subscribed, attach_timing.complete, delivered
