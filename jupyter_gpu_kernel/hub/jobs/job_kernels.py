@@ -7,6 +7,7 @@ that run, and rows about the jobs that wait are made from what Slurm says.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import weakref
 from collections.abc import Callable, Coroutine
@@ -30,7 +31,7 @@ from .job_starter import JobStarter
 from .job_table import JobTable, describe
 from .records import Records
 
-_REACH_WITHIN = 15.0
+_REACH_WITHIN = 8.0
 """Seconds to connect to the node of a job that runs, for one request."""
 
 
@@ -151,7 +152,7 @@ class JobKernels:
             error.fill_in("NAME", str(spec.get("name") or ""))
             errors.append(NodeReply(node, {}, error))
             return []
-        return [job for job in jobs if not job.over]
+        return [job for job in jobs if not job.over and not self._table.is_over(job.id, node.name)]
 
     async def _spec(
         self, specs: list[dict[str, Any]], job: JobState, call: Call
@@ -171,6 +172,9 @@ class JobKernels:
         try:
             reached = await asyncio.wait_for(reach, _REACH_WITHIN)
         except (GpuKernelError, asyncio.TimeoutError):
+            with contextlib.suppress(GpuKernelError):
+                if await scheduler.ended(job.id) is not None:  # since Slurm was asked
+                    return None
             cause = f"job {job.id} runs on {job.node}, but its process cannot be reached there"
             error = AgentError(cause, hop=login, remedy="Try again in a moment.")
             return NodeReply(self._job_nodes.login(spec["settings"]), {}, error)

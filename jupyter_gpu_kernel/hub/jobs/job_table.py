@@ -95,9 +95,10 @@ class JobTable:
     def __iter__(self) -> Iterator[OurJob]:
         return iter(list(self._jobs))
 
-    def of_kernel(self, remote: RemoteKernel) -> OurJob | None:
-        """Return the job of this kernel."""
-        return next((job for job in self._jobs if remote in job.kernels), None)
+    def is_over(self, job_id: str, login: str) -> bool:
+        """Whether a job is known to have ended, although Slurm has listed it a moment ago."""
+        records = self.records.of_job(job_id, login)
+        return bool(records) and all(record.over for record in records)
 
     def get(self, job_id: str, settings: dict[str, Any], login: str) -> OurJob:
         """Return a job that Slurm has, known already or not."""

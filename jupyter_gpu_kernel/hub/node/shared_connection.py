@@ -119,7 +119,8 @@ class SharedConnection:
         asks: bool = True,
         before: SharedConnection | None = None,
     ) -> None:
-        """`before`: the connection, shared with others, that leads as far as all but the last command of `via`."""
+        """`before`: another connection, which leads as far as all but the last command of `via`. It is used if the user
+        typed a secret for it: they are not to sign in a second time."""
         self._before = before
         self._settings = settings
         self._open_connection = connect
@@ -207,7 +208,7 @@ class SharedConnection:
             return self._connection, True
 
     def _connect(self, ask: Call | None, call: Call | None) -> Connection:
-        if self._before is not None:
+        if self._before is not None and self._before.interactive:  # else many would share its few sessions
             return self._before.run(call, lambda before: self._connect_after(before, ask, call))
         return self._connect_after(None, ask, call)
 
