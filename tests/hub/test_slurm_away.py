@@ -1,0 +1,236 @@
+"""A login node whose Slurm is away for a while, or not there: programs in place of Slurm's, run by a real sh."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runtimes import RUNTIME
+
+from jupyter_gpu_kernel.errors import AgentError, ConnectError
+from jupyter_gpu_kernel.hub.node.node import Node
+from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
+from jupyter_gpu_kernel.hub.slurm import scheduler as scheduler_module
+from jupyter_gpu_kernel.hub.slurm.scheduler import Scheduler
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the scripts run on the login node's sh")
+TOOLS = "awk cat env grep head id sed sh sort tail"
+AWAY = "Unable to contact slurm controller (connect failure)"
+SCRIPT = b"#!/bin/bash\n#SBATCH --job-name=jgk-0f3e\nsleep 60\n"
+
+
+class LoginNode:
+    """A machine with the usual tools; also the connection to it. `drop`: the connection breaks after a command."""
+
+    steps: list[tuple[str, str, float]] = []  # noqa: RUF012
+    interactive = False
+    machine_id = "login"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.drop = False
+        self.closed = False
+        for tool in TOOLS.split():
+            if where := shutil.which(tool):
+                (folder / tool).symlink_to(where)
+
+    def program(self, name: str, script: str) -> None:
+        path = self.folder / name
+        path.write_text(f'#!/bin/sh\ncd {self.folder}\necho "$*" >>{name}.calls\n{script}\n')
+        path.chmod(0o755)
+
+    def slurm(self, sbatch: str, squeue: str) -> None:
+        version = 'if [ "$1" = --version ]; then echo slurm 23.11.4; exit; fi'
+        self.program("sbatch", f"{version}\ncat >/dev/null\n{sbatch}")
+        self.program("squeue", squeue)
+
+    def calls(self, name: str) -> list[str]:
+        path = self.folder / f"{name}.calls"
+        return path.read_text().splitlines() if path.exists() else []
+
+    # --- the connection
+
+    def __call__(self, *_: Any, **__: Any) -> LoginNode:
+        self.closed = False
+        return self
+
+    def run(
+        self, command: str, *, stdin: bytes = b"", timeout: float = 30.0
+    ) -> subprocess.CompletedProcess[bytes]:
+        env = {"HOME": str(self.folder), "PATH": str(self.folder)}
+        done = subprocess.run(["/bin/sh"], input=stdin, capture_output=True, timeout=timeout, env=env)
+        if self.drop and b"sbatch --parsable" in stdin:
+            self.drop, self.closed = False, True
+            raise ConnectError("the connection was lost", hop="login")
+        return done
+
+    def open(self, command: str) -> Any:
+        raise NotImplementedError
+
+    def alive(self) -> bool:
+        return not self.closed
+
+    def responds(self, within: float) -> bool:
+        return not self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Call:
+    asks = False
+    arguments: dict[str, Any] = {}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+
+    def progress(self, hop: str, step: str) -> None:
+        self.steps.append(f"{hop}: {step}")
+
+
+Test = Callable[[Scheduler, Any], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture
+def login(tmp_path: Path) -> LoginNode:
+    return LoginNode(tmp_path)
+
+
+@pytest.fixture
+def with_scheduler(login: LoginNode, monkeypatch: pytest.MonkeyPatch) -> Callable[[Test], Call]:
+    """Run a coroutine function with a scheduler that tries again at once, and a call, which is returned."""
+    monkeypatch.setattr(scheduler_module, "INTERVAL", 0.01)
+
+    async def run(test: Test) -> Call:
+        node = Node(RUNTIME, RouteSettings(("login",), (), None), login, logging.getLogger("test"))  # type: ignore[arg-type]
+        scheduler, call = Scheduler(RUNTIME, lambda: node, logging.getLogger("test")), Call()
+        try:
+            await test(scheduler, call)
+        finally:
+            scheduler.close()
+            await node.close()
+        return call
+
+    return lambda test: asyncio.run(run(test))
+
+
+def test_a_submission_waits_for_the_controller_and_says_so(login: LoginNode, with_scheduler: Any) -> None:
+    login.slurm(
+        f'echo >>tries; [ $(cat tries | sed -n "$=") -ge 3 ] && echo 17 || {{ echo "{AWAY}" >&2; exit 1; }}',
+        "",
+    )
+
+    async def test(scheduler: Scheduler, call: Any) -> None:
+        assert await scheduler.submit(SCRIPT, call) == "17"
+
+    call = with_scheduler(test)
+    waits = [step for step in call.steps if "waiting for it" in step]
+    assert len(waits) == 2 and all("Slurm's controller does not answer" in step for step in waits)
+
+
+def test_a_job_whose_submission_was_not_confirmed_is_found(login: LoginNode, with_scheduler: Any) -> None:
+    """The controller took the job, and its answer was lost."""
+    login.slurm('echo 18 >job; echo "Socket timed out on send/recv operation" >&2; exit 1', "cat job")
+
+    async def test(scheduler: Scheduler, call: Any) -> None:
+        assert await scheduler.submit(SCRIPT, call) == "18"
+
+    with_scheduler(test)
+    assert len([one for one in login.calls("sbatch") if one != "--version"]) == 1
+    assert "-n jgk-0f3e" in login.calls("squeue")[0]
+
+
+def test_a_job_is_found_when_the_connection_broke_after_its_submission(
+    login: LoginNode, with_scheduler: Any
+) -> None:
+    login.slurm("echo 19 | tee job 2>/dev/null || echo 19 >job", "cat job")
+    login.drop = True
+
+    async def test(scheduler: Scheduler, call: Any) -> None:
+        assert await scheduler.submit(SCRIPT, call) == "19"
+
+    with_scheduler(test)
+    assert len([one for one in login.calls("sbatch") if one != "--version"]) == 1
+
+
+def test_nothing_is_submitted_again_while_it_is_unknown_whether_there_is_a_job(
+    login: LoginNode, with_scheduler: Any
+) -> None:
+    """After a lost answer squeue fails twice; sbatch, which would work, is not asked before it answers."""
+    login.slurm(
+        'echo >job; echo "Socket timed out on send/recv operation" >&2; exit 1',
+        f'echo >>looks; [ $(cat looks | sed -n "$=") -ge 3 ] && echo 20 || {{ echo "{AWAY}" >&2; exit 1; }}',
+    )
+
+    async def test(scheduler: Scheduler, call: Any) -> None:
+        assert await scheduler.submit(SCRIPT, call) == "20"
+
+    with_scheduler(test)
+    assert len([one for one in login.calls("sbatch") if one != "--version"]) == 1
+    assert len(login.calls("squeue")) == 3
+
+
+def test_a_failure_of_scontrol_is_not_the_end_of_a_job(login: LoginNode, with_scheduler: Any) -> None:
+    login.slurm("", "")
+    login.program("scontrol", 'echo "slurm_load_jobs error: Protocol authentication error" >&2; exit 1')
+    login.program("sacct", "exit 1")
+
+    async def test(scheduler: Scheduler, call: Any) -> None:
+        with pytest.raises(AgentError, match="Protocol authentication error"):
+            await scheduler.ended("17")
+
+    with_scheduler(test)
+
+
+def test_accounting_is_asked_who_cancelled_a_job(login: LoginNode, with_scheduler: Any) -> None:
+    """Recorded outputs of scontrol and sacct."""
+    login.slurm("", "")
+    login.program(
+        "scontrol", "echo 'JobId=17 JobState=CANCELLED Reason=None ExitCode=0:15 BatchHost=gpu1 StdOut=/x'"
+    )
+    login.program("sacct", "echo '17|CANCELLED by 1|0:0|None|gpu1|gpu|04:00:00|1000Mc'")
+
+    async def test(scheduler: Scheduler, call: Any) -> None:
+        end = await scheduler.ended("17")
+        assert (
+            end is not None
+            and (end.by, end.node) == ("daemon", "gpu1")
+            and "cancelled by daemon" in end.cause
+        )
+
+    with_scheduler(test)
+
+
+def test_a_machine_without_slurm_is_no_login_node(login: LoginNode, with_scheduler: Any) -> None:
+    async def test(scheduler: Scheduler, call: Any) -> None:
+        with pytest.raises(AgentError, match="no Slurm on this machine") as caught:
+            await scheduler.cluster(call)
+        assert "login node" in caught.value.remedy
+
+    with_scheduler(test)
+
+
+def test_slurm_is_found_where_a_login_shell_has_it(login: LoginNode, with_scheduler: Any) -> None:
+    """As modules set it: the folder, and SLURM_CONF."""
+    place = login.folder / "opt"
+    place.mkdir()
+    login.slurm("echo 21", "")
+    shutil.move(login.folder / "sbatch", place / "sbatch")
+    (login.folder / "bash").symlink_to(shutil.which("bash") or "bash")
+    (login.folder / ".bash_profile").write_text(
+        f"echo welcome\nPATH={place}\nexport SLURM_CONF=/etc/s.conf\n"
+    )
+
+    async def test(scheduler: Scheduler, call: Any) -> None:
+        found = await scheduler.commands(call)
+        assert (found.folder, found.conf, found.version) == (str(place), "/etc/s.conf", "slurm 23.11.4")
+        assert await scheduler.submit(SCRIPT, call) == "21"
+
+    with_scheduler(test)
