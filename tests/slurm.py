@@ -118,6 +118,10 @@ class Slurm:
         """The controller takes the node for lost, and with it the jobs there; soon it finds it again."""
         self.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test", admin=True)
 
+    def processes(self, job_id: str) -> list[str]:
+        """The commands of a job's processes, on all nodes, without Slurm's own."""
+        raise NotImplementedError
+
     def no_jobs(self) -> None:
         """All jobs of the user are cancelled, and gone."""
         for line in self.jobs():
@@ -228,9 +232,12 @@ class LoopbackSlurm(Slurm):
     def _command(self, words: tuple[str, ...], *, admin: bool) -> list[str]:
         return list(words)
 
-    def processes(self, job_id: str = "") -> list[psutil.Process]:
-        """Those of one job; or all that belong to this Slurm, its daemons included."""
-        marks = {"SLURM_CONF": str(self.configuration), **({"SLURM_JOB_ID": job_id} if job_id else {})}
+    def processes(self, job_id: str) -> list[str]:
+        return [shlex.join(process.cmdline()) for process in self._processes(SLURM_JOB_ID=job_id)]
+
+    def _processes(self, **marks: str) -> list[psutil.Process]:
+        """Those that belong to this Slurm, and have these variables."""
+        marks["SLURM_CONF"] = str(self.configuration)
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
@@ -250,8 +257,8 @@ class LoopbackSlurm(Slurm):
                 daemon.wait(DEADLINE)
             for server in (self.login, *self.machines):
                 server.stop()
-            left = {process.pid: process.cmdline() for process in self.processes()}
-            for process in self.processes():
+            left = {process.pid: process.cmdline() for process in self._processes()}
+            for process in self._processes():
                 with contextlib.suppress(psutil.Error):
                     process.kill()
         assert not left
@@ -271,6 +278,12 @@ class PracticeSlurm(Slurm):
         if admin:
             return ["testbed", "exec", "login", "--", *words]
         return ["ssh", "-F", self.config, "login", shlex.join(words)]
+
+    def processes(self, job_id: str) -> list[str]:
+        look = f"cd /proc; grep -lsz '^SLURM_JOB_ID={job_id}$' [0-9]*/environ | cut -d/ -f1 | xargs -r ps -o args= -p"
+        commands = [["testbed", "exec", node, "--", "sh", "-c", look] for node in self.nodes]
+        done = [subprocess.run(one, capture_output=True, text=True, timeout=DEADLINE) for one in commands]
+        return [line for one in done for line in one.stdout.splitlines() if not line.startswith("slurmstepd")]
 
 
 @pytest.fixture(scope="session")
