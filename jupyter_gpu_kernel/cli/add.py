@@ -217,6 +217,7 @@ class Add(Verb):
                 settings["route"] = probe["route"]
                 settings["python"] = probe["python"]["path"]
                 settings |= probe.get("slurm", {}).get("chosen", {})
+        notes = create_env.carry_over(settings, name)
         spec = kernelspecs.write(name, settings, prefix=args.prefix, replace=args.replace)
         shown = {
             "name": spec.name,
@@ -228,7 +229,7 @@ class Add(Verb):
             print_json({**shown, "probe": probe, **({"environments": made} if made else {})})
         else:
             found = _probes_result(probe, settings) if probe else []
-            print("\n".join([*found, *_next_step(spec)]))
+            print("\n".join([*found, *map(printable, notes), *_next_step(spec)]))
         return 0
 
     def _ask_node(self, op: str, **arguments: Any) -> Any:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from typing import Any
 
 from .. import kernelspecs
 from ..errors import AgentError, GpuKernelError, SettingsError
 from ..hub.node.hosts import each_host
+from .create_env import stays_note
 from .terminal import printable
 from .verb import Verb, add_json_option, print_json
 
@@ -33,6 +35,7 @@ class Remove(Verb):
 
     def run(self) -> int:
         environments = self._remove_environment() if self.args.env else []
+        notes = [] if self.args.env else self._notes()
         folders = [str(folder) for folder in kernelspecs.remove(self.args.spec)]
         if self.args.json:
             more = {"environments": environments} if self.args.env else {}
@@ -42,8 +45,16 @@ class Remove(Verb):
                 f"Removed: the environment {one['path']} on {one['node']} ({one['mib']} MiB)"
                 for one in environments
             ]
-            print("\n".join([*map(printable, lines), *(f"Removed: {folder}" for folder in folders)]))
+            print("\n".join([*map(printable, lines), *(f"Removed: {folder}" for folder in folders), *notes]))
         return 0
+
+    def _notes(self) -> list[str]:
+        """The note that the environment stays, if there is one."""
+        with contextlib.suppress(SettingsError):  # it is broken, or not there
+            settings = kernelspecs.find(self.args.spec).settings
+            if settings.get("env_dir"):
+                return [printable(stays_note(settings["env_dir"], settings["route"][-1]))]
+        return []
 
     def _remove_environment(self) -> list[dict[str, Any]]:
         """Remove it from each host that has one of its own. Return [{"node", "path", "mib"}]."""

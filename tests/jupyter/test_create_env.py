@@ -108,6 +108,16 @@ def test_a_second_run_uses_what_is_there(node: Node, added: dict[str, Any]) -> N
     assert [one["created"] for one in again["environments"]] == [False]
 
 
+def test_it_belongs_to_the_kernelspec_that_uses_its_python(node: Node, added: dict[str, Any]) -> None:
+    python = added["settings"]["python"]
+    done = node.add("--python", python, "--replace", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["settings"]["env_dir"] == added["settings"]["env_dir"]
+    note = f"the environment {added['settings']['env_dir']} stays on work"
+    assert note in node.add("--python", sys.executable, "--replace", "--no-probe").stdout
+    assert node.made("--setup", node.setup, "--replace")["settings"] == added["settings"]
+
+
 def test_it_stays_while_a_kernel_or_another_kernelspec_uses_it(node: Node, added: dict[str, Any]) -> None:
     node.remote.write("other", python=added["settings"]["python"])
     answer = node.refused("remove", "made", "--env")

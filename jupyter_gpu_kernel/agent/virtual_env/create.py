@@ -52,7 +52,7 @@ def create(request: Dict[str, Any]) -> Dict[str, Any]:
     with _claimed(path, str(request["id"])):
         work = path / _WORK
         (work / "tmp").mkdir(parents=True)
-        check_space(path, int(request["mib"]))
+        check_space(path, int(request["mib"]), int(request.get("tried", 0)))
         with open(int(request["stdin"]), "rb", buffering=0, closefd=False) as data:
             _receive(request["wheels"], work, data)
         tool = _build(request, path, work)

@@ -103,8 +103,11 @@ def _group(place: Path) -> str:
     return ""
 
 
-def check_space(place: Path, mib: int) -> Tuple[int, int]:
-    """Return the free MiB, and how many could be written. Raises Problem if that is not enough."""
+def check_space(place: Path, mib: int, tried: int = 0) -> Tuple[int, int]:
+    """Return the free MiB, and how many could be written. Raises Problem if that is not enough.
+
+    `tried`: so many MiB were written just now.
+    """
     status = os.statvfs(str(place))
     free = status.f_bavail * status.f_frsize // MIB
     if free < mib:
@@ -113,6 +116,8 @@ def check_space(place: Path, mib: int) -> Tuple[int, int]:
         raise Problem(
             "space", f"{place} has room for {status.f_favail} more files, and {_FILES} may be needed"
         )
+    if tried >= mib:
+        return free, tried
     try:
         written = _write(place, mib)
     except OSError as error:
@@ -134,5 +139,6 @@ def _write(place: Path, mib: int) -> int:
         while written < mib and time.monotonic() < until:
             file.write(block)
             written += 1
-        os.fsync(file.fileno())  # NFS reports a quota only here
+            if written % 8 == 0 or written == mib:
+                os.fsync(file.fileno())  # NFS reports a quota only here
     return written

@@ -85,7 +85,10 @@ class EnvironmentOperations:
         )
 
     async def op_environment_status(self, call: Call) -> dict[str, Any]:
-        """Return {id, there, packages, added, mib, users, node} of the environment `path` on the node."""
+        """Return {id, there, packages, added, mib, users, node} of the environment `path` on the node.
+
+        Among its users are also kernels on other nodes with a Python at that path, which may share the folder.
+        """
         _, node = self._of(call)
         path = str(call.arguments["path"])
         answer = await self._run(call, node, path, "status", {"path": path})
@@ -94,9 +97,7 @@ class EnvironmentOperations:
         here = [
             {"pid": 0, "kernel": remote.kernel_id, "command": ""}
             for remote in self._kernels
-            if str(remote.settings.get("python")).startswith(f"{path}/")
-            and remote.link.name == node.name
-            and remote.kernel_id not in known
+            if str(remote.settings.get("python")).startswith(f"{path}/") and remote.kernel_id not in known
         ]
         return {**answer, "users": [*users, *here], "node": node.name}
 
@@ -104,8 +105,7 @@ class EnvironmentOperations:
         """Remove the environment `path` with that `env_id` from the node, unless something uses it."""
         _, node = self._of(call)
         path = str(call.arguments["path"])
-        if not node.in_use:
-            await node.close_link()  # its agent runs with the environment's Python
+        await self._nodes.close_idle_links(path)  # their agents run with the environment's Python
         return await self._run(call, node, path, "remove", {"path": path, "id": call.arguments["env_id"]})
 
     # -------------------------------------------------------------------------------------- helpers
