@@ -16,6 +16,7 @@ from runtimes import RUNTIME
 from waiting import eventually
 
 from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
+from jupyter_gpu_kernel.agent.mux.keepers import Refused
 from jupyter_gpu_kernel.agent.paths import FolderError, Root, touch
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.agent.story import KEEP_DAYS, Story, forget_old_stories, read_story
@@ -101,6 +102,39 @@ def test_what_is_used_is_not_old(tmp_path: Path) -> None:
             os.utime(path, (0, 0))
         touch(folder, tmp_path / "no such file")
         assert min(min(path.stat().st_atime, path.stat().st_mtime) for path in paths) > time.time() - 3600
+
+
+def test_a_folder_is_known_by_a_number_that_is_made_once_and_that_others_cannot_read(tmp_path: Path) -> None:
+    root = Root(tmp_path)
+    number = root.identity(RUNTIME.new_id)
+    assert len(number) == 32 and Root(tmp_path).identity(RUNTIME.new_id) == number
+    assert [path.name for path in tmp_path.iterdir()] == ["id"]
+    assert stat.S_IMODE((tmp_path / "id").stat().st_mode) == 0o600
+    answer = RequestHandlers(RUNTIME, ProcessControl(), root).handle({"do": "list"})
+    assert answer == {"kernels": [], "root": number}
+
+
+def test_a_kernel_of_a_session_with_a_tmp_of_its_own_is_told_from_one_that_has_ended(tmp_path: Path) -> None:
+    command = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        "echo; read end",
+        "serve",
+        "abc-1",
+    ]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as keeper:
+        assert keeper.stdin is not None and keeper.stdout is not None
+        if not keeper.stdout.readline():
+            pytest.skip("no user namespaces on this machine")
+        handlers = RequestHandlers(RUNTIME, ProcessControl(), Root(tmp_path))
+        with pytest.raises(Refused, match=f"a /tmp of its own(.|\n)*process {keeper.pid}$"):
+            handlers.open("abc-1", {})
+        with pytest.raises(Refused, match="there is no kernel abc-2"):
+            handlers.open("abc-2", {})
 
 
 def test_a_story(tmp_path: Path) -> None:

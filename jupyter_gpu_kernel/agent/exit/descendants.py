@@ -122,6 +122,17 @@ def kernels_with_keeper() -> Set[str]:
     return {words[-1] for words in commands if words[-2:-1] in _WITH_ID}
 
 
+def hidden_keeper(kernel_id: str) -> int:
+    """Return the pid of a keeper of this kernel that sees other files than we do, as a session may have a /tmp of its
+    own; 0 if there is none."""
+    keepers = [pid for pid in procfs.pids() if _is_own(pid) and _serves(procfs.arguments(pid), kernel_id)]
+    return next((pid for pid in keepers if procfs.mounts(pid) != procfs.mounts("self")), 0)
+
+
+def _serves(words: List[str], kernel_id: str) -> bool:
+    return words[-2:-1] in _WITH_ID and words[-1] == kernel_id
+
+
 def runs_with_argument(kernel_id: str, argument: str) -> bool:
     """Return whether a process of this kernel has this argument in its command line."""
     return any(argument in procfs.arguments(process.pid) for process in find_descendants(kernel_id))

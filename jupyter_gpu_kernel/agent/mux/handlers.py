@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 from ...wire import PROTOCOL
 from ...wire.fields import number, text
 from ...wire.runtime import Runtime
+from ..exit.descendants import hidden_keeper
 from ..exit.leftovers import Leftovers, explain_missing_story, on_gpu
 from ..gpus.devices.gpu import SmiError
 from ..gpus.devices.gpu_reader import device_variable
@@ -144,6 +145,12 @@ class RequestHandlers:
 
     def _why_gone(self, kernel_id: str, boot: str = "") -> str:
         """Why a kernel has no keeper. `boot`: the boot id when it ran, if the hub knows it."""
+        hidden = hidden_keeper(kernel_id)
+        if hidden:
+            return (
+                f"kernel {kernel_id} was started in a session with a /tmp of its own, which this connection does not "
+                f"see; its keeper is process {hidden}"
+            )
         story = [one for one in read_story(self.root.story(kernel_id)) if one.get("event") != "code"]
         last = story[-1] if story else explain_missing_story(boot)
         if not last:

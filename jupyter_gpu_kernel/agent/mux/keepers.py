@@ -16,7 +16,7 @@ from typing import Any, Dict, List, Optional
 
 from ...wire import PROTOCOL
 from ...wire.runtime import Runtime
-from ..exit.descendants import SETUP, TAG, runs_with_argument
+from ..exit.descendants import SETUP, TAG, hidden_keeper, runs_with_argument
 from ..exit.leftovers import Leftovers, is_locked
 from ..job.client import JobChild, job_is_over, no_job_here
 from ..keeper.client import NO_KEEPER, KeeperTimeout, StartError, ask_keeper, log_tail, start_keeper
@@ -132,7 +132,7 @@ class Keepers:
             and self._runtime.monotonic() < deadline
         ):
             sock = self.connect(kernel_id)
-            if sock is not None or self._gave_up(kernel_id):
+            if sock is not None or self._gave_up(kernel_id) or hidden_keeper(kernel_id):
                 return sock
             self._runtime.sleep(_POLL_INTERVAL)
         return None
