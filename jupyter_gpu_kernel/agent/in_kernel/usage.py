@@ -76,14 +76,16 @@ class Usage:
 def is_computing(seconds: float = 0.5) -> bool:
     """Measure whether this process, or another one of the process group it leads, computes.
 
-    On an overloaded node a computing process gets little CPU time, but it is runnable in every sample.
+    On an overloaded node a computing process gets little CPU time, but it is runnable in every sample. The time of this
+    measurement, which reads every process of the node, does not count.
     """
-    before, _ = _cpu_usage()
+    measured, (before, _) = time.thread_time(), _cpu_usage()
     runnable = 0
     for _ in range(_SAMPLES):
         time.sleep(seconds / _SAMPLES)
         used, runs = _cpu_usage()
         runnable += runs
+    used -= time.thread_time() - measured
     return used - before > seconds / 10 or runnable >= _SAMPLES - 1
 
 
