@@ -154,7 +154,7 @@ class JobStarter:
         remote.show_status(state="waiting", since=self._runtime.time())
         remote.late_start.show(wait_text.submitting(login))
         async with self._table.submitting(remote.settings, login):
-            shared = self._table.shared(remote.settings, login)
+            shared = await self._table.shared(remote.settings, login)
             if shared is not None:
                 return shared
             script = batch_script(login_settings(remote.settings), remote.kernel_id, pack())

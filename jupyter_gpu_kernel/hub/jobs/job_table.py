@@ -47,6 +47,8 @@ class OurJob:
         self.state = JobState(job_id, "PENDING")
         self.node: Node | None = None
         self.kernels: list[RemoteKernel] = []
+        self.has_detached = False
+        """Whether a kernel may run in it that no front end of this hub has: then it is not cancelled."""
         self.kept: asyncio.TimerHandle | None = None
         self.watchers: list[Callable[[], None]] = []
         self.end_watch: Callable[[], None] | None = None
@@ -142,12 +144,23 @@ class JobTable:
             return contextlib.nullcontext()
         return self._locks.setdefault((login, str(settings.get("name"))), asyncio.Lock())
 
-    def shared(self, settings: dict[str, Any], login: str) -> OurJob | None:
+    async def shared(self, settings: dict[str, Any], login: str) -> OurJob | None:
         """Return the job that a new kernel of this kernelspec joins, if there is one."""
         if not settings.get("share_job"):
             return None
-        same = (job for job in self._jobs if (job.login, job.name) == (login, str(settings.get("name"))))
-        return next((job for job in same if not job.state.over and job.settings.get("share_job")), None)
+        name = str(settings.get("name"))
+        same = (job for job in self._jobs if (job.login, job.name) == (login, name) and not job.state.over)
+        found = next((job for job in same if job.settings.get("share_job")), None)
+        if found is not None:
+            return found
+        records = self.records.of_kernelspec(name, login)
+        active = {job.id: job for job in await self._schedulers.of(login_settings(settings)).jobs()}
+        for record in records:
+            if record.job in active and not record.over:
+                found = self.get(record.job, settings, login)
+                found.state, found.has_detached = active[record.job], True
+                return found
+        return None
 
     def submitted(self, job_id: str, remote: RemoteKernel, login: str) -> OurJob:
         """A job was submitted for this kernel."""
@@ -186,7 +199,9 @@ class JobTable:
             return
         keep = job.settings.get("keep_job")
         seconds = KEEP if keep is None else float(keep)
-        if job.state.over or (started and not (remote.end_wanted or remote.ended)):
+        detached = started and not (remote.end_wanted or remote.ended)
+        job.has_detached = job.has_detached or detached
+        if job.state.over or detached:
             self._forget(job)
         elif started:
             self._spawn(self._end_by_itself(job))
@@ -200,8 +215,10 @@ class JobTable:
         if remote in job.kernels:
             job.kernels.remove(remote)
         self.tell(job, remote, "cancel", f"job {job.id} is cancelled: {why}")
-        if not job.kernels:
+        if not job.kernels and not job.has_detached:
             self._spawn(self._cancel(job, why))
+        elif not job.kernels:
+            self._forget(job)
 
     # -------------------------------------------------------------------------------------- its state
 
@@ -276,10 +293,6 @@ class JobTable:
 
     # -------------------------------------------------------------------------------------- its end
 
-    async def stop(self, job: OurJob, signal: str = "") -> None:
-        """Cancel it, or send a signal to all of its processes."""
-        await job.scheduler.cancel(job.id, signal)
-
     def _give_up(self, job: OurJob) -> None:
         job.kept = None
         self._spawn(self._cancel(job, "its notebook did not come back"))
@@ -300,10 +313,22 @@ class JobTable:
 
     async def _end_by_itself(self, job: OurJob) -> None:
         """Its last kernel has ended: the job's process ends, and so does the job."""
-        if await self.end(job, _END_WITHIN) is None and not job.kernels:
+        ended = await self.end(job, _END_WITHIN) is not None
+        if not ended and not job.kernels and not await self._has_kernels(job):
             return await self._cancel(job, "its last kernel has ended")
         if not job.kernels:
             self._forget(job)
+
+    async def _has_kernels(self, job: OurJob) -> bool:
+        """Whether kernels run in the job that another hub has, or no front end."""
+        if job.has_detached:
+            return True
+        if job.node is None:
+            return False
+        with contextlib.suppress(GpuKernelError):
+            answer = await job.node.request(None, None, "job", job=job.id)
+            return bool(answer["job"]["kernels"])
+        return False
 
     def _forget(self, job: OurJob) -> None:
         if job.end_watch is not None:

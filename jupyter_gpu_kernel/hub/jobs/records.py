@@ -26,8 +26,6 @@ class Record(NamedTuple):
     notebook: str = ""
     login: str = ""
     """The login node, as it is called in messages."""
-    cause: str = ""
-    """Why the job ended, as far as it was not told to the user yet."""
     over: bool = False
     events: tuple[dict[str, Any], ...] = ()
 
@@ -62,6 +60,11 @@ class Records:
         found = (self._read(path) for path in self._newest_first())
         return [one for one in found if one is not None and (one.job, one.login) == (job_id, login)]
 
+    def of_kernelspec(self, name: str, login: str) -> list[Record]:
+        """Return the records of this kernelspec's kernels, the newest first."""
+        found = (self._read(path) for path in self._newest_first())
+        return [one for one in found if one is not None and (one.name, one.login) == (name, login)]
+
     def save(self, record: Record) -> None:
         """Write one record."""
         with contextlib.suppress(OSError):  # a full disk: then a killed hub's successor asks Slurm only
@@ -88,6 +91,7 @@ class Records:
             if path.stat().st_size > _MAX_SIZE:
                 return None
             known = json.loads(path.read_text())
+            known = {key: known[key] for key in Record._fields}
             return Record(**{**known, "events": tuple(known["events"])})
         except (OSError, ValueError, TypeError, KeyError):
             return None
