@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from ..hub.slurm import times
 from ..settings import Settings
 from ..slurm_settings import KEEP_JOB, SIGNALS, WARN_BEFORE
 from .tables import table
@@ -113,6 +114,8 @@ def _asked(settings: dict[str, Any]) -> str:
         "mem": "memory",
         "account": "account",
     }
+    time = times.seconds(settings.get("time") or "")
+    settings = {**settings, "time": times.limit(time)} if time else settings  # "90" are minutes
     facts += [f"{name} {settings[key]}" for key, name in {**names, "qos": "QOS"}.items() if settings.get(key)]
     return ", ".join(facts)
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from runtimes import RUNTIME
 
-from jupyter_gpu_kernel.errors import AgentError, ConnectError
+from jupyter_gpu_kernel.errors import AgentError, AuthError, ConnectError
 from jupyter_gpu_kernel.hub.node.node import Node
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
 from jupyter_gpu_kernel.hub.slurm import scheduler as scheduler_module
@@ -27,7 +27,8 @@ SCRIPT = b"#!/bin/bash\n#SBATCH --job-name=jgk-0f3e\nsleep 60\n"
 
 
 class LoginNode:
-    """A machine with the usual tools; also the connection to it. `drop`: the connection breaks after a command."""
+    """A machine with the usual tools; also the connection to it. `drop`: the connection breaks after a command.
+    `refusal`: why nobody can sign in."""
 
     steps: list[tuple[str, str, float]] = []  # noqa: RUF012
     interactive = False
@@ -36,6 +37,7 @@ class LoginNode:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.drop = False
+        self.refusal: AuthError | None = None
         self.closed = False
         for tool in TOOLS.split():
             if where := shutil.which(tool):
@@ -58,6 +60,8 @@ class LoginNode:
     # --- the connection
 
     def __call__(self, *_: Any, **__: Any) -> LoginNode:
+        if self.refusal is not None:
+            raise self.refusal
         self.closed = False
         return self
 
@@ -110,6 +114,7 @@ def with_scheduler(login: LoginNode, monkeypatch: pytest.MonkeyPatch) -> Callabl
 
     async def run(test: Test) -> Call:
         node = Node(RUNTIME, RouteSettings(("login",), (), None), login, logging.getLogger("test"))  # type: ignore[arg-type]
+        node.add_name("a100")
         scheduler, call = Scheduler(RUNTIME, lambda: node, logging.getLogger("test")), Call()
         try:
             await test(scheduler, call)
@@ -204,6 +209,18 @@ def test_accounting_is_asked_who_cancelled_a_job(login: LoginNode, with_schedule
             and (end.by, end.node) == ("daemon", "gpu1")
             and "cancelled by daemon" in end.cause
         )
+
+    with_scheduler(test)
+
+
+def test_where_only_the_user_can_sign_in_the_command_is_named(login: LoginNode, with_scheduler: Any) -> None:
+    remedy = "Run once in a terminal: jupyter gpu-kernel login NAME"
+    login.refusal = AuthError("a code is needed", hop="login", remedy=remedy, login=True)
+
+    async def test(scheduler: Scheduler, call: Any) -> None:
+        with pytest.raises(AuthError) as caught:
+            await scheduler.jobs()
+        assert caught.value.remedy.endswith("login a100")
 
     with_scheduler(test)
 

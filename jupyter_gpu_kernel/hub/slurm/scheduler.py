@@ -75,7 +75,7 @@ class Scheduler:
             return Output.of(connection.run("/bin/sh", stdin=sent, timeout=_SUBMIT_TIMEOUT))
 
         while True:
-            output = await self._node().run(call, work)
+            output = await self._run(call, work)
             if job_id := dialect.submitted(output):
                 self._queue.add(JobState(job_id, "PENDING", name=commands.job_name(script)))
                 return job_id
@@ -177,7 +177,15 @@ class Scheduler:
         def work(connection: Connection) -> Output:
             return Output.of(connection.run("/bin/sh", stdin=script, timeout=timeout))
 
-        return await self._node().run(call, work)
+        return await self._run(call, work)
+
+    async def _run(self, call: Call | None, work: Callable[[Connection], Output]) -> Output:
+        node = self._node()
+        try:
+            return await node.run(call, work)
+        except GpuKernelError as error:
+            error.fill_in("NAME", (node.describe()["names"] or [""])[-1])
+            raise
 
 
 class Schedulers:
