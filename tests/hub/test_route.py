@@ -207,6 +207,15 @@ def test_another_proxy_command_is_kept_for_the_ssh_program(config: Path) -> None
     assert [hop.proxy_command for hop in parse_route("login", ["a"], config=str(config))] == ["", ""]
 
 
+def test_of_jump_and_command_the_first_one_counts(config: Path) -> None:
+    config.write_text("Host gpu2\n  ProxyJump login\n  ProxyCommand false\n")
+    assert [hop.host for hop in parse_route("gpu2", config=str(config))] == ["login", "gpu2"]
+    config.write_text("Host gpu2\n  ProxyCommand false\n  ProxyJump login\n")
+    assert [hop.proxy_command for hop in parse_route("gpu2", config=str(config))] == ["false"]
+    config.write_text("Host gpu2\n  ProxyCommand none\n  ProxyJump login\n")
+    assert [hop.host for hop in parse_route("gpu2", config=str(config))] == ["gpu2"]
+
+
 def test_a_config_that_cannot_be_understood_is_an_error_not_a_guess(config: Path) -> None:
     config.write_text("Match nosuchthing x\n  User wrong\n")
     with pytest.raises(RouteError) as caught:

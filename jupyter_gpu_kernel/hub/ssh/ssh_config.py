@@ -178,13 +178,17 @@ def _ask_paramiko(
 
 
 def _as_ssh_prints(values: Values) -> Values:
-    """Return the values without unknown directives that are to be ignored, and with times in seconds."""
+    """Return the values without unknown directives that are to be ignored, with times in seconds, and with one way to
+    the host: ProxyCommand or ProxyJump, whichever comes first."""
     ignored = [pattern for text in values.get("ignoreunknown", ()) for pattern in text.lower().split(",")]
     known = {
         key: value
         for key, value in values.items()
         if is_known(key) or not any(fnmatchcase(key, pattern) for pattern in ignored)
     }
+    ways = [key for key in known if key == "proxycommand" or (key == "proxyjump" and known[key] != ["none"])]
+    for other in ways[1:]:
+        del known[other]
     return {**known, **{key: [_seconds(known[key][0])] for key in ("connecttimeout",) if key in known}}
 
 
