@@ -107,7 +107,7 @@ def test_paramiko_is_taken_where_it_can_do_all(join: Join) -> None:
 def test_ssh_is_taken_where_the_user_says_so(join: Join) -> None:
     connection = join("", transport="ssh")
     works(connection, "")
-    assert "because" not in connection.transport
+    assert ", for " not in connection.transport
 
 
 @pytest.mark.parametrize("kind", ["connect", "5"])
@@ -177,8 +177,9 @@ def test_a_key_in_a_token(
     connection = join(f"PKCS11Provider {token.library}", ask=owner, without="IdentityFile")
     works(connection, "PKCS11Provider")
     assert connection.interactive and owner.questions == ["Enter PIN for 'practice': "]
-    with pytest.raises(AuthError):
+    with pytest.raises(AuthError, match="may need the PIN of a token") as caught:
         join(f"PKCS11Provider {token.library}", without="IdentityFile")
+    assert caught.value.login
 
 
 def test_kerberos(join: Join, two_hops: TwoHops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,9 +63,9 @@ def _connect_ssh(
     """Connect with the chosen transport; "auto" takes the system's ssh where paramiko cannot do what a hop needs."""
     why = ""
     if transport == "auto" and is_available():
-        why = "; ".join(f"{reason} ({hop.label})" for hop in hops for reason in reasons(hop))
+        why = "; ".join(f"{hop.label}: {reason}" for hop in hops for reason in reasons(hop))
         if why:
-            progress(hops[-1].label, f"taking the system's ssh, because of {why}")
+            progress(hops[-1].label, f"taking the system's ssh, for {why}")
     if transport == "ssh" or why:
         return by_ssh.connect(hops, ask=ask, progress=progress, trust_file=trust_file, why=why)
     return by_paramiko.connect(hops, ask=ask, progress=progress, trust_file=trust_file)

@@ -1,4 +1,4 @@
-"""Why ssh could not connect to a hop: reads what it says on stderr, and makes our errors of it. Pure."""
+"""Why ssh could not connect to a hop: reads what it says on stderr, and makes our errors of it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ..ssh import failures, hostkeys
 from ..ssh.keys import UserKeys
 from ..ssh.route import Hop
 from .log import HOST_KEY, REACH, Log
+from .needs import token_keys
 
 _RESOLVE = re.compile(r"ssh: Could not resolve hostname \S+: (.*)")
 _CONNECT = re.compile(r"ssh: connect to host \S+ port \d+: (.*)")
@@ -119,7 +120,8 @@ def sign_in_failed(hop: Hop, log: Log, keys: UserKeys, can_ask: bool, typed: boo
     """Return the error for a server that did not let the user in. `keys` knows why some were not used; `typed`: the
     user has answered a question."""
     words = log.words()
-    tried = [found[1] for line in log.offered if (found := _OFFERED.match(line))]
+    offered = [found[1] for line in log.offered if (found := _OFFERED.match(line))]
+    tried = [key for key in offered if not any(reason.startswith(key) for reason in keys.unusable)]
     if typed:
         tried.append(failures.TYPED)
     if found := _first(_DISCONNECT, words):
@@ -136,6 +138,9 @@ def sign_in_failed(hop: Hop, log: Log, keys: UserKeys, can_ask: bool, typed: boo
     interactive = [one for one in hop.restrictions.methods if one in log.methods and one != "publickey"]
     if interactive and not can_ask and not keys.remedies:
         return failures.nobody_to_ask(hop, keys, tried, log.partial)
+    token = next(token_keys(hop), "") if accepts_keys and not can_ask and not keys.remedies else ""
+    if token:
+        return failures.not_typed(hop, keys, tried, f"may need the PIN of a token ({token})")
     return failures.refused(hop, keys, tried, log.methods, accepts_keys)
 
 

@@ -54,7 +54,7 @@ def connect(
     asker = TimedAsker(ask, deadline) if ask else None
     program = find_program()
     name = f"the system's ssh ({'.'.join(map(str, program.version))})"
-    connection = OpenSSHConnection(f"{name}, because of {why}" if why else name)
+    connection = OpenSSHConnection(f"{name}, for {why}" if why else name)
     connector = _Connector(connection, program, deadline, asker, progress, trust_file)
     try:
         connector.connect(route)
