@@ -89,44 +89,28 @@ def ending(remote: Remote, slurm: Slurm, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.mark.usefixtures("ending")
-def test_hooks_run_at_slurms_warning_and_a_job_loses_its_node(remote: Remote, slurm: Slurm) -> None:
-    node = slurm.nodes[0]
-    kernel = Kernel(remote, slurm, "lost", gpus=2, time="30", sbatch=[f"--nodelist={node}"])
-    try:
-        request = kernel.begin(HOOK + BUSY)
-        assert any("agent-" in line for line in slurm.processes(kernel.job))
-        slurm.run(
-            "scancel", "--batch", "--signal=USR1", kernel.job
-        )  # as Slurm sends it for --signal=B:USR1@300
-        kernel.front.until_text(request, "checkpoint saved")
-        slurm.lose(node)
-        assert f"because {node} failed" in kernel.error_of(request)
-        nothing_left(slurm, kernel.job)
-    finally:
-        kernel.close()
-
-
-@pytest.mark.usefixtures("ending")
-def test_in_a_jupyter_server_the_next_cell_submits_another_job_and_nothing_else_does(
+def test_in_a_jupyter_server_a_hook_runs_the_node_is_lost_and_only_the_next_cell_submits_another_job(
     remote: Remote, slurm: Slurm, tmp_path: Path
 ) -> None:
-    remote.write("server", provisioner=True, **{**slurm.settings, "slurm": True, "gpus": 0, "time": "30"})
-    before = ids(slurm)
+    node, before = slurm.nodes[0], ids(slurm)
+    settings = {"slurm": True, "gpus": 2, "time": "30", "sbatch": [f"--nodelist={node}"]}
+    remote.write("server", provisioner=True, **{**slurm.settings, **settings})
     with Server(remote, tmp_path) as server:
         kernel_id = server.open("a.ipynb", "server")
         page = server.page(kernel_id)
         assert not ids(slurm) - before
-        first = page.run(WHERE).split()[0]
-        asked = page.execute(BUSY)
+        asked = page.execute(HOOK + BUSY)
         page.until(asked, "stream")
-        slurm.run("scancel", first)
-        assert f"job {first} was cancelled" in page.until(asked, "error")["content"]["evalue"]
-        nothing_left(slurm, first)
-        eventually(
-            lambda: server.ask("GET", f"/api/kernels/{kernel_id}")["execution_state"] != "dead", "it is back"
-        )
-        assert not ids(slurm) - before
-        assert page.run(WHERE).split()[0] != first
+        (job,) = ids(slurm) - before
+        assert any("agent-" in line for line in slurm.processes(job))
+        slurm.run("scancel", "--batch", "--signal=USR1", job)  # as Slurm sends it for --signal=B:USR1@300
+        while "checkpoint saved" not in page.printed(asked):
+            page.until(asked, "stream")
+        slurm.lose(node)
+        assert f"because {node} failed" in page.until(asked, "error")["content"]["evalue"]
+        nothing_left(slurm, job)
+        assert not ids(slurm) - before - {job}
+        assert page.run(WHERE).split()[-1] != job
         server.ask("DELETE", f"/api/kernels/{kernel_id}")
     eventually(lambda: not ids(slurm) - before, "the job ends with its kernel", every=0.1)
 
