@@ -224,11 +224,14 @@ needs_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="t
 @needs_linux
 def test_this_machine_runs_commands_in_the_home_folder(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUPYTER_TOKEN", "secret")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2")
     connection = join(route=("localhost",))
     assert connection.alive() and connection.responds(0) and not connection.interactive
-    assert script(connection, 'pwd; echo "$HOME$JUPYTER_TOKEN"') == f"{Path.home()}\n{os.environ['HOME']}\n"
+    told = script(connection, 'pwd; echo "$HOME$JUPYTER_TOKEN $CUDA_VISIBLE_DEVICES"')
+    assert told == f"{Path.home()}\n{os.environ['HOME']} 1,2\n"
+    stream = connection.open("cat")
     connection.close()
-    assert not connection.alive()
+    assert not connection.alive() and stream.read(1) == b"" and stream.wait(DEADLINE) is not None
 
 
 @needs_linux

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import threading
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -14,9 +16,14 @@ from .short_command import run_to_end
 NAME = "localhost"
 _VARIABLES = (
     *("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR", "XDG_RUNTIME_DIR"),
-    *("SSH_AUTH_SOCK", "KRB5CCNAME", "DOCKER_HOST", "CONTAINER_HOST"),
-    *("SystemRoot", "SystemDrive", "USERPROFILE", "USERNAME", "APPDATA", "LOCALAPPDATA", "TEMP", "TMP"),
+    *("SSH_AUTH_SOCK", "KRB5CCNAME", "DOCKER_HOST", "CONTAINER_HOST", "JUPYTER_GPU_KERNEL_BASE"),
+    # which GPUs a scheduler, or the user, has given to this process
+    *("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
+    # without which programs of Windows do not start
+    *("SYSTEMROOT", "SYSTEMDRIVE", "COMSPEC", "PATHEXT", "USERPROFILE", "USERNAME", "TEMP", "TMP"),
+    *("APPDATA", "LOCALAPPDATA", "PROGRAMDATA"),
 )
+_PREFIXES = ("LC_", "SLURM_")
 
 
 class LocalConnection:
@@ -39,19 +46,26 @@ class LocalConnection:
         self._environment = {
             name: value
             for name, value in environment.items()
-            if name in _VARIABLES or name.startswith(("LC_", "JUPYTER_GPU_KERNEL_BASE"))
+            if name in _VARIABLES or name.startswith(_PREFIXES)
         }
+        self._streams = weakref.WeakSet[ProcessStream]()
+        self._lock = threading.Lock()
 
     def open(self, command: str) -> ProcessStream:
         """Run a command, its words quoted as for a shell; return its stdin and stdout as a stream."""
         words = shlex.split(command)
         try:
-            return ProcessStream(words, self._environment, Path.home())
+            stream = ProcessStream(words, self._environment, Path.home())
         except OSError as error:
             cause = f"“{words[0]}” cannot be run: {error.strerror or error}"
             raise ConnectError(
                 cause, hop=NAME, remedy="Check that it is installed, and on your PATH."
             ) from error
+        with self._lock:
+            self._streams.add(stream)
+        if self.closed:  # meanwhile
+            stream.close()
+        return stream
 
     def run(self, command: str, *, stdin: bytes = b"", timeout: float = 30.0) -> CompletedProcess[bytes]:
         """Run a short command. Raises ConnectError if it does not end within `timeout` (s)."""
@@ -66,5 +80,9 @@ class LocalConnection:
         return True
 
     def close(self) -> None:
-        """Mark it as closed."""
+        """End all commands."""
         self.closed = True
+        with self._lock:
+            streams = list(self._streams)
+        for stream in streams:
+            stream.close()

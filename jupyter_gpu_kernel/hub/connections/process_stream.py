@@ -29,6 +29,7 @@ class ProcessStream:
             stderr=subprocess.PIPE,
             env=dict(environment),
             cwd=folder,
+            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),  # on Windows
             start_new_session=True,  # no terminal: a program that would ask there fails instead
             pipesize=_PIPE_SIZE,
         )

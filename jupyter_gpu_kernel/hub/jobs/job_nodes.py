@@ -114,7 +114,8 @@ class JobNodes:
     ) -> dict[str, Any]:
         given = login_settings(settings)
         user = await self._user(self.login(given).name, scheduler)
-        return {**given, "route": [*given["route"], f"{user}@{host}" if user else host]}
+        jumps = [hop for hop in given["route"] if hop != "localhost"]  # the login node may be this machine
+        return {**given, "route": [*jumps, f"{user}@{host}" if user else host]}
 
     async def _by_step(self, settings: dict[str, Any], job: JobState, scheduler: Scheduler) -> Reached:
         given = login_settings(settings)
