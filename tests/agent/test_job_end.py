@@ -17,7 +17,7 @@ from waiting import eventually
 from jupyter_gpu_kernel.agent.job.allocation import read_allocation
 from jupyter_gpu_kernel.agent.job.end_notices import EndNotices, remaining
 from jupyter_gpu_kernel.agent.job.facts import parse_facts
-from jupyter_gpu_kernel.agent.job.hostlist import expand
+from jupyter_gpu_kernel.wire.hostlist import expand
 from jupyter_gpu_kernel.wire.messages import Channel, Message, keeper_message
 
 __all__ = ["job"]
@@ -142,9 +142,7 @@ def test_lists_of_hosts_are_read_as_by_slurm(text: str, tmp_path: Path) -> None:
     assert expand(text) == output.split()
 
 
-@pytest.mark.parametrize(
-    "text", ["gpu[1", "gpu1]", "gpu[a-b]", "gpu[3-1]", "n[1-99999999]", "a[1-999]b[1-999]"]
-)
+@pytest.mark.parametrize("text", ["gpu[1", "gpu1]", "gpu[a-b]", "gpu[3-1]", "gpu[[1]]", "a,,b", "gpu[]"])
 def test_what_is_no_list_of_hosts(text: str) -> None:
     with pytest.raises(ValueError):
         expand(text)

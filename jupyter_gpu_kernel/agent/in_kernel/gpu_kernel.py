@@ -23,6 +23,7 @@ import warnings
 from collections import deque
 from typing import Any, Callable, ContextManager, Deque, Dict, List, Optional, TypeVar
 
+from ...wire.hostlist import expand
 from ...wire.runtime import Runtime
 from .. import procfs
 from ..exit.node_checks import read_memory
@@ -30,7 +31,6 @@ from ..gpus.devices.gpu import SmiError
 from ..gpus.devices.gpu_reader import GpuReader, device_variable
 from ..gpus.devices.visible_devices import variables, visible_uuids
 from ..job.end_notices import remaining
-from ..job.hostlist import expand
 from ..keeper.client import KeeperTimeout, ask_keeper
 from ..process_control import ProcessControl
 from . import pinned_imports

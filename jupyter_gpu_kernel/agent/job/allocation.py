@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
+from ...wire.hostlist import expand
 from ..paths import is_job_id
-from .hostlist import expand
 
 
 class Allocation(NamedTuple):

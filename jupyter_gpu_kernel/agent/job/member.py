@@ -6,10 +6,10 @@ import os
 from typing import Any, Callable, Dict, Mapping, Optional
 
 from ...wire.fields import FieldError, items, number, text
+from ...wire.hostlist import MAX_HOSTS
 from ..loop import Loop
 from ..paths import Root
 from .client import SETTING, JobConnection, JobGone
-from .hostlist import MAX_HOSTS
 
 LATEST = 253_402_300_799
 """The last second of the year 9999, since the epoch."""

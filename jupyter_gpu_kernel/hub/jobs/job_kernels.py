@@ -112,7 +112,7 @@ class JobKernels:
                 kernels = self._kernels_in(job, login)
                 for row in rows:
                     if row.get("id") in kernels or (row.get("job") or {}).get("id") == job.id:
-                        row["job"] = describe(job)
+                        row["job"] = {**(row.get("job") or {}), **describe(job)}
                 if job.state == "PENDING" and not kernels & set(waiting):
                     rows.append(self._row(job, login))
         return rows + list(waiting.values())

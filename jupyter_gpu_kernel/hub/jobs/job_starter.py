@@ -239,9 +239,7 @@ class JobStarter:
             if remote.link_state is LinkState.AWAY and not away:
                 self._table.look(job)
             away = remote.link_state is LinkState.AWAY
-            told = remote.status.get("job") or {}
-            if {**told, **job.describe()} != told:
-                remote.show_status(job={**told, **job.describe()})
+            self._show(remote, job)
             await self._next_change()
         if not remote.closed and not remote.late_start.pending:
             await self._end(remote, job)
@@ -259,7 +257,8 @@ class JobStarter:
     def _show(self, remote: RemoteKernel, job: OurJob) -> None:
         """Show the job, with what only its own process knows, and tell the kernel when it ends."""
         known = remote.status.get("job") or {}
-        shown = {**known, **{key: value for key, value in job.describe().items() if value is not None}}
+        shown = {**known, **job.describe()}
+        shown["end_time"] = shown["end_time"] or known.get("end_time")
         if known != shown:
             remote.show_status(job=shown)
         end_time = job.state.end_time
