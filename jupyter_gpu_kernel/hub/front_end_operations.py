@@ -90,10 +90,11 @@ class FrontEndOperations:
         kernel_id, number = _kernel_id(call.arguments["kernel"]), int(call.arguments.get("front", 0))
         settings = _settings(call)
         node = self._nodes.of(settings)
-        remote = self._kernels.find(kernel_id, node)
+        in_job = bool(settings.get("slurm"))  # then its node is another one
+        remote = self._kernels.here(kernel_id) if in_job else self._kernels.find(kernel_id, node)
         if remote is not None:
             remote.front_ends.add(front_end_of(call, number))
-        elif settings.get("slurm"):
+        elif in_job:
             no_link = self._kernels.jobs.no_link(settings)
             remote = self._kernels.create(kernel_id, settings, call, no_link, "adopt", number)
             self._kernels.connect(remote, call)

@@ -22,8 +22,13 @@ from ..node.nodes import Nodes
 from ..slurm.dialect import JobState
 from ..slurm.scheduler import Scheduler
 
-_RETRY = 2.0
-"""Seconds until a job's process is looked for again, which may not have been started yet."""
+_SOON = (1.0, 1.5, 15.0)
+"""Seconds until a job's process is looked for again that may not have been started yet: the first time, the factor for
+later ones, at most."""
+_LATER = (3.0, 2.0, 60.0)
+"""The same for a road that is refused: servers block clients whose sign-in fails often."""
+_OTHER_AFTER = 5.0
+"""Seconds until another road is tried, where one leads to the node but the job's process is not seen there."""
 _CONNECT_WITHIN = 60.0
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]{0,63}")
 _OF_JOB = ("job", "login")
@@ -42,6 +47,22 @@ def login_settings(settings: dict[str, Any]) -> dict[str, Any]:
     """Return a kernelspec's settings, from those of a kernel in a job: they lead to the login node."""
     given = {key: value for key, value in settings.items() if key not in _OF_JOB}
     return {**given, **settings.get("login", {})}
+
+
+class _Attempts:
+    """The attempts to take one road: when the next one is due, and why the last one failed."""
+
+    def __init__(self) -> None:
+        self.problem = ""
+        self.due = 0.0
+        self.delay = 0.0
+
+    def failed(self, problem: str, now: float, delays: tuple[float, float, float]) -> None:
+        """The road cannot be taken now."""
+        first, factor, most = delays
+        self.problem = problem
+        self.delay = min(max(first, self.delay * factor), most)
+        self.due = now + self.delay
 
 
 class JobNodes:
@@ -64,25 +85,36 @@ class JobNodes:
 
         `tell(text)` is called with what is being done. Goes on until it is cancelled.
         """
-        login = self.login(settings)
-        problems: dict[_Road, str] = {}
+        login, loop = self.login(settings), asyncio.get_running_loop()
+        attempts = {road: _Attempts() for road in self._roads(login)}
         tell("connecting to it")
         while True:
-            for road in self._roads(login):
+            for road, tried in attempts.items():
+                if loop.time() < tried.due:
+                    continue
                 try:
                     reached = await asyncio.wait_for(road(settings, job, scheduler), _CONNECT_WITHIN)
                 except (GpuKernelError, asyncio.TimeoutError) as error:
                     cause = error.cause if isinstance(error, GpuKernelError) else "no answer"
-                    if problems.get(road) != cause:
+                    if tried.problem != cause:
                         way = "by a step" if road == self._by_step else "over SSH"
                         self._log.info("%s: job %s %s: %s", login.name, job.id, way, cause)
-                    problems[road] = cause
-                    if getattr(error, "code", "") == "job":
-                        tell("waiting for its set-up lines to end")
+                    reachable = getattr(error, "code", "") == "job"
+                    tried.failed(cause, loop.time(), _SOON if reachable else _LATER)
+                    if reachable:  # its process may not run yet; the other roads would say the same
+                        tell("waiting for its process to start, after its set-up lines")
+                        for other in attempts.values():
+                            other.due = max(other.due, loop.time() + _OTHER_AFTER)
+                        tried.due = loop.time() + tried.delay
                     continue
                 self._worked[login.name] = road
                 return reached
-            await asyncio.sleep(_RETRY)
+            await asyncio.sleep(max(0.1, min(tried.due for tried in attempts.values()) - loop.time()))
+
+    async def leave(self, node: Node, settings: dict[str, Any]) -> None:
+        """The job is over: its node is of no use if it was reached by a step."""
+        if node.settings.via != self.login(settings).settings.via:
+            await self._nodes.discard(node)
 
     @contextlib.asynccontextmanager
     async def machine(self, settings: dict[str, Any], host: str, scheduler: Scheduler) -> AsyncIterator[Node]:
@@ -134,8 +166,9 @@ class JobNodes:
         try:
             link = await node.link(str(given["python"]), None)
             await link.request("job", job=job.id)
-        except BaseException:
-            await self._nodes.discard(node)
+        except BaseException as error:
+            if getattr(error, "code", "") != "job":  # else it is asked again
+                await self._nodes.discard(node)
             raise
         login = {"route": given["route"], "via": given.get("via") or []}
         return Reached(node, link, {**derived, "job": job.id, "login": login})

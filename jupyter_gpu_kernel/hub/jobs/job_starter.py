@@ -247,6 +247,8 @@ class JobStarter:
         if not remote.closed:
             self._job = None
             self._table.leave(job, remote, started=True)
+            if job.node is not None:
+                await self._job_nodes.leave(job.node, remote.settings)
 
     def _is_over(self, remote: RemoteKernel, job: OurJob) -> bool:
         """Whether the kernel's keeper is gone, or the job is. A controller that has lost its records is not believed
