@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -50,14 +51,19 @@ def run_ssh(
         Path(f"{askpass}.answers").write_text("".join(f"{one}\n" for one in answers))
         Path(f"{askpass}.asked").write_text("")
         environment |= {"SSH_ASKPASS": str(askpass), "SSH_ASKPASS_REQUIRE": "force", "DISPLAY": ":0"}
-    done = subprocess.run(
+    process = subprocess.Popen(
         [*command, host, "true"],
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
         env=environment,
-        timeout=DEADLINE,
     )
+    try:
+        _, stderr = process.communicate(timeout=DEADLINE)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # and what it has started: jump hosts in a loop have no end
+        raise
     asked = () if answers is None else tuple(Path(f"{askpass}.asked").read_text().splitlines())
-    return Run(done.returncode == 0, done.stderr, asked)
+    return Run(process.returncode == 0, stderr, asked)
