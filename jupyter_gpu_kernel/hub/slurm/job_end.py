@@ -55,9 +55,9 @@ def _sentences(job: str, record: JobRecord, by: str) -> tuple[str, str]:
     if state == "CANCELLED":
         return _cancelled(job, record, by)
     if state == "PREEMPTED":
-        place = f" in the partition {record.partition}" if record.partition else ""
+        place = f" (partition {record.partition})" if record.partition else ""
         return (
-            f"Slurm preempted {job}: a job of a higher priority took its resources{place}",
+            f"Slurm preempted {job}{place}: a job of a higher priority took its resources",
             f"Run a cell to start a new job; or choose a partition or QOS without preemption: {_ADD} --partition NAME",
         )
     if state in ("NODE_FAIL", "BOOT_FAIL"):
