@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -112,14 +113,16 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 
 def ask(stream: Stream, do: str) -> object:
-    """The answer of the agent behind the stream."""
+    """The answer of the agent behind the stream, without the identity that each has."""
     reader = FrameReader()
     stream.write(json_frame(Kind.REQUEST, {"do": do}, number=5).encode())
     while data := stream.read(65536):
         for frame in reader.feed(data):
             if frame.kind is Kind.REPLY:
                 assert frame.number == 5
-                return frame.json()
+                answer = frame.json()
+                assert re.fullmatch("[0-9a-f]{32}", answer.pop("root"))
+                return answer
     raise AssertionError("the agent hung up")
 
 
@@ -155,7 +158,7 @@ def test_installs_once_and_greets(machine: Machine, shell: str) -> None:
     assert machine.streams[0].written > len(package.data)
     assert stat.S_IMODE(machine.root.stat().st_mode) == 0o700
     assert (machine.root / package.name).read_bytes() == package.data
-    assert machine.files() == [package.name]
+    assert machine.files() == [package.name, "id"]
     assert ask(machine.dial(), "list") == {"kernels": []}
     assert machine.streams[1].written < 10_000, "uploaded again"
 
@@ -331,7 +334,7 @@ def test_what_is_not_the_agent_is_replaced_before_it_runs(
     assert ask(machine.dial(), "list") == {"kernels": []}
     assert path.read_bytes() == package.data and not path.is_symlink()
     assert (path.stat().st_uid, stat.S_IMODE(path.stat().st_mode)) == (os.getuid(), 0o600)
-    assert machine.files() == [package.name]
+    assert machine.files() == [package.name, "id"]
     assert ask(machine.dial(), "list") == {"kernels": []}
     assert machine.streams[1].written < 10_000, "uploaded again"
 

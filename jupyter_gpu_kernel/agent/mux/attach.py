@@ -148,7 +148,7 @@ class Router:
                 self._add(Attachment(attachment, sock))
                 reply: Dict[str, Any] = {"ok": True, "kernel": kernel_id}
             else:
-                reply = self._handlers.handle(request)
+                reply = dict(self._handlers.handle(request), root=self._handlers.identity())
         except Refused as error:
             reply = {"error": {"code": error.code, "text": str(error)}}
         except (FieldError, FrameError) as error:

@@ -86,11 +86,15 @@ class RequestHandlers:
         }
 
     def handle(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """The reply to one request. Each has the identity of our folder."""
+        """The reply to one request."""
         handler = self._handlers.get(str(request.get("do")))
         if handler is None:
             raise Refused("unknown", f"unknown request: {request.get('do')!r}")
-        return dict(handler(request), root=self.root.identity(self._runtime.new_id))
+        return handler(request)
+
+    def identity(self) -> str:
+        """The identity of our folder, which each reply has."""
+        return self.root.identity(self._runtime.new_id)
 
     def open(self, kernel_id: str, request: Dict[str, Any]) -> Tuple[str, socket.socket]:
         """Return the kernel's id and a socket to its keeper. Raises Refused if there is none,

@@ -18,6 +18,7 @@ from typing import Any
 from ...errors import AgentError, GpuKernelError
 from ...wire.runtime import Runtime
 from ..kernel.remote_kernel import RemoteKernel
+from ..node.hosts import each_spec
 from ..node.node import Node
 from ..node.node_link import NoLink
 from ..node.nodes import NodeReply, Nodes
@@ -91,7 +92,7 @@ class JobKernels:
         more: Callable[[Node], dict[str, Any]] = lambda node: {},
     ) -> list[NodeReply]:
         """Do as `Nodes.ask_each`, with the nodes of the jobs that run instead of login nodes."""
-        given: list[dict[str, Any]] = call.arguments["specs"] if specs is None else specs
+        given = each_spec(call.arguments["specs"]) if specs is None else specs
         found = [spec for spec in given if not spec["settings"].get("slurm")]
         replies: list[NodeReply] = []
         for login_specs in self._by_login(given):
