@@ -177,7 +177,7 @@ def test_a_key_in_a_token(
     connection = join(f"PKCS11Provider {token.library}", ask=owner, without="IdentityFile")
     works(connection, "PKCS11Provider")
     assert connection.interactive and owner.questions == ["Enter PIN for 'practice': "]
-    with pytest.raises(AuthError, match="may need the PIN of a token") as caught:
+    with pytest.raises(AuthError, match="need their PIN") as caught:
         join(f"PKCS11Provider {token.library}", without="IdentityFile")
     assert caught.value.login
 

@@ -12,7 +12,6 @@ from ..ssh import failures, hostkeys
 from ..ssh.keys import UserKeys
 from ..ssh.route import Hop
 from .log import HOST_KEY, REACH, Log
-from .needs import token_keys
 
 _RESOLVE = re.compile(r"ssh: Could not resolve hostname \S+: (.*)")
 _CONNECT = re.compile(r"ssh: connect to host \S+ port \d+: (.*)")
@@ -138,9 +137,6 @@ def sign_in_failed(hop: Hop, log: Log, keys: UserKeys, can_ask: bool, typed: boo
     interactive = [one for one in hop.restrictions.methods if one in log.methods and one != "publickey"]
     if interactive and not can_ask and not keys.remedies:
         return failures.nobody_to_ask(hop, keys, tried, log.partial)
-    token = next(token_keys(hop), "") if accepts_keys and not can_ask and not keys.remedies else ""
-    if token:
-        return failures.not_typed(hop, keys, tried, f"may need the PIN of a token ({token})")
     return failures.refused(hop, keys, tried, log.methods, accepts_keys)
 
 

@@ -74,7 +74,7 @@ def _reasons(
         yield f"ProxyCommand {hop.proxy_command}"
     yield from hop.restrictions.unsupported
     yield from _sign_in(hop, has_ticket)
-    yield from token_keys(hop)
+    yield from _token_keys(hop)
     for entry in hostkeys.lookup(hop, Path(os.devnull)):
         if entry.marker == "@cert-authority":
             yield f"the certificate authority for hosts in {entry.file}, line {entry.line}"
@@ -87,8 +87,7 @@ def _sign_in(hop: Hop, has_ticket: Callable[[], bool]) -> Iterator[str]:
         yield "HostbasedAuthentication yes"
 
 
-def token_keys(hop: Hop) -> Iterator[str]:
-    """Yield the user's keys for this hop that are in a token: PKCS#11 or FIDO."""
+def _token_keys(hop: Hop) -> Iterator[str]:
     if _one(hop, "pkcs11provider") not in ("", "none"):
         yield f"PKCS11Provider {_one(hop, 'pkcs11provider')}"
     for file in hop.identity_files:

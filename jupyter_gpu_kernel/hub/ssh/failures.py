@@ -82,13 +82,8 @@ def attempts(tried: Sequence[str], keys: UserKeys) -> str:
 def nobody_to_ask(hop: Hop, keys: UserKeys, tried: Sequence[str], partial: bool) -> AuthError:
     """Return the error for a server that wants a typed secret. `partial`: something else was accepted before."""
     what = "another password or code" if partial else "a password or code"
-    return not_typed(hop, keys, tried, f"asks for {what}")
-
-
-def not_typed(hop: Hop, keys: UserKeys, tried: Sequence[str], wants: str) -> AuthError:
-    """Return the error for a sign-in that `wants` a secret while nobody can be asked."""
     return AuthError(
-        f"{wants}, which cannot be typed here" + attempts(tried, keys),
+        f"asks for {what}, which cannot be typed here" + attempts(tried, keys),
         hop=hop.label,
         remedy=f"Sign in once in a terminal: {LOGIN}",
         login=True,
