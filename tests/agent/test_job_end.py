@@ -43,9 +43,11 @@ def shown(hub: Hub, text: str) -> str:
 def test_signals_to_the_job_run_the_functions_in_its_kernels(place: Place, job: Job) -> None:
     hub = job.start("first", sigterm="survive")
     hub.run(HOOK)
+    kernel = int(hub.run("import os; print(os.getpid())"))
     hub.ask(WAIT)
     hub.until(lambda one: one.channel is Channel.IOPUB and "time.sleep" in str(one.content()))
-    job.process.send_signal(signal.SIGUSR1)
+    for pid in (kernel, job.keeper("first"), job.process.pid):  # as `scancel --full` does
+        os.kill(pid, signal.SIGUSR1)
     assert "SIGUSR1 to Slurm job 17 from" in shown(hub, "saved")
     job.controller_says(TIMEOUT)
     job.process.terminate()

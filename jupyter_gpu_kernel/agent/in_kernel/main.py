@@ -86,6 +86,9 @@ def create_guard() -> Guard:
     linger = float(os.environ.pop("JUPYTER_GPU_KERNEL_LINGER", LINGER))
     in_job = bool(os.environ.get("JUPYTER_GPU_KERNEL_JOB"))
     guard = Guard(Usage(linger), os.environ.pop("JUPYTER_GPU_KERNEL_STORY", ""), write_to_cells, in_job)
+    if in_job:  # `scancel --full --signal=USR1` reaches the job's process, which tells us, and this one
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(number, lambda number, frame: None)
     if mode == "default":
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, TERM)

@@ -28,6 +28,8 @@ from .kernel_process import KernelProcess
 
 INTERVAL = 0.5
 """Seconds between two looks for a pending SIGTERM. One that two looks in a row see is reported."""
+_CAUGHT = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that may hit a keeper by accident, or with all processes of a job."""
 _MAX_REPORTS = 1000
 _MAX_WORD = 200
 _MAX_DATAGRAM = 65536
@@ -84,12 +86,12 @@ class Signals:
                 pass  # any process of this user can write to this socket
 
     def _catch_signals(self, loop: Loop) -> None:
-        """SIGCHLD wakes the loop. A stray SIGTERM, SIGHUP or SIGINT is reported, and does not end the keeper."""
+        """SIGCHLD wakes the loop. Other signals are reported, and do not end the keeper."""
         read_fd, write_fd = os.pipe()
         for fd in (read_fd, write_fd):
             os.set_blocking(fd, False)
         signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
-        for caught in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        for caught in (signal.SIGCHLD, *_CAUGHT):
             signal.signal(caught, lambda caught, frame: None)
         loop.watch(read_fd, lambda _: self._caught(os.read(read_fd, 512)))
 
