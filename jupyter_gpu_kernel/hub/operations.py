@@ -218,6 +218,8 @@ class Operations:
             return {"ok": True}
         answers = await self._jobs.ask_each(call, "list", specs=self._nodes.specs_for(kernel_id, call))
         having = [one for one in answers if has_kernel(one, kernel_id)]
+        if not having and await self._jobs.cancel(kernel_id, call):
+            return {"ok": True}
         if not having:
             raise not_found(kernel_id, answers)
         done = await asyncio.gather(*(self._stop(one.node, kernel_id, call) for one in distinct(having)))

@@ -17,6 +17,7 @@ from typing import Any
 
 from ...errors import AgentError, GpuKernelError
 from ...wire.runtime import Runtime
+from .. import sanitize
 from ..kernel.remote_kernel import RemoteKernel
 from ..node.hosts import each_spec
 from ..node.node import Node
@@ -111,10 +112,10 @@ class JobKernels:
             login = self._job_nodes.login(login_specs[0]["settings"]).name
             for job in await self._active(login_specs[0], call, []):
                 kernels = self._kernels_in(job, login)
-                for row in rows:
-                    if row.get("id") in kernels or (row.get("job") or {}).get("id") == job.id:
-                        row["job"] = {**(row.get("job") or {}), **describe(job)}
-                if job.state == "PENDING" and not kernels & set(waiting):
+                found = [row for row in rows if _is_in(row, job, kernels)]
+                for row in found:
+                    row["job"] = {**(row.get("job") or {}), **describe(job)}
+                if not found and not kernels & set(waiting):
                     rows.append(self._row(job, login))
         return rows + list(waiting.values())
 
@@ -125,14 +126,15 @@ class JobKernels:
         return {key: value for key, value in row.items() if key not in ("error", "kernel_id")}
 
     def _row(self, job: JobState, login: str) -> dict[str, Any]:
-        kernel_id = job.name[len(JOB_NAME) :]
+        """Return the row of a job without a kernel, as far as is known."""
+        kernel_id = _kernel_of(job)
         record = self._table.records.get(kernel_id)
         return {
             "id": kernel_id,
             "name": record.name,
             "node": login,
             "hop": login,
-            "state": "waiting",
+            "state": "waiting" if job.state == "PENDING" else "starting",
             "gpus": [],
             "pid": 0,
             "notebook": record.notebook,
@@ -153,7 +155,8 @@ class JobKernels:
             error.fill_in("NAME", str(spec.get("name") or ""))
             errors.append(NodeReply(node, {}, error))
             return []
-        return [job for job in jobs if not job.over and not self._table.is_over(job.id, node.name)]
+        jobs = [job for job in jobs if not job.over and sanitize.is_id(_kernel_of(job))]
+        return [job for job in jobs if not self._table.is_over(job.id, node.name)]
 
     async def _spec(
         self, specs: list[dict[str, Any]], job: JobState, call: Call
@@ -161,7 +164,7 @@ class JobKernels:
         """Return the spec that leads to the node of a job, or the error why none does; None if the job waits."""
         if job.state == "PENDING" or not job.node:
             return None
-        name = self._table.records.get(job.name[len(JOB_NAME) :]).name
+        name = self._table.records.get(_kernel_of(job)).name
         spec = next((one for one in specs if one.get("name") == name), specs[0])
         login = self._job_nodes.login(spec["settings"]).name
         running = [one for one in self._here(job, login) if not one.late_start.pending]
@@ -188,9 +191,10 @@ class JobKernels:
 
     def _kernels_in(self, job: JobState, login: str) -> set[str]:
         """Return the ids of all kernels that are known to be in this job."""
-        known = {record.kernel for record in self._table.records.of_job(job.id, login)}
+        records = self._table.records.of_job(job.id, login)
+        known = {record.kernel for record in records if not record.over}
         here = {kernel.kernel_id for kernel in self._here(job, login)}
-        return here | (known or {job.name[len(JOB_NAME) :]})
+        return here | (known or {_kernel_of(job)})
 
     def _by_login(self, specs: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
         """Return the specs with `slurm`, grouped by their login nodes."""
@@ -220,6 +224,16 @@ class JobKernels:
                 return True
         return False
 
+    async def cancel(self, kernel_id: str, call: Call) -> bool:
+        """Cancel the job of this name, in which no node has found a kernel. Return False if there is none."""
+        for login_specs in self._by_login(call.arguments["specs"]):
+            for job in await self._active(login_specs[0], call, []):
+                if _kernel_of(job) == kernel_id:
+                    scheduler = self._schedulers.of(login_settings(login_specs[0]["settings"]))
+                    await scheduler.cancel(job.id, call=call)
+                    return True
+        return False
+
     def story(self, kernel_id: str) -> list[dict[str, Any]]:
         """Return what this computer knows of a kernel in a job, as lines of its story."""
         record = self._table.records.get(kernel_id)
@@ -239,3 +253,13 @@ class JobKernels:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)  # the loop itself holds tasks weakly
         task.add_done_callback(self._tasks.discard)
+
+
+def _kernel_of(job: JobState) -> str:
+    """Return the id of the kernel for which a job was submitted."""
+    return job.name[len(JOB_NAME) :]
+
+
+def _is_in(row: dict[str, Any], job: JobState, kernels: set[str]) -> bool:
+    """Whether a row of `ps` is about a kernel in this job, one of `kernels`."""
+    return row.get("id") in kernels or (row.get("job") or {}).get("id") == job.id

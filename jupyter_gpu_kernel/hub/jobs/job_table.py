@@ -27,6 +27,8 @@ KEEP = 600.0
 _END_WITHIN = 30.0
 """Seconds in which a job ends by itself after its last kernel."""
 _ASK_EVERY = 2.0
+_LISTED_FOR = 60.0
+"""Seconds for which a job that has ended may still be listed."""
 _RETRY = 30.0
 _ATTEMPTS = 20
 
@@ -99,7 +101,10 @@ class JobTable:
 
     def is_over(self, job_id: str, login: str) -> bool:
         """Whether a job is known to have ended, although Slurm has listed it a moment ago."""
-        records = self.records.of_job(job_id, login)
+        since = (
+            self._runtime.time() - _LISTED_FOR
+        )  # Slurm may use a number again, after years or a new installation
+        records = [one for one in self.records.of_job(job_id, login) if not one.over or one.changed > since]
         return bool(records) and all(record.over for record in records)
 
     def get(self, job_id: str, settings: dict[str, Any], login: str) -> OurJob:

@@ -29,6 +29,11 @@ class Record(NamedTuple):
     over: bool = False
     events: tuple[dict[str, Any], ...] = ()
 
+    @property
+    def changed(self) -> float:
+        """When the last event was recorded; 0 if there is none."""
+        return float(self.events[-1]["time"]) if self.events else 0.0
+
     def told(self, now: float, event: str, text: str, **more: Any) -> Record:
         """Return the record with one more event."""
         entry = {"time": now, "event": event, "text": sanitize.one_line(text), **more}
