@@ -110,8 +110,10 @@ def test_in_a_jupyter_server_a_hook_runs_the_node_is_lost_and_only_the_next_cell
         assert f"because {node} failed" in page.until(asked, "error")["content"]["evalue"]
         nothing_left(slurm, job)
         assert not ids(slurm) - before - {job}
-        assert page.run(WHERE).split()[-1] != job
+        other = page.run(WHERE).split()[-1]
+        assert other != job
         server.ask("DELETE", f"/api/kernels/{kernel_id}")
+    slurm.wait_for(other, "COMPLETED")
     eventually(lambda: not ids(slurm) - before, "the job ends with its kernel", every=0.1)
 
 
