@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from dialling import Dial, Owner, in_thread
 from sshd import TwoHops
-from waiting import DEADLINE
+from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.errors import ConnectError, RouteError
 from jupyter_gpu_kernel.hub.ssh.connect import connect
@@ -75,8 +75,11 @@ def test_megabytes_pass_unchanged_both_ways_at_once(dial: Dial) -> None:
 
 
 def test_a_flood_on_stderr_stops_nothing_and_its_end_is_kept(dial: Dial) -> None:
-    stream = dial().open("head -c 5000000 /dev/zero >&2; echo last words >&2; echo out")
+    stream = dial().open("head -c 5000000 /dev/zero >&2; echo last words >&2; echo out; read end")
     assert read_exactly(stream.read, 4) == b"out\n"
+    # Before the end: an ssh that closes a session drops what its reader has not taken of stderr.
+    eventually(lambda: stream.stderr_tail().endswith("last words\n"), "the end of stderr")
+    stream.close_stdin()
     assert stream.read() == b""
     assert stream.stderr_tail().endswith("last words\n")
     assert len(stream.stderr_tail()) <= 64 * 1024

@@ -36,6 +36,7 @@ class SessionStream:
         self.closed = False
         """Whether `close` was called."""
         self._status: int | None = None
+        self._stdout_ended = False
         self._ended = threading.Event()
         self._tail = bytearray()
         self._drained = threading.Event()
@@ -50,6 +51,7 @@ class SessionStream:
             except OSError:
                 return b""
         if not data:
+            self._stdout_ended = True
             self.close_stdin()  # at once, as the master may take a moment to do so: a writer must not be deceived
         return data
 
@@ -64,8 +66,8 @@ class SessionStream:
             self._stdin.shutdown(socket.SHUT_WR)
 
     def stderr_tail(self) -> str:
-        """Return the last 64 KiB of stderr so far; after the end of the command, its final state."""
-        if self._ended.is_set():
+        """Return the last 64 KiB of stderr so far; after the end of stdout, its final state."""
+        if self._stdout_ended or self._ended.is_set():
             self._drained.wait(1.0)
         return self._tail.decode("utf-8", "replace")
 
