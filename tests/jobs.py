@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,8 +21,10 @@ JOB = "17"
 class Job:
     """A running job, and kernels in it."""
 
-    def __init__(self, place: Place, before: Sequence[str] = (), **environ: str) -> None:
-        """`before`: the command that starts it."""
+    def __init__(
+        self, place: Place, before: Sequence[str] = (), output: Path | None = None, **environ: str
+    ) -> None:
+        """`before`: the command that starts it; `output`: the file with its output."""
         self.place = place
         self._controller = place.path / "scontrol.txt"
         programs = place.path / "bin"
@@ -29,7 +32,7 @@ class Job:
         (programs / "scontrol").write_text(f"#!/bin/sh\nexec cat {self._controller}\n")
         (programs / "scontrol").chmod(0o755)
         environ = {"PATH": f"{programs}:{os.environ['PATH']}", **environ}
-        self.output = place.path / f"slurm-{JOB}.out"
+        self.output = output or place.path / f"slurm-{JOB}.out"
         given = {
             "SLURM_JOB_ID": JOB,
             "SLURMD_NODENAME": "gpu1",
@@ -37,10 +40,10 @@ class Job:
             "SLURM_JOB_PARTITION": "gpu",
         }
         env = {**os.environ, "JUPYTER_GPU_KERNEL_ROOT": str(place.path), **given, **environ}
-        with open(self.output, "wb") as output:
+        with open(self.output, "wb") as file:
             self.process = subprocess.Popen(
                 [*before, sys.executable, "-c", AGENT.format(["job"]), "job"],
-                stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=env, start_new_session=True,
             )  # fmt: skip
         self._folder = place.path / "jobs" / JOB
         self._hubs: list[Hub] = []

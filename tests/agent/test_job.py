@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from guarded import needs_root
@@ -133,3 +134,13 @@ def test_a_job_with_a_tmp_of_its_own(place: Place) -> None:
             job.status()
     finally:
         job.kill()
+
+
+def test_a_full_disk_ends_no_job(place: Place) -> None:
+    job = Job(place, output=Path("/dev/full"))
+    job.serves()
+    hub = job.start("first")
+    job.process.send_signal(signal.SIGUSR1)
+    eventually(lambda: place.story("first", "job"), "the signal has come")
+    assert hub.run("print(1)") == "1\n"
+    job.clear()

@@ -132,7 +132,7 @@ class JobProcess:
     def _signalled(self, signal: Received) -> None:
         if signal.name == "SIGCHLD":
             return self._reap()
-        print(f"{signal.name} from process {signal.pid} ({signal.command}) of user {signal.uid}", flush=True)
+        _say(f"{signal.name} from process {signal.pid} ({signal.command}) of user {signal.uid}")
         self._tell({"event": "signal", **signal._asdict()})
         if self._keepers:
             self._controller.signalled()
@@ -177,7 +177,7 @@ class JobProcess:
             self._end("no kernel was started in time")
 
     def _end(self, why: str) -> None:
-        print(f"The job ends: {why}.", flush=True)
+        _say(f"The job ends: {why}.")
         self._loop.stop()
 
 
@@ -196,7 +196,7 @@ def run(runtime: Runtime, processes: ProcessControl, root: Root) -> int:
         sys.stderr.write("agent job runs in a batch script of Slurm: SLURM_JOB_ID is not set\n")
         return 2
     if os.environ.get("SLURM_RESTART_COUNT", "0") not in ("", "0"):
-        print("The job was requeued. Its kernels are gone, and it ends.", flush=True)
+        _say("The job was requeued. Its kernels are gone, and it ends.")
         return 0
     become_subreaper()
     _remove_stale(root)
@@ -204,6 +204,12 @@ def run(runtime: Runtime, processes: ProcessControl, root: Root) -> int:
     adopt_output(root, allocation.job_id, runtime.time())
     job.run()
     return 0
+
+
+def _say(line: str) -> None:
+    """Print a line into the job's output. A full disk must not end the job."""
+    with contextlib.suppress(OSError):
+        print(line, flush=True)
 
 
 def _seconds(environ: Mapping[str, str]) -> float:
