@@ -14,7 +14,7 @@ from ...errors import ConnectError
 from ..connections.short_command import run_to_end
 from ..sanitize import one_line
 from .master import Master
-from .mux import MuxError, MuxRefused, MuxSocket
+from .mux import MuxError, MuxRefused, MuxSocket, MuxTimeout
 from .stream import SessionStream
 
 _MAX_COMMANDS = 4  # short commands at a time; a server allows 10 sessions per connection (MaxSessions)
@@ -35,6 +35,7 @@ class OpenSSHConnection:
         """Whether the user typed a secret for it: it cannot be opened again without the user."""
         self.closed = False
         """Whether `close` was called."""
+        self._lost = False  # a master has ended while a session was asked for
         self.machine_id = ""
         """A hash of the last hop's host key; "" if the user's own connection is used, as its key is not known."""
         self.labels: list[str] = []
@@ -101,7 +102,9 @@ class OpenSSHConnection:
 
     def alive(self) -> bool:
         """Whether all masters run. A connection that died silently is found out by `responds` only."""
-        return not self.closed and bool(self._sockets) and all(one.open for one in self._sockets)
+        if self.closed or self._lost:
+            return False
+        return bool(self._sockets) and all(one.open for one in self._sockets)
 
     def responds(self, within: float) -> bool:
         """Whether the last hop opens a session, or refuses to, within so many seconds. Blocks."""
@@ -151,7 +154,8 @@ class OpenSSHConnection:
                     ) from error
                 time.sleep(0.05)
             except MuxError as error:
-                if not self.alive():
+                if not isinstance(error, MuxTimeout) or not self.alive():
+                    self._lost = True
                     raise self._lost_error() from error
                 raise ConnectError(
                     "timed out", hop=self.labels[-1], remedy="Check the network and try again."

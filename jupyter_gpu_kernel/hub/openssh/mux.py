@@ -33,6 +33,10 @@ class MuxRefused(MuxError):
     """The master answered that the server refused the session."""
 
 
+class MuxTimeout(MuxError):
+    """The master has not answered in time."""
+
+
 class MuxSocket:
     """A connection to a master, after the exchange of versions. It ends when the master does."""
 
@@ -135,6 +139,8 @@ class MuxSocket:
                 self._socket.settimeout(max(self._deadline - time.monotonic(), 0.01))
             try:
                 more = self._socket.recv(size - len(data))
+            except TimeoutError as error:
+                raise MuxTimeout("the master does not answer in time") from error
             except OSError as error:
                 raise MuxError(f"the master does not answer: {error.strerror or error}") from error
             if not more:
