@@ -78,25 +78,29 @@ def test_two_roads_to_one_node_show_its_kernels_and_gpus_once(
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the agent needs Linux")
-def test_a_gpu_of_this_machine_is_taken_and_the_notebook_returns_to_its_kernel(remote: Remote) -> None:
+def test_a_gpu_of_this_machine_is_taken_and_the_notebook_returns_to_its_kernel(
+    remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JPY_SESSION_NAME", "/home/alice/here.ipynb")
     variables = [f"{name}={value}" for name, value in remote.hops.work.environment.items() if name != "HOME"]
-    remote.write("here-argv", route=["localhost"], via=["env " + " ".join(variables)], gpus=1)
+    way = {"route": ["localhost"], "via": ["env " + " ".join(variables)]}
+    spec = remote.write("here-argv", gpus=1, **way)
+    specs = [{"settings": spec.settings, "name": spec.name}]
     with launched(remote, "here-argv", file_name="kernel-here.json") as launcher:
         client = launcher.client()
-        assert run(client, "import os; mine = os.getpid(); " + GPU).text.strip() in remote.free
+        gpu = run(client, "mine = 42; " + GPU).text.strip()
+        assert gpu in remote.free
         (kernel,) = remote.ask("kernels")
         launcher.dispose()
         launcher.end()
         eventually(lambda: not remote.ask("kernels"), "nobody is attached")
-        assert remote.kernels_on_node() == [kernel["id"]]
-        specs = [
-            {
-                "settings": remote.write(
-                    "here-argv", route=["localhost"], via=["env " + " ".join(variables)]
-                ).settings
-            }
-        ]
         (row,) = remote.ask("ps", specs=specs)
-        assert row["state"] == "detached"
+        assert (row["id"], row["state"]) == (kernel["id"], "detached")
+    with launched(remote, "here-argv", file_name="kernel-here-again.json") as launcher:
+        terminated = "import os, subprocess; subprocess.run(['kill', str(os.getpid())], check=True)\n"
+        ran = run(launcher.client(), f"{terminated}{GPU}; print('still', mine)")
+        assert f"{gpu}\nstill 42\n" in ran.text and ran.reply["status"] == "ok"
+        assert "SIGTERM" in str(ran.messages)
+        assert remote.kernels_on_node() == [kernel["id"]], "no other kernel was started"
         remote.ask("stop", kernel=kernel["id"], specs=specs)
         eventually(lambda: not remote.kernels_on_node(), "the kernel has ended")
