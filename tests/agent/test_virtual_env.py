@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -90,8 +91,13 @@ def create(path: Path, wheels: List[Path], **more: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def made(wheels: List[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("made") / "new" / "env"
-    answer = create(path, wheels)
+    """An environment, for which a uv that fails was tried first."""
+    folder = tmp_path_factory.mktemp("made")
+    uv = folder / "uv"
+    uv.write_text("#!/bin/sh\necho unknown option >&2\nexit 2\n")
+    uv.chmod(0o755)
+    path = folder / "new" / "env"
+    answer = create(path, wheels, uv=str(uv))
     assert answer["tool"] == "venv" and answer["python"] == str(path / "bin" / "python"), answer
     assert {name for name, _ in answer["packages"]} == {"ipykernel", "pip", "pyzmq", "zmq"} - {"pip"}
     return path
@@ -165,9 +171,10 @@ def test_the_same_request_over_another_connection_ends_the_earlier_try(
     """As the hub repeats it, when a connection has become silent."""
     with Run("create", request(tmp_path / "env", wheels)) as first:
         assert first.until("send", "problem") is None
-        assert create(tmp_path / "env", wheels)["id"] == "a" * 32
-        assert first.process.wait(DEADLINE) == 128 + signal.SIGTERM
-    assert ask("plan", path=str(tmp_path / "env"), mib=1)["state"] == "ours"
+        with Run("create", request(tmp_path / "env", wheels)) as second:
+            assert second.until("send", "problem") is None
+            assert first.process.wait(DEADLINE) == 128 + signal.SIGTERM
+            assert (tmp_path / "env" / UNFINISHED).exists()
 
 
 def test_packages_that_cannot_be_installed(tmp_path: Path, wheels: List[Path]) -> None:
@@ -177,17 +184,12 @@ def test_packages_that_cannot_be_installed(tmp_path: Path, wheels: List[Path]) -
 
 
 def test_packages_that_do_not_start(tmp_path: Path, wheels: List[Path]) -> None:
-    assert (
-        create(tmp_path / "env", wheels, packages=["ipykernel"])["code"] == "broken"
-    )  # without a module zmq
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_uv_that_fails_is_replaced_by_venv(tmp_path: Path, wheels: List[Path]) -> None:
     uv = tmp_path / "uv"
-    uv.write_text("#!/bin/sh\necho unknown option >&2\nexit 2\n")
+    venv = f'shift $(($# - 1)); exec {shlex.quote(sys.executable)} -I -m venv --without-pip "$1"'
+    uv.write_text(f"#!/bin/sh\n[ $1 = venv ] || exit 0  # installs nothing\n{venv}\n")
     uv.chmod(0o755)
-    assert create(tmp_path / "env", wheels, uv=str(uv))["tool"] == "venv"
+    assert create(tmp_path / "env", wheels, uv=str(uv))["code"] == "broken"
+    assert list(tmp_path.iterdir()) == [uv]
 
 
 def test_no_space_and_folders_that_anybody_can_write_to(tmp_path: Path) -> None:
@@ -223,7 +225,7 @@ def test_what_is_in_use_stays_and_what_is_not_is_removed(made: Path) -> None:
         user.stdin.flush()
         user.wait(DEADLINE)
     assert ask("remove", path=str(made), id="a" * 32)["path"] == str(made)
-    assert list(made.parent.iterdir()) == []
+    assert not list(made.parent.iterdir())
 
 
 def test_one_that_was_made_on_another_node_is_not_replaced(tmp_path: Path, wheels: List[Path]) -> None:
@@ -236,4 +238,6 @@ def test_one_that_was_made_on_another_node_is_not_replaced(tmp_path: Path, wheel
         (path / RECORD).write_text(json.dumps({**record, "sum": digest}))
         answer = ask("plan", path=str(path), mib=1)
         assert answer.get("state", answer.get("code")) == state
-    assert create(path, wheels)["id"] == "a" * 32
+    with Run("create", request(path, wheels)) as run:
+        assert run.until("send", "problem") is None
+        assert not (path / RECORD).exists()

@@ -18,7 +18,7 @@ from sshd import TwoHops, make_key
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError, GpuKernelError, RouteError
-from jupyter_gpu_kernel.hub.connections import command_errors
+from jupyter_gpu_kernel.hub.connections import command_errors, process_stream, short_command
 from jupyter_gpu_kernel.hub.connections.commands import CommandConnection, CommandHop
 from jupyter_gpu_kernel.hub.connections.connect import connect
 from jupyter_gpu_kernel.hub.node.shared_connection import Connection, hop_names
@@ -248,7 +248,10 @@ def test_a_program_that_this_machine_lacks(join: Join) -> None:
 
 
 @needs_linux
-def test_closing_a_stream_of_this_machine_ends_its_process(join: Join) -> None:
+def test_closing_a_stream_of_this_machine_ends_its_process(
+    join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_stream, "_GRACE", 0.1)
     connection = join(route=("localhost",))
     for command in ("cat", "sleep 1000"):
         stream = connection.open(command)
@@ -261,7 +264,10 @@ def test_closing_a_stream_of_this_machine_ends_its_process(join: Join) -> None:
 
 
 @needs_linux
-def test_a_short_command_is_over_although_a_process_it_left_holds_its_output(join: Join) -> None:
+def test_a_short_command_is_over_although_a_process_it_left_holds_its_output(
+    join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(short_command, "_QUIET", 0.1)
     assert script(join(route=("localhost",)), "sleep 1000 & echo $!").strip().isdigit()
 
 
