@@ -1,4 +1,4 @@
-"""Which hops need the system's ssh program: what the configuration says, and the real roads, which `auto` takes."""
+"""Which hops need the system's ssh program: what the configuration says. test_ssh_roads.py has the roads themselves."""
 
 from __future__ import annotations
 
@@ -8,14 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from certificates import Authority, revocation_list
 from dialling import Owner
-from kerberos import Realm
-from pkcs11 import PIN, Token
-from proxies import Proxy
 from sshd import TwoHops
 
-from jupyter_gpu_kernel.errors import AuthError, GpuKernelError, RouteError
+from jupyter_gpu_kernel.errors import GpuKernelError
 from jupyter_gpu_kernel.hub.connections.connect import connect
 from jupyter_gpu_kernel.hub.node.shared_connection import Connection
 from jupyter_gpu_kernel.hub.openssh import needs
@@ -110,53 +106,10 @@ def test_ssh_is_taken_where_the_user_says_so(join: Join) -> None:
     assert ", for " not in connection.transport
 
 
-@pytest.mark.parametrize("kind", ["connect", "5"])
-def test_proxies(join: Join, two_hops: TwoHops, kind: str) -> None:
-    proxy = Proxy(kind)
-    try:
-        connection = join(f"ProxyCommand {proxy.command('python')}", to="work")
-        works(connection, "ProxyCommand")
-        assert proxy.led == [f"127.0.0.1:{two_hops.login.port}"]
-        assert [hop for hop, step, _ in connection.steps if step == "sign in"] == ["login", "work"]
-        with pytest.raises(RouteError, match=r"ProxyCommand .* is not supported by the transport paramiko"):
-            join(f"ProxyCommand {proxy.command('python')}", transport="paramiko")
-    finally:
-        proxy.close()
-
-
 def test_a_proxy_that_ends_is_named_with_its_words(join: Join) -> None:
     with pytest.raises(GpuKernelError, match="its ProxyCommand ended: the proxy is down") as caught:
         join("ProxyCommand sh -c 'read line; echo the proxy is down >&2'")
     assert caught.value.hop == "login"
-
-
-def test_certificates_of_hosts(join: Join, two_hops: TwoHops, tmp_path: Path) -> None:
-    authority = Authority(tmp_path / "authority")
-    authority.certify(two_hops.login)
-    two_hops.known_hosts.write_text(authority.known_hosts_line("[127.0.0.1]:*"))
-    connection = join("")
-    works(connection, "the certificate authority for hosts")
-    plain = two_hops.login.known_hosts_line()
-    two_hops.known_hosts.write_text(plain)
-    assert join("").machine_id == connection.machine_id  # as by paramiko
-    two_hops.known_hosts.write_text(Authority(tmp_path / "other").known_hosts_line())
-    with pytest.raises(GpuKernelError, match=r"its host key is not known.*has not signed this key"):
-        join("")
-
-
-def test_certificates_of_users(join: Join, two_hops: TwoHops, tmp_path: Path) -> None:
-    authority = Authority(tmp_path / "authority")
-    authority.sign_user(two_hops.key)
-    authority.admit_users(two_hops.login)
-    works(join("", transport="ssh"), "")
-
-
-def test_binary_lists_of_revoked_keys(join: Join, two_hops: TwoHops, tmp_path: Path) -> None:
-    other = Authority(tmp_path / "other").key
-    works(join(f"RevokedHostKeys {revocation_list(tmp_path / 'krl', other)}"), "RevokedHostKeys")
-    revoked = revocation_list(tmp_path / "krl2", two_hops.login.host_key)
-    with pytest.raises(GpuKernelError, match="its host key is revoked"):
-        join(f"RevokedHostKeys {revoked}")
 
 
 def test_a_command_that_knows_the_hosts(join: Join, two_hops: TwoHops, tmp_path: Path) -> None:
@@ -164,42 +117,6 @@ def test_a_command_that_knows_the_hosts(join: Join, two_hops: TwoHops, tmp_path:
     known.write_text(two_hops.login.known_hosts_line())
     two_hops.known_hosts.write_text("")
     works(join(f"KnownHostsCommand /bin/cat {known}"), "KnownHostsCommand")
-
-
-def test_a_key_in_a_token(
-    join: Join, two_hops: TwoHops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    token = Token(tmp_path / "token")
-    for name, value in token.environment.items():
-        monkeypatch.setenv(name, value)
-    two_hops.login.authorized.write_text(token.public)
-    owner = Owner(PIN)
-    connection = join(f"PKCS11Provider {token.library}", ask=owner, without="IdentityFile")
-    works(connection, "PKCS11Provider")
-    assert connection.interactive and owner.questions == ["Enter PIN for 'practice': "]
-    with pytest.raises(AuthError, match="need their PIN") as caught:
-        join(f"PKCS11Provider {token.library}", without="IdentityFile")
-    assert caught.value.login
-
-
-def test_kerberos(join: Join, two_hops: TwoHops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    realm = Realm(tmp_path / "realm")
-    try:
-        realm.start()
-        realm.admit(two_hops.login)
-        two_hops.known_hosts.write_text(two_hops.login.known_hosts_line().replace("127.0.0.1", "localhost"))
-        for name, value in realm.sign_in(tmp_path / "cache").items():
-            monkeypatch.setenv(name, value)
-        lines = "HostName localhost\n  GSSAPIAuthentication yes"
-        works(join(lines), "a Kerberos ticket")
-        monkeypatch.setenv("KRB5CCNAME", "FILE:/nowhere")
-        assert not needs.has_ticket()
-        with pytest.raises(AuthError, match="gssapi-with-mic") as caught:
-            join(lines)
-        assert "kinit" in caught.value.remedy
-    finally:
-        two_hops.login.process_environment = {}
-        realm.stop()
 
 
 def test_a_connection_that_is_open_is_a_reason(

@@ -17,9 +17,10 @@ from proxies import Proxy
 from real_ssh import run_ssh
 from sshd import TwoHops, make_key
 
-from jupyter_gpu_kernel.errors import AuthError, ConnectError, HostKeyError
+from jupyter_gpu_kernel.errors import AuthError, ConnectError, HostKeyError, RouteError
 from jupyter_gpu_kernel.hub.connections.connect import connect
 from jupyter_gpu_kernel.hub.node.shared_connection import Connection
+from jupyter_gpu_kernel.hub.openssh import needs
 from jupyter_gpu_kernel.hub.openssh.connection import OpenSSHConnection
 from jupyter_gpu_kernel.hub.ssh import Asker
 from jupyter_gpu_kernel.hub.ssh.connection import SSHConnection
@@ -54,26 +55,32 @@ def config(two: TwoHops, file: Path, lines: str, without: str = "!") -> Path:
     return file
 
 
-def dial(two: TwoHops, file: Path, host: str = "login", ask: Asker | None = None) -> Connection:
+def dial(
+    two: TwoHops, file: Path, host: str = "login", ask: Asker | None = None, transport: str = "auto"
+) -> Connection:
     """A connection as a kernelspec's."""
     return connect(
         [host],
         identity=(),
         config=str(file),
         via=(),
-        transport="auto",
+        transport=transport,
         ask=ask,
         progress=lambda hop, step: None,
         trust_file=two.trust_file,
     )
 
 
-def assert_arrives(two: TwoHops, file: Path, host: str = "login", ask: Asker | None = None) -> None:
-    """The transport `ssh`, which `auto` has chosen, runs a command."""
+def arrives(
+    two: TwoHops, file: Path, why: str, host: str = "login", ask: Asker | None = None
+) -> OpenSSHConnection:
+    """The transport `ssh`, which `auto` has chosen for this reason, runs a command; closed."""
     connection = dial(two, file, host, ask)
     assert isinstance(connection, OpenSSHConnection)
+    assert connection.transport.startswith("the system's ssh (") and why in connection.transport
     assert connection.run("cat", stdin=b"here").stdout == b"here"
     connection.close()
+    return connection
 
 
 @pytest.fixture
@@ -100,10 +107,12 @@ def test_kerberos(login: TwoHops, realm: Realm, tmp_path: Path, monkeypatch: pyt
     assert not refused.connected and "gssapi-with-mic" in refused.stderr
     for name, value in ticket.items():
         monkeypatch.setenv(name, value)
-    assert_arrives(login, file)
+    arrives(login, file, "a Kerberos ticket")
     monkeypatch.setenv("KRB5CCNAME", "FILE:/nowhere")  # then paramiko tries, and the server's words are shown
-    with pytest.raises(AuthError, match=r"accepted methods: .*gssapi-with-mic"):
+    assert not needs.has_ticket()
+    with pytest.raises(AuthError, match=r"accepted methods: .*gssapi-with-mic") as caught:
         dial(login, file)
+    assert "kinit" in caught.value.remedy
 
 
 def test_certificates_of_users(login: TwoHops, tmp_path: Path) -> None:
@@ -118,9 +127,10 @@ def test_certificates_of_users(login: TwoHops, tmp_path: Path) -> None:
     assert run_ssh(config(login, tmp_path / "named", named), "login").connected
     without = config(login, tmp_path / "without", f"IdentityFile {key}")
     assert not run_ssh(without, "login").connected
-    connection = dial(login, tmp_path / "named")
-    assert isinstance(connection, SSHConnection) and connection.run("echo on").stdout == b"on\n"
-    connection.close()
+    for transport, kind in (("auto", SSHConnection), ("ssh", OpenSSHConnection)):
+        connection = dial(login, tmp_path / "named", transport=transport)
+        assert isinstance(connection, kind) and connection.run("echo on").stdout == b"on\n"
+        connection.close()
     with pytest.raises(AuthError):
         dial(login, without)
 
@@ -131,11 +141,15 @@ def test_certificates_of_hosts(login: TwoHops, tmp_path: Path) -> None:
     file = config(login, tmp_path / "config", "StrictHostKeyChecking yes")
     login.known_hosts.write_text(authority.known_hosts_line("[127.0.0.1]:*"))
     assert run_ssh(file, "login").connected
-    assert_arrives(login, file)
+    machine = arrives(login, file, "the certificate authority for hosts").machine_id
+    login.known_hosts.write_text(login.login.known_hosts_line())
+    by_paramiko = dial(login, file)
+    assert isinstance(by_paramiko, SSHConnection) and by_paramiko.machine_id == machine
+    by_paramiko.close()
     login.known_hosts.write_text(Authority(tmp_path / "other").known_hosts_line())
     assert not run_ssh(file, "login").connected
-    with pytest.raises(HostKeyError):
-        dial(login, file)
+    with pytest.raises(HostKeyError, match=r"its host key is not known.*has not signed this key"):
+        dial(login, login.ssh_config)
 
 
 def test_lists_of_revoked_keys(login: TwoHops, tmp_path: Path) -> None:
@@ -145,7 +159,7 @@ def test_lists_of_revoked_keys(login: TwoHops, tmp_path: Path) -> None:
         file = config(login, tmp_path / "config", f"RevokedHostKeys {revocations}")
         assert run_ssh(file, "login").connected is connects
         if connects:
-            assert_arrives(login, file)
+            arrives(login, file, "RevokedHostKeys")
         else:
             with pytest.raises(HostKeyError, match="revoked"):
                 dial(login, file)
@@ -162,15 +176,14 @@ def test_a_key_in_a_token(login: TwoHops, tmp_path: Path, monkeypatch: pytest.Mo
     assert not wrong.connected
     monkeypatch.setenv("SOFTHSM2_CONF", token.environment["SOFTHSM2_CONF"])
     owner = Owner(PIN)
-    assert_arrives(login, file, ask=owner)
-    assert len(owner.questions) == 1 and "PIN" in owner.questions[0]
+    assert arrives(login, file, "PKCS11Provider", ask=owner).interactive
+    assert owner.questions == ["Enter PIN for 'practice': "]
     with pytest.raises(AuthError, match="need their PIN") as caught:
         dial(login, file)
     assert caught.value.login and "login NAME" in caught.value.remedy
 
 
-@pytest.mark.parametrize("program", ["nc", "python"])
-@pytest.mark.parametrize("kind", ["connect", "5"])
+@pytest.mark.parametrize(("kind", "program"), [("connect", "python"), ("5", "nc")])
 def test_proxies(two: TwoHops, tmp_path: Path, kind: str, program: str) -> None:
     proxy = Proxy(kind)
     try:
@@ -179,8 +192,11 @@ def test_proxies(two: TwoHops, tmp_path: Path, kind: str, program: str) -> None:
         assert run.connected, run.stderr
         assert proxy.led == [f"127.0.0.1:{two.login.port}"]
         assert run_ssh(file, "work").connected  # behind a jump host that is behind the proxy
-        assert_arrives(two, file, "work")
+        steps = arrives(two, file, "ProxyCommand", "work").steps
+        assert [hop for hop, step, _ in steps if step == "sign in"] == ["login", "work"]
         assert proxy.led == [f"127.0.0.1:{two.login.port}"] * 3
+        with pytest.raises(RouteError, match=r"ProxyCommand .* is not supported by the transport paramiko"):
+            dial(two, file, transport="paramiko")
     finally:
         proxy.close()
 
