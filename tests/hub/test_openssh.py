@@ -116,6 +116,24 @@ def test_a_server_asks_only_so_much(house: Callable[..., House]) -> None:
     assert len(owner.questions) == 12
 
 
+def test_another_ssh_that_leads_to_a_host_does_not_ask_in_the_hosts_name(
+    house: Callable[..., House],
+) -> None:
+    """Else the user would give a secret of the host to the machine before it."""
+    here = house("password")
+    config = here.trust_file.with_name("config")
+    config.write_text(
+        f"Host jump\n  HostName 127.0.0.1\n  Port {here.port}\n  User alice\n"
+        f"Host work\n  User alice\n  ProxyCommand ssh -F {config} -o Compression=no -W %h:%p jump\n"
+        f"Host *\n  IdentityAgent none\n  IdentityFile none\n  UserKnownHostsFile {here.trust_file}\n"
+    )
+    owner = Owner("sesame")
+    with pytest.raises(GpuKernelError, match="its ProxyCommand ended"):  # this server forwards nothing
+        connect(resolve(["work"], config=str(config)), ask=owner, trust_file=here.trust_file)
+    assert owner.questions == ["A program of ProxyCommand asks: “alice@127.0.0.1's password:” "]
+    assert here.door.tries == ["password"]
+
+
 HOP = Hop("login", "ssh", "127.0.0.1", 22, "alice")
 
 
@@ -126,6 +144,7 @@ HOP = Hop("login", "ssh", "127.0.0.1", 22, "alice")
         "Enter passphrase for key '/home/alice/.ssh/id_ed25519': ",
         "alice@elsewhere's password: ",
         "\x1b[2JYour bank's PIN:\nnow",
+        "ok” Password of alice: ",
         "Are you sure you want to continue connecting (yes/no)? SHA256:abc",
     ],
 )
@@ -140,8 +159,9 @@ def test_a_question_of_the_server_passes_for_no_other(prompt: str, version: tupl
         )
     )
     questions = Questions(HOP, version, owner, log, log.host_key, lambda hop, step: None)
-    assert questions.answer(f"(alice@login) {prompt}" if version > (8, 5) else prompt, "") == "secret"
+    assert questions.answer(f"(alice@login) {prompt}" if version > (8, 5) else prompt, "", True) == "secret"
     assert owner.questions[0].startswith("The server asks: “") and owner.questions[0].isprintable()
+    assert owner.questions[0].index("”") == len(owner.questions[0]) - 2
 
 
 def test_only_the_key_that_the_owner_has_accepted_is_confirmed() -> None:
@@ -154,8 +174,8 @@ def test_only_the_key_that_the_owner_has_accepted_is_confirmed() -> None:
     question = (
         "ED25519 key fingerprint is SHA256:{}.\nAre you sure you want to continue connecting (yes/no)? "
     )
-    assert accepted.answer(question.format("a" * 43), "") == "yes"
-    assert accepted.answer(question.format("b" * 43), "") == "no"
+    assert accepted.answer(question.format("a" * 43), "", True) == "yes"
+    assert accepted.answer(question.format("b" * 43), "", True) == "no"
 
 
 class iter_lines:
@@ -180,6 +200,13 @@ def test_what_a_server_says_moves_no_step_back_and_changes_no_host_key() -> None
     )
     assert log.host_key is not None and log.host_key.fingerprint == f"SHA256:{first}"
     assert log.last_step == SIGN_IN
+
+
+def test_a_banner_names_only_so_many_keys() -> None:
+    log = Log()
+    log.read(iter_lines(*[f"debug1: Offering public key: {'k' * 1000} SHA256:a"] * 500, "debug1: last"))
+    assert len(log.offered) == 50 and max(map(len, log.offered)) == 300
+    assert log.lines(since=500) == ["last"] and len(log.lines(since=499)) == 2 and len(log.lines()) == 400
 
 
 # --- processes

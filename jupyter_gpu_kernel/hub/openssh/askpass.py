@@ -12,12 +12,15 @@ import socket
 import sys
 
 SOCKET, TOKEN = "JUPYTER_GPU_KERNEL_ASKPASS", "JUPYTER_GPU_KERNEL_ASKPASS_TOKEN"
+ASKER = "JUPYTER_GPU_KERNEL_ASKPASS_FOR"
+"""The id of the ssh process of the hop. Another one that it has started, as its ProxyCommand, has this variable too."""
 
 
 def main(prompt: str) -> int:
     """Return the exit status: 0 if there is an answer."""
     kind = os.environ.get("SSH_ASKPASS_PROMPT", "")
-    question = json.dumps([os.environ.get(TOKEN, ""), kind, prompt]).encode()
+    own = os.environ.get(ASKER) == str(os.getppid())
+    question = json.dumps([os.environ.get(TOKEN, ""), kind, prompt, own]).encode()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.connect(os.environ[SOCKET])
         connection.sendall(question)

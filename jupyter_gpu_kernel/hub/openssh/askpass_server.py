@@ -21,12 +21,13 @@ from . import askpass
 
 _MAX_QUESTION = 64 * 1024  # bytes
 _QUESTION_TIMEOUT = 10.0  # seconds in which a question must arrive
-Answer = Callable[[str, str], "str | None"]
+Answer = Callable[[str, str, bool], "str | None"]
 
 
 class AskpassServer:
-    """`environment` is what ssh needs to ask here; `answer(prompt, kind)` returns None to refuse. `kind` is "" for a
-    secret, "confirm" for yes or no, "none" for a mere notice."""
+    """`environment` is what ssh needs to ask here; `answer(prompt, kind, own)` returns None to refuse. `kind` is ""
+    for a secret, "confirm" for yes or no, "none" for a mere notice; `own`: the hop's ssh process asks, and not another
+    one that it has started."""
 
     def __init__(self, folder: Path, name: str, token: str, answer: Answer) -> None:
         self._answer = answer
@@ -63,10 +64,10 @@ class AskpassServer:
             data = b""
             while len(data) <= _MAX_QUESTION and (more := connection.recv(65536)):
                 data += more
-            token, kind, prompt = json.loads(data)
+            token, kind, prompt, own = json.loads(data)
             if not hmac.compare_digest(str(token).encode(), self._token.encode()):
                 return
-            answer = self._answer(str(prompt), str(kind))
+            answer = self._answer(str(prompt), str(kind), own is True)
             if answer is not None:
                 connection.sendall(b"+" + answer.encode())
 

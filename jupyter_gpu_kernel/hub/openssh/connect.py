@@ -142,7 +142,7 @@ class _Attempt:
         self._progress, self._trust_file = connector.progress, connector.trust_file
         self._jump = self._connection.labels[-1] if self._connection.labels else ""
         self._before = self._connection.masters[-1].log if self._connection.masters else None
-        self._before_lines = len(self._before.lines()) if self._before else 0
+        self._before_lines = self._before.count if self._before else 0
         folder, name, log = control_folder(), secrets.token_hex(4), Log()
         version = connector.program.version
         self._questions = Questions(hop, version, self._ask, log, accepted, connector.progress)
@@ -201,7 +201,7 @@ class _Attempt:
             raise self._questions.problem
         step = log.last_step
         if step == REACH:
-            lines = self._before.lines()[self._before_lines :] if self._before else []
+            lines = self._before.lines(self._before_lines) if self._before else []
             try:
                 error: GpuKernelError = complaints.not_reached(hop, log, self._jump, lines)
             except ServerBusy:

@@ -18,6 +18,7 @@ REACH, HOST_KEY, SIGN_IN, READY, ENDED = range(5)
 _MAX_LINES = 400
 _MAX_LINE = 4096  # bytes
 _MAX_SAID = 10  # lines before a question
+_MAX_OFFERED, _MAX_KEY = 50, 300  # keys, of which a server's banner may name any number; characters of each
 _HOST_KEY_LINE = re.compile(r"debug1: Server host (?:key|certificate): (\S+) (SHA256:[A-Za-z0-9+/]{43})")
 _STEPS = {  # how the first line after each step begins
     "debug1: Server host ": HOST_KEY,
@@ -56,6 +57,8 @@ class Log:
         self.said: list[str] = []
         """The lines just before the last question, such as the title of the server's questions."""
         self._since_debug: list[str] = []
+        self.count = 0
+        """The number of lines so far."""
         self._lines: deque[str] = deque(maxlen=_MAX_LINES)
         self._times = {REACH: time.monotonic()}
         self._changed = threading.Condition()
@@ -75,10 +78,11 @@ class Log:
         with self._changed:
             return [line for line in self._lines if line and not _PREFIX.match(line)]
 
-    def lines(self) -> list[str]:
-        """Return all lines, without the words "debug1:"."""
+    def lines(self, since: int = 0) -> list[str]:
+        """Return the last lines, without the words "debug1:"; those after the first `since` lines."""
         with self._changed:
-            return [_PREFIX.sub("", line) for line in self._lines if line]
+            earlier = max(len(self._lines) - (self.count - since), 0)
+            return [_PREFIX.sub("", line) for line in list(self._lines)[earlier:] if line]
 
     def wait_beyond(self, step: int, seconds: float) -> bool:
         """Wait until ssh has come further than this step; return whether it has."""
@@ -104,6 +108,7 @@ class Log:
     def _add(self, line: str) -> None:
         with self._changed:
             self._lines.append(line)
+            self.count += 1
             found = _HOST_KEY_LINE.match(line)
             if found and self.host_key is None:
                 self.host_key = HostKey(found[1].replace("-cert-v01@openssh.com", ""), found[2])
@@ -111,8 +116,8 @@ class Log:
             if said:
                 self.methods = tuple(rest.split(",")[:20])
             _, said, rest = line.partition("debug1: Offering public key: ")
-            if said:
-                self.offered.append(rest)
+            if said and len(self.offered) < _MAX_OFFERED:
+                self.offered.append(rest[:_MAX_KEY])
             self.partial |= "with partial success" in line
             if line.startswith("debug1: read_passphrase:"):
                 self.questions += 1

@@ -13,13 +13,17 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from .askpass import ASKER
 from .log import Log
 from .mux import MuxError, MuxSocket
 
 _GRACE = 2.0  # seconds for ssh to end after SIGTERM
 # `read` fails at the end of the pipe, and succeeds when `end` has written a line: then the process id is not ours any
 # more. `exec` gives ssh the shell's own process id.
-_WITH_PIPE = 'exec 3<&0; (read -r line <&3 || kill "$$") >/dev/null 2>&1 & exec "$@" 3<&- </dev/null'
+_WITH_PIPE = (
+    f'export {ASKER}="$$"; '
+    'exec 3<&0; (read -r line <&3 || kill "$$") >/dev/null 2>&1 & exec "$@" 3<&- </dev/null'
+)
 
 
 class Master:

@@ -1,7 +1,8 @@
 """Answers the questions of one hop's ssh process: shows them to the user with their speaker, and passes the answer on.
 
 A question is ssh's own only if it cannot be the server's: since OpenSSH 8.5 the server's begin with “(user@host)”. Of
-an older ssh every question is shown as the server's.
+an older ssh every question is shown as the server's. Another program that ssh has started, such as the ssh of a
+ProxyCommand, asks for another machine, and never in the name of this hop.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ _MARKED = (8, 5)  # the first version that marks the server's questions
 _SERVER = re.compile(r"\([^()]*@[^()]*\) ?")
 _PASSPHRASE = re.compile(r"Enter passphrase for (?:key )?'?(.*?)'?: ?")
 _PASSWORD = re.compile(r"\S*'s password: ?")
+_ANOTHER = "A program of ProxyCommand"
 _OWN = (
     *("Enter PIN for ", "Enter passphrase for "),
     *("Confirm user presence for key", "Enter new ", "Retype "),
@@ -44,6 +46,7 @@ class Questions:
         self._accepted = accepted
         self._progress = progress
         self._asked: list[str] = []
+        self._own_questions = 0  # as the log counts them
         self.problem: Exception | None = None
 
     @property
@@ -51,10 +54,13 @@ class Questions:
         """Whether the user has answered a question."""
         return bool(self._asked)
 
-    def answer(self, prompt: str, kind: str) -> str | None:
-        """Return the answer, or None to refuse."""
-        if self._log.step == HOST_KEY:
-            return self._confirm_host(prompt)
+    def answer(self, prompt: str, kind: str, own: bool) -> str | None:
+        """Return the answer, or None to refuse. `own`: the hop's ssh process asks."""
+        if own and kind != "none":
+            self._own_questions += 1
+            self._log.wait_for_questions(self._own_questions, _LOG_WAIT)
+            if self._log.step == HOST_KEY:
+                return self._confirm_host(prompt)
         if kind == "none":
             self._progress(self._hop.label, one_line(prompt))
         if kind in ("none", "confirm") or self._ask is None:
@@ -63,7 +69,7 @@ class Questions:
             self._fail(too_many_questions(self._hop))
             return None
         try:
-            shown = self._shown(prompt)
+            shown = self._shown(prompt) if own else question("", (), one_line(prompt), _ANOTHER)
             self._asked.append(prompt)
             return self._ask.secret(self._hop.label, shown)
         except Exception as error:  # such as the user's wish to end it: the caller of `connect` gets it
@@ -93,6 +99,5 @@ class Questions:
 
     def _said(self) -> list[str]:
         """Return the lines before this question, such as the title of the server's questions."""
-        log = self._log
-        log.wait_for_questions(len(self._asked) + 1, _LOG_WAIT)
-        return [line for line in log.said if line.strip() and not line.startswith("Permission denied")]
+        said = self._log.said
+        return [line for line in said if line.strip() and not line.startswith("Permission denied")]

@@ -8,6 +8,7 @@ A server's question is shown as such: on one line, printable, of bounded length,
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -217,6 +218,7 @@ class _SignIn:
         return failures.refused(self.hop, self.keys, self.tried, self.methods or (), self._accepts_keys)
 
 
-def question(wrong: str, shown: Sequence[str], prompt: str) -> str:
-    """Return one line that marks the server's words as such, so that they cannot pass for another question."""
-    return f"{wrong}The server asks: “{' · '.join([*shown, prompt])}” "
+def question(wrong: str, shown: Sequence[str], prompt: str, speaker: str = "The server") -> str:
+    """Return one line that marks the speaker's words as such, so that they cannot pass for another question."""
+    words = re.sub("[“”]", '"', " · ".join([*shown, prompt]))
+    return f"{wrong}{speaker} asks: “{words}” "
