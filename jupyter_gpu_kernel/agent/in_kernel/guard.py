@@ -191,8 +191,10 @@ class Guard:
         in_use = self.usage.in_use() or is_computing()
         before = self._times.get(sender.kind)
         self._times[sender.kind] = now
-        action = decide(sender.kind, in_use, None if before is None else now - before, self._in_job)
-        repeated = self._in_job and sender.kind == "scheduler" and self._is_repeated()
+        # A process that starts at that moment, such as the countdown's, may have made its sender unknown.
+        repeated = self._in_job and sender.kind in ("scheduler", "unknown") and self._is_repeated()
+        kind = "scheduler" if repeated else sender.kind
+        action = decide(kind, in_use, None if before is None else now - before, self._in_job)
         report = dict(sender._asdict(), time=clock, in_use=in_use, action=action)
         if repeated:
             return self._reports.send("sigterm", report)
