@@ -60,15 +60,19 @@ def test_signals_to_the_job_run_the_functions_in_its_kernels(place: Place, job: 
     assert job.process.poll() is None, "the kernel may compute until SIGKILL"
 
 
-def test_a_sigterm_to_job_and_kernel_runs_the_functions_once(place: Place, job: Job) -> None:
-    """Slurm's process tracking decides whether the kernel gets it, too."""
+@pytest.mark.parametrize(
+    "unblock", ["", "import signal; signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})\n"]
+)
+def test_a_sigterm_to_job_and_kernel_runs_the_functions_once(place: Place, job: Job, unblock: str) -> None:
+    """Slurm's process tracking decides whether the kernel gets it, too. A thread that starts a process unblocks SIGTERM
+    for a moment, and then its sender is unknown."""
     hub = job.start("first")
     hub.run(HOOK)
     daemon = place.path / "slurmstepd"
     shutil.copy("/bin/sh", daemon)
     kernel = int(hub.run("import os; print(os.getpid())"))
     go = place.path / "go"
-    cell = hub.ask(f"import os\nwhile not os.path.exists({str(go)!r}): time.sleep(0.02)")
+    cell = hub.ask(f"{unblock}import os\nwhile not os.path.exists({str(go)!r}): time.sleep(0.02)")
     hub.until(lambda one: one.channel is Channel.IOPUB and "time.sleep" in str(one.content()))
     kill = f"kill -TERM {job.process.pid} {kernel}; read -r _"
     with subprocess.Popen([str(daemon), "-c", kill], stdin=subprocess.PIPE):
@@ -85,7 +89,8 @@ def test_a_sigterm_to_job_and_kernel_runs_the_functions_once(place: Place, job: 
 def test_the_end_comes_from_the_hub_if_the_node_does_not_tell(place: Place, job: Job) -> None:
     hub = job.start("first")
     assert hub.run("import gpu_kernel; print(gpu_kernel.hosts())") == "['gpu1', 'gpu2']\n"
-    hub.tell(keeper_message(do="job", end_time=int(time.time()) + 200))
+    hub.tell(keeper_message(do="job", end_time=int(time.time()) + 2000))
+    hub.tell(keeper_message(do="job", end_time=int(time.time()) + 200))  # its limit was changed
     hub.until(lambda one: one.channel is Channel.KEEPER and (one.content().get("job") or {}).get("end_time"))
     hub.ask("1")
     display = hub.until(lambda one: one.msg_type == "display_data")
@@ -185,6 +190,20 @@ def test_notices_come_once_and_again_when_the_end_is_moved() -> None:
     late = EndNotices()
     assert late.due(0, 30) and not late.due(1, 30), "one notice for all three"
     assert not EndNotices().due(10, 5)
+
+
+def test_a_short_job_does_not_begin_with_a_notice_that_it_ends() -> None:
+    for whole, first in [(600, 300), (900, 300), (300, 60), (120, 60)]:
+        notices = EndNotices(start=1000)
+        end = 1000 + whole
+        assert not notices.due(1001, end) and not notices.due(end - first - 1, end), whole
+        assert notices.due(end - first, end), whole
+    assert EndNotices(start=1000).due(4000, 4500), "a kernel that joins a job later"
+    extended = EndNotices(start=1000)
+    assert not extended.due(1001, 1600) and not extended.due(1100, 4000)
+    assert extended.due(3200, 4000)
+    shortened = EndNotices(start=1000)
+    assert not shortened.due(1001, 5000) and shortened.due(1100, 1250)
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ class JobProcess:
         self._allocation = allocation
         self._processes = processes
         self._root = root
+        self._start_time = runtime.time()
         self._loop = loop = Loop(runtime)
         self._started: Dict[int, _Start] = {}  # processes that may become keepers, by pid
         self._keepers: Dict[Connection, str] = {}  # the kernels' ids
@@ -86,7 +87,9 @@ class JobProcess:
         connection.reply(dict(self._facts(), kernels=kernels, pid=os.getpid(), log=own_output()))
 
     def _facts(self) -> Dict[str, Any]:
-        return dict(self._allocation.json(), end_time=self._controller.end_time)
+        return dict(
+            self._allocation.json(), start_time=int(self._start_time), end_time=self._controller.end_time
+        )
 
     def _start(self, connection: Connection, request: Dict[str, Any]) -> None:
         """Start the process of a keeper, which takes its settings from who asks: see keeper/client.py."""

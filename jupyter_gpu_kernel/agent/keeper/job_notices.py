@@ -35,7 +35,7 @@ class JobNotices:
         self._membership = membership
         self._relay = relay
         self._story = story
-        self._notices = EndNotices()
+        self._notices = EndNotices(membership.start_time)
         self._end_told = False
         loop.later(0, self._look)
 

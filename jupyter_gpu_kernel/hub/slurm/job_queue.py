@@ -18,8 +18,9 @@ from .dialect import GONE, JobState
 INTERVAL = 10.0
 """Seconds between two times, at least."""
 LONGEST_INTERVAL = 60.0
-FIRST_LOOK = 1.0
-"""Seconds from a new watch to the first look, if the last one is long enough ago: jobs submitted at once share it."""
+FIRST_LOOK = 3.5
+"""Seconds from a new watch to the first look, if the last one is long enough ago: jobs submitted at once share it, and
+Slurm may have started them. It takes up to 3 s for that by default, while others submit (its `batch_sched_delay`)."""
 Changed = Callable[[JobState], None]
 Ask = Callable[[bool], Awaitable[dict[str, JobState]]]
 
