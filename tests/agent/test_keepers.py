@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import resource
 import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, Tuple
 
@@ -22,6 +24,7 @@ from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
 from jupyter_gpu_kernel.agent.mux.keepers import Refused
 from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
+from jupyter_gpu_kernel.agent.story import Story
 
 NOTEBOOK = {"name": "gpu", "notebook": "/home/me/a.ipynb"}
 
@@ -135,3 +138,17 @@ def test_leftovers_that_are_none_end_nothing(tmp_path: Path, wanted: Any) -> Non
 def test_attach_needs_no_pyzmq() -> None:
     code = "import sys; sys.modules['zmq'] = None; import jupyter_gpu_kernel.agent.mux.attach"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=str(Path(__file__).parents[2]))
+
+
+def test_a_kernel_whose_keeper_is_about_to_exit_is_not_listed_as_one_that_starts(tmp_path: Path) -> None:
+    """The keeper closes its socket before it unlocks the folder."""
+    root = Root(tmp_path)
+    lock = os.open(str(root.make_kernel("k1") / "lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    story, handlers = Story(root.story("k1"), time.time), RequestHandlers(RUNTIME, ProcessControl(), root)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for event, states in (("start", ["starting"]), ("end", []), ("start", ["starting"])):
+            story.tell(event, "as its keeper tells it")
+            assert [row["state"] for row in handlers.handle({"do": "list"})["kernels"]] == states
+    finally:
+        os.close(lock)

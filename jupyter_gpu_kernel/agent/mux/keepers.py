@@ -92,9 +92,14 @@ class Keepers:
             state = self.ask(kernel_id, {"do": "status"})
         except KeeperTimeout:
             return self._status_from_story(kernel_id, "unresponsive")
-        if state is None and is_locked(self.root.kernel(kernel_id)):
+        if state is None and is_locked(self.root.kernel(kernel_id)) and not self._has_ended(kernel_id):
             return self._status_from_story(kernel_id, "starting")
         return state
+
+    def _has_ended(self, kernel_id: str) -> bool:
+        """Whether the story tells the kernel's end: its keeper closes its socket before it unlocks the folder."""
+        events = (entry.get("event") for entry in reversed(read_story(self.root.story(kernel_id))))
+        return next((event for event in events if event in ("start", "end")), "") == "end"
 
     def _status_from_story(self, kernel_id: str, state: str) -> Dict[str, Any]:
         """The status of a kernel whose keeper does not reply, as far as its story shows it."""
