@@ -10,9 +10,9 @@ from . import secret_filter
 from .errors import SettingsError
 from .hub.slurm import times
 
-KEEP_JOB = 600.0
+KEEP_JOB = times.KEEP_JOB
 """Seconds for which a job that waits is kept after its notebook was closed, unless the setting says otherwise."""
-WARN_BEFORE = 300.0
+WARN_BEFORE = times.WARN_BEFORE
 """Seconds before its time limit at which a job gets the warning signal, unless the setting says otherwise."""
 SIGNALS = ("USR1", "USR2", "HUP", "INT", "CONT", "WINCH")
 _ONLY_SLURM = (

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -26,7 +27,7 @@ def test_the_options_for_sbatch():
     )
     assert options[:2] == ["--job-name=jgk-0f3e-1", "--no-requeue"]
     assert set(options[2:]) == {
-        *("--output=/tmp/jupyter-gpu-kernel-%u-0f3e-1-%j.out", "--signal=B:USR1@300", "--gres=gpu:a100:2"),
+        *("--output=/dev/null", "--signal=B:USR1@300", "--gres=gpu:a100:2"),
         *(
             "--nodes=2",
             "--ntasks-per-node=1",
@@ -58,18 +59,24 @@ def package() -> deploy.Package:
 
 
 def test_the_script_sets_up_installs_and_becomes_the_agent(tmp_path):
-    settings = {"python": sys.executable, "setup": ["export LOADED='a module'"], "env": {"TOKEN": "hunter2"}}
+    setup = ["umask 022; export LOADED='a module'"]
+    settings = {"python": sys.executable, "setup": setup, "env": {"TOKEN": "hunter2"}}
     script = batch_script(settings, "0f3e", package())
     assert b"hunter2" not in script and script.startswith(b"#!/bin/bash -l\n#SBATCH --job-name=jgk-0f3e\n")
     tmp_path.chmod(0o700)
     environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "JUPYTER_GPU_KERNEL_BASE": str(tmp_path)}
     file = tmp_path / "slurm_script"
     file.write_bytes(script)
-    for _ in range(2):  # the second time the agent is there
+    for job_id in ("99999918", "99999919"):  # the second time the agent is there
         done = subprocess.run(
-            ["/bin/bash", "-l", file], capture_output=True, text=True, env=environ, timeout=60
-        )
-        assert (done.returncode, done.stdout, done.stderr) == (0, "['job'] a module\n", "")
+            ["/bin/bash", "-l", file],
+            capture_output=True, text=True, env={**environ, "SLURM_JOB_ID": job_id}, timeout=60,
+        )  # fmt: skip
+        [output] = Path("/tmp").glob(f"jupyter-gpu-kernel-*-{job_id}.out")
+        mode, text = output.stat().st_mode & 0o777, output.read_text()
+        output.unlink()
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert (mode, text) == (0o600, "['job'] a module\n"), "its name cannot be known in advance"
     [installed] = tmp_path.glob("jupyter-gpu-kernel-*/agent-*.pyz")
     assert installed.read_bytes() == package().data
 

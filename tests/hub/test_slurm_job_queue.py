@@ -167,6 +167,18 @@ def test_a_job_submitted_while_slurm_answers_is_not_gone(simulated):
     assert [state.state for _, state in simulated(main).told] == ["PENDING"]
 
 
+def test_a_job_submitted_while_slurm_answers_is_listed(simulated):
+    async def main(slurm: Slurm) -> None:
+        async def ask(everyone: bool) -> dict[str, JobState]:
+            slurm.queue.add(JobState("2", "PENDING"))
+            return {"1": RUNNING}
+
+        slurm.queue = JobQueue(slurm, ask, logging.getLogger("test"))
+        assert [job.id for job in await slurm.queue.jobs()] == ["2", "1"]
+
+    simulated(main)
+
+
 def test_while_slurm_is_away_the_watch_goes_on(simulated):
     async def main(slurm: Slurm) -> None:
         slurm.jobs = {"1": RUNNING}

@@ -1,4 +1,5 @@
-"""The file with a job's output, which Slurm opens in /tmp: moved into our folder, and kept there for some days."""
+"""The file with a job's output, which the batch script opens in /tmp: moved into our folder, and kept there for some
+days."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _STDOUT = "/proc/self/fd/1"
 
 
 def adopt_output(root: Root, job_id: str, now: float) -> None:
-    """Move this process's output into our folder, which stays the same file for Slurm, and remove that of old jobs."""
+    """Move this process's output into our folder, and remove that of old jobs."""
     for old in root.job_outputs():
         with contextlib.suppress(OSError):
             if now - old.stat().st_mtime > KEPT:

@@ -1,5 +1,5 @@
-"""What a job has printed (Slurm's slurm-ID.out): read on the job's node when the job has ended, as far as it can be
-reached then. The kernel's own output is not in it, but what the set-up lines and Slurm print."""
+"""What a job has printed (slurm-ID.out): read on the job's node when the job has ended, as far as it can be reached
+then. The kernel's own output is not in it, but what the set-up lines and the job's process print."""
 
 from __future__ import annotations
 

@@ -14,11 +14,18 @@ from typing import Any
 from ...errors import SettingsError
 from ...wire import DEFAULT_GPUS
 from ..node.deploy import Package, script_head
+from . import times
 from .commands import JOB_NAME
 
-OUTPUT = "/tmp/jupyter-gpu-kernel-%u-{tag}-%j.out"
-"""Where Slurm writes a job's output, on the job's node. Slurm makes no folder, so it is none of ours at first; the name
-has random characters, since others can write to /tmp."""
+_OUTPUT = (
+    # Slurm's own file would have to lie in a folder that is there already, such as /tmp; and as everybody can ask Slurm
+    # for its name, another user of the node could make it first.
+    'if out=$(umask 077; mktemp "/tmp/jupyter-gpu-kernel-$(id -un)-XXXXXXXX-$SLURM_JOB_ID.out"); then',
+    '    exec >"$out" 2>&1',
+    "fi",
+    "unset out",
+)
+"""Opens the file for the job's output. `agent job` moves it into our folder, which is not known yet."""
 _KERNEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _LINE = 76
 
@@ -37,9 +44,7 @@ def batch_script(settings: dict[str, Any], kernel_id: str, package: Package) -> 
         "#!/bin/bash -l",
         *(f"#SBATCH {option}" for option in directives(settings, kernel_id)),
         "",
-        # sbatch ran with the umask 077, for the output's sake.
-        'if [ "$(umask)" = 0077 ]; then umask "${JUPYTER_GPU_KERNEL_UMASK:-077}"; fi',
-        "unset JUPYTER_GPU_KERNEL_UMASK",
+        *_OUTPUT,
         *setup,
         *_agent(package.data),
     ]
@@ -51,12 +56,12 @@ def directives(settings: dict[str, Any], kernel_id: str) -> list[str]:
     if not _KERNEL_ID.fullmatch(kernel_id):
         raise ValueError("a kernel's id was expected")
     warn = settings.get("warn_before")
-    seconds = int(300 if warn is None else warn)
+    seconds = int(times.WARN_BEFORE if warn is None else warn)
     nodes = int(settings.get("nodes") or 1)
     options = [
         f"--job-name={JOB_NAME}{kernel_id}",
         "--no-requeue",
-        f"--output={OUTPUT.format(tag=kernel_id[:8])}",
+        "--output=/dev/null",
     ]
     if seconds:
         options.append(f"--signal=B:{settings.get('warn_signal') or 'USR1'}@{seconds}")

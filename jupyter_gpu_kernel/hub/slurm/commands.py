@@ -42,7 +42,6 @@ def submit_command(script: bytes, *, test_only: bool = False, check_name: bool =
         f"unset {' '.join(variables)}",
         "unset SSH_CLIENT SSH_CONNECTION SSH_TTY SSH_AUTH_SOCK DISPLAY XDG_RUNTIME_DIR XDG_SESSION_ID TMPDIR",
         "unset DBUS_SESSION_BUS_ADDRESS SLURM_TIME_FORMAT LC_ALL",
-        "JUPYTER_GPU_KERNEL_UMASK=$(umask); export JUPYTER_GPU_KERNEL_UMASK; umask 077",
         f"sbatch {verb} <<'{mark}'\n{text.rstrip()}\n{mark}",
     ]
     if check_name and (name := job_name(script)):
@@ -69,6 +68,11 @@ def cancel_command(job_id: str, signal: str = "") -> str:
         return f"{cancel} --batch --signal=KILL {job_id} </dev/null 2>/dev/null\n{cancel} {job_id} </dev/null"
     options = ["--full", f"--signal={signal}"] if signal else []
     return f"{cancel} {shlex.join([*options, job_id])} </dev/null"
+
+
+def cancel_named_command(name: str) -> str:
+    """Cancel the user's jobs of this name."""
+    return f'scancel -u "$(id -un)" {shlex.join(["-n", name])} </dev/null'
 
 
 def show_command(job_id: str) -> str:

@@ -6,29 +6,29 @@ What a login node prints is read with bounds, and becomes inert: names are valid
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from .. import sanitize
 from . import times
-from .commands import COLUMNS
+from .commands import COLUMNS, JOB_NAME
 from .hostlist import expand, is_host
 from .login_node import Output
 
-ACTIVE = (
-    "PENDING",
-    "CONFIGURING",
-    "RUNNING",
-    "COMPLETING",
-    "SUSPENDED",
-    "STOPPED",
-    "RESIZING",
-    "SIGNALING",
-    "STAGE_OUT",
-)
-"""States of a job that has not ended."""
 GONE = "GONE"
 """Our own name for the state of a job that Slurm does not list (any more)."""
+ENDED = (
+    *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL"),
+    *("OUT_OF_MEMORY", "PREEMPTED", "RECONFIG_FAIL", "REVOKED", "TIMEOUT", GONE),
+)
+"""States of a job that has ended. Slurm has many others, and each version may add one: in those it still exists."""
+_MOST_OWN = 2000
+"""Jobs of the user that are read."""
+_MOST_NODES = 256
+"""Nodes of one of them that are shown."""
+_MOST_PARTITIONS = 20
+"""Partitions, or lists of them, in which places are counted."""
 _JOB_ID = re.compile(r"[1-9]\d{0,9}")
 _STATE = re.compile(r"[A-Z_]{2,30}")
 _PAIR = re.compile(r"(?:^| )([A-Z][\w:/]*)=")
@@ -59,7 +59,13 @@ class JobState(NamedTuple):
     @property
     def over(self) -> bool:
         """Whether it has ended."""
-        return self.state not in ACTIVE
+        return self.state in ENDED
+
+    @property
+    def kernel_id(self) -> str:
+        """The id of the kernel that the job was submitted for; "" if it is no job of ours."""
+        kernel_id = self.name[len(JOB_NAME) :] if self.name.startswith(JOB_NAME) else ""
+        return kernel_id if sanitize.is_id(kernel_id) else ""
 
 
 class JobRecord(NamedTuple):
@@ -107,8 +113,9 @@ def queue(output: Output, private: bool = False) -> dict[str, JobState] | None:
     if "=== status 0" not in output.lines:
         return None
     rows = [row for line in output.lines if (row := _row(line)) is not None]
-    order = [] if private else [one for one in rows if one.state == "PENDING" and one.priority > 0]
-    return {row.id: _job_state(row, order) for row in rows if row.mine}
+    order = _Order([] if private else rows)
+    mine = [row for row in rows if row.mine][:_MOST_OWN]
+    return {row.id: _job_state(row, order.place(row)) for row in mine}
 
 
 class _Row(NamedTuple):
@@ -124,11 +131,35 @@ class _Row(NamedTuple):
     nodes: str
     name: str
 
-    def before(self, other: _Row) -> bool:
-        """Whether this pending job is considered before the other one, in the same partition."""
-        if not set(self.partition.split(",")) & set(other.partition.split(",")):
-            return False
-        return (-self.priority, int(self.id)) < (-other.priority, int(other.id))
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Pending jobs are considered in the order of this."""
+        return (-self.priority, int(self.id))
+
+
+class _Order:
+    """In which order jobs are considered that wait, in each partition."""
+
+    def __init__(self, rows: Iterable[_Row]) -> None:
+        self._waiting = [(set(row.partition.split(",")), row.rank) for row in rows if self._waits(row)]
+        self._ranks: dict[str, list[tuple[int, int]]] = {}  # of jobs that wait for one of these partitions
+
+    @staticmethod
+    def _waits(row: _Row) -> bool:
+        return row.state == "PENDING" and row.priority > 0
+
+    def place(self, row: _Row) -> int:
+        """Return the place of a job; 0 if it does not wait, or its place is unknown."""
+        if not (self._waiting and self._waits(row)):
+            return 0
+        if row.partition not in self._ranks:
+            if len(self._ranks) >= _MOST_PARTITIONS:
+                return 0
+            own = set(row.partition.split(","))
+            self._ranks[row.partition] = sorted(
+                rank for names, rank in self._waiting if not own.isdisjoint(names)
+            )
+        return 1 + bisect_left(self._ranks[row.partition], row.rank)
 
 
 def _row(line: str) -> _Row | None:
@@ -145,17 +176,16 @@ def _row(line: str) -> _Row | None:
     return _Row(line[0] == "+", job_id, state, reason, start, end, partition, number, host, nodes, name)
 
 
-def _job_state(row: _Row, order: Iterable[_Row]) -> JobState:
+def _job_state(row: _Row, place: int) -> JobState:
     pending = row.state == "PENDING"
-    known = pending and row.priority > 0
     return JobState(
         row.id,
         row.state,
         sanitize.line(row.reason, 100) if row.reason != "None" else "",
-        1 + sum(one.before(row) for one in order) if known and order else 0,
+        place,
         times.moment(row.start) if pending else None,
         row.host if is_host(row.host) and not pending and row.host != "n/a" else "",
-        expand(row.nodes) if not pending else (),
+        expand(row.nodes, _MOST_NODES) if not pending else (),
         times.moment(row.end) if not pending else None,
         sanitize.line(row.partition, 100),
         sanitize.line(row.name.strip(), 100),

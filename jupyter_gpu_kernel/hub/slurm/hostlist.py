@@ -11,10 +11,10 @@ MOST = 4096
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,250}")
 
 
-def expand(text: str) -> tuple[str, ...]:
-    """Return the names in a list, at most MOST; () if it is none: "", "(null)", "n/a"."""
+def expand(text: str, most: int = MOST) -> tuple[str, ...]:
+    """Return the names in a list, at most `most`; () if it is none: "", "(null)", "n/a"."""
     try:
-        names = tuple(hostlist.expand(text, MOST))
+        names = tuple(hostlist.expand(text, most))
     except ValueError:
         return ()
     return names if all(map(is_host, names)) and names != ("n/a",) else ()

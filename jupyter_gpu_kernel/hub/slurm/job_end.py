@@ -6,10 +6,9 @@ import signal
 from typing import NamedTuple
 
 from ..node.deploy import EXIT_STATUSES
-from .dialect import ACTIVE, GONE, JobRecord
+from .dialect import ENDED, GONE, JobRecord
 
 _ADD = "jupyter gpu-kernel add … --slurm --replace"
-_NO_OUTPUT_FILE = 53  # slurmd's "signal" where it could not open the output file
 
 
 class JobEnd(NamedTuple):
@@ -34,7 +33,7 @@ def job_end(job_id: str, record: JobRecord | None) -> JobEnd | None:
     if record is None:
         cause = f"Slurm does not list job {job_id} any more, and has no accounting that tells how it ended"
         return JobEnd(GONE, cause, "Run a cell to start a new job.")
-    if record.state in ACTIVE:
+    if record.state not in ENDED:
         return None
     by = record.user or (f"uid {record.uid}" if record.uid else "")
     cause, remedy = _sentences(f"job {job_id}", record, by)
@@ -95,10 +94,6 @@ def _cancelled(job: str, record: JobRecord, by: str) -> tuple[str, str]:
 
 
 def _failed(job: str, record: JobRecord) -> tuple[str, str]:
-    if record.signal == _NO_OUTPUT_FILE and not record.exit_code:
-        return f"{job} failed: Slurm could not write its output to /tmp on {record.node or 'its node'}", (
-            "Free space in /tmp there, or ask the cluster's administrators to."
-        )
     if record.reason == "BadConstraints":
         return f"{job} failed: no node can give what it asks for (BadConstraints)", (
             f"Change --gpus, --gpu-type, --cpus, --mem or --partition: {_ADD}"

@@ -40,6 +40,7 @@ class JobQueue:
         self._asking = asyncio.Lock()
         self._asked = -LONGEST_INTERVAL
         self._jobs: dict[str, JobState] = {}
+        self._added: dict[str, JobState] = {}  # since Slurm was asked
         self._problem: GpuKernelError | None = None
         self._failed_since = 0.0
 
@@ -54,6 +55,7 @@ class JobQueue:
 
     def add(self, job: JobState) -> None:
         """Record a job that was submitted just now."""
+        self._added[job.id] = job
         self._jobs.setdefault(job.id, job)
 
     def watch(self, job_id: str, changed: Changed) -> Callable[[], None]:
@@ -106,6 +108,7 @@ class JobQueue:
         """Ask once, and tell the watchers."""
         everyone = any(one.state is None or one.state.state == "PENDING" for one in self._watched)
         watched = list(self._watched)  # a job that is submitted meanwhile may be missing in the answer
+        self._added.clear()
         try:
             jobs = await self._ask(everyone)
         except GpuKernelError as error:
@@ -116,7 +119,7 @@ class JobQueue:
             self._tell_problem(error)
         else:
             self._problem = None
-            self._jobs = jobs
+            self._jobs = {**self._added, **jobs}
             self._tell(watched)
         finally:
             self._asked = self._runtime.monotonic()

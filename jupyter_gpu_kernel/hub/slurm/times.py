@@ -1,4 +1,4 @@
-"""Time limits and times, as Slurm writes them. Pure."""
+"""Time limits and times, as Slurm writes them; and the defaults of settings that are times. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 
 _LIMIT = re.compile(r"(?:(\d{1,5})-)?(\d{1,7})(?::(\d{1,2}))?(?::(\d{1,2}))?")
 _EPOCH = re.compile(r"\d{9,11}")
+KEEP_JOB = 600.0
+WARN_BEFORE = 300.0
 UNLIMITED = ("UNLIMITED", "INFINITE")
 
 
