@@ -5,87 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
+from login_nodes import LoginNode
 from runtimes import RUNTIME
 
-from jupyter_gpu_kernel.errors import AgentError, AuthError, ConnectError
+from jupyter_gpu_kernel.errors import AgentError, AuthError
 from jupyter_gpu_kernel.hub.node.node import Node
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
 from jupyter_gpu_kernel.hub.slurm import scheduler as scheduler_module
 from jupyter_gpu_kernel.hub.slurm.scheduler import Scheduler
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the scripts run on the login node's sh")
-TOOLS = "awk cat env grep head id sed sh sort tail"
 AWAY = "Unable to contact slurm controller (connect failure)"
 SCRIPT = b"#!/bin/bash\n#SBATCH --job-name=jgk-0f3e\nsleep 60\n"
-
-
-class LoginNode:
-    """A machine with the usual tools; also the connection to it. `drop`: the connection breaks after a command.
-    `refusal`: why nobody can sign in."""
-
-    steps: list[tuple[str, str, float]] = []  # noqa: RUF012
-    interactive = False
-    machine_id = "login"
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.drop = False
-        self.refusal: AuthError | None = None
-        self.closed = False
-        for tool in TOOLS.split():
-            if where := shutil.which(tool):
-                (folder / tool).symlink_to(where)
-
-    def program(self, name: str, script: str) -> None:
-        path = self.folder / name
-        path.write_text(f'#!/bin/sh\ncd {self.folder}\necho "$*" >>{name}.calls\n{script}\n')
-        path.chmod(0o755)
-
-    def slurm(self, sbatch: str, squeue: str) -> None:
-        version = 'if [ "$1" = --version ]; then echo slurm 23.11.4; exit; fi'
-        self.program("sbatch", f"{version}\ncat >/dev/null\n{sbatch}")
-        self.program("squeue", squeue)
-
-    def calls(self, name: str) -> list[str]:
-        path = self.folder / f"{name}.calls"
-        return path.read_text().splitlines() if path.exists() else []
-
-    # --- the connection
-
-    def __call__(self, *_: Any, **__: Any) -> LoginNode:
-        if self.refusal is not None:
-            raise self.refusal
-        self.closed = False
-        return self
-
-    def run(
-        self, command: str, *, stdin: bytes = b"", timeout: float = 30.0
-    ) -> subprocess.CompletedProcess[bytes]:
-        env = {"HOME": str(self.folder), "PATH": str(self.folder)}
-        done = subprocess.run(["/bin/sh"], input=stdin, capture_output=True, timeout=timeout, env=env)
-        if self.drop and b"sbatch --parsable" in stdin:
-            self.drop, self.closed = False, True
-            raise ConnectError("the connection was lost", hop="login")
-        return done
-
-    def open(self, command: str) -> Any:
-        raise NotImplementedError
-
-    def alive(self) -> bool:
-        return not self.closed
-
-    def responds(self, within: float) -> bool:
-        return not self.closed
-
-    def close(self) -> None:
-        self.closed = True
 
 
 class Call:
@@ -132,12 +69,26 @@ def test_a_submission_waits_for_the_controller_and_says_so(login: LoginNode, wit
         "",
     )
 
-    async def test(scheduler: Scheduler, call: Any) -> None:
-        assert await scheduler.submit(SCRIPT, call) == "17"
+    told: list[str] = []
 
-    call = with_scheduler(test)
-    waits = [step for step in call.steps if "waiting for it" in step]
-    assert len(waits) == 2 and all("Slurm's controller does not answer" in step for step in waits)
+    async def test(scheduler: Scheduler, call: Any) -> None:
+        assert await scheduler.submit(SCRIPT, call, told.append) == "17"
+
+    with_scheduler(test)
+    assert len(told) == 2
+    assert all("Slurm's controller does not answer" in text and "waiting for it" in text for text in told)
+
+
+def test_nothing_is_submitted_for_nobody_when_the_controller_is_back(
+    login: LoginNode, with_scheduler: Any
+) -> None:
+    login.slurm(f'echo "{AWAY}" >&2; exit 1', "")
+
+    async def test(scheduler: Scheduler, call: Any) -> None:
+        assert await scheduler.submit(SCRIPT, call, wanted=lambda: False) == ""
+
+    with_scheduler(test)
+    assert len([one for one in login.calls("sbatch") if one != "--version"]) == 1
 
 
 def test_a_job_whose_submission_was_not_confirmed_is_found(login: LoginNode, with_scheduler: Any) -> None:

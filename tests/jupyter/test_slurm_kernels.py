@@ -89,3 +89,18 @@ def test_a_refused_job_ends_the_cell_with_the_words_of_sbatch(
         assert "invalid partition specified: nowhere" in error["evalue"]
         assert "--partition" in error["evalue"]
         assert ours(slurm) == []
+
+
+def test_a_shutdown_cancels_the_job_that_waits(
+    remote: Remote, slurm: Slurm, specs: list[dict[str, Any]]
+) -> None:
+    other = slurm.submit("exec sleep 300", "--gres=gpu:4", "--output=/dev/null")
+    with started(remote, "job") as (_, client):
+        client.execute("print('never')")
+        wait_for(client, "update_display_data")
+        assert len(ours(slurm)) == 1
+        client.shutdown()
+        eventually(
+            lambda: ours(slurm) == [], "the job is cancelled, although its front end is there", every=0.1
+        )
+    slurm.run("scancel", other)

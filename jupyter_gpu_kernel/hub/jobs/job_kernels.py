@@ -17,20 +17,19 @@ from typing import Any
 
 from ...errors import AgentError, GpuKernelError
 from ...wire.runtime import Runtime
-from .. import sanitize
 from ..kernel.remote_kernel import RemoteKernel
 from ..node.hosts import each_spec
 from ..node.node import Node
 from ..node.node_link import NoLink
 from ..node.nodes import NodeReply, Nodes
 from ..rpc import Call
-from ..slurm.commands import JOB_NAME
 from ..slurm.dialect import JobState
 from ..slurm.scheduler import Schedulers
 from . import job_output
 from .job_nodes import JobNodes, login_settings
 from .job_starter import JobStarter
-from .job_table import JobTable, describe
+from .job_table import JobTable
+from .our_job import describe
 from .records import Records
 
 _REACH_WITHIN = 8.0
@@ -127,10 +126,9 @@ class JobKernels:
 
     def _row(self, job: JobState, login: str) -> dict[str, Any]:
         """Return the row of a job without a kernel, as far as is known."""
-        kernel_id = _kernel_of(job)
-        record = self._table.records.get(kernel_id)
+        record = self._table.records.get(job.kernel_id)
         return {
-            "id": kernel_id,
+            "id": job.kernel_id,
             "name": record.name,
             "node": login,
             "hop": login,
@@ -155,8 +153,7 @@ class JobKernels:
             error.fill_in("NAME", str(spec.get("name") or ""))
             errors.append(NodeReply(node, {}, error))
             return []
-        jobs = [job for job in jobs if not job.over and sanitize.is_id(_kernel_of(job))]
-        return [job for job in jobs if not self._table.is_over(job.id, node.name)]
+        return [job for job in jobs if not job.over and not self._table.is_over(job.id, node.name)]
 
     async def _spec(
         self, specs: list[dict[str, Any]], job: JobState, call: Call
@@ -164,7 +161,7 @@ class JobKernels:
         """Return the spec that leads to the node of a job, or the error why none does; None if the job waits."""
         if job.state == "PENDING" or not job.node:
             return None
-        name = self._table.records.get(_kernel_of(job)).name
+        name = self._table.records.get(job.kernel_id).name
         spec = next((one for one in specs if one.get("name") == name), specs[0])
         login = self._job_nodes.login(spec["settings"]).name
         running = [one for one in self._here(job, login) if not one.late_start.pending]
@@ -194,7 +191,7 @@ class JobKernels:
         records = self._table.records.of_job(job.id, login)
         known = {record.kernel for record in records if not record.over}
         here = {kernel.kernel_id for kernel in self._here(job, login)}
-        return here | (known or {_kernel_of(job)})
+        return here | (known or {job.kernel_id})
 
     def _by_login(self, specs: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
         """Return the specs with `slurm`, grouped by their login nodes."""
@@ -228,7 +225,7 @@ class JobKernels:
         """Cancel the job of this name, in which no node has found a kernel. Return False if there is none."""
         for login_specs in self._by_login(call.arguments["specs"]):
             for job in await self._active(login_specs[0], call, []):
-                if _kernel_of(job) == kernel_id:
+                if job.kernel_id == kernel_id:
                     scheduler = self._schedulers.of(login_settings(login_specs[0]["settings"]))
                     await scheduler.cancel(job.id, call=call)
                     return True
@@ -253,11 +250,6 @@ class JobKernels:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)  # the loop itself holds tasks weakly
         task.add_done_callback(self._tasks.discard)
-
-
-def _kernel_of(job: JobState) -> str:
-    """Return the id of the kernel for which a job was submitted."""
-    return job.name[len(JOB_NAME) :]
 
 
 def _is_in(row: dict[str, Any], job: JobState, kernels: set[str]) -> bool:

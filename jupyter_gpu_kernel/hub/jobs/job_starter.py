@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ...errors import AgentError, GpuKernelError, HubError, KernelStartError
+from ...errors import AgentError, GpuKernelError, HubError, KernelStartError, SettingsError
 from ...wire.runtime import Runtime
 from ..kernel.remote_kernel import RemoteKernel
 from ..kernel.states import LinkState, Phase
@@ -20,11 +20,13 @@ from ..node.deploy import pack
 from ..node.node_link import NoLink
 from ..rpc import REPORT_BUG
 from ..slurm.batch_script import batch_script
+from ..slurm.commands import job_name
 from ..slurm.dialect import GONE
 from ..slurm.scheduler import Scheduler
 from . import wait_text
 from .job_nodes import JobNodes, Reached, login_settings
-from .job_table import JobTable, OurJob
+from .job_table import JobTable
+from .our_job import OurJob
 
 _END_KNOWN_WITHIN = 10.0
 """Seconds until Slurm knows that a job has ended whose kernel is gone."""
@@ -126,6 +128,8 @@ class JobStarter:
             if not remote.late_start.wanted:
                 return
             job = await self._submit(remote, login)
+            if job is None:
+                return await self._give_up(remote)
         self._job = job
         self._table.enter(job, remote)
         with self._table.watched(job, self._changed.set):
@@ -150,7 +154,12 @@ class JobStarter:
             return job
         return None
 
-    async def _submit(self, remote: RemoteKernel, login: str) -> OurJob:
+    async def _submit(self, remote: RemoteKernel, login: str) -> OurJob | None:
+        """Return a new job, or the one that is shared; None if it is not wanted any more."""
+
+        def waits(text: str) -> None:
+            remote.late_start.show(wait_text.not_submitted(login, text))
+
         remote.show_status(state="waiting", since=self._runtime.time())
         remote.late_start.show(wait_text.submitting(login))
         async with self._table.submitting(remote.settings, login):
@@ -158,13 +167,27 @@ class JobStarter:
             if shared is not None:
                 return shared
             script = batch_script(login_settings(remote.settings), remote.kernel_id, pack())
-            job_id = await self._scheduler.submit(script, None)
+            name = job_name(script)
+            try:
+                job_id = await self._scheduler.submit(script, None, waits, lambda: self._wanted(remote))
+            except GpuKernelError as error:
+                if not isinstance(error, SettingsError):  # else Slurm has refused it
+                    self._table.withdraw(name, self._scheduler, login)
+                raise
+            if not job_id:
+                self._table.withdraw(name, self._scheduler, login)
+                return None
             return self._table.submitted(job_id, remote, login)
+
+    def _wanted(self, remote: RemoteKernel) -> bool:
+        """Whether somebody waits for the job, as far as it is this kernel's own."""
+        left = remote.end_wanted and self._ours_to_cancel
+        return not (remote.closed or self._interrupted or left)
 
     async def _wait_until_running(self, remote: RemoteKernel, job: OurJob) -> bool:
         """Return whether the job runs. It does not if it was cancelled, or if the front ends have left."""
         remote.status = {"since": self._runtime.time(), **remote.status}
-        while not (self._interrupted or remote.closed or job.state.over):
+        while self._wanted(remote) and not job.state.over:
             if job.state.node and job.state.state == "RUNNING":
                 return True
             remote.status = dict(remote.status, state="waiting", job=job.describe())
@@ -183,7 +206,7 @@ class JobStarter:
             delivered = self._delivered(login_settings(settings), remote.kernel_id)
             remote.late_start.start_on(reached.link, settings, delivered)
             await self._until(
-                lambda: not remote.late_start.pending or self._lost is not None or self._interrupted
+                lambda: not (remote.late_start.pending and self._wanted(remote)) or self._lost is not None
             )
         self._started = not remote.late_start.pending
         if not self._started:
@@ -203,8 +226,8 @@ class JobStarter:
         )
         reaching.add_done_callback(lambda _: self._changed.set())
         try:
-            await self._until(lambda: reaching.done() or job.state.over or self._interrupted)
-            if not reaching.done() or remote.closed or self._interrupted:
+            await self._until(lambda: reaching.done() or job.state.over or not self._wanted(remote))
+            if not (reaching.done() and self._wanted(remote)):
                 return None
             tell("starting the kernel")
             return reaching.result()
@@ -216,9 +239,10 @@ class JobStarter:
         if remote.closed:
             return
         self._job = None
-        if self._interrupted:
-            self._table.dismiss(job, remote, "the cell that waited was interrupted")
-            return self._undo(remote)
+        if not self._wanted(remote):
+            why = "the cell that waited was interrupted" if self._interrupted else "its kernel was shut down"
+            self._table.dismiss(job, remote, why)
+            return await self._give_up(remote)
         lost = self._lost
         end = await self._table.end(job, _END_KNOWN_WITHIN if lost is not None else 0.0)
         if end is not None:
@@ -286,6 +310,13 @@ class JobStarter:
         remote.end(error)
 
     # -------------------------------------------------------------------------------------- helpers
+
+    async def _give_up(self, remote: RemoteKernel) -> None:
+        """The job is not wanted any more: the next cell submits another one; after a shutdown only once
+        there is one, or the front end restarts the kernel."""
+        await self._until(lambda: not remote.end_wanted or remote.late_start.wanted)
+        if not remote.closed:
+            self._undo(remote)
 
     def _undo(self, remote: RemoteKernel) -> None:
         """There is no kernel: the next cell starts one, with another id."""

@@ -10,65 +10,31 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from functools import partial
 from typing import Any
 
 from ...errors import GpuKernelError
 from ...wire.runtime import Runtime
 from ..kernel.remote_kernel import RemoteKernel
-from ..node.node import Node
+from ..slurm import times
 from ..slurm.dialect import JobState
 from ..slurm.job_end import JobEnd, job_end
 from ..slurm.scheduler import Scheduler, Schedulers
 from .job_nodes import login_settings
+from .our_job import OurJob
 from .records import Records
 
-KEEP = 600.0
-"""Seconds for which a job that waits is kept after its notebook was closed, by default."""
 _END_WITHIN = 30.0
 """Seconds in which a job ends by itself after its last kernel."""
-_ASK_EVERY = 2.0
+_ASK_AFTER, _LONGEST_PAUSE = 1.0, 10.0
+"""Seconds until Slurm is asked again for the end of a job: at first, and at most. They double in between."""
 _LISTED_FOR = 60.0
 """Seconds for which a job that has ended may still be listed."""
 _RETRY = 30.0
 _ATTEMPTS = 20
 
-
 ReadOutput = Callable[[dict[str, Any], str, str, Scheduler], Awaitable[str]]
 """Returns what a job has printed: from settings, the job's id, its host and the scheduler."""
-
-
-class OurJob:
-    """One job of a kernel. `kernels`: those that front ends of this hub have in it."""
-
-    def __init__(self, job_id: str, settings: dict[str, Any], login: str, scheduler: Scheduler) -> None:
-        """`settings`: those of the kernel; `login`: the login node's name."""
-        self.id = job_id
-        self.settings = login_settings(settings)
-        self.login = login
-        self.scheduler = scheduler
-        self.state = JobState(job_id, "PENDING")
-        self.node: Node | None = None
-        self.kernels: list[RemoteKernel] = []
-        self.has_detached = False
-        """Whether a kernel may run in it that no front end of this hub has: then it is not cancelled."""
-        self.kept: asyncio.TimerHandle | None = None
-        self.watchers: list[Callable[[], None]] = []
-        self.end_watch: Callable[[], None] | None = None
-
-    @property
-    def name(self) -> str:
-        """The name of the kernelspec."""
-        return str(self.settings.get("name") or "")
-
-    def describe(self) -> dict[str, Any]:
-        """Return it for `--json`."""
-        return describe(self.state)
-
-
-def describe(state: JobState) -> dict[str, Any]:
-    """Return a job for `--json`: {id, state, reason, place, start_estimate, partition, node, end_time}."""
-    keys = ("id", "state", "reason", "place", "start_estimate", "partition", "node", "end_time")
-    return {key: getattr(state, key) for key in keys}
 
 
 class JobTable:
@@ -109,12 +75,19 @@ class JobTable:
 
     def get(self, job_id: str, settings: dict[str, Any], login: str) -> OurJob:
         """Return a job that Slurm has, known already or not."""
-        for job in self._jobs:
-            if (job.id, job.login) == (job_id, login):
-                return job
+        known = self._known(job_id, login)
+        if known is not None:
+            return known
         job = OurJob(job_id, settings, login, self._schedulers.of(login_settings(settings)))
         self._jobs.append(job)
         return job
+
+    def _known(self, job_id: str, login: str) -> OurJob | None:
+        return next((job for job in self._jobs if (job.id, job.login) == (job_id, login)), None)
+
+    def _is_ending(self, job_id: str, login: str) -> bool:
+        job = self._known(job_id, login)
+        return job is not None and job.ending
 
     # -------------------------------------------------------------------------------------- found and submitted
 
@@ -122,14 +95,16 @@ class JobTable:
         """Return the job in which this kernel, or the one that its notebook has left, waits or runs. Raises
         GpuKernelError if Slurm cannot be asked."""
         settings = login_settings(remote.settings)
+        active = {job.id: job for job in await self._schedulers.of(settings).jobs()}
         records = [self.records.get(remote.kernel_id)]
         left = self.records.find(str(settings.get("name")), str(settings.get("notebook") or ""))
         records += [left] if left is not None else []
-        active = {job.id: job for job in await self._schedulers.of(settings).jobs()}
-        named = {job.name: job.id for job in active.values()}
+        named = {job.kernel_id: job.id for job in active.values()}
         for record in records:
             job_id = record.job if record.login in ("", login) else ""
-            job_id = job_id or named.get(f"jgk-{record.kernel}", "")
+            job_id = job_id or named.get(record.kernel, "")
+            if record.kernel != remote.kernel_id and self._is_taken(job_id, login, record.kernel):
+                continue
             if job_id in active:
                 job = self.get(job_id, settings, login)
                 job.state = active[job_id]
@@ -137,6 +112,11 @@ class JobTable:
             if job_id and not record.over:
                 self.records.save(record._replace(over=True))
         return None
+
+    def _is_taken(self, job_id: str, login: str, kernel_id: str) -> bool:
+        """Whether the notebook's last kernel is still used by a front end here, or its job is about to end."""
+        job = self._known(job_id, login)
+        return job is not None and (job.ending or any(one.kernel_id == kernel_id for one in job.kernels))
 
     def may_have(self, remote: RemoteKernel, *, adopted: bool) -> bool:
         """Whether `find` is worth asking Slurm."""
@@ -155,13 +135,13 @@ class JobTable:
             return None
         name = str(settings.get("name"))
         same = (job for job in self._jobs if (job.login, job.name) == (login, name) and not job.state.over)
-        found = next((job for job in same if job.settings.get("share_job")), None)
+        found = next((job for job in same if job.settings.get("share_job") and not job.ending), None)
         if found is not None:
             return found
-        records = self.records.of_kernelspec(name, login)
         active = {job.id: job for job in await self._schedulers.of(login_settings(settings)).jobs()}
+        records = self.records.of_kernelspec(name, login)
         for record in records:
-            if record.job in active and not record.over:
+            if record.job in active and not record.over and not self._is_ending(record.job, login):
                 found = self.get(record.job, settings, login)
                 found.state, found.has_detached = active[record.job], True
                 return found
@@ -169,6 +149,9 @@ class JobTable:
 
     def submitted(self, job_id: str, remote: RemoteKernel, login: str) -> OurJob:
         """A job was submitted for this kernel."""
+        for record in self.records.of_job(job_id, login):
+            if record.kernel != remote.kernel_id:  # Slurm has lost its records, and counts anew
+                self.records.save(record._replace(job="", over=True))
         return self.get(job_id, remote.settings, login)
 
     # -------------------------------------------------------------------------------------- its kernels
@@ -200,18 +183,18 @@ class JobTable:
         """The hub does not have the kernel any more. `started`: whether it was started in the job."""
         if remote in job.kernels:
             job.kernels.remove(remote)
+        detached = started and not (remote.end_wanted or remote.ended)
+        job.has_detached = job.has_detached or detached
         if job.kernels:
             return
         keep = job.settings.get("keep_job")
-        seconds = KEEP if keep is None else float(keep)
-        detached = started and not (remote.end_wanted or remote.ended)
-        job.has_detached = job.has_detached or detached
+        seconds = times.KEEP_JOB if keep is None else float(keep)
         if job.state.over or detached:
             self._forget(job)
         elif started:
-            self._spawn(self._end_by_itself(job))
+            self._begin_end(job, self._end_by_itself(job))
         elif remote.end_wanted or not seconds:
-            self._spawn(self._cancel(job, "its notebook was closed"))
+            self._begin_end(job, self._cancel(job, "its notebook was closed"))
         else:
             job.kept = asyncio.get_running_loop().call_later(seconds, self._give_up, job)
 
@@ -219,11 +202,15 @@ class JobTable:
         """The kernel does not need the job. It is cancelled, unless another kernel needs it."""
         if remote in job.kernels:
             job.kernels.remove(remote)
+        if job.kernels or job.has_detached:
+            self.tell(job, remote, "job", f"the kernel was not started in job {job.id}: {why}")
+            return self._forget(job)
         self.tell(job, remote, "cancel", f"job {job.id} is cancelled: {why}")
-        if not job.kernels and not job.has_detached:
-            self._spawn(self._cancel(job, why))
-        elif not job.kernels:
-            self._forget(job)
+        self._begin_end(job, self._cancel(job, why))
+
+    def withdraw(self, name: str, scheduler: Scheduler, login: str) -> None:
+        """Cancel a job that may have been submitted under this name, although Slurm's answer did not arrive."""
+        self._spawn(self._withdraw(name, scheduler, login))
 
     # -------------------------------------------------------------------------------------- its state
 
@@ -259,7 +246,7 @@ class JobTable:
     async def end(self, job: OurJob, within: float) -> JobEnd | None:
         """Return how the job ended; None if it has not ended within so many seconds, as far as is known."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + within
+        deadline, pause = loop.time() + within, _ASK_AFTER
         while True:
             with contextlib.suppress(GpuKernelError):
                 end = await job.scheduler.ended(job.id)
@@ -268,7 +255,8 @@ class JobTable:
                     return end
             if loop.time() >= deadline:
                 break
-            await asyncio.sleep(_ASK_EVERY)
+            await asyncio.sleep(min(pause, max(0.0, deadline - loop.time())))
+            pause = min(2 * pause, _LONGEST_PAUSE)
         if not job.state.over:
             return None
         end = job_end(job.id, None)
@@ -298,48 +286,68 @@ class JobTable:
 
     # -------------------------------------------------------------------------------------- its end
 
+    def _begin_end(self, job: OurJob, end: Coroutine[Any, Any, None]) -> None:
+        job.ending = True
+        self._spawn(end)
+
     def _give_up(self, job: OurJob) -> None:
         job.kept = None
-        self._spawn(self._cancel(job, "its notebook did not come back"))
+        self._begin_end(job, self._cancel(job, "its notebook did not come back"))
 
     async def _cancel(self, job: OurJob, why: str) -> None:
-        """Cancel a job that nobody needs; go on where the login node cannot be reached."""
+        """Cancel a job that nobody needs."""
         self._log.info("%s: job %s is cancelled: %s", job.login, job.id, why)
-        for _ in range(_ATTEMPTS):
-            try:
-                await job.scheduler.cancel(job.id)
-                break
-            except GpuKernelError as error:
-                self._log.warning("%s: job %s cannot be cancelled: %s", job.login, job.id, error.cause)
-                await asyncio.sleep(_RETRY)
-        for record in self.records.of_job(job.id, job.login):
-            self.records.save(record._replace(over=True))
+        if await self._repeat(f"{job.login}: job {job.id}", partial(job.scheduler.cancel, job.id)):
+            for record in self.records.of_job(job.id, job.login):
+                self.records.save(record._replace(over=True))
+        else:  # `ps` goes on showing it
+            text = f"job {job.id} could not be cancelled: run “scancel {job.id}” on {job.login}"
+            for record in self.records.of_job(job.id, job.login):
+                self.records.save(record.told(self._runtime.time(), "job", text, job=job.id))
         self._forget(job)
+
+    async def _withdraw(self, name: str, scheduler: Scheduler, login: str) -> None:
+        await self._repeat(f"{login}: a job {name}", partial(scheduler.cancel_named, name))
+
+    async def _repeat(self, what: str, cancel: Callable[[], Awaitable[None]]) -> bool:
+        """Return whether the job was cancelled; go on for some minutes while the login node cannot be reached."""
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                await asyncio.sleep(_RETRY)
+            try:
+                await cancel()
+                return True
+            except GpuKernelError as error:
+                self._log.warning("%s cannot be cancelled: %s", what, error.cause)
+        return False
 
     async def _end_by_itself(self, job: OurJob) -> None:
         """Its last kernel has ended: the job's process ends, and so does the job."""
         ended = await self.end(job, _END_WITHIN) is not None
-        if not ended and not job.kernels and not await self._has_kernels(job):
+        if not (ended or job.kernels or await self._may_have_kernels(job)):
             return await self._cancel(job, "its last kernel has ended")
-        if not job.kernels:
-            self._forget(job)
+        self._forget(job)
 
-    async def _has_kernels(self, job: OurJob) -> bool:
-        """Whether kernels run in the job that another hub has, or no front end."""
-        if job.has_detached:
-            return True
-        if job.node is None:
-            return False
-        with contextlib.suppress(GpuKernelError):
-            answer = await job.node.request(None, None, "job", job=job.id)
-            return bool(answer["job"]["kernels"])
-        return False
+    async def _may_have_kernels(self, job: OurJob) -> bool:
+        """Whether kernels may run in the job that another hub has, or no front end."""
+        if job.node is not None:
+            try:
+                answer = await job.node.request(None, None, "job", job=job.id)
+                return bool(answer["job"]["kernels"])
+            except GpuKernelError as error:
+                if getattr(error, "code", "") == "job":  # its process has ended
+                    return False
+        return job.has_detached or bool(job.settings.get("share_job"))
 
     def _forget(self, job: OurJob) -> None:
+        """No kernel of this hub is in the job, unless another one has come meanwhile."""
+        job.ending = False
+        if job.kernels:
+            return
         if job.end_watch is not None:
             job.end_watch()
             job.end_watch = None
-        if job in self._jobs and not job.kernels:
+        if job in self._jobs:
             self._jobs.remove(job)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:

@@ -15,6 +15,11 @@ def submitting(login: str) -> str:
     return f"{login}: submitting a Slurm job for this kernel"
 
 
+def not_submitted(login: str, why: str) -> str:
+    """The job could not be submitted yet."""
+    return f"{login}: no Slurm job was submitted for this kernel yet: {why}\nInterrupt the cell to give up."
+
+
 def waiting(login: str, job: JobState, now: float) -> str:
     """The job waits, or is about to run."""
     if job.state != "PENDING":

@@ -15,7 +15,6 @@ from ..node.repeated_requests import RepeatedRequests
 from ..node.shared_connection import Connection, RouteSettings
 from ..rpc import Call
 from . import commands, dialect, login_node, partitions, rejection
-from .commands import JOB_NAME
 from .dialect import JobState
 from .job_end import JobEnd, job_end
 from .job_queue import INTERVAL, Changed, JobQueue
@@ -57,8 +56,15 @@ class Scheduler:
 
     # -------------------------------------------------------------------------------------- jobs
 
-    async def submit(self, script: bytes, call: Call | None) -> str:
-        """Submit a batch script, and return the job's id. While the controller is away, wait for it.
+    async def submit(
+        self,
+        script: bytes,
+        call: Call | None,
+        waits: Callable[[str], None] = lambda text: None,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> str:
+        """Submit a batch script, and return the job's id. While the controller is away, wait for it: `waits(text)` is
+        told why. Return "" if the job is not `wanted` any more then; it may have been submitted all the same.
 
         Raises SettingsError with sbatch's words and the option to change. It never submits twice: when the answer to an
         attempt is lost, the next one looks for a job of that name first.
@@ -82,9 +88,10 @@ class Scheduler:
             error = rejection.rejected(output, self.name)
             if not isinstance(error, rejection.ControllerAway):
                 raise error
-            if call is not None:
-                call.progress(self.name, f"{error.cause}; waiting for it")
+            waits(f"{error.cause}; waiting for it")
             await asyncio.sleep(INTERVAL)
+            if not wanted():
+                return ""
 
     async def test(self, script: bytes, call: Call | None) -> str:
         """Return what `sbatch --test-only` says of a script; no job is left. Raises SettingsError if it refuses it."""
@@ -97,6 +104,12 @@ class Scheduler:
         """Cancel a job; with `signal` "KILL" without the time that Slurm leaves to SIGTERM. A job that has ended is no
         error."""
         output = await self.run(commands.cancel_command(job_id, signal), call=call)
+        if output.status and not rejection.is_gone(output):
+            raise self._failed("scancel", output)
+
+    async def cancel_named(self, name: str) -> None:
+        """Cancel the jobs of this name, if there are any."""
+        output = await self.run(commands.cancel_named_command(name))
         if output.status and not rejection.is_gone(output):
             raise self._failed("scancel", output)
 
@@ -124,7 +137,7 @@ class Scheduler:
 
     async def jobs(self, call: Call | None = None) -> list[JobState]:
         """Return the jobs of our kernels, of all hubs of the user, as they were within the last 10 s."""
-        return [job for job in await self.all_jobs(call) if job.name.startswith(JOB_NAME)]
+        return [job for job in await self.all_jobs(call) if job.kernel_id]
 
     async def all_jobs(self, call: Call | None = None) -> list[JobState]:
         """Return all jobs of the user's, as they were within the last 10 s."""
