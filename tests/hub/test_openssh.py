@@ -6,8 +6,10 @@ What holds for both transports is in test_ssh.py, test_ssh_failures.py and test_
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -22,10 +24,12 @@ from sshd import TwoHops
 from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.errors import AuthError, GpuKernelError, HostKeyError
+from jupyter_gpu_kernel.hub.openssh.askpass_server import AskpassServer
 from jupyter_gpu_kernel.hub.openssh.connect import connect
 from jupyter_gpu_kernel.hub.openssh.connection import OpenSSHConnection
 from jupyter_gpu_kernel.hub.openssh.log import HOST_KEY, SIGN_IN, Log
 from jupyter_gpu_kernel.hub.openssh.mux import MuxError, MuxSocket
+from jupyter_gpu_kernel.hub.openssh.program import find_program
 from jupyter_gpu_kernel.hub.openssh.questions import Questions
 from jupyter_gpu_kernel.hub.paths import control_folder
 from jupyter_gpu_kernel.hub.ssh.route import Hop, resolve
@@ -202,6 +206,48 @@ def test_what_a_server_says_moves_no_step_back_and_changes_no_host_key() -> None
     assert log.last_step == SIGN_IN
 
 
+def test_only_who_has_the_token_may_ask(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def answer(prompt: str, kind: str, own: bool) -> str:
+        asked.append(prompt)
+        return "secret"
+
+    def reply(question: bytes) -> bytes:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(tmp_path / "socket"))
+            with contextlib.suppress(ConnectionError):  # it reads no more
+                connection.sendall(question)
+                connection.shutdown(socket.SHUT_WR)
+                return connection.recv(100)
+        return b""
+
+    server = AskpassServer(tmp_path, "socket", "token", answer)
+    assert reply(json.dumps(["token", "", "Code:", True]).encode()) == b"+secret"
+    for refused in (
+        ["other", "", "Code:", True],
+        ["", "", "Code:", True],
+        ["token", "", "x" * 200_000, True],
+        [],
+    ):
+        assert reply(json.dumps(refused).encode()) == b""
+    assert asked == ["Code:"]
+    server.close()
+    assert not (tmp_path / "socket").exists()
+
+
+def test_paths_with_percent_signs_reach_ssh_unchanged(tmp_path: Path) -> None:
+    control, known, before = (tmp_path / name for name in ("100%h", "known %u hosts", "50%p"))
+    hop = Hop("login", "ssh", "127.0.0.1", arguments=("-F", "none", "--", "127.0.0.1"))
+    program = find_program()
+    command = program.master(
+        hop, control=control, before=before, known_hosts=[known], accepts_host=False, asks=False, timeout=5
+    )
+    told = subprocess.run([command[0], "-G", *command[1:]], capture_output=True, text=True, check=True).stdout
+    assert f"\ncontrolpath {control}\n" in told and f"\nuserknownhostsfile {known}\n" in told
+    assert f" -S {str(before).replace('%', '%%')} " in told
+
+
 def test_a_banner_names_only_so_many_keys() -> None:
     log = Log()
     log.read(iter_lines(*[f"debug1: Offering public key: {'k' * 1000} SHA256:a"] * 500, "debug1: last"))
@@ -266,6 +312,15 @@ def test_the_folder_of_the_sockets_is_private_and_its_paths_are_short() -> None:
     assert len(os.fsencode(folder)) + 27 <= 103
 
 
+def test_a_host_that_refuses_another_session_responds(two_hops: TwoHops) -> None:
+    two_hops.work.restart(MaxSessions="1")
+    connection = connect(two_hops.hops, ask=None, trust_file=two_hops.trust_file)
+    stream = connection.open("cat")
+    assert connection.responds(DEADLINE) and connection.alive()
+    stream.close()
+    connection.close()
+
+
 # --- connections that are open already
 
 
@@ -303,6 +358,16 @@ def test_when_it_ends_another_one_is_opened(two_hops: TwoHops, opened: Path) -> 
     again = connect(two_hops.hops, ask=None, trust_file=two_hops.trust_file)
     assert len(again.masters) == 2 and again.run("echo here").stdout == b"here\n"
     again.close()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a socket to another user")
+def test_a_master_of_another_user_is_not_used(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen()
+        os.chown(tmp_path / "socket", 12345, -1)
+        with pytest.raises(MuxError, match="belongs to another user"):
+            MuxSocket(tmp_path / "socket", 1.0)
 
 
 def test_a_file_at_the_path_is_no_master(tmp_path: Path) -> None:

@@ -47,8 +47,9 @@ MEDDLES = """
   ForwardAgent yes
   ForwardX11 yes
   HashKnownHosts yes
-  LocalCommand echo something
+  LocalCommand touch {folder}/ran
   LocalForward 127.0.0.1:{busy} 127.0.0.1:1
+  LocalForward 127.0.0.1:{free} 127.0.0.1:1
   LogLevel QUIET
   PermitLocalCommand yes
   ProxyUseFdpass yes
@@ -110,7 +111,8 @@ def test_what_ssh_refuses_is_refused_and_no_unknown_host_is_accepted(lab: Lab, l
 def test_nothing_in_the_configuration_disturbs_our_commands(lab: Lab, host: str) -> None:
     known = lab.two.known_hosts.read_text()
     with socket.create_server(("127.0.0.1", free_port())) as busy:
-        text = MEDDLES.replace("{busy}", str(busy.getsockname()[1]))
+        free = free_port()
+        text = MEDDLES.replace("{busy}", str(busy.getsockname()[1])).replace("{free}", str(free))
         config = lab.config(text.strip(), host="Host login work\n  ")
         connection = dial(lab, config, "ssh", host)
         assert connection.run("echo out; cat", stdin=b"here").stdout == b"out\nhere"
@@ -118,6 +120,8 @@ def test_nothing_in_the_configuration_disturbs_our_commands(lab: Lab, host: str)
         stream.write(b"there")
         stream.close_stdin()
         assert b"".join(iter(stream.read, b"")) == b"out\nthere"
+        with socket.socket() as nobody:
+            assert nobody.connect_ex(("127.0.0.1", free)) != 0, "nothing is forwarded"
         connection.close()
-    assert list(lab.files.glob("master-*")) == []
+    assert list(lab.files.glob("master-*")) == [] and not (lab.files / "ran").exists()
     assert lab.two.known_hosts.read_text() == known
