@@ -99,6 +99,13 @@ class MuxSocket:
         except MuxError:
             return -1
 
+    def wait_for_end(self) -> None:
+        """Block until the master has passed on all output, which may come after the exit status. A session whose
+        connection is closed before that loses the rest."""
+        with contextlib.suppress(MuxError):
+            while True:
+                self._receive(4)
+
     @property
     def open(self) -> bool:
         """Whether the master is still there."""
@@ -111,7 +118,7 @@ class MuxSocket:
             return False
 
     def end(self) -> None:
-        """Let the master end the session. Unblocks `exit_status` in another thread."""
+        """Let the master end the session. Unblocks `exit_status` and `wait_for_end` in another thread."""
         with contextlib.suppress(OSError):  # the master has closed it
             self._socket.shutdown(socket.SHUT_RDWR)
 

@@ -95,8 +95,9 @@ class SessionStream:
 
     def _wait(self) -> None:
         self._status = self._session.exit_status()
-        self._session.close()
         self._ended.set()
+        self._session.wait_for_end()
+        self._session.close()
 
     def _drain_stderr(self) -> None:
         with contextlib.suppress(OSError):
