@@ -161,7 +161,7 @@ class _Shells:
             if b"\n%s\r" % mark in received:
                 raise command_errors.terminal(hop.label)
             data = self._stream.read(READ_SIZE) if len(received) < MAX_NOISE else b""
-            if not data:
+            if not data or expired.is_set():
                 raise self._failed(hop, bytes(received), expired.is_set())
             received += data
         self.rest = bytes(received[at + len(mark) + 2 :])

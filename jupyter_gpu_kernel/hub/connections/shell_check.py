@@ -26,7 +26,13 @@ _NEW = 1000  # clock ticks, ten seconds
 
 def check_shell(stream: CommandStream, hop: str, patience: float = PATIENCE) -> None:
     """Raise ConnectError if the shell cannot be used; close the stream. `hop`: what messages call the command."""
-    timer = threading.Timer(patience, stream.close)
+    expired = threading.Event()
+
+    def expire() -> None:
+        expired.set()
+        stream.close()
+
+    timer = threading.Timer(patience, expire)
     timer.daemon = True
     timer.start()
     received = bytearray()
@@ -35,7 +41,7 @@ def check_shell(stream: CommandStream, hop: str, patience: float = PATIENCE) -> 
             stream.write(_ASK)
         while _READY not in received:
             data = stream.read(READ_SIZE) if len(received) < MAX_NOISE else b""
-            if not data:
+            if not data or expired.is_set():  # at its end, a command may pass on what it has held back
                 stream.close()
                 raise command_errors.held_back(hop, patience)
             received += data
