@@ -12,7 +12,7 @@ from typing import Any
 from .. import kernelspecs
 from ..errors import ConnectError, SettingsError
 from ..hub.node.hosts import each_host
-from .terminal import Progress, printable
+from .terminal import Progress, agrees, can_ask, printable
 from .wheels import Machine, Wheel, download
 
 PACKAGES = ("ipykernel>=6.20", "pip")
@@ -174,18 +174,12 @@ def _require_consent(args: argparse.Namespace) -> None:
     """Return if the user agrees. Raises SettingsError if not, or if nobody can be asked."""
     if args.yes:
         return
-    if sys.stdin is None or not sys.stdin.isatty():
+    if not can_ask():
         raise SettingsError(
             "the environment was not made, as nobody could be asked",
             remedy="Run this command in a terminal, or add --yes to agree beforehand.",
         )
-    sys.stderr.write("Make it? [Y/n] ")
-    sys.stderr.flush()
-    try:
-        answer = input().strip().lower()
-    except EOFError:
-        answer = "n"
-    if answer not in ("", "y", "yes"):
+    if not agrees("Make it?", by_default=True):
         raise SettingsError("the environment was not made", remedy="Nothing was changed.")
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
 from typing import Any
 
 from .. import kernelspecs
 from ..errors import AgentError, GpuKernelError, SettingsError
 from ..hub.node.hosts import each_host
 from .create_env import stays_note
-from .terminal import printable
+from .terminal import agrees, can_ask, printable
 from .verb import Verb, add_json_option, print_json
 
 
@@ -138,17 +137,11 @@ class Remove(Verb):
             return
         names = ", ".join(f"{name} {version}" for name, version in status["added"][:40])
         text = f"{status['node']}: the environment ({status['mib']} MiB) also has packages that you have added: {names}"
-        if self.args.json or sys.stdin is None or not sys.stdin.isatty():
+        if self.args.json or not can_ask():
             raise SettingsError(
                 printable(text), remedy="Nothing was removed. To remove them, too, add --yes."
             )
-        sys.stderr.write(printable(f"{text}\n") + "Remove it with them? [y/N] ")
-        sys.stderr.flush()
-        try:
-            answer = input().strip().lower()
-        except EOFError:
-            answer = ""
-        if answer not in ("y", "yes"):
+        if not agrees(printable(f"{text}\n") + "Remove it with them?", by_default=False):
             raise SettingsError("the environment was not removed", remedy="Nothing was changed.")
 
 

@@ -26,6 +26,22 @@ def one_line(text: str) -> str:
     return printable(" ".join(text.split()))
 
 
+def can_ask() -> bool:
+    """Whether somebody can answer."""
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+def agrees(question: str, *, by_default: bool) -> bool:
+    """Ask, and return whether the answer is yes. An empty line is the default, the end of the input is no."""
+    sys.stderr.write(f"{question} {'[Y/n]' if by_default else '[y/N]'} ")
+    sys.stderr.flush()
+    try:
+        answer = input().strip().lower()
+    except EOFError:
+        return False
+    return answer in ("y", "yes") or (by_default and not answer)
+
+
 class Progress:
     """Progress on stderr: one line that is overwritten; without a terminal, `lines` or nothing."""
 

@@ -14,7 +14,7 @@ from jupyter_core.application import JupyterApp
 from .. import __version__, kernelspecs
 from ..errors import GpuKernelError, SettingsError
 from ..kernelspecs import HOW_TO_ADD
-from .terminal import Progress, TerminalAsker, printable, terminal_settings_restored
+from .terminal import Progress, TerminalAsker, can_ask, printable, terminal_settings_restored
 
 _TRAIT = re.compile(r"--(([A-Z]\w*\.)\w[\w.]*|log-level|config)=.*|--debug")
 """Arguments for traitlets, not for the verb."""
@@ -94,7 +94,7 @@ class Verb(JupyterApp):
         from ..client import HubClient
 
         progress = Progress(lines)
-        asker = TerminalAsker(progress) if sys.stdin is not None and sys.stdin.isatty() else None
+        asker = TerminalAsker(progress) if can_ask() else None
         with terminal_settings_restored(), HubClient() as client:
             try:
                 return client.call(op, progress=progress, ask=asker, **arguments)

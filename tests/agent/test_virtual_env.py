@@ -149,6 +149,38 @@ def test_a_broken_transfer_leaves_nothing(tmp_path: Path, wheels: List[Path], fa
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_wheel_is_stored_in_the_environment_only(tmp_path: Path, wheels: List[Path]) -> None:
+    given = {
+        **request(tmp_path / "env", wheels),
+        "wheels": [{"name": "../../x.whl", "size": 1, "sha256": ""}],
+    }
+    with Run("create", given) as run:
+        assert run.until("send", "problem") is None
+        with contextlib.suppress(BrokenPipeError):
+            run.stdin.write(b"x")
+            run.stdin.close()
+        assert run.until("answer", "problem")["code"] == "transfer"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_lock_is_no_link_to_another_file(tmp_path: Path, wheels: List[Path]) -> None:
+    mine, path = tmp_path / "mine", tmp_path / "env"
+    mine.write_text("mine")
+    path.mkdir()
+    (path / UNFINISHED).symlink_to(mine)
+    with Run("create", request(path, wheels)) as run:
+        assert run.until("send", "problem") is not None
+    assert mine.read_text() == "mine"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to any group")
+def test_a_group_that_can_write_there_is_named(tmp_path: Path) -> None:
+    assert ask("plan", path=str(tmp_path / "env"), mib=1)["group"] == ""
+    os.chown(tmp_path, -1, 12345)
+    tmp_path.chmod(0o770)
+    assert ask("plan", path=str(tmp_path / "env"), mib=1)["group"] == "12345"
+
+
 def test_two_at_once_and_what_a_killed_one_left(tmp_path: Path, wheels: List[Path]) -> None:
     path = tmp_path / "env"
     with Run("create", request(path, wheels)) as first:

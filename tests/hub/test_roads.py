@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 from dialling import in_thread
 from sshd import TwoHops, make_key
-from waiting import DEADLINE
+from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError, GpuKernelError, RouteError
 from jupyter_gpu_kernel.hub.connections import command_errors, process_stream, short_command
+from jupyter_gpu_kernel.hub.connections.borrowed import BorrowedConnection
 from jupyter_gpu_kernel.hub.connections.commands import CommandConnection, CommandHop
 from jupyter_gpu_kernel.hub.connections.connect import connect
 from jupyter_gpu_kernel.hub.node.shared_connection import Connection, hop_names
@@ -141,6 +142,7 @@ def test_the_command_that_fails_is_named_with_its_words(login: Login, join: Join
     assert type(error) is ConnectError and error.hop == hop_names("login", ["env A=1", f"{failing} box"])[-1]
     assert error.cause.startswith("ended with status 3") and "no such container: box" in error.cause
     assert "by hand" in error.remedy
+    eventually(lambda: not login.hops.login.sessions(), "the connection is closed")
     assert [(hop, step) for hop, step, _ in error.steps[-2:]] == [
         ("env A=1 on login", "run"),
         (error.hop, "run"),
@@ -245,6 +247,23 @@ def test_a_program_that_this_machine_lacks(join: Join) -> None:
     with pytest.raises(ConnectError, match=r"“no-such-program” cannot be run: No such file") as caught:
         join("no-such-program exec box", route=("localhost",))
     assert caught.value.hop == "localhost" and "installed" in caught.value.remedy
+
+
+@needs_linux
+def test_a_command_has_no_terminal_at_which_it_could_ask(join: Join) -> None:
+    session = script(join(route=("localhost",)), "cut -d ' ' -f 6 /proc/$$/stat")
+    assert int(session) != os.getsid(0)
+
+
+@needs_linux
+def test_a_borrowed_connection_ends_with_its_lender_and_not_the_reverse(join: Join) -> None:
+    lender = join(route=("localhost",))
+    borrowed, other = BorrowedConnection(lender), BorrowedConnection(lender)
+    borrowed.close()
+    assert borrowed.closed and not borrowed.alive() and lender.alive()
+    assert other.alive() and script(other, "echo on") == "on\n"
+    lender.close()
+    assert other.closed and not other.alive()
 
 
 @needs_linux

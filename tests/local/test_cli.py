@@ -419,3 +419,14 @@ def test_a_connection_file_without_port_numbers(tmp_path: Path, port: object) ->
     file.write_text(json.dumps({"key": "k", "ip": "127.0.0.1", "shell_port": port, "hb_port": 0}))
     with pytest.raises(SettingsError, match="no port number under shell_port"):
         _read_connection(file)
+
+
+@pytest.mark.parametrize("by_default", [True, False])
+@pytest.mark.parametrize(
+    ("typed", "agreed"),
+    [("y\n", True), ("Yes\n", True), ("n\n", False), ("what\n", False), ("", False), ("\n", None)],
+)
+def test_consent(monkeypatch: pytest.MonkeyPatch, typed: str, agreed: bool | None, by_default: bool) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+    assert terminal.agrees("Make it?", by_default=by_default) is (by_default if agreed is None else agreed)
+    assert not terminal.can_ask()
