@@ -106,6 +106,14 @@ def test_ssh_is_taken_where_the_user_says_so(join: Join) -> None:
     assert ", for " not in connection.transport
 
 
+def test_a_proxy_that_leaves_a_process_behind_is_not_waited_for(join: Join, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with pytest.raises(GpuKernelError, match="its ProxyCommand ended: the proxy is down"):
+        join(f"ProxyCommand sh -c 'cat {fifo} >/dev/null & read line; echo the proxy is down >&2'")
+    os.close(os.open(fifo, os.O_RDWR))  # ends it
+
+
 def test_a_proxy_that_ends_is_named_with_its_words(join: Join) -> None:
     with pytest.raises(GpuKernelError, match="its ProxyCommand ended: the proxy is down") as caught:
         join("ProxyCommand sh -c 'read line; echo the proxy is down >&2'")

@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .askpass import ASKER
-from .log import Log
+from .log import READY, Log
 from .mux import MuxError, MuxSocket
 
 _GRACE = 2.0  # seconds for ssh to end after SIGTERM
+_LAST_LINES = 1.0  # seconds for the lines of an ssh that has ended to be read
 # `read` fails at the end of the pipe, and succeeds when `end` has written a line: then the process id is not ours any
 # more. `exec` gives ssh the shell's own process id.
 _WITH_PIPE = (
@@ -86,3 +87,5 @@ class Master:
         assert self._process.stdin is not None
         with contextlib.suppress(OSError), self._process.stdin as pipe:
             pipe.write(b"\n")
+        self.log.wait_beyond(READY, _LAST_LINES)  # a process that a ProxyCommand leaves may hold stderr open
+        self.log.end()
