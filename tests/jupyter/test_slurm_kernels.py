@@ -78,6 +78,7 @@ def test_a_cell_submits_a_job_waits_runs_and_is_told_how_the_job_ended(
         story = remote.ask("logs", kernel=row["id"], specs=specs)
         assert any(f"job {running} was cancelled" in line["text"] for line in story), story
         assert ours(slurm) == [], "no job is submitted unasked"
+        eventually(lambda: len(remote.ask("nodes")) == 1, "no connection to the job's node is left")
 
 
 def test_a_refused_job_ends_the_cell_with_the_words_of_sbatch(

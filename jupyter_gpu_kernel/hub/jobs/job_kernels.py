@@ -56,7 +56,7 @@ class JobKernels:
         self._log = log
         self._job_nodes = JobNodes(nodes, log)
         read = partial(job_output.read_output, self._job_nodes)
-        self._table = JobTable(runtime, schedulers, Records(folder), read, log)
+        self._table = JobTable(runtime, schedulers, Records(folder), read, self._job_nodes.leave, log)
         self._kernels: weakref.WeakSet[RemoteKernel] = weakref.WeakSet()
         self._tasks: set[asyncio.Task[None]] = set()
 

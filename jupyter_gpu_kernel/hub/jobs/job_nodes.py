@@ -12,6 +12,7 @@ import contextlib
 import logging
 import re
 import shlex
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, NamedTuple
 
@@ -72,6 +73,9 @@ class JobNodes:
         self._nodes = nodes
         self._log = log
         self._worked: dict[str, _Road] = {}
+        self._reaching: Counter[Node] = Counter()
+        self._reached: dict[tuple[str, str], Node] = {}  # by login node and job
+        self._over: set[tuple[str, str]] = set()  # jobs among these that have ended
         self._users: dict[str, str] = {}
 
     def login(self, settings: dict[str, Any]) -> Node:
@@ -111,9 +115,17 @@ class JobNodes:
                 return reached
             await asyncio.sleep(max(0.1, min(tried.due for tried in attempts.values()) - loop.time()))
 
-    async def leave(self, node: Node, settings: dict[str, Any]) -> None:
-        """The job is over: its node is of no use if it was reached by a step."""
-        if node.settings.via != self.login(settings).settings.via:
+    async def leave(self, job_id: str, login: str) -> None:
+        """The job is over: nothing of it stays on its node, so the connection is closed, unless another job uses it."""
+        node = self._reached.get((login, job_id))
+        if node is None:
+            return
+        self._over.add((login, job_id))
+        of_node = {job for job, one in self._reached.items() if one is node}
+        if of_node <= self._over and not (node.in_use or self._reaching[node] or node.kept_open):
+            self._over -= of_node
+            for job in of_node:
+                del self._reached[job]
             await self._nodes.discard(node)
 
     @contextlib.asynccontextmanager
@@ -163,6 +175,7 @@ class JobNodes:
         self, derived: dict[str, Any], given: dict[str, Any], job: JobState, name: str
     ) -> Reached:
         node = self._nodes.of(derived, name)
+        self._reaching[node] += 1
         try:
             link = await node.link(str(given["python"]), None)
             await link.request("job", job=job.id)
@@ -170,6 +183,9 @@ class JobNodes:
             if getattr(error, "code", "") != "job":  # else it is asked again
                 await self._nodes.discard(node)
             raise
+        finally:
+            self._reaching[node] -= 1
+        self._reached[self.login(given).name, job.id] = node
         login = {"route": given["route"], "via": given.get("via") or []}
         return Reached(node, link, {**derived, "job": job.id, "login": login})
 

@@ -267,12 +267,12 @@ class JobStarter:
             await self._next_change()
         if not remote.closed and not remote.late_start.pending:
             await self._end(remote, job)
+            if job.state.over:
+                await self._job_nodes.leave(job.id, job.login)
         await self._until(lambda: remote.late_start.pending)
         if not remote.closed:
             self._job = None
             self._table.leave(job, remote, started=True)
-            if job.node is not None:
-                await self._job_nodes.leave(job.node, remote.settings)
 
     def _is_over(self, remote: RemoteKernel, job: OurJob) -> bool:
         """Whether the kernel's keeper is gone, or the job is. A controller that has lost its records is not believed

@@ -46,11 +46,14 @@ class JobTable:
         schedulers: Schedulers,
         records: Records,
         read_output: ReadOutput,
+        leave_node: Callable[[str, str], Coroutine[Any, Any, None]],
         log: logging.Logger,
     ) -> None:
+        """`leave_node(job_id, login)`: closes the connection to the node of a job that is over."""
         self._runtime = runtime
         self.records = records
         self._read_output = read_output
+        self._leave_node = leave_node
         self._schedulers = schedulers
         self._log = log
         self._jobs: list[OurJob] = []
@@ -305,6 +308,7 @@ class JobTable:
             for record in self.records.of_job(job.id, job.login):
                 self.records.save(record.told(self._runtime.time(), "job", text, job=job.id))
         self._forget(job)
+        await self._leave_node(job.id, job.login)
 
     async def _withdraw(self, name: str, scheduler: Scheduler, login: str) -> None:
         await self._repeat(f"{login}: a job {name}", partial(scheduler.cancel_named, name))
@@ -349,6 +353,8 @@ class JobTable:
             job.end_watch = None
         if job in self._jobs:
             self._jobs.remove(job)
+            if job.state.over:
+                self._spawn(self._leave_node(job.id, job.login))
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
