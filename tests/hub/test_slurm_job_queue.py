@@ -13,7 +13,7 @@ import pytest
 
 from jupyter_gpu_kernel.errors import ConnectError
 from jupyter_gpu_kernel.hub.slurm.dialect import JobState
-from jupyter_gpu_kernel.hub.slurm.job_queue import JobQueue
+from jupyter_gpu_kernel.hub.slurm.job_queue import FIRST_LOOK, JobQueue
 from jupyter_gpu_kernel.wire.runtime import Runtime
 
 RUNNING = JobState("1", "RUNNING", node="gpu1")
@@ -97,7 +97,7 @@ def test_many_jobs_are_asked_about_at_once(simulated):
         await asyncio.sleep(61.5)
 
     slurm = simulated(main)
-    assert [time for time, _ in slurm.asked] == [1, 11, 21, 31, 41, 51, 61]
+    assert [time for time, _ in slurm.asked] == [FIRST_LOOK + 10 * number for number in range(6)]
     assert [state.place for _, state in slurm.told] == list(range(1, 21))  # nothing has changed since
 
 
@@ -109,7 +109,7 @@ def test_a_job_that_comes_later_waits_for_its_turn(simulated):
         slurm.watch("2")
         await asyncio.sleep(20)
 
-    assert [time for time, _ in simulated(main).asked] == [1, 11, 21]
+    assert [time for time, _ in simulated(main).asked] == [FIRST_LOOK + late for late in (0, 10, 20)]
 
 
 def test_a_job_that_does_not_change_is_asked_about_less_and_less(simulated):
@@ -160,7 +160,7 @@ def test_a_job_submitted_while_slurm_answers_is_not_gone(simulated):
 
         queue = JobQueue(slurm, ask, logging.getLogger("test"))
         queue.watch("1", lambda state: None)
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(FIRST_LOOK + 0.5)
         queue.close()
         await asyncio.sleep(60)
 
