@@ -208,7 +208,7 @@ def test_a_shared_job_is_not_cancelled_while_a_kernel_without_front_end_is_in_it
         table.jobs.enter(again, second)
         table.shut_down(second)
         table.jobs.leave(again, second, started=True)
-        assert await table.jobs.shared(second.settings, "login") is None, "it may end now"
+        assert again.ending, "no other kernel is started in it"
         await table.settled()
         assert cluster.cancelled() == [], "it is not known whether others are in it"
 
@@ -229,5 +229,23 @@ def test_an_id_that_slurm_gives_again_is_another_job(cluster: Cluster, with_tabl
         table.records.save(Record("k1", "7", "a100", "/home/ada/a.ipynb", "login"))
         table.submitted("7", table.kernel("k2"))
         assert [record.kernel for record in table.records.of_job("7", "login")] == ["k2"]
+
+    with_table(test)
+
+
+def test_a_kernel_in_a_new_job_is_not_over(cluster: Cluster, with_table: Any) -> None:
+    async def test(table: Table) -> None:
+        table.records.save(Record("k1", "6", "a100", "/home/ada/a.ipynb", "login", over=True))
+        table.submitted("7", table.kernel("k1"))
+        assert table.records.get("k1").over is False and table.records.get("k1").job == "7"
+
+    with_table(test)
+
+
+def test_a_job_is_killed_without_the_time_that_sigterm_leaves(cluster: Cluster, with_table: Any) -> None:
+    async def test(table: Table) -> None:
+        await table.schedulers.of(SETTINGS).cancel("7", "KILL")
+        user = f"-u {getpass.getuser()}"
+        assert cluster.calls("scancel") == [f"{user} --batch --signal=KILL 7", f"{user} 7"]
 
     with_table(test)

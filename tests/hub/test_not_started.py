@@ -175,3 +175,8 @@ def test_what_stays_in_the_first_cell_follows_what_is_removed(hub: Hub) -> None:
     hub.kernel.end()
     assert hub.told(work) == ["display_data", "clear_output", "display_data"]
     assert hub.heard[-1].content()["data"] == {"text/plain": "The kernel had ended."}
+
+
+def test_a_kernel_whose_cell_waits_is_busy(hub: Hub) -> None:
+    hub.kernel.take(cell())
+    assert hub.heard[-1].content() == {"execution_state": "busy"}

@@ -67,7 +67,7 @@ def test_the_script_sets_up_installs_and_becomes_the_agent(tmp_path):
     environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "JUPYTER_GPU_KERNEL_BASE": str(tmp_path)}
     file = tmp_path / "slurm_script"
     file.write_bytes(script)
-    for job_id in ("99999918", "99999919"):  # the second time the agent is there
+    for job_id in (f"{os.getpid()}1", f"{os.getpid()}2"):  # the second time the agent is there
         done = subprocess.run(
             ["/bin/bash", "-l", file],
             capture_output=True, text=True, env={**environ, "SLURM_JOB_ID": job_id}, timeout=60,
