@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from keepers import Place
 from waiting import eventually
 
 from jupyter_gpu_kernel.agent import procfs
+from jupyter_gpu_kernel.agent.job.process import _remove_stale
 from jupyter_gpu_kernel.agent.mux.keepers import Refused
+from jupyter_gpu_kernel.agent.paths import Root
 
 __all__ = ["job"]
 
@@ -144,3 +147,12 @@ def test_a_full_disk_ends_no_job(place: Place) -> None:
     eventually(lambda: place.story("first", "job"), "the signal has come")
     assert hub.run("print(1)") == "1\n"
     job.clear()
+
+
+def test_folders_of_killed_jobs_are_removed_but_none_of_a_job_that_starts(place: Place) -> None:
+    root = Root(place.path)
+    for job_id in ("15", "16"):
+        root.make_job(job_id)
+    os.utime(root.job("15"), (1, 1))
+    _remove_stale(root, time.time())
+    assert root.jobs() == ["16"]

@@ -32,6 +32,8 @@ FIRST_HUB = "JUPYTER_GPU_KERNEL_JOB_WAIT"
 DEFAULT_WAIT = 1800.0
 RETRY_WAIT = 60.0
 """Seconds for another start after one that failed."""
+_STARTS_WITHIN = 60.0
+"""Seconds in which a job that has made its folder listens there."""
 _LOOK_INTERVAL = 2.0
 """Seconds between two looks at a kernel whose keeper was killed."""
 
@@ -202,7 +204,7 @@ def run(runtime: Runtime, processes: ProcessControl, root: Root) -> int:
         _say("The job was requeued. Its kernels are gone, and it ends.")
         return 0
     become_subreaper()
-    _remove_stale(root)
+    _remove_stale(root, runtime.time())
     job = JobProcess(runtime, processes, root, allocation, _seconds(os.environ))
     adopt_output(root, allocation.job_id, runtime.time())
     job.run()
@@ -222,8 +224,10 @@ def _seconds(environ: Mapping[str, str]) -> float:
         return DEFAULT_WAIT
 
 
-def _remove_stale(root: Root) -> None:
-    """Remove the folders of jobs whose process was killed."""
+def _remove_stale(root: Root, now: float) -> None:
+    """Remove the folders of jobs whose process was killed, but none of a job that starts at this moment."""
     for job_id in root.jobs():
-        if job_is_over(root.job(job_id)):
-            shutil.rmtree(str(root.job(job_id)), ignore_errors=True)
+        folder = root.job(job_id)
+        with contextlib.suppress(OSError):  # another job has removed it
+            if now - folder.stat().st_mtime > _STARTS_WITHIN and job_is_over(folder):
+                shutil.rmtree(str(folder), ignore_errors=True)
