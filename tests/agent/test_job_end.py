@@ -12,11 +12,14 @@ from pathlib import Path
 import pytest
 from jobs import JOB, Job, job
 from keepers import Hub, Place
+from runtimes import ManualLoop
 from waiting import eventually
 
 from jupyter_gpu_kernel.agent.job.allocation import read_allocation
+from jupyter_gpu_kernel.agent.job.controller import Controller
 from jupyter_gpu_kernel.agent.job.end_notices import EndNotices, remaining
 from jupyter_gpu_kernel.agent.job.facts import parse_facts
+from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.wire.hostlist import expand
 from jupyter_gpu_kernel.wire.messages import Channel, Message, keeper_message
 
@@ -187,9 +190,34 @@ def test_notices_come_once_and_again_when_the_end_is_moved() -> None:
     assert notices.due(800, 1000) and notices.due(945, 1000) and not notices.due(999, 1000)
     assert not notices.due(999, 3000)
     assert notices.due(2700, 3000), "extended"
+    moved = EndNotices()
+    assert moved.due(100, 1000) and not moved.due(101, 1060), "Slurm counts minutes"
     late = EndNotices()
     assert late.due(0, 30) and not late.due(1, 30), "one notice for all three"
     assert not EndNotices().due(10, 5)
+
+
+def test_the_controller_is_asked_again_until_it_knows_why_the_job_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "scontrol"
+    program.write_text(
+        f"#!/bin/sh\ncd {tmp_path}; echo >>asked\n"
+        "[ $(wc -l <asked) = 2 ] && echo JobState=PREEMPTED || echo JobState=RUNNING\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    loop, told = ManualLoop(), []
+    controller = Controller(loop, ProcessControl(), JOB, 1 << 31, told.append)
+    controller.signalled()
+
+    def tells() -> bool:
+        loop.advance(0.6)
+        return bool(told)
+
+    eventually(tells, "why the job ends")
+    assert told == [{"event": "ends", "why": "another job takes its resources (preemption)"}]
+    assert len((tmp_path / "asked").read_text()) == 2
 
 
 def test_a_short_job_does_not_begin_with_a_notice_that_it_ends() -> None:

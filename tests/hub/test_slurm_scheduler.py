@@ -97,6 +97,10 @@ def test_a_job_waits_runs_and_is_cancelled(slurm: Slurm, with_jobs: Callable[...
         assert runs.nodes == (slurm.nodes[1],)
         await jobs.scheduler.cancel(second, "KILL")
         await jobs.end(second)
+        third = await jobs.submit("third", "--hold")
+        await jobs.scheduler.cancel_named("jgk-third")
+        assert (await jobs.end(third)).state == "CANCELLED"
+        await jobs.scheduler.cancel_named("jgk-third")  # is no error
         await jobs.scheduler.cancel(second)  # is no error
 
     with_jobs(test)
