@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import os
@@ -15,7 +16,7 @@ import pytest
 from environments import Environment
 
 import jupyter_gpu_kernel
-from jupyter_gpu_kernel.cli import tables, terminal
+from jupyter_gpu_kernel.cli import create_env, tables, terminal
 from jupyter_gpu_kernel.errors import SettingsError
 from jupyter_gpu_kernel.launcher import _read_connection
 
@@ -430,3 +431,21 @@ def test_consent(monkeypatch: pytest.MonkeyPatch, typed: str, agreed: bool | Non
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
     assert terminal.agrees("Make it?", by_default=by_default) is (by_default if agreed is None else agreed)
     assert not terminal.can_ask()
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (["--create-env", "--env-dir", "envs"], "must be an absolute path"),
+        (["--create-env", "--no-probe"], "must connect"),
+        (["--env-dir", "/envs"], "belong to --create-env"),
+        (["--yes"], "belong to --create-env"),
+        (["--create-env", "--env-dir", "~/envs", "--yes"], ""),
+    ],
+)
+def test_options_of_an_environment(words: list[str], fault: str) -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--no-probe", action="store_true")
+    create_env.add_arguments(parser)
+    found = create_env.usage_fault(parser.parse_args(words))
+    assert fault in found and bool(fault) == bool(found)
