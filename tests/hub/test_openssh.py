@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,7 +26,7 @@ from sshd import TwoHops
 from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.errors import AuthError, GpuKernelError, HostKeyError
-from jupyter_gpu_kernel.hub.openssh.askpass_server import AskpassServer
+from jupyter_gpu_kernel.hub.openssh.askpass_server import Abandoned, AskpassServer
 from jupyter_gpu_kernel.hub.openssh.connect import connect
 from jupyter_gpu_kernel.hub.openssh.connection import OpenSSHConnection
 from jupyter_gpu_kernel.hub.openssh.log import HOST_KEY, SIGN_IN, Log
@@ -234,6 +236,25 @@ def test_only_who_has_the_token_may_ask(tmp_path: Path) -> None:
     assert asked == ["Code:"]
     server.close()
     assert not (tmp_path / "socket").exists()
+
+
+def test_an_abandoned_question_is_not_answered_before_ssh_has_ended(tmp_path: Path) -> None:
+    """Without an answer, ssh sends an empty password."""
+    asked = threading.Event()
+
+    def answer(prompt: str, kind: str, own: bool) -> str:
+        asked.set()
+        raise Abandoned
+
+    server = AskpassServer(tmp_path, "socket", "token", answer)
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(tmp_path / "socket"))
+        connection.sendall(json.dumps(["token", "", "Code:", True]).encode())
+        connection.shutdown(socket.SHUT_WR)
+        assert asked.wait(DEADLINE)
+        assert select.select([connection], [], [], 0.1)[0] == []
+        server.close()
+        assert connection.recv(1) == b""
 
 
 def test_paths_with_percent_signs_reach_ssh_unchanged(tmp_path: Path) -> None:

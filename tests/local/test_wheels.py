@@ -42,8 +42,7 @@ def test_requirements_are_those_of_the_other_machine(house: Path) -> None:
     make_wheel(
         house, "kernel", "2.0",
         [
-            *(f"{name}; {one}" for name, one in zip(("backport", "windows", "mac", "arm", "extra"), MARKERS, strict=True)),
-            "base[fast]",
+            *map("{}; {}".format, ("backport", "windows", "mac", "arm", "extra"), MARKERS), "base[fast]",
         ],
     )  # fmt: skip
     make_wheel(house, "base", "1.0", ['quick; extra == "fast"'])

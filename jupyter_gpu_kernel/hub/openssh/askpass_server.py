@@ -24,15 +24,22 @@ _QUESTION_TIMEOUT = 10.0  # seconds in which a question must arrive
 Answer = Callable[[str, str, bool], "str | None"]
 
 
+class Abandoned(Exception):
+    """The attempt to connect ends. Until then ssh waits, since without an answer it would send an empty password."""
+
+
 class AskpassServer:
-    """`environment` is what ssh needs to ask here; `answer(prompt, kind, own)` returns None to refuse. `kind` is ""
-    for a secret, "confirm" for yes or no, "none" for a mere notice; `own`: the hop's ssh process asks, and not another
-    one that it has started."""
+    """`environment` is what ssh needs to ask here.
+
+    `answer(prompt, kind, own)` returns None to refuse, or raises Abandoned. `kind` is "" for a secret, "confirm" for
+    yes or no, "none" for a mere notice; `own`: the hop's ssh process asks, and not another one that it has started.
+    """
 
     def __init__(self, folder: Path, name: str, token: str, answer: Answer) -> None:
         self._answer = answer
         self._token = token
         self._path = folder / name
+        self._closed = threading.Event()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(self._path))
         self._listener.listen(4)
@@ -46,7 +53,8 @@ class AskpassServer:
         threading.Thread(target=self._serve, name="askpass", daemon=True).start()
 
     def close(self) -> None:
-        """Take no more questions."""
+        """Take no more questions. ssh has ended."""
+        self._closed.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -67,7 +75,11 @@ class AskpassServer:
             token, kind, prompt, own = json.loads(data)
             if not hmac.compare_digest(str(token).encode(), self._token.encode()):
                 return
-            answer = self._answer(str(prompt), str(kind), own is True)
+            try:
+                answer = self._answer(str(prompt), str(kind), own is True)
+            except Abandoned:
+                self._closed.wait()
+                return
             if answer is not None:
                 connection.sendall(b"+" + answer.encode())
 

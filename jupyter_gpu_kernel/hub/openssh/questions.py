@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import NoReturn
 
 from ..sanitize import one_line
 from ..ssh import Asker
 from ..ssh.auth import question
 from ..ssh.failures import MAX_QUESTIONS, too_many_questions
 from ..ssh.route import Hop
+from .askpass_server import Abandoned
 from .log import HOST_KEY, HostKey, Log
 
 _LOG_WAIT = 0.5  # seconds for the lines before a question to be read
@@ -55,7 +57,7 @@ class Questions:
         return bool(self._asked)
 
     def answer(self, prompt: str, kind: str, own: bool) -> str | None:
-        """Return the answer, or None to refuse. `own`: the hop's ssh process asks."""
+        """Return the answer, or None to refuse. Raises Abandoned. `own`: the hop's ssh process asks."""
         if own and kind != "none":
             self._own_questions += 1
             self._log.wait_for_questions(self._own_questions, _LOG_WAIT)
@@ -67,22 +69,21 @@ class Questions:
             return None
         if len(self._asked) >= MAX_QUESTIONS:
             self._fail(too_many_questions(self._hop))
-            return None
         try:
             shown = self._shown(prompt) if own else question("", (), one_line(prompt), _ANOTHER)
             self._asked.append(prompt)
             return self._ask.secret(self._hop.label, shown)
         except Exception as error:  # such as the user's wish to end it: the caller of `connect` gets it
             self._fail(error)
-            return None
 
     def _confirm_host(self, prompt: str) -> str:
         """ssh asks whether the host key is right: it is if the user has accepted that very key."""
         return "yes" if self._accepted is not None and self._accepted.fingerprint in prompt else "no"
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: Exception) -> NoReturn:
         self.problem = error
         self._log.end()
+        raise Abandoned from error
 
     def _shown(self, prompt: str) -> str:
         repeated = self._asked[-1:] == [prompt]
