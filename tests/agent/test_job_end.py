@@ -191,7 +191,8 @@ def test_notices_come_once_and_again_when_the_end_is_moved() -> None:
     assert not notices.due(999, 3000)
     assert notices.due(2700, 3000), "extended"
     moved = EndNotices()
-    assert moved.due(100, 1000) and not moved.due(101, 1060), "Slurm counts minutes"
+    assert moved.due(100, 1000) and not moved.due(101, 1060)
+    assert not moved.due(170, 1060), "it moved by a minute only"
     late = EndNotices()
     assert late.due(0, 30) and not late.due(1, 30), "one notice for all three"
     assert not EndNotices().due(10, 5)
