@@ -11,7 +11,7 @@ import pytest
 from dialling import Owner
 from sshd import TwoHops
 
-from jupyter_gpu_kernel.errors import GpuKernelError
+from jupyter_gpu_kernel.errors import ConnectError, GpuKernelError, HostKeyError
 from jupyter_gpu_kernel.hub.connections.connect import connect
 from jupyter_gpu_kernel.hub.node.shared_connection import Connection
 from jupyter_gpu_kernel.hub.openssh import needs
@@ -125,6 +125,17 @@ def test_a_command_that_knows_the_hosts(join: Join, two_hops: TwoHops, tmp_path:
     known.write_text(two_hops.login.known_hosts_line())
     two_hops.known_hosts.write_text("")
     works(join(f"KnownHostsCommand /bin/cat {known}"), "KnownHostsCommand")
+
+
+def test_an_ssh_that_ends_while_it_verifies_the_host_key_has_not_refused_it(
+    join: Join, tmp_path: Path
+) -> None:
+    ends_ssh = tmp_path / "ends_ssh"
+    ends_ssh.write_text('#!/bin/sh\n[ "$1" = ORDER ] || kill -KILL "$PPID"\n')
+    ends_ssh.chmod(0o755)
+    with pytest.raises(ConnectError, match="the connection was lost in the SSH key exchange") as caught:
+        join(f"KnownHostsCommand {ends_ssh} %I")
+    assert not isinstance(caught.value, HostKeyError)  # after which the hub would wait a minute
 
 
 def test_a_connection_that_is_open_is_a_reason(

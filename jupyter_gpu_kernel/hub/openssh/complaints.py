@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...errors import ConnectError, GpuKernelError, HostKeyError, RouteError
+from ...errors import ConnectError, GpuKernelError, RouteError
 from ..sanitize import one_line
 from ..ssh import failures, hostkeys
 from ..ssh.keys import UserKeys
@@ -20,6 +20,7 @@ _NEGOTIATE = re.compile(r"Unable to negotiate with .*: no matching (.*) found\. 
 _DISCONNECT = re.compile(r"Received disconnect from .* port \d+:\d+: (.*)")
 _REVOKED_FILE = re.compile(r"Host key \S+ \S+ revoked by file (.*)")
 _REVOKED_UNREADABLE = re.compile(r"Error checking host key \S+ \S+ in revoked keys file (.*): (.*)")
+_REFUSED_KEY = re.compile(r"Host key verification failed|incorrect signature")
 _CONFIGURATION = re.compile(r"(.*(?:line \d+: |terminating, |Bad owner or permissions ).*)")
 _CLOSED = re.compile(
     r"(?:kex_exchange_identification|ssh_exchange_identification|Connection (?:closed|reset) by)|"
@@ -91,8 +92,10 @@ def is_unknown_host(log: Log) -> bool:
     return any("host key is known for" in line for line in log.words())
 
 
-def host_key_refused(hop: Hop, log: Log, trust_file: Path, asked: bool) -> HostKeyError:
-    """Return the error for a host key that ssh did not accept. `asked`: the user could be asked about it."""
+def host_key_refused(hop: Hop, log: Log, trust_file: Path, asked: bool) -> GpuKernelError:
+    """Return the error for an ssh that ended while it verified the host key. `asked`: the user could be asked about it.
+
+    It is a HostKeyError only if ssh refused the key: after that the hub waits long before it tries again."""
     words, key = log.words(), log.host_key
     assert key is not None
     entries = hostkeys.lookup(hop, trust_file)
@@ -112,7 +115,10 @@ def host_key_refused(hop: Hop, log: Log, trust_file: Path, asked: bool) -> HostK
             return hostkeys.strict(hop, key.type, key.fingerprint)
         reason = "has not signed this key"
         return hostkeys.unknown(hop, entries, key.type, key.fingerprint, asked, reason)
-    return hostkeys.not_permitted(hop, f"its host key was refused: {explanation(words)}")
+    if any(_REFUSED_KEY.search(line) for line in words):
+        return hostkeys.not_permitted(hop, f"its host key was refused: {explanation(words)}")
+    cause = "the connection was lost in the SSH key exchange"
+    return ConnectError(cause, hop=hop.label, remedy="Try again in a few minutes.")
 
 
 def sign_in_failed(hop: Hop, log: Log, keys: UserKeys, can_ask: bool, typed: bool) -> GpuKernelError:
