@@ -327,6 +327,7 @@ class JobTable:
 
     async def _end_by_itself(self, job: OurJob) -> None:
         """Its last kernel has ended: the job's process ends, and so does the job."""
+        await self._leave_node(job.id, job.login)  # a step that is open keeps the job until Slurm kills it
         ended = await self.end(job, _END_WITHIN) is not None
         if not (ended or job.kernels or await self._may_have_kernels(job)):
             return await self._cancel(job, "its last kernel has ended")
