@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
@@ -208,7 +209,14 @@ def test_what_a_server_says_moves_no_step_back_and_changes_no_host_key() -> None
     assert log.last_step == SIGN_IN
 
 
-def test_only_who_has_the_token_may_ask(tmp_path: Path) -> None:
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder with a short path, as sockets need it."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield Path(folder)
+
+
+def test_only_who_has_the_token_may_ask(short: Path) -> None:
     asked: list[str] = []
 
     def answer(prompt: str, kind: str, own: bool) -> str:
@@ -217,14 +225,14 @@ def test_only_who_has_the_token_may_ask(tmp_path: Path) -> None:
 
     def reply(question: bytes) -> bytes:
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(str(tmp_path / "socket"))
+            connection.connect(str(short / "socket"))
             with contextlib.suppress(ConnectionError):  # it reads no more
                 connection.sendall(question)
                 connection.shutdown(socket.SHUT_WR)
                 return connection.recv(100)
         return b""
 
-    server = AskpassServer(tmp_path, "socket", "token", answer)
+    server = AskpassServer(short, "socket", "token", answer)
     assert reply(json.dumps(["token", "", "Code:", True]).encode()) == b"+secret"
     for refused in (
         ["other", "", "Code:", True],
@@ -235,10 +243,10 @@ def test_only_who_has_the_token_may_ask(tmp_path: Path) -> None:
         assert reply(json.dumps(refused).encode()) == b""
     assert asked == ["Code:"]
     server.close()
-    assert not (tmp_path / "socket").exists()
+    assert not (short / "socket").exists()
 
 
-def test_an_abandoned_question_is_not_answered_before_ssh_has_ended(tmp_path: Path) -> None:
+def test_an_abandoned_question_is_not_answered_before_ssh_has_ended(short: Path) -> None:
     """Without an answer, ssh sends an empty password."""
     asked = threading.Event()
 
@@ -246,9 +254,9 @@ def test_an_abandoned_question_is_not_answered_before_ssh_has_ended(tmp_path: Pa
         asked.set()
         raise Abandoned
 
-    server = AskpassServer(tmp_path, "socket", "token", answer)
+    server = AskpassServer(short, "socket", "token", answer)
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(str(tmp_path / "socket"))
+        connection.connect(str(short / "socket"))
         connection.sendall(json.dumps(["token", "", "Code:", True]).encode())
         connection.shutdown(socket.SHUT_WR)
         assert asked.wait(DEADLINE)
@@ -381,14 +389,16 @@ def test_when_it_ends_another_one_is_opened(two_hops: TwoHops, opened: Path) -> 
     again.close()
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a socket to another user")
-def test_a_master_of_another_user_is_not_used(tmp_path: Path) -> None:
+@pytest.mark.skipif(
+    not hasattr(os, "getuid") or os.getuid() != 0, reason="only root can give a socket to another user"
+)
+def test_a_master_of_another_user_is_not_used(short: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "socket"))
+        listener.bind(str(short / "socket"))
         listener.listen()
-        os.chown(tmp_path / "socket", 12345, -1)
+        os.chown(short / "socket", 12345, -1)
         with pytest.raises(MuxError, match="belongs to another user"):
-            MuxSocket(tmp_path / "socket", 1.0)
+            MuxSocket(short / "socket", 1.0)
 
 
 def test_a_file_at_the_path_is_no_master(tmp_path: Path) -> None:
