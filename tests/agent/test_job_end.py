@@ -29,7 +29,7 @@ import gpu_kernel, time
 @gpu_kernel.on_sigterm
 def save(): print("saved", flush=True)
 """
-WAIT = "while True: time.sleep(0.02)"
+WAIT = "print('begun', flush=True)\nwhile True: time.sleep(0.02)"
 TIMEOUT = "JobId=17 JobName=x JobState=TIMEOUT Reason=TimeLimit EndTime=2030-01-31T12:00:00 PreemptTime=None"
 
 
@@ -48,7 +48,7 @@ def test_signals_to_the_job_run_the_functions_in_its_kernels(place: Place, job: 
     hub.run(HOOK)
     kernel = int(hub.run("import os; print(os.getpid())"))
     hub.ask(WAIT)
-    hub.until(lambda one: one.channel is Channel.IOPUB and "time.sleep" in str(one.content()))
+    shown(hub, "begun")
     for pid in (kernel, job.keeper("first"), job.process.pid):  # as `scancel --full` does
         os.kill(pid, signal.SIGUSR1)
     assert "SIGUSR1 to Slurm job 17 from" in shown(hub, "saved")
@@ -75,8 +75,9 @@ def test_a_sigterm_to_job_and_kernel_runs_the_functions_once(place: Place, job: 
     shutil.copy("/bin/sh", daemon)
     kernel = int(hub.run("import os; print(os.getpid())"))
     go = place.path / "go"
-    cell = hub.ask(f"{unblock}import os\nwhile not os.path.exists({str(go)!r}): time.sleep(0.02)")
-    hub.until(lambda one: one.channel is Channel.IOPUB and "time.sleep" in str(one.content()))
+    code = f"import os\nprint('begun', flush=True)\nwhile not os.path.exists({str(go)!r}): time.sleep(0.02)"
+    cell = hub.ask(unblock + code)
+    shown(hub, "begun")
     kill = f"kill -TERM {job.process.pid} {kernel}; read -r _"
     with subprocess.Popen([str(daemon), "-c", kill], stdin=subprocess.PIPE):
         shown(hub, "saved")

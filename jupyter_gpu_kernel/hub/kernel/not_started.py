@@ -147,9 +147,7 @@ class NotStarted:
 
     def cancel_cells(self) -> None:
         """The user has interrupted them."""
-        cells = self.cells
-        self._remove(cells)
-        self._placeholder.cancel(cells)
+        self.end_cells("KeyboardInterrupt", "the kernel had not started yet; its start was cancelled")
 
     def discard(self) -> None:
         """The kernel is shut down or restarted: nobody waits for the user's cells any more."""
