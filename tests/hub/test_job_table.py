@@ -66,11 +66,15 @@ class Table:
         self.nodes = Nodes(RUNTIME, cluster, log)  # type: ignore[arg-type]
         self.schedulers = Schedulers(RUNTIME, self.nodes, log)
         self.records = Records(folder / "records")
-        self.jobs = JobTable(RUNTIME, self.schedulers, self.records, self._no_output, log)
+        self.jobs = JobTable(RUNTIME, self.schedulers, self.records, self._no_output, self._leave_node, log)
 
     @staticmethod
     async def _no_output(*_: Any) -> str:
         return ""
+
+    @staticmethod
+    async def _leave_node(job_id: str, login: str) -> None:
+        """There is no connection to close."""
 
     def kernel(self, kernel_id: str, **settings: Any) -> Any:
         """A kernel of the notebook, which has not been started."""

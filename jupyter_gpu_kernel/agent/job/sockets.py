@@ -110,10 +110,12 @@ class Server:
         self._count = 0
         self._path = path
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        new = path.with_suffix(".new")  # whoever finds it at its path can connect
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(str(path))
-        self._sock.bind(str(path))
+            os.unlink(str(new))
+        self._sock.bind(str(new))
         self._sock.listen(64)
+        os.replace(str(new), str(path))
         loop.watch(self._sock.fileno(), lambda _: self._accept())
 
     def close(self) -> None:

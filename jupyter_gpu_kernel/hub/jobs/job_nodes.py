@@ -31,6 +31,8 @@ _LATER = (3.0, 2.0, 60.0)
 _OTHER_AFTER = 5.0
 """Seconds until another road is tried, where one leads to the node but the job's process is not seen there."""
 _CONNECT_WITHIN = 60.0
+_LOOK_EVERY = 2.0
+"""Seconds between two looks at connections that are closed when nothing uses them any more."""
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]{0,63}")
 _OF_JOB = ("job", "login")
 _Road = Callable[[dict[str, Any], JobState, Scheduler], Awaitable["Reached"]]
@@ -76,6 +78,7 @@ class JobNodes:
         self._reaching: Counter[Node] = Counter()
         self._reached: dict[tuple[str, str], Node] = {}  # by login node and job
         self._over: set[tuple[str, str]] = set()  # jobs among these that have ended
+        self._leaving: asyncio.Task[None] | None = None
         self._users: dict[str, str] = {}
 
     def login(self, settings: dict[str, Any]) -> Node:
@@ -89,9 +92,26 @@ class JobNodes:
 
         `tell(text)` is called with what is being done. Goes on until it is cancelled.
         """
-        login, loop = self.login(settings), asyncio.get_running_loop()
+        login = self.login(settings)
         attempts = {road: _Attempts() for road in self._roads(login)}
         tell("connecting to it")
+        try:
+            return await self._try_roads(attempts, settings, job, scheduler, tell)
+        except (
+            BaseException
+        ):  # it was given up: a node where the job's process was not seen is not needed any more
+            await self.leave(job.id, login.name)
+            raise
+
+    async def _try_roads(
+        self,
+        attempts: dict[_Road, _Attempts],
+        settings: dict[str, Any],
+        job: JobState,
+        scheduler: Scheduler,
+        tell: Callable[[str], None],
+    ) -> Reached:
+        login, loop = self.login(settings), asyncio.get_running_loop()
         while True:
             for road, tried in attempts.items():
                 if loop.time() < tried.due:
@@ -121,6 +141,19 @@ class JobNodes:
         if node is None:
             return
         self._over.add((login, job_id))
+        await self._discard_unused(node)
+        if self._over and (self._leaving is None or self._leaving.done()):
+            self._leaving = asyncio.get_running_loop().create_task(self._leave_later())
+
+    async def _leave_later(self) -> None:
+        """Close connections of jobs that are over as soon as nothing uses them any more."""
+        while self._over:
+            await asyncio.sleep(_LOOK_EVERY)
+            for node in {node for job, node in self._reached.items() if job in self._over}:
+                await self._discard_unused(node)
+            self._over &= self._reached.keys()
+
+    async def _discard_unused(self, node: Node) -> None:
         of_node = {job for job, one in self._reached.items() if one is node}
         if of_node <= self._over and not (node.in_use or self._reaching[node] or node.kept_open):
             self._over -= of_node
@@ -174,18 +207,21 @@ class JobNodes:
     async def _reach(
         self, derived: dict[str, Any], given: dict[str, Any], job: JobState, name: str
     ) -> Reached:
-        node = self._nodes.of(derived, name)
+        node, key = self._nodes.of(derived, name), (self.login(given).name, job.id)
         self._reaching[node] += 1
         try:
             link = await node.link(str(given["python"]), None)
             await link.request("job", job=job.id)
         except BaseException as error:
-            if getattr(error, "code", "") != "job":  # else it is asked again
+            if getattr(error, "code", "") == "job":
+                self._reached[key] = node  # it is asked again
+            else:
                 await self._nodes.discard(node)
             raise
         finally:
             self._reaching[node] -= 1
-        self._reached[self.login(given).name, job.id] = node
+        self._reached[key] = node
+        self._over.discard(key)
         login = {"route": given["route"], "via": given.get("via") or []}
         return Reached(node, link, {**derived, "job": job.id, "login": login})
 
