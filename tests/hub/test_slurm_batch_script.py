@@ -52,7 +52,8 @@ def package() -> deploy.Package:
     """An agent that prints its arguments and a variable."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr("__main__.py", "import os, sys; print(sys.argv[1:], os.environ.get('LOADED'))")
+        main = zipfile.ZipInfo("__main__.py")  # without the time, so that it is the same whenever it is made
+        archive.writestr(main, "import os, sys; print(sys.argv[1:], os.environ.get('LOADED'))")
     data = buffer.getvalue()
     digest = hashlib.sha256(data).hexdigest()
     return deploy.Package(f"agent-{digest[:16]}.pyz", data, deploy.pack().install, digest)
