@@ -84,7 +84,7 @@ labextension: .venv/installed labextension/node_modules/.package-lock.json  ## b
 	ln -s $(CURDIR)/jupyter_gpu_kernel/labextension $(LINKED)
 
 # Without Node, or where this fails, the demo opens JupyterLab all the same, and says what is missing.
-$(LABEXTENSION): $(wildcard labextension/*.json labextension/src/*)
+$(LABEXTENSION): $(shell find labextension/*.json labextension/src labextension/style labextension/schema -type f 2>/dev/null)
 	-@if command -v npm >/dev/null; then $(MAKE) --silent labextension/node_modules/.package-lock.json && cd labextension && npm run build; \
 	else echo "no npm here to build the JupyterLab extension (Node.js 20.19 or newer brings npm)" >&2; fi
 

@@ -39,5 +39,6 @@ def is_fresh(built: Path, source: Path) -> bool:
     """Whether `built` exists and no source file is newer."""
     if not built.exists():
         return False
-    sources = [*source.glob("*.json"), *source.glob("src/**/*"), *source.glob("style/**/*")]
+    patterns = ("*.json", "src/**/*", "style/**/*", "schema/*.json")
+    sources = [path for pattern in patterns for path in source.glob(pattern)]
     return all(path.stat().st_mtime <= built.stat().st_mtime for path in sources)

@@ -9,7 +9,7 @@ __version__ = "0.1.0"
 
 def _jupyter_server_extension_points() -> list[dict[str, Any]]:
     """jupyter_server calls this when it loads extensions."""
-    from .server_extension import GpuKernelExtension
+    from .server.extension import GpuKernelExtension
 
     return [{"module": "jupyter_gpu_kernel", "app": GpuKernelExtension}]
 

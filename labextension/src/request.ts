@@ -4,8 +4,8 @@
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
-import { parseJournal } from './journal';
-import type { IJournal } from './journal';
+import { parseJournal } from './outputs/journal';
+import type { IJournal } from './outputs/journal';
 import { KERNELS_PATH, NODES_PATH } from './tokens';
 import type { INode, IRemoteKernel } from './tokens';
 
@@ -38,8 +38,18 @@ export async function fetchJournal(
   return parseJournal(await get(settings, path + URLExt.objectToQueryString(cellId ? { cell: cellId } : {})));
 }
 
-async function get(settings: ServerConnection.ISettings, path: string): Promise<unknown> {
-  const response = await ServerConnection.makeRequest(URLExt.join(settings.baseUrl, path), {}, settings);
+/** GET of a path below the server's base URL. Rejects as `fetchKernels` does. */
+export async function get(settings: ServerConnection.ISettings, path: string): Promise<unknown> {
+  return request(settings, path, {});
+}
+
+/** POST of a JSON body to a path below the server's base URL. Rejects as `fetchKernels` does. */
+export async function post(settings: ServerConnection.ISettings, path: string, body: object): Promise<unknown> {
+  return request(settings, path, { method: 'POST', body: JSON.stringify(body) });
+}
+
+async function request(settings: ServerConnection.ISettings, path: string, init: RequestInit): Promise<unknown> {
+  const response = await ServerConnection.makeRequest(URLExt.join(settings.baseUrl, path), init, settings);
   if (!response.ok) {
     throw new ServerConnection.ResponseError(response);
   }

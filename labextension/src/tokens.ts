@@ -9,10 +9,16 @@ export const SIGN_IN_PLUGIN_ID = 'jupyter-gpu-kernel:sign-in';
 export const OUTPUTS_PLUGIN_ID = 'jupyter-gpu-kernel:outputs';
 
 /** Below the server's base URL. */
+export const API_PATH = 'jupyter-gpu-kernel/api';
+
+/** Below the server's base URL. */
 export const KERNELS_PATH = 'jupyter-gpu-kernel/api/kernels';
 
 /** Below the server's base URL. */
 export const NODES_PATH = 'jupyter-gpu-kernel/api/nodes';
+
+/** The domain of translated texts. */
+export const TRANSLATION_DOMAIN = 'jupyter_gpu_kernel';
 
 /** A kernelspec whose metadata has this key is ours. */
 export const METADATA_KEY = 'jupyter_gpu_kernel';

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { parseJournal } from '../lib/journal.js';
+import { parseJournal } from '../lib/outputs/journal.js';
 
 const cell = {
   msg_id: 'm1',

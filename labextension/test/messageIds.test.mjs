@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { execution, MessageIds } from '../lib/messageIds.js';
+import { execution, MessageIds } from '../lib/outputs/messageIds.js';
 
 function storage() {
   const items = new Map();

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { Playback } from '../lib/playback.js';
+import { Playback } from '../lib/outputs/playback.js';
 
 /** A list of outputs as JupyterLab's, without carriage returns. */
 class Outputs {

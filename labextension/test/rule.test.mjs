@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { hasEnded, Records } from '../lib/journal.js';
-import { changeOf, isBehind } from '../lib/rule.js';
+import { hasEnded, Records } from '../lib/outputs/journal.js';
+import { changeOf, isBehind } from '../lib/outputs/rule.js';
 
 const text = (text, name = 'stdout') => ({ output_type: 'stream', name, text });
 const plot = { output_type: 'display_data', data: { 'image/png': 'aaaa' }, metadata: {} };

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 
 import { Signal } from '@lumino/signaling';
 
-import { isConnected, refusing, SignIn } from '../lib/signIn.js';
+import { isConnected, refusing, SignIn } from '../lib/signIn/signIn.js';
 import { isOurs, ourSpec } from '../lib/specs.js';
 
 const ours = { jupyter_gpu_kernel: {} };

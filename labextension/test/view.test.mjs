@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { outdated, viewOf } from '../lib/view.js';
+import { outdated, viewOf } from '../lib/status/view.js';
 
 const kernel = {
   id: 'k1',

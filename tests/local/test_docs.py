@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "jupyter_gpu_kernel"
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
-FILE = re.compile(r"`([\w./-]+\.(?:py|sh|ts))(?:: (\w+)[^`]*)?`")
+FILE = re.compile(r"`([\w./-]+\.(?:py|sh|tsx?))(?:: (\w+)[^`]*)?`")
 FOLDER = re.compile(r"\|? ?`((?:[\w]+/)+)`")
 HEADINGS = ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")
 ELSEWHERE = {"jupyter_server_config.py", "kernel.py"}
@@ -34,7 +34,8 @@ def rows() -> Counter[str]:
 
 
 def test_every_source_file_has_one_row() -> None:
-    files = [*PACKAGE.rglob("*.py"), *(PACKAGE / "agent").glob("*.sh"), *ROOT.glob("labextension/src/*.ts")]
+    browser = ROOT.glob("labextension/src/**/*.ts*")
+    files = [*PACKAGE.rglob("*.py"), *(PACKAGE / "agent").glob("*.sh"), *browser]
     wanted = {str(file.relative_to(ROOT)) for file in files if not file.name.startswith("__")}
     named = {name: count for name, count in rows().items() if not Path(name).name.startswith("__")}
     assert wanted - named.keys() == set(), "without a row"
@@ -47,7 +48,7 @@ def test_files_and_names_that_a_document_names_exist(document: Path) -> None:
     for name, within in FILE.findall(document.read_text(encoding="utf-8")):
         if name in ELSEWHERE or document.name == "CHANGELOG.md":
             continue
-        found = [*ROOT.glob(name), *PACKAGE.rglob(name), *ROOT.glob(f"labextension/*/{name}")]
+        found = [*ROOT.glob(name), *PACKAGE.rglob(name), *ROOT.glob(f"labextension/[!n]*/**/{name}")]
         assert found, f"there is no {name}"
         assert any(within in path.read_text(encoding="utf-8") for path in found), f"no {within} in {name}"
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from jupyter_gpu_kernel.server_extension import _with_program
+from jupyter_gpu_kernel.server.api import with_command
 
 
 def test_remedies_name_the_command_as_one_types_it() -> None:
     """In the kernel and in its error: PATH may lack it in a terminal of the server."""
     error = {"hop": "gpu2", "cause": "asks for a code", "remedy": "Sign in: jupyter gpu-kernel login gpu2"}
     kernel = {"id": "k1", "remedy": "See “jupyter gpu-kernel logs k1”.", "error": error}
-    told = _with_program(kernel, "/venv/bin/jupyter-gpu-kernel")
+    told = with_command(kernel, "/venv/bin/jupyter-gpu-kernel")
     assert told["error"] == {**error, "remedy": "Sign in: /venv/bin/jupyter-gpu-kernel login gpu2"}
     assert told["remedy"] == "See “/venv/bin/jupyter-gpu-kernel logs k1”."
-    assert _with_program({"id": "k1", "error": None}, "x") == {"id": "k1", "error": None}
+    assert with_command({"id": "k1", "error": None}, "x") == {"id": "k1", "error": None}

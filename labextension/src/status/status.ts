@@ -8,8 +8,8 @@ import { Debouncer, Poll } from '@lumino/polling';
 import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
 
-import { isOurs } from './specs';
-import type { IRemoteKernel } from './tokens';
+import { isOurs } from '../specs';
+import type { IRemoteKernel } from '../tokens';
 import { outdated, viewOf } from './view';
 import type { IView } from './view';
 

@@ -1,7 +1,7 @@
 /**
  * The text of the status bar item for a kernel. Pure: no page, no network.
  */
-import type { IRemoteKernel } from './tokens';
+import type { IRemoteKernel } from '../tokens';
 
 export interface IView {
   readonly text: string;

@@ -9,8 +9,8 @@ import { Poll } from '@lumino/polling';
 import { Signal } from '@lumino/signaling';
 
 // The imports have a suffix, for Node's test runner.
-import { isOurs, ourSpec } from './specs.js';
-import type { INode } from './tokens';
+import { isOurs, ourSpec } from '../specs.js';
+import type { INode } from '../tokens';
 
 const INTERVAL = 2000;
 const LONGEST_INTERVAL = 30000;

@@ -4,7 +4,7 @@
 import { Clipboard, Notification } from '@jupyterlab/apputils';
 import type { CommandRegistry } from '@lumino/commands';
 
-import type { INode } from './tokens';
+import type { INode } from '../tokens';
 
 const TERMINAL = 'terminal:create-new';
 

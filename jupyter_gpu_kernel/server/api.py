@@ -1,0 +1,67 @@
+"""What all handlers of the HTTP API share: rights, calls to the hub that do not block, and errors as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from jupyter_server.base.handlers import APIHandler
+
+from ..client import HubClient
+from ..errors import GpuKernelError
+from ..program import command
+from ..wire.texts import with_program
+
+API = "/jupyter-gpu-kernel/api"
+RESOURCE = "kernels"
+"""Users who may see, or use, the kernels of this server may see, or use, the remote ones."""
+
+
+class Handler(APIHandler):
+    """Base of all handlers: each method needs `@tornado.web.authenticated` and `@authorized`."""
+
+    auth_resource = RESOURCE
+
+    async def answer(self, value: Any) -> None:
+        """Send `value` as JSON."""
+        await self.finish(json.dumps(value))
+
+    async def refuse(self, status: int, message: str, **more: Any) -> None:
+        """Send an HTTP error {"message", …}."""
+        self.set_status(status)
+        await self.finish(json.dumps({"message": message, **more}))
+
+    async def refuse_with(self, error: GpuKernelError, status: int = 502) -> None:
+        """Send an error of ours: {"message", "error": {kind, hop, cause, remedy, …}}."""
+        described = with_command(error.to_json(), command())
+        await self.refuse(status, with_program(str(error), command()), error=described)
+
+
+async def ask_hub(op: str, *, timeout: float = 60.0, **arguments: Any) -> Any:
+    """Return the result of the hub's operation, without blocking the server's loop and without starting a hub."""
+
+    def ask() -> Any:
+        with HubClient(start=False) as hub:
+            return hub.call(op, timeout=timeout, **arguments)
+
+    return await asyncio.to_thread(ask)
+
+
+async def list_of(op: str) -> list[dict[str, Any]]:
+    """Return what the hub lists without using the network; nothing if there is no hub."""
+    try:
+        return list(await ask_hub(op, timeout=5))
+    except GpuKernelError:
+        return []
+
+
+def with_command(description: dict[str, Any], program: str) -> dict[str, Any]:
+    """The description of a kernel, a node or an error, with `program` for our command in the remedies."""
+    description = dict(description)
+    if description.get("remedy"):
+        description["remedy"] = with_program(description["remedy"], program)
+    for nested in ("error", "problem"):
+        if description.get(nested):
+            description[nested] = with_command(description[nested], program)
+    return description

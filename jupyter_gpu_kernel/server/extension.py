@@ -1,0 +1,79 @@
+"""The Jupyter server extension: it adds the HTTP API, and detaches remote kernels when the server exits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from typing import Any
+
+from jupyter_server.extension.application import ExtensionApp
+from jupyter_server.utils import to_os_path
+
+from .. import __version__
+from ..client import HubClient
+from ..errors import GpuKernelError
+from ..provisioner import RemoteGPUProvisioner
+from . import kernels, nodes
+
+PENDING_START_TIMEOUT = 5.0
+"""Seconds for starts of kernels that are pending when the server exits; ours have been released."""
+CONTENTS_EVENTS = "https://events.jupyter.org/jupyter_server/contents_service/v1"
+
+
+class GpuKernelExtension(ExtensionApp):
+    """The extension. It has no settings of its own: those are of the hub and the provisioner."""
+
+    name = "jupyter_gpu_kernel"
+    version = __version__
+    description = "Remote GPU kernels: the state of links and kernels, for the JupyterLab extension."
+
+    def initialize_handlers(self) -> None:
+        """jupyter_server calls this once."""
+        self.handlers.extend([*kernels.HANDLERS, *nodes.HANDLERS])
+
+    def initialize_settings(self) -> None:
+        """jupyter_server calls this once, before `initialize_handlers`."""
+        events = self.serverapp.event_logger if self.serverapp is not None else None
+        if events is not None:
+            events.add_listener(schema_id=CONTENTS_EVENTS, listener=self._on_contents_event)
+
+    async def _on_contents_event(self, logger: Any, schema_id: str, data: dict[str, Any]) -> None:
+        """Tell the hub when a notebook was renamed, so that it finds its kernel again later."""
+        assert self.serverapp is not None, "the server emits the event"
+        root = getattr(self.serverapp.contents_manager, "root_dir", "")
+        if data["action"] == "rename" and root:
+            before, after = (to_os_path(data[name], root) for name in ("source_path", "path"))
+            await asyncio.to_thread(_tell_renamed, before, after)
+
+    async def stop_extension(self) -> None:
+        """Detach the remote kernels, which go on. The server calls this before it shuts its kernels down."""
+        await RemoteGPUProvisioner.leave_all()
+        if self.serverapp is not None:
+            await forget_failed_starts(self.serverapp.kernel_manager)
+        await asyncio.to_thread(_detach_launchers)
+        await super().stop_extension()  # type: ignore[no-untyped-call]
+
+
+async def forget_failed_starts(manager: Any) -> None:
+    """Remove failed starts from the manager's pending kernels, where jupyter_client leaves them.
+
+    Otherwise jupyter_server cannot stop: see docs/upstream/pending-kernels.md.
+    """
+    pending: dict[str, asyncio.Task[None]] = getattr(manager, "_pending_kernels", {})
+    if starting := [task for kernel_id, task in pending.items() if kernel_id not in manager]:
+        await asyncio.wait(starting, timeout=PENDING_START_TIMEOUT)
+    for kernel_id, task in list(pending.items()):
+        if task.done() and kernel_id not in manager:
+            del pending[kernel_id]
+
+
+def _tell_renamed(before: str, after: str) -> None:
+    with contextlib.suppress(GpuKernelError), HubClient(start=False) as hub:  # no hub: no kernels
+        hub.call("renamed", before=before, after=after, timeout=10)
+
+
+def _detach_launchers() -> None:
+    """Detach the kernels that this server started by argv alone, without the provisioner."""
+    with contextlib.suppress(GpuKernelError), HubClient(start=False) as hub:  # as above
+        hub.call("leave", parent=os.getpid(), timeout=10)

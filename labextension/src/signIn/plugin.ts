@@ -1,0 +1,28 @@
+/**
+ * The plugin that starts a kernel after its user has signed in.
+ */
+import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { INotebookTracker } from '@jupyterlab/notebook';
+
+import { fetchNodes } from '../request';
+import { SIGN_IN_PLUGIN_ID } from '../tokens';
+import { askToSignIn } from './notification';
+import { SignIn } from './signIn';
+
+export const signIn: JupyterFrontEndPlugin<void> = {
+  id: SIGN_IN_PLUGIN_ID,
+  description: 'Starts a remote GPU kernel again after the user has signed in to its node.',
+  autoStart: true,
+  requires: [INotebookTracker],
+  activate: (app: JupyterFrontEnd, tracker: INotebookTracker): void => {
+    const { serverSettings, kernelspecs } = app.serviceManager;
+    tracker.widgetAdded.connect((_, { sessionContext }) => {
+      new SignIn({
+        sessionContext,
+        specs: () => kernelspecs.specs,
+        fetch: () => fetchNodes(serverSettings),
+        tell: (node, name) => askToSignIn(app.commands, node, name)
+      });
+    });
+  }
+};
