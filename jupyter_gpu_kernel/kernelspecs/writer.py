@@ -30,6 +30,8 @@ from .reader import (
 )
 
 _STANZA = {"provisioner_name": "remote-gpu", "config": {}}
+_LOGOS = Path(__file__).parent / "logos"
+"""What front ends show for a kernelspec: files with names that Jupyter looks for."""
 
 
 def check_name(name: str, *, prefix: Path | str | None = None, replace: bool = False) -> None:
@@ -56,7 +58,7 @@ def write(
     prefix: Path | str | None = None,
     replace: bool = False,
 ) -> Spec:
-    """Write a kernelspec. With `prefix`, write a single one under its share/jupyter, and change no other.
+    """Write a kernelspec with its logos. With `prefix`, write one under its share/jupyter, and change no other.
 
     Raises SettingsError if `check_name` refuses the name, or a file cannot be written.
     """
@@ -74,7 +76,10 @@ def write(
             pointer = {"settings": str(path)}
             written[path_below(Path(sys.prefix), name)] = _kernel_json(name, path, pointer, provisioner=True)
     for file, content in written.items():
-        _write_file(file, content)
+        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+        _write_file(file, text.encode())
+        for logo in _LOGOS.iterdir():
+            _write_file(file.with_name(logo.name), logo.read_bytes())
     kept = {file.resolve() for file in written}
     if not _own_environment():
         kept.add(path_below(Path(sys.prefix), name).resolve())
@@ -141,15 +146,14 @@ def _remove_folder(folder: Path) -> None:
         ) from error
 
 
-def _write_file(path: Path, content: dict[str, Any]) -> None:
+def _write_file(path: Path, content: bytes) -> None:
     """Write it atomically and readable by its owner only (mkstemp's mode 0600)."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         fd, scratch = tempfile.mkstemp(prefix="kernel-", suffix=".tmp", dir=path.parent)
         try:
-            with os.fdopen(fd, "w", encoding="utf-8") as file:
-                json.dump(content, file, indent=2, ensure_ascii=False)
-                file.write("\n")
+            with os.fdopen(fd, "wb") as file:
+                file.write(content)
             os.replace(scratch, path)
         except BaseException:
             os.unlink(scratch)

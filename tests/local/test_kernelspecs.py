@@ -40,7 +40,8 @@ def test_what_is_written_is_argv_alone_for_the_owner_alone(data: Path) -> None:
     settings = {**ROUTE, "python": "/opt/py", "env": {"A": "1"}, "setup": ["module load cuda"], "gpus": 0}
     spec = kernelspecs.write("GPU2", settings)
     assert spec.path == data / "kernels" / "gpu2" / "kernel.json"
-    assert list(data.rglob("*.*")) == [spec.path]
+    names = {"kernel.json", "logo-svg.svg", "logo-64x64.png", "logo-32x32.png"}
+    assert {path.relative_to(spec.path.parent).as_posix() for path in data.rglob("*.*")} == names
     content = json.loads(spec.path.read_text())
     program, *rest = content["argv"]
     assert Path(program).is_absolute() and Path(program).is_file()
@@ -52,6 +53,15 @@ def test_what_is_written_is_argv_alone_for_the_owner_alone(data: Path) -> None:
         assert spec.path.stat().st_mode & 0o777 == 0o600
     assert kernelspecs.find("gpu2") == kernelspecs.read(spec.path) == spec
     assert KernelSpecManager().get_kernel_spec("gpu2").interrupt_mode == "message"
+
+
+def test_a_kernelspec_without_logos_gets_them_when_it_is_written_again(data: Path) -> None:
+    spec = kernelspecs.write("gpu2", ROUTE)
+    logos = [path for path in spec.path.parent.iterdir() if path != spec.path]
+    for logo in logos:
+        logo.unlink()
+    kernelspecs.write("gpu2", ROUTE, replace=True)
+    assert sorted(path.read_bytes()[:8] for path in logos) == [b"<svg xml", *2 * [b"\x89PNG\r\n\x1a\n"]]
 
 
 def test_a_prefix_gets_one_spec_with_the_provisioner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
