@@ -1,8 +1,9 @@
 /**
  * The plugins of this extension. Each folder has one job and exports its plugin.
  */
+import { model } from './model/plugin';
 import { outputs } from './outputs/plugin';
 import { signIn } from './signIn/plugin';
 import { status } from './status/plugin';
 
-export default [status, outputs, signIn];
+export default [model, status, outputs, signIn];

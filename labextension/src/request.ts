@@ -4,9 +4,10 @@
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
+import type { IOverview } from './model/overview';
 import { parseJournal } from './outputs/journal';
 import type { IJournal } from './outputs/journal';
-import { KERNELS_PATH, NODES_PATH } from './tokens';
+import { KERNELS_PATH, NODES_PATH, OVERVIEW_PATH } from './tokens';
 import type { INode, IRemoteKernel } from './tokens';
 
 /**
@@ -22,6 +23,11 @@ export async function fetchKernels(settings: ServerConnection.ISettings): Promis
 /** The work nodes on which kernels were started, or that refused a start. Rejects as `fetchKernels` does. */
 export async function fetchNodes(settings: ServerConnection.ISettings): Promise<INode[]> {
   return (await get(settings, NODES_PATH)) as INode[];
+}
+
+/** All nodes with their GPUs, and all kernels, for which the server asks the nodes. Rejects as `fetchKernels` does. */
+export async function fetchOverview(settings: ServerConnection.ISettings): Promise<IOverview> {
+  return (await get(settings, OVERVIEW_PATH)) as IOverview;
 }
 
 /**

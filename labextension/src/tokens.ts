@@ -4,6 +4,8 @@
 
 export const PLUGIN_ID = 'jupyter-gpu-kernel:status';
 
+export const MODEL_PLUGIN_ID = 'jupyter-gpu-kernel:model';
+
 export const SIGN_IN_PLUGIN_ID = 'jupyter-gpu-kernel:sign-in';
 
 export const OUTPUTS_PLUGIN_ID = 'jupyter-gpu-kernel:outputs';
@@ -16,6 +18,9 @@ export const KERNELS_PATH = 'jupyter-gpu-kernel/api/kernels';
 
 /** Below the server's base URL. */
 export const NODES_PATH = 'jupyter-gpu-kernel/api/nodes';
+
+/** Below the server's base URL. */
+export const OVERVIEW_PATH = 'jupyter-gpu-kernel/api/overview';
 
 /** The domain of translated texts. */
 export const TRANSLATION_DOMAIN = 'jupyter_gpu_kernel';

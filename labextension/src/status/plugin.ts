@@ -5,7 +5,7 @@ import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/applica
 import { INotebookTracker } from '@jupyterlab/notebook';
 import { IStatusBar } from '@jupyterlab/statusbar';
 
-import { fetchKernels } from '../request';
+import { IRemoteModel } from '../model/tokens';
 import { PLUGIN_ID } from '../tokens';
 import { LinkStatus } from './status';
 
@@ -13,19 +13,15 @@ export const status: JupyterFrontEndPlugin<void> = {
   id: PLUGIN_ID,
   description: "Shows the link state of the current notebook's remote GPU kernel.",
   autoStart: true,
-  requires: [INotebookTracker],
+  requires: [INotebookTracker, IRemoteModel],
   // Last and optional: some applications have no status bar.
   optional: [IStatusBar],
-  activate: (app: JupyterFrontEnd, tracker: INotebookTracker, statusBar: IStatusBar | null): void => {
+  activate: (app: JupyterFrontEnd, tracker: INotebookTracker, model: IRemoteModel, statusBar: IStatusBar | null): void => {
     if (!statusBar) {
       return;
     }
-    const { serverSettings, kernelspecs } = app.serviceManager;
-    const item = new LinkStatus({
-      tracker,
-      specs: () => kernelspecs.specs,
-      fetch: () => fetchKernels(serverSettings)
-    });
+    const { kernelspecs } = app.serviceManager;
+    const item = new LinkStatus({ tracker, model, specs: () => kernelspecs.specs });
     statusBar.registerStatusItem(PLUGIN_ID, {
       item,
       align: 'left',

@@ -1,20 +1,18 @@
 /**
- * The status bar item. It follows the current notebook, and polls while there is something to show.
+ * The status bar item. It follows the current notebook, and watches the shared poll while there is something to show.
  */
 import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
-import { ServerConnection } from '@jupyterlab/services';
 import type { Kernel, KernelSpec } from '@jupyterlab/services';
-import { Debouncer, Poll } from '@lumino/polling';
+import type { IDisposable } from '@lumino/disposable';
+import { Debouncer } from '@lumino/polling';
 import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
 
+import type { IRemoteModel } from '../model/tokens';
 import { isOurs } from '../specs';
-import type { IRemoteKernel } from '../tokens';
 import { outdated, viewOf } from './view';
 import type { IView } from './view';
 
-const INTERVAL = 5000;
-const LONGEST_INTERVAL = 60000;
 /** Delay after a change of the kernel's state, since running many cells changes it often. */
 const SETTLES_IN = 200;
 
@@ -24,13 +22,7 @@ export class LinkStatus extends Widget {
     this._options = options;
     this._text.className = 'jp-StatusBar-TextItem';
     this.node.append(this._text);
-    this._poll = new Poll<void>({
-      name: 'jupyter-gpu-kernel:status',
-      factory: () => this._update(),
-      frequency: { interval: INTERVAL, backoff: true, max: LONGEST_INTERVAL },
-      standby: () => (this._worthAsking() ? 'when-hidden' : true)
-    });
-    document.addEventListener('visibilitychange', this._onVisibility);
+    options.model.changed.connect(this._update, this);
     options.tracker.currentChanged.connect(this._follow, this);
     this._follow(options.tracker, options.tracker.currentWidget);
   }
@@ -43,9 +35,8 @@ export class LinkStatus extends Widget {
   }
 
   override dispose(): void {
-    document.removeEventListener('visibilitychange', this._onVisibility);
     this._refresh.dispose();
-    this._poll.dispose();
+    this._watch?.dispose();
     Signal.clearData(this);
     super.dispose();
   }
@@ -66,11 +57,13 @@ export class LinkStatus extends Widget {
   /** Clears the item of another kernel, and requests the state at once. */
   private _ask(): void {
     this._show(null);
-    void this._poll.refresh();
+    this._adjust();
+    void this._options.model.refresh();
   }
 
   /** The kernel's state has changed, so the item may have to change. */
   private _askSoon(): void {
+    this._adjust();
     void this._refresh.invoke();
   }
 
@@ -78,30 +71,28 @@ export class LinkStatus extends Widget {
     return this._panel?.sessionContext.session?.kernel ?? null;
   }
 
-  private _worthAsking(): boolean {
+  /** Watches while the notebook has a kernel that may be ours. */
+  private _adjust(): void {
     const kernel = this._kernel();
-    if (!kernel || this._unavailable) {
-      return false;
+    if (!kernel || (this._foreign.has(kernel.id) && !isOurs(this._options.specs(), kernel))) {
+      this._watch?.dispose();
+      this._watch = null;
+    } else {
+      this._watch ??= this._options.model.watchKernels();
     }
-    return !this._foreign.has(kernel.id) || isOurs(this._options.specs(), kernel);
   }
 
-  private async _update(): Promise<void> {
-    const asked = this._kernel();
-    try {
-      const kernels = await this._options.fetch();
-      if (asked && asked === this._kernel()) {
-        this._known = kernels.find(each => each.kernel_id === asked.id);
-        this._show(viewOf(kernels, asked.id));
-        this._note(asked.id);
-      }
-    } catch (error) {
-      const known = asked && this._known?.kernel_id === asked.id ? this._known : undefined;
-      const view = known && viewOf([known], asked!.id);
-      this._show(view && error instanceof ServerConnection.NetworkError ? outdated(view, known!.node) : null);
-      // Our server extension is not loaded. Make no more requests until the page is reloaded.
-      this._unavailable = error instanceof ServerConnection.ResponseError && error.response.status === 404;
-      throw error; // so that the poll slows down
+  private _update(): void {
+    const [kernel, { kernels, problem }] = [this._kernel(), this._options.model];
+    const view = kernel && problem?.kind !== 'missing' ? viewOf(kernels, kernel.id) : null;
+    if (problem?.kind === 'unreachable' && view) {
+      this._show(outdated(view, kernels.find(each => each.kernel_id === kernel!.id)!.node));
+    } else {
+      this._show(problem ? null : view);
+    }
+    if (kernel && !problem) {
+      this._note(kernel.id);
+      this._adjust();
     }
   }
 
@@ -127,30 +118,20 @@ export class LinkStatus extends Widget {
     }
   }
 
-  /** The page is visible again. The user may have signed in in a terminal. */
-  private readonly _onVisibility = (): void => {
-    if (!document.hidden) {
-      this._askSoon();
-    }
-  };
-
   private readonly _options: LinkStatus.IOptions;
-  private readonly _poll: Poll<void>;
-  private readonly _refresh = new Debouncer(() => (this._worthAsking() ? this._poll.refresh() : undefined), SETTLES_IN);
+  private readonly _refresh = new Debouncer(() => this._options.model.refresh(), SETTLES_IN);
   private readonly _text = document.createElement('span');
   private readonly _foreign = new Set<string>();
   private _panel: NotebookPanel | null = null;
   private _view: IView | null = null;
-  /** The last known state of the kernel that is shown. */
-  private _known: IRemoteKernel | undefined;
-  private _unavailable = false;
+  private _watch: IDisposable | null = null;
 }
 
 export namespace LinkStatus {
   export interface IOptions {
     readonly tracker: INotebookTracker;
+    readonly model: IRemoteModel;
     /** The kernelspecs, null while they are not known. */
     readonly specs: () => KernelSpec.ISpecModels | null;
-    readonly fetch: () => Promise<IRemoteKernel[]>;
   }
 }
