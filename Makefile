@@ -8,7 +8,7 @@ JOBS ?= 4
 LABEXTENSION := jupyter_gpu_kernel/labextension/package.json
 LINKED := .venv/share/jupyter/labextensions/jupyter-gpu-kernel
 
-.PHONY: help venv sshd programs test test-browser-side test-labextension test-lowest check labextension demo wheel clean
+.PHONY: help venv sshd programs test test-browser-side test-labextension test-lowest check labextension link demo wheel clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,11 +57,12 @@ test: .venv/installed sshd programs test-browser-side  ## all tests, JOBS files 
 labextension/node_modules/.package-lock.json: labextension/package-lock.json
 	cd labextension && npm ci --no-audit --no-fund
 
+# The tests in a browser, which pytest runs, need the extension built and linked.
 test-browser-side:  ## the unit tests of labextension/ (needs Node)
 	@if command -v npm >/dev/null; then $(MAKE) --silent test-labextension; \
 	else echo "no npm here: the unit tests of labextension/ are left out" >&2; fi
 
-test-labextension: labextension/node_modules/.package-lock.json
+test-labextension: labextension/node_modules/.package-lock.json $(LABEXTENSION) link
 	cd labextension && npm test
 
 # Old libraries warn about themselves, which is not our business here.
@@ -79,9 +80,12 @@ check: .venv/installed .venv-py38check/installed  ## style, types (also as Pytho
 
 labextension: .venv/installed labextension/node_modules/.package-lock.json  ## build the JupyterLab side (needs Node), and link it into .venv
 	cd labextension && npm run build
-	mkdir -p .venv/share/jupyter/labextensions
-	rm -rf $(LINKED)
-	ln -s $(CURDIR)/jupyter_gpu_kernel/labextension $(LINKED)
+	@$(MAKE) --silent link
+
+link:  # as `pip install` would copy it, but what is built next is used at once
+	@mkdir -p $(dir $(LINKED))
+	@rm -rf $(LINKED)
+	@ln -s $(CURDIR)/jupyter_gpu_kernel/labextension $(LINKED)
 
 # Without Node, or where this fails, the demo opens JupyterLab all the same, and says what is missing.
 $(LABEXTENSION): $(shell find labextension/*.json labextension/src labextension/style labextension/schema -type f 2>/dev/null)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,14 +20,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from playwright.sync_api import Page, sync_playwright
+
+from jupyter_gpu_kernel.demo.cluster import MARK
+from jupyter_gpu_kernel.demo.control import sigterm
+
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "tests"))
-
-from browser import Browser  # noqa: E402
-
-from jupyter_gpu_kernel.demo.cluster import MARK  # noqa: E402
-from jupyter_gpu_kernel.demo.control import sigterm  # noqa: E402
-
 NOTEBOOK = "training.ipynb"
 CELLS = (
     "!hostname; nvidia-smi -L -i $CUDA_VISIBLE_DEVICES",
@@ -51,13 +50,18 @@ def main() -> None:
         with log.open("wb") as output:
             command = [sys.executable, "-m", "jupyter_gpu_kernel.cli", "demo", "--lab"]
             demo = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
-        browser = Browser(Path(home, "profile"))
         try:
             folder = Path(found(lambda: re.search(r"in the folder (\S+)", log.read_text()))[1])
             server = found(lambda: next(folder.glob("jupyter/runtime/jpserver-*[0-9].json"), None))
-            image = picture(browser, folder, json.loads(server.read_text()))
+            with sync_playwright() as playwright:
+                browser = playwright.chromium.launch(
+                    executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+                )
+                page = browser.new_page(
+                    viewport={"width": WIDTH, "height": HEIGHT}, device_scale_factor=SCALE
+                )
+                image = picture(page, folder, json.loads(server.read_text()))
         finally:
-            browser.close()
             demo.terminate()
             demo.wait(60)
     (HERE / "jupyterlab.svg").write_text(svg(image))
@@ -72,22 +76,21 @@ def found(look: Callable[[], Any]) -> Any:
     return value
 
 
-def picture(browser: Browser, folder: Path, server: dict[str, Any]) -> str:
+def picture(page: Page, folder: Path, server: dict[str, Any]) -> str:
     """Run the notebook in JupyterLab; return the screenshot, a WebP image in base64."""
     write_notebook(folder)
-    size = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": SCALE, "mobile": False}
-    browser.ask("Emulation.setDeviceMetricsOverride", **size)
-    browser.open(f"{server['url']}lab/tree/{NOTEBOOK}?token={server['token']}&reset")
-    browser.until(f"{PANEL}.sessionContext.session?.kernel?.status === 'idle'")
-    browser.evaluate("(jupyterapp.shell.collapseLeft(), jupyterapp.shell.collapseRight(), 0)")
-    browser.evaluate("void jupyterapp.commands.execute('notebook:run-all-cells')")
-    browser.until(f"{TEXT}.includes('epoch 3:')")
+    page.goto(f"{server['url']}lab/tree/{NOTEBOOK}?token={server['token']}&reset")
+    page.wait_for_function(f"{PANEL}?.sessionContext.session?.kernel?.status === 'idle'")
+    page.evaluate("(jupyterapp.shell.collapseLeft(), jupyterapp.shell.collapseRight(), 0)")
+    page.evaluate("void jupyterapp.commands.execute('notebook:run-all-cells')")
+    page.wait_for_function(f"{TEXT}.includes('epoch 3:')")
     os.environ[MARK] = str(folder)
     sigterm()
-    browser.until(f"{TEXT}.includes('8 epochs, and') && {STATUS}.includes('1 GPU')")
-    browser.evaluate("(document.activeElement?.blur(), 0)")
-    time.sleep(1)  # until CSS transitions have ended
-    return str(browser.ask("Page.captureScreenshot", format="webp", quality=80)["data"])
+    page.wait_for_function(f"{TEXT}.includes('8 epochs, and') && {STATUS}.includes('1 GPU')")
+    page.evaluate("(document.activeElement?.blur(), 0)")
+    page.wait_for_timeout(1000)  # until CSS transitions have ended
+    devtools = page.context.new_cdp_session(page)
+    return str(devtools.send("Page.captureScreenshot", {"format": "webp", "quality": 80})["data"])
 
 
 def write_notebook(folder: Path) -> None:
