@@ -22,9 +22,9 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
 from typing import Any
 
-from .errors import GpuKernelError, HubError
+from .errors import GpuKernelError, HubError, NotAnswered
 from .hub.paths import hub_address, hub_folder, hub_key
-from .hub.ssh import Asker
+from .hub.ssh import Asker, Secret
 
 _log = logging.getLogger(__name__)
 _CLOSE_TIMEOUT = 2.0
@@ -171,6 +171,8 @@ class HubClient:
         value = None
         try:
             value = call.answer(message["ask"])
+        except NotAnswered:
+            pass  # the hub then fails, or waits until the user has signed in elsewhere
         except Exception as error:  # a fault of the asker is raised to the caller
             call.fail(error)
         finally:  # also if the user gave up: the hub waits for an answer
@@ -212,7 +214,8 @@ class _PendingCall:
             return None
         if question["kind"] == "host":
             return self._ask.confirm_host(question["hop"], question["fingerprint"], question["key_type"])
-        return self._ask.secret(question["hop"], question["prompt"])
+        secret = Secret(**question.get("secret", {}))
+        return self._ask.secret(question["hop"], question["prompt"], secret)
 
 
 def _hub_ended() -> HubError:

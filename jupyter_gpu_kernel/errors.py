@@ -8,6 +8,7 @@ The class hierarchy:
     ├── ConnectError       a hop cannot be reached, or its SSH server does not work
     │   ├── HostKeyError   the hop's host key is unknown, changed or revoked
     │   └── AuthError      the hop refuses the sign-in
+    │       └── NotAnswered   it asked, and the user did not answer
     ├── AgentError         the work node cannot run the agent (no Python, full disk, …)
     │   └── AgentRefusal   the agent refuses a request of the hub
     ├── KernelStartError   the agent runs, but the kernel does not start
@@ -89,6 +90,14 @@ class HostKeyError(ConnectError):
 
 class AuthError(ConnectError):
     """The hop refuses the sign-in."""
+
+
+class NotAnswered(AuthError):
+    """The user was asked, and did not answer: nobody is there, or they cancelled. To front ends it is an AuthError."""
+
+    def __init__(self, cause: str, *, hop: str = "") -> None:
+        remedy = "Sign in once in a terminal: jupyter gpu-kernel login NAME"
+        super().__init__(cause, hop=hop, remedy=remedy, login=True)
 
 
 class AgentError(GpuKernelError):

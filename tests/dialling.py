@@ -54,7 +54,7 @@ class Owner:
         self.secrets, self.knows = list(secrets), knows
         self.questions: list[str] = []
 
-    def secret(self, hop: str, prompt: str) -> str:
+    def secret(self, hop: str, prompt: str, secret: object) -> str:
         self.questions.append(prompt)
         return self.secrets.pop(0)
 

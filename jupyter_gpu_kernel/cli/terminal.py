@@ -12,6 +12,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from ..hub.ssh import Secret, matches_fingerprint
+
 _TRIES = 3  # to type the end of a fingerprint
 _WIDTH = 76  # columns of the progress line
 
@@ -72,8 +74,8 @@ class TerminalAsker:
         self._progress = progress
         self._one_at_a_time = threading.Lock()  # several hosts may ask
 
-    def secret(self, hop: str, prompt: str) -> str:
-        """Ask for a password, passphrase or code, without echo."""
+    def secret(self, hop: str, prompt: str, secret: Secret) -> str:
+        """Ask for a password, passphrase or code, without echo. The prompt says what it is."""
         with self._one_at_a_time:
             return self._secret(hop, prompt)
 
@@ -118,11 +120,6 @@ def _hint(typed: str) -> str:
     if typed.lower() in ("y", "yes"):
         return "“yes” does not show that you compared it. Type the last 4 characters of the fingerprint, or “no”: "
     return "The fingerprint does not end with that. Type its last 4 characters exactly, or “no”: "
-
-
-def matches_fingerprint(typed: str, fingerprint: str) -> bool:
-    """Whether the text is enough of the fingerprint to show that the user compared it."""
-    return len(typed) >= 4 and fingerprint.endswith(typed)
 
 
 @contextlib.contextmanager

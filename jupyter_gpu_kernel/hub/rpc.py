@@ -13,12 +13,14 @@ import logging
 import queue
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
 from typing import Any
 
-from ..errors import GpuKernelError, HubError
+from ..errors import GpuKernelError, HubError, NotAnswered
 from ..wire.runtime import Runtime
 from .client_connection import BadMessage, ClientConnection, shut_down
+from .ssh import Secret
 
 ANSWER_TIMEOUT = 300.0
 """Seconds until a question is given up: meanwhile it holds a node's connection, for which others wait."""
@@ -33,10 +35,6 @@ MAX_CLIENTS = 500
 REPORT_BUG = "The hub's log has details; please report it."
 
 Operation = Callable[["Call"], Awaitable[Any]]
-
-
-class NotAnswered(GpuKernelError):
-    """The user was asked and did not answer."""
 
 
 class Call:
@@ -56,9 +54,9 @@ class Call:
         """Report a step that may take over a second, from any thread."""
         self.client.send({"id": self.number, "progress": {"hop": hop, "step": step}})
 
-    def secret(self, hop: str, prompt: str) -> str:
+    def secret(self, hop: str, prompt: str, secret: Secret) -> str:
         """Ask the user for a secret, from a worker thread. Raises NotAnswered if there is no answer."""
-        return str(self._ask({"kind": "secret", "hop": hop, "prompt": prompt}))
+        return str(self._ask({"kind": "secret", "hop": hop, "prompt": prompt, "secret": asdict(secret)}))
 
     def confirm_host(self, hop: str, fingerprint: str, key_type: str) -> bool:
         """Ask the user about a new host key, from a worker thread. Raises NotAnswered if there is no answer."""

@@ -14,7 +14,8 @@ from .. import __version__
 from ..client import HubClient
 from ..errors import GpuKernelError
 from ..provisioner import RemoteGPUProvisioner
-from . import kernels, nodes
+from . import kernels, nodes, prompt_handlers
+from .prompts import Prompts
 
 PENDING_START_TIMEOUT = 5.0
 """Seconds for starts of kernels that are pending when the server exits; ours have been released."""
@@ -30,13 +31,16 @@ class GpuKernelExtension(ExtensionApp):
 
     def initialize_handlers(self) -> None:
         """jupyter_server calls this once."""
-        self.handlers.extend([*kernels.HANDLERS, *nodes.HANDLERS])
+        self.handlers.extend([*kernels.HANDLERS, *nodes.HANDLERS, *prompt_handlers.HANDLERS])
 
     def initialize_settings(self) -> None:
         """jupyter_server calls this once, before `initialize_handlers`."""
-        events = self.serverapp.event_logger if self.serverapp is not None else None
-        if events is not None:
-            events.add_listener(schema_id=CONTENTS_EVENTS, listener=self._on_contents_event)
+        server = self.serverapp
+        assert server is not None and server.event_logger is not None, (
+            "a server is initialized before extensions"
+        )
+        server.event_logger.add_listener(schema_id=CONTENTS_EVENTS, listener=self._on_contents_event)
+        self.settings[prompt_handlers.PROMPTS] = Prompts(prompt_handlers.notifier(server))
 
     async def _on_contents_event(self, logger: Any, schema_id: str, data: dict[str, Any]) -> None:
         """Tell the hub when a notebook was renamed, so that it finds its kernel again later."""

@@ -46,7 +46,7 @@ class Owner:
         self.secrets = list(secrets)
         self.prompts: list[tuple[str, str]] = []
 
-    def secret(self, hop: str, prompt: str) -> str:
+    def secret(self, hop: str, prompt: str, secret: object) -> str:
         self.prompts.append((hop, prompt))
         if not self.secrets:
             raise GaveUpError
@@ -148,7 +148,7 @@ class Forgetful:
     def __init__(self, *salts: bytes) -> None:
         self.salts = list(salts)
 
-    def secret(self, hop: str, prompt: str) -> str:
+    def secret(self, hop: str, prompt: str, secret: object) -> str:
         return made_secret(self.salts.pop(0))
 
     def confirm_host(self, hop: str, fingerprint: str, key_type: str) -> bool:

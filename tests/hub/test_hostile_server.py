@@ -123,7 +123,7 @@ class Patient:
     def __init__(self) -> None:
         self.prompts: list[tuple[str, str]] = []
 
-    def secret(self, hop: str, prompt: str) -> str:
+    def secret(self, hop: str, prompt: str, secret: object) -> str:
         self.prompts.append((hop, prompt))
         return "answer"
 
@@ -197,7 +197,7 @@ class Secret(Patient):
         super().__init__()
         self.text = text
 
-    def secret(self, hop: str, prompt: str) -> str:
+    def secret(self, hop: str, prompt: str, secret: object) -> str:
         return self.text
 
 

@@ -56,7 +56,7 @@ class Typing:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def secret(self, hop: str, prompt: str) -> str:
+    def secret(self, hop: str, prompt: str, secret: object) -> str:
         self.asked.append(prompt)
         return "123456" if "Code" in prompt else "wrong"
 

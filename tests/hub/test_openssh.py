@@ -99,7 +99,7 @@ def test_who_gives_up_ends_the_attempt(house: Callable[..., House]) -> None:
         pass
 
     class Leaving(Owner):
-        def secret(self, hop: str, prompt: str) -> str:
+        def secret(self, hop: str, prompt: str, secret: object) -> str:
             raise GaveUpError
 
     here = house("password")

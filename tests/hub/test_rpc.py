@@ -25,11 +25,12 @@ from sshd import free_port
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.client import HubClient
-from jupyter_gpu_kernel.errors import ConnectError, HubError, RouteError
+from jupyter_gpu_kernel.errors import ConnectError, HubError, NotAnswered, RouteError
 from jupyter_gpu_kernel.hub import rpc
 from jupyter_gpu_kernel.hub.client_connection import ClientConnection
 from jupyter_gpu_kernel.hub.paths import hub_address, hub_folder
 from jupyter_gpu_kernel.hub.rpc import Call
+from jupyter_gpu_kernel.hub.ssh import Secret
 
 Events = SimpleQueue[dict[str, Any]]
 
@@ -149,8 +150,8 @@ def test_a_question_that_nobody_answers_is_given_up(monkeypatch: pytest.MonkeyPa
     ours, theirs = Pipe()
     with ours, theirs:
         client = ClientConnection(ours)
-        with pytest.raises(rpc.NotAnswered):
-            Call(client, {"id": 1, "op": "login"}).secret("login", "Password: ")
+        with pytest.raises(NotAnswered):
+            Call(client, {"id": 1, "op": "login"}).secret("login", "Password: ", Secret())
         assert not client._questions, "nobody waits for it any more"
 
 

@@ -28,6 +28,7 @@ from jupyter_gpu_kernel.errors import HubError
 from jupyter_gpu_kernel.hub import client_connection, rpc
 from jupyter_gpu_kernel.hub.paths import hub_address, make_hub_key
 from jupyter_gpu_kernel.hub.rpc import Call, RpcServer
+from jupyter_gpu_kernel.hub.ssh import Secret
 
 DEADLINE = 30.0
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="its pipes are no sockets")
@@ -69,7 +70,7 @@ class Server:
         if call.op == "tell":
             call.client.send({"event": "kernel"})
         if call.op == "ask":
-            return await asyncio.to_thread(call.secret, "login", "Password: ")
+            return await asyncio.to_thread(call.secret, "login", "Password: ", Secret())
         return call.arguments
 
     def threads(self) -> int:
@@ -318,7 +319,7 @@ def test_a_fault_in_an_events_listener_is_logged(server: Server, caplog: pytest.
 
 
 class Asker:
-    def secret(self, hop: str, prompt: str) -> str:
+    def secret(self, hop: str, prompt: str, secret: object) -> str:
         raise TypeError("no terminal")
 
     def confirm_host(self, hop: str, fingerprint: str, key_type: str) -> bool:

@@ -118,7 +118,7 @@ class Owner:
     def __init__(self) -> None:
         self.asked = 0
 
-    def secret(self, hop: str, prompt: str) -> str:
+    def secret(self, hop: str, prompt: str, secret: object) -> str:
         self.asked += 1
         return "sesame"
 

@@ -22,6 +22,9 @@ from jupyter_gpu_kernel.errors import HubError
 Fetch = Callable[..., Awaitable[HTTPResponse]]
 API = "/jupyter-gpu-kernel/api"
 PATHS = [f"{API}/kernels", f"{API}/nodes", f"{API}/kernels/k1/journal"]
+SECRET = f"{API}/prompts"  # read with the right to execute
+QUESTION = f"{API}/prompts/{'0' * 32}"
+CHANGES = [("POST", QUESTION), ("DELETE", QUESTION)]  # of what is not there: 404 for those who may
 
 
 class ReadOnly(Authorizer):
@@ -62,6 +65,22 @@ async def status(fetching: Awaitable[HTTPResponse]) -> int:
         return error.code
 
 
+def change(
+    fetch: Fetch, method: str, path: str, raise_error: bool = True, **headers: str
+) -> Awaitable[HTTPResponse]:
+    body = None if method == "DELETE" else '{"answer": "x"}'
+    headers["Content-Type"] = "application/json"
+    return fetch(path, method=method, body=body, headers=headers, raise_error=raise_error)
+
+
+async def owners_cookies(app: Any, client: Any) -> tuple[str, str]:
+    """The owner's cookies, and the XSRF token among them."""
+    home = await client.fetch(f"{app.base_url}tree?token={app.identity_provider.token}", raise_error=False)
+    pairs = [cookie.partition(";")[0] for cookie in home.headers.get_list("Set-Cookie")]
+    token = next(pair.partition("=")[2] for pair in pairs if pair.startswith("_xsrf="))
+    return "; ".join(pairs), token
+
+
 async def test_an_owner_may_ask_everything(jp_fetch: Fetch) -> None:
     assert [await status(jp_fetch(path)) for path in PATHS] == [200, 200, 404]
 
@@ -69,6 +88,37 @@ async def test_an_owner_may_ask_everything(jp_fetch: Fetch) -> None:
 @pytest.mark.parametrize("authorizer", [ReadOnly])
 async def test_the_journal_needs_the_right_to_execute(jp_fetch: Fetch) -> None:
     assert [await status(jp_fetch(path)) for path in PATHS] == [200, 200, 403]
+
+
+@pytest.mark.parametrize("authorizer", [ReadOnly])
+async def test_questions_and_changes_need_the_right_to_execute(jp_fetch: Fetch) -> None:
+    assert await status(jp_fetch(SECRET)) == 403
+    assert [await status(change(jp_fetch, *each)) for each in CHANGES] == [403] * len(CHANGES)
+
+
+async def test_an_owner_may_change(jp_fetch: Fetch) -> None:
+    assert await status(jp_fetch(SECRET)) == 200
+    assert [await status(change(jp_fetch, *each)) for each in CHANGES] == [404] * len(CHANGES)
+
+
+@pytest.mark.parametrize(("method", "path"), CHANGES)
+async def test_a_stranger_may_change_nothing(jp_fetch: Fetch, method: str, path: str) -> None:
+    assert await status(change(jp_fetch, method, path, Authorization="token wrong")) == 403
+
+
+@pytest.mark.parametrize(("method", "path"), CHANGES)
+async def test_a_change_needs_the_xsrf_token_and_no_other_origin(
+    jp_serverapp: Any, http_server_client: Any, method: str, path: str
+) -> None:
+    """The browser sends the owner's cookies along; another port of this host can even read the token."""
+    cookies, token = await owners_cookies(jp_serverapp, http_server_client)
+    fetch = http_server_client.fetch
+    url = jp_serverapp.base_url.rstrip("/") + path
+    mine = {"Cookie": cookies, "X-XSRFToken": token}
+    assert await status(change(fetch, method, url, **mine)) == 404
+    assert await status(change(fetch, method, url, Cookie=cookies)) == 403
+    other = await change(fetch, method, url, raise_error=False, **mine, Origin="http://127.0.0.1:1")
+    assert other.code in (403, 404) and b"question" not in other.body
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -18,6 +18,7 @@ from environments import Environment
 import jupyter_gpu_kernel
 from jupyter_gpu_kernel.cli import create_env, tables, terminal
 from jupyter_gpu_kernel.errors import SettingsError
+from jupyter_gpu_kernel.hub.ssh import matches_fingerprint
 from jupyter_gpu_kernel.launcher import _read_connection
 
 
@@ -383,7 +384,7 @@ def test_what_other_machines_say_cannot_steer_the_terminal() -> None:
     [("wXyZ", True), ("SHA256:abcdwXyZ", True), ("XyZ", False), ("", False), ("yes", False), ("wxyz", False)],
 )
 def test_a_host_is_confirmed_by_its_fingerprint_only(typed: str, agreed: bool) -> None:
-    assert terminal.matches_fingerprint(typed, "SHA256:abcdwXyZ") is agreed
+    assert matches_fingerprint(typed, "SHA256:abcdwXyZ") is agreed
 
 
 @pytest.mark.parametrize(

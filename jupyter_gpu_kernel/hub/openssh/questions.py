@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from ..sanitize import one_line
-from ..ssh import Asker
+from ..ssh import Asker, Secret, secret_kinds
 from ..ssh.auth import question
 from ..ssh.failures import MAX_QUESTIONS, too_many_questions
 from ..ssh.route import Hop
@@ -70,9 +70,9 @@ class Questions:
         if len(self._asked) >= MAX_QUESTIONS:
             self._fail(too_many_questions(self._hop))
         try:
-            shown = self._shown(prompt) if own else question("", (), one_line(prompt), _ANOTHER)
+            shown, secret = self._shown(prompt) if own else _of_another(prompt)
             self._asked.append(prompt)
-            return self._ask.secret(self._hop.label, shown)
+            return self._ask.secret(self._hop.label, shown, secret)
         except Exception as error:  # such as the user's wish to end it: the caller of `connect` gets it
             self._fail(error)
 
@@ -85,20 +85,29 @@ class Questions:
         self._log.end()
         raise Abandoned from error
 
-    def _shown(self, prompt: str) -> str:
+    def _shown(self, prompt: str) -> tuple[str, Secret]:
         repeated = self._asked[-1:] == [prompt]
         again = "Not accepted. " if repeated else ""
         said = self._said()
         if self._version >= _MARKED and not _SERVER.match(prompt):
             if found := _PASSPHRASE.fullmatch(prompt):
-                return f"{'Wrong passphrase. ' * repeated}Passphrase of {one_line(found[1])}: "
+                shown = f"{'Wrong passphrase. ' * repeated}Passphrase of {one_line(found[1])}: "
+                return shown, secret_kinds.passphrase(found[1], repeated)
             if _PASSWORD.fullmatch(prompt):
-                return f"{again}Password of {self._hop.user}: "
+                return f"{again}Password of {self._hop.user}: ", secret_kinds.password(self._hop, repeated)
             if prompt.startswith(_OWN):
-                return f"{again}{one_line(prompt)} "
-        return question(again, [one_line(line, 500) for line in said], one_line(_SERVER.sub("", prompt, 1)))
+                return f"{again}{one_line(prompt)} ", Secret(
+                    "pin" if " PIN " in prompt else "text", again=repeated
+                )
+        words = _SERVER.sub("", prompt, 1)
+        shown = question(again, [one_line(line, 500) for line in said], one_line(words))
+        return shown, secret_kinds.of_server(self._hop, words, repeated)
 
     def _said(self) -> list[str]:
         """Return the lines before this question, such as the title of the server's questions."""
         said = self._log.said
         return [line for line in said if line.strip() and not line.startswith("Permission denied")]
+
+
+def _of_another(prompt: str) -> tuple[str, Secret]:
+    return question("", (), one_line(prompt), _ANOTHER), Secret()

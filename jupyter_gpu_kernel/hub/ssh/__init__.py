@@ -5,14 +5,30 @@ This file has what callers implement: how the user is asked for a secret or abou
 
 from __future__ import annotations
 
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+
+@dataclass(frozen=True)
+class Secret:
+    """What a question asks for. `of`: what it belongs to, the account of a password or the file of a passphrase; "" if
+    the answer must not be stored. `again`: the answer before was wrong."""
+
+    kind: Literal["password", "passphrase", "code", "pin", "text"] = "text"
+    of: str = ""
+    again: bool = False
+
+
+def matches_fingerprint(typed: str, fingerprint: str) -> bool:
+    """Whether the text is enough of the fingerprint to show that the user compared it."""
+    return len(typed) >= 4 and fingerprint.endswith(typed)
 
 
 class Asker(Protocol):
     """Asks the user; called on a worker thread. An exception that it raises ends the attempt to connect."""
 
-    def secret(self, hop: str, prompt: str) -> str:
-        """Return a password, passphrase or code; `prompt` is the server's or ours."""
+    def secret(self, hop: str, prompt: str, secret: Secret) -> str:
+        """Return what `secret` describes; `prompt` is the server's or ours. Raises NotAnswered if nobody is there."""
         ...
 
     def confirm_host(self, hop: str, fingerprint: str, key_type: str) -> bool:

@@ -18,7 +18,7 @@ import paramiko
 
 from ...errors import AuthError, ConnectError
 from ..sanitize import one_line
-from . import Asker, failures
+from . import Asker, failures, secret_kinds
 from .certificates import offered_type
 from .key_blobs import rsa_bits
 from .keys import UserKeys, open_agent
@@ -174,7 +174,9 @@ class _SignIn:
     def _authenticate(self, method: str, ask: Asker, again: str) -> list[str]:
         hop = self.hop
         if method == "password":
-            password = ask.secret(hop.label, f"{again}Password of {hop.user}: ")
+            password = ask.secret(
+                hop.label, f"{again}Password of {hop.user}: ", secret_kinds.password(hop, bool(again))
+            )
             return self.transport.auth_password(hop.user, password, fallback=False)
 
         def answers(title: str, instructions: str, prompts: list[tuple[str, bool]]) -> list[str]:
@@ -184,7 +186,14 @@ class _SignIn:
             if self.asked > failures.MAX_QUESTIONS:
                 raise failures.too_many_questions(self.hop)
             shown = [one_line(text, 500) for text in (title, instructions) if text.strip()]
-            return [ask.secret(hop.label, question(wrong, shown, one_line(text))) for text, _ in prompts]
+            return [
+                ask.secret(
+                    hop.label,
+                    question(wrong, shown, one_line(text)),
+                    secret_kinds.of_server(hop, text, bool(wrong), echo),
+                )
+                for text, echo in prompts
+            ]
 
         return self.transport.auth_interactive(hop.user, answers, hop.restrictions.devices)
 

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from . import Asker
+from . import Asker, Secret
 
 
 class Deadline:
@@ -51,10 +51,10 @@ class TimedAsker:
         self._ask, self._deadline = ask, deadline
         self.used = False
 
-    def secret(self, hop: str, prompt: str) -> str:
+    def secret(self, hop: str, prompt: str, secret: Secret) -> str:
         self.used = True
         with self._deadline.paused():
-            return self._ask.secret(hop, prompt)
+            return self._ask.secret(hop, prompt, secret)
 
     def confirm_host(self, hop: str, fingerprint: str, key_type: str) -> bool:
         with self._deadline.paused():

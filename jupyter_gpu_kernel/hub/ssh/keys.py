@@ -18,7 +18,7 @@ import paramiko
 from paramiko.agent import AgentSSH
 
 from ...wire.texts import as_typed
-from . import Asker, certificates
+from . import Asker, certificates, secret_kinds
 from .route import Hop
 
 LOGIN = "jupyter gpu-kernel login NAME"
@@ -87,9 +87,11 @@ class UserKeys:
             self.remedies.append(f"{as_typed(['ssh-add', str(file)])}, or {LOGIN}")
             return None
         wrong = ""
+        prompt = f"Passphrase of {file}: "
         for _ in range(self._hop.restrictions.tries):
             try:
-                return _load_key(file, self._ask.secret(self._hop.label, f"{wrong}Passphrase of {file}: "))
+                secret = secret_kinds.passphrase(file, bool(wrong))
+                return _load_key(file, self._ask.secret(self._hop.label, f"{wrong}{prompt}", secret))
             except _UnusableKey:
                 wrong = "Wrong passphrase. "
         self.unusable.append(f"{file}: wrong passphrase")

@@ -1,0 +1,191 @@
+"""The queue of questions to the user in the browser: what the hub asks while this server's calls connect.
+
+A question leaves the queue when it is answered, cancelled or given up. Its answer goes to the thread that asked, once,
+and is neither stored nor readable here. A question that no page fetches within `PAGE_TIMEOUT` has nobody to answer it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from types import TracebackType
+from typing import Any, Literal
+
+from ..errors import NotAnswered
+from ..hub.rpc import ANSWER_TIMEOUT
+from ..hub.ssh import Secret, matches_fingerprint
+
+PAGE_TIMEOUT = 10.0
+"""Seconds for a page to fetch a question."""
+LONGEST_PROMPT = 2000
+LONGEST_ANSWER = 4096
+MAX_QUESTIONS = 100
+MAX_CANCELLED = 100
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What waits for the answers: the start of a kernel, a sign-in or a probe, with the kernelspec and notebook."""
+
+    what: Literal["kernel", "login", "probe"]
+    name: str
+    notebook: str = ""
+
+
+class Cancelled(NotAnswered):
+    """The user has cancelled a question."""
+
+    def __init__(self, waiting: Waiting, hop: str) -> None:
+        super().__init__("you cancelled its question", hop=hop)
+        self.remedy = (
+            "Start the kernel again to be asked again." if waiting.what == "kernel" else "Try again."
+        )
+        self.login = False
+
+
+class Rejected(Exception):
+    """The answer cannot be right, and the question stays."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the user did: an answer, whether to store it; or they cancelled (`text` is None), or the call has ended."""
+
+    text: str | None = field(repr=False)
+    save: bool = False
+
+
+@dataclass(frozen=True)
+class _Question:
+    shown: dict[str, Any]
+    waiting: Waiting
+    fetched: threading.Event = field(default_factory=threading.Event)
+    replies: queue.SimpleQueue[Reply] = field(default_factory=queue.SimpleQueue)
+
+
+class Prompts:
+    """All questions of this server. `notify(number of questions)` is called, on any thread, when there are others."""
+
+    def __init__(self, notify: Callable[[int], None]) -> None:
+        self._notify = notify
+        self._questions: dict[str, _Question] = {}
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self._cancelled: dict[Waiting, int] = {}
+
+    def asker(self, waiting: Waiting) -> PromptAsker:
+        """Return an Asker for one call: `async with prompts.asker(…) as ask: await client.acall(…, ask=ask)`."""
+        return PromptAsker(self, waiting, next(self._numbers))
+
+    # --- for pages
+
+    def open(self) -> list[dict[str, Any]]:
+        """Return the questions, first come first, to a page that shows them."""
+        with self._lock:
+            questions = list(self._questions.values())
+        for one in questions:
+            one.fetched.set()
+        return [one.shown for one in questions]
+
+    def answer(self, number: str, text: str, save: bool) -> None:
+        """Hand over the answer to a question. Raises KeyError if there is no such question (any more), or Rejected."""
+        fingerprint = self._questions[number].shown["fingerprint"]
+        if fingerprint and not matches_fingerprint(text, fingerprint):
+            raise Rejected("The fingerprint does not end with that.")
+        self._close(number, Reply(text, save))
+
+    def cancel(self, number: str) -> None:
+        """Give up a question, and those of all calls that wait already for the same. Raises KeyError."""
+        waiting = self._questions[number].waiting
+        with self._lock:
+            self._cancelled[_same(waiting)] = next(self._numbers)
+            if len(self._cancelled) > MAX_CANCELLED:
+                del self._cancelled[next(iter(self._cancelled))]
+        self._close(number, Reply(None))
+
+    def _close(self, number: str, reply: Reply) -> None:
+        with self._lock:
+            question = self._questions.pop(number)
+        question.replies.put(reply)
+        self._notify(len(self._questions))
+
+    # --- for askers
+
+    def ask(self, asker: PromptAsker, question: dict[str, Any]) -> Reply:
+        """Return the user's reply, from a worker thread. Raises NotAnswered if there is none."""
+        hop, number = question["hop"], os.urandom(16).hex()
+        posted = _Question({"id": number, **question, "for": asdict(asker.waiting)}, asker.waiting)
+        with self._lock:
+            if asker.closed or self._cancelled.get(_same(asker.waiting), -1) > asker.number:
+                raise Cancelled(asker.waiting, hop)
+            if len(self._questions) >= MAX_QUESTIONS:
+                raise NotAnswered("too many questions wait for an answer", hop=hop)
+            self._questions[number] = posted
+            asker.open_questions.add(number)
+        self._notify(len(self._questions))
+        try:
+            return self._reply(posted, asker.waiting, hop)
+        finally:
+            self.withdraw(asker, number)
+
+    def _reply(self, question: _Question, waiting: Waiting, hop: str) -> Reply:
+        if not question.fetched.wait(PAGE_TIMEOUT):
+            raise NotAnswered("asks for a password, a code or a confirmation, and nobody is there", hop=hop)
+        try:
+            reply = question.replies.get(timeout=ANSWER_TIMEOUT)
+        except queue.Empty:
+            raise NotAnswered("its question was not answered", hop=hop) from None
+        if reply.text is None:
+            raise Cancelled(waiting, hop)
+        return reply
+
+    def withdraw(self, asker: PromptAsker, *numbers: str) -> None:
+        """Forget questions that nobody waits for any more."""
+        with self._lock:
+            open_before = len(self._questions)
+            for number in numbers:
+                asker.open_questions.discard(number)
+                if question := self._questions.pop(number, None):
+                    question.replies.put(Reply(None))
+                    question.fetched.set()
+        if len(self._questions) != open_before:
+            self._notify(len(self._questions))
+
+
+class PromptAsker:
+    """An Asker for one call, whose questions leave the queue at its end."""
+
+    def __init__(self, prompts: Prompts, waiting: Waiting, number: int) -> None:
+        self._prompts, self.waiting, self.number = prompts, waiting, number
+        self.open_questions: set[str] = set()
+        self.closed = False
+
+    async def __aenter__(self) -> PromptAsker:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.closed = True
+        self._prompts.withdraw(self, *self.open_questions)
+
+    def secret(self, hop: str, prompt: str, secret: Secret) -> str:
+        """Return the user's answer. Raises NotAnswered."""
+        question = {"hop": hop, "kind": secret.kind, "prompt": prompt[:LONGEST_PROMPT], "again": secret.again}
+        more = {"fingerprint": "", "key_type": "", "saveable": False}
+        return str(self._prompts.ask(self, {**question, **more}).text)
+
+    def confirm_host(self, hop: str, fingerprint: str, key_type: str) -> bool:
+        """Return True: the user has typed a part of the fingerprint. Raises NotAnswered."""
+        question = {"hop": hop, "kind": "host", "prompt": "", "again": False}
+        more = {"fingerprint": fingerprint, "key_type": key_type, "saveable": False}
+        return self._prompts.ask(self, {**question, **more}).text is not None
+
+
+def _same(waiting: Waiting) -> Waiting:
+    """Return what all calls that ask the same questions have in common."""
+    return Waiting(waiting.what, waiting.name)
