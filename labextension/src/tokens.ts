@@ -10,6 +10,12 @@ export const SIGN_IN_PLUGIN_ID = 'jupyter-gpu-kernel:sign-in';
 
 export const OUTPUTS_PLUGIN_ID = 'jupyter-gpu-kernel:outputs';
 
+/** The command that opens the panel. */
+export const OPEN_PANEL = 'jupyter-gpu-kernel:open-panel';
+
+/** The command that signs in to the node of the kernelspec `name`. */
+export const SIGN_IN = 'jupyter-gpu-kernel:sign-in';
+
 /** Below the server's base URL. */
 export const API_PATH = 'jupyter-gpu-kernel/api';
 
@@ -73,4 +79,19 @@ export interface IRemoteKernel {
   readonly gpus: readonly string[];
   /** Names such as “GPU 0 (NVIDIA A100)”. Older keepers do not send them. */
   readonly gpu_names?: readonly string[];
+  /** Of a busy kernel. Times are in seconds since 1970. */
+  readonly busy_since?: number | null;
+  /** Since when its node is out of reach, if it is. */
+  readonly away_since?: number | null;
+  /** The round trip of the link. */
+  readonly round_trip_ms?: number | null;
+  /** The end of its Slurm job. */
+  readonly ends_at?: number | null;
+}
+
+/** The use of a GPU; null is unknown. */
+export interface IGpuUse {
+  readonly memory_used_mib?: number | null;
+  readonly memory_total_mib?: number | null;
+  readonly utilization?: number | null;
 }

@@ -1,8 +1,12 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
+import { clock } from '../lib/status/format.js';
+import { usesOf } from '../lib/status/uses.js';
 import { outdated, viewOf } from '../lib/status/view.js';
+import { trans } from './untranslated.mjs';
 
+const NOW = 1_800_000_000;
 const kernel = {
   id: 'k1',
   kernel_id: 'jupyter-1',
@@ -13,65 +17,91 @@ const kernel = {
   gpus: ['GPU-aaaa']
 };
 
-const textOf = changes => viewOf([{ ...kernel, ...changes }], 'jupyter-1').text;
+const view = (changes, uses = []) => viewOf({ ...kernel, ...changes }, uses, NOW, trans);
+const textOf = (changes, uses) => view(changes, uses).text;
 
-test('nothing is shown for other kernels', () => {
-  assert.equal(viewOf([kernel], 'jupyter-2'), null);
-  assert.equal(viewOf([{ ...kernel, kernel_id: null }], 'jupyter-1'), null);
-  assert.equal(viewOf([], 'jupyter-1'), null);
+test('a kernel that is well shows its node, GPUs and link', () => {
+  assert.equal(textOf({}), 'gpu2 · 1 GPU · connected');
+  assert.equal(textOf({ gpu_names: ['GPU 0 (NVIDIA A100)'], round_trip_ms: 3.2 }), 'gpu2 · GPU 0 · connected, 3 ms');
+  assert.equal(textOf({ gpus: ['GPU-aaaa', 'GPU-bbbb'], round_trip_ms: 0.42 }), 'gpu2 · 2 GPUs · connected, 0.4 ms');
+  assert.equal(textOf({ gpus: [] }), 'gpu2 · no GPU yet · connected');
+  assert.equal(view({}).level, 'normal');
 });
 
-test('a kernel that is well shows its node and GPUs', () => {
-  assert.equal(textOf({}), 'gpu2 (1 GPU)');
-  assert.equal(textOf({ gpus: ['GPU-aaaa', 'GPU-bbbb'] }), 'gpu2 (2 GPUs)');
-  assert.equal(textOf({ gpus: [] }), 'gpu2 (no GPU yet)');
+test('memory and use are those of all its GPUs together, and left out where one is unknown', () => {
+  const gpu = { memory_used_mib: 12595, memory_total_mib: 24576, utilization: 97 };
+  assert.equal(textOf({}, [gpu]), 'gpu2 · 1 GPU · 12.3 of 24 GiB, 97 % · connected');
+  assert.equal(textOf({}, [gpu, { ...gpu, utilization: 3 }]), 'gpu2 · 1 GPU · 24.6 of 48 GiB, 50 % · connected');
+  assert.equal(textOf({}, [gpu, { ...gpu, utilization: null }]), 'gpu2 · 1 GPU · 24.6 of 48 GiB · connected');
+  assert.equal(textOf({}, [{}]), 'gpu2 · 1 GPU · connected');
+});
+
+test('the use of GPUs comes from an overview that is recent', () => {
+  const mine = { kernel: 'k1', utilization: 5 };
+  const overview = { time: NOW - 10, kernels: [], nodes: [{ gpus: [mine, { kernel: 'k2' }, {}] }] };
+  assert.deepEqual(usesOf(kernel, overview, NOW), [mine]);
+  assert.deepEqual(usesOf(kernel, { ...overview, time: NOW - 100 }, NOW), []);
+  assert.deepEqual(usesOf(kernel, null, NOW), []);
+});
+
+test('the time that is left of a job is worth attention when it is short', () => {
+  assert.equal(textOf({ ends_at: NOW + 7500 }), 'gpu2 · 1 GPU · connected · 2 h 5 min left');
+  assert.equal(view({ ends_at: NOW + 7500 }).level, 'normal');
+  assert.equal(textOf({ ends_at: NOW + 59 }), 'gpu2 · 1 GPU · connected · 59 s left');
+  assert.equal(view({ ends_at: NOW + 59 }).level, 'attention');
 });
 
 test('trouble comes first', () => {
-  assert.equal(textOf({ link: 'away' }), 'gpu2: out of reach, reconnecting…');
-  assert.equal(textOf({ link: 'connecting' }), 'gpu2: connecting…');
-  assert.equal(textOf({ state: 'waiting' }), 'gpu2: waiting for a GPU');
-  assert.equal(textOf({ state: 'ended', link: 'away' }), 'gpu2: ended');
+  assert.equal(textOf({ link: 'away' }), 'gpu2 · reconnecting…');
+  assert.equal(textOf({ link: 'away', away_since: NOW }), `gpu2 · reconnecting since ${clock(NOW)}`);
+  assert.equal(textOf({ link: 'connecting' }), 'gpu2 · connecting…');
+  assert.equal(textOf({ state: 'waiting' }), 'gpu2 · waiting for a GPU');
+  assert.equal(textOf({ state: 'ended', link: 'away' }), 'gpu2 · ended');
+  assert.deepEqual(
+    [view({ link: 'away' }), view({ state: 'ended' }), view({ link: 'taken' })].map(one => one.level),
+    ['attention', 'problem', 'problem']
+  );
 });
 
 test('the tooltip names node, state, link and GPUs', () => {
-  const { tooltip } = viewOf([kernel], 'jupyter-1');
-  for (const word of ['gpu2', 'k1', 'idle', 'up', 'GPU-aaaa']) {
+  const { tooltip } = view({ busy_since: NOW, state: 'busy' });
+  for (const word of ['gpu2', 'k1', `busy (since ${clock(NOW)})`, 'Link: connected', 'GPU-aaaa']) {
     assert.ok(tooltip.includes(word), `${word} in ${tooltip}`);
   }
 });
 
 test('what keeps a kernel out of reach, and what would help', () => {
   const error = { kind: 'AuthError', hop: 'login', cause: 'it wants a code', remedy: 'Run “jupyter gpu-kernel login gpu2”.' };
-  const { text, tooltip } = viewOf([{ ...kernel, link: 'away', error }], 'jupyter-1');
+  const { text, tooltip, signIn, level } = view({ link: 'away', error });
   assert.match(text, /until you sign in/);
   assert.ok(tooltip.includes('login: it wants a code\nRun “jupyter gpu-kernel login gpu2”.'), tooltip);
-  assert.match(viewOf([{ ...kernel, link: 'taken' }], 'jupyter-1').text, /another computer/);
+  assert.deepEqual([signIn, level], [true, 'problem']);
+  assert.match(textOf({ link: 'taken' }), /another computer/);
 });
 
 test('a host key that is not accepted is no matter of waiting', () => {
   const error = { kind: 'HostKeyError', hop: 'gpu2', cause: 'its host key has changed', remedy: 'Ask the administrator.' };
-  const { text, tooltip } = viewOf([{ ...kernel, link: 'away', error }], 'jupyter-1');
+  const { text, tooltip, signIn } = view({ link: 'away', error });
   assert.match(text, /host key/);
   assert.doesNotMatch(text, /reconnecting/);
   assert.ok(tooltip.includes('gpu2: its host key has changed\nAsk the administrator.'));
+  assert.equal(signIn, false);
 });
 
 test('an ended kernel says why, and what starts a new one', () => {
-  const { tooltip } = viewOf([{ ...kernel, state: 'ended', gpus: [], cause: 'out of memory', remedy: 'Use less.' }], 'jupyter-1');
+  const { tooltip } = view({ state: 'ended', gpus: [], cause: 'out of memory', remedy: 'Use less.' });
   assert.ok(tooltip.includes('out of memory\nUse less.\nThe next cell'), tooltip);
   assert.doesNotMatch(tooltip, /GPUs/);
-  assert.match(viewOf([{ ...kernel, gpus: [] }], 'jupyter-1').tooltip, /GPUs: none; the first cell takes them/);
+  assert.match(view({ gpus: [] }).tooltip, /GPUs: none; the first cell takes them/);
 });
 
 test('GPUs have the names that users know', () => {
-  assert.match(viewOf([kernel], 'jupyter-1').tooltip, /GPUs: GPU-aaaa$/);
-  const named = { ...kernel, gpu_names: ['GPU 0 (NVIDIA A100)'] };
-  assert.match(viewOf([named], 'jupyter-1').tooltip, /GPUs: GPU 0 \(NVIDIA A100\)$/);
+  assert.match(view({}).tooltip, /GPUs: GPU-aaaa$/);
+  assert.match(view({ gpu_names: ['GPU 0 (NVIDIA A100)'] }).tooltip, /GPUs: GPU 0 \(NVIDIA A100\)$/);
 });
 
 test('what is known stays to be seen while the browser is offline', () => {
-  const { text, tooltip } = outdated(viewOf([kernel], 'jupyter-1'), kernel.node);
-  assert.equal(text, 'gpu2: Jupyter server out of reach');
-  assert.ok(tooltip.endsWith(viewOf([kernel], 'jupyter-1').tooltip));
+  const { text, tooltip } = outdated(view({}), kernel.node, trans);
+  assert.equal(text, 'gpu2 · Jupyter server out of reach');
+  assert.ok(tooltip.endsWith(view({}).tooltip));
 });

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,10 @@ def test_the_cell_says_what_it_waits_for_and_then_is_as_ever(loop: LoopThread, n
             and "login: it wants a code" in text
             and "“'/a b/jupyter-gpu-kernel' login gpu2”" in text
         )
-        assert remote.describe()["link"] == "away" and not remote.ended
+        described = remote.describe()
+        assert described["link"] == "away" and not remote.ended
+        since = time.strftime("%H:%M:%S", time.localtime(described["away_since"]))
+        assert f"out of reach since {since}" in text
         shut = False
         loop.call(link.retry)
         loop.run(link.up())  # which does not tell the refusal of before
@@ -71,6 +75,7 @@ def test_the_cell_says_what_it_waits_for_and_then_is_as_ever(loop: LoopThread, n
         assert kinds(cell)[0] == "clear_output"
         assert [said for said in cell.shown if said[0] == "stdout"] == [("stdout", "here\n")]
         assert "display_data" not in str(front.run("1").outputs)
+        assert remote.describe()["away_since"] is None
     loop.run(link.close())
 
 

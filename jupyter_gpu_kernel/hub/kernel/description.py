@@ -30,8 +30,9 @@ def describe(
     hop: str,
     link: LinkState,
     problem: GpuKernelError | None,
+    away_since: float,
 ) -> dict[str, Any]:
-    """Return {…the keeper's status, "kernel_id" (Jupyter's), "link", "hop", "error"}, as JSON for clients."""
+    """Return {…the keeper's status, "kernel_id" (Jupyter's), "link", "hop", "error", "away_since"}, for clients."""
     described = {
         "node": hop,
         "name": settings.get("name", ""),
@@ -39,6 +40,7 @@ def describe(
         "link": link.value,
         "hop": hop,
         "error": problem.to_json() if problem else None,
+        "away_since": away_since if link is LinkState.AWAY and away_since else None,
         "kernel_id": settings.get("kernel_id", ""),
     }
     if settings.get("hosts"):  # where it is now, for another hub, which adopts it

@@ -82,6 +82,11 @@ class Relay:
         self._placeholder.show_text(cell, text)
 
     @property
+    def away_since(self) -> float:
+        """Since when the link is down, in seconds since 1970; 0 if it is not."""
+        return self._notice.since
+
+    @property
     def held(self) -> bool:
         """Whether requests wait for `resume`."""
         return self._deferred.held

@@ -78,12 +78,12 @@ class RemoteKernel(KernelState):
         return next(iter(self.front_ends)).edge
 
     def describe(self) -> dict[str, Any]:
-        """Return {…the keeper's status, "kernel_id" (Jupyter's), "link", "hop", "error"}, as JSON for clients."""
+        """Return {…the keeper's status, "kernel_id" (Jupyter's), "link", "hop", "error", "away_since"}, for clients."""
         problem = self.error or (self.link.problem if self.link_state is LinkState.AWAY else None)
         state = self._relay.newest_state(self.status["state"])
-        return describe(
-            self.settings, {**self.status, "state": state}, self.link.name, self.link_state, problem
-        )
+        status = {**self.status, "state": state}
+        away_since = self._relay.away_since
+        return describe(self.settings, status, self.link.name, self.link_state, problem, away_since)
 
     def event(self) -> dict[str, Any]:
         """Return its description as an event for front ends."""

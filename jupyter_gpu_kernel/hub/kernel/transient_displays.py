@@ -59,6 +59,11 @@ class OfflineNotice:
         self._display = TransientDisplay(runtime, self._send_message)
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def since(self) -> float:
+        """Since when the link is down, in seconds since 1970; 0 if it is not."""
+        return self._since
+
     def set_node(self, node: str) -> None:
         """The kernel is on another node now."""
         self._node = node

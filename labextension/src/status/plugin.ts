@@ -4,9 +4,12 @@
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { INotebookTracker } from '@jupyterlab/notebook';
 import { IStatusBar } from '@jupyterlab/statusbar';
+import { ITranslator, nullTranslator } from '@jupyterlab/translation';
+import type { CommandRegistry } from '@lumino/commands';
 
 import { IRemoteModel } from '../model/tokens';
-import { PLUGIN_ID } from '../tokens';
+import { OPEN_PANEL, PLUGIN_ID, SIGN_IN, TRANSLATION_DOMAIN } from '../tokens';
+import type { IRemoteKernel } from '../tokens';
 import { LinkStatus } from './status';
 
 export const status: JupyterFrontEndPlugin<void> = {
@@ -15,13 +18,25 @@ export const status: JupyterFrontEndPlugin<void> = {
   autoStart: true,
   requires: [INotebookTracker, IRemoteModel],
   // Last and optional: some applications have no status bar.
-  optional: [IStatusBar],
-  activate: (app: JupyterFrontEnd, tracker: INotebookTracker, model: IRemoteModel, statusBar: IStatusBar | null): void => {
+  optional: [IStatusBar, ITranslator],
+  activate: (
+    app: JupyterFrontEnd,
+    tracker: INotebookTracker,
+    model: IRemoteModel,
+    statusBar: IStatusBar | null,
+    translator: ITranslator | null
+  ): void => {
     if (!statusBar) {
       return;
     }
     const { kernelspecs } = app.serviceManager;
-    const item = new LinkStatus({ tracker, model, specs: () => kernelspecs.specs });
+    const item = new LinkStatus({
+      tracker,
+      model,
+      specs: () => kernelspecs.specs,
+      open: (kernel, signIn) => void open(app.commands, kernel, signIn),
+      trans: (translator ?? nullTranslator).load(TRANSLATION_DOMAIN)
+    });
     statusBar.registerStatusItem(PLUGIN_ID, {
       item,
       align: 'left',
@@ -30,3 +45,12 @@ export const status: JupyterFrontEndPlugin<void> = {
     });
   }
 };
+
+/** Starts the sign-in where that helps, or else opens the panel. */
+async function open(commands: CommandRegistry, kernel: IRemoteKernel, signIn: boolean): Promise<void> {
+  if (signIn && commands.hasCommand(SIGN_IN)) {
+    await commands.execute(SIGN_IN, { name: kernel.name });
+  } else if (commands.hasCommand(OPEN_PANEL)) {
+    await commands.execute(OPEN_PANEL);
+  }
+}

@@ -3,13 +3,17 @@
  */
 import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 import type { Kernel, KernelSpec } from '@jupyterlab/services';
+import type { TranslationBundle } from '@jupyterlab/translation';
 import type { IDisposable } from '@lumino/disposable';
 import { Debouncer } from '@lumino/polling';
 import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
 
+import { remoteGpuIcon } from '../icon';
 import type { IRemoteModel } from '../model/tokens';
 import { isOurs } from '../specs';
+import type { IRemoteKernel } from '../tokens';
+import { usesOf } from './uses';
 import { outdated, viewOf } from './view';
 import type { IView } from './view';
 
@@ -20,8 +24,16 @@ export class LinkStatus extends Widget {
   constructor(options: LinkStatus.IOptions) {
     super();
     this._options = options;
+    this.addClass('jp-RemoteGPU-status');
+    this.addClass('jp-mod-highlighted');
     this._text.className = 'jp-StatusBar-TextItem';
-    this.node.append(this._text);
+    remoteGpuIcon.element({ container: this._icon, stylesheet: 'statusBar' });
+    this._icon.setAttribute('aria-hidden', 'true');
+    this.node.append(this._icon, this._text);
+    this.node.setAttribute('role', 'button');
+    this.node.tabIndex = 0;
+    this.node.addEventListener('click', () => this._open());
+    this.node.addEventListener('keydown', event => this._onKey(event));
     options.model.changed.connect(this._update, this);
     options.tracker.currentChanged.connect(this._follow, this);
     this._follow(options.tracker, options.tracker.currentWidget);
@@ -56,7 +68,7 @@ export class LinkStatus extends Widget {
 
   /** Clears the item of another kernel, and requests the state at once. */
   private _ask(): void {
-    this._show(null);
+    this._show(undefined, null);
     this._adjust();
     void this._options.model.refresh();
   }
@@ -83,17 +95,22 @@ export class LinkStatus extends Widget {
   }
 
   private _update(): void {
-    const [kernel, { kernels, problem }] = [this._kernel(), this._options.model];
-    const view = kernel && problem?.kind !== 'missing' ? viewOf(kernels, kernel.id) : null;
-    if (problem?.kind === 'unreachable' && view) {
-      this._show(outdated(view, kernels.find(each => each.kernel_id === kernel!.id)!.node));
+    const [id, { kernels, problem }] = [this._kernel()?.id, this._options.model];
+    const kernel = kernels.find(each => id !== undefined && each.kernel_id === id);
+    if (problem?.kind === 'unreachable' && kernel) {
+      this._show(kernel, outdated(this._viewOf(kernel), kernel.node, this._options.trans));
     } else {
-      this._show(problem ? null : view);
+      this._show(kernel, kernel && !problem ? this._viewOf(kernel) : null);
     }
-    if (kernel && !problem) {
-      this._note(kernel.id);
+    if (id !== undefined && !problem) {
+      this._note(id);
       this._adjust();
     }
+  }
+
+  private _viewOf(kernel: IRemoteKernel): IView {
+    const now = Date.now() / 1000;
+    return viewOf(kernel, usesOf(kernel, this._options.model.overview, now), now, this._options.trans);
   }
 
   /** Remembers kernels that are not ours, to make one request for each, and not one every five seconds. */
@@ -105,24 +122,46 @@ export class LinkStatus extends Widget {
     }
   }
 
-  private _show(view: IView | null): void {
+  private _show(kernel: IRemoteKernel | undefined, view: IView | null): void {
     if (this.isDisposed) {
       return;
     }
     this._text.textContent = view?.text ?? '';
     this.node.title = view?.tooltip ?? '';
+    this.node.setAttribute('aria-label', view ? `${view.text}. ${this._hint(view)}` : '');
+    this.node.dataset.level = view?.level ?? 'normal';
     const changed = (view === null) !== (this._view === null);
-    this._view = view;
+    [this._shown, this._view] = [kernel, view];
     if (changed) {
       this.activeChanged.emit();
     }
   }
 
+  private _hint(view: IView): string {
+    const { trans } = this._options;
+    return view.signIn ? trans.__('Sign in') : trans.__('Open the panel of remote GPUs');
+  }
+
+  private _open(): void {
+    if (this._shown && this._view) {
+      this._options.open(this._shown, this._view.signIn);
+    }
+  }
+
+  private _onKey(event: KeyboardEvent): void {
+    if (event.key === 'Enter' || event.key === ' ') {
+      event.preventDefault();
+      this._open();
+    }
+  }
+
   private readonly _options: LinkStatus.IOptions;
   private readonly _refresh = new Debouncer(() => this._options.model.refresh(), SETTLES_IN);
+  private readonly _icon = document.createElement('span');
   private readonly _text = document.createElement('span');
   private readonly _foreign = new Set<string>();
   private _panel: NotebookPanel | null = null;
+  private _shown: IRemoteKernel | undefined;
   private _view: IView | null = null;
   private _watch: IDisposable | null = null;
 }
@@ -133,5 +172,8 @@ export namespace LinkStatus {
     readonly model: IRemoteModel;
     /** The kernelspecs, null while they are not known. */
     readonly specs: () => KernelSpec.ISpecModels | null;
+    /** The user has activated the item. `signIn`: whether signing in helps. */
+    readonly open: (kernel: IRemoteKernel, signIn: boolean) => void;
+    readonly trans: TranslationBundle;
   }
 }

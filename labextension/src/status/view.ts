@@ -1,73 +1,143 @@
 /**
- * The text of the status bar item for a kernel. Pure: no page, no network.
+ * What the status bar item shows of a kernel. Pure: no page, no network.
  */
-import type { IRemoteKernel } from '../tokens';
+import type { TranslationBundle } from '@jupyterlab/translation';
+
+import type { IGpuUse, IRemoteKernel } from '../tokens';
+// The import has a suffix, for Node's test runner.
+import { clock, duration, memory, milliseconds } from './format.js';
+
+/** normal; attention: wait, or look at it soon; problem: it does not go on by itself. */
+export type Level = 'normal' | 'attention' | 'problem';
 
 export interface IView {
   readonly text: string;
   readonly tooltip: string;
+  readonly level: Level;
+  /** Whether signing in helps. */
+  readonly signIn: boolean;
 }
 
-/** The view of the kernel with this Jupyter kernel id; null if it is not one of ours. */
-export function viewOf(kernels: readonly IRemoteKernel[], kernelId: string): IView | null {
-  const kernel = kernels.find(each => each.kernel_id === kernelId);
-  return kernel ? { text: textOf(kernel), tooltip: tooltipOf(kernel) } : null;
-}
+/** Less time than this is worth attention. */
+const LITTLE_TIME = 15 * 60;
 
-/** The view of a kernel while the browser cannot reach the Jupyter server. */
-export function outdated(view: IView, node: string): IView {
+/**
+ * The view of a kernel.
+ *
+ * @param uses its GPUs, as far as their use is known
+ * @param now in seconds since 1970
+ */
+export function viewOf(
+  kernel: IRemoteKernel,
+  uses: readonly IGpuUse[],
+  now: number,
+  trans: TranslationBundle
+): IView {
+  const trouble = troubleOf(kernel, trans);
+  const left = kernel.ends_at && kernel.state !== 'ended' ? Math.max(0, kernel.ends_at - now) : null;
+  const time = left === null ? '' : trans.__('%1 left', duration(left, trans));
+  const parts = trouble
+    ? [trouble.text, time]
+    : [gpuText(kernel, trans), useText(uses, trans), linkText(kernel, trans), time];
+  const little = left !== null && left < LITTLE_TIME;
   return {
-    text: `${node}: Jupyter server out of reach`,
-    tooltip: `The browser cannot reach the Jupyter server. The kernel keeps running. Last known state:\n${view.tooltip}`
+    text: [kernel.node, ...parts].filter(Boolean).join(' · '),
+    tooltip: tooltipOf(kernel, uses, time, trans),
+    level: trouble?.level ?? (little ? 'attention' : 'normal'),
+    signIn: kernel.link === 'away' && (kernel.error?.login ?? kernel.error?.kind === 'AuthError')
   };
 }
 
-function textOf(kernel: IRemoteKernel): string {
-  const trouble = troubleOf(kernel);
-  return trouble ? `${kernel.node}: ${trouble}` : `${kernel.node} ${gpuCount(kernel)}`;
+/** The view of a kernel while the browser cannot reach the Jupyter server. */
+export function outdated(view: IView, node: string, trans: TranslationBundle): IView {
+  const explained = trans.__('The browser cannot reach the Jupyter server. The kernel keeps running. Last known state:');
+  return {
+    text: `${node} · ${trans.__('Jupyter server out of reach')}`,
+    tooltip: `${explained}\n${view.tooltip}`,
+    level: 'problem',
+    signIn: false
+  };
 }
 
-/** By the kind of error: the text for a state that does not end by itself. */
-const AWAY: Partial<Record<string, string>> = {
-  AuthError: 'out of reach until you sign in',
-  HostKeyError: 'out of reach, its host key is not accepted'
-};
-
-/** The most important problem in a few words; '' if there is none. */
-function troubleOf(kernel: IRemoteKernel): string {
+/** The most important problem in a few words. */
+function troubleOf(kernel: IRemoteKernel, trans: TranslationBundle): { text: string; level: Level } | null {
   if (kernel.state === 'ended') {
-    return 'ended';
+    return { text: trans.__('ended'), level: 'problem' };
   }
   if (kernel.link === 'connecting') {
-    return 'connecting…';
+    return { text: trans.__('connecting…'), level: 'attention' };
   }
   if (kernel.link === 'away') {
-    return AWAY[kernel.error?.kind ?? ''] ?? 'out of reach, reconnecting…';
+    return awayOf(kernel, trans);
   }
   if (kernel.link === 'taken') {
-    return 'taken over by another computer';
+    return { text: trans.__('taken over by another computer'), level: 'problem' };
   }
-  return kernel.state === 'waiting' ? 'waiting for a GPU' : '';
+  return kernel.state === 'waiting' ? { text: trans.__('waiting for a GPU'), level: 'attention' } : null;
 }
 
-function gpuCount(kernel: IRemoteKernel): string {
+function awayOf(kernel: IRemoteKernel, trans: TranslationBundle): { text: string; level: Level } {
+  if (kernel.error?.kind === 'AuthError') {
+    return { text: trans.__('out of reach until you sign in'), level: 'problem' };
+  }
+  if (kernel.error?.kind === 'HostKeyError') {
+    return { text: trans.__('out of reach, its host key is not accepted'), level: 'problem' };
+  }
+  const since = kernel.away_since;
+  return { text: since ? trans.__('reconnecting since %1', clock(since)) : trans.__('reconnecting…'), level: 'attention' };
+}
+
+/** “GPU 0”, “2 GPUs”, “no GPU yet”. */
+function gpuText(kernel: IRemoteKernel, trans: TranslationBundle): string {
   const count = kernel.gpus.length;
-  return count === 0 ? '(no GPU yet)' : count === 1 ? '(1 GPU)' : `(${count} GPUs)`;
+  if (count === 1) {
+    return /^GPU \d+/.exec(kernel.gpu_names?.[0] ?? '')?.[0] ?? trans.__('1 GPU');
+  }
+  return count === 0 ? trans.__('no GPU yet') : trans.__('%1 GPUs', count);
 }
 
-function tooltipOf(kernel: IRemoteKernel): string {
+/** Memory and use of all its GPUs together. */
+function useText(uses: readonly IGpuUse[], trans: TranslationBundle): string {
+  const sum = (values: readonly (number | null | undefined)[]): number | null =>
+    values.length && values.every(value => typeof value === 'number') ? values.reduce((a, b) => a! + b!, 0)! : null;
+  const used = memory(sum(uses.map(use => use.memory_used_mib)), sum(uses.map(use => use.memory_total_mib)), trans);
+  const busy = sum(uses.map(use => use.utilization));
+  return [used, busy === null ? '' : `${Math.round(busy / uses.length)} %`].filter(Boolean).join(', ');
+}
+
+function linkText(kernel: IRemoteKernel, trans: TranslationBundle): string {
+  if (kernel.link !== 'up') {
+    return '';
+  }
+  const time = kernel.round_trip_ms;
+  return typeof time === 'number' ? trans.__('connected, %1', milliseconds(time, trans)) : trans.__('connected');
+}
+
+function tooltipOf(kernel: IRemoteKernel, uses: readonly IGpuUse[], time: string, trans: TranslationBundle): string {
+  const away = kernel.link === 'away' && kernel.away_since;
   return [
-    `Remote GPU kernel ${kernel.name} (${kernel.id})`,
-    `Node: ${kernel.node}`,
-    `State: ${kernel.state}`,
-    `Link: ${kernel.link}`,
-    ...(kernel.state === 'ended' ? endOf(kernel) : [`GPUs: ${(kernel.gpu_names ?? kernel.gpus).join(', ') || NO_GPUS}`]),
+    trans.__('Remote GPU kernel %1 (%2)', kernel.name, kernel.id),
+    trans.__('Node: %1', kernel.node),
+    trans.__('State: %1', kernel.state) + (kernel.busy_since ? ` (${trans.__('since %1', clock(kernel.busy_since))})` : ''),
+    away
+      ? trans.__('Link: out of reach since %1', clock(away, true))
+      : trans.__('Link: %1', linkText(kernel, trans) || kernel.link),
+    ...(kernel.state === 'ended' ? endOf(kernel, trans) : gpusOf(kernel, uses, trans)),
+    time,
     ...(kernel.error ? [`${kernel.error.hop}: ${kernel.error.cause}`, kernel.error.remedy] : [])
-  ].join('\n');
+  ]
+    .filter(Boolean)
+    .join('\n');
 }
 
-const NO_GPUS = 'none; the first cell takes them';
+function gpusOf(kernel: IRemoteKernel, uses: readonly IGpuUse[], trans: TranslationBundle): string[] {
+  const names = (kernel.gpu_names ?? kernel.gpus).join(', ');
+  return [
+    trans.__('GPUs: %1', names || trans.__('none; the first cell takes them')),
+    uses.length ? trans.__('In use: %1', useText(uses, trans)) : ''
+  ];
+}
 
-function endOf(kernel: IRemoteKernel): string[] {
-  return [kernel.cause ?? '', kernel.remedy ?? '', 'The next cell that you run starts a new kernel.'].filter(Boolean);
+function endOf(kernel: IRemoteKernel, trans: TranslationBundle): string[] {
+  return [kernel.cause ?? '', kernel.remedy ?? '', trans.__('The next cell that you run starts a new kernel.')];
 }
