@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import os
-import re
 import sys
-from collections.abc import Callable, Sequence
 from typing import Any
 
-from .. import kernelspecs
-from ..errors import AuthError, HostKeyError, RouteError, SettingsError
-from ..settings import TRANSPORTS, Settings, read_env_file
+from .. import adding, kernelspecs
+from ..errors import AuthError, HostKeyError, SettingsError
+from ..settings import TRANSPORTS, Settings
 from ..wire import MAX_PRIORITY
 from . import add_slurm, create_env, tables
-from .add_hosts import common_python, hosts_result, working_hosts
+from .add_hosts import hosts_result
 from .terminal import printable
 from .verb import Verb, add_json_option, print_json
 
@@ -191,16 +188,15 @@ class Add(Verb):
 
     def run(self) -> int:
         args = self.args
-        if bool(_hosts(args.hosts)) == bool(args.destination):
+        hosts = adding.split_hosts(args.hosts)
+        if bool(hosts) == bool(args.destination):
             sys.stderr.write("Give DESTINATION, or --hosts HOST,HOST for several machines, and not both.\n")
             return 2
         if fault := create_env.usage_fault(args):
             sys.stderr.write(f"{fault}\n")
             return 2
-        settings = self._settings()
-        hosts = settings.get("hosts") or settings["route"][-1:]
-        nodes = args.via[-1:] if args.via and len(hosts) == 1 else hosts
-        name = args.name if args.name is not None else "-".join(map(_default_name, nodes))
+        settings = self._settings(hosts)
+        name = args.name if args.name is not None else adding.default_name(settings)
         kernelspecs.check_name(name, prefix=args.prefix, replace=args.replace)
         probe = None
         if args.no_probe and args.python[:1] not in ("", "/"):
@@ -211,14 +207,8 @@ class Add(Verb):
         made = create_env.create(args, settings, name.lower(), self._ask_node) if args.create_env else []
         if not args.no_probe:
             probe = self._ask_node("probe", settings=settings)
-            if "hosts" in probe:
-                settings["python"] = common_python(working_hosts(probe["hosts"]))
-            else:
-                settings["route"] = probe["route"]
-                settings["python"] = probe["python"]["path"]
-                settings |= probe.get("slurm", {}).get("chosen", {})
-        notes = create_env.carry_over(settings, name)
-        spec = kernelspecs.write(name, settings, prefix=args.prefix, replace=args.replace)
+            settings = adding.completed(settings, probe)
+        spec, notes = adding.write(name, settings, prefix=args.prefix, replace=args.replace)
         shown = {
             "name": spec.name,
             "display_name": spec.display_name,
@@ -241,73 +231,21 @@ class Add(Verb):
             )
             raise
 
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self, hosts: list[str]) -> dict[str, Any]:
         """The settings that the arguments describe, checked before anything connects."""
-        from ..hub.ssh.route import parse_route
-
         args = self.args
-        config, identity = _absolute(args.config), [_absolute(key) for key in args.identity]
-        if config and not os.path.isfile(config):
-            raise RouteError(f"there is no file {config}", remedy="Check the path given with -F.")
-        hosts = _hosts(args.hosts)
-
-        def destinations(host: str, jumps: Sequence[str]) -> list[str]:
-            port = args.port
-            hops = parse_route(host, jumps, identity=identity, config=config or None, port=port)
-            return [hop.destination for hop in hops]
-
-        routes = [destinations(host, args.jumps) for host in hosts or [args.destination]]
-        route = _common_route(routes, destinations)
-        if args.env_file:
-            read_env_file(_absolute(args.env_file))
-        settings = Settings(
-            route=tuple(route),
-            hosts=tuple(dict.fromkeys(one[-1] for one in routes)) if hosts else (),
-            identity=tuple(identity),
-            config=config,
-            via=tuple(args.via),
-            transport=args.transport,
-            python=args.python,
-            gpus=args.gpus,
-            min_memory=args.min_memory,
-            gpu_type=args.gpu_type,
-            priority=args.priority,
-            ignore_lease=tuple(args.ignore_lease),
-            env=dict(args.env),
-            env_file=_absolute(args.env_file),
-            cwd=args.cwd,
-            code=args.code,
-            setup=tuple(args.setup),
-            sigterm=args.sigterm,
-            idle_timeout=args.idle_timeout,
-            **add_slurm.settings(args),
-        ).to_json()
-        return Settings.from_json(settings).to_json()  # which checks the numbers
-
-
-def _hosts(texts: Sequence[str]) -> list[str]:
-    from ..hub.ssh.route import split_jumps
-
-    return [host for text in texts for host in split_jumps(text)]
-
-
-def _common_route(
-    routes: list[list[str]], destinations: Callable[[str, Sequence[str]], list[str]]
-) -> list[str]:
-    """The route of the first host, with the jump hosts that all share. Those that differ must be in the ssh
-    configuration, from which each start reads them."""
-    first = routes[0]
-    if all(one[:-1] == first[:-1] for one in routes):
-        return first
-    for one in routes:
-        if destinations(one[-1], ()) != one:
-            cause = "the hosts have different jump hosts"
-            raise RouteError(cause, hop=one[-1], remedy="Put their ProxyJump into the ssh configuration.")
-    return first[-1:]
-
-
-def _absolute(path: str | None) -> str:
-    return os.path.abspath(os.path.expanduser(path)) if path else ""
+        way = adding.Way(
+            hosts=hosts or [args.destination],
+            several=bool(hosts),
+            jumps=args.jumps,
+            identity=args.identity,
+            config=args.config or "",
+            port=args.port,
+        )
+        plain = ("via", "transport", "python", "gpus", "min_memory", "gpu_type", "priority", "ignore_lease")
+        more = ("env_file", "cwd", "code", "setup", "sigterm", "idle_timeout")
+        given = {key: getattr(args, key) for key in (*plain, *more)}
+        return adding.settings_of(way, {**given, "env": dict(args.env), **add_slurm.settings(args)})
 
 
 def _assignment(text: str) -> tuple[str, str]:
@@ -315,14 +253,6 @@ def _assignment(text: str) -> tuple[str, str]:
     if not found:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
     return name, value
-
-
-def _default_name(hop: str) -> str:
-    """The host of the last hop, or the last word of a command, as a kernelspec's name can have it."""
-    words = [word for word in hop.split() if not word.startswith("-")] or [hop]
-    host = words[-1].rpartition("@")[2].rpartition("/")[2]
-    host = re.sub(r":\d+$", "", host) if host.count(":") == 1 or "]" in host else host
-    return re.sub(r"[^a-z0-9._-]+", "-", host.lower()).strip("-.") or "gpu"
 
 
 def _probes_result(probe: dict[str, Any], settings: dict[str, Any]) -> list[str]:

@@ -5,19 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..adding import common_python, working_hosts
 from ..errors import GpuKernelError
 from .terminal import printable
-
-
-def working_hosts(probes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the probes that succeeded."""
-    return [one for one in probes if "error" not in one]
-
-
-def common_python(probes: list[dict[str, Any]]) -> str:
-    """Return the Python that was chosen on each host, "" if they differ: then each start looks for it."""
-    paths = {str(one["python"]["path"]) for one in probes}
-    return paths.pop() if len(paths) == 1 else ""
 
 
 def hosts_result(probes: list[dict[str, Any]], result: Callable[[dict[str, Any]], list[str]]) -> list[str]:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .. import kernelspecs
 from ..errors import ConnectError, SettingsError
 from ..hub.node.hosts import each_host
 from .terminal import Progress, agrees, can_ask, printable
@@ -83,29 +82,6 @@ def create(args: argparse.Namespace, settings: dict[str, Any], name: str, ask: A
             remedy="Name one path that all hosts have with --env-dir DIR.",
         )
     return made
-
-
-def carry_over(settings: dict[str, Any], name: str) -> list[str]:
-    """Keep the environment of the kernelspec that is replaced, if its Python is used again. Return notes."""
-    try:
-        before = kernelspecs.find(name).settings
-    except SettingsError:  # there is none, or it is broken
-        return []
-    folder, used = before.get("env_dir"), settings.get("env_dir")
-    if not folder or folder == used:
-        return []
-    if not used and str(settings.get("python")).startswith(f"{folder}/"):
-        settings["env_dir"] = folder
-        return []
-    return [stays_note(folder, before["route"][-1])]
-
-
-def stays_note(folder: str, node: str) -> str:
-    """Return the sentence about an environment to which no kernelspec belongs any more."""
-    return (
-        f"Note: the environment {folder} stays on {node}. “add … --create-env --env-dir {folder}” uses it again, and "
-        "“remove NAME --env” then removes it."
-    )
 
 
 def _create_one(

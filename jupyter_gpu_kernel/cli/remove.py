@@ -7,9 +7,9 @@ import contextlib
 from typing import Any
 
 from .. import kernelspecs
+from ..adding import stays_note
 from ..errors import AgentError, GpuKernelError, SettingsError
 from ..hub.node.hosts import each_host
-from .create_env import stays_note
 from .terminal import agrees, can_ask, printable
 from .verb import Verb, add_json_option, print_json
 

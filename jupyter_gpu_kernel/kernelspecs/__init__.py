@@ -6,7 +6,18 @@ one under `sys.prefix` points to the first and has the provisioner's stanza. jup
 stanza wherever this package is not installed.
 """
 
-from .reader import HOW_TO_ADD, Spec, find, find_all, read, shadowed_by
+from .reader import HOW_TO_ADD, Spec, find, find_all, is_known, read, shadowed_by
 from .writer import check_name, remove, write
 
-__all__ = ["HOW_TO_ADD", "Spec", "check_name", "find", "find_all", "read", "remove", "shadowed_by", "write"]
+__all__ = [
+    "HOW_TO_ADD",
+    "Spec",
+    "check_name",
+    "find",
+    "find_all",
+    "is_known",
+    "read",
+    "remove",
+    "shadowed_by",
+    "write",
+]

@@ -166,6 +166,12 @@ def find_all(on_broken: Callable[[SettingsError], None] | None = None) -> list[S
     return sorted(found.values(), key=lambda spec: spec.name)
 
 
+def is_known(name: str) -> tuple[bool, bool]:
+    """Whether there is a kernelspec of that name, and whether those of that name are all ours."""
+    paths = [path for known, path in all_files() if known == name.lower()]
+    return bool(paths), all(map(is_ours, paths))
+
+
 def shadowed_by(spec: Spec) -> Path | None:
     """Another kernelspec of the same name that front ends of this environment use instead, if there is one."""
     first = next((path for known, path in all_files() if known == spec.name), None)

@@ -32,10 +32,10 @@ class Handler(APIHandler):
         self.set_status(status)
         await self.finish(json.dumps({"message": message, **more}))
 
-    async def refuse_with(self, error: GpuKernelError, status: int = 502) -> None:
-        """Send an error of ours: {"message", "error": {kind, hop, cause, remedy, …}}."""
+    async def refuse_with(self, error: GpuKernelError, status: int = 502, **more: Any) -> None:
+        """Send an error of ours: {"message", "error": {kind, hop, cause, remedy, …}, …}."""
         described = with_command(error.to_json(), command())
-        await self.refuse(status, with_program(str(error), command()), error=described)
+        await self.refuse(status, with_program(str(error), command()), error=described, **more)
 
 
 async def ask_hub(op: str, *, timeout: float = 60.0, **arguments: Any) -> Any:

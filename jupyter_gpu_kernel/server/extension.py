@@ -14,8 +14,9 @@ from .. import __version__
 from ..client import HubClient
 from ..errors import GpuKernelError
 from ..provisioner import RemoteGPUProvisioner
-from . import kernels, nodes, prompt_handlers
-from .prompts import Prompts
+from . import kernels, kernelspecs, nodes, probes, prompt_handlers, ssh_hosts
+from .probes import Probes
+from .prompts import Prompts, Waiting
 
 PENDING_START_TIMEOUT = 5.0
 """Seconds for starts of kernels that are pending when the server exits; ours have been released."""
@@ -31,7 +32,8 @@ class GpuKernelExtension(ExtensionApp):
 
     def initialize_handlers(self) -> None:
         """jupyter_server calls this once."""
-        self.handlers.extend([*kernels.HANDLERS, *nodes.HANDLERS, *prompt_handlers.HANDLERS])
+        of_form = [*ssh_hosts.HANDLERS, *probes.HANDLERS, *kernelspecs.HANDLERS]
+        self.handlers.extend([*kernels.HANDLERS, *nodes.HANDLERS, *prompt_handlers.HANDLERS, *of_form])
 
     def initialize_settings(self) -> None:
         """jupyter_server calls this once, before `initialize_handlers`."""
@@ -40,7 +42,8 @@ class GpuKernelExtension(ExtensionApp):
             "a server is initialized before extensions"
         )
         server.event_logger.add_listener(schema_id=CONTENTS_EVENTS, listener=self._on_contents_event)
-        self.settings[prompt_handlers.PROMPTS] = Prompts(prompt_handlers.notifier(server))
+        prompts = self.settings[prompt_handlers.PROMPTS] = Prompts(prompt_handlers.notifier(server))
+        self.settings[probes.PROBES] = Probes(lambda name: prompts.asker(Waiting("probe", name)))
 
     async def _on_contents_event(self, logger: Any, schema_id: str, data: dict[str, Any]) -> None:
         """Tell the hub when a notebook was renamed, so that it finds its kernel again later."""
@@ -52,6 +55,7 @@ class GpuKernelExtension(ExtensionApp):
 
     async def stop_extension(self) -> None:
         """Detach the remote kernels, which go on. The server calls this before it shuts its kernels down."""
+        await self.settings[probes.PROBES].close()
         await RemoteGPUProvisioner.leave_all()
         if self.serverapp is not None:
             await forget_failed_starts(self.serverapp.kernel_manager)

@@ -22,9 +22,18 @@ from jupyter_gpu_kernel.errors import HubError
 Fetch = Callable[..., Awaitable[HTTPResponse]]
 API = "/jupyter-gpu-kernel/api"
 PATHS = [f"{API}/kernels", f"{API}/nodes", f"{API}/kernels/k1/journal"]
-SECRET = f"{API}/prompts"  # read with the right to execute
-QUESTION = f"{API}/prompts/{'0' * 32}"
-CHANGES = [("POST", QUESTION), ("DELETE", QUESTION)]  # of what is not there: 404 for those who may
+QUESTION, PROBE = f"{API}/prompts/{'0' * 32}", f"{API}/probes/{'0' * 32}"
+# Read with the right to execute, and what those get who may.
+SECRETS = {f"{API}/prompts": 200, f"{API}/ssh-hosts": 200, f"{API}/kernelspecs": 200, PROBE: 404}
+# Of what is not there, or with a body that is wrong; and what those get who may.
+CHANGES = {
+    ("POST", QUESTION): 404,
+    ("DELETE", QUESTION): 404,
+    ("POST", f"{API}/probes"): 400,
+    ("DELETE", PROBE): 404,
+    ("POST", f"{API}/kernelspecs"): 400,
+    ("DELETE", f"{API}/kernelspecs/none"): 404,
+}
 
 
 class ReadOnly(Authorizer):
@@ -92,13 +101,13 @@ async def test_the_journal_needs_the_right_to_execute(jp_fetch: Fetch) -> None:
 
 @pytest.mark.parametrize("authorizer", [ReadOnly])
 async def test_questions_and_changes_need_the_right_to_execute(jp_fetch: Fetch) -> None:
-    assert await status(jp_fetch(SECRET)) == 403
+    assert [await status(jp_fetch(path)) for path in SECRETS] == [403] * len(SECRETS)
     assert [await status(change(jp_fetch, *each)) for each in CHANGES] == [403] * len(CHANGES)
 
 
 async def test_an_owner_may_change(jp_fetch: Fetch) -> None:
-    assert await status(jp_fetch(SECRET)) == 200
-    assert [await status(change(jp_fetch, *each)) for each in CHANGES] == [404] * len(CHANGES)
+    assert {path: await status(jp_fetch(path)) for path in SECRETS} == SECRETS
+    assert {each: await status(change(jp_fetch, *each)) for each in CHANGES} == CHANGES
 
 
 @pytest.mark.parametrize(("method", "path"), CHANGES)
@@ -115,18 +124,20 @@ async def test_a_change_needs_the_xsrf_token_and_no_other_origin(
     fetch = http_server_client.fetch
     url = jp_serverapp.base_url.rstrip("/") + path
     mine = {"Cookie": cookies, "X-XSRFToken": token}
-    assert await status(change(fetch, method, url, **mine)) == 404
+    assert await status(change(fetch, method, url, **mine)) == CHANGES[method, path]
     assert await status(change(fetch, method, url, Cookie=cookies)) == 403
     other = await change(fetch, method, url, raise_error=False, **mine, Origin="http://127.0.0.1:1")
-    assert other.code in (403, 404) and b"question" not in other.body
+    assert other.code in (403, 404) and not any(
+        word in other.body for word in (b"question", b"probe", b"name")
+    )
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", [*PATHS, *SECRETS])
 async def test_a_stranger_may_ask_nothing(jp_fetch: Fetch, path: str) -> None:
     assert await status(jp_fetch(path, headers={"Authorization": "token wrong"})) == 403
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", [*PATHS, *SECRETS])
 async def test_a_page_of_another_site_may_ask_nothing(
     jp_serverapp: Any, http_server_client: Any, path: str
 ) -> None:
@@ -137,7 +148,7 @@ async def test_a_page_of_another_site_may_ask_nothing(
     cookies = "; ".join(cookie.partition(";")[0] for cookie in home.headers.get_list("Set-Cookie"))
     url = jp_serverapp.base_url.rstrip("/") + path
     assert await status(http_server_client.fetch(url, headers={"Cookie": cookies})) == (
-        404 if "k1" in path else 200
+        404 if "k1" in path else SECRETS.get(path, 200)
     )
     evil = {"Cookie": cookies, "Origin": "http://evil.example"}
     answer = await http_server_client.fetch(url, headers=evil, raise_error=False)

@@ -223,7 +223,7 @@ class _RouteBuilder:
             remedy = "Check ProxyJump in the ssh configuration."
             raise RouteError("its jump hosts form a loop", hop=destination.text, remedy=remedy)
         values = self._values(destination)
-        before = tuple(jumps) or destination.jumps or _config_jumps(values)
+        before = tuple(jumps) or destination.jumps or config_jumps(values)
         hop = self._hop(destination, values)
         if not before:
             hop = replace(hop, proxy_command=_proxy_command(values))
@@ -294,7 +294,8 @@ def _agent(text: str, host: str, values: ssh_config.Values, original: str) -> st
     return text if text == "none" else str(ssh_config.expand(text, host, values, original))
 
 
-def _config_jumps(values: ssh_config.Values) -> tuple[str, ...]:
+def config_jumps(values: ssh_config.Values) -> tuple[str, ...]:
+    """Return the jump hosts that the ssh configuration gives."""
     jump = (values.get("proxyjump") or ["none"])[0]
     if jump != "none":
         return tuple(split_jumps(jump))

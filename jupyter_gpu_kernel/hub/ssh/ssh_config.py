@@ -203,10 +203,10 @@ def _add_lines(lines: list[str], file: Path, host: str, depth: int = 0) -> None:
     if depth > _MAX_INCLUDES:
         raise _unusable(host, str(file), "its Include lines form a loop")
     block = "Host *"
-    for keyword, words in _parsed_lines(file):
+    for keyword, words in parsed_lines(file):
         if keyword == "include":
             if "included" in _Config.from_text("\n".join([*lines, "Included yes"])).lookup(host):
-                for included in _included_files(words, file):
+                for included in included_files(words, file):
                     _add_lines(lines, included, host, depth + 1)
                 lines.append(block)
         elif keyword in ("host", "match"):
@@ -218,7 +218,8 @@ def _add_lines(lines: list[str], file: Path, host: str, depth: int = 0) -> None:
             lines.append(f"{keyword} {' '.join(words)}")
 
 
-def _parsed_lines(file: Path) -> Iterator[tuple[str, list[str]]]:
+def parsed_lines(file: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield the lower-case keyword and the words of each line; nothing if there is no such file."""
     if not file.is_file():
         return
     for text in file.read_text("utf-8", "replace").splitlines():
@@ -247,7 +248,8 @@ def _check_match(words: Sequence[str], host: str, file: Path) -> None:
             next(criteria, None)
 
 
-def _included_files(words: Sequence[str], file: Path) -> Iterator[Path]:
+def included_files(words: Sequence[str], file: Path) -> Iterator[Path]:
+    """Yield the files that the words of an Include line in `file` name."""
     base = Path("/etc/ssh") if str(file).startswith("/etc/ssh") else Path.home() / ".ssh"
     for word in words:
         yield from (Path(name) for name in sorted(glob.glob(str(base / os.path.expanduser(word)))))

@@ -1,0 +1,148 @@
+"""How a kernelspec comes about from what a user wrote: the settings, what the probe of the machine adds, and the name.
+
+The verb `add` and JupyterLab's form both use it. This module asks nobody, and does not know who calls the hub. It
+imports the parser of routes when it needs it, since that imports paramiko, which every command would wait for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import kernelspecs
+from .errors import RouteError, SettingsError
+from .settings import Settings, read_env_file
+
+
+@dataclass(frozen=True)
+class Way:
+    """The way to one machine, or with `several` to each of some, in ssh's words; the paths are local ones."""
+
+    hosts: Sequence[str]
+    several: bool = False
+    jumps: Sequence[str] = ()
+    identity: Sequence[str] = ()
+    config: str = ""
+    port: int | None = None
+
+
+def settings_of(way: Way, more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that `way` and `more`, the other settings by name, describe. None: the default.
+
+    Raises RouteError or SettingsError, before anything connects.
+    """
+    from .hub.ssh.route import parse_route
+
+    config, identity = _absolute(way.config), tuple(map(_absolute, way.identity))
+    if config and not os.path.isfile(config):
+        raise RouteError(f"there is no file {config}", remedy="Check the path given with -F.")
+
+    def destinations(host: str, jumps: Sequence[str] = ()) -> list[str]:
+        hops = parse_route(host, jumps, identity=identity, config=config or None, port=way.port)
+        return [hop.destination for hop in hops]
+
+    routes = [destinations(host, way.jumps) for host in way.hosts]
+    differing = [one for one in routes if one[:-1] != routes[0][:-1]]
+    for one in routes if differing else ():
+        if destinations(one[-1]) != one:  # each start reads such jump hosts from the ssh configuration
+            cause = "the hosts have different jump hosts"
+            raise RouteError(cause, hop=one[-1], remedy="Put their ProxyJump into the ssh configuration.")
+    env_file = _absolute(more.get("env_file"))
+    if env_file:
+        read_env_file(env_file)
+    values = {
+        **{key: value for key, value in more.items() if value is not None},
+        "route": routes[0][-1:] if differing else routes[0],
+        "hosts": tuple(dict.fromkeys(one[-1] for one in routes)) if way.several else (),
+        "identity": identity,
+        "config": config,
+        "env_file": env_file,
+    }
+    return Settings.from_json(values).to_json()
+
+
+def split_hosts(texts: Sequence[str]) -> list[str]:
+    """Return the machines in comma-separated lists."""
+    from .hub.ssh.route import split_jumps
+
+    return [host for text in texts for host in split_jumps(text)]
+
+
+def hop_names(settings: Mapping[str, Any]) -> list[str]:
+    """Return the names that the hops of the route have in progress and in errors."""
+    from .hub.ssh.route import parse_destination
+
+    return [parse_destination(text).label for text in settings["route"]] + list(settings.get("via", ()))
+
+
+def completed(settings: Mapping[str, Any], probe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings with what the probe found and chose."""
+    if "hosts" in probe:
+        return {**settings, "python": common_python(working_hosts(probe["hosts"]))}
+    chosen = probe.get("slurm", {}).get("chosen", {})
+    return {**settings, "route": probe["route"], "python": probe["python"]["path"], **chosen}
+
+
+def working_hosts(probes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the probes that succeeded."""
+    return [one for one in probes if "error" not in one]
+
+
+def common_python(probes: list[dict[str, Any]]) -> str:
+    """Return the Python that was chosen on each host, "" if they differ: then each start looks for it."""
+    paths = {str(one["python"]["path"]) for one in probes}
+    return paths.pop() if len(paths) == 1 else ""
+
+
+def default_name(settings: Mapping[str, Any]) -> str:
+    """Return the kernelspec's name unless the user gives one: that of the node, or of each host."""
+    hosts, via = settings.get("hosts") or settings["route"][-1:], settings.get("via", ())
+    return "-".join(map(_name_of, via[-1:] if via and len(hosts) == 1 else hosts))
+
+
+def write(
+    name: str, settings: dict[str, Any], *, prefix: Path | str | None = None, replace: bool = False
+) -> tuple[kernelspecs.Spec, list[str]]:
+    """Write the kernelspec. Return it, and notes. Raises SettingsError as `kernelspecs.write` does.
+
+    The environment of one that is replaced is kept, if its Python is used again.
+    """
+    settings, notes = _with_environment(settings, name)
+    return kernelspecs.write(name, settings, prefix=prefix, replace=replace), notes
+
+
+def stays_note(folder: str, node: str) -> str:
+    """Return the sentence about an environment to which no kernelspec belongs any more."""
+    return (
+        f"Note: the environment {folder} stays on {node}. “add … --create-env --env-dir {folder}” uses it again, and "
+        "“remove NAME --env” then removes it."
+    )
+
+
+def _with_environment(settings: dict[str, Any], name: str) -> tuple[dict[str, Any], list[str]]:
+    try:
+        before = kernelspecs.find(name).settings
+    except SettingsError:  # there is none, or it is broken
+        return settings, []
+    folder, used = before.get("env_dir"), settings.get("env_dir")
+    if not folder or folder == used:
+        return settings, []
+    if not used and str(settings.get("python")).startswith(f"{folder}/"):
+        return {**settings, "env_dir": folder}, []
+    return settings, [stays_note(folder, before["route"][-1])]
+
+
+def _absolute(path: str | None) -> str:
+    return os.path.abspath(os.path.expanduser(path)) if path else ""
+
+
+def _name_of(hop: str) -> str:
+    """The host of a hop, or the last word of a command, as a kernelspec's name can have it."""
+    words = [word for word in hop.split() if not word.startswith("-")] or [hop]
+    host = words[-1].rpartition("@")[2].rpartition("/")[2]
+    host = re.sub(r":\d+$", "", host) if host.count(":") == 1 or "]" in host else host
+    return re.sub(r"[^a-z0-9._-]+", "-", host.lower()).strip("-.") or "gpu"

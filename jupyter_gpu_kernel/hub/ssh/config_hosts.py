@@ -1,0 +1,62 @@
+"""The machines that the user's ssh configuration names, so that they can be offered: nothing else of it is told."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from ...errors import RouteError
+from . import ssh_config
+from .route import config_jumps, parse_destination
+
+MAX_HOSTS = 300
+_MAX_FILES = 100
+_AT_ONCE = 8  # programs ssh, each of which takes some milliseconds
+_PATTERN = re.compile(r"[*?!]")
+
+
+def hosts(config: str = "") -> list[dict[str, Any]]:
+    """Return [{"name", "user", "port", "jumps"}] of the names in `Host` lines of ~/.ssh/config (or `config`), and of
+    the files that it includes, in their order; patterns are left out. The values are those that ssh finds for a name.
+
+    A name that ssh cannot look up is left out. This may take some seconds, since it runs ssh for each name.
+    """
+    file = Path(config) if config else Path.home() / ".ssh" / "config"
+    names = list(dict.fromkeys(itertools.islice(_names(file, set()), 10 * MAX_HOSTS)))
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        found = pool.map(lambda name: _host(name, config or None), names[:MAX_HOSTS])
+        return [host for host in found if host is not None]
+
+
+def _names(file: Path, seen: set[Path]) -> Iterator[str]:
+    """Yield the names in this file, and in files that it includes, also if only for some hosts."""
+    if file in seen or len(seen) >= _MAX_FILES:
+        return
+    seen.add(file)
+    with contextlib.suppress(OSError):  # it cannot be read, so ssh cannot either
+        for keyword, words in ssh_config.parsed_lines(file):
+            if keyword == "include":
+                for included in ssh_config.included_files(words, file):
+                    yield from _names(included, seen)
+            elif keyword == "host":
+                yield from (word for word in words if not _PATTERN.search(word))
+
+
+def _host(name: str, config: str | None) -> dict[str, Any] | None:
+    try:
+        parse_destination(name)
+        values = ssh_config.lookup(name, config=config)
+    except RouteError:
+        return None
+    one = {key: (values.get(key) or [""])[0] for key in ("user", "port")}
+    return {
+        "name": name,
+        "user": one["user"],
+        "port": int(one["port"]) if one["port"].isdecimal() else 22,
+        "jumps": [jump for jump in config_jumps(values) if jump != "none"],
+    }
