@@ -114,8 +114,12 @@ class Operations:
         return {"node": ", ".join(nodes), "errors": [error.to_json() for error in errors]}
 
     async def op_nodes(self, call: Call) -> list[dict[str, Any]]:
-        """Return the known nodes without asking them: [{node, names, state, connected, problem}]."""
-        return self._nodes.describe()
+        """Return the known nodes without asking them: [{node, names, state, connected, problem}].
+
+        With `specs`: those to which these lead, each machine once, and their names.
+        """
+        specs = call.arguments.get("specs")
+        return self._nodes.describe() if specs is None else self._nodes.describe_specs(each_spec(specs))
 
     async def op_hang_up(self, call: Call) -> dict[str, Any]:
         """Close every connection that no kernel uses."""

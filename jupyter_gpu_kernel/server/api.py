@@ -62,6 +62,6 @@ def with_command(description: dict[str, Any], program: str) -> dict[str, Any]:
     if description.get("remedy"):
         description["remedy"] = with_program(description["remedy"], program)
     for nested in ("error", "problem"):
-        if description.get(nested):
+        if isinstance(description.get(nested), dict):  # a keeper's “problem” is a text
             description[nested] = with_command(description[nested], program)
     return description

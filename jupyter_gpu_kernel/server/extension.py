@@ -14,7 +14,9 @@ from .. import __version__
 from ..client import HubClient
 from ..errors import GpuKernelError
 from ..provisioner import RemoteGPUProvisioner
-from . import kernels, kernelspecs, nodes, probes, prompt_handlers, ssh_hosts
+from ..wire.runtime import Runtime
+from . import kernels, kernelspecs, nodes, overview, probes, prompt_handlers, ssh_hosts
+from .overview import Overview
 from .probes import Probes
 from .prompts import Prompts, Waiting
 
@@ -33,7 +35,8 @@ class GpuKernelExtension(ExtensionApp):
     def initialize_handlers(self) -> None:
         """jupyter_server calls this once."""
         of_form = [*ssh_hosts.HANDLERS, *probes.HANDLERS, *kernelspecs.HANDLERS]
-        self.handlers.extend([*kernels.HANDLERS, *nodes.HANDLERS, *prompt_handlers.HANDLERS, *of_form])
+        of_panel = [*overview.HANDLERS, *prompt_handlers.HANDLERS]
+        self.handlers.extend([*kernels.HANDLERS, *nodes.HANDLERS, *of_panel, *of_form])
 
     def initialize_settings(self) -> None:
         """jupyter_server calls this once, before `initialize_handlers`."""
@@ -44,6 +47,8 @@ class GpuKernelExtension(ExtensionApp):
         server.event_logger.add_listener(schema_id=CONTENTS_EVENTS, listener=self._on_contents_event)
         prompts = self.settings[prompt_handlers.PROMPTS] = Prompts(prompt_handlers.notifier(server))
         self.settings[probes.PROBES] = Probes(lambda name: prompts.asker(Waiting("probe", name)))
+        root = str(getattr(server.contents_manager, "root_dir", ""))
+        self.settings[overview.OVERVIEW] = Overview(Runtime(), server.kernel_manager, root)
 
     async def _on_contents_event(self, logger: Any, schema_id: str, data: dict[str, Any]) -> None:
         """Tell the hub when a notebook was renamed, so that it finds its kernel again later."""

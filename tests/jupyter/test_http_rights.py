@@ -21,7 +21,7 @@ from jupyter_gpu_kernel.errors import HubError
 
 Fetch = Callable[..., Awaitable[HTTPResponse]]
 API = "/jupyter-gpu-kernel/api"
-PATHS = [f"{API}/kernels", f"{API}/nodes", f"{API}/kernels/k1/journal"]
+PATHS = [f"{API}/kernels", f"{API}/nodes", f"{API}/kernels/k1/journal", f"{API}/overview"]
 QUESTION, PROBE = f"{API}/prompts/{'0' * 32}", f"{API}/probes/{'0' * 32}"
 # Read with the right to execute, and what those get who may.
 SECRETS = {f"{API}/prompts": 200, f"{API}/ssh-hosts": 200, f"{API}/kernelspecs": 200, PROBE: 404}
@@ -91,12 +91,12 @@ async def owners_cookies(app: Any, client: Any) -> tuple[str, str]:
 
 
 async def test_an_owner_may_ask_everything(jp_fetch: Fetch) -> None:
-    assert [await status(jp_fetch(path)) for path in PATHS] == [200, 200, 404]
+    assert [await status(jp_fetch(path)) for path in PATHS] == [200, 200, 404, 200]
 
 
 @pytest.mark.parametrize("authorizer", [ReadOnly])
-async def test_the_journal_needs_the_right_to_execute(jp_fetch: Fetch) -> None:
-    assert [await status(jp_fetch(path)) for path in PATHS] == [200, 200, 403]
+async def test_what_asks_nodes_needs_the_right_to_execute(jp_fetch: Fetch) -> None:
+    assert [await status(jp_fetch(path)) for path in PATHS] == [200, 200, 403, 403]
 
 
 @pytest.mark.parametrize("authorizer", [ReadOnly])

@@ -68,6 +68,15 @@ class Nodes:
         """Return each node's `describe()`."""
         return [node.describe() for node in self._nodes.values()]
 
+    def describe_specs(self, specs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return `describe()` of each machine to which the specs lead, with their names."""
+        found: dict[Node, list[str]] = {}
+        for spec in specs:
+            node = self.of(spec["settings"])
+            names = found.setdefault(next((one for one in found if one.same_as(node)), node), [])
+            names += [str(spec.get("name") or "")]
+        return [dict(node.describe(), names=list(dict.fromkeys(names))) for node, names in found.items()]
+
     async def hang_up(self, *, unused_only: bool) -> None:
         """Close the connections; keepers live on."""
         leads_on = {node.before for node in self._nodes.values() if node.in_use}
@@ -159,17 +168,19 @@ class NodeReply(NamedTuple):
     node: Node
     answer: dict[str, Any]
     error: GpuKernelError | None = None
+    late: float | None = None
 
     @property
     def error_row(self) -> dict[str, Any]:
-        """The error for a list of rows: {"node", "error"}."""
-        return {"node": self.node.name, "error": self.error.to_json() if self.error is not None else None}
+        """The error for a list of rows: {"node", "error"}, and "late", the seconds without an answer."""
+        row = {"node": self.node.name, "error": self.error.to_json() if self.error is not None else None}
+        return row if self.late is None else {**row, "late": self.late}
 
 
 def _late(node: Node, seconds: float) -> NodeReply:
     """Return the reply of a node that has not replied for so long."""
     cause = f"the node has not answered for {seconds:.0f} s"
-    return NodeReply(node, {}, ConnectError(cause, hop=node.name, remedy=TRY_AGAIN_SOON))
+    return NodeReply(node, {}, ConnectError(cause, hop=node.name, remedy=TRY_AGAIN_SOON), late=seconds)
 
 
 class SeenRows:

@@ -33,7 +33,7 @@ async def cluster_rows(
 
 def _late(name: str, seconds: float) -> dict[str, Any]:
     error = ConnectError(f"Slurm has not answered for {seconds:.0f} s", hop=name, remedy=TRY_AGAIN_SOON)
-    return {"node": name, "error": error.to_json()}
+    return {"node": name, "error": error.to_json(), "late": seconds}
 
 
 async def _row(scheduler: Scheduler, spec: dict[str, Any], call: Call) -> dict[str, Any]:

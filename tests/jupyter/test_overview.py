@@ -1,0 +1,98 @@
+"""The overview of nodes, GPUs and kernels that a real Jupyter server returns, over a real hub and a real node."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from remote import Remote
+from server_fixtures import *  # noqa: F403 (for this file)
+from waiting import DEADLINE
+
+from jupyter_gpu_kernel import kernelspecs
+from jupyter_gpu_kernel.server.overview_rows import relative_path
+
+pytestmark = pytest.mark.usefixtures("remote", "nothing_stays")
+Fetch = Callable[..., Awaitable[Any]]
+API = ("jupyter-gpu-kernel", "api")
+
+
+async def overview(jp_fetch: Fetch, until: Callable[[Any], Any] = lambda shown: True) -> Any:
+    """The first one for which this holds, as a page that asks again and again sees it."""
+    deadline = time.monotonic() + DEADLINE
+    while True:
+        shown = json.loads((await jp_fetch(*API, "overview", request_timeout=DEADLINE)).body)
+        if until(shown):
+            return shown
+        assert time.monotonic() < deadline, shown
+        await asyncio.sleep(0.2)
+
+
+def node_of(shown: Any, name: str) -> Any:
+    return next(node for node in shown["nodes"] if name in node["names"])
+
+
+async def start(jp_fetch: Fetch, notebook: Path, name: str) -> str:
+    notebook.write_text('{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}')
+    model = {"path": notebook.name, "type": "notebook", "name": notebook.name, "kernel": {"name": name}}
+    answer = await jp_fetch(
+        "api", "sessions", method="POST", body=json.dumps(model), request_timeout=DEADLINE
+    )
+    return str(json.loads(answer.body)["kernel"]["id"])
+
+
+async def test_one_answer_has_nodes_gpus_and_the_notebook_of_a_kernel(
+    remote: Remote, jp_fetch: Fetch, jp_root_dir: Path
+) -> None:
+    kernel_id = await start(jp_fetch, jp_root_dir / "train.ipynb", "cpu")
+    shown = await overview(jp_fetch, lambda shown: shown["kernels"] and node_of(shown, "gpu")["gpus"])
+    node = node_of(shown, "gpu")
+    assert {"cpu", "gpu", "cpu-argv", "gpu-argv"} <= set(node["names"])
+    assert len(node["display_names"]) == len(node["names"]) and "Remote GPU (gpu)" in node["display_names"]
+    assert (node["connected"], node["state"], node["problem"], node["cluster"]) == (True, "up", None, None)
+    assert {gpu["uuid"] for gpu in node["gpus"]} == {remote.busy, *remote.free}
+    for gpu in node["gpus"]:
+        ((at, used, utilization),) = gpu["history"][-1:]
+        assert abs(at - shown["time"]) < DEADLINE
+        assert (used, utilization) == (gpu["memory_used_mib"], gpu["utilization"])
+    (kernel,) = [one for one in shown["kernels"] if one["kernel_id"] == kernel_id]
+    assert (kernel["path"], kernel["link"], kernel["attached"]) == ("train.ipynb", "up", True)
+    assert kernel["error"] is None
+    await jp_fetch("api", "kernels", kernel_id, method="DELETE", request_timeout=DEADLINE)
+
+
+async def test_a_node_that_cannot_be_reached_has_its_problem_and_delays_no_other(
+    remote: Remote, jp_fetch: Fetch
+) -> None:
+    route = [remote.hops.route[0], "nobody@nowhere.invalid"]
+    spec = remote.write("nowhere", route=route)
+    try:
+        shown = await overview(
+            jp_fetch, lambda shown: node_of(shown, "nowhere")["problem"] and node_of(shown, "gpu")["gpus"]
+        )
+        node = node_of(shown, "nowhere")
+        assert (node["connected"], node["gpus"], node["queue"]) == (False, [], [])
+        assert node["problem"]["cause"] and node["problem"]["hop"]
+    finally:
+        kernelspecs.remove(spec.name)
+
+
+async def test_pages_that_ask_at_once_share_an_answer(jp_fetch: Fetch) -> None:
+    answers = await asyncio.gather(*(overview(jp_fetch) for _ in range(5)))
+    assert len({answer["time"] for answer in answers}) == 1
+
+
+def test_a_path_is_that_of_a_file_below_the_root(tmp_path: Path) -> None:
+    (tmp_path / "root" / "sub").mkdir(parents=True)
+    for name in ("root/sub/a.ipynb", "b.ipynb"):
+        (tmp_path / name).touch()
+    root = str(tmp_path / "root")
+    assert relative_path(str(tmp_path / "root/sub/a.ipynb"), root) == "sub/a.ipynb"
+    for other in ("", "sub/a.ipynb", str(tmp_path / "b.ipynb"), str(tmp_path / "root/none.ipynb"), "/\0"):
+        assert relative_path(other, root) is None
+    assert relative_path(str(tmp_path / "b.ipynb"), "") is None
