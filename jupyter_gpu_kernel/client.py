@@ -22,7 +22,7 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
 from typing import Any
 
-from .errors import GpuKernelError, HubError, NotAnswered
+from .errors import Cancelled, GpuKernelError, HubError, NotAnswered
 from .hub.paths import hub_address, hub_folder, hub_key
 from .hub.ssh import Asker, Secret
 
@@ -168,16 +168,19 @@ class HubClient:
             call.finish(message)
 
     def _answer(self, call: _PendingCall, message: dict[str, Any]) -> None:
-        value = None
+        reply: dict[str, Any] = {"value": None}
         try:
-            value = call.answer(message["ask"])
+            reply["value"] = call.answer(message["ask"])
         except NotAnswered:
             pass  # the hub then fails, or waits until the user has signed in elsewhere
-        except Exception as error:  # a fault of the asker is raised to the caller
-            call.fail(error)
+        except Exception as error:  # the user's wish, or a fault of the asker: it is raised to the caller
+            reply["cancelled"] = isinstance(error, Cancelled)
+            call.asker_error = error
         finally:  # also if the user gave up: the hub waits for an answer
             with contextlib.suppress(OSError, ValueError):
-                self._send({"answer": message["question"], "value": value})
+                self._send({"answer": message["question"], **reply})
+            if call.asker_error is not None:  # only now, as the caller may close the connection then
+                call.fail(call.asker_error)
 
 
 class _PendingCall:
@@ -185,6 +188,8 @@ class _PendingCall:
 
     def __init__(self, progress: Progress | None, ask: Asker | None) -> None:
         self.future: Future[Any] = Future()
+        self.asker_error: Exception | None = None
+        """What the asker raised: the caller gets that, and not what the hub makes of it."""
         self._progress = progress
         self._ask = ask
 
@@ -199,7 +204,7 @@ class _PendingCall:
 
     def finish(self, message: dict[str, Any]) -> None:
         if "error" in message:
-            return self.fail(GpuKernelError.from_json(message["error"]))
+            return self.fail(self.asker_error or GpuKernelError.from_json(message["error"]))
         with contextlib.suppress(
             InvalidStateError
         ):  # the caller gave up, perhaps in this moment on another thread

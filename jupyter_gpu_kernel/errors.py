@@ -8,7 +8,8 @@ The class hierarchy:
     ├── ConnectError       a hop cannot be reached, or its SSH server does not work
     │   ├── HostKeyError   the hop's host key is unknown, changed or revoked
     │   └── AuthError      the hop refuses the sign-in
-    │       └── NotAnswered   it asked, and the user did not answer
+    │       ├── NotAnswered   it asked, and nobody answered
+    │       └── Cancelled     it asked, and the user cancelled
     ├── AgentError         the work node cannot run the agent (no Python, full disk, …)
     │   └── AgentRefusal   the agent refuses a request of the hub
     ├── KernelStartError   the agent runs, but the kernel does not start
@@ -93,11 +94,19 @@ class AuthError(ConnectError):
 
 
 class NotAnswered(AuthError):
-    """The user was asked, and did not answer: nobody is there, or they cancelled. To front ends it is an AuthError."""
+    """The user was to be asked, and nobody answered. To front ends it is an AuthError."""
 
     def __init__(self, cause: str, *, hop: str = "") -> None:
         remedy = "Sign in once in a terminal: jupyter gpu-kernel login NAME"
         super().__init__(cause, hop=hop, remedy=remedy, login=True)
+
+
+class Cancelled(AuthError):
+    """The user was asked, and cancelled. To front ends it is an AuthError."""
+
+    def __init__(self, hop: str) -> None:
+        remedy = "To be asked again, start it again; or sign in in a terminal: jupyter gpu-kernel login NAME"
+        super().__init__("you cancelled the sign-in", hop=hop, remedy=remedy, login=True)
 
 
 class AgentError(GpuKernelError):

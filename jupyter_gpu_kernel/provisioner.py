@@ -11,6 +11,8 @@ import contextlib
 import os
 import signal
 import weakref
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -23,6 +25,7 @@ from traitlets import Float, Unicode
 
 from .client import HubClient
 from .errors import GpuKernelError
+from .hub.ssh import Asker
 from .kernelspecs import read
 from .program import command, notebook_path
 from .served_kernel import ServedKernel
@@ -71,6 +74,10 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
         "Default: 0, and the start fails at once with a message that says so.",
         min=0.0,
     ).tag(config=True)
+
+    asker: ClassVar[Callable[[str, str], AbstractAsyncContextManager[Asker]] | None] = None
+    """How a start in a Jupyter server asks its user, by the names of the kernelspec and of the notebook; None: it does
+    not. The server extension sets it."""
 
     _all: ClassVar[weakref.WeakSet[RemoteGPUProvisioner]] = weakref.WeakSet()
     _served: ServedKernel | None = None
@@ -207,9 +214,14 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
         self._all.add(self)
         served = self._served = ServedKernel(arguments, self._on_event)
         client = await asyncio.to_thread(served.connect)
-        answer = dict(await client.acall("start", progress=self._progress, **arguments))
+        async with self._asker(spec.name) as ask:
+            answer = dict(await client.acall("start", progress=self._progress, ask=ask, **arguments))
         served.started(answer)
         return answer
+
+    def _asker(self, name: str) -> AbstractAsyncContextManager[Asker | None]:
+        asker = type(self).asker if self._is_server else None
+        return contextlib.nullcontext() if asker is None else asker(name, self._notebook)
 
     @property
     def _is_server(self) -> bool:

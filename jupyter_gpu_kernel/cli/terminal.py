@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..hub.ssh import Secret, matches_fingerprint
+from ..saved_answers import SavedAnswers
 
 _TRIES = 3  # to type the end of a fingerprint
 _WIDTH = 76  # columns of the progress line
@@ -68,16 +69,19 @@ class Progress:
 
 
 class TerminalAsker:
-    """Ask the user in this terminal. Ctrl-D raises SystemExit, which ends the client's thread."""
+    """Ask the user in this terminal for what the system keyring does not have. Ctrl-D raises SystemExit, which ends the
+    client's thread."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: Progress, saved: SavedAnswers) -> None:
         self._progress = progress
+        self._saved = saved
         self._one_at_a_time = threading.Lock()  # several hosts may ask
 
     def secret(self, hop: str, prompt: str, secret: Secret) -> str:
         """Ask for a password, passphrase or code, without echo. The prompt says what it is."""
         with self._one_at_a_time:
-            return self._secret(hop, prompt)
+            stored = self._saved.stored(hop, secret)
+            return self._secret(hop, prompt) if stored is None else stored
 
     def _secret(self, hop: str, prompt: str) -> str:
         self._progress.clear()

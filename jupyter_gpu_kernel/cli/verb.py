@@ -14,6 +14,7 @@ from jupyter_core.application import JupyterApp
 from .. import __version__, kernelspecs
 from ..errors import GpuKernelError, SettingsError
 from ..kernelspecs import HOW_TO_ADD
+from ..saved_answers import SavedAnswers
 from .terminal import Progress, TerminalAsker, can_ask, printable, terminal_settings_restored
 
 _TRAIT = re.compile(r"--(([A-Z]\w*\.)\w[\w.]*|log-level|config)=.*|--debug")
@@ -94,8 +95,9 @@ class Verb(JupyterApp):
         from ..client import HubClient
 
         progress = Progress(lines)
-        asker = TerminalAsker(progress) if can_ask() else None
-        with terminal_settings_restored(), HubClient() as client:
+        saved = SavedAnswers()
+        asker = TerminalAsker(progress, saved) if can_ask() else None
+        with terminal_settings_restored(), saved.settled(), HubClient() as client:
             try:
                 return client.call(op, progress=progress, ask=asker, **arguments)
             finally:

@@ -12,6 +12,7 @@ from typing import Any
 
 from .. import kernelspecs
 from ..errors import GpuKernelError, SettingsError
+from ..saved_answers import forget
 from ..wire import MAX_PRIORITY
 from ..wire.texts import as_typed
 from . import gpu_hours, slurm_tables, tables
@@ -119,10 +120,17 @@ class Login(Verb):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("spec", metavar="NAME")
+        parser.add_argument(
+            "--forget",
+            action="store_true",
+            help="first delete the passwords and passphrases that were stored in the system keyring for it",
+        )
         add_json_option(parser)
 
     def run(self) -> int:
         spec = kernelspecs.find(self.args.spec)
+        for forgotten in forget(spec.name) if self.args.forget else ():
+            sys.stderr.write(printable(f"Deleted from the system keyring: the answer for {forgotten}\n"))
         answer = self.ask_hub("login", lines=not self.args.json, settings=spec.settings, name=spec.name)
         if self.args.json:
             print_json(answer)

@@ -1,7 +1,7 @@
 """One client's connection to the hub: queued messages out, parsed messages in, questions and their answers.
 
 A message is one JSON object. From a client: {"id", "op", …} calls an operation, {"answer": question, "value"} answers a
-question, {"bye"} closes. This module knows no operation.
+question, or {"answer", "cancelled"}, {"bye"} closes. This module knows no operation.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ MAX_UNREAD = 64 * 1024 * 1024
 """Bytes that wait for a client that does not read; a larger message waits alone."""
 _MAX_NUMBER = 2**53
 _OPERATION = re.compile(r"[a-z_]{1,40}")
+
+
+CANCELLED = object()
+"""Instead of an answer: the user has cancelled the question."""
 
 
 class BadMessage(Exception):
@@ -94,7 +98,7 @@ class ClientConnection:
         """Pass an answer on to whoever waits for it."""
         answers = self._questions.pop(message["answer"], None)
         if answers is not None:
-            answers.put(message.get("value"))
+            answers.put(CANCELLED if message.get("cancelled") is True else message.get("value"))
 
     def write_all(self) -> None:
         """Write queued messages until `close`, on the writer thread."""

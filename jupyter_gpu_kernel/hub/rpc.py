@@ -17,9 +17,9 @@ from dataclasses import asdict
 from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
 from typing import Any
 
-from ..errors import GpuKernelError, HubError, NotAnswered
+from ..errors import Cancelled, GpuKernelError, HubError, NotAnswered
 from ..wire.runtime import Runtime
-from .client_connection import BadMessage, ClientConnection, shut_down
+from .client_connection import CANCELLED, BadMessage, ClientConnection, shut_down
 from .ssh import Secret
 
 ANSWER_TIMEOUT = 300.0
@@ -71,8 +71,12 @@ class Call:
         except queue.Empty:
             value = None
             self.client.drop_question(number)
+        if value is CANCELLED:
+            raise Cancelled(str(question["hop"]))
         if value is None:
-            raise NotAnswered("the question was not answered", hop=str(question["hop"]))
+            raise NotAnswered(
+                "asks for a password, a code or a confirmation, and nobody answered", hop=str(question["hop"])
+            )
         return value
 
 

@@ -15,6 +15,7 @@ from jupyter_core.paths import jupyter_data_dir, prefer_environment_over_user
 
 from ..errors import SettingsError
 from ..program import installed_program
+from ..saved_answers import forget
 from ..settings import Settings
 from .reader import (
     KEY,
@@ -90,12 +91,14 @@ def write(
 
 
 def remove(name: str) -> list[Path]:
-    """Remove the kernelspec wherever this environment finds it. Return the removed folders."""
+    """Remove the kernelspec wherever this environment finds it, and what the system keyring has stored for it. Return
+    the removed folders."""
     folders = [path.parent for known, path in our_files() if known == name.lower()]
     if not folders:
         raise unknown_error(name)
     for folder in folders:
         _remove_folder(folder)
+    forget(name.lower())
     return folders
 
 

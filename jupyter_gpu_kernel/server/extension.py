@@ -8,17 +8,17 @@ import os
 from typing import Any
 
 from jupyter_server.extension.application import ExtensionApp
-from jupyter_server.utils import to_os_path
+from jupyter_server.utils import to_api_path, to_os_path
 
 from .. import __version__
 from ..client import HubClient
 from ..errors import GpuKernelError
 from ..provisioner import RemoteGPUProvisioner
 from ..wire.runtime import Runtime
-from . import kernels, kernelspecs, nodes, overview, probes, prompt_handlers, ssh_hosts
+from . import kernels, kernelspecs, nodes, overview, probes, prompt_handlers, sign_in, ssh_hosts
 from .overview import Overview
 from .probes import Probes
-from .prompts import Prompts, Waiting
+from .prompts import PromptAsker, Prompts, Waiting
 
 PENDING_START_TIMEOUT = 5.0
 """Seconds for starts of kernels that are pending when the server exits; ours have been released."""
@@ -35,8 +35,8 @@ class GpuKernelExtension(ExtensionApp):
     def initialize_handlers(self) -> None:
         """jupyter_server calls this once."""
         of_form = [*ssh_hosts.HANDLERS, *probes.HANDLERS, *kernelspecs.HANDLERS]
-        of_panel = [*overview.HANDLERS, *prompt_handlers.HANDLERS]
-        self.handlers.extend([*kernels.HANDLERS, *nodes.HANDLERS, *of_panel, *of_form])
+        of_user = [*prompt_handlers.HANDLERS, *sign_in.HANDLERS]
+        self.handlers.extend([*kernels.HANDLERS, *nodes.HANDLERS, *overview.HANDLERS, *of_user, *of_form])
 
     def initialize_settings(self) -> None:
         """jupyter_server calls this once, before `initialize_handlers`."""
@@ -50,6 +50,11 @@ class GpuKernelExtension(ExtensionApp):
         root = str(getattr(server.contents_manager, "root_dir", ""))
         self.settings[overview.OVERVIEW] = Overview(Runtime(), server.kernel_manager, root)
 
+        def asker(name: str, notebook: str) -> PromptAsker:
+            return prompts.asker(Waiting("kernel", name, to_api_path(notebook, root)))
+
+        RemoteGPUProvisioner.asker = staticmethod(asker)
+
     async def _on_contents_event(self, logger: Any, schema_id: str, data: dict[str, Any]) -> None:
         """Tell the hub when a notebook was renamed, so that it finds its kernel again later."""
         assert self.serverapp is not None, "the server emits the event"
@@ -61,6 +66,7 @@ class GpuKernelExtension(ExtensionApp):
     async def stop_extension(self) -> None:
         """Detach the remote kernels, which go on. The server calls this before it shuts its kernels down."""
         await self.settings[probes.PROBES].close()
+        RemoteGPUProvisioner.asker = None
         await RemoteGPUProvisioner.leave_all()
         if self.serverapp is not None:
             await forget_failed_starts(self.serverapp.kernel_manager)

@@ -1,11 +1,12 @@
 """The queue of questions to the user in the browser: what the hub asks while this server's calls connect.
 
 A question leaves the queue when it is answered, cancelled or given up. Its answer goes to the thread that asked, once,
-and is neither stored nor readable here. A question that no page fetches within `PAGE_TIMEOUT` has nobody to answer it.
+and cannot be read here. A question that no page fetches within `PAGE_TIMEOUT` has nobody to answer it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import queue
@@ -15,9 +16,10 @@ from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import Any, Literal
 
-from ..errors import NotAnswered
+from ..errors import Cancelled, NotAnswered
 from ..hub.rpc import ANSWER_TIMEOUT
 from ..hub.ssh import Secret, matches_fingerprint
+from ..saved_answers import SavedAnswers
 
 PAGE_TIMEOUT = 10.0
 """Seconds for a page to fetch a question."""
@@ -34,17 +36,6 @@ class Waiting:
     what: Literal["kernel", "login", "probe"]
     name: str
     notebook: str = ""
-
-
-class Cancelled(NotAnswered):
-    """The user has cancelled a question."""
-
-    def __init__(self, waiting: Waiting, hop: str) -> None:
-        super().__init__("you cancelled its question", hop=hop)
-        self.remedy = (
-            "Start the kernel again to be asked again." if waiting.what == "kernel" else "Try again."
-        )
-        self.login = False
 
 
 class Rejected(Exception):
@@ -93,10 +84,10 @@ class Prompts:
 
     def answer(self, number: str, text: str, save: bool) -> None:
         """Hand over the answer to a question. Raises KeyError if there is no such question (any more), or Rejected."""
-        fingerprint = self._questions[number].shown["fingerprint"]
-        if fingerprint and not matches_fingerprint(text, fingerprint):
+        shown = self._questions[number].shown
+        if shown["kind"] == "host" and not matches_fingerprint(text, shown["fingerprint"]):
             raise Rejected("The fingerprint does not end with that.")
-        self._close(number, Reply(text, save))
+        self._close(number, Reply(text, save and shown["saveable"]))
 
     def cancel(self, number: str) -> None:
         """Give up a question, and those of all calls that wait already for the same. Raises KeyError."""
@@ -121,7 +112,7 @@ class Prompts:
         posted = _Question({"id": number, **question, "for": asdict(asker.waiting)}, asker.waiting)
         with self._lock:
             if asker.closed or self._cancelled.get(_same(asker.waiting), -1) > asker.number:
-                raise Cancelled(asker.waiting, hop)
+                raise _cancelled(asker.waiting, hop)
             if len(self._questions) >= MAX_QUESTIONS:
                 raise NotAnswered("too many questions wait for an answer", hop=hop)
             self._questions[number] = posted
@@ -140,7 +131,7 @@ class Prompts:
         except queue.Empty:
             raise NotAnswered("its question was not answered", hop=hop) from None
         if reply.text is None:
-            raise Cancelled(waiting, hop)
+            raise _cancelled(waiting, hop)
         return reply
 
     def withdraw(self, asker: PromptAsker, *numbers: str) -> None:
@@ -163,6 +154,7 @@ class PromptAsker:
         self._prompts, self.waiting, self.number = prompts, waiting, number
         self.open_questions: set[str] = set()
         self.closed = False
+        self._saved = SavedAnswers(waiting.name if waiting.what != "probe" else "")
 
     async def __aenter__(self) -> PromptAsker:
         return self
@@ -172,12 +164,23 @@ class PromptAsker:
     ) -> None:
         self.closed = True
         self._prompts.withdraw(self, *self.open_questions)
+        await asyncio.to_thread(self._saved.settle, error)
 
     def secret(self, hop: str, prompt: str, secret: Secret) -> str:
-        """Return the user's answer. Raises NotAnswered."""
+        """Return the answer: the stored one, or what the user types. Raises NotAnswered."""
+        stored = self._saved.stored(hop, secret)
+        if stored is not None:
+            return stored
         question = {"hop": hop, "kind": secret.kind, "prompt": prompt[:LONGEST_PROMPT], "again": secret.again}
-        more = {"fingerprint": "", "key_type": "", "saveable": False}
-        return str(self._prompts.ask(self, {**question, **more}).text)
+        more = {
+            "fingerprint": "",
+            "key_type": "",
+            "saveable": self._saved.can_store(secret),
+        }
+        reply = self._prompts.ask(self, {**question, **more})
+        if reply.save:
+            self._saved.store_later(secret, str(reply.text))
+        return str(reply.text)
 
     def confirm_host(self, hop: str, fingerprint: str, key_type: str) -> bool:
         """Return True: the user has typed a part of the fingerprint. Raises NotAnswered."""
@@ -189,3 +192,9 @@ class PromptAsker:
 def _same(waiting: Waiting) -> Waiting:
     """Return what all calls that ask the same questions have in common."""
     return Waiting(waiting.what, waiting.name)
+
+
+def _cancelled(waiting: Waiting, hop: str) -> Cancelled:
+    error = Cancelled(hop)
+    error.fill_in("NAME", waiting.name)
+    return error

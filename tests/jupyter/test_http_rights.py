@@ -27,6 +27,7 @@ QUESTION, PROBE = f"{API}/prompts/{'0' * 32}", f"{API}/probes/{'0' * 32}"
 SECRETS = {f"{API}/prompts": 200, f"{API}/ssh-hosts": 200, f"{API}/kernelspecs": 200, PROBE: 404}
 # Of what is not there, or with a body that is wrong; and what those get who may.
 CHANGES = {
+    ("POST", f"{API}/nodes/nowhere/login"): 404,
     ("POST", QUESTION): 404,
     ("DELETE", QUESTION): 404,
     ("POST", f"{API}/probes"): 400,

@@ -20,6 +20,7 @@ from jupyter_gpu_kernel.cli import create_env, tables, terminal
 from jupyter_gpu_kernel.errors import SettingsError
 from jupyter_gpu_kernel.hub.ssh import matches_fingerprint
 from jupyter_gpu_kernel.launcher import _read_connection
+from jupyter_gpu_kernel.saved_answers import SavedAnswers
 
 
 class Program:
@@ -403,7 +404,7 @@ def test_a_fingerprint_is_asked_for_three_times(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, knows: bool
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed + "\n"))
-    asker = terminal.TerminalAsker(terminal.Progress(False))
+    asker = terminal.TerminalAsker(terminal.Progress(False), SavedAnswers())
     assert asker.confirm_host("gpu2\nlogin", "SHA256:abcdwXyZ", "ssh-ed25519\x1b[2J") is knows
     said = capsys.readouterr().err
     assert "The host key of gpu2 login is not known yet. Its ssh-ed25519?[2J key" in said

@@ -1,0 +1,48 @@
+"""Signing in to a kernelspec's node from the browser."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import tornado
+from jupyter_server.auth.decorator import authorized
+
+from ..client import HubClient
+from ..errors import Cancelled, GpuKernelError, SettingsError
+from ..kernelspecs import find
+from .api import API, Handler
+from .prompt_handlers import PROMPTS
+from .prompts import Prompts, Waiting
+
+
+class LoginHandler(Handler):
+    """The connection to a kernelspec's node, opened by its user: {ok, node, errors} or {ok: false, cancelled}."""
+
+    @tornado.web.authenticated
+    @authorized("execute")  # type: ignore[untyped-decorator]
+    async def post(self, name: str) -> None:
+        """Open it, as `jupyter gpu-kernel login` does. The answer comes when the questions are answered."""
+        try:
+            spec = await asyncio.to_thread(find, name)
+        except SettingsError as error:
+            return await self.refuse_with(error, 404)
+        try:
+            answer = await _login(self.settings[PROMPTS], spec.name, spec.settings)
+        except Cancelled:
+            return await self.answer({"ok": False, "cancelled": True})
+        except GpuKernelError as error:
+            return await self.refuse_with(error)
+        await self.answer({"ok": True, **answer})
+
+
+async def _login(prompts: Prompts, name: str, settings: dict[str, Any]) -> dict[str, Any]:
+    client = await asyncio.to_thread(HubClient)
+    try:
+        async with prompts.asker(Waiting("login", name)) as ask:
+            return dict(await client.acall("login", ask=ask, settings=settings, name=name))
+    finally:
+        await asyncio.to_thread(client.close)
+
+
+HANDLERS = [(API + "/nodes/([^/]+)/login", LoginHandler)]
