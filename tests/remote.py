@@ -133,7 +133,7 @@ class Remote:
     def _ours(self, process: psutil.Process) -> bool:
         if process.pid == os.getpid():
             return False
-        with contextlib.suppress(psutil.Error):
+        with contextlib.suppress(psutil.Error, ProcessLookupError):  # it may be ending
             has = process.environ()
             marks = {"JUPYTER_GPU_KERNEL_BASE": str(self.base), "JUPYTER_DATA_DIR": str(self.data)}
             return any(has.get(key) == value for key, value in marks.items())

@@ -19,6 +19,7 @@ from . import gpu_hours, slurm_tables, tables
 from .remove import Remove
 from .terminal import printable
 from .verb import NO_KERNELSPEC, Ask, Listing, Verb, add_json_option, kernel_id, print_error, print_json
+from .wait import limit, wait
 from .watch import WatchedVerb
 
 
@@ -178,13 +179,30 @@ class Gpus(WatchedVerb):
 
 class Ps(WatchedVerb):
     verb = "ps"
-    summary = "List your remote kernels on all nodes."
+    summary = "List your remote kernels on all nodes, or wait until their cells have ended."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        self.add_watch_option(parser)
+        either = parser.add_mutually_exclusive_group()
+        self.add_watch_option(either)
+        either.add_argument(
+            "--wait", metavar="ID", nargs="+", type=kernel_id,
+            help="wait until all cells of these kernels have ended, those that still wait included, and print how the "
+            "last one ended; the exit status is 0 if it ended well, 1 if not or if the kernel has ended",
+        )  # fmt: skip
+        parser.add_argument(
+            "--timeout", metavar="TIME", type=limit,
+            help="with --wait: how long to wait at most (90s, 30m, 8h); after that the exit status is 124",
+        )  # fmt: skip
         add_json_option(parser)
 
     def run(self) -> int:
+        if self.args.wait:
+            specs = self.specs_for(self.args.wait[0])
+            first = self.ask_hub("ps", specs=specs)
+            return wait(self.args.wait, specs, first, timeout=self.args.timeout, as_json=self.args.json)
+        if self.args.timeout is not None:
+            sys.stderr.write("--timeout needs --wait ID.\n")
+            return 2
         specs = self.specs()
         return self.show(partial(self._listing, specs)) if specs else self.print_listing(Listing([], ""))
 

@@ -109,7 +109,7 @@ class HubCalls:
             raise HubError("the watch has ended")
         if self._client is None or self._client.closed:
             self._client = self._connect()
-        return self._client.call(op, progress=self._progress, patience=_PATIENCE, **arguments)
+        return self._client.call(op, progress=self._progress, **{"patience": _PATIENCE, **arguments})
 
     def _progress(self, event: dict[str, Any]) -> None:
         self.step = one_line(f"{event.get('hop') or ''}: {event.get('step', '')}".removeprefix(": "))

@@ -164,6 +164,16 @@ _JOB_PROCESS = fields(
     pid=_pid,
     log=fields(path=text(1000), text=partial(lines, most=2000)),
 )
+_LAST_CELL = fields(
+    "status",
+    msg_id=text(300),
+    status=word,
+    execution_count=or_none(count),
+    started=or_none(_moment),
+    finished=or_none(_moment),
+    code=text(200),
+    error=text(200),
+)
 _STATUS = fields(
     "id",
     "state",
@@ -195,6 +205,8 @@ _STATUS = fields(
     reservation=flag,
     waiting_text=lines,
     problem=lines,
+    cells=count,
+    last_cell=or_none(_LAST_CELL),
 )
 _PROCESS = fields(
     pid=_pid, user=text(64), memory_mib=_mib, name=text(200), since=_moment, cpu_seconds=number(0, 1e12)

@@ -168,3 +168,18 @@ def test_a_page_is_a_frame_at_most_whatever_is_in_it() -> None:
         assert len(json.dumps(page)) < MAX_PAYLOAD
         had, last = had + len(page["cells"]), page["last"]
     assert had == 20
+
+
+def test_the_last_cell_that_ended_is_known_with_its_error() -> None:
+    past, one, two, three = History(RUNTIME), request("\nfit(model)\nsave()"), request("two()"), request("3")
+    assert past.last_ended() is None
+    for cell in (one, two, three):
+        past.add_request(cell)
+    take(past, one, "execute_input", code="", execution_count=5)
+    take(past, one, "execute_reply", status="error", ename="ValueError", evalue="x" * 1000, execution_count=5)
+    take(past, two, "execute_reply", status="aborted")
+    last = past.last_ended()
+    assert last is not None
+    brief = last.brief()
+    assert (brief["status"], brief["execution_count"], brief["code"]) == ("error", 5, "fit(model)")
+    assert brief["error"].startswith("ValueError: xxx") and len(brief["error"]) == 200

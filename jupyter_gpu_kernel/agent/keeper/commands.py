@@ -169,7 +169,20 @@ class RequestHandlers:
         return handler(request) or {"ok": True}
 
     def _tell_status(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        return {**self._status.json(), **self._owner(request), "usage": self._status.usage}
+        return {
+            **self._status.json(),
+            **self._owner(request),
+            **self._cells(),
+            "usage": self._status.usage,
+        }
+
+    def _cells(self) -> Dict[str, Any]:
+        """How many cells run or wait, and how the last one ended that did; null if there is none."""
+        last = self._relay.history.last_ended()
+        return {
+            "cells": len(self._relay.unanswered_ids()),
+            "last_cell": None if last is None else last.brief(),
+        }
 
     def _owner(self, _: Dict[str, Any]) -> Dict[str, Any]:
         """The owner of this kernel, and the protocol that this keeper speaks."""

@@ -34,6 +34,8 @@ CODE = 128 * 1024
 _ID = 200
 _SUMMARY = 800
 """The size of a summary besides the code, in bytes."""
+_LINE = 200
+"""The length of a text about a cell in characters."""
 
 
 class PastCell:
@@ -44,6 +46,8 @@ class PastCell:
         self.code = str(request.content().get("code", ""))[:CODE]
         self.cell_id = _cell_id(request)
         self.status = "waiting"
+        self.error = ""
+        """The exception that ended it: "ValueError: no such layer"."""
         self.count: Optional[int] = None
         self.started = self.finished = 0.0
         self.shown = MemoryQueue()
@@ -67,6 +71,20 @@ class PastCell:
             "outputs": len(self.shown),
             "dropped": self.dropped,
         }
+
+    def brief(self) -> Dict[str, Any]:
+        """Return how the cell ended, as a JSON object of a bounded size."""
+        known = self.summary()
+        same = ("msg_id", "status", "execution_count", "started", "finished")
+        first_line = (self.code.strip().splitlines() or [""])[0][:_LINE]
+        return {**{key: known[key] for key in same}, "code": first_line, "error": self.error}
+
+    def end(self, reply: Dict[str, Any], now: float) -> None:
+        """The cell has ended with a reply that has this content."""
+        self.status, self.finished = str(reply.get("status")), now
+        self.count = reply.get("execution_count") or self.count
+        if self.status == "error":
+            self.error = f"{reply.get('ename')}: {reply.get('evalue') or ''}".rstrip(": ")[:_LINE]
 
     def page(self, first: int) -> Tuple[List[Dict[str, Any]], bool]:
         """Return outputs {msg_type, content} from the `first` on, a PAGE or one, and whether they are the last."""
@@ -114,10 +132,14 @@ class History:
             cell.status, cell.started = "running", self._runtime.time()
             cell.count = message.content().get("execution_count")
         elif message.channel is Channel.SHELL and msg_type == "execute_reply":
-            cell.status, cell.finished = str(message.content().get("status")), self._runtime.time()
-            cell.count = message.content().get("execution_count") or cell.count
+            cell.end(message.content(), self._runtime.time())
         elif message.channel is Channel.STDIN:
             self._question = message
+
+    def last_ended(self) -> Optional[PastCell]:
+        """Return the last cell that has ended; one that was aborted, as a cell before it failed, does not count."""
+        ended = (cell for cell in reversed(self.cells.values()) if cell.ended and cell.status != "aborted")
+        return next(ended, None)
 
     def add_input_reply(self, reply: Message) -> None:
         """Add the user's answer to input(), as JupyterLab shows it. Passwords are not kept."""

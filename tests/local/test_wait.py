@@ -1,0 +1,119 @@
+"""What `ps --wait` makes of the rows of `ps`, and which times there are."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+import pytest
+
+from jupyter_gpu_kernel.cli import waited_kernel
+from jupyter_gpu_kernel.cli.wait import exit_status, limit
+from jupyter_gpu_kernel.cli.waited_kernel import Outcome, Status, WaitedKernel, duration, outcome_of_story
+from jupyter_gpu_kernel.errors import AgentError, ConnectError
+
+CELL = {"msg_id": "a", "status": "ok", "execution_count": 7, "started": 100.0, "finished": 223.0, "error": ""}
+ERROR = {"node": "gpu2", "error": ConnectError("no route", hop="gpu2").to_json()}
+
+
+def row(state: str, **more: Any) -> dict[str, Any]:
+    known = {"id": "k", "name": "lab", "hop": "gpu2", "state": state, "pid": 5, "since": time.time()}
+    return {**known, "cells": 0, "last_cell": CELL, **more}
+
+
+def outcome(*rows: dict[str, Any]) -> Outcome | None:
+    """After these answers."""
+    kernel = WaitedKernel("k")
+    for one in rows:
+        assert not kernel.take([one])
+    return kernel.outcome
+
+
+def test_a_kernel_is_done_when_two_looks_see_no_cell() -> None:
+    assert outcome(row("busy", cells=1), row("idle")) is None
+    assert outcome(row("idle"), row("busy"), row("idle")) is None
+    assert outcome(row("idle"), row("idle", last_cell={**CELL, "msg_id": "b"})) is None, "it ran between them"
+    assert outcome(row("idle", cells=1), row("idle", cells=1)) is None, "the next cell is on its way"
+    done = outcome(row("waiting"), row("detached"), row("detached"))
+    assert done is not None and (done.status, done.seconds, done.execution_count) == (Status.OK, 123.0, 7)
+    assert done.text == "Kernel k on gpu2: the last cell [7] ended after 2 min 3 s: ok"
+
+
+def test_a_kernel_that_has_long_been_idle_is_not_looked_at_twice() -> None:
+    assert outcome(row("idle", since=time.time() - 3600)) is not None
+
+
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [
+        ({"last_cell": {**CELL, "status": "error", "error": "ValueError: x"}}, Status.ERROR),
+        ({"last_cell": {**CELL, "status": "error", "error": "KeyboardInterrupt: "}}, Status.INTERRUPTED),
+        ({"last_cell": {**CELL, "status": "error", "error": "KeyboardInterrupt"}}, Status.INTERRUPTED),
+        ({"last_cell": None}, Status.UNKNOWN),
+    ],
+)
+def test_how_the_last_cell_ended(changes: dict[str, Any], status: Status) -> None:
+    done = outcome(row("busy"), row("idle", **changes), row("idle", **changes))
+    assert done is not None and done.status is status and exit_status([done]) == 1
+    assert done.to_json()["status"] == status.value
+
+
+def test_a_kernel_without_cells_and_one_of_an_earlier_release() -> None:
+    none = outcome(*[row("idle", last_cell=None)] * 2)
+    assert none is not None and none.status is Status.NONE and exit_status([none]) == 0
+    old = {key: value for key, value in row("idle").items() if key not in ("cells", "last_cell")}
+    unknown = outcome(old, old)
+    assert unknown is not None and unknown.status is Status.UNKNOWN and "earlier release" in unknown.text
+
+
+def test_an_unreachable_node_is_waited_for_and_a_missing_kernel_is_looked_for() -> None:
+    kernel = WaitedKernel("k")
+    with pytest.raises(ConnectError, match="no route"):
+        kernel.take([ERROR])
+    with pytest.raises(AgentError, match="no node has a kernel k"):
+        kernel.not_listed(None)
+    kernel.take([row("busy")])
+    assert not kernel.take([ERROR]) and "no route" in kernel.line and kernel.outcome is None
+    assert not kernel.take([row("away"), ERROR])
+    assert kernel.take([{**ERROR, "node": "gpu3"}]), "another node's error says nothing"
+    looks = [kernel.not_listed(None) for _ in range(3)]
+    assert looks[:2] == [None, None] and looks[2] is not None and looks[2].status is Status.ENDED
+
+
+def test_the_log_tells_of_the_end() -> None:
+    kernel = WaitedKernel("k")
+    start, end = {"event": "start", "text": "started"}, {"event": "end", "text": "stopped: by hand"}
+    assert outcome_of_story(kernel, [start]) is None and outcome_of_story(kernel, [end, start]) is None
+    ended = outcome_of_story(kernel, [start, end, {"event": "usage", "text": ""}])
+    assert ended is not None and ended.text == "Kernel k: the kernel has ended: stopped: by hand"
+    assert exit_status([ended, kernel.timed_out(5)]) == 1 and exit_status([kernel.timed_out(5)]) == 124
+
+
+def test_nodes_are_asked_seldom() -> None:
+    kernel = WaitedKernel("k")
+    kernel.take([row("busy")])
+    assert not kernel.is_due(None) and not kernel.is_due({"state": "busy", "link": "up"})
+    assert kernel.is_due({"state": "idle", "link": "up"}) and kernel.is_due({"state": "busy", "link": "lost"})
+    assert not kernel.is_due({"state": "idle", "link": "away"})
+    assert waited_kernel.INTERVAL < waited_kernel.SELDOM
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("0.5s", 0.5), ("30m", 1800), ("8H", 28800)])
+def test_time_limits(text: str, seconds: float) -> None:
+    assert limit(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "nan", "1e9", "31d", "gpu2", "9" * 12])
+def test_time_limits_that_are_none(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a time up to 30d"):
+        limit(text)
+
+
+def test_times_for_people() -> None:
+    assert [duration(one) for one in (0.1234, 59.9, 723, 18120)] == [
+        "0.123 s",
+        "59.9 s",
+        "12 min 3 s",
+        "5 h 2 min",
+    ]
