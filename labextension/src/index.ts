@@ -3,7 +3,8 @@
  */
 import { model } from './model/plugin';
 import { outputs } from './outputs/plugin';
+import { panel } from './panel/plugin';
 import { signIn } from './signIn/plugin';
 import { status } from './status/plugin';
 
-export default [model, status, outputs, signIn];
+export default [model, status, outputs, panel, signIn];

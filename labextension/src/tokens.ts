@@ -6,6 +6,8 @@ export const PLUGIN_ID = 'jupyter-gpu-kernel:status';
 
 export const MODEL_PLUGIN_ID = 'jupyter-gpu-kernel:model';
 
+export const PANEL_PLUGIN_ID = 'jupyter-gpu-kernel:panel';
+
 export const SIGN_IN_PLUGIN_ID = 'jupyter-gpu-kernel:sign-in';
 
 export const OUTPUTS_PLUGIN_ID = 'jupyter-gpu-kernel:outputs';
@@ -69,7 +71,8 @@ export interface IRemoteKernel {
   readonly name: string;
   readonly node: string;
   readonly state: KernelState;
-  readonly link: LinkState;
+  /** null: no front end of this computer has it. */
+  readonly link: LinkState | null;
   /** Why the kernel cannot be reached, or did not start. */
   readonly error?: IProblem | null;
   /** Why a kernel has ended, and what to do. */

@@ -95,6 +95,9 @@ export interface IKernelOverview extends IRemoteKernel {
   readonly priority?: number | null;
   readonly place?: number | null;
   readonly waiting_text?: string;
+  /** Of the node, about this kernel. */
+  readonly problem?: string | null;
+  readonly job?: { readonly id?: string; readonly state?: string } | null;
 }
 
 export interface ICluster {
@@ -105,6 +108,7 @@ export interface ICluster {
 export interface IPartition {
   readonly name?: string;
   readonly default?: boolean;
+  readonly up?: boolean;
   readonly gpus?: readonly ICount[];
 }
 
@@ -121,5 +125,9 @@ export interface IJob {
   readonly partition?: string;
   readonly state?: string;
   readonly reason?: string;
+  /** Among the pending jobs of its partition; 0 if unknown. */
+  readonly place?: number;
+  readonly start_estimate?: number | null;
+  readonly end_time?: number | null;
   readonly nodes?: readonly string[];
 }

@@ -1,0 +1,27 @@
+/**
+ * What all components of the panel need.
+ */
+import type { TranslationBundle } from '@jupyterlab/translation';
+import { createContext, useContext } from 'react';
+
+import type { Actions } from './actions';
+
+export interface IPanelContext {
+  readonly trans: TranslationBundle;
+  readonly actions: Actions;
+  /** Executes a command of JupyterLab, or ours. */
+  readonly execute: (command: string, args?: Record<string, string>) => void;
+  readonly hasCommand: (command: string) => boolean;
+  /** Sets priorities of waiting kernels, after earlier changes; resolves when the new order is known. */
+  readonly prioritize: (node: string, priorities: ReadonlyMap<string, number>) => Promise<unknown>;
+}
+
+export const PanelContext = createContext<IPanelContext | null>(null);
+
+export function usePanel(): IPanelContext {
+  const context = useContext(PanelContext);
+  if (!context) {
+    throw new Error('PanelContext is not provided');
+  }
+  return context;
+}

@@ -1,0 +1,63 @@
+/**
+ * The requests that change something on nodes, and what it means when one fails.
+ */
+import { ServerConnection } from '@jupyterlab/services';
+
+import { get, post } from '../request';
+import { KERNELS_PATH, NODES_PATH } from '../tokens';
+import type { IProblem } from '../tokens';
+
+/** A line of a kernel's log. */
+export interface IStoryRow {
+  readonly time?: number | null;
+  readonly event?: string;
+  readonly text?: string;
+  readonly remedy?: string;
+  readonly error?: IProblem;
+}
+
+export type KernelAction = 'attach' | 'interrupt' | 'restart' | 'stop';
+
+export class Requests {
+  constructor(settings: ServerConnection.ISettings) {
+    this._settings = settings;
+  }
+
+  async act(kernel: string, action: KernelAction): Promise<void> {
+    await post(this._settings, pathOf(kernel, action), {});
+  }
+
+  async prioritize(kernel: string, priority: number): Promise<void> {
+    await post(this._settings, pathOf(kernel, 'priority'), { priority });
+  }
+
+  /** Opens the connection to the node of this kernelspec; the server's questions come as prompts. */
+  async signIn(name: string): Promise<void> {
+    await post(this._settings, `${NODES_PATH}/${encodeURIComponent(name)}/login`, {});
+  }
+
+  async story(kernel: string): Promise<readonly IStoryRow[]> {
+    const rows = await get(this._settings, pathOf(kernel, 'story'));
+    return Array.isArray(rows) ? (rows as IStoryRow[]) : [];
+  }
+
+  private readonly _settings: ServerConnection.ISettings;
+}
+
+/** Reads the error that the server described. */
+export async function problemOf(error: unknown): Promise<IProblem> {
+  const unknown = { kind: 'Error', hop: '', cause: error instanceof Error ? error.message : String(error), remedy: '' };
+  if (!(error instanceof ServerConnection.ResponseError)) {
+    return unknown;
+  }
+  try {
+    const reply = await error.response.json();
+    return reply.error?.cause ? (reply.error as IProblem) : { ...unknown, cause: String(reply.message || unknown.cause) };
+  } catch {
+    return unknown; // no JSON: a proxy has answered
+  }
+}
+
+function pathOf(kernel: string, what: string): string {
+  return `${KERNELS_PATH}/${encodeURIComponent(kernel)}/${what}`;
+}
