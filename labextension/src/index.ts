@@ -1,10 +1,11 @@
 /**
  * The plugins of this extension. Each folder has one job and exports its plugin.
  */
+import { add } from './add/plugin';
 import { model } from './model/plugin';
 import { outputs } from './outputs/plugin';
 import { panel } from './panel/plugin';
 import { signIn } from './signIn/plugin';
 import { status } from './status/plugin';
 
-export default [model, status, outputs, panel, signIn];
+export default [model, status, outputs, panel, add, signIn];

@@ -12,6 +12,14 @@ export const SIGN_IN_PLUGIN_ID = 'jupyter-gpu-kernel:sign-in';
 
 export const OUTPUTS_PLUGIN_ID = 'jupyter-gpu-kernel:outputs';
 
+export const ADD_PLUGIN_ID = 'jupyter-gpu-kernel:add';
+
+/** The command that opens the form for a new remote GPU. */
+export const ADD = 'jupyter-gpu-kernel:add';
+
+/** The command that removes the kernelspec `name`, or one that the user chooses. */
+export const REMOVE = 'jupyter-gpu-kernel:remove';
+
 /** The command that opens the panel. */
 export const OPEN_PANEL = 'jupyter-gpu-kernel:open-panel';
 

@@ -24,22 +24,29 @@ _BUDGET = 20.0  # seconds after which no further ones are started
 
 @dataclass(frozen=True)
 class FoundPythons:
-    """The chosen Python, and what else was found. `skipped`: sentences about places that were not searched."""
+    """The chosen Python, and what else was found. `skipped`: sentences about places that were not searched; `usable`:
+    the paths of others that can be chosen instead, as far as is known."""
 
     python: Python
     others: tuple[Python, ...]
     node: NodeFacts
     skipped: tuple[str, ...] = ()
+    usable: frozenset[str] = frozenset()
 
     def to_json(self) -> dict[str, Any]:
-        """Return {"python": {path, version, ipykernel}, "others": [{path, version, why_not}], "node", "unseen"}."""
-        chosen = self.python
+        """Return {"python": {path, version, ipykernel}, "others": [{the same, why_not, usable}], "node", "unseen"}."""
         return {
-            "python": {"path": chosen.path, "version": chosen.version, "ipykernel": chosen.ipykernel},
-            "others": [{"path": p.path, "version": p.version, "why_not": p.why_not} for p in self.others],
+            "python": _facts(self.python),
+            "others": [
+                {**_facts(p), "why_not": p.why_not, "usable": p.path in self.usable} for p in self.others
+            ],
             "node": asdict(self.node),
             "unseen": list(self.skipped),
         }
+
+
+def _facts(python: Python) -> dict[str, str]:
+    return {"path": python.path, "version": python.version, "ipykernel": python.ipykernel}
 
 
 def find_pythons(
@@ -77,7 +84,8 @@ def _find(probe: Probe, hop: str, clock: Callable[[], float]) -> FoundPythons:
     later = [replace(python, why_not=_not_started(python)) for python in rest]
     bad = [python for python in tried if python.why_not]
     others = _distinct([good[0], *second, *later, *bad, *unfit])[1:]
-    return FoundPythons(good[0], tuple(others), probe.node, tuple(skipped))
+    usable = frozenset(python.path for python in [*good[1:], *later])
+    return FoundPythons(good[0], tuple(others), probe.node, tuple(skipped), usable)
 
 
 def _check(probe: Probe, hop: str, wanted: str) -> FoundPythons:
