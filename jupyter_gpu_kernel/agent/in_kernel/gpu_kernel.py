@@ -4,6 +4,8 @@
     gpu_kernel.status()                # which kernel, which GPUs, what the guard does
     @gpu_kernel.on_sigterm             # called when SIGTERM arrives, on the main thread
     def save(): ...
+    @gpu_kernel.on_done                # called when a cell that took a minute or more has ended, on another thread
+    def notify(cell): ...
     with gpu_kernel.hold(): ...        # this kernel is in use in here
     gpu_kernel.missed()                # what cells did while no front end was attached
     gpu_kernel.hosts()                 # in a job: the names of its machines
@@ -21,7 +23,7 @@ import threading
 import time
 import warnings
 from collections import deque
-from typing import Any, Callable, ContextManager, Deque, Dict, List, Optional, TypeVar
+from typing import Any, Callable, ContextManager, Deque, Dict, List, Optional, TypeVar, Union, overload
 
 from ...wire.hostlist import expand
 from ...wire.runtime import Runtime
@@ -34,14 +36,17 @@ from ..job.end_notices import remaining
 from ..keeper.client import KeeperTimeout, ask_keeper
 from ..process_control import ProcessControl
 from . import pinned_imports
+from .done_functions import AFTER, Cell, DoneFunctions
 from .guard import Guard
 from .usage import Usage
 
-__all__ = ["hold", "hosts", "missed", "on_sigterm", "status"]
+__all__ = ["hold", "hosts", "missed", "on_done", "on_sigterm", "remove_on_done", "status"]
 
 SMI_TIMEOUT = 5.0
 F = TypeVar("F", bound=Callable[[], object])
+D = TypeVar("D", bound=Callable[[Cell], object])
 _guard = Guard(Usage())
+done_functions = DoneFunctions(lambda request, text: _guard.report_failure(request, text))
 _given: Optional[List[str]] = None  # the GPUs from the keeper, also if a cell changes the environment
 _code: Dict[str, Any] = {}  # the pinned code, from the keeper
 _begun: Deque[str] = deque(maxlen=200)
@@ -55,7 +60,7 @@ def bind(guard: Guard) -> None:
 
 def status() -> Dict[str, Any]:
     """Return {id, gpus [uuid], gpu_names, pid, guard: "on" or "off", in_use, sigterms, last_sigterm, placement,
-    ignored_leases, job, memory, code}.
+    ignored_leases, job, memory, code, on_done}.
 
     `gpus` and `gpu_names` (“GPU 0 (NVIDIA A100)”) are empty until the kernel has GPUs. `sigterms` counts the SIGTERMs
     so far, and `last_sigterm` is a sentence about the last one and its sender ("" if there was none). `placement` says
@@ -66,7 +71,7 @@ def status() -> Dict[str, Any]:
     of its cgroup if that has a limit, and of this kernel's GPUs (by all processes); None is unknown or unlimited. Runs
     nvidia-smi or rocm-smi, which may take a second. `code` is {revision, commit, subject, repository, folder, changes}
     of pinned code, or {}: `folder` is the worktree, `changes` the number of changed and new files of the repository
-    that were not committed (None: unknown).
+    that were not committed (None: unknown). `on_done`: the functions of `on_done`.
     """
     known = _ask_keeper({"do": "status"}) or {}
     job = _job_status(known.get("job") or {})
@@ -85,6 +90,7 @@ def status() -> Dict[str, Any]:
         "job": job,
         "memory": {**read_memory(), **_gpu_memory(gpus)},
         "code": _code_status(),
+        "on_done": done_functions.names,
     }
 
 
@@ -141,6 +147,33 @@ def on_sigterm(function: F) -> F:
         warnings.warn("the guard is not installed in this kernel: on_sigterm has no effect", stacklevel=2)
     _guard.hooks.add(function)
     return function
+
+
+@overload
+def on_done(function: D, *, after: float = ...) -> D: ...
+@overload
+def on_done(*, after: float = ...) -> Callable[[D], D]: ...
+def on_done(function: Optional[D] = None, *, after: float = AFTER) -> Union[D, Callable[[D], D]]:
+    """Call `function(cell)` when a cell that took `after` seconds or more has ended; usable as a decorator, with or
+    without `after`. Also while no front end is attached.
+
+    `cell` has text (a sentence), status ("ok", "error" or "interrupted"), error, seconds, execution_count, code (its
+    first line), started, finished, node and kernel. The functions run on a thread, one after another, and the next cell
+    does not wait for them. If one fails, the cell that has ended shows it, and so does the kernel's log. A function
+    replaces one of the same name, as when its cell runs again; `remove_on_done` removes it. When the kernel is shut
+    down, functions that have not returned have 4 s.
+    """
+    if function is None:
+        return lambda function: on_done(function, after=after)
+    if not callable(function):
+        raise TypeError("on_done needs a function: on_done(function, after=60)")
+    done_functions.add(function, float(after))
+    return function
+
+
+def remove_on_done(function: Optional[Callable[[Cell], object]] = None) -> int:
+    """Undo `on_done` for a function, or for all. Return how many functions were removed."""
+    return done_functions.remove(function)
 
 
 def hold() -> ContextManager[None]:

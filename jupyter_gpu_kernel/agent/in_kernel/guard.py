@@ -32,7 +32,7 @@ import traceback
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from .. import procfs
-from .hooks import TERM, Countdown, Hooks, main_thread_id
+from .hooks import OUTPUT_LIMIT, TERM, Countdown, Hooks, main_thread_id
 from .signal_rules import ENDED, Sender, classify, decide, sentence
 from .usage import Usage, is_computing
 
@@ -123,6 +123,12 @@ class Guard:
             cells = self.usage.visible_cells()
             if cells:
                 self._write(cells, f"\n{line}\n")
+
+    def report_failure(self, request: Any, text: str) -> None:
+        """A function of the user failed after the cell of this request: show it there, and in the story."""
+        with self.usage.lock:
+            self._write([request], f"\n{text}")
+        self._report_output(text[-OUTPUT_LIMIT:])
 
     def notify(self, text: str, run_hooks: bool, signal_name: str = "") -> None:
         """Write a text of the keeper to the running cells.

@@ -17,6 +17,7 @@ handled, and of the keeper only these environment variables, which are removed w
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import faulthandler
 import functools
@@ -26,6 +27,7 @@ import inspect
 import os
 import signal
 import sys
+import time
 import types
 from typing import Any, List, Tuple
 
@@ -57,6 +59,7 @@ def main(argv: List[str]) -> None:
     ready = os.environ.pop("JUPYTER_GPU_KERNEL_READY_FD", "")
     restore_sys(argv)
     gpu_kernel.bind(guard)
+    atexit.register(gpu_kernel.done_functions.finish)
     disable_debugger()
     kernelapp: Any = importlib.import_module("ipykernel.kernelapp")
     kernelapp.IOPubThread = private_iopub(kernelapp.IOPubThread)
@@ -157,9 +160,15 @@ def kernel_class(base: Any, guard: Guard) -> Any:
         request = self.get_parent("shell")
         gpu_kernel.note_cell(request)
         parent = None if silent else request
-        with guard.cell(parent, by_user=store_history and not silent):
+        by_user = store_history and not silent
+        with guard.cell(parent, by_user):
+            begin, started = time.monotonic(), time.time()
             reply = base.do_execute(self, code, silent, store_history, *rest, **named)
-            return await reply if inspect.isawaitable(reply) else reply
+            content = await reply if inspect.isawaitable(reply) else reply
+            seconds = time.monotonic() - begin
+        if by_user:
+            gpu_kernel.done_functions.cell_ended(request, code, content, started, seconds)
+        return content
 
     def notice(self: Any, stream: Any, ident: Any, parent: Any) -> None:
         content = parent["content"]
