@@ -106,10 +106,14 @@ class Server:
             words.append(f"--ServerApp.jpserver_extensions={dict.fromkeys(OTHERS, False)}")
         words = [sys.executable, "-c", TERMINAL, *words] if terminal else words
         self.log = root / f"server-{port}.log"
-        with open(self.log, "wb") as log:
+        self._start = lambda: self._run(words, remote.program_environment(), root, terminal)
+        self._start()
+
+    def _run(self, words: list[str], environment: dict[str, str], root: Path, terminal: bool) -> None:
+        with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 words,
-                env=remote.program_environment(),
+                env=environment,
                 stdin=subprocess.PIPE if terminal else subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -118,6 +122,15 @@ class Server:
         eventually(self._answers, "the server answers")
         children = psutil.Process(self.process.pid).children() if terminal else []
         self.server = children[0] if children else psutil.Process(self.process.pid)
+
+    def kill(self) -> None:
+        """As with kill -9."""
+        self.server.kill()
+        self.ended()
+
+    def start_again(self) -> None:
+        """At the same address."""
+        self._start()
 
     def _answers(self) -> bool:
         try:

@@ -41,11 +41,12 @@ def _kernel(row: Row, here: Row, served: Collection[str], root: str) -> Row:
     return {
         "link": None,
         "round_trip_ms": None,
+        "away_since": None,
         "busy_since": row.get("since") if row.get("state") == "busy" else None,
         "problem": None,
         "cause": None,
         "remedy": None,
-        **{key: here[key] for key in ("link", "round_trip_ms") if key in here},
+        **{key: here[key] for key in ("link", "round_trip_ms", "away_since") if key in here},
         **{key: error[key] for key in _ERROR if error},
         **row,
         "kernel_id": kernel_id if kernel_id in served else None,

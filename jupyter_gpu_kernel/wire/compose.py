@@ -48,9 +48,11 @@ def make(
 class TransientDisplay:
     """A text in a cell that is removed when it is no longer true, so that it is in no saved notebook."""
 
-    def __init__(self, runtime: Runtime, send: Send) -> None:
+    def __init__(self, runtime: Runtime, send: Send, kind: str = "") -> None:
+        """`kind`: part of the display id, for front ends that show it in another way."""
         self._runtime = runtime
         self._send = send
+        self._prefix = PASSING + kind
         self._id = ""
         self._parent = b""
 
@@ -62,7 +64,7 @@ class TransientDisplay:
     def show(self, text: str, parent: bytes) -> None:
         """Show the text in the cell with this header; if one is shown already, replace it."""
         msg_type = "update_display_data" if self._id else "display_data"
-        self._id = self._id or PASSING + self._runtime.new_id()
+        self._id = self._id or self._prefix + self._runtime.new_id()
         self._parent = parent
         transient = {"display_id": self._id}
         content = {"data": {"text/plain": text}, "metadata": {}, "transient": transient}

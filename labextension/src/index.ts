@@ -3,9 +3,18 @@
  */
 import { add } from './add/plugin';
 import { model } from './model/plugin';
+import { notebook } from './notebook/plugin';
 import { outputs } from './outputs/plugin';
 import { panel } from './panel/plugin';
 import { signIn } from './signIn/plugin';
 import { status } from './status/plugin';
 
-export default [model, status, outputs, panel, add, signIn];
+export default [
+  add,
+  model,
+  notebook,
+  outputs,
+  panel,
+  signIn,
+  status
+];

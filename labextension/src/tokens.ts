@@ -8,6 +8,8 @@ export const MODEL_PLUGIN_ID = 'jupyter-gpu-kernel:model';
 
 export const PANEL_PLUGIN_ID = 'jupyter-gpu-kernel:panel';
 
+export const NOTEBOOK_PLUGIN_ID = 'jupyter-gpu-kernel:notebook';
+
 export const SIGN_IN_PLUGIN_ID = 'jupyter-gpu-kernel:sign-in';
 
 export const OUTPUTS_PLUGIN_ID = 'jupyter-gpu-kernel:outputs';

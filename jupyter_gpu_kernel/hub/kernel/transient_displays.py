@@ -25,6 +25,8 @@ _MAX_CELLS = 100
 """Cells with displays that are remembered, so that a kernel cannot fill our memory."""
 _TAIL = 200
 """Bytes at the end of a display that contain its id, as keepers write it."""
+_OFFLINE = "offline-"
+"""In the display ids of the offline notice. Our extension of JupyterLab shows a notice of its own in its place."""
 _MARK = f'"{PASSING}'.encode()
 
 
@@ -56,7 +58,7 @@ class OfflineNotice:
         self._waits_for_host = False
         self._cell: bytes | None = None  # the header of the cell that shows the notice
         self._cell_state = _CellState.DEFERRED
-        self._display = TransientDisplay(runtime, self._send_message)
+        self._display = TransientDisplay(runtime, self._send_message, _OFFLINE)
         self._timer: asyncio.TimerHandle | None = None
 
     @property

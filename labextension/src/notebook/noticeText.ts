@@ -1,0 +1,56 @@
+/**
+ * What the notice in a running cell says. Pure.
+ */
+import type { TranslationBundle } from '@jupyterlab/translation';
+
+// The import has a suffix, for Node's test runner.
+import { clock } from '../status/format.js';
+import type { IRemoteKernel } from '../tokens';
+
+export interface INotice {
+  readonly text: string;
+  /** Why, and what helps; “” if that is not known. */
+  readonly detail: string;
+  /** Whether signing in helps. */
+  readonly signIn: boolean;
+}
+
+/** Most interruptions are shorter, in seconds. */
+const NOTICE_DELAY = 2;
+
+/**
+ * The notice for a cell that runs or waits; null if nothing is wrong.
+ *
+ * @param kernel what the server said of its kernel last
+ * @param serverAwaySince since when the page cannot reach the server
+ * @param now in seconds since 1970
+ */
+export function noticeOf(
+  kernel: IRemoteKernel,
+  serverAwaySince: number | null,
+  now: number,
+  trans: TranslationBundle
+): INotice | null {
+  if (serverAwaySince !== null) {
+    return now - serverAwaySince < NOTICE_DELAY ? null : serverNotice(kernel, serverAwaySince, trans);
+  }
+  return kernel.link === 'away' && kernel.state !== 'ended' ? nodeNotice(kernel, trans) : null;
+}
+
+function serverNotice(kernel: IRemoteKernel, since: number, trans: TranslationBundle): INotice {
+  const text = trans.__('The browser has not reached the Jupyter server since %1; the kernel on %2 keeps running.', clock(since, true), kernel.node);
+  return { text, detail: trans.__('What it prints will be here when the server is back.'), signIn: false };
+}
+
+function nodeNotice(kernel: IRemoteKernel, trans: TranslationBundle): INotice {
+  const { node, away_since, error } = kernel;
+  const cell = kernel.state === 'busy' ? trans.__('This cell keeps running.') : trans.__('This cell will run when the node is back.');
+  const away = away_since
+    ? trans.__('%1 has been out of reach since %2; the kernel keeps running.', node, clock(away_since, true))
+    : trans.__('%1 is out of reach; the kernel keeps running.', node);
+  return {
+    text: `${away} ${cell}`,
+    detail: error ? `${error.hop}: ${error.cause}. ${error.remedy}` : '',
+    signIn: error?.login ?? error?.kind === 'AuthError'
+  };
+}

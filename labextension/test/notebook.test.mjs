@@ -1,0 +1,130 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { Signal } from '@lumino/signaling';
+
+import { Follower } from '../lib/notebook/follower.js';
+import { noticeOf } from '../lib/notebook/noticeText.js';
+import { offered, offerText } from '../lib/notebook/offer.js';
+import { clock } from '../lib/status/format.js';
+import { trans } from './untranslated.mjs';
+
+const NOW = 1_800_000_000;
+const row = { id: 'k1', kernel_id: 'j1', name: 'gpu2', node: 'gpu2', state: 'busy', link: 'up', gpus: [] };
+
+test('a kernel that can be reached has no notice', () => {
+  assert.equal(noticeOf(row, null, NOW, trans), null);
+  assert.equal(noticeOf({ ...row, link: 'away', state: 'ended' }, null, NOW, trans), null);
+});
+
+test('the notice says since when the node is out of reach, and what becomes of the cell', () => {
+  const away = { ...row, link: 'away', away_since: NOW };
+  const since = clock(NOW, true);
+  assert.deepEqual(noticeOf(away, null, NOW + 9, trans), {
+    text: `gpu2 has been out of reach since ${since}; the kernel keeps running. This cell keeps running.`,
+    detail: '',
+    signIn: false
+  });
+  assert.match(noticeOf({ ...away, state: 'idle' }, null, NOW, trans).text, /will run when the node is back/);
+  const error = { kind: 'AuthError', hop: 'login', cause: 'it wants a code', remedy: 'Sign in.' };
+  const refused = noticeOf({ ...away, error }, null, NOW, trans);
+  assert.deepEqual([refused.detail, refused.signIn], ['login: it wants a code. Sign in.', true]);
+});
+
+test('the page says itself that it cannot reach the server, but not for a moment only', () => {
+  assert.equal(noticeOf(row, NOW, NOW + 1, trans), null);
+  assert.match(noticeOf(row, NOW, NOW + 5, trans).text, /browser has not reached the Jupyter server since .*gpu2 keeps running/);
+});
+
+test('the kernel that the notebook had is offered, or else one that it had left', () => {
+  const had = { name: 'gpu2', row: { id: 'k1' } };
+  const [free, other] = [
+    { ...row, kernel_id: null, attached: false, state: 'detached' },
+    { ...row, id: 'k2', kernel_id: null, attached: false, path: 'a.ipynb' }
+  ];
+  assert.equal(offered([other, free], had, 'a.ipynb'), free);
+  assert.equal(offered([other], had, 'a.ipynb'), other);
+  assert.equal(offered([other], had, 'b.ipynb'), null);
+  assert.equal(offered([free], { ...had, name: 'gpu3' }, 'a.ipynb'), null);
+  for (const taken of [{ attached: true }, { kernel_id: 'j2' }, { state: 'ended' }]) {
+    assert.equal(offered([{ ...free, ...taken }], had, 'b.ipynb'), null);
+  }
+  assert.equal(offerText(free, NOW, trans), 'The kernel is still running on gpu2.');
+  assert.match(offerText({ ...free, busy_since: NOW - 180 }, NOW, trans), /busy for 3 min/);
+});
+
+/** A notebook whose kernel is ours, and a follower of it; `tried` resolves at each attempt to reach the server. */
+class Stage {
+  constructor() {
+    const context = {};
+    for (const name of ['sessionChanged', 'kernelChanged', 'connectionStatusChanged', 'statusChanged', 'disposed']) {
+      context[name] = new Signal(context);
+    }
+    this.kernel = { id: 'j1', name: 'gpu2', connectionStatus: 'connected', reconnect: async () => this.connect() };
+    context.session = { kernel: this.kernel };
+    this.watchers = 0;
+    const model = { kernels: [row], problem: null, refresh: async () => undefined };
+    model.changed = new Signal(model);
+    model.watchKernels = () => ((this.watchers += 1), { dispose: () => (this.watchers -= 1) });
+    this.tried = new Promise(resolve => (this._tried = resolve));
+    [this.context, this.model] = [context, model];
+    this.follower = new Follower({
+      sessionContext: context,
+      model,
+      isOurs: kernel => kernel.name === 'gpu2',
+      reachServer: async () => this._tried(),
+      now: () => NOW,
+      interval: 1
+    });
+  }
+
+  connect(status = 'connected') {
+    this.kernel.connectionStatus = status;
+    this.context.connectionStatusChanged.emit(status);
+  }
+
+  loseSession() {
+    this.context.session = null;
+    this.context.sessionChanged.emit({});
+  }
+}
+
+// Node has no page.
+globalThis.document ??= { hidden: false, addEventListener() {} };
+globalThis.requestAnimationFrame ??= setImmediate;
+globalThis.cancelAnimationFrame ??= clearImmediate;
+
+test('a connection that was lost is made again when the server is back', async () => {
+  const stage = new Stage();
+  assert.deepEqual([stage.follower.kernel, stage.follower.serverAwaySince, stage.watchers], [{ name: 'gpu2', row }, null, 1]);
+  stage.connect('disconnected');
+  assert.equal(stage.follower.serverAwaySince, NOW);
+  await stage.tried;
+  await new Promise(resolve => stage.follower.changed.connect(() => stage.follower.serverAwaySince === null && resolve()));
+  assert.equal(stage.follower.isLost, false);
+  stage.follower.dispose();
+  assert.equal(stage.watchers, 0);
+});
+
+test('a kernel that the server has lost is remembered; one that its user has shut down is not', () => {
+  const lost = new Stage();
+  lost.connect('connecting');
+  lost.loseSession();
+  assert.deepEqual([lost.follower.isLost, lost.follower.kernel.row, lost.watchers], [true, row, 0]);
+  lost.follower.dispose();
+  const ended = new Stage();
+  ended.loseSession();
+  assert.deepEqual([ended.follower.isLost, ended.follower.kernel], [false, null]);
+  ended.follower.dispose();
+});
+
+test('other kernels are none of its business, and a notebook that is being opened is not out of reach', () => {
+  const stage = new Stage();
+  stage.kernel.name = 'python3';
+  stage.context.kernelChanged.emit({});
+  assert.deepEqual([stage.follower.kernel, stage.watchers], [null, 0]);
+  Object.assign(stage.kernel, { name: 'gpu2', connectionStatus: 'connecting' });
+  stage.context.kernelChanged.emit({});
+  assert.equal(stage.follower.serverAwaySince, null);
+  stage.follower.dispose();
+});
