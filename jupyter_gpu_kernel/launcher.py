@@ -18,14 +18,15 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from jupyter_core.paths import jupyter_runtime_dir
 
 from .errors import GpuKernelError, SettingsError
-from .kernelspecs import read
-from .program import notebook_path, running_command, server_kernel_id
+from .kernelspecs import for_hub, read
+from .program import ATTACH, notebook_path, running_command, server_kernel_id
 from .served_kernel import ServedKernel
 from .wire.texts import with_program
 
@@ -39,8 +40,13 @@ def launch(kernel_json: str, connection_file: str) -> int:
     """Serve the connection file until the kernel ends (0, or 1 with one message) or the front end leaves (0)."""
     try:
         spec = read(Path(kernel_json))
+        settings = {**spec.settings, "program": running_command()}
+        op, what = "start", dict[str, Any](settings=settings)
+        if attach_to := os.environ.pop(ATTACH, ""):
+            specs = for_hub(replace(spec, settings=settings))
+            op, what = "attach", {**what, "kernel": attach_to, "specs": specs}
         arguments: dict[str, Any] = {
-            "settings": {**spec.settings, "program": running_command()},
+            **what,
             "name": spec.name,
             "notebook": notebook_path(),
             "connection": _read_connection(Path(connection_file)),
@@ -48,7 +54,7 @@ def launch(kernel_json: str, connection_file: str) -> int:
         }
         if kernel_id := server_kernel_id(Path(connection_file)):
             arguments.update(kernel_id=kernel_id, face="server")
-        return _Launcher("start", arguments, _SIGNALS).run()
+        return _Launcher(op, arguments, _SIGNALS).run()
     except GpuKernelError as error:
         return _fail(str(error))
 

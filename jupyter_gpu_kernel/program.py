@@ -14,6 +14,8 @@ from jupyter_core.paths import jupyter_runtime_dir
 from .errors import SettingsError
 from .wire.texts import COMMAND, as_typed
 
+ATTACH = "JUPYTER_GPU_KERNEL_ATTACH"
+"""The variable with the id of a running kernel that a kernelspec is to attach to, instead of starting one."""
 _CONNECTION_FILE = re.compile(r"kernel-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.json")
 
 

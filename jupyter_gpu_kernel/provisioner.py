@@ -13,6 +13,7 @@ import signal
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -26,8 +27,8 @@ from traitlets import Float, Unicode
 from .client import HubClient
 from .errors import GpuKernelError
 from .hub.ssh import Asker
-from .kernelspecs import read
-from .program import command, notebook_path
+from .kernelspecs import for_hub, read
+from .program import ATTACH, command, notebook_path
 from .served_kernel import ServedKernel
 from .wire.texts import with_program
 
@@ -48,6 +49,7 @@ class NotStarted(HTTPError, RuntimeError):
     """A start that failed. Front ends show its text; jupyter_server's kernels API shows only that of an HTTPError."""
 
     def __init__(self, error: GpuKernelError, at_server: bool = False) -> None:
+        self.error = error
         self.text = with_program(str(error), command())
         if error.login and at_server:
             self.text += _TERMINAL
@@ -85,6 +87,8 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
     _end = _End.NOT_REQUESTED
     _left = False
     _notebook = ""
+    _attach_to = ""
+    _was_up = False
 
     @property
     def has_process(self) -> bool:
@@ -94,7 +98,9 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
         """Called before every start and restart. Keep the notebook's path; the hub ignores the command."""
         _make_keys(self.parent)
-        self._notebook = notebook_path(kwargs.get("env") or {})
+        environment = kwargs.get("env") or {}
+        self._notebook = notebook_path(environment)
+        self._attach_to = "" if self._was_up else str(environment.get(ATTACH, ""))
         return await super().pre_launch(cmd=list(self.kernel_spec.argv), **kwargs)
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
@@ -107,7 +113,7 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
         except asyncio.CancelledError:
             await asyncio.shield(self._disconnect())  # so the hub knows that nobody wants the kernel
             raise
-        self._end, self._left = _End.NOT_REQUESTED, False
+        self._end, self._left, self._was_up = _End.NOT_REQUESTED, False, True
         self.connection_info = _connection_info(answer["connection"])
         return self.connection_info
 
@@ -172,6 +178,11 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
         return max(recommended, self.shutdown_wait)
 
     @classmethod
+    def served(cls) -> dict[str, str]:
+        """Jupyter's id of each kernel that a provisioner of this process serves, by ours."""
+        return {one._served.id: str(one.kernel_id) for one in list(cls._all) if one._served is not None}
+
+    @classmethod
     async def leave_all(cls) -> None:
         """Called when this server exits, before it shuts its kernels down: detach all remote kernels from it."""
         await asyncio.gather(*(one.leave() for one in list(cls._all)))
@@ -200,9 +211,15 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
         return dict(await client.acall("restart", kernel=self._served.id))
 
     async def _start(self) -> dict[str, Any]:
+        """Start a kernel, or attach to the one that the environment names."""
         spec = read(self.settings_path or Path(self.kernel_spec.resource_dir, "kernel.json"))
+        settings = {**spec.settings, "program": command()}
+        op, what = "start", dict[str, Any](settings=settings)
+        if self._attach_to:
+            specs = await asyncio.to_thread(for_hub, replace(spec, settings=settings))
+            op, what = "attach", {**what, "kernel": self._attach_to, "specs": specs}
         arguments: dict[str, Any] = {
-            "settings": {**spec.settings, "program": command()},
+            **what,
             "name": spec.name,
             "notebook": self._notebook,
             "kernel_id": self.kernel_id or "",
@@ -215,8 +232,11 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
         served = self._served = ServedKernel(arguments, self._on_event)
         client = await asyncio.to_thread(served.connect)
         async with self._asker(spec.name) as ask:
-            answer = dict(await client.acall("start", progress=self._progress, ask=ask, **arguments))
+            answer = dict(await client.acall(op, progress=self._progress, ask=ask, **arguments))
         served.started(answer)
+        self._state = (
+            self._state or answer
+        )  # there is no event if nothing has changed, as another front end has it
         return answer
 
     def _asker(self, name: str) -> AbstractAsyncContextManager[Asker | None]:

@@ -70,7 +70,8 @@ class FrontEndOperations:
         if remote is None:
             node, state, settings = await self._where(kernel_id, call)
             known = {key: state.get(key, "") for key in ("name", "notebook")}
-            settings = {**settings, **known, "kernel_id": "", "python": node.python}
+            jupyters_id = str(call.arguments.get("kernel_id") or "")
+            settings = {**settings, **known, "kernel_id": jupyters_id, "python": node.python}
             link = await node.link(node.python, call)
             remote = self._kernels.find(kernel_id, node)  # another front end may have come to it meanwhile
             if remote is None:
@@ -82,6 +83,9 @@ class FrontEndOperations:
         except BaseException:
             self._kernels.remove(remote, front)
             raise
+        notebook = str(call.arguments.get("notebook") or "")
+        if len(remote.front_ends) == 1 and is_file(notebook) and notebook != remote.settings["notebook"]:
+            remote.set_notebook(notebook)  # which can return to it from now on
         self._kernels.watch_client(remote, call)
         return {**_answer(remote, call.client), "settings": remote.settings}
 

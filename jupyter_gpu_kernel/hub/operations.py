@@ -19,6 +19,7 @@ from ..errors import AgentError, GpuKernelError, HubError
 from ..wire import PROTOCOL
 from ..wire.runtime import Runtime
 from .front_end_operations import FrontEndOperations
+from .kernel_operations import KernelOperations
 from .kernels import Kernels
 from .node.check import check
 from .node.hosts import each_host, each_spec
@@ -59,6 +60,7 @@ class Operations:
         self._jobs = self._kernels.jobs
         self._others = (
             FrontEndOperations(runtime, self._nodes, self._kernels, placement),
+            KernelOperations(self._nodes, self._kernels),
             EnvironmentOperations(runtime, self._nodes, self._kernels),
         )
 

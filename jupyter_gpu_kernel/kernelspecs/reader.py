@@ -172,6 +172,12 @@ def is_known(name: str) -> tuple[bool, bool]:
     return bool(paths), all(map(is_ours, paths))
 
 
+def for_hub(first: Spec) -> list[dict[str, Any]]:
+    """All kernelspecs of ours, this one first, as the hub takes them to find a kernel."""
+    others = [spec for spec in find_all(lambda error: None) if spec.name != first.name]
+    return [{"name": spec.name, "settings": spec.settings} for spec in (first, *others)]
+
+
 def shadowed_by(spec: Spec) -> Path | None:
     """Another kernelspec of the same name that front ends of this environment use instead, if there is one."""
     first = next((path for known, path in all_files() if known == spec.name), None)

@@ -15,7 +15,18 @@ from ..client import HubClient
 from ..errors import GpuKernelError
 from ..provisioner import RemoteGPUProvisioner
 from ..wire.runtime import Runtime
-from . import kernels, kernelspecs, nodes, overview, probes, prompt_handlers, sign_in, ssh_hosts
+from . import (
+    actions,
+    attach,
+    kernels,
+    kernelspecs,
+    nodes,
+    overview,
+    probes,
+    prompt_handlers,
+    sign_in,
+    ssh_hosts,
+)
 from .overview import Overview
 from .probes import Probes
 from .prompts import PromptAsker, Prompts, Waiting
@@ -36,7 +47,8 @@ class GpuKernelExtension(ExtensionApp):
         """jupyter_server calls this once."""
         of_form = [*ssh_hosts.HANDLERS, *probes.HANDLERS, *kernelspecs.HANDLERS]
         of_user = [*prompt_handlers.HANDLERS, *sign_in.HANDLERS]
-        self.handlers.extend([*kernels.HANDLERS, *nodes.HANDLERS, *overview.HANDLERS, *of_user, *of_form])
+        of_kernels = [*kernels.HANDLERS, *actions.HANDLERS, *attach.HANDLERS]
+        self.handlers.extend([*of_kernels, *nodes.HANDLERS, *overview.HANDLERS, *of_user, *of_form])
 
     def initialize_settings(self) -> None:
         """jupyter_server calls this once, before `initialize_handlers`."""

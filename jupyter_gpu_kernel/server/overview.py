@@ -17,6 +17,7 @@ from ..wire.runtime import Runtime
 from .api import API, Handler, with_command
 from .gpu_history import GpuHistory
 from .overview_rows import kernel_rows, node_rows
+from .served import served_ids
 
 OVERVIEW = "jupyter_gpu_kernel_overview"
 """The key of the server's `Overview` in the web application's settings."""
@@ -45,6 +46,12 @@ class Overview:
             self._asking = asyncio.create_task(self._ask())
         return await asyncio.shield(self._asking)  # another page may wait for it, too
 
+    async def kernel(self, kernel_id: str) -> dict[str, Any] | None:
+        """Return a new row of this kernel; None if no node that answers has it."""
+        self.outdated()
+        rows = (await self.get())["kernels"]
+        return next((row for row in rows if row["id"] == kernel_id), None)
+
     def outdated(self) -> None:
         """Something has just been changed: the next page gets a new answer."""
         if self._asking is not None and self._asking.done():
@@ -59,8 +66,8 @@ class Overview:
         specs: list[Spec] = await asyncio.to_thread(kernelspecs.find_all, lambda error: None)
         answers = await _ask_hub(specs) if specs else {op: [] for op in ("nodes", "gpus", "ps", "kernels")}
         now, program = self._runtime.time(), command()
-        here = set(self._kernel_manager.list_kernel_ids())
-        kernels = await asyncio.to_thread(kernel_rows, answers["ps"], answers["kernels"], here, self._root)
+        served = served_ids(self._kernel_manager, answers["kernels"])
+        kernels = await asyncio.to_thread(kernel_rows, answers["ps"], answers["kernels"], served, self._root)
         self._history.add(now, answers["gpus"])
         nodes = node_rows(specs, answers, kernels, self._history)
         self._answered_at = self._runtime.monotonic()

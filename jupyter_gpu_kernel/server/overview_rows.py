@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,13 @@ _ERROR = ("cause", "remedy")
 # --- kernels
 
 
-def kernel_rows(listed: Iterable[Row], here: Iterable[Row], served: Collection[str], root: str) -> list[Row]:
+def kernel_rows(
+    listed: Iterable[Row], here: Iterable[Row], served: Mapping[str, str], root: str
+) -> list[Row]:
     """Return the rows of `ps`, each with what the hub knows of the kernel, and this server.
 
-    `here`: the kernels of front ends on this machine; `served`: Jupyter's ids of this server's kernels; `root`: the
-    folder of its notebooks. Looks at files.
+    `here`: the kernels of front ends on this machine; `served`: Jupyter's id of each kernel that this server has, by
+    ours; `root`: the folder of its notebooks. Looks at files.
     """
     by_id = {one["id"]: one for one in here}  # of a kernel in a job, whose node may have two names
     by_node = {(one["hop"], one["id"]): one for one in here}
@@ -34,8 +36,7 @@ def kernel_rows(listed: Iterable[Row], here: Iterable[Row], served: Collection[s
     ]
 
 
-def _kernel(row: Row, here: Row, served: Collection[str], root: str) -> Row:
-    kernel_id = here.get("kernel_id")
+def _kernel(row: Row, here: Row, served: Mapping[str, str], root: str) -> Row:
     job = row.get("job") or {}
     error = here.get("error") or {}
     return {
@@ -49,7 +50,7 @@ def _kernel(row: Row, here: Row, served: Collection[str], root: str) -> Row:
         **{key: here[key] for key in ("link", "round_trip_ms", "away_since") if key in here},
         **{key: error[key] for key in _ERROR if error},
         **row,
-        "kernel_id": kernel_id if kernel_id in served else None,
+        "kernel_id": served.get(row["id"]),
         "path": relative_path(str(row.get("notebook") or ""), root),
         "ends_at": job.get("end_time"),
         "error": error or None,

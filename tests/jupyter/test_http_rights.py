@@ -24,10 +24,18 @@ API = "/jupyter-gpu-kernel/api"
 PATHS = [f"{API}/kernels", f"{API}/nodes", f"{API}/kernels/k1/journal", f"{API}/overview"]
 QUESTION, PROBE = f"{API}/prompts/{'0' * 32}", f"{API}/probes/{'0' * 32}"
 # Read with the right to execute, and what those get who may.
-SECRETS = {f"{API}/prompts": 200, f"{API}/ssh-hosts": 200, f"{API}/kernelspecs": 200, PROBE: 404}
+SECRETS = {
+    f"{API}/kernels/k1/story": 404,
+    f"{API}/prompts": 200,
+    f"{API}/ssh-hosts": 200,
+    f"{API}/kernelspecs": 200,
+    PROBE: 404,
+}
+ACTIONS = ("interrupt", "restart", "stop", "attach", "priority")
 # Of what is not there, or with a body that is wrong; and what those get who may.
 CHANGES = {
     ("POST", f"{API}/nodes/nowhere/login"): 404,
+    **{("POST", f"{API}/kernels/k1/{action}"): 400 for action in ACTIONS},
     ("POST", QUESTION): 404,
     ("DELETE", QUESTION): 404,
     ("POST", f"{API}/probes"): 400,

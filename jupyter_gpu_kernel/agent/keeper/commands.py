@@ -155,6 +155,8 @@ class RequestHandlers:
             "return": self._return,
             "owner": self._owner,
             "priority": self._set_priority,
+            "interrupt": self._interrupt,
+            "restart": self._restart,
             "missed": relay.reattach.missed_cells,
             "fresh": self._fresh,
             "journal": relay.reattach.journal,
@@ -224,6 +226,14 @@ class RequestHandlers:
         place = self._relay.gpus.set_priority(priority)
         self._status.tell()
         return {"priority": priority, "place": place}
+
+    def _interrupt(self, _: Dict[str, Any]) -> None:
+        """The user interrupts a kernel that no front end of the hub has."""
+        self._relay.interrupt([], late=True)
+
+    def _restart(self, _: Dict[str, Any]) -> None:
+        """The user restarts such a kernel."""
+        self._keeper.restart("restarted by the user")
 
     def _fresh(self, request: Dict[str, Any]) -> None:
         """The kernel asks for a restart, after the reply to the cell that does."""

@@ -71,6 +71,8 @@ class RequestHandlers:
             "pause": self._forward,
             "resume": self._forward,
             "priority": self._forward,
+            "interrupt": self._forward,
+            "restart": self._forward,
             "gpus": self._gpus,
             "offer": self._offer,
             "history": self._history,

@@ -83,7 +83,8 @@ class RemoteKernel(KernelState):
         state = self._relay.newest_state(self.status["state"])
         status = {**self.status, "state": state}
         away_since = self._relay.away_since
-        return describe(self.settings, status, self.link.name, self.link_state, problem, away_since)
+        described = describe(self.settings, status, self.link.name, self.link_state, problem, away_since)
+        return {**described, "front_ends": len(self.front_ends)}
 
     def event(self) -> dict[str, Any]:
         """Return its description as an event for front ends."""
