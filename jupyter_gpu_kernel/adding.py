@@ -79,6 +79,23 @@ def hop_names(settings: Mapping[str, Any]) -> list[str]:
     return [parse_destination(text).label for text in settings["route"]] + list(settings.get("via", ()))
 
 
+def words_of(settings: Mapping[str, Any]) -> list[str]:
+    """Return the words after `add` that describe these settings."""
+    *jumps, destination = settings["route"]
+    words = [destination, *(word for jump in jumps for word in ("-J", jump))]
+    for key, value in settings.items():
+        option = {"identity": "-i", "config": "-F"}.get(key, f"--{key.replace('_', '-')}")
+        if value is True:
+            words.append(option)
+        elif key not in ("route", "hosts") and value is not False:
+            values = (
+                [f"{name}={text}" for name, text in value.items()] if isinstance(value, Mapping) else value
+            )
+            values = values if isinstance(values, list) else [values]
+            words += [word for one in values for word in (option, str(one))]
+    return words
+
+
 def completed(settings: Mapping[str, Any], probe: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings with what the probe found and chose."""
     if "hosts" in probe:

@@ -13,6 +13,7 @@ from ..client import HubClient
 from ..errors import AuthError, GpuKernelError, HostKeyError
 from ..hub.ssh import Asker
 from ..program import command
+from ..wire.texts import as_typed
 from .api import with_command
 from .form import field_of
 
@@ -51,9 +52,10 @@ class Probe:
         await asyncio.wait([self._task])
 
     def to_json(self) -> dict[str, Any]:
-        """Return {id, state, hops: [name], steps: [{hop, step, after}], seconds, error, field, found}.
+        """Return {id, state, hops: [name], steps: [{hop, step, after}], seconds, error, field, command, found}.
 
-        `after` and `seconds` count from the beginning; `field`: what of the form the error is about.
+        `after` and `seconds` count from the beginning; `field`: what of the form the error is about; `command`: a
+        command for a terminal that makes an environment for kernels on the machine, where that would help, or "".
         """
         error = self._error
         state = "running" if self.running else "done" if self._found else "failed"
@@ -65,8 +67,13 @@ class Probe:
             "seconds": self._clock() - self._begin,
             "error": with_command(error.to_json(), command()) if error else None,
             "field": field_of(error) if error else "",
+            "command": self._create_env() if error and "--create-env" in error.remedy else "",
             "found": self._found,
         }
+
+    def _create_env(self) -> str:
+        wanted = {key: value for key, value in self._wanted.items() if key != "python"}
+        return f"{command()} add {as_typed([*adding.words_of(wanted), '--create-env'])}"
 
     async def _run(self, asking: Asking) -> None:
         try:

@@ -4,6 +4,7 @@ import { test } from 'node:test';
 import { changesMachine, EMPTY, fieldOf, knownHost, requestOf, withFound } from '../lib/add/fields.js';
 import { choices, gpuRow, gpuTypes, notes, partitionText, unfit, versions } from '../lib/add/found.js';
 import { hopViews } from '../lib/add/progress.js';
+import { inForm } from '../lib/add/remedy.js';
 import { AddSession } from '../lib/add/session.js';
 import { Refusal } from '../lib/add/types.js';
 import { trans } from './untranslated.mjs';
@@ -109,7 +110,16 @@ test('notes say what does not work on the machine', () => {
   assert.deepEqual(notes({ ...found, gpus: [], slurm }, EMPTY, trans), []);
 });
 
-const running = { id: 'p', state: 'running', hops: ['login', 'gpu2'], steps: [], seconds: 0, error: null, field: '', found: null };
+test('remedies name the fields of the form', () => {
+  const remedy = text => inForm(text, trans);
+  assert.equal(remedy('Give its jump host with -J.'), 'Give its jump host with “Through (jump hosts)”.');
+  assert.equal(remedy('Name it: --python PATH'), 'Name it: “Python”');
+  assert.equal(remedy("Add it: --setup 'module load x'"), "Add it: “Set-up lines” 'module load x'");
+  assert.equal(remedy('run: bash x.sh -b -p ~/y'), 'run: bash x.sh -b -p ~/y');
+  assert.equal(remedy('Use --gpu-type a100, or --sbatch=--x.'), 'Use “Type of GPU” a100, or --sbatch=--x.');
+});
+
+const running = { id: 'p', state: 'running', hops: ['login', 'gpu2'], steps: [], seconds: 0, error: null, field: '', command: '', found: null };
 
 test('hops go from waiting to done, or one of them has failed', () => {
   const states = changes => hopViews({ ...running, ...changes }, trans).map(hop => [hop.state, hop.text]);

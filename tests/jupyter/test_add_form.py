@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from probed_node import real_venv
 from remote import Remote
 from server_fixtures import *  # noqa: F403 (for this file)
 from sshd import Sshd
@@ -186,6 +188,35 @@ async def test_an_error_names_its_hop(ask: Ask, form: dict[str, Any], remote: Re
     assert probe["state"] == "failed" and probe["found"] is None
     assert probe["error"]["hop"] == probe["hops"][-1] and probe["error"]["remedy"]
     assert (await ask("POST", "kernelspecs", {"probe": probe["id"], "name": "x"}))[0] == 404
+
+
+async def test_where_no_python_can_run_kernels_a_command_makes_an_environment(
+    ask: Ask, form: dict[str, Any], remote: Remote, tmp_path: Path
+) -> None:
+    """The command does what the form says, and asks in its terminal."""
+    bare = real_venv(tmp_path / "it's bare", None)
+    form["settings"] = {
+        "python": str(bare),
+        "gpus": 2,
+        "setup": ["export A='b c'"],
+        "cwd": "/tmp",
+        "env": {"A": "b"},
+    }
+    _, probe = await ask("POST", "probes", form)
+    probe = await ended(ask, probe)
+    assert probe["state"] == "failed" and "has no ipykernel" in probe["error"]["cause"]
+    program, add, *words = shlex.split(probe["command"])
+    assert program.endswith("jupyter-gpu-kernel") and add == "add" and words.pop() == "--create-env"
+    done = remote.program("add", *words, "--no-probe", "--name", "same", "--json")
+    try:
+        settings = json.loads(done.stdout)["settings"]
+        assert settings == {
+            **{key: value for key, value in form["settings"].items() if key != "python"},
+            "route": list(remote.hops.route),
+            "config": form["config"],
+        }
+    finally:
+        kernelspecs.remove("same")
 
 
 @pytest.fixture

@@ -77,6 +77,12 @@ export function withFound(fields: IFields, found: IFound): IFields {
   };
 }
 
+/** The fields without what was chosen on a machine. */
+export function withoutFound(fields: IFields): IFields {
+  const { name, python, gpus, partition, gpuType, time } = EMPTY;
+  return { ...fields, name, python, gpus, partition, gpuType, time };
+}
+
 /** What the ssh configuration says of the host in this field, if it knows it. */
 export function knownHost(hosts: readonly IHost[], destination: string): IHost | undefined {
   return hosts.find(host => host.name === destination.trim());

@@ -1,28 +1,27 @@
 /**
  * The form “Add a remote GPU”: a machine, the search on it, what was found, and the kernelspecs that are there.
  */
+import { Clipboard } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import React, { useEffect, useReducer, useRef } from 'react';
 
 import { knownHost } from './fields';
 import { Found } from './foundView';
 import { Button, CheckField, FormContext, Hops, LinesField, ProblemBox, TextField, useForm } from './parts';
+import type { IFormContext } from './parts';
 import { hopViews } from './progress';
-import type { AddSession } from './session';
 import type { IFields, IHost, ISpec } from './types';
 
 const MORE: readonly (keyof IFields)[] = ['config', 'setup', 'python', 'cwd'];
 
-export interface IFormProps {
-  readonly session: AddSession;
-  readonly trans: TranslationBundle;
+export interface IFormProps extends IFormContext {
   /** Opens a new notebook with this kernelspec; undefined where that is not possible. */
   readonly openNotebook?: (name: string) => void;
   /** Asks the user, and removes the kernelspec. */
   readonly remove: (name: string) => void;
 }
 
-export function AddForm({ session, trans, openNotebook, remove }: IFormProps): JSX.Element {
+export function AddForm({ session, trans, openTerminal, openNotebook, remove }: IFormProps): JSX.Element {
   const [, update] = useReducer((count: number) => count + 1, 0);
   useEffect(() => {
     session.changed.connect(update);
@@ -31,7 +30,7 @@ export function AddForm({ session, trans, openNotebook, remove }: IFormProps): J
   }, [session]);
   const { problem } = session;
   return (
-    <FormContext.Provider value={{ session, trans }}>
+    <FormContext.Provider value={{ session, trans, openTerminal }}>
       <h1>{trans.__('Add a remote GPU')}</h1>
       <p>{trans.__('A machine that you reach by SSH becomes a kernel that every notebook can use.')}</p>
       <Machine />
@@ -139,14 +138,36 @@ function Progress(): JSX.Element {
         {states[probe.state]}
       </p>
       <Hops hops={hopViews(probe, trans)} label={trans.__('Way to the machine')} />
+      {probe.command && <CreateEnvironment command={probe.command} />}
     </section>
+  );
+}
+
+/** Where no Python can run kernels: a command makes an environment, and asks before it does. */
+function CreateEnvironment({ command }: { command: string }): JSX.Element {
+  const { trans, openTerminal } = useForm();
+  return (
+    <div className="jp-RemoteGPU-addFact">
+      <p>
+        {trans.__(
+          'This command makes an environment with ipykernel on the machine, which needs no internet access for that, and adds the kernel. Run it in a terminal: it says first what it will do, and asks.'
+        )}
+      </p>
+      <code>{command}</code>
+      <div className="jp-RemoteGPU-addButtons">
+        <Button label={trans.__('Copy command')} isMain onClick={() => Clipboard.copyToSystem(command)} />
+        {openTerminal && <Button label={trans.__('Open terminal')} onClick={openTerminal} />}
+      </div>
+    </div>
   );
 }
 
 /** Scrolls what appears below the visible part into view. */
 function useShown(): React.RefObject<HTMLElement> {
   const shown = useRef<HTMLElement>(null);
-  useEffect(() => shown.current?.scrollIntoView({ block: 'nearest' }), []);
+  useEffect(() => {
+    void shown.current?.scrollIntoView({ block: 'nearest' });
+  }, []);
   return shown;
 }
 

@@ -4,7 +4,8 @@
 import React from 'react';
 
 import { choices, gpuRow, gpuTypes, notes, partitionText, unfit, versions } from './found';
-import { Button, CheckField, SelectField, TextField, useForm } from './parts';
+import { Button, CheckField, Hops, SelectField, TextField, useForm } from './parts';
+import { hopViews } from './progress';
 import type { IFound, IGpu, ISlurm } from './types';
 
 export function Found(): JSX.Element {
@@ -43,14 +44,19 @@ export function Found(): JSX.Element {
           isSubmit
           isDisabled={session.busy !== null}
         />
+        {session.busy === 'adding' && <Button label={trans.__('Cancel')} onClick={() => void session.cancel()} />}
       </div>
+      {session.check && session.check.state !== 'done' && (
+        <Hops hops={hopViews(session.check, trans)} label={trans.__('Check of what was changed')} />
+      )}
     </form>
   );
 }
 
 function Pythons({ found }: { found: IFound }): JSX.Element {
   const { session, trans } = useForm();
-  const chosen = session.fields.python || found.python.path;
+  const given = session.fields.python;
+  const chosen = choices(found).some(python => python.path === given) ? given : found.python.path;
   const others = unfit(found);
   return (
     <fieldset>
@@ -123,7 +129,7 @@ function Slurm({ slurm }: { slurm: ISlurm }): JSX.Element {
   const type = session.fields.gpuType;
   return (
     <>
-      <p className="jp-RemoteGPU-addNote">{trans.__('Slurm says of such a job: %1', slurm.test)}</p>
+      <p className="jp-RemoteGPU-addFact">{trans.__('Slurm says of such a job: %1', slurm.test)}</p>
       <SelectField
         name="partition"
         label={trans.__('Partition')}

@@ -7,12 +7,15 @@ import React, { createContext, useContext } from 'react';
 
 import type { IProblem } from '../tokens';
 import type { IHopView } from './progress';
+import { inForm } from './remedy';
 import type { AddSession } from './session';
 import type { IFields } from './types';
 
 export interface IFormContext {
   readonly session: AddSession;
   readonly trans: TranslationBundle;
+  /** Opens a terminal of the Jupyter server; undefined where there are none. */
+  readonly openTerminal?: () => void;
 }
 
 export const FormContext = createContext<IFormContext | null>(null);
@@ -172,6 +175,7 @@ export function CheckField(props: { name: 'slurm' | 'replace'; label: string }):
 
 /** An error: the hop, the cause, the remedy. All are shown as text. */
 export function ProblemBox(props: { problem: IProblem; id?: string }): JSX.Element {
+  const { trans } = useForm();
   const { hop, cause, remedy } = props.problem;
   return (
     <div id={props.id} className="jp-RemoteGPU-addProblem" role="alert">
@@ -179,7 +183,7 @@ export function ProblemBox(props: { problem: IProblem; id?: string }): JSX.Eleme
         {hop && <strong>{hop}: </strong>}
         {cause}
       </p>
-      {remedy && <p>{remedy}</p>}
+      {remedy && <p>{inForm(remedy, trans)}</p>}
     </div>
   );
 }

@@ -17,6 +17,7 @@ import { AddWidget } from './widget';
 
 const ID = 'jupyter-gpu-kernel-add';
 const NEW_NOTEBOOK = 'notebook:create-new';
+const NEW_TERMINAL = 'terminal:create-new';
 const AFTER_KERNELS = 1000;
 
 export const add: JupyterFrontEndPlugin<void> = {
@@ -77,6 +78,7 @@ function formWidget(app: JupyterFrontEnd, trans: TranslationBundle, session: Add
   const content = new AddWidget({
     session,
     trans,
+    openTerminal: commands.hasCommand(NEW_TERMINAL) ? () => void commands.execute(NEW_TERMINAL) : undefined,
     openNotebook: commands.hasCommand(NEW_NOTEBOOK)
       ? name => void commands.execute(NEW_NOTEBOOK, { kernelName: name })
       : undefined,

@@ -6,7 +6,7 @@ import { Signal } from '@lumino/signaling';
 
 import type { IProblem } from '../tokens';
 // The imports have a suffix, for Node's test runner.
-import { changesMachine, EMPTY, fieldOf, isSame, requestOf, withFound } from './fields.js';
+import { changesMachine, EMPTY, fieldOf, isSame, requestOf, withFound, withoutFound } from './fields.js';
 import { Refusal } from './types.js';
 import type { IAddApi, IFields, IFound, IHost, IProbe, IProbeRequest, ISpec, IWritten } from './types';
 
@@ -33,6 +33,8 @@ export class AddSession {
   specs: readonly ISpec[] = [];
   /** The last search. */
   probe: IProbe | null = null;
+  /** The last check of what was changed since then. */
+  check: IProbe | null = null;
   /** What it has found. */
   found: IFound | null = null;
   /** What the form does for the user at the moment. */
@@ -68,8 +70,8 @@ export class AddSession {
     }
     if (changesMachine(before, this.fields)) {
       void this.cancel();
-      this.probe = this.found = this._confirmed = null;
-      this.fields = { ...this.fields, name: '', python: '', partition: '', time: '', gpuType: '', gpus: EMPTY.gpus };
+      this.fields = this.found ? withoutFound(this.fields) : this.fields;
+      this.probe = this.check = this.found = this._confirmed = null;
     }
     if ('name' in patch) {
       this.fields = { ...this.fields, replace: false };
@@ -86,8 +88,8 @@ export class AddSession {
   async search(): Promise<void> {
     await this.cancel();
     const run = this._begin('searching');
-    this.found = this.probe = null;
-    const probe = await this._ask(requestOf(this.fields), run);
+    this.found = this.probe = this.check = null;
+    const probe = await this._ask(requestOf(this.fields), run, now => (this.probe = now));
     if (probe?.found) {
       this.found = probe.found;
       this.fields = withFound(this.fields, probe.found);
@@ -100,6 +102,7 @@ export class AddSession {
   /** Writes the kernelspec; what has been changed since the search is checked on the machine first. */
   async add(): Promise<void> {
     const run = this._begin('adding');
+    this.check = null;
     const { name, replace } = this.fields;
     try {
       const id = await this._confirm(run);
@@ -116,20 +119,21 @@ export class AddSession {
 
   /** Ends the search, if there is one. */
   async cancel(): Promise<void> {
-    const { probe, busy } = this;
+    const running = [this.probe, this.check].find(probe => probe?.state === 'running');
     this._run += 1;
     this.busy = null;
-    if (busy && probe?.state === 'running') {
-      this.probe = null;
+    if (running) {
+      this.probe = running === this.probe ? null : this.probe;
+      this.check = null;
       this.changed.emit();
-      await this._api.cancel(probe.id).catch(() => undefined); // it has ended, or the server has
+      await this._api.cancel(running.id).catch(() => undefined); // it has ended, or the server has
     }
   }
 
   /** Begins anew. */
   reset(): void {
     this.fields = { ...EMPTY, config: this.fields.config };
-    this.probe = this.found = this.problem = this.written = this._confirmed = null;
+    this.probe = this.check = this.found = this.problem = this.written = this._confirmed = null;
     this.isTaken = false;
     this.changed.emit();
   }
@@ -143,7 +147,7 @@ export class AddSession {
   private async _confirm(run: number): Promise<string> {
     const request = requestOf(this.fields);
     if (!this._confirmed || !isSame(this._confirmed.request, request)) {
-      const probe = await this._ask(request, run);
+      const probe = await this._ask(request, run, now => (this.check = now));
       if (!probe?.found) {
         return '';
       }
@@ -153,11 +157,15 @@ export class AddSession {
   }
 
   /** The probe when it has ended; null if it could not be made, or the user has gone on. */
-  private async _ask(request: IProbeRequest, run: number): Promise<IProbe | null> {
+  private async _ask(
+    request: IProbeRequest,
+    run: number,
+    show: (probe: IProbe) => void
+  ): Promise<IProbe | null> {
     try {
       let probe = await this._api.start(request);
       while (run === this._run && probe.state === 'running') {
-        this.probe = probe;
+        show(probe);
         this.changed.emit();
         await new Promise(done => setTimeout(done, this._interval));
         probe = run === this._run ? await this._api.probe(probe.id) : probe;
@@ -166,7 +174,7 @@ export class AddSession {
         await this._api.cancel(probe.id).catch(() => undefined); // it has ended, or the server has
         return null;
       }
-      this.probe = probe;
+      show(probe);
       const field = fieldOf(probe.field);
       this.problem = probe.error && field ? { ...probe.error, field } : null; // others are shown at their hop
       return probe;

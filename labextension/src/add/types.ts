@@ -102,6 +102,8 @@ export interface IProbe {
   readonly error: IProblem | null;
   /** The setting that the error is about. */
   readonly field: string;
+  /** A command that makes an environment for kernels, where that would help; or ''. */
+  readonly command: string;
   readonly found: IFound | null;
 }
 
