@@ -33,15 +33,16 @@ test('a kernel says where it is and what it does', () => {
   assert.deepEqual([busy.title, busy.state, busy.tone, busy.place], ['b.ipynb', 'busy 11 min', 'busy', 'gpu2 · GPU 0 · 3 ms']);
   assert.ok(busy.canInterrupt && busy.canRestart && busy.canStop && !busy.canAttach);
   assert.equal(view({ gpus: ['GPU-1', 'GPU-2'] }).place, 'gpu2 · 2 GPUs');
+  assert.equal(view({ gpus: ['a', 'b'], gpu_names: ['GPU 0 (A100)', 'GPU 3 (A100)'] }).place, 'gpu2 · GPU 0, 3');
+  assert.equal(view({}).place, 'gpu2 · no GPU');
   assert.equal(view({ path: null, notebook: '' }).title, 'gpu2 (no notebook)');
   assert.equal(view({ path: null, notebook: 'C:\\work\\c.ipynb' }).title, 'c.ipynb');
 });
 
-test('a kernel without a front end here can be attached, but not restarted', () => {
+test('a kernel without a front end here can be attached', () => {
   const detached = view({ kernel_id: null, link: null, state: 'detached' });
-  assert.ok(detached.canAttach && !detached.canRestart && !detached.canInterrupt && detached.canStop);
+  assert.ok(detached.canAttach && !detached.canInterrupt && detached.canRestart && detached.canStop);
   assert.equal(detached.state, 'detached');
-  assert.ok(!view({ kernel_id: null, link: null, state: 'busy', path: null }).canAttach);
   assert.equal(view({ kernel_id: null, link: null, attached_from: 'bench' }).note, 'attached from bench');
 });
 
@@ -65,6 +66,8 @@ test('kernels that need attention come first', () => {
   const states = [{ state: 'idle' }, { state: 'busy' }, { state: 'waiting' }, { state: 'away' }, { state: 'detached' }];
   const order = kernelViews(trans, states.map((each, id) => ({ ...kernel, ...each, id: `k${id}` })), NOW);
   assert.deepEqual(order.map(each => each.id), ['k3', 'k1', 'k2', 'k0', 'k4']);
+  const waiting = [{ ...kernel, id: 'a', state: 'waiting', place: 2 }, { ...kernel, id: 'b', state: 'waiting', place: 1 }];
+  assert.deepEqual(kernelViews(trans, waiting, NOW).map(each => each.id), ['b', 'a']);
 });
 
 test('a GPU is mine, free, or says who has it and why it is not free', () => {
@@ -73,7 +76,7 @@ test('a GPU is mine, free, or says who has it and why it is not free', () => {
   const bob = gpuOf({ free: false, lease: { user: 'bob', since: NOW - 120, idle_since: NOW - 60 }, reason: 'leased by bob' });
   assert.deepEqual([bob.holder, bob.who, bob.since, bob.reason], ['other', 'bob', 'idle 1 min', '']);
   const process = gpuOf({ free: false, processes: [{ user: 'eve', since: NOW - 60 }, { user: '?' }], reason: 'in use by eve' });
-  assert.deepEqual([process.who, process.since, process.reason], ['eve', '1 min', 'in use by eve']);
+  assert.deepEqual([process.who, process.since, process.reason], ['eve', '1 min', '']);
   const ghost = gpuOf({ free: false, reason: '7.8 GiB are used by no visible process' });
   assert.deepEqual([ghost.who, ghost.reason], ['not free', '7.8 GiB are used by no visible process']);
   assert.deepEqual([gpuOf({ free: true }).who, gpuOf({ free: true }).since], ['free', '']);
@@ -102,7 +105,7 @@ test('who waits: my kernels by their notebooks, others by their names', () => {
   ];
   const [bob, mine] = nodeOf({ queue }).queue;
   assert.deepEqual([bob.id, bob.who, bob.count, bob.waited, bob.place], [null, 'bob', '2 GPUs', '1 min', '1']);
-  assert.deepEqual([mine.id, mine.who, mine.priority, mine.since], ['k1', 'b.ipynb', 3, NOW - 30]);
+  assert.deepEqual([mine.id, mine.who, mine.priority, mine.since, mine.count], ['k1', 'b.ipynb', 3, NOW - 30, '']);
 });
 
 test('partitions and jobs of Slurm', () => {

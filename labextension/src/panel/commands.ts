@@ -10,6 +10,7 @@ import type { Widget } from '@lumino/widgets';
 import type { IKernelOverview } from '../model/overview';
 import type { IRemoteModel } from '../model/tokens';
 import type { Actions } from './actions';
+import { openAttached } from './attach';
 import { CommandIDs } from './ids';
 import { titleOf } from './kernelView';
 import type { KernelAction, Requests } from './requests';
@@ -66,11 +67,11 @@ function addKernelCommands(commands: CommandRegistry, context: ICommandContext):
   add(CommandIDs.open, trans.__('Open the Notebook of This Remote Kernel'), kernel =>
     kernel.path ? commands.execute('docmanager:open', { path: kernel.path }) : undefined
   );
-  add(CommandIDs.attach, trans.__('Attach This Remote Kernel'), async kernel => {
-    if (await act(kernel, 'attach', trans.__('attaching…'))) {
-      await commands.execute(CommandIDs.open, { id: kernel.id });
-    }
-  });
+  add(CommandIDs.attach, trans.__('Attach This Remote Kernel'), kernel =>
+    context.actions.run(kernel.id, trans.__('attaching…'), async () =>
+      openAttached(commands, trans, await requests.attach(kernel.id))
+    )
+  );
   add(CommandIDs.interrupt, trans.__('Interrupt This Remote Kernel'), kernel =>
     act(kernel, 'interrupt', trans.__('interrupting…'))
   );

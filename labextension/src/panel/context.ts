@@ -5,10 +5,12 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import { createContext, useContext } from 'react';
 
 import type { Actions } from './actions';
+import type { CollapsedNodes } from './collapsed';
 
 export interface IPanelContext {
   readonly trans: TranslationBundle;
   readonly actions: Actions;
+  readonly collapsed: CollapsedNodes;
   /** Executes a command of JupyterLab, or ours. */
   readonly execute: (command: string, args?: Record<string, string>) => void;
   readonly hasCommand: (command: string) => boolean;

@@ -37,11 +37,19 @@ export interface IKernelView {
 const SOON = 900;
 const ORDER: readonly Tone[] = ['trouble', 'busy', 'waiting', 'idle', 'off'];
 
-/** The views of all kernels: those that need attention first, then the busy ones, then by name. */
+/** The views of all kernels: those that need attention first, then the busy ones, then by place and name. */
 export function kernelViews(trans: TranslationBundle, kernels: readonly IKernelOverview[], now: number): IKernelView[] {
+  const places = new Map(kernels.map(({ id, state, place }) => [id, (state === 'waiting' && place) || 0]));
+  const placeOf = ({ id }: IKernelView): number => places.get(id)!;
   return kernels
     .map(kernel => kernelView(trans, kernel, now))
-    .sort((a, b) => ORDER.indexOf(a.tone) - ORDER.indexOf(b.tone) || a.title.localeCompare(b.title) || compare(a.id, b.id));
+    .sort(
+      (a, b) =>
+        ORDER.indexOf(a.tone) - ORDER.indexOf(b.tone) ||
+        placeOf(a) - placeOf(b) ||
+        a.title.localeCompare(b.title) ||
+        compare(a.id, b.id)
+    );
 }
 
 export function kernelView(trans: TranslationBundle, kernel: IKernelOverview, now: number): IKernelView {
@@ -61,9 +69,9 @@ export function kernelView(trans: TranslationBundle, kernel: IKernelOverview, no
     isEnding: left !== null && left < SOON,
     problem: kernel.error ?? null,
     note: [linkOf(trans, kernel), rest, noteOf(trans, kernel)].filter(Boolean).join(' · '),
-    canAttach: runs && !kernel.kernel_id && Boolean(kernel.path),
+    canAttach: runs && !kernel.kernel_id,
     canInterrupt: runs && ['busy', 'waiting'].includes(kernel.state),
-    canRestart: runs && Boolean(kernel.kernel_id),
+    canRestart: runs,
     canStop: kernel.state !== 'ended'
   };
 }
@@ -95,13 +103,11 @@ function stateOf(trans: TranslationBundle, kernel: IKernelOverview, now: number)
 
 function gpusOf(trans: TranslationBundle, kernel: IKernelOverview): string {
   const names = (kernel.gpu_names ?? []).map(name => name.replace(/\s*\(.*/, ''));
+  const indices = names.map(name => /^GPU (\d+)$/.exec(name)?.[1]);
   if (names.length) {
-    return names.join(', ');
+    return indices.includes(undefined) ? names.join(', ') : trans.__('GPU %1', indices.join(', '));
   }
-  if (kernel.gpus.length) {
-    return trans._n('1 GPU', '%1 GPUs', kernel.gpus.length);
-  }
-  return kernel.state === 'detached' || kernel.state === 'ended' ? trans.__('no GPU') : trans.__('no GPU yet');
+  return kernel.gpus.length ? trans._n('1 GPU', '%1 GPUs', kernel.gpus.length) : trans.__('no GPU');
 }
 
 function linkOf(trans: TranslationBundle, kernel: IKernelOverview): string {

@@ -109,7 +109,7 @@ function gpuView(
   const others = [...new Set((gpu.processes ?? []).map(one => one.user).filter(user => user && user !== '?'))];
   const user = gpu.lease?.user || others.join(', ');
   const since = gpu.lease?.since ?? earliest((gpu.processes ?? []).map(one => one.since));
-  const reason = [gpu.free || mine || gpu.lease?.user ? '' : gpu.reason, gpu.warning].filter(Boolean).join('; ');
+  const reason = [gpu.free || mine || user ? '' : gpu.reason, gpu.warning].filter(Boolean).join('; ');
   return {
     key: gpu.uuid ?? String(index),
     label: [node.cluster ? gpu.node : '', trans.__('GPU %1', gpu.index ?? index)].filter(Boolean).join(' '),
@@ -157,7 +157,7 @@ function waiterView(trans: TranslationBundle, one: IWaiter, index: number, now: 
     since: one.since ?? 0,
     place: String(one.place ?? index + 1),
     who: one.mine ? notebook || trans.__('you') : one.user || trans.__('somebody'),
-    count: trans._n('1 GPU', '%1 GPUs', one.count ?? 1),
+    count: (one.count ?? 1) > 1 ? trans.__('%1 GPUs', one.count) : '', // nearly all wait for one
     waited: elapsed(trans, now, one.since)
   };
 }

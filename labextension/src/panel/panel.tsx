@@ -2,7 +2,7 @@
  * The content of the panel: my kernels, and all nodes.
  */
 import { addIcon } from '@jupyterlab/ui-components';
-import React, { useState } from 'react';
+import React from 'react';
 
 import type { IOverview } from '../model/overview';
 import type { IModelProblem } from '../model/tokens';
@@ -41,12 +41,9 @@ export function Panel({ overview, problem }: IProps): JSX.Element {
 }
 
 function Content({ overview }: { overview: IOverview }): JSX.Element {
-  const { trans } = usePanel();
-  const [closed, setClosed] = useState<ReadonlySet<string>>(new Set());
+  const { trans, collapsed } = usePanel();
   const { time, nodes } = overview;
   const kernels = kernelViews(trans, overview.kernels, time);
-  const toggle = (name: string): void =>
-    setClosed(before => new Set(before.has(name) ? [...before].filter(each => each !== name) : [...before, name]));
   return (
     <>
       <section aria-label={trans.__('My kernels')}>
@@ -67,8 +64,8 @@ function Content({ overview }: { overview: IOverview }): JSX.Element {
               node={nodeView(trans, node, overview.kernels, time)}
               cluster={node.cluster && clusterView(trans, node.cluster, time)}
               now={time}
-              isOpen={!closed.has(node.node)}
-              toggle={() => toggle(node.node)}
+              isOpen={!collapsed.has(node.node)}
+              toggle={() => collapsed.toggle(node.node)}
             />
           ))}
         </ul>

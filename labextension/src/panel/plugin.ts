@@ -5,11 +5,13 @@ import { ILayoutRestorer } from '@jupyterlab/application';
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { ICommandPalette } from '@jupyterlab/apputils';
 import { INotebookTracker } from '@jupyterlab/notebook';
+import { IStateDB } from '@jupyterlab/statedb';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
 import { IRemoteModel } from '../model/tokens';
 import { PANEL_PLUGIN_ID, TRANSLATION_DOMAIN } from '../tokens';
 import { Actions } from './actions';
+import { CollapsedNodes } from './collapsed';
 import { addCommands } from './commands';
 import { CommandIDs, PANEL_ID } from './ids';
 import { problemOf, Requests } from './requests';
@@ -30,13 +32,14 @@ export const panel: JupyterFrontEndPlugin<void> = {
   description: 'Shows all GPUs, kernels and queues in the sidebar.',
   autoStart: true,
   requires: [IRemoteModel],
-  optional: [INotebookTracker, ICommandPalette, ILayoutRestorer, ITranslator],
+  optional: [INotebookTracker, ICommandPalette, ILayoutRestorer, IStateDB, ITranslator],
   activate: (
     app: JupyterFrontEnd,
     model: IRemoteModel,
     tracker: INotebookTracker | null,
     palette: ICommandPalette | null,
     restorer: ILayoutRestorer | null,
+    state: IStateDB | null,
     translator: ITranslator | null
   ): void => {
     const trans = (translator ?? nullTranslator).load(TRANSLATION_DOMAIN);
@@ -56,6 +59,7 @@ export const panel: JupyterFrontEndPlugin<void> = {
     const widget = new RemotePanel(model, {
       trans,
       actions,
+      collapsed: new CollapsedNodes(state),
       execute: (command, args) => void commands.execute(command, args),
       hasCommand: command => commands.hasCommand(command),
       prioritize: (node, priorities) => {

@@ -89,7 +89,7 @@ function Waiter(props: {
   return (
     <>
       <span className="jp-RemoteGPU-number">{one.place}.</span>
-      <span className="jp-RemoteGPU-name" title={`${one.who}, ${one.count}`}>
+      <span className="jp-RemoteGPU-name" title={one.who}>
         {one.who}
       </span>
       <span className="jp-RemoteGPU-state">{[one.count, one.waited].filter(Boolean).join(' · ')}</span>

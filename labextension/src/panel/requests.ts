@@ -16,7 +16,17 @@ export interface IStoryRow {
   readonly error?: IProblem;
 }
 
-export type KernelAction = 'attach' | 'interrupt' | 'restart' | 'stop';
+/** The answer to `attach`. */
+export interface IAttached {
+  /** Jupyter's id. */
+  readonly kernel_id: string;
+  /** The kernel's notebook; null if it has none below the server's root. */
+  readonly path: string | null;
+  /** null: the notebook has another kernel, or there is no notebook. */
+  readonly session: object | null;
+}
+
+export type KernelAction = 'interrupt' | 'restart' | 'stop';
 
 export class Requests {
   constructor(settings: ServerConnection.ISettings) {
@@ -25,6 +35,11 @@ export class Requests {
 
   async act(kernel: string, action: KernelAction): Promise<void> {
     await post(this._settings, pathOf(kernel, action), {});
+  }
+
+  /** Makes a kernel that runs without this server one of its kernels. */
+  async attach(kernel: string): Promise<IAttached> {
+    return (await post(this._settings, pathOf(kernel, 'attach'), {})) as IAttached;
   }
 
   async prioritize(kernel: string, priority: number): Promise<void> {

@@ -26,12 +26,14 @@ export class RemotePanel extends ReactWidget {
     this.node.setAttribute('aria-label', this.title.caption);
     model.changed.connect(this._render, this);
     context.actions.changed.connect(this._render, this);
+    context.collapsed.changed.connect(this._render, this);
   }
 
   override dispose(): void {
     this._ignore();
     this._model.changed.disconnect(this._render, this);
     this._context.actions.changed.disconnect(this._render, this);
+    this._context.collapsed.changed.disconnect(this._render, this);
     super.dispose();
   }
 
