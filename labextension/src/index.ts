@@ -6,6 +6,7 @@ import { model } from './model/plugin';
 import { notebook } from './notebook/plugin';
 import { outputs } from './outputs/plugin';
 import { panel } from './panel/plugin';
+import { prompts } from './prompts/plugin';
 import { signIn } from './signIn/plugin';
 import { status } from './status/plugin';
 
@@ -15,6 +16,7 @@ export default [
   notebook,
   outputs,
   panel,
+  prompts,
   signIn,
   status
 ];

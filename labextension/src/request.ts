@@ -7,7 +7,10 @@ import { ServerConnection } from '@jupyterlab/services';
 import type { IOverview } from './model/overview';
 import { parseJournal } from './outputs/journal';
 import type { IJournal } from './outputs/journal';
-import { KERNELS_PATH, NODES_PATH, OVERVIEW_PATH } from './tokens';
+import { parsePrompts } from './prompts/prompt';
+import type { IPrompt } from './prompts/prompt';
+import type { Reply } from './prompts/queue';
+import { KERNELS_PATH, NODES_PATH, OVERVIEW_PATH, PROMPTS_PATH } from './tokens';
 import type { INode, IRemoteKernel } from './tokens';
 
 /**
@@ -44,6 +47,34 @@ export async function fetchJournal(
   return parseJournal(await get(settings, path + URLExt.objectToQueryString(cellId ? { cell: cellId } : {})));
 }
 
+/** The questions that wait for the user; whoever fetches them shows them. Rejects as `fetchKernels` does. */
+export async function fetchPrompts(settings: ServerConnection.ISettings): Promise<IPrompt[]> {
+  return parsePrompts(await get(settings, PROMPTS_PATH));
+}
+
+/**
+ * Answers a question, or cancels it. Resolves to the server's reason if the answer cannot be right; to '' if it was
+ * taken, or nobody waits for it any more. Never rejects.
+ */
+export async function sendReply(settings: ServerConnection.ISettings, id: string, reply: Reply): Promise<string> {
+  const path = URLExt.join(PROMPTS_PATH, encodeURIComponent(id));
+  try {
+    await (reply ? post(settings, path, reply) : request(settings, path, { method: 'DELETE' }));
+  } catch (error) {
+    const isGone = error instanceof ServerConnection.ResponseError && error.response.status === 404;
+    if (reply && !isGone) {
+      return error instanceof Error ? error.message : String(error);
+    }
+  }
+  return '';
+}
+
+/** Signs in to the node of a kernelspec. Whether the user has not cancelled. Rejects with the server's reason. */
+export async function signIn(settings: ServerConnection.ISettings, name: string): Promise<boolean> {
+  const answer = await post(settings, URLExt.join(NODES_PATH, encodeURIComponent(name), 'login'), {});
+  return (answer as { ok?: unknown }).ok === true;
+}
+
 /** GET of a path below the server's base URL. Rejects as `fetchKernels` does. */
 export async function get(settings: ServerConnection.ISettings, path: string): Promise<unknown> {
   return request(settings, path, {});
@@ -51,13 +82,14 @@ export async function get(settings: ServerConnection.ISettings, path: string): P
 
 /** POST of a JSON body to a path below the server's base URL. Rejects as `fetchKernels` does. */
 export async function post(settings: ServerConnection.ISettings, path: string, body: object): Promise<unknown> {
-  return request(settings, path, { method: 'POST', body: JSON.stringify(body) });
+  const headers = { 'Content-Type': 'application/json' };
+  return request(settings, path, { method: 'POST', headers, body: JSON.stringify(body) });
 }
 
 async function request(settings: ServerConnection.ISettings, path: string, init: RequestInit): Promise<unknown> {
   const response = await ServerConnection.makeRequest(URLExt.join(settings.baseUrl, path), init, settings);
   if (!response.ok) {
-    throw new ServerConnection.ResponseError(response);
+    throw await ServerConnection.ResponseError.create(response);
   }
   return response.json();
 }

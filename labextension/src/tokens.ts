@@ -22,6 +22,11 @@ export const ADD = 'jupyter-gpu-kernel:add';
 /** The command that removes the kernelspec `name`, or one that the user chooses. */
 export const REMOVE = 'jupyter-gpu-kernel:remove';
 
+export const PROMPTS_PLUGIN_ID = 'jupyter-gpu-kernel:prompts';
+
+/** The schema of the event that there are other questions than before. */
+export const PROMPTS_EVENT = 'https://events.jupyter.org/jupyter_gpu_kernel/prompts/v1';
+
 /** The command that opens the panel. */
 export const OPEN_PANEL = 'jupyter-gpu-kernel:open-panel';
 
@@ -39,6 +44,9 @@ export const NODES_PATH = 'jupyter-gpu-kernel/api/nodes';
 
 /** Below the server's base URL. */
 export const OVERVIEW_PATH = 'jupyter-gpu-kernel/api/overview';
+
+/** Below the server's base URL. */
+export const PROMPTS_PATH = 'jupyter-gpu-kernel/api/prompts';
 
 /** The domain of translated texts. */
 export const TRANSLATION_DOMAIN = 'jupyter_gpu_kernel';

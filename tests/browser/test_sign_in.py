@@ -22,6 +22,8 @@ def test_a_refused_start_goes_on_when_its_user_has_signed_in(
         hub.call("hang_up", timeout=DEADLINE)
     notebook = lab.notebook(page, "locked.ipynb", "print(6 * 7)", kernel="locked")
     notification = page.locator(".Toastify")
+    expect(notebook.dialog).to_contain_text("Sign in to login")
+    page.keyboard.press("Escape")
     expect(notebook.dialog).to_contain_text("File → New → Terminal")
     expect(notification).to_contain_text("/jupyter-gpu-kernel login locked")
     notebook.dialog.locator("button.jp-mod-accept").click()

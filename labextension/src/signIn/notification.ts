@@ -2,21 +2,26 @@
  * The notification for a node that waits until its user has signed in.
  */
 import { Clipboard, Notification } from '@jupyterlab/apputils';
+import type { TranslationBundle } from '@jupyterlab/translation';
 import type { CommandRegistry } from '@lumino/commands';
 
+import { SIGN_IN } from '../tokens';
 import type { INode } from '../tokens';
 
-const TERMINAL = 'terminal:create-new';
-
 /** Shows the notification. Returns a function that closes it. */
-export function askToSignIn(commands: CommandRegistry, node: INode, name: string): () => void {
+export function askToSignIn(
+  commands: CommandRegistry,
+  node: INode,
+  name: string,
+  trans: TranslationBundle
+): () => void {
   const command = `${node.program} login ${name}`;
-  const terminal = { label: 'Open Terminal', callback: () => void commands.execute(TERMINAL) };
-  const id = Notification.warning(`${node.node} requires you to sign in. Run in a terminal: ${command}`, {
+  const text = trans.__('%1 requires you to sign in, here or in a terminal: %2', node.node, command);
+  const id = Notification.warning(text, {
     autoClose: false,
     actions: [
-      { label: 'Copy Command', callback: () => Clipboard.copyToSystem(command) },
-      ...(commands.hasCommand(TERMINAL) ? [terminal] : [])
+      { label: trans.__('Sign In'), displayType: 'accent' as const, callback: () => void commands.execute(SIGN_IN, { name }) },
+      { label: trans.__('Copy Command'), callback: () => Clipboard.copyToSystem(command) }
     ].map(action => ({ ...action, callback: keepOpen(action.callback) }))
   });
   return () => Notification.dismiss(id);

@@ -3,9 +3,10 @@
  */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { INotebookTracker } from '@jupyterlab/notebook';
+import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
 import { fetchNodes } from '../request';
-import { SIGN_IN_PLUGIN_ID } from '../tokens';
+import { SIGN_IN_PLUGIN_ID, TRANSLATION_DOMAIN } from '../tokens';
 import { askToSignIn } from './notification';
 import { SignIn } from './signIn';
 
@@ -14,14 +15,16 @@ export const signIn: JupyterFrontEndPlugin<void> = {
   description: 'Starts a remote GPU kernel again after the user has signed in to its node.',
   autoStart: true,
   requires: [INotebookTracker],
-  activate: (app: JupyterFrontEnd, tracker: INotebookTracker): void => {
+  optional: [ITranslator],
+  activate: (app: JupyterFrontEnd, tracker: INotebookTracker, translator: ITranslator | null): void => {
+    const trans = (translator ?? nullTranslator).load(TRANSLATION_DOMAIN);
     const { serverSettings, kernelspecs } = app.serviceManager;
     tracker.widgetAdded.connect((_, { sessionContext }) => {
       new SignIn({
         sessionContext,
         specs: () => kernelspecs.specs,
         fetch: () => fetchNodes(serverSettings),
-        tell: (node, name) => askToSignIn(app.commands, node, name)
+        tell: (node, name) => askToSignIn(app.commands, node, name, trans)
       });
     });
   }

@@ -1,7 +1,7 @@
 /**
  * Starts a notebook's kernel again after its user has signed in to the node that refused the first start.
  *
- * This code asks for no secrets: the user signs in with our command, in a terminal.
+ * This code asks for no secrets: prompts do, or our command in a terminal.
  */
 import type { ISessionContext } from '@jupyterlab/apputils';
 import type { Kernel, KernelSpec } from '@jupyterlab/services';

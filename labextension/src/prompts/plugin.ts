@@ -1,0 +1,65 @@
+/**
+ * The plugin that asks the user for what connections need: passwords, codes, first host keys.
+ */
+import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { Notification } from '@jupyterlab/apputils';
+import { ServerConnection } from '@jupyterlab/services';
+import { ITranslator, nullTranslator } from '@jupyterlab/translation';
+import type { TranslationBundle } from '@jupyterlab/translation';
+
+import { fetchPrompts, sendReply, signIn } from '../request';
+import { PROMPTS_EVENT, PROMPTS_PLUGIN_ID, SIGN_IN, TRANSLATION_DOMAIN } from '../tokens';
+import { showPrompt } from './dialog';
+import { line } from './prompt';
+import { PromptQueue } from './queue';
+
+const LONGEST_ERROR = 500;
+
+export const prompts: JupyterFrontEndPlugin<void> = {
+  id: PROMPTS_PLUGIN_ID,
+  description: 'Asks for the passwords, codes and host keys that connections to remote GPU nodes need.',
+  autoStart: true,
+  optional: [ITranslator],
+  activate: (app: JupyterFrontEnd, translator: ITranslator | null): void => {
+    const { serverSettings, events } = app.serviceManager;
+    const trans = (translator ?? nullTranslator).load(TRANSLATION_DOMAIN);
+    const queue = new PromptQueue({
+      fetch: () => fetchPrompts(serverSettings),
+      show: (prompt, problem) => showPrompt(prompt, problem, trans),
+      send: (prompt, reply) => sendReply(serverSettings, prompt.id, reply)
+    });
+    events.stream.connect((_, event) => {
+      if (event.schema_id === PROMPTS_EVENT) {
+        void queue.refresh();
+      }
+    });
+    document.addEventListener('visibilitychange', () => {
+      if (!document.hidden) {
+        void queue.refresh(); // an event may have been missed
+      }
+    });
+    void app.started.then(() => queue.refresh());
+    app.commands.addCommand(SIGN_IN, {
+      label: trans.__('Sign In to a Remote GPU'),
+      describedBy: { args: { type: 'object', properties: { name: { type: 'string' } }, required: ['name'] } },
+      execute: args => signInTo(serverSettings, String(args.name), trans)
+    });
+  }
+};
+
+/** Signs in to the node of a kernelspec; the questions come as prompts. Whether it has succeeded. */
+async function signInTo(
+  settings: ServerConnection.ISettings,
+  name: string,
+  trans: TranslationBundle
+): Promise<boolean> {
+  try {
+    return await signIn(settings, name);
+  } catch (error) {
+    const message = error instanceof Error ? error.message : String(error);
+    Notification.error(trans.__('Not signed in to %1. %2', line(name, 100), line(message, LONGEST_ERROR)), {
+      autoClose: false
+    });
+    return false;
+  }
+}
