@@ -19,6 +19,7 @@ from ..errors import AgentError, GpuKernelError, HubError
 from ..wire import PROTOCOL
 from ..wire.runtime import Runtime
 from .front_end_operations import FrontEndOperations
+from .kernel.description import times_of
 from .kernel_operations import KernelOperations
 from .kernels import Kernels
 from .node.check import check
@@ -295,7 +296,8 @@ class Operations:
         attached = self._kernels.attached(node, state["id"])
         elsewhere = self._kernels.attached_from(state)
         shown = "detached" if state["state"] == "idle" and not attached and not elsewhere else state["state"]
-        return dict(known, attached=attached, attached_from=elsewhere, state=shown, hop=node.name)
+        where = {"attached": attached, "attached_from": elsewhere, "hop": node.name}
+        return {**known, **times_of(state, node.round_trip), **where, "state": shown}
 
 
 def _rows(

@@ -50,6 +50,11 @@ class Call:
         self.asks = message.get("asks") is True
         self.arguments = {key: value for key, value in message.items() if key not in ("id", "op", "asks")}
 
+    @property
+    def repeated(self) -> bool:
+        """Whether the client makes this call again and again, and nobody waits for one answer: see `ask_each`."""
+        return "patience" in self.arguments
+
     def progress(self, hop: str, step: str) -> None:
         """Report a step that may take over a second, from any thread."""
         self.client.send({"id": self.number, "progress": {"hop": hop, "step": step}})

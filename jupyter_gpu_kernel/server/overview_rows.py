@@ -37,13 +37,13 @@ def kernel_rows(
 
 
 def _kernel(row: Row, here: Row, served: Mapping[str, str], root: str) -> Row:
-    job = row.get("job") or {}
     error = here.get("error") or {}
     return {
         "link": None,
         "round_trip_ms": None,
         "away_since": None,
-        "busy_since": row.get("since") if row.get("state") == "busy" else None,
+        "busy_since": None,
+        "ends_at": None,
         "problem": None,
         "cause": None,
         "remedy": None,
@@ -52,7 +52,6 @@ def _kernel(row: Row, here: Row, served: Mapping[str, str], root: str) -> Row:
         **row,
         "kernel_id": served.get(row["id"]),
         "path": relative_path(str(row.get("notebook") or ""), root),
-        "ends_at": job.get("end_time"),
         "error": error or None,
     }
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from remote import Remote
 from server_fixtures import *  # noqa: F403 (for this file)
-from waiting import DEADLINE
+from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel import kernelspecs
+from jupyter_gpu_kernel.errors import GpuKernelError
 from jupyter_gpu_kernel.server.overview_rows import relative_path
 
 pytestmark = pytest.mark.usefixtures("remote", "nothing_stays")
@@ -62,7 +63,11 @@ async def test_one_answer_has_nodes_gpus_and_the_notebook_of_a_kernel(
         assert (used, utilization) == (gpu["memory_used_mib"], gpu["utilization"])
     (kernel,) = [one for one in shown["kernels"] if one["kernel_id"] == kernel_id]
     assert (kernel["path"], kernel["link"], kernel["attached"]) == ("train.ipynb", "up", True)
-    assert kernel["error"] is None
+    assert (kernel["error"], kernel["busy_since"], kernel["ends_at"]) == (None, None, None)
+    shown = await overview(jp_fetch, lambda shown: shown["kernels"][0]["round_trip_ms"] is not None)
+    assert 0 < shown["kernels"][0]["round_trip_ms"] < 1000 * DEADLINE
+    (brief,) = json.loads((await jp_fetch(*API, "kernels")).body)
+    assert brief["round_trip_ms"] > 0
     await jp_fetch("api", "kernels", kernel_id, method="DELETE", request_timeout=DEADLINE)
 
 
@@ -78,6 +83,33 @@ async def test_a_node_that_cannot_be_reached_has_its_problem_and_delays_no_other
         node = node_of(shown, "nowhere")
         assert (node["connected"], node["gpus"], node["queue"]) == (False, [], [])
         assert node["problem"]["cause"] and node["problem"]["hop"]
+    finally:
+        kernelspecs.remove(spec.name)
+
+
+async def test_a_refused_sign_in_is_not_tried_again_by_every_question_of_a_page(
+    remote: Remote, jp_fetch: Fetch
+) -> None:
+    """A server blocks clients that fail often."""
+    spec = remote.write("stranger", route=["stranger@login", "work"])
+
+    def tries() -> int:
+        return sum("stranger" in line and "preauth" in line for line in remote.hops.login.log)
+
+    try:
+        shown = await overview(jp_fetch, lambda shown: node_of(shown, "stranger")["problem"])
+        assert node_of(shown, "stranger")["problem"]["kind"] == "AuthError"
+        eventually(tries, "the server has logged it")
+        before, times = tries(), {shown["time"]}
+        while len(times) < 4:
+            shown = await overview(jp_fetch)
+            times.add(shown["time"])
+            assert node_of(shown, "stranger")["problem"]["kind"] == "AuthError"
+            await asyncio.sleep(0.3)
+        assert tries() == before
+        with pytest.raises(GpuKernelError):
+            await asyncio.to_thread(remote.ask, "login", settings=spec.settings)
+        eventually(lambda: tries() > before, "the user's own attempt is made")
     finally:
         kernelspecs.remove(spec.name)
 

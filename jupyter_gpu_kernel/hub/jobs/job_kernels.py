@@ -114,6 +114,7 @@ class JobKernels:
                 found = [row for row in rows if _is_in(row, job, kernels)]
                 for row in found:
                     row["job"] = {**(row.get("job") or {}), **describe(job)}
+                    row["ends_at"] = row["job"].get("end_time")
                 if not found and not kernels & set(waiting):
                     rows.append(self._row(job, login))
         return rows + list(waiting.values())

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from ...errors import GpuKernelError
 from ...wire.messages import Message
+from ..node.node_link import NodeLink
 from .states import LinkState
 
 
@@ -27,22 +28,33 @@ class Session(Protocol):
 def describe(
     settings: dict[str, Any],
     status: dict[str, Any],
-    hop: str,
-    link: LinkState,
+    link: NodeLink,
+    link_state: LinkState,
     problem: GpuKernelError | None,
     away_since: float,
 ) -> dict[str, Any]:
-    """Return {…the keeper's status, "kernel_id" (Jupyter's), "link", "hop", "error", "away_since"}, for clients."""
+    """Return {…the keeper's status, "kernel_id" (Jupyter's), "link", "hop", "error", …}, as JSON for clients."""
     described = {
-        "node": hop,
+        "node": link.name,
         "name": settings.get("name", ""),
         **status,
-        "link": link.value,
-        "hop": hop,
+        **times_of(status, link.round_trip if link_state is LinkState.UP else None),
+        "link": link_state.value,
+        "hop": link.name,
         "error": problem.to_json() if problem else None,
-        "away_since": away_since if link is LinkState.AWAY and away_since else None,
+        "away_since": away_since if link_state is LinkState.AWAY and away_since else None,
         "kernel_id": settings.get("kernel_id", ""),
     }
     if settings.get("hosts"):  # where it is now, for another hub, which adopts it
         described |= {key: settings[key] for key in ("route", "python")}
     return described
+
+
+def times_of(status: dict[str, Any], round_trip: float | None) -> dict[str, Any]:
+    """Return {"busy_since", "ends_at", "round_trip_ms"}: since when a cell runs, the end of the kernel's job, and how
+    long a message takes to the node and back, over a link that is up; each None if it does not apply."""
+    return {
+        "busy_since": status.get("since") if status.get("state") == "busy" else None,
+        "ends_at": (status.get("job") or {}).get("end_time"),
+        "round_trip_ms": None if round_trip is None else round(round_trip * 1000, 1),
+    }

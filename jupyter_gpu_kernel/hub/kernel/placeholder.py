@@ -46,6 +46,8 @@ class Placeholder:
         self._session = ""
         self._answers = Answers(self._make)
         self.state = "starting"
+        self.since = 0.0
+        """Since when, as the kernel's messages show it, in seconds since 1970; 0: as the keeper has reported."""
         self._reported_busy = False  # by a status without a request, which no idle follows by itself
         self._busy_with: dict[str, None] = {}  # msg_ids: while a cell runs, control requests come and go
 
@@ -140,7 +142,9 @@ class Placeholder:
             self._busy_with[parent] = None
             if len(self._busy_with) > _MAX_BUSY:
                 del self._busy_with[next(iter(self._busy_with))]
-        self.state = "busy" if self._busy_with else state
+        before, self.state = self.state, "busy" if self._busy_with else state
+        if self.state != before:
+            self.since = self._runtime.time()
         if not parent:
             self._reported_busy = state == "busy"
         elif self.state == "idle" and self._reported_busy:
@@ -153,6 +157,8 @@ class Placeholder:
         """
         if reported in ("starting", "idle"):
             self._busy_with.clear()  # front ends may have missed the end of a request while they were away
+        if reported == self.state or "starting" in (reported, self.state):
+            self.since = 0.0
         if reported != self.state and (reported == "starting" or self.state == "starting"):
             self.state = reported
             self._send_status(reported)

@@ -77,6 +77,11 @@ class Relay:
         """Return the kernel's state, of which the keeper has reported this one."""
         return self._placeholder.newest_state(reported)
 
+    @property
+    def since(self) -> float:
+        """Since when the kernel has its newest state, in seconds since 1970; 0: as the keeper has reported."""
+        return self._placeholder.since
+
     def show_text(self, cell: Message, text: str) -> None:
         """Show a text in the cell of this request."""
         self._placeholder.show_text(cell, text)

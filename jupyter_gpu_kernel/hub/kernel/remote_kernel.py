@@ -81,9 +81,10 @@ class RemoteKernel(KernelState):
         """Return {…the keeper's status, "kernel_id" (Jupyter's), "link", "hop", "error", "away_since"}, for clients."""
         problem = self.error or (self.link.problem if self.link_state is LinkState.AWAY else None)
         state = self._relay.newest_state(self.status["state"])
-        status = {**self.status, "state": state}
+        since = self._relay.since or self.status.get("since")
+        status = {**self.status, "state": state, "since": since}
         away_since = self._relay.away_since
-        described = describe(self.settings, status, self.link.name, self.link_state, problem, away_since)
+        described = describe(self.settings, status, self.link, self.link_state, problem, away_since)
         return {**described, "front_ends": len(self.front_ends)}
 
     def event(self) -> dict[str, Any]:

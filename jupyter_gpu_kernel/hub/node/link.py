@@ -10,6 +10,8 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import statistics
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
@@ -22,6 +24,8 @@ from .stream import Stream, StreamThreads
 
 _State = Literal["connecting", "up", "away", "failed"]
 """`connecting`: never up so far; `away`: down, and dialled again; `failed`: given up. `nodes` shows these words."""
+_ROUND_TRIPS = 5
+"""Pings of which the median round trip is taken."""
 _MAX_UNEXPECTED = 50_000
 """Frames without an attachment between two pings: more than can still be on their way for a released kernel."""
 
@@ -83,6 +87,8 @@ class Link:
         self._loop = asyncio.get_running_loop()
         self._attachments = Attachments(runtime, name, self.request, timeouts.next_delay, log)
         self._unexpected = 0
+        self._ping = (0, 0.0)  # the last one's number, and when it was sent
+        self._round_trips: deque[float] = deque(maxlen=_ROUND_TRIPS)
         self._numbers = itertools.count(1)
         self._requests: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._stream: StreamThreads | None = None
@@ -105,6 +111,11 @@ class Link:
     def kernel_ids(self) -> list[str]:
         """The kernels that are attached, or about to be."""
         return self._attachments.kernel_ids
+
+    @property
+    def round_trip(self) -> float | None:
+        """The seconds from a ping to its answer, the median of the last few; None if it is not known yet, or down."""
+        return statistics.median(self._round_trips) if self._round_trips else None
 
     @property
     def last_received(self) -> float:
@@ -232,10 +243,13 @@ class Link:
             with contextlib.suppress(asyncio.TimeoutError):
                 return await asyncio.wait_for(asyncio.shield(stream.ended), min(timeouts.ping_every, left))
             self._unexpected = 0
+            self._ping = number, self._loop.time()
             stream.write(Frame(Kind.PING, number=number).encode())
         raise AssertionError("unreachable")
 
     def _disconnect(self, reason: str) -> None:
+        self._ping = 0, 0.0
+        self._round_trips.clear()
         if self._stream is not None:
             self._last_received = self._stream.last_received
             self._stream.close()
@@ -258,6 +272,10 @@ class Link:
     def _received(self, frame: Frame) -> None:
         if frame.kind is Kind.REPLY and frame.number in self._requests:
             return _set_answer(self._requests[frame.number], frame, self.name)
+        if frame.kind is Kind.PONG and frame.number == self._ping[0] > 0:
+            self._round_trips.append(self._loop.time() - self._ping[1])
+            self._ping = 0, 0.0  # a node that answers twice does not count twice
+            return
         if self._attachments.receive(frame):
             return
         self._unexpected += 1

@@ -19,6 +19,9 @@ from .shared_connection import Connect, Connection, RouteSettings, SharedConnect
 from .stream import Stream
 
 T = TypeVar("T")
+REFUSED_FOR = 600.0
+"""Seconds for which calls that are repeated do not try a refused sign-in again: servers block clients that fail often.
+A `login`, or the start of a kernel, tries it at once."""
 RECONNECT_WAIT = 4.0
 """Seconds that a request waits for a link which is reconnecting: it often is up again at once."""
 _MAX_NAMES = 100
@@ -53,6 +56,7 @@ class Node:
         self._call: Call | None = None
         self._link: Link | None = None
         self._keep_until = 0.0
+        self._refused_until = 0.0
         self._names: list[str] = []
         self._connected = asyncio.Event()  # set by each success of `_run`
 
@@ -65,6 +69,11 @@ class Node:
     def kernel_ids(self) -> list[str]:
         """The kernels that are attached, or about to be."""
         return self._link.kernel_ids if self._link is not None else []
+
+    @property
+    def round_trip(self) -> float | None:
+        """The seconds that a message takes to the node and back; None if that is not known."""
+        return self._link.round_trip if self._link is not None else None
 
     @property
     def trouble(self) -> GpuKernelError | None:
@@ -91,6 +100,12 @@ class Node:
     @property
     def _root_id(self) -> str:
         return self._link.root_id if self._link is not None else ""
+
+    @property
+    def _refusal(self) -> GpuKernelError | None:
+        """Why a sign-in was refused not long ago, if nobody has connected since."""
+        recent = self._runtime.monotonic() < self._refused_until
+        return self._ssh.problem if recent and not self.alive else None
 
     @property
     def digest(self) -> str:
@@ -232,8 +247,14 @@ class Node:
         return link
 
     async def _run(self, call: Call | None, work: Callable[[Connection], T]) -> T:
+        if call is not None and call.repeated and (refused := self._refusal) is not None:
+            raise refused
         proven = self._link is not None and self._link.state == "up"
-        result = await asyncio.to_thread(self._ssh.run, call, work, proven=proven)
+        try:
+            result = await asyncio.to_thread(self._ssh.run, call, work, proven=proven)
+        except (AuthError, HostKeyError):
+            self._refused_until = self._runtime.monotonic() + REFUSED_FOR
+            raise
         self._connected.set()
         if self._link is not None and self._link.state == "failed":
             self._link = None  # the reason for its failure is gone

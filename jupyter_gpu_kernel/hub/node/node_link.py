@@ -27,6 +27,10 @@ class NodeLink(Protocol):
         """The kernels that are attached, or about to be."""
 
     @property
+    def round_trip(self) -> float | None:
+        """The seconds that a message takes to the node and back; None if that is not known."""
+
+    @property
     def last_received(self) -> float:
         """The time of the event loop at which something was received from the node for the last time."""
 
@@ -54,6 +58,7 @@ class NoLink:
 
     state = "connecting"
     problem = None
+    round_trip = None
     last_received = 0.0
 
     def __init__(self, name: str) -> None:
