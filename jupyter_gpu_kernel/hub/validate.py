@@ -269,6 +269,8 @@ _HOLD = fields(
 _CELL: dict[str, Shape] = {
     "msg_id": message_id,
     "cell_id": text(200),
+    "session": text(200),
+    "left": flag,
     "code": lambda value: value if isinstance(value, str) else "",
     "status": word,
     "execution_count": count,

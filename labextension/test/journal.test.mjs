@@ -6,6 +6,8 @@ import { parseJournal } from '../lib/outputs/journal.js';
 const cell = {
   msg_id: 'm1',
   cell_id: 'c1',
+  session: 's1',
+  left: false,
   code: 'f()',
   status: 'ok',
   execution_count: 4,
@@ -34,6 +36,11 @@ test('what is no journal has no cells', () => {
   for (const answer of [null, 5, 'cells', [], {}, { cells: null }, { cells: {} }, { cells: [null, 1, 'c', []] }]) {
     assert.deepEqual(parseJournal(answer).cells, []);
   }
+});
+
+test('an older keeper tells neither the session nor who has left', () => {
+  const [{ session, left }] = cellsOf({ session: undefined, left: 'yes' });
+  assert.deepEqual([session, left], ['', false]);
 });
 
 test('a malformed record is left out', () => {

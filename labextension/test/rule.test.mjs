@@ -21,7 +21,9 @@ const record = {
 };
 const running = { ...record, status: 'running', finished: null };
 /** A cell after the page was loaded anew, saved after the record's end. */
-const cell = { source: 'f()', executionCount: null, outputs: [], asked: null, live: false, saved: 2000 };
+const cell = { source: 'f()', executionCount: null, outputs: [], asked: null, live: false, running: false, saved: 2000 };
+
+const anew = { clear: true, set: [], addFrom: 0 };
 
 const behind = (changes, ofRecord = record) => isBehind({ ...cell, ...changes }, ofRecord, whole);
 
@@ -77,11 +79,23 @@ test('what the page executes is left alone', () => {
 });
 
 test('the change keeps what is shown already', () => {
-  assert.equal(changeOf(whole, structuredClone(whole)), null);
-  assert.deepEqual(changeOf([], whole), { clear: false, set: [], addFrom: 0 });
-  assert.deepEqual(changeOf([text('1\n2\n'), plot, text('')], whole), { clear: false, set: [2], addFrom: 3 });
-  assert.deepEqual(changeOf([text('1\n')], whole), { clear: false, set: [0], addFrom: 1 });
-  assert.deepEqual(changeOf([...whole, plot], whole), { clear: true, set: [], addFrom: 0 });
+  for (const shared of [false, true]) {
+    assert.equal(changeOf(whole, structuredClone(whole), shared), null);
+    assert.deepEqual(changeOf([], whole, shared), { clear: false, set: [], addFrom: 0 });
+    assert.deepEqual(changeOf([text('1\n2\n'), plot, text('')], whole, shared), { clear: false, set: [2], addFrom: 3 });
+    assert.deepEqual(changeOf([text('1\n')], whole, shared), { clear: false, set: [0], addFrom: 1 });
+    assert.deepEqual(changeOf([...whole, plot], whole, shared), anew);
+    assert.deepEqual(changeOf([plot], whole, shared), anew, 'a plot cannot become a text');
+    assert.deepEqual(changeOf([text('1\n2\n', 'stderr')], whole, shared), anew);
+  }
+});
+
+test('in a shared notebook only the last output can be replaced', () => {
+  const other = { ...plot, data: {} };
+  const wanted = [plot, plot, plot];
+  assert.deepEqual(changeOf([plot, other], wanted, true), { clear: false, set: [1], addFrom: 2 });
+  assert.deepEqual(changeOf([other, plot], wanted, true), anew);
+  assert.deepEqual(changeOf([other, plot], wanted, false), { clear: false, set: [0], addFrom: 2 });
 });
 
 test('the last execution of a cell counts, in the order of the first look', () => {

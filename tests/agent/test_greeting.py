@@ -115,6 +115,13 @@ def test_the_magic_is_named_where_the_page_does_not_fill_the_cells(
     assert (HINT in kernel.greeting()) == helps
 
 
+def test_cells_know_that_their_front_end_has_left() -> None:
+    kernel = Kernel()
+    kernel.return_after(kernel.add_cell("c1"))
+    kernel.add_cell("c2")
+    assert [cell.left for cell in kernel.history.cells.values()] == [True, False]
+
+
 def test_what_was_read_before_the_return_fills_nothing() -> None:
     kernel = Kernel()
     cell = kernel.add_cell("c1")

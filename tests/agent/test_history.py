@@ -49,6 +49,18 @@ def test_outputs_are_kept_by_cell_merged_with_how_it_ended() -> None:
     assert [cell["code"] for cell in past.summaries(0, "b")["cells"]] == ["two()"]
 
 
+def test_a_cell_without_an_id_is_asked_for_by_its_request() -> None:
+    """As of nbclient, and of servers that execute cells by themselves."""
+    past = History(RUNTIME)
+    parts = make("execute_request", {"code": "f()"})
+    nameless, other = Message(Channel.SHELL, 1, parts), request("f()", "a")
+    for cell in (nameless, other):
+        past.add_request(cell)
+    (found,) = past.summaries(0, nameless.msg_id)["cells"]
+    assert (found["msg_id"], found["cell_id"], found["left"]) == (nameless.msg_id, "", False)
+    assert found["session"] == nameless.header()["session"]
+
+
 def test_a_progress_bar_is_its_last_state() -> None:
     past, cell = History(RUNTIME), request("bar()")
     past.add_request(cell)

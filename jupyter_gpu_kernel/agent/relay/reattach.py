@@ -65,6 +65,8 @@ class Reattach:
         self._orphaned.update(unanswered)
         self._missed.update(self._orphaned)
         self.page_fills_cells = False
+        for cell in self._history.cells.values():
+            cell.left = True
 
     def is_orphaned(self, msg_id: str) -> bool:
         """Return whether this request is of a front end that has left."""

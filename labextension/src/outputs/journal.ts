@@ -20,8 +20,12 @@ export interface IOutputMessage {
 export interface IRecord {
   /** The id of the execute_request. */
   readonly msg_id: string;
-  /** The id of the cell in the notebook. */
+  /** The id of the cell in the notebook; '' if the client that executed the cell did not send it. */
   readonly cell_id: string;
+  /** The Jupyter session of that client; '' if the keeper is too old to tell. */
+  readonly session: string;
+  /** Whether the front end of that client has left the kernel since. */
+  readonly left: boolean;
   readonly code: string;
   readonly status: CellStatus;
   readonly execution_count: number | null;
@@ -53,7 +57,9 @@ function parseRecord(cell: unknown): IRecord[] {
     return [];
   }
   const outputs = listOf(cell.outputs).filter(isOutputMessage);
-  return [{ ...(cell as unknown as IRecord), dropped: cell.dropped === true, outputs }];
+  const session = typeof cell.session === 'string' ? cell.session : '';
+  const known = cell as unknown as IRecord;
+  return [{ ...known, session, left: cell.left === true, dropped: cell.dropped === true, outputs }];
 }
 
 type Content = Record<string, unknown>;
@@ -112,10 +118,26 @@ export class Records {
     return this._all.get(msgId);
   }
 
+  /** Oldest first. */
+  get all(): readonly IRecord[] {
+    return [...this._all.values()];
+  }
+
+  /** The cell of a record that has no id of a cell was found. */
+  identify(msgId: string, cellId: string): void {
+    this._found.set(msgId, cellId);
+  }
+
+  /** The id of the record's cell, or ''. */
+  cellOf(record: IRecord): string {
+    return record.cell_id || (this._found.get(record.msg_id) ?? '');
+  }
+
   /** The record of a cell's last execution. */
   of(cellId: string): IRecord | undefined {
-    return [...this._all.values()].filter(each => each.cell_id === cellId).pop();
+    return this.all.filter(each => this.cellOf(each) === cellId).pop();
   }
 
   private readonly _all = new Map<string, IRecord>();
+  private readonly _found = new Map<string, string>();
 }

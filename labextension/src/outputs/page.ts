@@ -4,11 +4,20 @@
 import type { CodeCell } from '@jupyterlab/cells';
 import type { IOutput } from '@jupyterlab/nbformat';
 import type { NotebookPanel } from '@jupyterlab/notebook';
+import type { IOutputAreaModel } from '@jupyterlab/outputarea';
 
 import type { IRecord } from './journal';
 import { hasEnded } from './journal';
 import { changeOf } from './rule';
 import type { ICell } from './rule';
+
+/** What jupyter_server_nbmodel notes in a cell while it executes it. */
+const NBMODEL_KEY = 'jupyter_server_nbmodel';
+
+/** Whether other pages may show and change the same notebook at the same time, as may its server. */
+export function isShared(panel: NotebookPanel): boolean {
+  return panel.content.model?.collaborative === true;
+}
 
 export function codeCells(panel: NotebookPanel): CodeCell[] {
   return panel.content.widgets.filter(each => each.model.type === 'code') as CodeCell[];
@@ -37,6 +46,7 @@ export function viewOfCell(panel: NotebookPanel, cell: CodeCell): ICell {
     outputs: cell.model.outputs.toJSON(),
     asked: askedOf(cell),
     live: isLive(cell),
+    running: cell.model.executionState === 'running' || cell.model.getMetadata(NBMODEL_KEY) !== undefined,
     saved: Number.isNaN(saved) ? 0 : saved / 1000
   };
 }
@@ -45,16 +55,23 @@ export function viewOfCell(panel: NotebookPanel, cell: CodeCell): ICell {
 export type Trust = 'trusted' | 'untrusted' | 'unchanged';
 
 /** Updates the cell from the record. */
-export function update(cell: CodeCell, record: IRecord, outputs: readonly IOutput[], trust: Trust): void {
+export function update(
+  cell: CodeCell,
+  record: IRecord,
+  outputs: readonly IOutput[],
+  trust: Trust,
+  shared: boolean
+): void {
   const { model } = cell;
-  const change = changeOf(model.outputs.toJSON(), outputs);
+  const change = changeOf(model.outputs.toJSON(), outputs, shared);
   if (change && trust === 'untrusted') {
     model.trusted = false; // before any output is added
+    model.deleteMetadata('trusted'); // else the notebook is signed with these outputs when it is saved
   }
   if (change?.clear) {
     model.outputs.clear();
   }
-  change?.set.forEach(i => model.outputs.set(i, outputs[i]!));
+  change?.set.forEach(i => replace(model.outputs, i, outputs[i]!));
   outputs.slice(change?.addFrom ?? outputs.length).forEach(output => model.outputs.add(output));
   const count = hasEnded(record) ? record.execution_count : null;
   if (model.executionCount !== count) {
@@ -64,6 +81,24 @@ export function update(cell: CodeCell, record: IRecord, outputs: readonly IOutpu
     model.trusted = true; // not before all outputs belong to that execution
   }
   showRunning(cell, !hasEnded(record));
+}
+
+function replace(outputs: IOutputAreaModel, i: number, output: IOutput): void {
+  const shown = outputs.get(i).streamText;
+  if (shown === undefined || output.output_type !== 'stream') {
+    return outputs.set(i, output);
+  }
+  const text = String(output.text);
+  let same = 0;
+  while (same < text.length && text[same] === shown.text[same]) {
+    same++;
+  }
+  if (same < shown.text.length) {
+    shown.remove(same, shown.text.length);
+  }
+  if (same < text.length) {
+    shown.insert(same, text.slice(same));
+  }
 }
 
 /** Shows [*] or the number in the cell's prompt. */

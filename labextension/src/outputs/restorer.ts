@@ -2,7 +2,8 @@
  * Restores the outputs that the page of one notebook has missed. It requests the journal at every (re)connection
  * to a kernel, and repeatedly while a cell runs.
  *
- * `rule.ts` decides which cells change. Failed requests are repeated without a message to the user.
+ * `rule.ts` decides which cells change, and `pages.ts` which page changes them. Failed requests are repeated without a
+ * message to the user.
  */
 import { CodeCellModel } from '@jupyterlab/cells';
 import type { Cell, CodeCell } from '@jupyterlab/cells';
@@ -13,13 +14,16 @@ import type { Kernel } from '@jupyterlab/services';
 import { Poll } from '@lumino/polling';
 import { Signal } from '@lumino/signaling';
 
+import { identify } from './identify';
 import { hasEnded, Records } from './journal';
 import type { IJournal, IRecord } from './journal';
 import { execution } from './messageIds';
 import type { MessageIds } from './messageIds';
-import { askedOf, cellOf, codeCells, isLive, showRunning, update, viewOfCell } from './page';
+import { askedOf, cellOf, codeCells, isLive, isShared, showRunning, update, viewOfCell } from './page';
 import type { Trust } from './page';
+import { Pages } from './pages';
 import { Playback } from './playback';
+import { OwnRequests } from './requests';
 import { isBehind } from './rule';
 
 const SHORTEST_INTERVAL = 1000;
@@ -37,19 +41,28 @@ export class Restorer {
       frequency: { interval: SHORTEST_INTERVAL, backoff: true, max: LONGEST_INTERVAL },
       standby: 'never'
     });
-    const { sessionContext } = options.panel;
+    const { sessionContext, model } = options.panel.context;
+    this._pages = new Pages(model.sharedModel.awareness, () => this._refresh());
+    this._requests = new OwnRequests((msgId, pending) => this._pages.receive(msgId, pending));
     sessionContext.kernelChanged.connect(this._begin, this);
     sessionContext.connectionStatusChanged.connect(this._begin, this);
     sessionContext.statusChanged.connect(this._onStatus, this);
     NotebookActions.outputCleared.connect(this._onCleared, this);
+    NotebookActions.executionScheduled.connect(this._onScheduled, this);
     options.panel.disposed.connect(this.dispose, this);
+    window.addEventListener('pagehide', this._onHide);
     this._begin();
   }
 
   dispose(): void {
     this._poll.dispose();
+    this._onHide();
+    window.removeEventListener('pagehide', this._onHide);
     Signal.clearData(this);
   }
+
+  /** The page is closed or loaded anew. */
+  private readonly _onHide = (): void => this._pages.dispose();
 
   private get _kernel(): Kernel.IKernelConnection | null {
     return this._options.panel.sessionContext.session?.kernel ?? null;
@@ -61,8 +74,17 @@ export class Restorer {
     this._kernel?.anyMessage.connect(this._onMessage, this);
     if (this._kernel?.connectionStatus === 'connected' && this._options.isOurs(this._kernel)) {
       this._records = new Records();
+      this._kernelId = '';
       this._playback = newPlayback();
       [this._unknown, this._begun] = [0, Date.now()];
+      this._refresh();
+    }
+  }
+
+  /** Requests the whole journal anew, since cells may have to be restored here now. */
+  private _refresh(): void {
+    if (this._kernel?.connectionStatus === 'connected' && this._options.isOurs(this._kernel)) {
+      [...this._filling.keys()].forEach(cellId => this._stop(cellId));
       void this._poll.refresh();
     }
   }
@@ -76,15 +98,23 @@ export class Restorer {
 
   private _leave(cellId: string): void {
     const cell = cellOf(this._options.panel, cellId);
-    if (this._filling.delete(cellId) && cell && !isLive(cell)) {
+    if (this._stop(cellId) && cell && !isLive(cell)) {
       showRunning(cell, false);
     }
   }
 
+  private _stop(cellId: string): boolean {
+    this._pages.release(this._filling.get(cellId) ?? '');
+    return this._filling.delete(cellId);
+  }
+
   /** Remembers the executions by this page, whose restored outputs are trusted. */
   private _onMessage(_: unknown, { msg, direction }: Kernel.IAnyMessageArgs): void {
-    if (direction === 'send' && msg.header.msg_type === 'execute_request') {
+    if (direction !== 'send') {
+      this._requests.received(msg);
+    } else if (msg.header.msg_type === 'execute_request' && msg.metadata.cellId !== undefined) {
       this._options.executed.add(execution(String(msg.metadata.cellId), msg.header.msg_id));
+      this._requests.sent(msg);
     }
   }
 
@@ -95,7 +125,15 @@ export class Restorer {
         .forEach(cell => this._dismiss(cell));
     }
     if (status === 'restarting' || status === 'autorestarting' || status === 'dead') {
+      this._requests.clear();
       this._end();
+    }
+  }
+
+  /** Also where the server executes the cell, and the page sends no request to the kernel. */
+  private _onScheduled(_: unknown, { notebook, cell }: { notebook: Notebook; cell: Cell }): void {
+    if (notebook === this._options.panel.content && this._kernelId) {
+      this._options.hasRun.add(`${this._kernelId} ${cell.model.id}`);
     }
   }
 
@@ -120,6 +158,9 @@ export class Restorer {
     if (!kernel) {
       return void this._poll.stop();
     }
+    if (isShared(this._options.panel)) {
+      await this._pages.known;
+    }
     let asked: string | undefined;
     let begun: number;
     do {
@@ -128,6 +169,7 @@ export class Restorer {
       if (turn !== this._turn || this._poll.isDisposed) {
         return; // the connection has changed, or is closed
       }
+      this._kernelId = journal.kernel;
       this._take(journal.cells, asked);
     } while (asked !== undefined && this._next !== undefined && asked !== this._next);
     if (this._next === undefined) {
@@ -149,9 +191,10 @@ export class Restorer {
     }
   }
 
-  /** The oldest unfinished cell. */
+  /** The oldest unfinished cell that is restored: its id, or that of its request if the journal has no other. */
   private get _next(): string | undefined {
-    return this._filling.keys().next().value;
+    const msgId = this._filling.values().next().value;
+    return msgId === undefined ? undefined : this._records.get(msgId)?.cell_id || msgId;
   }
 
   /** Requests are less frequent if they take long, or if the cell runs for long. */
@@ -162,52 +205,79 @@ export class Restorer {
   }
 
   private _take(fetched: readonly IRecord[], asked: string | undefined): void {
-    if (asked !== undefined && !fetched.some(record => record.cell_id === asked)) {
-      this._leave(asked); // its record no longer exists
+    if (asked !== undefined && !fetched.some(record => [record.cell_id, record.msg_id].includes(asked))) {
+      const cells = [...this._filling].filter(([cellId, msgId]) => [cellId, msgId].includes(asked));
+      cells.forEach(([cellId]) => this._leave(cellId)); // its record no longer exists
     }
     this._records.add(fetched);
     const changed = new Set(fetched.flatMap(record => [...this._playback.play(record)]));
+    if (asked === undefined) {
+      this._identify();
+    }
     for (const msgId of changed) {
       const record = this._records.get(msgId);
-      if (record && this._records.of(record.cell_id) === record) {
-        this._restore(record);
+      const cellId = record && this._records.cellOf(record);
+      if (cellId && this._records.of(cellId) === record) {
+        this._restore(record, cellId);
       }
     }
   }
 
-  private _restore(record: IRecord): void {
-    const { panel } = this._options;
-    const cell = cellOf(panel, record.cell_id);
-    const outputs = this._playback.outputsOf(record.msg_id);
-    if (!cell || !this._mayFill(cell, record, () => isBehind(viewOfCell(panel, cell), record, outputs))) {
-      this._filling.delete(record.cell_id);
-      return;
+  /** Finds the cells of records without the id of a cell. */
+  private _identify(): void {
+    const { panel, dismissed, onDoubt } = this._options;
+    const shared = isShared(panel);
+    const { cells, doubtful } = identify(
+      this._records.all,
+      new Map(codeCells(panel).map(cell => [cell.model.id, viewOfCell(panel, cell)])),
+      record => this._playback.outputsOf(record.msg_id),
+      cellId => this._options.hasRun.has(`${this._kernelId} ${cellId}`),
+      record => record.left || !shared // else the server writes them into the shared notebook
+    );
+    cells.forEach((cellId, msgId) => this._records.identify(msgId, cellId));
+    const news = doubtful.filter(record => !dismissed.has(record.msg_id));
+    news.forEach(record => dismissed.add(record.msg_id));
+    if (news.length) {
+      onDoubt(news);
     }
-    update(cell, record, outputs, this._trustOf(record));
+  }
+
+  private _restore(record: IRecord, cellId: string): void {
+    const { panel } = this._options;
+    const cell = cellOf(panel, cellId);
+    const outputs = this._playback.outputsOf(record.msg_id);
+    const isBehindRecord = (): boolean => isBehind(viewOfCell(panel, cell!), record, outputs);
+    if (!cell || !this._mayFill(cell, record, isBehindRecord) || !this._pages.claim(record.msg_id)) {
+      return void this._stop(cellId);
+    }
+    update(cell, record, outputs, this._trustOf(record, cellId), isShared(panel));
+    this._filling.set(cellId, record.msg_id);
     if (hasEnded(record)) {
-      this._filling.delete(record.cell_id);
-    } else {
-      this._filling.set(record.cell_id, record.msg_id);
+      this._stop(cellId);
     }
   }
 
   private _mayFill(cell: CodeCell, record: IRecord, isBehind: () => boolean): boolean {
-    if (this._filling.get(record.cell_id) === record.msg_id) {
+    if (this._filling.get(cell.model.id) === record.msg_id) {
       return !isLive(cell);
     }
     return !this._options.dismissed.has(record.msg_id) && isBehind();
   }
 
   /** Only executions by this page are trusted: a node can forge the record of any other cell. */
-  private _trustOf(record: IRecord): Trust {
-    if (this._options.executed.has(execution(record.cell_id, record.msg_id))) {
+  private _trustOf(record: IRecord, cellId: string): Trust {
+    if (this._options.executed.has(execution(cellId, record.msg_id))) {
       return 'trusted';
     }
-    return this._filling.get(record.cell_id) === record.msg_id ? 'unchanged' : 'untrusted';
+    return this._filling.get(cellId) === record.msg_id ? 'unchanged' : 'untrusted';
   }
 
   private readonly _options: Restorer.IOptions;
   private readonly _poll: Poll<void>;
+  private readonly _pages: Pages;
+  private readonly _requests: OwnRequests;
+  /** JUPYTER_GPU_KERNEL_ID of the kernel, once it is known. */
+  private _kernelId = '';
   private _records = new Records();
   private _playback = newPlayback();
   /** Unfinished cells that are restored, oldest first: cell id → msg_id. */
@@ -233,5 +303,9 @@ export namespace Restorer {
     readonly dismissed: MessageIds;
     /** Executions by this browser tab (see `execution`). */
     readonly executed: MessageIds;
+    /** “kernel cell” of the cells that this browser has run, whoever sent the request. */
+    readonly hasRun: MessageIds;
+    /** Tells the user, once, of executions whose cell is not known beyond doubt. */
+    readonly onDoubt: (records: readonly IRecord[]) => void;
   }
 }

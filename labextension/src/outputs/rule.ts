@@ -13,6 +13,8 @@
  * - The record's number, and outputs that are the beginning of the record's: more was printed later. Restored.
  *
  * The restoring of a cell goes on until its execution has ended, also if the user edits the cell meanwhile.
+ *
+ * Records without the id of a cell are in `identify.ts`, other pages with the same notebook in `pages.ts`.
  */
 import type { IOutput } from '@jupyterlab/nbformat';
 import { JSONExt } from '@lumino/coreutils';
@@ -30,6 +32,8 @@ export interface ICell {
   readonly asked: string | null;
   /** Whether the page still receives messages of that execution. */
   readonly live: boolean;
+  /** Whether the notebook says that it runs, here or elsewhere. */
+  readonly running: boolean;
   /** When the notebook's file was written, in seconds since 1970. */
   readonly saved: number;
 }
@@ -53,7 +57,7 @@ function isOlder(cell: ICell, record: IRecord): boolean {
 }
 
 /** Whether `outputs` begin with `part`. */
-function begins(part: readonly IOutput[], outputs: readonly IOutput[]): boolean {
+export function begins(part: readonly IOutput[], outputs: readonly IOutput[]): boolean {
   const last = part.length - 1;
   return part.every((each, i) => {
     const other = outputs[i];
@@ -62,11 +66,10 @@ function begins(part: readonly IOutput[], outputs: readonly IOutput[]): boolean 
 }
 
 function continues(part: IOutput, whole: IOutput): boolean {
-  const isText = part.output_type === 'stream' && whole.output_type === 'stream' && part.name === whole.name;
-  return isText && String(whole.text).startsWith(String(part.text));
+  return isSameStream(part, whole) && String(whole.text).startsWith(String(part.text));
 }
 
-/** A change of one list of outputs into another: clear it or set some outputs, then add the rest. */
+/** A change of one list of outputs into another: clear it or replace some outputs, then add the rest. */
 export interface IChange {
   readonly clear: boolean;
   readonly set: readonly number[];
@@ -74,11 +77,27 @@ export interface IChange {
   readonly addFrom: number;
 }
 
-/** The smallest change, so that unchanged outputs are not rendered again; null: no change. */
-export function changeOf(have: readonly IOutput[], want: readonly IOutput[]): IChange | null {
-  if (have.length > want.length) {
+/**
+ * The smallest change, so that unchanged outputs are not rendered again; null: no change.
+ *
+ * `shared`: the notebook is shared with other pages. JupyterLab moves an output that was replaced to the end of
+ * theirs, and appends a text that was replaced to the former one.
+ */
+export function changeOf(have: readonly IOutput[], want: readonly IOutput[], shared: boolean): IChange | null {
+  const set = have.flatMap((each, i) => (JSONExt.deepEqual(each, want[i] ?? null) ? [] : [i]));
+  const last = have.length - 1;
+  const mayBeSet = (i: number): boolean =>
+    isText(have[i]) || isText(want[i]) ? isSameStream(have[i]!, want[i]!) : !shared || i === last;
+  if (have.length > want.length || !set.every(mayBeSet)) {
     return { clear: true, set: [], addFrom: 0 };
   }
-  const set = have.flatMap((each, i) => (JSONExt.deepEqual(each, want[i]!) ? [] : [i]));
   return set.length || have.length < want.length ? { clear: false, set, addFrom: have.length } : null;
+}
+
+function isText(output: IOutput | undefined): boolean {
+  return output?.output_type === 'stream';
+}
+
+function isSameStream(one: IOutput, other: IOutput): boolean {
+  return isText(one) && isText(other) && one.name === other.name;
 }

@@ -39,12 +39,15 @@ _LINE = 200
 
 
 class PastCell:
-    """One cell. `status` is waiting, running, or that of its reply. `dropped`: not all of its output was kept."""
+    """One cell. `status` is waiting, running, or that of its reply. `dropped`: not all of its output was kept. `left`:
+    the front end that ran it has left the kernel. `session`: the Jupyter session of the client that ran it."""
 
     def __init__(self, request: Message) -> None:
         self.msg_id = request.msg_id
         self.code = str(request.content().get("code", ""))[:CODE]
         self.cell_id = _cell_id(request)
+        self.session = str(request.header().get("session", ""))[:_ID]
+        self.left = False
         self.status = "waiting"
         self.error = ""
         """The exception that ended it: "ValueError: no such layer"."""
@@ -64,6 +67,8 @@ class PastCell:
             "msg_id": self.msg_id,
             "code": self.code,
             "cell_id": self.cell_id,
+            "session": self.session,
+            "left": self.left,
             "status": self.status,
             "execution_count": self.count,
             "started": self.started or None,
@@ -162,8 +167,12 @@ class History:
         return self.summaries(first, text(request, "cell_id", ""))
 
     def summaries(self, first: int, cell_id: str = "") -> Dict[str, Any]:
-        """Return {"cells": [summary], "last": bool} from the `first` on; with `cell_id`, only those of that cell."""
-        cells = [cell for cell in self.cells.values() if not cell_id or cell.cell_id == cell_id][first:]
+        """Return {"cells": [summary], "last": bool} from the `first` on; with `cell_id`, only those of that cell.
+
+        Some clients send no id of a cell. A cell of theirs is asked for by the msg_id of its request.
+        """
+        all_cells = self.cells.values()
+        cells = [cell for cell in all_cells if not cell_id or cell_id in (cell.cell_id, cell.msg_id)][first:]
         page, size = [], 0
         for cell in cells:
             page.append(cell.summary())
@@ -208,7 +217,7 @@ def _reduced(content: Dict[str, Any], size: int) -> Dict[str, Any]:
 
 
 def _cell_id(request: Message) -> str:
-    """Return the cell's id if the front end sends it, as JupyterLab and VS Code do; else ""."""
+    """Return the cell's id if the client sends it, as pages of JupyterLab and VS Code do; else ""."""
     try:
         return str(request.metadata().get("cellId", ""))[:_ID]
     except MessageError:
