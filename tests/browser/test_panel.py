@@ -1,11 +1,21 @@
-"""The panel “Remote GPUs”: what it costs."""
+"""The panel “Remote GPUs”: what it shows of real kernels and GPUs, what can be done there, and what it costs."""
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from playwright.sync_api import Locator, Page, expect
+from remote import Remote
 
 from browser.lab import Lab
+
+AXE = Path(__file__).parents[2] / "labextension" / "node_modules" / "axe-core" / "axe.min.js"
+RUN = """path => jupyterapp.commands.execute('docmanager:open', {path}).then(async document => {
+    await document.context.ready; await document.sessionContext.ready;
+    jupyterapp.commands.execute('notebook:run-all-cells');
+})"""
 
 
 @pytest.fixture
@@ -25,6 +35,76 @@ def opened(lab: Lab, page: Page) -> Locator:
 
 def tab(page: Page) -> Locator:
     return page.locator("[data-id=jupyter-gpu-kernel-panel]")
+
+
+def test_a_kernel_is_seen_interrupted_and_stopped(lab: Lab, page: Page, remote: Remote) -> None:
+    lab.write("train.ipynb", "import time\ntime.sleep(600)", kernel="gpu")
+    panel = opened(lab, page)
+    node = panel.get_by_role("region", name="Nodes")
+    expect(node).to_contain_text("3 of 4 free")
+    expect(node.get_by_role("meter", name="Memory of GPU 0")).to_have_attribute(
+        "aria-valuenow", re.compile(r"\d+")
+    )
+
+    page.evaluate(RUN, "train.ipynb")
+    kernel = panel.get_by_role("region", name="My kernels").get_by_role("listitem")
+    expect(kernel).to_contain_text(re.compile(r"busy \d+ s"))
+    expect(node).to_contain_text("2 of 4 free")
+    page.evaluate("jupyterapp.commands.execute('launcher:create').then(() => null)")
+    node.get_by_role("button", name="Open train.ipynb").click()
+    expect(page.locator(".jp-Notebook")).to_be_visible()
+
+    kernel.get_by_role("button", name="Interrupt").click()
+    expect(page.locator(".jp-OutputArea")).to_contain_text("KeyboardInterrupt")
+    expect(kernel).to_contain_text("idle")
+
+    kernel.get_by_role("button", name="Log of").click()
+    log = page.locator(".jp-RemoteGPU-story")
+    expect(log.locator("table")).to_contain_text("a front end is connected")
+
+    kernel.get_by_role("button", name="Stop").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("its variables are lost")
+    page.keyboard.press("Escape")
+    expect(kernel).to_contain_text("idle")
+    kernel.get_by_role("button", name="Stop").click()
+    dialog.get_by_role("button", name="Stop").click()
+    expect(panel).to_contain_text("None runs.")
+    expect(node).to_contain_text("3 of 4 free")
+
+
+def test_waiting_kernels_are_reordered_by_keyboard_and_by_dragging(
+    lab: Lab, page: Page, remote: Remote
+) -> None:
+    remote.write("all", provisioner=True, gpus=3)
+    for name, kernel in (("holds", "all"), ("first", "gpu"), ("second", "gpu")):
+        lab.write(f"{name}.ipynb", "import time\ntime.sleep(600)", kernel=kernel)
+    panel = opened(lab, page)
+    page.evaluate(RUN, "holds.ipynb")
+    expect(panel).to_contain_text("0 of 4 free")
+    for number, name in enumerate(("first", "second"), 1):
+        page.evaluate(RUN, f"{name}.ipynb")
+        expect(panel.locator(".jp-RemoteGPU-waiter")).to_have_count(number)
+    rows = panel.locator(".jp-RemoteGPU-waiter")
+    names = rows.locator(".jp-RemoteGPU-name")
+    expect(names).to_have_text(["first.ipynb", "second.ipynb"])
+
+    places = panel.locator(".jp-RemoteGPU-kernel .jp-RemoteGPU-state")
+    rows.nth(1).get_by_role("button", name="earlier").focus()
+    page.keyboard.press("Enter")
+    expect(names).to_have_text(["second.ipynb", "first.ipynb"])
+    expect(panel.get_by_role("status")).to_have_text("second.ipynb is now 1 of your 2")
+    expect(page.locator(":focus")).to_have_attribute("aria-label", "second.ipynb earlier")
+    expect(panel.locator(".jp-RemoteGPU-kernel", has_text="second.ipynb")).to_contain_text("place 1")
+
+    rows.nth(1).drag_to(rows.nth(0))
+    expect(names).to_have_text(["first.ipynb", "second.ipynb"])
+    expect(panel.locator(".jp-RemoteGPU-kernel", has_text="first.ipynb")).to_contain_text("place 1")
+    expect(places.first).to_be_visible()
+
+    page.add_script_tag(path=AXE)
+    found = page.evaluate("axe.run('#jupyter-gpu-kernel-panel').then(result => result.violations)")
+    assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
 
 
 def test_a_hidden_panel_makes_no_request(lab: Lab, page: Page, overviews: list[str]) -> None:

@@ -14,8 +14,8 @@ export interface IPanelContext {
   /** Executes a command of JupyterLab, or ours. */
   readonly execute: (command: string, args?: Record<string, string>) => void;
   readonly hasCommand: (command: string) => boolean;
-  /** Sets priorities of waiting kernels, after earlier changes; resolves when the new order is known. */
-  readonly prioritize: (node: string, priorities: ReadonlyMap<string, number>) => Promise<unknown>;
+  /** Sets priorities of waiting kernels, after earlier changes; resolves to whether that succeeded. */
+  readonly prioritize: (node: string, priorities: ReadonlyMap<string, number>) => Promise<boolean>;
 }
 
 export const PanelContext = createContext<IPanelContext | null>(null);

@@ -55,7 +55,7 @@ export const panel: JupyterFrontEndPlugin<void> = {
       addToMain: widget => shell.add(widget, 'main'),
       currentKernel: () => tracker?.currentWidget?.sessionContext.session?.kernel?.id
     });
-    let lastChange: Promise<unknown> = Promise.resolve();
+    let lastChange = Promise.resolve(true);
     const widget = new RemotePanel(model, {
       trans,
       actions,

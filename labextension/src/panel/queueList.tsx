@@ -9,6 +9,9 @@ import type { IWaiterView } from './nodeView';
 import { IconButton } from './parts';
 import { moved, priorities } from './queue';
 
+/** Milliseconds after a change until the order is shown that the node reports, whatever it is. */
+const FOLLOWS_WITHIN = 15000;
+
 interface IMine extends IWaiterView {
   readonly id: string;
 }
@@ -135,12 +138,19 @@ function useOrder(
     setWanted(new Map(next.map(each => [each.id, changes.get(each.id) ?? each.priority])));
     setSaid(trans.__('%1 is now %2 of your %3', next[index]?.who, index + 1, next.length));
     const number = (moves.current += 1);
-    void prioritize(node, changes).then(() => {
+    const forget = (): void => {
       if (number === moves.current) {
         setWanted(null);
       }
-    });
+    };
+    void prioritize(node, changes).then(done => setTimeout(forget, done ? FOLLOWS_WITHIN : 0));
   };
+  const hasFollowed = wanted !== null && mine.every((each, index) => each.id === order[index]!.id);
+  useEffect(() => {
+    if (hasFollowed) {
+      setWanted(null);
+    }
+  }, [hasFollowed]);
   return { order, move, said, list };
 }
 
