@@ -77,6 +77,9 @@ class KernelHandler(Handler):
         hub = await asyncio.to_thread(HubClient)
         try:
             return await hub.acall(op, timeout=timeout, kernel=kernel, specs=arguments, **more)
+        except GpuKernelError as error:
+            error.fill_in("ID", kernel)
+            raise
         finally:
             await asyncio.to_thread(hub.close)
 

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from jupyter_server.base.handlers import APIHandler
+from tornado.web import HTTPError
 
 from ..client import HubClient
 from ..errors import GpuKernelError
@@ -22,6 +23,13 @@ class Handler(APIHandler):
     """Base of all handlers: each method needs `@tornado.web.authenticated` and `@authorized`."""
 
     auth_resource = RESOURCE
+
+    def get_json_body(self) -> Any:
+        """Return the value of the request's body; an error 400 for what is not JSON, whatever it is."""
+        try:
+            return super().get_json_body()
+        except (UnicodeDecodeError, RecursionError):
+            raise HTTPError(400, "Invalid JSON in body of request") from None
 
     async def answer(self, value: Any) -> None:
         """Send `value` as JSON."""

@@ -1,12 +1,17 @@
-"""Who may ask our HTTP API what, and that nonsense gets a refusal. No hub is there, and none may be started."""
+"""Who may ask our HTTP API what: each endpoint alone. And nonsense gets a refusal, as JSON, without a secret.
+
+No hub is there, and none may be started.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
+import pkgutil
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import pytest
@@ -14,35 +19,72 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jupyter_server.auth import Authorizer
 from pytest_jupyter.jupyter_server import *  # noqa: F403 (its fixtures)
-from tornado.httpclient import HTTPClientError, HTTPResponse
+from tornado.httpclient import HTTPResponse
+from tornado.routing import PathMatches
+from tornado.web import RequestHandler
 
+from jupyter_gpu_kernel import server
 from jupyter_gpu_kernel.client import HubClient
 from jupyter_gpu_kernel.errors import HubError
+from jupyter_gpu_kernel.server.api import API
 
 Fetch = Callable[..., Awaitable[HTTPResponse]]
-API = "/jupyter-gpu-kernel/api"
-PATHS = [f"{API}/kernels", f"{API}/nodes", f"{API}/kernels/k1/journal", f"{API}/overview"]
-QUESTION, PROBE = f"{API}/prompts/{'0' * 32}", f"{API}/probes/{'0' * 32}"
-# Read with the right to execute, and what those get who may.
-SECRETS = {
-    f"{API}/kernels/k1/story": 404,
-    f"{API}/prompts": 200,
-    f"{API}/ssh-hosts": 200,
-    f"{API}/kernelspecs": 200,
-    PROBE: 404,
-}
-ACTIONS = ("interrupt", "restart", "stop", "attach", "priority")
-# Of what is not there, or with a body that is wrong; and what those get who may.
-CHANGES = {
-    ("POST", f"{API}/nodes/nowhere/login"): 404,
-    **{("POST", f"{API}/kernels/k1/{action}"): 400 for action in ACTIONS},
-    ("POST", QUESTION): 404,
-    ("DELETE", QUESTION): 404,
-    ("POST", f"{API}/probes"): 400,
-    ("DELETE", PROBE): 404,
-    ("POST", f"{API}/kernelspecs"): 400,
-    ("DELETE", f"{API}/kernelspecs/none"): 404,
-}
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+NONSENSE = (
+    b"",
+    b"[]",
+    b"1",
+    b"null",
+    b'"x"',
+    b"{",
+    b"[" * 20_000,
+    b"\xff\xfe",
+    b'{"answer": 1e999}',
+    b"{}" * 60_000,
+)
+"""Bodies that no endpoint wants, too large ones included."""
+
+
+class Endpoint(NamedTuple):
+    """One method of one handler, asked for what is not there, or with a wrong body. `owner`: the status that the owner
+    gets; `looks`: whether the right to read is enough."""
+
+    method: str
+    path: str
+    owner: int
+    looks: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+QUESTION, PROBE = f"prompts/{'0' * 32}", f"probes/{'0' * 32}"
+ENDPOINTS = [
+    Endpoint("GET", "kernels", 200, looks=True),
+    Endpoint("GET", "nodes", 200, looks=True),
+    Endpoint("GET", "kernels/k1/journal", 404),
+    Endpoint("GET", "overview", 200),
+    Endpoint("GET", "kernels/k1/story", 404),
+    Endpoint("POST", "kernels/k1/interrupt", 400),
+    Endpoint("POST", "kernels/k1/restart", 400),
+    Endpoint("POST", "kernels/k1/stop", 400),
+    Endpoint("POST", "kernels/k1/attach", 400),
+    Endpoint("POST", "kernels/k1/priority", 400),
+    Endpoint("POST", "nodes/nowhere/login", 404),
+    Endpoint("GET", "prompts", 200),
+    Endpoint("POST", QUESTION, 404),
+    Endpoint("DELETE", QUESTION, 404),
+    Endpoint("GET", "ssh-hosts", 200),
+    Endpoint("POST", "probes", 400),
+    Endpoint("GET", PROBE, 404),
+    Endpoint("DELETE", PROBE, 404),
+    Endpoint("GET", "kernelspecs", 200),
+    Endpoint("POST", "kernelspecs", 400),
+    Endpoint("DELETE", "kernelspecs/none", 404),
+]
+CHANGES = [one for one in ENDPOINTS if one.method != "GET"]
+each = pytest.mark.parametrize("endpoint", ENDPOINTS, ids=str)
+each_change = pytest.mark.parametrize("endpoint", CHANGES, ids=str)
 
 
 class ReadOnly(Authorizer):
@@ -64,8 +106,8 @@ def authorizer() -> type[Authorizer] | None:
 
 @pytest.fixture
 def jp_server_config(authorizer: type[Authorizer] | None) -> dict[str, Any]:
-    server: dict[str, Any] = {"jpserver_extensions": {"jupyter_gpu_kernel": True}}
-    return {"ServerApp": server | ({"authorizer_class": authorizer} if authorizer else {})}
+    config: dict[str, Any] = {"jpserver_extensions": {"jupyter_gpu_kernel": True}}
+    return {"ServerApp": config | ({"authorizer_class": authorizer} if authorizer else {})}
 
 
 @pytest.fixture(autouse=True)
@@ -76,113 +118,142 @@ def no_hub(jp_environ: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         HubClient(start=False)
 
 
-async def status(fetching: Awaitable[HTTPResponse]) -> int:
-    try:
-        return (await fetching).code
-    except HTTPClientError as error:
-        return error.code
+class Client:
+    """Sends requests to the server, with no more than it is told to: neither token nor cookies by itself."""
+
+    def __init__(self, app: Any, http: Any) -> None:
+        self._app = app
+        self._http = http
+        self.token = str(app.identity_provider.token)
+
+    async def ask(self, endpoint: Endpoint, body: bytes = b'{"answer": "x"}', **headers: str) -> HTTPResponse:
+        """The response to it; a request that changes something has this body."""
+        url = f"{self._app.base_url.rstrip('/')}{API}/{endpoint.path}"
+        headers["Content-Type"] = "application/json"
+        more = {"body": body} if endpoint.method in ("POST", "PUT", "PATCH") else {}
+        fetching = self._http.fetch(url, method=endpoint.method, headers=headers, raise_error=False, **more)
+        response: HTTPResponse = await fetching
+        self._has_no_secret(response)
+        return response
+
+    async def owned(self, endpoint: Endpoint, body: bytes = b'{"answer": "x"}') -> HTTPResponse:
+        """The response to its owner."""
+        return await self.ask(endpoint, body, Authorization=f"token {self.token}")
+
+    async def cookies(self) -> tuple[str, str]:
+        """The owner's cookies in a browser, and the XSRF token among them."""
+        url = f"{self._app.base_url}tree?token={self.token}"
+        home = await self._http.fetch(url, raise_error=False)
+        pairs = [cookie.partition(";")[0] for cookie in home.headers.get_list("Set-Cookie")]
+        xsrf = next(pair.partition("=")[2] for pair in pairs if pair.startswith("_xsrf="))
+        return "; ".join(pairs), xsrf
+
+    def _has_no_secret(self, response: HTTPResponse) -> None:
+        if response.headers.get("Content-Type", "").startswith("text/html"):
+            return  # a page of Jupyter itself, which has its owner's token
+        secrets = (self.token.encode(), bytes(self._app.cookie_secret))
+        assert not any(secret and secret in response.body for secret in secrets)
 
 
-def change(
-    fetch: Fetch, method: str, path: str, raise_error: bool = True, **headers: str
-) -> Awaitable[HTTPResponse]:
-    body = None if method == "DELETE" else '{"answer": "x"}'
-    headers["Content-Type"] = "application/json"
-    return fetch(path, method=method, body=body, headers=headers, raise_error=raise_error)
+@pytest.fixture
+def client(jp_serverapp: Any, http_server_client: Any) -> Client:
+    return Client(jp_serverapp, http_server_client)
 
 
-async def owners_cookies(app: Any, client: Any) -> tuple[str, str]:
-    """The owner's cookies, and the XSRF token among them."""
-    home = await client.fetch(f"{app.base_url}tree?token={app.identity_provider.token}", raise_error=False)
-    pairs = [cookie.partition(";")[0] for cookie in home.headers.get_list("Set-Cookie")]
-    token = next(pair.partition("=")[2] for pair in pairs if pair.startswith("_xsrf="))
-    return "; ".join(pairs), token
+def test_every_handler_has_a_row_for_each_of_its_methods() -> None:
+    served = set()
+    for module in pkgutil.iter_modules(server.__path__):
+        for pattern, handler in getattr(
+            importlib.import_module(f"{server.__name__}.{module.name}"), "HANDLERS", ()
+        ):
+            assert issubclass(handler, RequestHandler)
+            served |= {(pattern, method) for method in METHODS if _implements(handler, method)}
+    rows = {(pattern, one.method) for pattern, _ in served for one in ENDPOINTS if _matches(pattern, one)}
+    assert rows == served, "each method of each handler is tested"
+    assert all(any(_matches(pattern, one) for pattern, _ in served) for one in ENDPOINTS), (
+        "no row is left over"
+    )
 
 
-async def test_an_owner_may_ask_everything(jp_fetch: Fetch) -> None:
-    assert [await status(jp_fetch(path)) for path in PATHS] == [200, 200, 404, 200]
+def _implements(handler: type[RequestHandler], method: str) -> bool:
+    return getattr(handler, method.lower()) is not getattr(RequestHandler, method.lower())
 
 
-@pytest.mark.parametrize("authorizer", [ReadOnly])
-async def test_what_asks_nodes_needs_the_right_to_execute(jp_fetch: Fetch) -> None:
-    assert [await status(jp_fetch(path)) for path in PATHS] == [200, 200, 403, 403]
+def _matches(pattern: str, endpoint: Endpoint) -> bool:
+    return PathMatches(pattern).regex.fullmatch(f"{API}/{endpoint.path}") is not None
 
 
-@pytest.mark.parametrize("authorizer", [ReadOnly])
-async def test_questions_and_changes_need_the_right_to_execute(jp_fetch: Fetch) -> None:
-    assert [await status(jp_fetch(path)) for path in SECRETS] == [403] * len(SECRETS)
-    assert [await status(change(jp_fetch, *each)) for each in CHANGES] == [403] * len(CHANGES)
+@each
+async def test_its_owner_may(client: Client, endpoint: Endpoint) -> None:
+    response = await client.owned(endpoint)
+    assert response.code == endpoint.owner
+    assert response.headers["Content-Type"].startswith("application/json")
+    json.loads(response.body)
 
 
-async def test_an_owner_may_change(jp_fetch: Fetch) -> None:
-    assert {path: await status(jp_fetch(path)) for path in SECRETS} == SECRETS
-    assert {each: await status(change(jp_fetch, *each)) for each in CHANGES} == CHANGES
-
-
-@pytest.mark.parametrize(("method", "path"), CHANGES)
-async def test_a_stranger_may_change_nothing(jp_fetch: Fetch, method: str, path: str) -> None:
-    assert await status(change(jp_fetch, method, path, Authorization="token wrong")) == 403
-
-
-@pytest.mark.parametrize(("method", "path"), CHANGES)
-async def test_a_change_needs_the_xsrf_token_and_no_other_origin(
-    jp_serverapp: Any, http_server_client: Any, method: str, path: str
+@each
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "token wrong"}], ids=["none", "wrong"])
+async def test_nobody_may_without_the_token(
+    client: Client, endpoint: Endpoint, headers: dict[str, str]
 ) -> None:
-    """The browser sends the owner's cookies along; another port of this host can even read the token."""
-    cookies, token = await owners_cookies(jp_serverapp, http_server_client)
-    fetch = http_server_client.fetch
-    url = jp_serverapp.base_url.rstrip("/") + path
-    mine = {"Cookie": cookies, "X-XSRFToken": token}
-    assert await status(change(fetch, method, url, **mine)) == CHANGES[method, path]
-    assert await status(change(fetch, method, url, Cookie=cookies)) == 403
-    other = await change(fetch, method, url, raise_error=False, **mine, Origin="http://127.0.0.1:1")
-    assert other.code in (403, 404) and not any(
-        word in other.body for word in (b"question", b"probe", b"name")
-    )
+    assert (await client.ask(endpoint, **headers)).code == 403
 
 
-@pytest.mark.parametrize("path", [*PATHS, *SECRETS])
-async def test_a_stranger_may_ask_nothing(jp_fetch: Fetch, path: str) -> None:
-    assert await status(jp_fetch(path, headers={"Authorization": "token wrong"})) == 403
+@each
+@pytest.mark.parametrize("authorizer", [ReadOnly])
+async def test_who_may_look_may_look_only(client: Client, endpoint: Endpoint) -> None:
+    assert (await client.owned(endpoint)).code == (endpoint.owner if endpoint.looks else 403)
 
 
-@pytest.mark.parametrize("path", [*PATHS, *SECRETS])
-async def test_a_page_of_another_site_may_ask_nothing(
-    jp_serverapp: Any, http_server_client: Any, path: str
-) -> None:
-    """The browser sends the owner's cookie along."""
-    home = await http_server_client.fetch(
-        f"{jp_serverapp.base_url}api?token={jp_serverapp.identity_provider.token}"
-    )
-    cookies = "; ".join(cookie.partition(";")[0] for cookie in home.headers.get_list("Set-Cookie"))
-    url = jp_serverapp.base_url.rstrip("/") + path
-    assert await status(http_server_client.fetch(url, headers={"Cookie": cookies})) == (
-        404 if "k1" in path else SECRETS.get(path, 200)
-    )
-    evil = {"Cookie": cookies, "Origin": "http://evil.example"}
-    answer = await http_server_client.fetch(url, headers=evil, raise_error=False)
-    assert answer.code in (403, 404) and "no front end" not in answer.body.decode()
-    for method in ("POST", "PUT", "DELETE", "PATCH"):
-        body = None if method == "DELETE" else "{}"
-        assert await status(
-            http_server_client.fetch(url, method=method, body=body, headers={"Cookie": cookies})
-        ) in (403, 405)
+@each
+async def test_a_page_of_another_site_may_not(client: Client, endpoint: Endpoint) -> None:
+    """The browser sends the owner's cookies along; another port of this host can even read the XSRF token."""
+    cookies, xsrf = await client.cookies()
+    mine = {"Cookie": cookies, "X-XSRFToken": xsrf}
+    mine_is = await client.ask(endpoint, **mine)
+    assert mine_is.code == endpoint.owner
+    for origin in ("http://evil.example", "http://127.0.0.1:1", "null"):
+        other = await client.ask(endpoint, **mine, Origin=origin)
+        assert other.code in (403, 404) and other.body != mine_is.body
 
 
-async def test_nonsense_gets_a_refusal_in_json(jp_fetch: Fetch) -> None:
+@each_change
+async def test_a_change_needs_the_xsrf_token(client: Client, endpoint: Endpoint) -> None:
+    cookies, _ = await client.cookies()
+    assert (await client.ask(endpoint, Cookie=cookies)).code == 403
+    assert (await client.ask(endpoint, Cookie=cookies, **{"X-XSRFToken": "wrong"})).code == 403
+
+
+@pytest.mark.parametrize("path", sorted({one.path for one in ENDPOINTS}))
+async def test_no_other_method_is_served(client: Client, path: str) -> None:
+    known = {one.method for one in ENDPOINTS if one.path == path}
+    for method in set(METHODS) - known:
+        assert (await client.owned(Endpoint(method, path, 405))).code == 405
+
+
+@pytest.mark.parametrize("endpoint", [one for one in CHANGES if one.method == "POST"], ids=str)
+async def test_a_body_that_is_nonsense_or_too_large_is_refused(client: Client, endpoint: Endpoint) -> None:
+    for body in NONSENSE:
+        response = await client.owned(endpoint, body)
+        assert 400 <= response.code < 500, (body[:40], response.body[:400])
+        assert response.headers["Content-Type"].startswith("application/json")
+
+
+async def test_an_id_that_is_nonsense_is_refused(client: Client) -> None:
     """Whatever stands for a kernel or a cell: an answer that says no, as text that no browser takes for a page."""
     loop = asyncio.get_running_loop()
 
     async def ask(kernel: str, cell: str) -> None:
-        path = f"{API}/kernels/{quote(kernel, safe='')}/journal?cell={quote(cell, safe='')}"
-        try:
-            answer: HTTPResponse | None = await jp_fetch(path)
-        except HTTPClientError as error:
-            answer = error.response
-        assert answer is not None and answer.code in (400, 404)
-        if answer.code == 404 and "no front end" in answer.body.decode():
-            assert answer.headers["Content-Type"].startswith("application/json")
-            assert set(json.loads(answer.body)) == {"message"}
+        named, wanted = quote(kernel, safe=""), quote(cell, safe="")
+        for endpoint in (
+            Endpoint("GET", f"kernels/{named}/journal?cell={wanted}", 404),
+            Endpoint("POST", f"kernels/{named}/stop", 404),
+        ):
+            response = await client.owned(endpoint, b"{}")
+            assert response.code in (400, 404), response.body
+            if response.code == 404 and b"kernel" in response.body:
+                assert response.headers["Content-Type"].startswith("application/json")
+                assert "message" in json.loads(response.body)
 
     text = st.text(max_size=200) | st.sampled_from(
         ["..", "../kernels", "<script>", "a\r\nX: y", "\0", "%00", "*", "k" * 4000]
