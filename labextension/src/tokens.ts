@@ -10,6 +10,10 @@ export const PANEL_PLUGIN_ID = 'jupyter-gpu-kernel:panel';
 
 export const NOTEBOOK_PLUGIN_ID = 'jupyter-gpu-kernel:notebook';
 
+export const RUNNING_PLUGIN_ID = 'jupyter-gpu-kernel:running';
+
+export const LONG_CELLS_PLUGIN_ID = 'jupyter-gpu-kernel:long-cells';
+
 export const SIGN_IN_PLUGIN_ID = 'jupyter-gpu-kernel:sign-in';
 
 export const OUTPUTS_PLUGIN_ID = 'jupyter-gpu-kernel:outputs';
@@ -32,6 +36,9 @@ export const OPEN_PANEL = 'jupyter-gpu-kernel:open-panel';
 
 /** The command that signs in to the node of the kernelspec `name`. */
 export const SIGN_IN = 'jupyter-gpu-kernel:sign-in';
+
+/** The command that switches the notifications about long cells. */
+export const TOGGLE_LONG_CELLS = 'jupyter-gpu-kernel:toggle-long-cells';
 
 /** Below the server's base URL. */
 export const API_PATH = 'jupyter-gpu-kernel/api';

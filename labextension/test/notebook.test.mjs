@@ -4,6 +4,7 @@ import { test } from 'node:test';
 import { Signal } from '@lumino/signaling';
 
 import { Follower } from '../lib/notebook/follower.js';
+import { parseStatus, rowsOfKernel, rowsOfStatus } from '../lib/notebook/gpuRows.js';
 import { noticeOf } from '../lib/notebook/noticeText.js';
 import { offered, offerText } from '../lib/notebook/offer.js';
 import { clock } from '../lib/status/format.js';
@@ -127,4 +128,29 @@ test('other kernels are none of its business, and a notebook that is being opene
   stage.context.kernelChanged.emit({});
   assert.equal(stage.follower.serverAwaySince, null);
   stage.follower.dispose();
+});
+
+test('the status of the kernel as rows: of one line, of limited length', () => {
+  const status = { id: 'k1', pid: 7, gpu_names: ['GPU 0 (A100)'], guard: 'on', placement: `a\n\u202eb${'x'.repeat(999)}` };
+  const answer = value => `'${Buffer.from(JSON.stringify(value)).toString('hex')}'`;
+  const rows = new Map(rowsOfStatus(parseStatus(answer({ ...status, memory: { gpu_used_mib: 1024, gpu_total_mib: 24576 } })), NOW, trans));
+  assert.equal(rows.get('GPUs'), 'GPU 0 (A100)');
+  assert.equal(rows.get('GPU memory in use'), '1 of 24 GiB');
+  assert.equal(rows.get('Kernel'), 'k1, process 7');
+  assert.match(rows.get('Chosen host'), /^a bx{200,300}$/);
+  assert.equal(rows.has('Slurm job'), false);
+  const job = { id: '12', partition: 'gpu', end_time: NOW + 7200 };
+  assert.match(new Map(rowsOfStatus({ job }, NOW, trans)).get('Time left'), /^2 h 0 min \(until /);
+});
+
+test('an answer that is no status', () => {
+  for (const answer of [undefined, 7, '', "'7b'", "'zz'", `'${Buffer.from('[1]').toString('hex')}'`, "{'a': 1}"]) {
+    assert.equal(parseStatus(answer), null);
+  }
+  assert.deepEqual(rowsOfStatus({ memory: [], gpus: 'x', job: 3, id: {} }, NOW, trans)[0], ['GPUs', 'none; the first cell takes them']);
+});
+
+test('what the hub knows of a kernel that is busy', () => {
+  const rows = new Map(rowsOfKernel({ ...row, busy_since: NOW - 60 }, [], NOW, trans));
+  assert.deepEqual([rows.get('State'), rows.get('Node'), rows.get('Link')], ['busy (for 1 min)', 'gpu2', 'up']);
 });

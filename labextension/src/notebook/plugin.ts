@@ -1,5 +1,6 @@
 /**
- * The plugin for what a notebook shows of its remote kernel: that it is out of reach, or can be taken again.
+ * The plugin for what a notebook shows of its remote kernel: that it is out of reach, or can be taken again; and its
+ * GPUs, upon a click.
  */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { INotebookTracker } from '@jupyterlab/notebook';
@@ -13,6 +14,7 @@ import { isOurs } from '../specs';
 import { NOTEBOOK_PLUGIN_ID, SIGN_IN, TRANSLATION_DOMAIN } from '../tokens';
 import { CellNotice } from './cellNotice';
 import { Follower } from './follower';
+import { GpuButton } from './gpuButton';
 import { keepOutHubNotices } from './hubNotice';
 import { Reconnect } from './reconnect';
 
@@ -37,6 +39,7 @@ export const notebook: JupyterFrontEndPlugin<void> = {
       const signIn = (): void => void app.commands.execute(SIGN_IN, { name: follower.kernel?.name });
       keepOutHubNotices(sessionContext, ours);
       new CellNotice({ panel, follower, trans, now, signIn: app.commands.hasCommand(SIGN_IN) ? signIn : null });
+      new GpuButton({ panel, follower, model, trans });
       new Reconnect({ panel, follower, model, trans });
     };
     tracker.widgetAdded.connect(async (_, panel) => {
