@@ -24,6 +24,7 @@ LOCAL = 1.0
 _LONGEST = 30 * 86400
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _TIME = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(s|m|min|h|d)?")
+_NUMBER = re.compile(r"[0-9]+")
 _EXIT = {Status.OK: 0, Status.NONE: 0, Status.TIMEOUT: 124}
 
 
@@ -65,7 +66,7 @@ def wait(
 
 
 class _Shown:
-    """Shows what is waited for: on a terminal with the time so far, else one line for each change."""
+    """Shows what is waited for: on a terminal with the time so far, else one line for each change, but of numbers."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -75,9 +76,9 @@ class _Shown:
     def __call__(self, text: str) -> None:
         if sys.stderr.isatty():
             self._progress({"step": f"{duration(round(time.monotonic() - self._begin))}   {text}"})
-        elif text != self._last:
+        elif (kind := _NUMBER.sub("", text)) != self._last:
+            self._last = kind
             self._progress({"step": text})
-        self._last = text
 
 
 class Wait:
@@ -114,7 +115,7 @@ class Wait:
                 self._take(due, self._ask("ps", specs=self._specs_of(due)))
         except GpuKernelError as error:
             for one in left:
-                one.problem = one_line(str(error))
+                one.problem = one_line(error.cause)
 
     def _take(self, waited: list[WaitedKernel], rows: list[dict[str, Any]]) -> None:
         for one in waited:

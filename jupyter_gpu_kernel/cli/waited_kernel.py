@@ -120,9 +120,10 @@ class WaitedKernel:
             in_job = bool(self._row.get("job"))
             relevant = [one for one in errors if in_job or not self._row or one["node"] == self.node]
             if relevant:
-                self.problem = one_line(str(GpuKernelError.from_json(relevant[0]["error"])))
+                error = GpuKernelError.from_json(relevant[0]["error"])
                 if not self._row:  # it has not been found yet, so this may be a wrong id
-                    raise GpuKernelError.from_json(relevant[0]["error"])
+                    raise error
+                self.problem = one_line(error.cause)
             return not relevant
         self._row, self.problem, self._looks_absent = row, "", 0
         self._judge(row)
@@ -130,8 +131,7 @@ class WaitedKernel:
 
     def _judge(self, row: dict[str, Any]) -> None:
         if row["state"] == "ended":
-            evidence = f" ({row['evidence']})" if row.get("evidence") else ""
-            self.outcome = self._outcome(Status.ENDED, f"{row.get('cause') or '?'}{evidence}")
+            self.outcome = self.ended(_cause(row) or "?")
         elif row["state"] not in _QUIET or row.get("cells"):
             self._was_active = self._was_active or row["state"] != "away"
             self._quiet_with = None
@@ -194,7 +194,7 @@ def outcome_of_story(kernel: WaitedKernel, story: list[dict[str, Any]]) -> Outco
     lives = [row for row in story if row.get("event") in ("start", "end")]
     if not lives or lives[-1]["event"] != "end":
         return None
-    return kernel.ended(str(lives[-1].get("text") or "?"))
+    return kernel.ended(_cause(lives[-1]) or str(lives[-1].get("text") or "?"))
 
 
 def duration(seconds: float) -> str:
@@ -205,6 +205,12 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest} s"
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+def _cause(row: dict[str, Any]) -> str:
+    """Why a kernel has ended, by a row of `ps` or the last line of its log."""
+    evidence = f" ({row['evidence']})" if row.get("evidence") else ""
+    return f"{row['cause']}{evidence}" if row.get("cause") else ""
 
 
 def _since(row: dict[str, Any]) -> float:
