@@ -8,7 +8,7 @@ import signal
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-pytest_plugins = ["environments", "sshd", "house", "remote", "slurm"]
+pytest_plugins = ["scheduling", "environments", "sshd", "house", "remote", "slurm"]
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
