@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from .route import config_jumps, parse_destination
 MAX_HOSTS = 300
 _MAX_FILES = 100
 _AT_ONCE = 8  # programs ssh, each of which takes some milliseconds
+_PATIENCE = 5.0  # seconds for all of them
 _PATTERN = re.compile(r"[*?!]")
 
 
@@ -24,13 +25,18 @@ def hosts(config: str = "") -> list[dict[str, Any]]:
     """Return [{"name", "user", "port", "jumps"}] of the names in `Host` lines of ~/.ssh/config (or `config`), and of
     the files that it includes, in their order; patterns are left out. The values are those that ssh finds for a name.
 
-    A name that ssh cannot look up is left out. This may take some seconds, since it runs ssh for each name.
+    A name that ssh cannot look up is left out. This may take some seconds, since it runs ssh for each name; "port" is
+    None for those that take longer, since `Match exec` may run any program.
     """
     file = Path(config) if config else Path.home() / ".ssh" / "config"
     names = list(dict.fromkeys(itertools.islice(_names(file, set()), 10 * MAX_HOSTS)))
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = pool.map(lambda name: _host(name, config or None), names[:MAX_HOSTS])
-        return [host for host in found if host is not None]
+    pool = ThreadPoolExecutor(_AT_ONCE)
+    found = {name: pool.submit(_host, name, config or None) for name in names[:MAX_HOSTS]}
+    done, _ = wait(found.values(), _PATIENCE)
+    pool.shutdown(wait=False, cancel_futures=True)
+    unknown: dict[str, Any] = {"user": "", "port": None, "jumps": []}
+    rows = [one.result() if one in done else {"name": name, **unknown} for name, one in found.items()]
+    return [row for row in rows if row is not None]
 
 
 def _names(file: Path, seen: set[Path]) -> Iterator[str]:

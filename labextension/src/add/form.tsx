@@ -115,7 +115,7 @@ function Machine(): JSX.Element {
 }
 
 function described(host: IHost, trans: TranslationBundle): string {
-  const address = host.port === 22 ? host.user : trans.__('%1, port %2', host.user, host.port);
+  const address = host.port === null || host.port === 22 ? host.user : trans.__('%1, port %2', host.user, host.port);
   return host.jumps.length ? trans.__('%1, through %2', address, host.jumps.join(' → ')) : address;
 }
 

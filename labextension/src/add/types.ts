@@ -7,7 +7,8 @@ import type { IProblem } from '../tokens';
 export interface IHost {
   readonly name: string;
   readonly user: string;
-  readonly port: number;
+  /** null: the configuration could not be read in time. */
+  readonly port: number | null;
   readonly jumps: readonly string[];
 }
 
