@@ -32,21 +32,11 @@ export interface ICommandContext {
 }
 
 export function addCommands(commands: CommandRegistry, context: ICommandContext): void {
-  const { trans, model, actions, requests } = context;
+  const { trans, model } = context;
   commands.addCommand(CommandIDs.show, { label: trans.__('Show Remote GPUs'), execute: context.show });
   commands.addCommand(CommandIDs.refresh, {
     label: trans.__('Refresh Remote GPUs'),
     execute: () => model.refresh()
-  });
-  commands.addCommand(CommandIDs.signIn, {
-    label: args => trans.__('Sign in to %1', nodeOf(model, String(args.name ?? ''))),
-    execute: async args => {
-      const name = String(args.name);
-      const signIn = (): Promise<void> => requests.signIn(name);
-      if (!(await actions.run(nodeOf(model, name), trans.__('signing in…'), signIn))) {
-        context.show(); // it says why
-      }
-    }
   });
   addKernelCommands(commands, context);
 }
@@ -96,11 +86,6 @@ function addKernelCommands(commands: CommandRegistry, context: ICommandContext):
       storyWidget({ trans, title: titleOf(trans, kernel), fetch: () => requests.story(kernel.id) })
     )
   );
-}
-
-/** The node to which the kernelspec leads; the kernelspec's name, if it is not known. */
-function nodeOf(model: IRemoteModel, name: string): string {
-  return model.overview?.nodes.find(node => node.names.includes(name))?.node ?? name;
 }
 
 function find({ model, currentKernel }: ICommandContext, args: Arguments): IKernelOverview | undefined {

@@ -9,7 +9,7 @@ export const PANEL_ID = 'jupyter-gpu-kernel-panel';
 export namespace CommandIDs {
   export const show = OPEN_PANEL;
   export const refresh = 'jupyter-gpu-kernel:refresh';
-  /** Of another plugin, which may be missing. */
+  // Of other plugins, which may be missing.
   export const add = 'jupyter-gpu-kernel:add';
   /** With {name}: of a kernelspec. */
   export const signIn = SIGN_IN;

@@ -47,18 +47,16 @@ export function NodeCard({ node, cluster, now, isOpen, toggle }: IProps): JSX.El
 }
 
 function NodeProblem({ node }: { node: INodeView }): JSX.Element {
-  const { trans, actions, execute } = usePanel();
-  const pending = actions.pending(node.name);
+  const { trans, execute, hasCommand } = usePanel();
   return (
     <Problem problem={node.problem!}>
-      {node.problem!.login && node.spec && (
+      {node.problem!.login && node.spec && hasCommand(CommandIDs.signIn) && (
         <button
           type="button"
           className="jp-RemoteGPU-button jp-mod-accept"
-          aria-disabled={pending !== '' || undefined}
           onClick={() => execute(CommandIDs.signIn, { name: node.spec! })}
         >
-          {pending || trans.__('Sign in to %1…', node.name)}
+          {trans.__('Sign in to %1…', node.name)}
         </button>
       )}
     </Problem>

@@ -4,7 +4,7 @@
 import { ServerConnection } from '@jupyterlab/services';
 
 import { get, post } from '../request';
-import { KERNELS_PATH, NODES_PATH } from '../tokens';
+import { KERNELS_PATH } from '../tokens';
 import type { IProblem } from '../tokens';
 
 /** A line of a kernel's log. */
@@ -44,11 +44,6 @@ export class Requests {
 
   async prioritize(kernel: string, priority: number): Promise<void> {
     await post(this._settings, pathOf(kernel, 'priority'), { priority });
-  }
-
-  /** Opens the connection to the node of this kernelspec; the server's questions come as prompts. */
-  async signIn(name: string): Promise<void> {
-    await post(this._settings, `${NODES_PATH}/${encodeURIComponent(name)}/login`, {});
   }
 
   async story(kernel: string): Promise<readonly IStoryRow[]> {
