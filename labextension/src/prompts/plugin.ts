@@ -53,13 +53,15 @@ async function signInTo(
   name: string,
   trans: TranslationBundle
 ): Promise<boolean> {
+  const shown = line(name, 100);
+  const id = Notification.emit(trans.__('Signing in to %1…', shown), 'in-progress', { autoClose: false });
   try {
     return await signIn(settings, name);
   } catch (error) {
-    const message = error instanceof Error ? error.message : String(error);
-    Notification.error(trans.__('Not signed in to %1. %2', line(name, 100), line(message, LONGEST_ERROR)), {
-      autoClose: false
-    });
+    const message = line(error instanceof Error ? error.message : String(error), LONGEST_ERROR);
+    Notification.error(trans.__('Not signed in to %1. %2', shown, message), { autoClose: false });
     return false;
+  } finally {
+    Notification.dismiss(id);
   }
 }
