@@ -122,9 +122,10 @@ class Front:
         poller = zmq.Poller()
         for channel in (self.client.iopub_channel, self.client.stdin_channel):
             poller.register(channel.socket, zmq.POLLIN)
+        last = "nothing"
         while True:
             ready = dict(poller.poll(DEADLINE * 1000))
-            assert ready, f"nothing more came for {request}"
+            assert ready, f"nothing more came for {request} after {last}"
             if self.client.stdin_channel.socket in ready:
                 self._got(self.client.get_stdin_msg(timeout=1))
                 self.client.input(next(answers or iter(())))
@@ -133,6 +134,7 @@ class Front:
             message = self._got(self.client.get_iopub_msg(timeout=1))
             if message["parent_header"].get("msg_id") != request:
                 continue
+            last = f"{message['msg_type']} {str(message['content'])[-200:]}"
             yield message
             if message["content"].get("execution_state") == "idle":
                 return
