@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from locked import locked
-from playwright.sync_api import Browser, ConsoleMessage, Page, WebError, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 from remote import Remote
 from waiting import DEADLINE
 
 from browser.lab import Lab
+from browser.pages import NewPage, pages
 
 __all__ = ["locked"]
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 EXTENSION = Path(sys.prefix, "share", "jupyter", "labextensions", "jupyter-gpu-kernel", "package.json")
-OURS = "jupyter-gpu-kernel"  # in the address of each of our scripts, and in the id of each of our plugins
-
-NewPage = Callable[..., Page]
 
 
 @pytest.fixture(scope="package")
@@ -57,6 +55,14 @@ def lab(lab_server: Lab, remote: Remote) -> Iterator[Lab]:
     lab_server.end_kernels()
 
 
+@pytest.fixture(scope="module")
+def own_lab(chromium: Browser, remote: Remote, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """One more, which tests may quit and restart."""
+    with Lab(remote, tmp_path_factory.mktemp("lab")) as server:
+        yield server
+        server.end_kernels()
+
+
 @pytest.fixture
 def console() -> list[str]:
     """What the pages of this test wrote to the console."""
@@ -65,37 +71,9 @@ def console() -> list[str]:
 
 @pytest.fixture
 def new_page(chromium: Browser, console: list[str]) -> Iterator[NewPage]:
-    """One more browser with nothing stored, and a page in it; with options as `Browser.new_context` takes them.
-
-    A test fails when our code throws what nobody catches, or when one of our plugins does not start.
-    """
-    wrong: list[str] = []
-
-    def heard(message: ConsoleMessage) -> None:
-        console.append(message.text)
-        if message.type == "error" and OURS in message.text and "activate" in message.text:
-            wrong.append(message.text)
-
-    def thrown(error: WebError) -> None:
-        text = error.error.stack or error.error.message
-        console.append(text)
-        if OURS in text:
-            wrong.append(text)
-
-    contexts = []
-
-    def one(**options: object) -> Page:
-        context = chromium.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
-        contexts.append(context)
-        context.set_default_timeout(DEADLINE * 1000)
-        context.on("console", heard)
-        context.on("weberror", thrown)
-        return context.new_page()
-
-    yield one
-    for context in contexts:
-        context.close()
-    assert not wrong
+    """One more browser with nothing stored, and a page in it; with options as `Browser.new_context` takes them."""
+    with pages(chromium, console) as new:
+        yield new
 
 
 @pytest.fixture

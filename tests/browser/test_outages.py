@@ -1,0 +1,108 @@
+"""Nothing is missed: a page that is loaded anew, a browser that is offline, a server that is restarted, in mid-cell."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from remote import Remote
+
+from browser.lab import Lab, Notebook
+from browser.pages import pages
+
+OUTAGE = 30.0
+"""Seconds that the browser is offline: longer than Jupyter's servers wait for the answer to a ping. The other tests of
+this module run meanwhile."""
+
+
+def counting(go_on: Path) -> str:
+    """A cell that prints numbers until the file is there."""
+    return f"""import itertools, os, time
+for number in itertools.count():
+    print(number, flush=True)
+    if os.path.exists({str(go_on)!r}): break
+    time.sleep(0.05)
+print("the end")"""
+
+
+def expect_whole(notebook: Notebook, cell: int = 0) -> None:
+    """Waits until the cell has ended; each number is there once, and in order."""
+    notebook.expect_done(cell)
+    expect(notebook.output(cell)).to_contain_text("the end")
+    *numbers, _, _ = notebook.output(cell).inner_text().split()
+    assert numbers == [str(number) for number in range(len(numbers))]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def offline(
+    lab: Lab, chromium: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[], Notebook]]:
+    """A notebook whose browser goes offline in mid-cell, as this module begins. Call it: the outage is over."""
+    go_on = tmp_path_factory.mktemp("offline") / "go-on"
+    with pages(chromium, []) as new:
+        page = new()
+        notebook = lab.notebook(page, "offline.ipynb", counting(go_on), "print(number > 0)", kernel="cpu")
+        notebook.expect_kernel("idle")
+        notebook.run(0)
+        expect(notebook.output(0)).to_contain_text("3")
+        page.context.set_offline(True)
+        began = time.monotonic()
+
+        def over() -> Notebook:
+            page.wait_for_timeout(max(0, began + OUTAGE - time.monotonic()) * 1000)
+            page.context.set_offline(False)
+            go_on.touch()
+            return notebook
+
+        yield over
+        go_on.touch()
+
+
+def test_a_page_that_is_loaded_in_mid_cell_says_busy(lab: Lab, page: Page, tmp_path: Path) -> None:
+    cell = counting(tmp_path / "go-on")
+    lab.write("reload.ipynb", cell)
+    front = lab.page(lab.open("reload.ipynb", "cpu-argv"))
+    front.until(front.execute(cell, cellId="c0"), "stream")
+    notebook = lab.open_in(page, "reload.ipynb")
+    expect(notebook.output(0)).to_contain_text("3")
+    # As JupyterLab from 4.4 does itself at some moment: it takes the idle of this request for the kernel's.
+    subshell = "kernel.info.then(() => kernel.supportsSubshells && kernel.requestCreateSubshell({}).done)"
+    notebook.evaluate(f"(kernel => {subshell})(PANEL.sessionContext.session.kernel).then(() => 0)")
+    notebook.expect_kernel("busy")
+    expect(notebook.prompt(0)).to_have_text("[*]:")
+    (tmp_path / "go-on").touch()
+    expect_whole(notebook)
+    notebook.expect_kernel("idle")
+
+
+def test_a_restarted_server_finds_the_kernel_and_what_it_printed(
+    own_lab: Lab, remote: Remote, page: Page, tmp_path: Path
+) -> None:
+    notebook = own_lab.notebook(page, "restart.ipynb", counting(tmp_path / "go-on"), kernel="cpu")
+    notebook.expect_kernel("idle")
+    notebook.run(0)
+    expect(notebook.output(0)).to_contain_text("3")
+    page.keyboard.press("Control+s")
+    own_lab.kill()
+    kernels = remote.kernels_on_node()
+    own_lab.start_again()
+    notebook = own_lab.open_in(page, "restart.ipynb")
+    notebook.expect_kernel("busy")
+    assert set(remote.kernels_on_node()) <= set(kernels)
+    (tmp_path / "go-on").touch()
+    expect_whole(notebook)
+
+
+def test_a_browser_that_was_offline_gets_all_that_it_missed(offline: Callable[[], Notebook]) -> None:
+    notebook = offline()
+    with contextlib.suppress(AssertionError):  # JupyterLab's own: “Server Connection Error”
+        notebook.dialog.get_by_role("button", name=re.compile("Close|Dismiss")).click(timeout=2000)
+    expect_whole(notebook)
+    notebook.run(1)
+    notebook.expect_done(1)
+    expect(notebook.output(1)).to_contain_text("True")
