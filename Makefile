@@ -8,7 +8,7 @@ JOBS ?= 4
 LABEXTENSION := jupyter_gpu_kernel/labextension/package.json
 LINKED := .venv/share/jupyter/labextensions/jupyter-gpu-kernel
 
-.PHONY: help venv sshd programs test test-browser-side test-labextension test-lowest check labextension link demo wheel clean
+.PHONY: help venv sshd programs test test-browser-side test-labextension test-lowest check labextension link pictures demo wheel clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +86,9 @@ link:  # as `pip install` would copy it, but what is built next is used at once
 	@mkdir -p $(dir $(LINKED))
 	@rm -rf $(LINKED)
 	@ln -s $(CURDIR)/jupyter_gpu_kernel/labextension $(LINKED)
+
+pictures: labextension sshd  ## docs/pictures/ anew, from real runs (needs Node, Chromium and root)
+	$(BIN)/python -m pytest -m pictures tests/browser/test_pictures.py
 
 # Without Node, or where this fails, the demo opens JupyterLab all the same, and says what is missing.
 $(LABEXTENSION): $(shell find labextension/*.json labextension/src labextension/style labextension/schema -type f 2>/dev/null)

@@ -67,6 +67,7 @@ class Sshd:
         self.home.mkdir(parents=True)
         self.environment = {"HOME": str(self.home)}
         self.process_environment: dict[str, str] = {}
+        self.wrapper: list[str] = []  # a command that runs another one
         self.host_key = make_key(folder / "host_key")
         self.authorized = folder / "authorized_keys"
         self.authorized.write_text(Path(f"{client_key}.pub").read_text())
@@ -89,7 +90,7 @@ class Sshd:
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
         config = self.folder / "sshd_config"
         config.write_text("".join(f"{key} {value}\n" for key, value in self._config().items()))
-        command = [sshd_program(), "-D", "-e", "-f", str(config)]
+        command = [*self.wrapper, sshd_program(), "-D", "-e", "-f", str(config)]
         self._process = subprocess.Popen(
             command,
             env={**os.environ, **self.process_environment},
