@@ -29,7 +29,7 @@ test('the notice says since when the node is out of reach, and what becomes of t
   assert.match(noticeOf({ ...away, state: 'idle' }, null, NOW, trans).text, /will run when the node is back/);
   const error = { kind: 'AuthError', hop: 'login', cause: 'it wants a code', remedy: 'Sign in.' };
   const refused = noticeOf({ ...away, error }, null, NOW, trans);
-  assert.deepEqual([refused.detail, refused.signIn], ['login: it wants a code. Sign in.', true]);
+  assert.deepEqual([refused.detail, refused.signIn], ['login: it wants a code.', true]);
 });
 
 test('the page says itself that it cannot reach the server, but not for a moment only', () => {

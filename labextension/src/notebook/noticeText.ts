@@ -48,9 +48,11 @@ function nodeNotice(kernel: IRemoteKernel, trans: TranslationBundle): INotice {
   const away = away_since
     ? trans.__('%1 has been out of reach since %2; the kernel keeps running.', node, clock(away_since, true))
     : trans.__('%1 is out of reach; the kernel keeps running.', node);
+  const signIn = error?.login ?? error?.kind === 'AuthError';
+  const remedy = signIn ? '' : error?.remedy ?? ''; // the button, and not a command for a terminal
   return {
     text: `${away} ${cell}`,
-    detail: error ? `${error.hop}: ${error.cause}. ${error.remedy}` : '',
-    signIn: error?.login ?? error?.kind === 'AuthError'
+    detail: error ? `${error.hop}: ${error.cause}. ${remedy}`.trim() : '',
+    signIn
   };
 }
