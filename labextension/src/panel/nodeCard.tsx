@@ -48,17 +48,21 @@ export function NodeCard({ node, cluster, now, isOpen, toggle }: IProps): JSX.El
 
 function NodeProblem({ node }: { node: INodeView }): JSX.Element {
   const { trans, execute, hasCommand } = usePanel();
+  const { name, spec } = node;
+  const problem = node.problem!;
+  if (!problem.login || spec === null || !hasCommand(CommandIDs.signIn)) {
+    return <Problem problem={problem} />;
+  }
   return (
-    <Problem problem={node.problem!}>
-      {node.problem!.login && node.spec && hasCommand(CommandIDs.signIn) && (
-        <button
-          type="button"
-          className="jp-RemoteGPU-button jp-mod-accept"
-          onClick={() => execute(CommandIDs.signIn, { name: node.spec! })}
-        >
-          {trans.__('Sign in to %1…', node.name)}
-        </button>
-      )}
+    // The button is the remedy, which is a command for a terminal otherwise.
+    <Problem problem={{ ...problem, remedy: '' }}>
+      <button
+        type="button"
+        className="jp-RemoteGPU-button jp-mod-accept"
+        onClick={() => execute(CommandIDs.signIn, { name: spec })}
+      >
+        {trans.__('Sign in to %1…', name)}
+      </button>
     </Problem>
   );
 }

@@ -48,7 +48,7 @@ function Story({ trans, title, fetch }: IProps): JSX.Element {
         </button>
       </div>
       {problem && <Problem problem={problem} />}
-      {!rows && !problem && <p>{trans.__('Asking the node…')}</p>}
+      {!rows && !problem && <p className="jp-RemoteGPU-note">{trans.__('Asking the node…')}</p>}
       {rows && <Rows rows={rows} trans={trans} />}
     </>
   );
