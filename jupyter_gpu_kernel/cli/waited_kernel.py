@@ -80,6 +80,7 @@ class WaitedKernel:
         self._quiet_with: Any = None
         """The last cell when no cell was running any more."""
         self._looks_absent = 0
+        self._may_be_there = False
 
     @property
     def name(self) -> str:
@@ -114,20 +115,22 @@ class WaitedKernel:
     def take(self, rows: list[dict[str, Any]]) -> bool:
         """Take the answer to `ps`. Return whether the kernel is missing in it, and no error is a reason for that."""
         self._asked_at = time.monotonic()
-        errors = [row for row in rows if "error" in row]
         row = next((row for row in rows if row.get("id") == self.id and "error" not in row), None)
         if row is None:
-            in_job = bool(self._row.get("job"))
-            relevant = [one for one in errors if in_job or not self._row or one["node"] == self.node]
-            if relevant:
-                error = GpuKernelError.from_json(relevant[0]["error"])
-                if not self._row:  # it has not been found yet, so this may be a wrong id
-                    raise error
-                self.problem = one_line(error.cause)
-            return not relevant
+            return self._is_missing([row for row in rows if "error" in row])
         self._row, self.problem, self._looks_absent = row, "", 0
         self._judge(row)
         return False
+
+    def _is_missing(self, errors: list[dict[str, Any]]) -> bool:
+        self._may_be_there = bool(errors)
+        if errors:
+            error = GpuKernelError.from_json(errors[0]["error"])
+            if not self._row:  # it has not been found yet, so this may be a wrong id
+                raise error
+            self.problem = one_line(error.cause)
+        in_job = bool(self._row.get("job"))
+        return not any(in_job or one["node"] == self.node for one in errors)
 
     def _judge(self, row: dict[str, Any]) -> None:
         if row["state"] == "ended":
@@ -148,6 +151,8 @@ class WaitedKernel:
             raise error or AgentError(
                 f"no node has a kernel {self.id}", remedy="“jupyter gpu-kernel ps” lists the kernels."
             )
+        if self._may_be_there:  # one machine can have several names, of which another one was asked
+            return None
         self._looks_absent += 1
         self.problem = "it is not listed"
         return self.ended("no node has it any more") if self._looks_absent >= _LOOKS else None

@@ -83,8 +83,10 @@ def detached(remote: Remote, code: str) -> Iterator[str]:
     psutil.Process(manager.provisioner.pid).terminate()
     eventually(lambda: not remote.ask("kernels"), "its front end has left it")
     manager.shutdown_kernel(now=True)  # only its launcher, which has ended
-    yield kernel_id
-    assert remote.program("stop", kernel_id).returncode == 0
+    try:
+        yield kernel_id
+    finally:
+        assert remote.program("stop", kernel_id).returncode == 0
 
 
 def test_all_cells_are_waited_for_also_over_a_killed_hub(remote: Remote, gate: Path) -> None:
