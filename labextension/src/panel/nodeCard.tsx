@@ -70,7 +70,7 @@ function NodeProblem({ node }: { node: INodeView }): JSX.Element {
 function Gpu({ gpu, now }: { gpu: IGpuView; now: number }): JSX.Element {
   const { trans } = usePanel();
   return (
-    <li className="jp-RemoteGPU-gpu" data-holder={gpu.holder} data-gpu={gpu.key}>
+    <li className="jp-RemoteGPU-device" data-holder={gpu.holder} data-gpu={gpu.key}>
       <div className="jp-RemoteGPU-row" title={gpu.hint}>
         <span className="jp-RemoteGPU-gpuLabel">{gpu.label}</span>
         <NotebookLink title={gpu.who} path={gpu.path} hint={gpu.hint} />
