@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,12 +32,18 @@ class Owner:
 
 @pytest.fixture
 def locked(remote: Remote, tmp_path: Path) -> Iterator[dict[str, Any]]:
+    with locked_way(remote, tmp_path) as way:
+        yield way
+
+
+@contextlib.contextmanager
+def locked_way(remote: Remote, folder: Path) -> Iterator[dict[str, Any]]:
     """The way to the work node with a key for the login node that its owner must open."""
     hops = remote.hops
-    key = make_key(tmp_path / "locked", passphrase="sesame")
+    key = make_key(folder / "locked", passphrase="sesame")
     before = hops.login.authorized.read_text()
     hops.login.authorized.write_text(before + key.with_suffix(".pub").read_text())
-    config = tmp_path / "locked_config"
+    config = folder / "locked_config"
     opened = hops.ssh_config.read_text()
     config.write_text(
         opened.replace("Host login\n", f"Host login\n  IdentitiesOnly yes\n  IdentityFile {key}\n")

@@ -9,6 +9,7 @@ from pathlib import Path
 from playwright.sync_api import Page, expect
 from remote import Remote
 
+from browser.accessibility import assert_accessible
 from browser.conftest import NewPage
 from browser.lab import Lab
 
@@ -58,6 +59,7 @@ def test_the_running_cell_says_that_its_node_is_out_of_reach(
     with without_login_node(remote):
         expect(notice).to_contain_text("has been out of reach since")
         expect(notice).to_contain_text("keeps running. This cell keeps running.")
+        assert_accessible(page, ".jp-RemoteGPU-cellNotice")
         expect(notebook.status_bar.locator(".jp-RemoteGPU-status")).to_contain_text("reconnecting since")
         expect(notebook.output(0)).to_have_text("")
         notebook.evaluate("PANEL.context.save()")

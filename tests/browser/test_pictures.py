@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from locked import locked_way
 from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, expect
 from remote import Remote
+from waiting import DEADLINE
 
 from browser.lab import Lab
 from browser.pages import NewPage
+from jupyter_gpu_kernel.client import HubClient
 
 pytestmark = [
     pytest.mark.pictures,
@@ -160,6 +163,19 @@ def test_cut(gpu_lab: Lab, gpu2: Remote, view: Callable[[int, int], Page]) -> No
     notebook.expect_done(0)
     frames += [shot(page)] * 6
     animate(frames, FOLDER / "cut.png")
+
+
+def test_prompt(gpu_lab: Lab, gpu2: Remote, view: Callable[[int, int], Page], tmp_path: Path) -> None:
+    page = view(900, 520)
+    with locked_way(gpu2, tmp_path) as way:
+        gpu2.write("gpu2", provisioner=True, **way)
+        with HubClient() as hub:
+            hub.call("hang_up", timeout=DEADLINE)
+        gpu_lab.notebook(page, "prompt.ipynb", "1 + 1", kernel="gpu2")
+        expect(page.locator(".jp-RemoteGPU-prompt").get_by_label("Passphrase")).to_be_focused()
+        take(page, "prompt")
+        page.keyboard.press("Escape")
+        expect(page.locator(".jp-RemoteGPU-prompt")).to_have_count(0)
 
 
 def animate(frames: list[Image.Image], file: Path) -> None:

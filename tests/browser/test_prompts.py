@@ -12,6 +12,7 @@ from playwright.sync_api import Locator, Page, expect
 from remote import Remote
 from waiting import DEADLINE, eventually
 
+from browser.accessibility import assert_accessible
 from browser.conftest import NewPage
 from browser.lab import Lab
 from jupyter_gpu_kernel.client import HubClient
@@ -67,6 +68,7 @@ def test_a_start_asks_in_a_dialog_and_goes_on_when_it_is_answered(
     expect(dialog_of(other)).to_contain_text("asked.ipynb")
     expect(field).to_be_focused()
     expect(field).to_have_attribute("type", "password")
+    assert_accessible(page, ".jp-RemoteGPU-prompt")
     page.keyboard.type("a wrong word")
     dialog.get_by_role("button", name="Show").click()
     expect(field).to_have_attribute("type", "text")
