@@ -105,7 +105,9 @@ class Cancelled(AuthError):
     """The user was asked, and cancelled. To front ends it is an AuthError."""
 
     def __init__(self, hop: str) -> None:
-        remedy = "To be asked again, start it again; or sign in in a terminal: jupyter gpu-kernel login NAME"
+        remedy = (
+            "To be asked again, start it again. Or sign in once in a terminal: jupyter gpu-kernel login NAME"
+        )
         super().__init__("you cancelled the sign-in", hop=hop, remedy=remedy, login=True)
 
 

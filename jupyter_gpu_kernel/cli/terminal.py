@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from ..errors import Cancelled
 from ..hub.ssh import Secret, matches_fingerprint
 from ..saved_answers import SavedAnswers
 
@@ -69,8 +70,7 @@ class Progress:
 
 
 class TerminalAsker:
-    """Ask the user in this terminal for what the system keyring does not have. Ctrl-D raises SystemExit, which ends the
-    client's thread."""
+    """Ask the user in this terminal for what the system keyring does not have. Ctrl-D cancels."""
 
     def __init__(self, progress: Progress, saved: SavedAnswers) -> None:
         self._progress = progress
@@ -88,7 +88,7 @@ class TerminalAsker:
         try:
             return getpass.getpass(one_line(f"{hop}: {prompt}") + " ")
         except EOFError:
-            raise SystemExit(1) from None
+            raise Cancelled(hop) from None
 
     def confirm_host(self, hop: str, fingerprint: str, key_type: str) -> bool:
         """Whether the user types the end of the fingerprint (4 characters or more), or all of it."""
@@ -104,7 +104,7 @@ class TerminalAsker:
             "If they are equal, type the last 4 or more characters; otherwise type “no”: "
         )
         for tries_left in reversed(range(_TRIES)):
-            typed = self._read_line()
+            typed = self._read_line(hop)
             if matches_fingerprint(typed, fingerprint):
                 return True
             if not tries_left or typed.lower() in ("", "n", "no"):
@@ -112,12 +112,12 @@ class TerminalAsker:
             sys.stderr.write(_hint(typed))
         return False
 
-    def _read_line(self) -> str:
+    def _read_line(self, hop: str) -> str:
         sys.stderr.flush()
         try:
             return input().strip()
         except EOFError:
-            raise SystemExit(1) from None
+            raise Cancelled(hop) from None
 
 
 def _hint(typed: str) -> str:

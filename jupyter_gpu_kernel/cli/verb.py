@@ -100,6 +100,9 @@ class Verb(JupyterApp):
         with terminal_settings_restored(), saved.settled(), HubClient() as client:
             try:
                 return client.call(op, progress=progress, ask=asker, **arguments)
+            except GpuKernelError as error:  # also the user's own word, which the hub has not completed
+                error.fill_in("NAME", str(arguments.get("name") or ""))
+                raise
             finally:
                 progress.clear()
 

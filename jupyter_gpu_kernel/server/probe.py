@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import adding
 from ..client import HubClient
-from ..errors import AuthError, GpuKernelError, HostKeyError
+from ..errors import AuthError, Cancelled, GpuKernelError, HostKeyError
 from ..hub.ssh import Asker
 from ..program import command
 from ..wire.texts import as_typed
@@ -87,16 +87,21 @@ class Probe:
             self._found = _shown(probe, settings)
             self.settings = settings
         except GpuKernelError as error:
-            if isinstance(
-                error, (AuthError, HostKeyError)
-            ):  # `login` needs a kernelspec, which does not exist yet
-                once = "once in a terminal: jupyter gpu-kernel login NAME"
-                error.fill_in(once, "again, and answer the questions that appear here")
-            self._error = error
+            self._error = _for_form(error)
 
     def _report(self, progress: dict[str, Any]) -> None:
         step = {key: str(progress.get(key, ""))[:200] for key in ("hop", "step")}
         self._steps.append({**step, "after": self._clock() - self._begin})
+
+
+def _for_form(error: GpuKernelError) -> GpuKernelError:
+    """The error without the command `login`, which needs a kernelspec: there is none yet."""
+    if isinstance(error, Cancelled):
+        error.remedy = "To be asked again, connect again."
+    elif isinstance(error, (AuthError, HostKeyError)):
+        once = "once in a terminal: jupyter gpu-kernel login NAME"
+        error.fill_in(once, "again, and answer the questions that appear here")
+    return error
 
 
 async def _open_hub() -> HubClient:

@@ -7,6 +7,7 @@ and cannot be read here. A question that no page fetches within `PAGE_TIMEOUT` h
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import queue
@@ -53,7 +54,7 @@ class Reply:
 @dataclass(frozen=True)
 class _Question:
     shown: dict[str, Any]
-    waiting: Waiting
+    asker: PromptAsker
     fetched: threading.Event = field(default_factory=threading.Event)
     replies: queue.SimpleQueue[Reply] = field(default_factory=queue.SimpleQueue)
 
@@ -66,6 +67,7 @@ class Prompts:
         self._questions: dict[str, _Question] = {}
         self._lock = threading.Lock()
         self._numbers = itertools.count()
+        self._askers = set[PromptAsker]()
         self._cancelled: dict[Waiting, int] = {}
 
     def asker(self, waiting: Waiting) -> PromptAsker:
@@ -91,9 +93,10 @@ class Prompts:
 
     def cancel(self, number: str) -> None:
         """Give up a question, and those of all calls that wait already for the same. Raises KeyError."""
-        waiting = self._questions[number].waiting
+        same = _same(self._questions[number].asker.waiting)
         with self._lock:
-            self._cancelled[_same(waiting)] = next(self._numbers)
+            self._cancelled.pop(same, None)  # so that the oldest are forgotten first
+            self._cancelled[same] = next(self._numbers)
             if len(self._cancelled) > MAX_CANCELLED:
                 del self._cancelled[next(iter(self._cancelled))]
         self._close(number, Reply(None))
@@ -106,45 +109,42 @@ class Prompts:
 
     # --- for askers
 
+    def begin(self, asker: PromptAsker) -> None:
+        """From now on it may ask."""
+        with self._lock:
+            self._askers.add(asker)
+
+    def end(self, asker: PromptAsker) -> None:
+        """Its call has ended: its questions leave the queue, and it cannot ask any more."""
+        with self._lock:
+            self._askers.discard(asker)
+            numbers = [number for number, one in self._questions.items() if one.asker is asker]
+        for number in numbers:
+            self._withdraw(number)
+
     def ask(self, asker: PromptAsker, question: dict[str, Any]) -> Reply:
         """Return the user's reply, from a worker thread. Raises NotAnswered if there is none."""
         hop, number = question["hop"], os.urandom(16).hex()
-        posted = _Question({"id": number, **question, "for": asdict(asker.waiting)}, asker.waiting)
+        posted = _Question({"id": number, **question, "for": asdict(asker.waiting)}, asker)
         with self._lock:
-            if asker.closed or self._cancelled.get(_same(asker.waiting), -1) > asker.number:
+            cancelled = self._cancelled.get(_same(asker.waiting), -1) > asker.number
+            if cancelled or asker not in self._askers:
                 raise _cancelled(asker.waiting, hop)
             if len(self._questions) >= MAX_QUESTIONS:
                 raise NotAnswered("too many questions wait for an answer", hop=hop)
             self._questions[number] = posted
-            asker.open_questions.add(number)
         self._notify(len(self._questions))
         try:
-            return self._reply(posted, asker.waiting, hop)
+            return _reply(posted, hop)
         finally:
-            self.withdraw(asker, number)
+            self._withdraw(number)
 
-    def _reply(self, question: _Question, waiting: Waiting, hop: str) -> Reply:
-        if not question.fetched.wait(PAGE_TIMEOUT):
-            raise NotAnswered("asks for a password, a code or a confirmation, and nobody is there", hop=hop)
-        try:
-            reply = question.replies.get(timeout=ANSWER_TIMEOUT)
-        except queue.Empty:
-            raise NotAnswered("its question was not answered", hop=hop) from None
-        if reply.text is None:
-            raise _cancelled(waiting, hop)
-        return reply
-
-    def withdraw(self, asker: PromptAsker, *numbers: str) -> None:
-        """Forget questions that nobody waits for any more."""
-        with self._lock:
-            open_before = len(self._questions)
-            for number in numbers:
-                asker.open_questions.discard(number)
-                if question := self._questions.pop(number, None):
-                    question.replies.put(Reply(None))
-                    question.fetched.set()
-        if len(self._questions) != open_before:
-            self._notify(len(self._questions))
+    def _withdraw(self, number: str) -> None:
+        """Forget a question for which nobody waits any more."""
+        with contextlib.suppress(KeyError):  # it has left the queue already
+            question = self._questions[number]
+            self._close(number, Reply(None))
+            question.fetched.set()
 
 
 class PromptAsker:
@@ -152,18 +152,16 @@ class PromptAsker:
 
     def __init__(self, prompts: Prompts, waiting: Waiting, number: int) -> None:
         self._prompts, self.waiting, self.number = prompts, waiting, number
-        self.open_questions: set[str] = set()
-        self.closed = False
         self._saved = SavedAnswers(waiting.name if waiting.what != "probe" else "")
 
     async def __aenter__(self) -> PromptAsker:
+        self._prompts.begin(self)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.closed = True
-        self._prompts.withdraw(self, *self.open_questions)
+        self._prompts.end(self)
         await asyncio.to_thread(self._saved.settle, error)
 
     def secret(self, hop: str, prompt: str, secret: Secret) -> str:
@@ -172,11 +170,7 @@ class PromptAsker:
         if stored is not None:
             return stored
         question = {"hop": hop, "kind": secret.kind, "prompt": prompt[:LONGEST_PROMPT], "again": secret.again}
-        more = {
-            "fingerprint": "",
-            "key_type": "",
-            "saveable": self._saved.can_store(secret),
-        }
+        more = {"fingerprint": "", "key_type": "", "saveable": self._saved.can_store(secret)}
         reply = self._prompts.ask(self, {**question, **more})
         if reply.save:
             self._saved.store_later(secret, str(reply.text))
@@ -189,6 +183,18 @@ class PromptAsker:
         return self._prompts.ask(self, {**question, **more}).text is not None
 
 
+def _reply(question: _Question, hop: str) -> Reply:
+    if not question.fetched.wait(PAGE_TIMEOUT):
+        raise NotAnswered("asks for a password, a code or a confirmation, and nobody is there", hop=hop)
+    try:
+        reply = question.replies.get(timeout=ANSWER_TIMEOUT)
+    except queue.Empty:
+        raise NotAnswered("its question was not answered", hop=hop) from None
+    if reply.text is None:
+        raise _cancelled(question.asker.waiting, hop)
+    return reply
+
+
 def _same(waiting: Waiting) -> Waiting:
     """Return what all calls that ask the same questions have in common."""
     return Waiting(waiting.what, waiting.name)
@@ -196,5 +202,6 @@ def _same(waiting: Waiting) -> Waiting:
 
 def _cancelled(waiting: Waiting, hop: str) -> Cancelled:
     error = Cancelled(hop)
-    error.fill_in("NAME", waiting.name)
+    if waiting.what != "probe":  # which is for no kernelspec yet
+        error.fill_in("NAME", waiting.name)
     return error

@@ -254,7 +254,8 @@ async def test_the_first_host_key_is_a_question_to_the_page(
         return
     assert (await ask("DELETE", f"prompts/{asked['id']}"))[0] == 200
     error = (await ended(ask, probe))["error"]
-    assert error["hop"] == stranger.address and error["cause"]
+    assert (error["hop"], error["cause"]) == (stranger.address, "you cancelled the sign-in")
+    assert error["remedy"] == "To be asked again, connect again."
 
 
 @pytest.fixture
@@ -275,6 +276,7 @@ async def test_a_probe_ends_with_its_page_or_when_it_is_cancelled(
     jp_serverapp.web_app.settings[PROBES] = probes
     _, probe = await ask("POST", "probes", body)
     await asyncio.to_thread(eventually, lambda: not probes.ids, "the probe has ended with its page")
+    probes = jp_serverapp.web_app.settings[PROBES] = Probes(lambda name: nullcontext())
     statuses = [(await ask("POST", "probes", body))[0] for _ in range(9)]
     assert statuses == [201] * 8 + [429]
     await probes.close()

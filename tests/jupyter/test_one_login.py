@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +17,7 @@ from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelMana
 from launchers import launched
 from locked import Owner, log_in
 from remote import Remote, over_both_transports
+from servers import TERMINAL
 from tornado.web import HTTPError
 from waiting import DEADLINE, eventually
 
@@ -111,6 +113,35 @@ def test_a_start_whose_owner_does_not_sign_in_says_why(remote: Remote, locked: d
     assert refused_nodes(remote) == [["locked"]]
     log_in(remote, locked, Owner())
     assert refused_nodes(remote) == []
+
+
+@over_both_transports
+def test_ctrl_d_at_a_prompt_is_the_users_own_word(remote: Remote, locked: dict[str, Any]) -> None:
+    remote.write("locked", provisioner=True, **locked)
+    with remote.in_use(), HubClient() as hub:
+        hub.call("hang_up", timeout=DEADLINE)
+    words = [
+        sys.executable,
+        "-c",
+        TERMINAL,
+        sys.executable,
+        "-m",
+        "jupyter_gpu_kernel.cli",
+        "login",
+        "locked",
+    ]
+    with subprocess.Popen(
+        words, env=remote.program_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as login:
+        assert login.stdin and login.stdout
+        shown = b""
+        while b"Passphrase of" not in shown:
+            shown += (one := login.stdout.read1())
+            assert one, shown
+        login.stdin.write(b"\x04")
+        login.stdin.flush()
+        shown += login.stdout.read()
+    assert b"you cancelled the sign-in" in shown and b"login locked" in shown and b"answered" not in shown
 
 
 def refused_nodes(remote: Remote) -> list[list[str]]:

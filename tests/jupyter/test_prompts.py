@@ -168,6 +168,30 @@ async def test_a_call_that_ends_takes_its_questions_along(page: Page) -> None:
         ask.secret("login", "Password of alice: ", PASSWORD)
 
 
+async def test_a_call_that_ends_while_its_threads_ask_leaves_no_question(page: Page) -> None:
+    for _ in range(20):
+        async with page.prompts.asker(GPU2) as ask:
+            asked = [secret(ask, "Password of alice: ") for _ in range(4)]
+            await asyncio.sleep(0)
+        answers = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), DEADLINE)
+        assert [type(one) for one in answers] == [Cancelled] * 4
+        assert await page.questions() == []
+
+
+async def test_the_questions_of_other_calls_stay(page: Page) -> None:
+    async with page.prompts.asker(Waiting("login", "gpu3")) as other:
+        asked = secret(other, "Code: ", Secret("code"))
+        (one,) = await page.told(1)
+        async with page.prompts.asker(GPU2) as ask:
+            ended = secret(ask, "Password of alice: ")
+            await page.told(2)
+        assert await page.told(1) == [one]
+        assert await page.answer(one["id"], {"answer": "123456"}) == 200
+        assert await asked == "123456"
+    with pytest.raises(Cancelled):
+        await ended
+
+
 async def test_without_a_page_nobody_is_there(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prompts_module, "PAGE_TIMEOUT", 0.01)
     async with page.prompts.asker(GPU2) as ask:
