@@ -27,6 +27,8 @@ from .rpc import Call
 
 START_TIMEOUT = 120.0
 """Seconds, for a slow file system; permanent errors are raised much earlier."""
+_GPUS_TIMEOUT = 30.0
+"""Seconds for the node to run nvidia-smi."""
 
 
 class FrontEndOperations:
@@ -188,7 +190,24 @@ class FrontEndOperations:
     async def op_journal(self, call: Call) -> dict[str, Any]:
         """Return {"kernel", "cells"}: the last cells of a kernel that is here, with outputs. `kernel` may be Jupyter's
         id."""
-        wanted = str(call.arguments["kernel"])
+        remote = self._here(str(call.arguments["kernel"]))
+        cells = await read_cell_history(remote.link, remote.kernel_id, str(call.arguments.get("cell") or ""))
+        return {"kernel": remote.kernel_id, "cells": cells}
+
+    async def op_gpu_use(self, call: Call) -> list[dict[str, Any]]:
+        """Return the rows of `gpus` of the GPUs that a kernel here has. Only its node is asked, and only if the link is
+        up. `kernel` may be Jupyter's id."""
+        remote = self._here(str(call.arguments["kernel"]))
+        held = set(remote.status["gpus"])
+        if not held or remote.link.state != "up":
+            return []
+        answer = await remote.link.request("gpus", timeout=_GPUS_TIMEOUT)
+        return [row for row in answer.get("gpus", []) if row["uuid"] in held]
+
+    # -------------------------------------------------------------------------------------- helpers
+
+    def _here(self, wanted: str) -> RemoteKernel:
+        """Return the kernel of a front end here with this id, ours or Jupyter's."""
         by_jupyters_id = (one for one in self._kernels if one.settings["kernel_id"] == wanted)
         remote = next(by_jupyters_id, None) or self._kernels.here(wanted)
         if remote is None:
@@ -196,10 +215,7 @@ class FrontEndOperations:
                 f"no front end here has a kernel {wanted}",
                 remedy="“jupyter gpu-kernel ps” lists the kernels.",
             )
-        cells = await read_cell_history(remote.link, remote.kernel_id, str(call.arguments.get("cell") or ""))
-        return {"kernel": remote.kernel_id, "cells": cells}
-
-    # -------------------------------------------------------------------------------------- helpers
+        return remote
 
     async def _start_later(
         self, kernel_id: str, settings: dict[str, Any], call: Call, login_wait: float

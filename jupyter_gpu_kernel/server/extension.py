@@ -27,6 +27,8 @@ from . import (
     sign_in,
     ssh_hosts,
 )
+from .api import ask_hub
+from .gpu_use import GPU_USE, GpuUse
 from .overview import Overview
 from .probes import Probes
 from .prompts import PromptAsker, Prompts, Waiting
@@ -61,6 +63,7 @@ class GpuKernelExtension(ExtensionApp):
         self.settings[probes.PROBES] = Probes(lambda name: prompts.asker(Waiting("probe", name)))
         root = str(getattr(server.contents_manager, "root_dir", ""))
         self.settings[overview.OVERVIEW] = Overview(Runtime(), server.kernel_manager, root)
+        self.settings[GPU_USE] = GpuUse(Runtime(), lambda kernel: ask_hub("gpu_use", kernel=kernel))
 
         def asker(name: str, notebook: str) -> PromptAsker:
             return prompts.asker(Waiting("kernel", name, to_api_path(notebook, root)))

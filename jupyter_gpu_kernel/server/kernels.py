@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import tornado
+from jupyter_core.utils import ensure_async
 from jupyter_server.auth.decorator import authorized
 
 from ..errors import GpuKernelError
 from ..program import command
 from .api import API, Handler, ask_hub, list_of, with_command
+from .gpu_use import GPU_USE, GpuUse
 
 
 class KernelsHandler(Handler):
@@ -19,9 +21,23 @@ class KernelsHandler(Handler):
     @tornado.web.authenticated
     @authorized
     async def get(self) -> None:
-        """Ask the hub, if there is one; it does not use the network for this."""
-        program = command()
-        await self.answer([with_command(kernel, program) for kernel in await list_of("kernels")])
+        """Ask the hub, if there is one; it does not use the network for this.
+
+        `?gpus=`: Jupyter's ids of kernels that get `gpu_use`, too; later requests have what their nodes answer.
+        """
+        program, wanted = command(), set(self.get_query_arguments("gpus"))
+        kernels = [with_command(kernel, program) for kernel in await list_of("kernels")]
+        if wanted and await self._may_ask_nodes():
+            use: GpuUse = self.settings[GPU_USE]
+            for kernel in kernels:
+                if kernel["kernel_id"] in wanted:
+                    kernel["gpu_use"] = use.of(kernel)
+        await self.answer(kernels)
+
+    async def _may_ask_nodes(self) -> bool:
+        """As `@authorized("execute")` does; without the right the answer has all the rest."""
+        allowed = self.authorizer.is_authorized(self, self.current_user, "execute", self.auth_resource)
+        return bool(await ensure_async(allowed))
 
 
 class JournalHandler(Handler):

@@ -14,13 +14,17 @@ import { KERNELS_PATH, NODES_PATH, OVERVIEW_PATH, PROMPTS_PATH } from './tokens'
 import type { INode, IRemoteKernel } from './tokens';
 
 /**
- * All remote kernels that the server knows.
+ * All remote kernels that the server knows, and the use of the GPUs of those with these Jupyter kernel ids.
  *
  * Rejects with a `ServerConnection.ResponseError` if the server refuses (404: our server extension is not
  * loaded), and with a `ServerConnection.NetworkError` if it cannot be reached.
  */
-export async function fetchKernels(settings: ServerConnection.ISettings): Promise<IRemoteKernel[]> {
-  return (await get(settings, KERNELS_PATH)) as IRemoteKernel[];
+export async function fetchKernels(
+  settings: ServerConnection.ISettings,
+  useOf: readonly string[]
+): Promise<IRemoteKernel[]> {
+  const query = new URLSearchParams(useOf.map(id => ['gpus', id]));
+  return (await get(settings, useOf.length ? `${KERNELS_PATH}?${query}` : KERNELS_PATH)) as IRemoteKernel[];
 }
 
 /** The work nodes on which kernels were started, or that refused a start. Rejects as `fetchKernels` does. */

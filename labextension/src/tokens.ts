@@ -115,6 +115,8 @@ export interface IRemoteKernel {
   readonly round_trip_ms?: number | null;
   /** The end of its Slurm job. */
   readonly ends_at?: number | null;
+  /** Its GPUs, if that was asked for, and is known. */
+  readonly gpu_use?: readonly IGpuUse[] | null;
 }
 
 /** The use of a GPU; null is unknown. */

@@ -16,7 +16,7 @@ class Server {
     this.held = null;
     this.asked = new Promise(resolve => (this.wasAsked = resolve));
     this.model = new RemoteModel({
-      fetchKernels: () => this.reply('kernels', [kernel]),
+      fetchKernels: useOf => this.reply(['kernels', ...useOf].join(' '), [kernel]),
       fetchOverview: () => this.reply('overview', overview),
       problemOf: error => ({ ...PROBLEM, kind: error.message }),
       interval: 20
@@ -91,6 +91,25 @@ test('while somebody watches the overview, it is requested instead, and feeds bo
   await server.changed();
   assert.equal(server.requests.at(-1), 'kernels');
   assert.deepEqual(server.model.kernels, [kernel]);
+});
+
+test('the use of the GPUs of a kernel is requested as long as somebody watches it, and once for all', async t => {
+  const server = new Server(t);
+  const [plain, ...used] = [server.model.watchKernels(), ...['j1', 'j1', 'j2'].map(id => server.model.watchKernels(id))];
+  await server.model.refresh();
+  assert.equal(server.requests.at(-1), 'kernels j1 j2');
+  used[0].dispose();
+  used[0].dispose(); // again: no effect
+  used[2].dispose();
+  await server.model.refresh();
+  assert.equal(server.requests.at(-1), 'kernels j1');
+  used[1].dispose();
+  await server.model.refresh();
+  assert.equal(server.requests.at(-1), 'kernels');
+  plain.dispose();
+  const count = server.requests.length;
+  await server.model.refresh();
+  assert.equal(server.requests.length, count);
 });
 
 test('a refresh during a request causes one more, since the first may have come too early', async t => {

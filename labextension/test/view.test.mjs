@@ -36,12 +36,15 @@ test('memory and use are those of all its GPUs together, and left out where one 
   assert.equal(textOf({}, [{}]), 'gpu2 · 1 GPU · connected');
 });
 
-test('the use of GPUs comes from an overview that is recent', () => {
+test('the use of GPUs comes from the row of the kernel, or else from an overview that is recent', () => {
   const mine = { kernel: 'k1', utilization: 5 };
   const overview = { time: NOW - 10, kernels: [], nodes: [{ gpus: [mine, { kernel: 'k2' }, {}] }] };
   assert.deepEqual(usesOf(kernel, overview, NOW), [mine]);
   assert.deepEqual(usesOf(kernel, { ...overview, time: NOW - 100 }, NOW), []);
   assert.deepEqual(usesOf(kernel, null, NOW), []);
+  const newer = { utilization: 7 };
+  assert.deepEqual(usesOf({ ...kernel, gpu_use: [newer] }, overview, NOW), [newer]);
+  assert.deepEqual(usesOf({ ...kernel, gpu_use: null }, overview, NOW), [mine]);
 });
 
 test('the time that is left of a job is worth attention when it is short', () => {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +30,15 @@ def test_a_kernel_is_picked_and_runs_cells(lab: Lab, page: Page) -> None:
     expect(notebook.output(0)).to_contain_text("42 127.0.0.1")
     expect(notebook.output(1).locator(".jp-RenderedSVG img")).to_be_visible()
     expect(notebook.status_bar).to_contain_text("no GPU yet")
+
+
+def test_the_status_item_shows_memory_and_use_while_no_panel_is_open(lab: Lab, page: Page) -> None:
+    notebook = lab.notebook(page, "use.ipynb", "1 + 1", kernel="gpu")
+    notebook.expect_kernel("idle")
+    notebook.run(0)
+    notebook.expect_done(0)
+    expect(notebook.status_bar).to_contain_text(re.compile(r"GPU \d · [\d.]+ of 80 GiB, \d+ % · connected, "))
+    lab.end_kernels()
 
 
 @contextlib.contextmanager

@@ -49,8 +49,17 @@ export class RemoteModel implements IRemoteModel, IDisposable {
     Signal.clearData(this);
   }
 
-  watchKernels(): IDisposable {
-    return this._watch('kernels');
+  watchKernels(useOf?: string): IDisposable {
+    const watch = this._watch('kernels');
+    if (useOf === undefined) {
+      return watch;
+    }
+    const used = { id: useOf };
+    this._used.add(used);
+    return new DisposableDelegate(() => {
+      this._used.delete(used);
+      watch.dispose();
+    });
   }
 
   watchOverview(): IDisposable {
@@ -124,12 +133,14 @@ export class RemoteModel implements IRemoteModel, IDisposable {
   }
 
   private async _fetchKernels(): Promise<void> {
-    this._kernels = await this._options.fetchKernels();
+    this._kernels = await this._options.fetchKernels([...new Set([...this._used].map(({ id }) => id))]);
   }
 
   private readonly _options: RemoteModel.IOptions;
   private readonly _poll: Poll<void>;
   private readonly _watchers = { kernels: 0, overview: 0 };
+  /** The kernels the use of whose GPUs is watched, once for each that watches. */
+  private readonly _used = new Set<{ readonly id: string }>();
   private _watched: 'nothing' | 'kernels' | 'overview' = 'nothing';
   private _inFlight = false;
   private _kernels: readonly IRemoteKernel[] = [];
@@ -139,7 +150,8 @@ export class RemoteModel implements IRemoteModel, IDisposable {
 
 export namespace RemoteModel {
   export interface IOptions {
-    readonly fetchKernels: () => Promise<readonly IRemoteKernel[]>;
+    /** `useOf`: Jupyter's ids of the kernels for which the use of their GPUs is wanted, too. */
+    readonly fetchKernels: (useOf: readonly string[]) => Promise<readonly IRemoteKernel[]>;
     readonly fetchOverview: () => Promise<IOverview>;
     /** What a failed request means. */
     readonly problemOf: (error: unknown) => IModelProblem;

@@ -18,7 +18,7 @@ export const model: JupyterFrontEndPlugin<IRemoteModel> = {
   activate: (app: JupyterFrontEnd): IRemoteModel => {
     const { serverSettings } = app.serviceManager;
     const shared = new RemoteModel({
-      fetchKernels: () => fetchKernels(serverSettings),
+      fetchKernels: useOf => fetchKernels(serverSettings, useOf),
       fetchOverview: () => fetchOverview(serverSettings),
       problemOf
     });

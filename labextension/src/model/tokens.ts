@@ -27,8 +27,13 @@ export interface IRemoteModel {
   readonly problem: IModelProblem | null;
   /** Emitted after each response, and when a request has failed. */
   readonly changed: ISignal<IRemoteModel, void>;
-  /** Keeps `kernels` up to date until the result is disposed of, while the page is visible. Uses no network but to the server. */
-  watchKernels(): IDisposable;
+  /**
+   * Keeps `kernels` up to date until the result is disposed of, while the page is visible.
+   *
+   * Uses no network but to the server; with `useOf`, Jupyter's id of a kernel, the server asks its node now and then
+   * for the use of its GPUs.
+   */
+  watchKernels(useOf?: string): IDisposable;
   /** Keeps `overview` and `kernels` up to date likewise. The server asks the nodes for it. */
   watchOverview(): IDisposable;
   /** Requests what is watched now, and resolves after the response; at once if nothing is watched. Never rejects. */

@@ -86,11 +86,12 @@ export class LinkStatus extends Widget {
   /** Watches while the notebook has a kernel that may be ours. */
   private _adjust(): void {
     const kernel = this._kernel();
-    if (!kernel || (this._foreign.has(kernel.id) && !isOurs(this._options.specs(), kernel))) {
-      this._watch?.dispose();
-      this._watch = null;
-    } else {
-      this._watch ??= this._options.model.watchKernels();
+    const watched = kernel && (!this._foreign.has(kernel.id) || isOurs(this._options.specs(), kernel)) ? kernel.id : null;
+    if (watched !== this._watched) {
+      const before = this._watch;
+      this._watch = watched === null ? null : this._options.model.watchKernels(watched);
+      this._watched = watched;
+      before?.dispose(); // last, so that the model does not pause in between
     }
   }
 
@@ -164,6 +165,8 @@ export class LinkStatus extends Widget {
   private _shown: IRemoteKernel | undefined;
   private _view: IView | null = null;
   private _watch: IDisposable | null = null;
+  /** Jupyter's id of the kernel that `_watch` is for. */
+  private _watched: string | null = null;
 }
 
 export namespace LinkStatus {

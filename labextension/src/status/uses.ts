@@ -1,14 +1,17 @@
 /**
- * The GPUs of a kernel in the last overview. Pure.
+ * What the GPUs of a kernel do. Pure.
  */
-import type { IGpu, IOverview } from '../model/overview';
-import type { IRemoteKernel } from '../tokens';
+import type { IOverview } from '../model/overview';
+import type { IGpuUse, IRemoteKernel } from '../tokens';
 
 /** In seconds: an older overview says nothing about now. */
 const RECENT = 30;
 
-/** The GPUs that the kernel has, if their use is known. */
-export function usesOf(kernel: IRemoteKernel, overview: IOverview | null, now: number): readonly IGpu[] {
+/** The GPUs that the kernel has, if their use is known: from the kernel's row, or else from the last overview. */
+export function usesOf(kernel: IRemoteKernel, overview: IOverview | null, now: number): readonly IGpuUse[] {
+  if (kernel.gpu_use) {
+    return kernel.gpu_use;
+  }
   if (!overview || now - overview.time > RECENT) {
     return [];
   }
