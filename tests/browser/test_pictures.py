@@ -135,12 +135,15 @@ def test_panel_and_form(gpu_lab: Lab, gpu2: Remote, view: Callable[[int, int], P
 
 def test_cut(gpu_lab: Lab, gpu2: Remote, view: Callable[[int, int], Page]) -> None:
     """An animation: the link is cut while a cell prints; what it printed meanwhile comes afterwards."""
-    page = view(720, 520)
+    page = view(720, 580)
     show_gpus(gpu2)
-    epochs = 16
-    notebook = gpu_lab.notebook(page, "cut.ipynb", TRAINING.format(epochs=epochs), kernel="gpu2")
+    epochs = 14
+    cells = TRAINING.format(epochs=epochs).split("\n\n")
+    notebook = gpu_lab.notebook(page, "cut.ipynb", *cells, kernel="gpu2")
     notebook.expect_kernel("idle")
     page.evaluate("jupyterapp.shell.collapseLeft()")
+    notebook.run(0)
+    notebook.expect_done(0)
     frames: list[Image.Image] = []
 
     def film(until: Locator, text: str) -> None:
@@ -150,30 +153,37 @@ def test_cut(gpu_lab: Lab, gpu2: Remote, view: Callable[[int, int], Page]) -> No
                 return
             page.wait_for_timeout(500)
 
-    output, area = notebook.output(0), page.locator(".jp-Notebook")
-    notebook.run(0)
+    output, area = notebook.output(1), page.locator(".jp-Notebook")
+    notebook.run(1)
     film(output, "epoch 5:")
     gpu2.hops.login.stop()
     film(area, "out of reach")
+    print(
+        [
+            (k["state"], k["link"], k.get("gpus"))
+            for k in gpu_lab.ask("GET", "/jupyter-gpu-kernel/api/kernels")
+        ]
+    )
     for _ in range(8):
         frames.append(shot(page))
         page.wait_for_timeout(500)
     gpu2.hops.login.restart()
     film(output, f"epoch {epochs - 1}:")
-    notebook.expect_done(0)
+    film(page.locator(".jp-RemoteGPU-status"), "connected")
+    notebook.expect_done(1)
     frames += [shot(page)] * 6
     animate(frames, FOLDER / "cut.png")
 
 
-def test_prompt(gpu_lab: Lab, gpu2: Remote, view: Callable[[int, int], Page], tmp_path: Path) -> None:
+def test_prompt(gpu_lab: Lab, gpu2: Remote, view: Callable[[int, int], Page]) -> None:
     page = view(900, 520)
-    with locked_way(gpu2, tmp_path) as way:
+    with tempfile.TemporaryDirectory(prefix="keys-") as folder, locked_way(gpu2, Path(folder)) as way:
         gpu2.write("gpu2", provisioner=True, **way)
         with HubClient() as hub:
             hub.call("hang_up", timeout=DEADLINE)
         gpu_lab.notebook(page, "prompt.ipynb", "1 + 1", kernel="gpu2")
         expect(page.locator(".jp-RemoteGPU-prompt").get_by_label("Passphrase")).to_be_focused()
-        take(page, "prompt")
+        take(page, "prompt", page.locator(".jp-Dialog-content"))
         page.keyboard.press("Escape")
         expect(page.locator(".jp-RemoteGPU-prompt")).to_have_count(0)
 
