@@ -80,6 +80,18 @@ def test_a_page_that_is_loaded_in_mid_cell_says_busy(lab: Lab, page: Page, tmp_p
     notebook.expect_kernel("idle")
 
 
+def test_a_cell_goes_on_after_the_page_was_loaded_anew(lab: Lab, page: Page, tmp_path: Path) -> None:
+    """Without having saved, in a notebook that was not trusted before."""
+    notebook = lab.notebook(page, "again.ipynb", counting(tmp_path / "go-on"), kernel="cpu")
+    notebook.expect_kernel("idle")
+    notebook.run(0)
+    expect(notebook.output(0)).to_contain_text("3")
+    notebook = lab.open_in(page, "again.ipynb")
+    expect(notebook.output(0)).to_contain_text("3")
+    (tmp_path / "go-on").touch()
+    expect_whole(notebook)
+
+
 def test_a_restarted_server_finds_the_kernel_and_what_it_printed(
     own_lab: Lab, remote: Remote, page: Page, tmp_path: Path
 ) -> None:

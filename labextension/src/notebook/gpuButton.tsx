@@ -95,7 +95,7 @@ function Status(props: { load: () => Promise<{ rows: Row[]; note: string }>; tra
     return () => void (wanted = false);
   }, []);
   return (
-    <div className="jp-RemoteGPU-gpu" aria-busy={shown === null} role="status">
+    <div className="jp-RemoteGPU-gpuInfo" aria-busy={shown === null} role="status">
       {shown === null && <p>{props.trans.__('Asking the kernel…')}</p>}
       {shown?.note && <p>{shown.note}</p>}
       <table>

@@ -9,7 +9,7 @@ import type { IOutputAreaModel } from '@jupyterlab/outputarea';
 import type { IRecord } from './journal';
 import { hasEnded } from './journal';
 import { changeOf } from './rule';
-import type { ICell } from './rule';
+import type { ICell, IChange } from './rule';
 
 /** What jupyter_server_nbmodel notes in a cell while it executes it. */
 const NBMODEL_KEY = 'jupyter_server_nbmodel';
@@ -54,6 +54,8 @@ export function viewOfCell(panel: NotebookPanel, cell: CodeCell): ICell {
 /** Whether restored outputs may run scripts; `unchanged`: keep the user's decision since the restoring began. */
 export type Trust = 'trusted' | 'untrusted' | 'unchanged';
 
+const ANEW: IChange = { clear: true, set: [], addFrom: 0 };
+
 /** Updates the cell from the record. */
 export function update(
   cell: CodeCell,
@@ -63,29 +65,33 @@ export function update(
   shared: boolean
 ): void {
   const { model } = cell;
-  const change = changeOf(model.outputs.toJSON(), outputs, shared);
-  if (change && trust === 'untrusted') {
-    model.trusted = false; // before any output is added
-    model.deleteMetadata('trusted'); // else the notebook is signed with these outputs when it is saved
+  const trustChanges = trust !== 'unchanged' && model.trusted !== (trust === 'trusted');
+  let change = changeOf(model.outputs.toJSON(), outputs, shared);
+  if (trustChanges && (change || trust === 'trusted')) {
+    change = ANEW; // the trust replaces all outputs, and JupyterLab does not show what such a text gets afterwards
   }
   if (change?.clear) {
     model.outputs.clear();
   }
-  change?.set.forEach(i => replace(model.outputs, i, outputs[i]!));
+  if (change && trust === 'untrusted') {
+    model.trusted = false; // before any output is added
+    model.deleteMetadata('trusted'); // else the notebook is signed with these outputs when it is saved
+  }
+  if (change?.clear && trust === 'trusted') {
+    model.trusted = true; // not while it has outputs of another execution
+  }
+  change?.set.forEach(i => replace(model.outputs, i, outputs[i]!, shared));
   outputs.slice(change?.addFrom ?? outputs.length).forEach(output => model.outputs.add(output));
   const count = hasEnded(record) ? record.execution_count : null;
   if (model.executionCount !== count) {
     model.executionCount = count;
   }
-  if (trust === 'trusted') {
-    model.trusted = true; // not before all outputs belong to that execution
-  }
   showRunning(cell, !hasEnded(record));
 }
 
-function replace(outputs: IOutputAreaModel, i: number, output: IOutput): void {
+function replace(outputs: IOutputAreaModel, i: number, output: IOutput, shared: boolean): void {
   const shown = outputs.get(i).streamText;
-  if (shown === undefined || output.output_type !== 'stream') {
+  if (!shared || shown === undefined || output.output_type !== 'stream') {
     return outputs.set(i, output);
   }
   const text = String(output.text);
