@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -65,8 +66,7 @@ def hostile(remote: Remote, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         with contextlib.suppress(GpuKernelError):
             remote.ask("hang_up")
         node.server.stop()
-        written.path.unlink()
-        written.path.parent.rmdir()
+        shutil.rmtree(written.path.parent)
 
 
 @pytest.fixture(scope="module")
