@@ -15,6 +15,7 @@ from exchange import Bystander, Item, Outcome, Tally, script
 from fronts import Front
 from streams import Faults, LoopThread, Node, wait_for
 
+from jupyter_gpu_kernel.agent.story import read_story
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 
@@ -78,3 +79,20 @@ def test_what_was_printed_while_the_link_was_away(node: Node, front: Front, remo
     text = front.finish(request).text
     assert text.endswith("".join(f"{i}\n" for i in range(10, 40)))
     assert front.finish(later).text == "later\n"
+
+
+def test_what_was_printed_while_the_keeper_did_not_read(
+    node: Node, front: Front, remote: RemoteKernel
+) -> None:
+    """As on a node with so much load that the keeper gets no CPU. libzmq drops messages above 1000 by default."""
+    story = read_story(node.handlers.root.story(remote.kernel_id))
+    keeper = next(entry["keeper"] for entry in story if entry["event"] == "start")
+    text = front.run(f"""
+import os, signal
+os.kill({keeper}, signal.SIGSTOP)
+try:
+    for i in range(5000): print(i, flush=True)
+finally:
+    os.kill({keeper}, signal.SIGCONT)
+""").text
+    assert text == "".join(f"{i}\n" for i in range(5000))

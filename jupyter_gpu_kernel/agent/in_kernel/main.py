@@ -132,13 +132,18 @@ def disable_debugger() -> None:
 
 
 def app_class(base: Any, guard: Guard) -> Any:
-    """Return a subclass of IPKernelApp whose kernel, of whatever configured class, reports its cells to the guard."""
+    """Return a subclass of IPKernelApp whose kernel, of whatever configured class, reports its cells to the guard, and
+    whose sockets drop nothing while the keeper does not read."""
 
     def init_kernel(app: Any) -> None:
         app.kernel_class = kernel_class(app.kernel_class, guard)
         base.init_kernel(app)
 
-    return subclass("GpuKernelApp", base, init_kernel=init_kernel)
+    def bind_socket(app: Any, socket: Any, port: int) -> Any:
+        socket.sndhwm = 0  # by default libzmq drops output that would make more than 1000 messages wait
+        return base._bind_socket(app, socket, port)
+
+    return subclass("GpuKernelApp", base, init_kernel=init_kernel, _bind_socket=bind_socket)
 
 
 def subclass(name: str, base: Any, **members: Any) -> Any:
