@@ -19,7 +19,7 @@ Shape = Callable[[Any], Any]
 
 MAX_UNKNOWN_KEYS = 20
 """Unknown keys of an object that are kept."""
-_OURS = ("error", "hop", "link", "kernel_id", "remedy")
+_OURS = ("error", "hop", "link", "kernel_id", "remedy", "late", "slurm", "away_since")
 """Keys that only the hub itself sets."""
 _MAX_INTEGER = 2**53
 """Larger integers are not exact in every program that reads JSON."""

@@ -213,6 +213,7 @@ _PROCESS = fields(
 )
 _LEASE = fields(user=text(64), pid=_pid, id=text(64), since=_moment, idle_since=_moment)
 _QUEUED = fields(
+    *("place", "user", "id", "gpus", "since", "yours", "priority", "notebook"),
     place=_place,
     user=text(64),
     id=text(64),
@@ -233,6 +234,8 @@ _LEFTOVER = fields(
 )
 _CODE = fields("folder", kernel=text(64), folder=text(4096), kept=text())
 _GPU = fields(
+    "uuid",
+    "queue",
     node=text(255),
     index=count,
     uuid=text(100),

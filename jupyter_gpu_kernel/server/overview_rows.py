@@ -39,6 +39,9 @@ def kernel_rows(
 def _kernel(row: Row, here: Row, served: Mapping[str, str], root: str) -> Row:
     error = here.get("error") or {}
     return {
+        "name": "",
+        "node": row.get("hop"),
+        "gpus": [],
         "link": None,
         "round_trip_ms": None,
         "away_since": None,
@@ -57,14 +60,20 @@ def _kernel(row: Row, here: Row, served: Mapping[str, str], root: str) -> Row:
 
 
 def relative_path(notebook: str, root: str) -> str | None:
-    """Return the path of a notebook relative to the server's root, with “/”; None if it is not there."""
+    """Return the path of a notebook relative to the server's root, with “/”; None if it is not there.
+
+    Other paths are not looked at: a node may have chosen them, and to look at one can mean to sign in to a file server.
+    """
     if not notebook or not root or not os.path.isabs(notebook):
         return None
+    lexical, real_root = Path(os.path.normpath(notebook)), os.path.realpath(root)
+    is_below = any(lexical.is_relative_to(each) for each in (os.path.normpath(root), real_root))
+    if not is_below or not os.path.isfile(lexical):
+        return None
     try:
-        path = Path(os.path.realpath(notebook)).relative_to(os.path.realpath(root))
+        return Path(os.path.realpath(lexical)).relative_to(real_root).as_posix()
     except ValueError:
         return None
-    return path.as_posix() if os.path.isfile(notebook) else None
 
 
 # --- nodes
@@ -128,7 +137,7 @@ def _add(node: Row, row: Row, holders: dict[str, set[str]], history: GpuHistory)
     if "slurm" in row:
         node |= {"cluster": row["slurm"], "state": "up"}  # nothing of ours runs there, and so it has no link
         return
-    waiting = [(one["place"], one["id"]) for one in node["queue"]]
+    waiting = {(one["place"], one["id"]) for one in node["queue"]}
     node["queue"] += [_waiter(one) for one in row["queue"] if (one["place"], one["id"]) not in waiting]
     gpu = {key: value for key, value in row.items() if key != "queue"}
     having, leased_by = holders.get(row["uuid"], set()), (row.get("lease") or {}).get("id")

@@ -5,68 +5,23 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import shutil
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hostile import Hostile, hostile, status
 from jupyter_client.manager import KernelManager
 from remote import Remote
-from sshd import Sshd
 from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.client import HubClient
 from jupyter_gpu_kernel.errors import GpuKernelError
 
-HOSTILE = str(Path(__file__).parents[1] / "programs" / "hostile-python")
+__all__ = ["hostile"]
+
 Specs = list[dict[str, Any]]
-
-
-class Hostile:
-    """Its kernelspec is “aaa”, so that it is asked first; `answers` to requests, as texts or JSON."""
-
-    def __init__(self, remote: Remote, folder: Path) -> None:
-        self.remote = remote
-        self.server = Sshd("hostile", folder, remote.hops.key)
-        self.file = folder / "answers.json"
-        known = folder / "known_hosts"
-        known.write_text(self.server.known_hosts_line())
-        self.config = folder / "ssh_config"
-        self.config.write_text(
-            f"Host hostile\n HostName 127.0.0.1\n Port {self.server.port}\n IdentityFile {remote.hops.key}\n"
-            f" IdentityAgent none\n UserKnownHostsFile {known}\n GlobalKnownHostsFile none\n"
-        )
-        self.server.environment.update(
-            HOSTILE_ANSWERS=str(self.file), JUPYTER_GPU_KERNEL_BASE=str(folder), PATH="/usr/bin:/bin"
-        )
-        self.says()
-        self.server.start()
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return {"route": ["hostile"], "config": str(self.config), "python": HOSTILE, "gpus": 0}
-
-    def says(self, **answers: Any) -> None:
-        texts = {do: said if isinstance(said, str) else json.dumps(said) for do, said in answers.items()}
-        new = self.file.with_suffix(".new")
-        new.write_text(json.dumps(texts))
-        new.replace(self.file)
-
-
-@pytest.fixture(scope="module")
-def hostile(remote: Remote, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hostile]:
-    node = Hostile(remote, tmp_path_factory.mktemp("hostile"))
-    written = remote.write("aaa", **node.settings)
-    try:
-        yield node
-    finally:
-        with contextlib.suppress(GpuKernelError):
-            remote.ask("hang_up")
-        node.server.stop()
-        shutil.rmtree(written.path.parent)
 
 
 @pytest.fixture(scope="module")
@@ -82,11 +37,6 @@ def kernel(remote: Remote, hostile: Hostile) -> Iterator[str]:
     manager.start_kernel()
     yield str(remote.ask("kernels")[0]["id"])
     manager.shutdown_kernel()
-
-
-def status(kernel_id: str, **more: Any) -> dict[str, Any]:
-    known = {"id": kernel_id, "name": "n", "node": "work", "state": "idle", "gpus": [], "pid": 1}
-    return {**known, "notebook": "", "attached": False, "since": time.time(), **more}
 
 
 MALFORMED = [
@@ -106,6 +56,16 @@ def test_a_malformed_answer_is_that_nodes_error(
     assert error["node"] == "hostile" and [row["id"] for row in rows] == [kernel]
     assert [row["node"] for row in remote.ask("leftovers", specs=specs)] == ["hostile"]
     assert remote.ask("logs", kernel=kernel, specs=specs)[0]["event"] == "start"
+
+
+@pytest.mark.parametrize("gpu", [{}, {"uuid": "u"}, {"uuid": "u", "queue": [{}]}, {"queue": [{"id": "k"}]}])
+def test_an_incomplete_gpu_is_that_nodes_error(
+    remote: Remote, hostile: Hostile, specs: Specs, gpu: dict[str, Any]
+) -> None:
+    hostile.says(gpus={"gpus": [gpu]})
+    error, *rows = sorted(remote.ask("gpus", specs=specs), key=lambda row: "error" not in row)
+    assert error["node"] == "hostile" and "malformed: gpus: " in error["error"]["cause"]
+    assert {row["uuid"] for row in rows} == {remote.busy, *remote.free}
 
 
 def test_the_program_shows_the_others_and_fails(remote: Remote, hostile: Hostile, kernel: str) -> None:

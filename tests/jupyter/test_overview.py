@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -128,3 +129,19 @@ def test_a_path_is_that_of_a_file_below_the_root(tmp_path: Path) -> None:
     for other in ("", "sub/a.ipynb", str(tmp_path / "b.ipynb"), str(tmp_path / "root/none.ipynb"), "/\0"):
         assert relative_path(other, root) is None
     assert relative_path(str(tmp_path / "b.ipynb"), "") is None
+
+
+def test_no_other_path_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node may have chosen it, such as one of a file server, to which Windows would sign in."""
+    (tmp_path / "root").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "root")
+    (tmp_path / "root" / "a.ipynb").touch()
+    root = str(tmp_path / "root")
+    looked, lstat = set[str](), os.lstat
+    monkeypatch.setattr(os, "lstat", lambda path, **more: looked.add(os.fspath(path)) or lstat(path, **more))
+    monkeypatch.setattr(os.path, "isfile", lambda path: looked.add(os.fspath(path)) or Path(path).exists())
+    for other in ("/net/evil/a.ipynb", f"{root}/../../net/evil/a.ipynb", f"//net{root}/a.ipynb"):
+        assert relative_path(other, root) is None
+    assert not any("net" in path for path in looked)
+    assert relative_path(f"{tmp_path}/link/a.ipynb", f"{tmp_path}/link") == "a.ipynb"
+    assert relative_path(f"{root}/a.ipynb", f"{tmp_path}/link") == "a.ipynb"

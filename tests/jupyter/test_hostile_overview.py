@@ -1,0 +1,65 @@
+"""What the panel gets while one of the nodes means harm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hostile import Hostile, hostile
+from remote import Remote
+from servers import Server
+from waiting import eventually
+
+from jupyter_gpu_kernel.server.gpu_history import GpuHistory
+from jupyter_gpu_kernel.server.overview_rows import node_rows
+
+__all__ = ["hostile"]
+OVERVIEW = "/jupyter-gpu-kernel/api/overview"
+WAITER = {"user": "eve", "gpus": 1, "since": 1, "yours": False, "priority": None, "notebook": ""}
+
+
+@pytest.fixture(scope="module")
+def server(remote: Remote, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(remote, tmp_path_factory.mktemp("root")) as server:
+        yield server
+
+
+def test_what_only_the_hub_says_of_a_node_is_dropped(hostile: Hostile, server: Server) -> None:
+    gpu = {
+        "uuid": "u",
+        "queue": [],
+        "slurm": {"partitions": 5},
+        "late": 0,
+        "error": {"cause": "x"},
+        "hop": "work",
+    }
+    kernel = {
+        "id": "bare",
+        "state": "idle",
+        "away_since": "never",
+        "kernel_id": "x",
+        "link": "up",
+        "path": "/x",
+    }
+    hostile.says(gpus={"gpus": [gpu]}, list={"kernels": [kernel]})
+    shown = eventually(lambda: _shown(server, "u"), "the hostile node has answered")
+    (node,) = [one for one in shown["nodes"] if one["node"] == "hostile"]
+    assert (node["cluster"], node["problem"]) == (None, None)
+    (row,) = [one for one in shown["kernels"] if one["id"] == "bare"]
+    known = {"gpus": [], "name": "", "hop": "hostile", "kernel_id": None, "link": None, "path": None}
+    assert known.items() <= row.items() and row["away_since"] is None
+
+
+def _shown(server: Server, uuid: str) -> dict[str, Any] | None:
+    """The overview, once this GPU is in it."""
+    shown: dict[str, Any] = server.ask("GET", OVERVIEW)
+    return shown if any(gpu["uuid"] == uuid for node in shown["nodes"] for gpu in node["gpus"]) else None
+
+
+def test_long_queues_are_merged_in_time() -> None:
+    """As long ones as a node may send: each row once."""
+    queue = [{**WAITER, "id": str(place), "place": place} for place in range(1000)]
+    rows = [{"hop": "n", "node": "n", "uuid": str(index), "queue": queue} for index in range(256)]
+    (node,) = node_rows([], {"nodes": [], "gpus": rows, "ps": []}, [], GpuHistory())
+    assert len(node["gpus"]) == 256 and [one["place"] for one in node["queue"]] == list(range(1000))
