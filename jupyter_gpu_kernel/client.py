@@ -45,12 +45,16 @@ class HubClient:
     """
 
     def __init__(
-        self, *, on_event: Callable[[dict[str, Any]], None] | None = None, start: bool = True
+        self,
+        *,
+        on_event: Callable[[dict[str, Any]], None] | None = None,
+        start: bool = True,
+        at: tuple[str, bytes] | None = None,
     ) -> None:
         """Connect. This takes a second or two if the hub must be started; with `start=False`,
-        raises HubError if there is none."""
+        raises HubError if there is none. `at`: the address and key of another process that serves calls as the hub."""
         self._on_event = on_event
-        self._connection = _connect_or_start() if start else _connect()
+        self._connection = _connect_or_start() if start and at is None else _connect(at)
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
         self._calls: dict[int, _PendingCall] = {}
@@ -252,21 +256,21 @@ def _connect_or_start() -> Connection[Any, Any]:
     return connection
 
 
-def _connect() -> Connection[Any, Any]:
-    """An authenticated connection to the hub. Raises HubError if none is running."""
-    connection = _try_to_connect()
+def _connect(at: tuple[str, bytes] | None) -> Connection[Any, Any]:
+    """An authenticated connection to the hub, or to another process. Raises HubError if it is not running."""
+    connection = _try_to_connect(at)
     if connection is None:
         raise HubError("there is no local hub: no remote kernel is in use")
     return connection
 
 
-def _try_to_connect() -> Connection[Any, Any] | None:
+def _try_to_connect(at: tuple[str, bytes] | None = None) -> Connection[Any, Any] | None:
     try:
-        connection = Client(hub_address())
+        connection = Client(hub_address() if at is None else at[0])
     except OSError:
         return None
     try:
-        key = hub_key()
+        key = hub_key() if at is None else at[1]
         answer_challenge(connection, key)
         deliver_challenge(connection, key)
     except (AuthenticationError, OSError, EOFError):

@@ -24,14 +24,17 @@ from typing import Any
 
 from jupyter_core.paths import jupyter_runtime_dir
 
-from .errors import GpuKernelError, SettingsError
+from .errors import Cancelled, GpuKernelError, SettingsError
 from .kernelspecs import for_hub, read
+from .page_sign_in import PageSignIn
 from .program import ATTACH, notebook_path, running_command, server_kernel_id
 from .served_kernel import ServedKernel
 from .wire.texts import with_program
 
 _PARENT_CHECK_INTERVAL = 1.0
 _CALL_TIMEOUT = 10.0
+_SIGN_IN_TIMEOUT = 50.0
+"""Seconds after our start until which the user can sign in. VS Code, nbclient and papermill give up after 60."""
 _FRONT_END_EXIT_TIMEOUT = 1.0
 """Seconds in which a front end that gets SIGTERM together with us, as at a logout, exits."""
 
@@ -107,6 +110,7 @@ class _Launcher:
         self._parent = os.getppid()
         self._at_server = arguments.get("face") == "server"  # the user's next cell restarts an ended kernel
         self._shutdown_requested = self._kernel_ended = False
+        self._login_deadline = time.monotonic() + _SIGN_IN_TIMEOUT
 
     def run(self) -> int:
         """Return the exit status."""
@@ -121,12 +125,32 @@ class _Launcher:
 
     def _start(self) -> None:
         try:
-            answer = self._kernel.connect().call(self._op, **self._kernel.arguments)
+            answer = self._answer_of_start()
         except GpuKernelError as error:
-            return self._events.put({"event": "failed", "why": str(error)})
+            return self._fail(error)
         self._kernel.started(answer)
         self._events.put({"event": "started", "answer": answer})
         self._events.put({**answer, "event": "kernel"})  # it may have ended before we knew its id
+
+    def _answer_of_start(self) -> dict[str, Any]:
+        """Start the kernel; if only the user can sign in, and a page of theirs asks them to, once they have done so."""
+        client, arguments = self._kernel.connect(), self._kernel.arguments
+        try:
+            return dict(client.call(self._op, **arguments))
+        except GpuKernelError as error:
+            if self._op != "start" or not error.login:
+                raise
+            cancelled = Cancelled(error.hop)
+            cancelled.fill_in("NAME", arguments["name"])
+            what = {"name": arguments["name"], "node": error.hop, "notebook": arguments["notebook"]}
+            with PageSignIn(lambda: self._fail(cancelled), what) as request:
+                if not request.is_shown():
+                    raise
+                wait = max(0.1, self._login_deadline - time.monotonic())
+                return dict(client.call(self._op, login_wait=wait, **arguments))
+
+    def _fail(self, error: GpuKernelError) -> None:
+        self._events.put({"event": "failed", "why": str(error)})
 
     def _handle(self, event: dict[str, Any]) -> int | None:
         """The exit status, if this process is to end."""

@@ -51,10 +51,30 @@ def hub_address() -> str:
 
 def control_folder() -> Path:
     """Return the folder for the sockets of ssh, 0700. It is in the hub's folder if their paths are not too long."""
+    return _socket_folder("ssh")
+
+
+def page_server_address(number: str) -> tuple[str, Path]:
+    """Return the address at which a Jupyter server listens for sign-ins, and the file for its key, 0600, which is
+    there while it listens. `number`: 8 hexadecimal digits of its own."""
+    folder = _socket_folder("pages")
+    key = folder / f"{number}.key"
+    if sys.platform == "win32":
+        return rf"\\.\pipe\{hub_folder().name}-{number}", key
+    return str(folder / number), key
+
+
+def page_servers() -> list[tuple[str, Path]]:
+    """Return the addresses and key files of the Jupyter servers that listen for sign-ins, or were killed meanwhile."""
+    return [page_server_address(path.stem) for path in sorted(_socket_folder("pages").glob("*.key"))]
+
+
+def _socket_folder(name: str) -> Path:
+    """Return a folder for sockets, 0700. It is in the hub's folder if their paths are not too long."""
     hub = hub_folder()
-    folder = hub / "ssh"
+    folder = hub / name
     if len(os.fsencode(folder)) + _CONTROL_SOCKET > _MAX_SOCKET_PATH:
-        folder = Path("/tmp") / f"jgk-{hashlib.sha256(os.fsencode(hub)).hexdigest()[:12]}"
+        folder = Path("/tmp") / f"jgk-{name}-{hashlib.sha256(os.fsencode(hub)).hexdigest()[:12]}"
     return _private_folder(folder)
 
 

@@ -25,6 +25,7 @@ from . import (
     probes,
     prompt_handlers,
     sign_in,
+    sign_in_requests,
     ssh_hosts,
 )
 from .api import ask_hub
@@ -32,6 +33,7 @@ from .gpu_use import GPU_USE, GpuUse
 from .overview import Overview
 from .probes import Probes
 from .prompts import PromptAsker, Prompts, Waiting
+from .sign_in_requests import PageSocket, SignInRequests
 
 PENDING_START_TIMEOUT = 5.0
 """Seconds for starts of kernels that are pending when the server exits; ours have been released."""
@@ -45,10 +47,12 @@ class GpuKernelExtension(ExtensionApp):
     version = __version__
     description = "Remote GPU kernels: the state of links and kernels, for the JupyterLab extension."
 
+    _page_socket: PageSocket | None = None
+
     def initialize_handlers(self) -> None:
         """jupyter_server calls this once."""
         of_form = [*ssh_hosts.HANDLERS, *probes.HANDLERS, *kernelspecs.HANDLERS]
-        of_user = [*prompt_handlers.HANDLERS, *sign_in.HANDLERS]
+        of_user = [*prompt_handlers.HANDLERS, *sign_in.HANDLERS, *sign_in_requests.HANDLERS]
         of_kernels = [*kernels.HANDLERS, *actions.HANDLERS, *attach.HANDLERS]
         self.handlers.extend([*of_kernels, *nodes.HANDLERS, *overview.HANDLERS, *of_user, *of_form])
 
@@ -59,7 +63,12 @@ class GpuKernelExtension(ExtensionApp):
             "a server is initialized before extensions"
         )
         server.event_logger.add_listener(schema_id=CONTENTS_EVENTS, listener=self._on_contents_event)
-        prompts = self.settings[prompt_handlers.PROMPTS] = Prompts(prompt_handlers.notifier(server))
+        prompts = self.settings[prompt_handlers.PROMPTS] = Prompts(
+            prompt_handlers.notifier(server, prompt_handlers.SCHEMA)
+        )
+        notify = prompt_handlers.notifier(server, sign_in_requests.SCHEMA)
+        self.settings[sign_in_requests.SIGN_INS] = SignInRequests(notify)
+        server.io_loop.add_callback(self._listen)
         self.settings[probes.PROBES] = Probes(lambda name: prompts.asker(Waiting("probe", name)))
         root = str(getattr(server.contents_manager, "root_dir", ""))
         self.settings[overview.OVERVIEW] = Overview(Runtime(), server.kernel_manager, root)
@@ -69,6 +78,13 @@ class GpuKernelExtension(ExtensionApp):
             return prompts.asker(Waiting("kernel", name, to_api_path(notebook, root)))
 
         RemoteGPUProvisioner.asker = staticmethod(asker)
+
+    def _listen(self) -> None:
+        """Serve launchers of other front ends from now on; without that they cannot ask for a sign-in here."""
+        try:
+            self._page_socket = PageSocket(self.settings[sign_in_requests.SIGN_INS], self.log)
+        except (GpuKernelError, OSError) as error:
+            self.log.warning("kernels of other front ends cannot ask for a sign-in here: %s", error)
 
     async def _on_contents_event(self, logger: Any, schema_id: str, data: dict[str, Any]) -> None:
         """Tell the hub when a notebook was renamed, so that it finds its kernel again later."""
@@ -80,6 +96,8 @@ class GpuKernelExtension(ExtensionApp):
 
     async def stop_extension(self) -> None:
         """Detach the remote kernels, which go on. The server calls this before it shuts its kernels down."""
+        if self._page_socket is not None:
+            self._page_socket.close()
         await self.settings[probes.PROBES].close()
         RemoteGPUProvisioner.asker = None
         await RemoteGPUProvisioner.leave_all()

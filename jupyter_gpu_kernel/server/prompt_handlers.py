@@ -15,7 +15,7 @@ from .prompts import LONGEST_ANSWER, Prompts, Rejected
 PROMPTS = "jupyter_gpu_kernel_prompts"
 """The key of the queue in the server's settings."""
 EVENT = "https://events.jupyter.org/jupyter_gpu_kernel/prompts/v1"
-_SCHEMA = {
+SCHEMA = {
     "$id": EVENT,
     "version": "1",
     "title": "Questions of remote GPU kernels",
@@ -26,12 +26,12 @@ _SCHEMA = {
 }
 
 
-def notifier(server: Any) -> Callable[[int], None]:
-    """Return what tells all pages of this server, from any thread, how many questions there are."""
-    server.event_logger.register_event_schema(_SCHEMA)
+def notifier(server: Any, schema: dict[str, Any]) -> Callable[[int], None]:
+    """Return what tells all pages of this server, from any thread, how many questions, or the like, there are."""
+    server.event_logger.register_event_schema(schema)
 
     def emit(waiting: int) -> None:
-        server.event_logger.emit(schema_id=EVENT, data={"waiting": waiting})
+        server.event_logger.emit(schema_id=schema["$id"], data={"waiting": waiting})
 
     return lambda waiting: server.io_loop.add_callback(emit, waiting)
 

@@ -14,6 +14,7 @@ from ..kernelspecs import find
 from .api import API, Handler
 from .prompt_handlers import PROMPTS
 from .prompts import Prompts, Waiting
+from .sign_in_requests import SIGN_INS, SignInRequests
 
 
 class LoginHandler(Handler):
@@ -30,6 +31,8 @@ class LoginHandler(Handler):
         try:
             answer = await _login(self.settings[PROMPTS], spec.name, spec.settings)
         except Cancelled:
+            requests: SignInRequests = self.settings[SIGN_INS]
+            requests.cancel_all(spec.name)
             return await self.answer({"ok": False, "cancelled": True})
         except GpuKernelError as error:
             return await self.refuse_with(error)

@@ -11,6 +11,7 @@ import { prompts } from './prompts/plugin';
 import { running } from './running/plugin';
 import { signIn } from './signIn/plugin';
 import { status } from './status/plugin';
+import { waiting } from './waiting/plugin';
 
 export default [
   add,
@@ -22,5 +23,6 @@ export default [
   prompts,
   running,
   signIn,
-  status
+  status,
+  waiting
 ];

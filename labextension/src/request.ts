@@ -10,8 +10,10 @@ import type { IJournal } from './outputs/journal';
 import { parsePrompts } from './prompts/prompt';
 import type { IPrompt } from './prompts/prompt';
 import type { Reply } from './prompts/queue';
-import { KERNELS_PATH, NODES_PATH, OVERVIEW_PATH, PROMPTS_PATH } from './tokens';
+import { KERNELS_PATH, NODES_PATH, OVERVIEW_PATH, PROMPTS_PATH, SIGN_INS_PATH } from './tokens';
 import type { INode, IRemoteKernel } from './tokens';
+import { parseStarts } from './waiting/starts';
+import type { IWaitingStart } from './waiting/starts';
 
 /**
  * All remote kernels that the server knows, and the use of the GPUs of those with these Jupyter kernel ids.
@@ -77,6 +79,17 @@ export async function sendReply(settings: ServerConnection.ISettings, id: string
 export async function signIn(settings: ServerConnection.ISettings, name: string): Promise<boolean> {
   const answer = await post(settings, URLExt.join(NODES_PATH, encodeURIComponent(name), 'login'), {});
   return (answer as { ok?: unknown }).ok === true;
+}
+
+/** The kernels of other programs that wait for a sign-in; whoever fetches them shows them. Rejects as `fetchKernels`. */
+export async function fetchWaitingStarts(settings: ServerConnection.ISettings): Promise<IWaitingStart[]> {
+  return parseStarts(await get(settings, SIGN_INS_PATH));
+}
+
+/** Lets one of them wait no longer: its start fails. Never rejects: it may have ended meanwhile. */
+export async function cancelWaitingStart(settings: ServerConnection.ISettings, id: string): Promise<void> {
+  const path = URLExt.join(SIGN_INS_PATH, encodeURIComponent(id));
+  await request(settings, path, { method: 'DELETE' }).catch(() => undefined);
 }
 
 /** GET of a path below the server's base URL. Rejects as `fetchKernels` does. */

@@ -31,6 +31,11 @@ export const PROMPTS_PLUGIN_ID = 'jupyter-gpu-kernel:prompts';
 /** The schema of the event that there are other questions than before. */
 export const PROMPTS_EVENT = 'https://events.jupyter.org/jupyter_gpu_kernel/prompts/v1';
 
+export const WAITING_PLUGIN_ID = 'jupyter-gpu-kernel:waiting';
+
+/** The schema of the event that other kernels than before wait for a sign-in. */
+export const SIGN_INS_EVENT = 'https://events.jupyter.org/jupyter_gpu_kernel/sign_ins/v1';
+
 /** The command that opens the panel. */
 export const OPEN_PANEL = 'jupyter-gpu-kernel:open-panel';
 
@@ -54,6 +59,9 @@ export const OVERVIEW_PATH = 'jupyter-gpu-kernel/api/overview';
 
 /** Below the server's base URL. */
 export const PROMPTS_PATH = 'jupyter-gpu-kernel/api/prompts';
+
+/** Below the server's base URL. */
+export const SIGN_INS_PATH = 'jupyter-gpu-kernel/api/sign-ins';
 
 /** The domain of translated texts. */
 export const TRANSLATION_DOMAIN = 'jupyter_gpu_kernel';

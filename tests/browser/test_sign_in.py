@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from launchers import launched
 from locked import Owner, log_in
 from playwright.sync_api import Page, expect
 from remote import Remote
@@ -36,3 +37,34 @@ def test_a_refused_start_goes_on_when_its_user_has_signed_in(
     expect(notebook.status_bar).to_contain_text("until you sign in")
     log_in(remote, locked, Owner())
     expect(notebook.status_bar).to_contain_text("no GPU yet")
+
+
+def test_a_kernel_of_vs_code_waits_until_a_page_has_signed_in(
+    lab: Lab, remote: Remote, page: Page, locked: dict[str, Any]
+) -> None:
+    """The notification stays while the kernel waits, also after a cancelled one that came before."""
+    remote.write("locked-argv", **locked)
+    with HubClient() as hub:
+        hub.call("hang_up", timeout=DEADLINE)
+    page.goto(lab.url())
+    expect(page.locator(".jp-Launcher")).to_be_visible()
+    text = "A kernel “locked-argv”, started by VS Code or another program, waits until you sign in to login."
+    notification, dialog = (
+        page.locator(".Toastify__toast", has_text=text),
+        page.locator(".jp-RemoteGPU-prompt"),
+    )
+    with launched(remote, "locked-argv") as launcher:
+        notification.get_by_role("button", name="Cancel").click()
+        code, said = launcher.end()
+        assert code == 1 and "you cancelled the sign-in" in said
+        expect(notification).to_have_count(0)
+    with launched(remote, "locked-argv") as launcher:
+        notification.get_by_role("button", name="Sign In").click()
+        expect(dialog).to_contain_text("Sign in to login")
+        expect(notification).to_have_count(1)
+        page.keyboard.type("sesame")
+        page.keyboard.press("Enter")
+        client = launcher.client()
+        expect(notification).to_have_count(0)
+        client.shutdown()
+        assert launcher.end() == (0, "")

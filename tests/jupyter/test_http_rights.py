@@ -58,7 +58,7 @@ class Endpoint(NamedTuple):
         return f"{self.method} {self.path}"
 
 
-QUESTION, PROBE = f"prompts/{'0' * 32}", f"probes/{'0' * 32}"
+QUESTION, PROBE, SIGN_IN = (f"{what}/{'0' * 32}" for what in ("prompts", "probes", "sign-ins"))
 ENDPOINTS = [
     Endpoint("GET", "kernels", 200, looks=True),
     Endpoint("GET", "nodes", 200, looks=True),
@@ -74,6 +74,8 @@ ENDPOINTS = [
     Endpoint("GET", "prompts", 200),
     Endpoint("POST", QUESTION, 404),
     Endpoint("DELETE", QUESTION, 404),
+    Endpoint("GET", "sign-ins", 200),
+    Endpoint("DELETE", SIGN_IN, 404),
     Endpoint("GET", "ssh-hosts", 200),
     Endpoint("POST", "probes", 400),
     Endpoint("GET", PROBE, 404),

@@ -1,0 +1,89 @@
+/**
+ * Kernels that another program, such as VS Code, starts, and that wait until their user signs in here.
+ */
+// The import has a suffix, for Node's test runner.
+import { line } from '../prompts/prompt.js';
+
+const LONGEST_NAME = 120;
+const MOST = 20;
+
+export interface IWaitingStart {
+  readonly id: string;
+  /** The kernelspec's name. */
+  readonly name: string;
+  /** The machine that asks for the sign-in. */
+  readonly node: string;
+  /** The notebook's file name; '' if it is not known. */
+  readonly notebook: string;
+}
+
+/** What waits, in the server's response; what is none is left out. */
+export function parseStarts(response: unknown): IWaitingStart[] {
+  if (!Array.isArray(response)) {
+    return [];
+  }
+  const starts = response.map((value: unknown) => {
+    const data = (typeof value === 'object' && value !== null ? value : {}) as Record<string, unknown>;
+    return {
+      id: String(data.id),
+      name: line(data.name, LONGEST_NAME),
+      node: line(data.node, LONGEST_NAME),
+      notebook: line(data.notebook, LONGEST_NAME)
+    };
+  });
+  return starts.filter(({ id, name }) => /^[0-9a-f]{32}$/.test(id) && name !== '').slice(0, MOST);
+}
+
+/** Shows each of them as long as it waits. */
+export class WaitingStarts {
+  constructor(options: WaitingStarts.IOptions) {
+    this._options = options;
+  }
+
+  /** Fetches them, and shows what is new. Calls that come meanwhile lead to one more request. Never rejects. */
+  async refresh(): Promise<void> {
+    if (this._fetching) {
+      this._again = true;
+      return;
+    }
+    this._fetching = true;
+    try {
+      do {
+        this._again = false;
+        this._update(await this._options.fetch());
+      } while (this._again);
+    } catch {
+      // The server cannot be reached or refuses: the next event, or the user's return to the page, tries again.
+    } finally {
+      this._fetching = false;
+    }
+  }
+
+  private _update(starts: readonly IWaitingStart[]): void {
+    for (const [id, withdraw] of [...this._shown]) {
+      if (!starts.some(start => start.id === id)) {
+        this._shown.delete(id);
+        withdraw();
+      }
+    }
+    for (const start of starts) {
+      if (!this._shown.has(start.id)) {
+        this._shown.set(start.id, this._options.tell(start));
+      }
+    }
+  }
+
+  private readonly _options: WaitingStarts.IOptions;
+  /** Functions that close what is shown, by id. */
+  private readonly _shown = new Map<string, () => void>();
+  private _fetching = false;
+  private _again = false;
+}
+
+export namespace WaitingStarts {
+  export interface IOptions {
+    readonly fetch: () => Promise<readonly IWaitingStart[]>;
+    /** Shows that a kernel waits. Returns a function that closes it. */
+    readonly tell: (start: IWaitingStart) => () => void;
+  }
+}
