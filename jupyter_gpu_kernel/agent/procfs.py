@@ -6,6 +6,7 @@ Nothing here raises an error for a process that has ended, or that another user 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import pwd
 import re
@@ -152,12 +153,13 @@ def maps_file(pid: Any, name: str) -> Optional[bool]:
         return None
 
 
-def mounts(pid: Any) -> Optional[int]:
-    """Return the number of its mount namespace (of an id, or "self"); None if unknown. Others see other files."""
+def sees_other_files(pid: int) -> bool:
+    """Whether the process has another mount namespace than we have, as in a session with a /tmp of its own. One that
+    has ended meanwhile has none."""
     try:
-        return os.stat(f"/proc/{pid}/ns/mnt").st_ino
-    except OSError:
-        return None
+        return os.stat(f"/proc/{pid}/ns/mnt").st_ino != os.stat("/proc/self/ns/mnt").st_ino
+    except OSError as error:
+        return error.errno not in (errno.ENOENT, errno.ESRCH)
 
 
 def has_opened_gpus(pid: int) -> Optional[bool]:

@@ -16,7 +16,7 @@ from jupyter_gpu_kernel.agent.exit.node_checks import memory_daemon
 from jupyter_gpu_kernel.agent.in_kernel import usage
 from jupyter_gpu_kernel.agent.keeper.idle_timer import cuda_is_open, tree_cpu
 from jupyter_gpu_kernel.agent.process.signals import sigterm_is_pending
-from jupyter_gpu_kernel.agent.procfs import command_name, start_ticks
+from jupyter_gpu_kernel.agent.procfs import command_name, sees_other_files, start_ticks
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="the agent needs Linux")
 
@@ -54,3 +54,13 @@ def test_a_file_that_the_kernel_maps(tmp_path: Path) -> None:
         file.flush()
         with mmap.mmap(file.fileno(), 1):
             assert not cuda_is_open(os.getpid())
+
+
+def test_a_process_that_has_ended_sees_no_other_files() -> None:
+    """A killed keeper was taken for one with a /tmp of its own, and its kernel for one that nobody can reach."""
+    with subprocess.Popen(["sleep", "600"]) as process:
+        assert not sees_other_files(process.pid)
+        process.kill()
+        eventually(lambda: not start_ticks(process.pid), "the end")
+        assert not sees_other_files(process.pid), "a zombie"
+    assert not sees_other_files(process.pid)

@@ -126,7 +126,7 @@ def hidden_keeper(kernel_id: str) -> int:
     """Return the pid of a keeper of this kernel that sees other files than we do, as a session may have a /tmp of its
     own; 0 if there is none."""
     keepers = [pid for pid in procfs.pids() if _is_own(pid) and _serves(procfs.arguments(pid), kernel_id)]
-    return next((pid for pid in keepers if procfs.mounts(pid) != procfs.mounts("self")), 0)
+    return next(filter(procfs.sees_other_files, keepers), 0)
 
 
 def _serves(words: List[str], kernel_id: str) -> bool:

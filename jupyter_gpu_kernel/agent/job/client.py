@@ -47,7 +47,7 @@ def _is_hidden(pid: int, job_id: str) -> bool:
     """Whether this is the process of the job, and sees other files than we do."""
     if procfs.arguments(pid)[-1:] != ["job"] or procfs.environment(pid).get("SLURM_JOB_ID") != job_id:
         return False
-    return procfs.mounts(pid) != procfs.mounts("self")
+    return procfs.sees_other_files(pid)
 
 
 class JobConnection:
