@@ -30,6 +30,8 @@ from exchange import Bystander, Outcome, Tally, script
 from fronts import Front
 from streams import Breakable, Faults, LoopThread, Node, wait_for
 
+from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
+
 LINES = 100_000
 PRINT = f"""
 import os, time
@@ -62,12 +64,12 @@ class Kit:
         self.front = exits.enter_context(Front(self.remote.edge.connection, self.tally))
         self.frames: list[float] = []
         self._measured = 0.0
-        self.remote.watchers.append(self._told)
+        exits.enter_context(self.remote.watched(self._told))
         self.undisturbed = script(self.front)
 
-    def _told(self, event: dict[str, Any]) -> None:
+    def _told(self) -> None:
         """The kernel's state is the first that a keeper says; the link's own state comes just before it."""
-        if event["link"] == "up" and self._measured != self.node.dialled:
+        if self.remote.link_state == "up" and self._measured != self.node.dialled:
             if self._measured == -self.node.dialled:
                 self.frames.append(time.perf_counter() - self.node.dialled)
                 self._measured = self.node.dialled
@@ -77,7 +79,7 @@ class Kit:
     def soak(self, seed: int) -> dict[str, Any]:
         """What became of one seed."""
         rng = random.Random(seed)
-        self.remote.pacer.paced = rng.random() < 0.5
+        self._limit_rate(rng.random() < 0.5)
         before, messages, began = len(self.node.streams), self.tally.messages, time.perf_counter()
         self.node.faults = lambda: Faults.drawn(rng)
         self.node.streams[-1].cut()
@@ -100,7 +102,7 @@ class Kit:
 
     def replay(self, folder: Path, paced: bool) -> float:
         """Seconds from the link's return until 10 MB that waited, and the cell's end, are there."""
-        self.remote.pacer.paced = paced
+        self._limit_rate(paced)
         go, done = folder / f"go{paced}", folder / f"done{paced}"
         request = self.front.client.execute(PRINT.format(go=str(go), done=str(done)))
         self.front.until_text(request, "begin")
@@ -114,6 +116,11 @@ class Kit:
         text = self.front.finish(request).text
         assert text.count("\n") == LINES, f"{LINES - text.count(chr(10))} lines are missing"
         return time.perf_counter() - began
+
+    def _limit_rate(self, limited: bool) -> None:
+        """Whether the front end counts as one that drops messages above a rate."""
+        (shown,) = self.remote.front_ends
+        shown.reconnect(FrontEndSpec(shown.edge.connection, rate_limited=limited))
 
     def state(self) -> str:
         """For whoever looks for the cause."""
