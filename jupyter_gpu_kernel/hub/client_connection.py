@@ -58,6 +58,11 @@ class ClientConnection:
         """Call `callback` on the event loop when the client has disconnected."""
         self._close_callbacks.append(callback)
 
+    @property
+    def gone(self) -> bool:
+        """Whether it has disconnected."""
+        return self._closed
+
     def send(self, message: dict[str, Any]) -> None:
         """Queue a message, from any thread, without blocking. A client that does not read is disconnected."""
         data = json.dumps(message).encode()

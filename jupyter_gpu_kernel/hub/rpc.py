@@ -55,6 +55,11 @@ class Call:
         """Whether the client makes this call again and again, and nobody waits for one answer: see `ask_each`."""
         return "patience" in self.arguments
 
+    @property
+    def abandoned(self) -> bool:
+        """Whether the client has disconnected, so that nobody waits for the result."""
+        return self.client.gone
+
     def progress(self, hop: str, step: str) -> None:
         """Report a step that may take over a second, from any thread."""
         self.client.send({"id": self.number, "progress": {"hop": hop, "step": step}})

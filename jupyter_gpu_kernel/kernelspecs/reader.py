@@ -166,6 +166,19 @@ def find_all(on_broken: Callable[[SettingsError], None] | None = None) -> list[S
     return sorted(found.values(), key=lambda spec: spec.name)
 
 
+def find_broken() -> dict[str, tuple[Path, SettingsError]]:
+    """The kernelspecs of ours of which `find_all` returns none, by name: the kernel.json, and what is wrong with it."""
+    found: dict[str, tuple[Path, SettingsError]] = {}
+    usable = set[str]()
+    for name, path in our_files():
+        try:
+            read_file(path)
+            usable.add(name)
+        except SettingsError as error:
+            found.setdefault(name, (path, error))
+    return {name: found[name] for name in sorted(found.keys() - usable)}
+
+
 def is_known(name: str) -> tuple[bool, bool]:
     """Whether there is a kernelspec of that name, and whether those of that name are all ours."""
     paths = [path for known, path in all_files() if known == name.lower()]

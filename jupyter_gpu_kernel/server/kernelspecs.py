@@ -21,7 +21,8 @@ class KernelspecsHandler(Handler):
     @tornado.web.authenticated
     @authorized("execute")  # type: ignore[untyped-decorator]
     async def get(self) -> None:
-        """As `list --json`: [{name, display_name, path, settings}]; broken ones are left out."""
+        """As `list --json`: [{name, display_name, path, settings, problem}]. `problem`: null, or what is wrong with one
+        that cannot be used, and so has no settings."""
         await self.answer(await asyncio.to_thread(_all))
 
     @tornado.web.authenticated
@@ -66,8 +67,12 @@ class _NameTaken(SettingsError):
 
 
 def _all() -> list[dict[str, Any]]:
-    found = kernelspecs.find_all(lambda error: None)
-    return [_described(spec) for spec in found]
+    usable = [{**_described(spec), "problem": None} for spec in kernelspecs.find_all(lambda error: None)]
+    broken = [
+        {"name": name, "display_name": name, "path": str(path), "settings": None, "problem": error.cause}
+        for name, (path, error) in kernelspecs.find_broken().items()
+    ]
+    return sorted([*usable, *broken], key=lambda row: str(row["name"]))
 
 
 def _described(spec: kernelspecs.Spec) -> dict[str, Any]:

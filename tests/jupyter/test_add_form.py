@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import shlex
 import socket
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tornado.httpclient import HTTPClientError
 from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel import kernelspecs
+from jupyter_gpu_kernel.client import HubClient
 from jupyter_gpu_kernel.server.probes import PROBES, Probes
 
 pytestmark = pytest.mark.usefixtures("remote")
@@ -182,6 +184,16 @@ async def test_names_lead_nowhere_else(ask: Ask, form: dict[str, Any], remote: R
         foreign.rmdir()
 
 
+async def test_one_that_is_broken_is_listed_and_can_be_removed(ask: Ask, remote: Remote) -> None:
+    spec = remote.write("broken", route=list(remote.hops.route))
+    spec.path.write_text(spec.path.read_text().replace('"route": [', '"route": [7, '))
+    (row,) = [one for one in (await ask("GET", "kernelspecs"))[1] if one["name"] == "broken"]
+    assert (row["settings"], row["path"]) == (None, str(spec.path)) and "“route”" in row["problem"]
+    assert (await ask("DELETE", "kernelspecs/broken"))[0] == 200
+    left = (await ask("GET", "kernelspecs"))[1]
+    assert "broken" not in [one["name"] for one in left] and not any(one["problem"] for one in left)
+
+
 async def test_an_error_names_its_hop(ask: Ask, form: dict[str, Any], remote: Remote) -> None:
     _, probe = await ask("POST", "probes", {**form, "destination": "nobody@127.0.0.1:1"})
     probe = await ended(ask, probe)
@@ -268,18 +280,61 @@ def silent() -> Iterator[str]:
 async def test_a_probe_ends_with_its_page_or_when_it_is_cancelled(
     ask: Ask, silent: str, form: dict[str, Any], jp_serverapp: Any
 ) -> None:
+    await asyncio.to_thread(lambda: HubClient().close())  # a search that is cancelled at once starts no hub
     body = {**form, "destination": silent, "jumps": ""}
     _, probe = await ask("POST", "probes", body)
     assert await ask("DELETE", f"probes/{probe['id']}") == (200, {"ok": True})
     assert (await ask("GET", f"probes/{probe['id']}"))[0] == 404
-    probes = Probes(lambda name: nullcontext(), page_timeout=0.2)
+    probes = Probes(lambda name: contextlib.nullcontext(), page_timeout=0.2)
     jp_serverapp.web_app.settings[PROBES] = probes
     _, probe = await ask("POST", "probes", body)
     await asyncio.to_thread(eventually, lambda: not probes.ids, "the probe has ended with its page")
-    probes = jp_serverapp.web_app.settings[PROBES] = Probes(lambda name: nullcontext())
+    probes = jp_serverapp.web_app.settings[PROBES] = Probes(lambda name: contextlib.nullcontext())
     statuses = [(await ask("POST", "probes", body))[0] for _ in range(9)]
     assert statuses == [201] * 8 + [429]
     await probes.close()
+
+
+class OldServer(threading.Thread):
+    """A machine that speaks only SSH 1, and says so when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.address = f"nobody@127.0.0.1:{self._server.getsockname()[1]}"
+        self.came, self.let_go = threading.Event(), threading.Event()
+        self.connections = 0
+        self.start()
+
+    def run(self) -> None:
+        with self._server, contextlib.suppress(OSError):
+            while True:
+                with self._server.accept()[0] as connection:
+                    self.connections += 1
+                    self.came.set()
+                    self.let_go.wait(DEADLINE)
+                    connection.sendall(b"SSH-1.0-old\r\n")
+
+    def end(self) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)
+
+
+async def test_searches_that_are_cancelled_connect_no_more(ask: Ask, form: dict[str, Any]) -> None:
+    """They wait for each other, so that a new search would wait for all of them."""
+    await asyncio.to_thread(lambda: HubClient().close())
+    machine = OldServer()
+    body = {**form, "destination": machine.address, "jumps": ""}
+    probes = [(await ask("POST", "probes", body))[1] for _ in range(4)]
+    await asyncio.to_thread(eventually, machine.came.is_set, "the first one connects")
+    for probe in probes:
+        while not (await ask("GET", f"probes/{probe['id']}"))[1]["steps"]:
+            await asyncio.sleep(0.05)  # until the hub knows it
+        assert (await ask("DELETE", f"probes/{probe['id']}"))[0] == 200
+    _, probe = await ask("POST", "probes", body)
+    machine.let_go.set()
+    assert (await ended(ask, probe))["state"] == "failed"
+    assert machine.connections == 2
+    machine.end()
 
 
 async def test_a_request_that_is_too_large_is_refused(ask: Ask, form: dict[str, Any]) -> None:

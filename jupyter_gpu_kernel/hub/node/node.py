@@ -266,7 +266,7 @@ class Node:
         """Return a stream to the agent, over the existing connection or a new one. Runs on a worker thread."""
         if again:
             self._ssh.close_if_silent()
-        call = None if again else self._call
+        call = None if again or self._call is None or self._call.abandoned else self._call
         return self._ssh.run(call, self._start_agent, proven=again, close_on_failure=True)
 
     def _start_agent(self, connection: Connection) -> Stream:

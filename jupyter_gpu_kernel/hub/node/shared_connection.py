@@ -193,6 +193,8 @@ class SharedConnection:
     def _get(self, call: Call | None, proven: bool) -> tuple[Connection, bool]:
         """Return the connection, and whether it was opened just now."""
         with self._lock:
+            if call is not None and call.abandoned:  # while others have tried to connect, one after another
+                raise ConnectError("nobody waits for the connection any more", hop=self._settings.name)
             ask = call if call is not None and call.asks and self._asks else None
             existing = self._connection
             if existing is not None:

@@ -10,6 +10,7 @@ import { Found } from './foundView';
 import { Button, CheckField, FormContext, Hops, LinesField, ProblemBox, TextField, useForm } from './parts';
 import type { IFormContext } from './parts';
 import { hopViews } from './progress';
+import { wayOf } from './types';
 import type { IFields, IHost, ISpec } from './types';
 
 const MORE: readonly (keyof IFields)[] = ['config', 'setup', 'python', 'cwd'];
@@ -200,7 +201,7 @@ function Specs(props: { specs: readonly ISpec[]; remove: (name: string) => void 
         {props.specs.map(spec => (
           <li key={spec.name}>
             <span className="jp-RemoteGPU-addHop">{spec.display_name}</span>
-            <span className="jp-RemoteGPU-addStep">{spec.settings.route.join(' → ')}</span>
+            <span className="jp-RemoteGPU-addStep">{wayOf(spec)}</span>
             <Button
               label={trans.__('Remove…')}
               title={trans.__('Remove %1', spec.display_name)}

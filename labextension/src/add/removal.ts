@@ -5,6 +5,7 @@ import { Dialog, InputDialog, Notification, showDialog, showErrorMessage } from 
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { AddRequests } from './requests';
+import { wayOf } from './types';
 import type { ISpec } from './types';
 
 /** `name`: a kernelspec; without, the user chooses one. Resolves to whether it was removed. */
@@ -32,7 +33,7 @@ export async function removeSpec(
 }
 
 async function choose(specs: readonly ISpec[], trans: TranslationBundle): Promise<ISpec | undefined> {
-  const labels = specs.map(spec => `${spec.display_name} — ${spec.settings.route.join(' → ')}`);
+  const labels = specs.map(spec => `${spec.display_name} — ${wayOf(spec)}`);
   const title = trans.__('Remove a Remote GPU');
   if (!labels.length) {
     await showDialog({ title, body: trans.__('There is none.'), buttons: [Dialog.okButton()] });

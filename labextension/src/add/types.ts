@@ -112,7 +112,14 @@ export interface IProbe {
 export interface ISpec {
   readonly name: string;
   readonly display_name: string;
-  readonly settings: { readonly route: readonly string[] };
+  /** Null for one that cannot be used; `problem` says why. */
+  readonly settings: { readonly route: readonly string[] } | null;
+  readonly problem?: string | null;
+}
+
+/** Where a kernelspec leads, or what is wrong with it. */
+export function wayOf(spec: ISpec): string {
+  return spec.problem || (spec.settings?.route ?? []).join(' → ');
 }
 
 /** The answer to POST kernelspecs. */
