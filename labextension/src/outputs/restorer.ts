@@ -23,6 +23,7 @@ import { askedOf, cellOf, codeCells, isLive, isShared, showRunning, update, view
 import type { Trust } from './page';
 import { Pages } from './pages';
 import { Playback } from './playback';
+import { RanCells } from './ranCells';
 import { OwnRequests } from './requests';
 import { isBehind } from './rule';
 
@@ -44,7 +45,8 @@ export class Restorer {
     const { sessionContext, model } = options.panel.context;
     this._pages = new Pages(model.sharedModel.awareness, () => this._refresh());
     this._requests = new OwnRequests((msgId, pending) => this._pages.receive(msgId, pending));
-    sessionContext.kernelChanged.connect(this._begin, this);
+    this._ran = new RanCells(options.hasRun);
+    sessionContext.kernelChanged.connect(this._onKernel, this);
     sessionContext.connectionStatusChanged.connect(this._begin, this);
     sessionContext.statusChanged.connect(this._onStatus, this);
     NotebookActions.outputCleared.connect(this._onCleared, this);
@@ -68,13 +70,18 @@ export class Restorer {
     return this._options.panel.sessionContext.session?.kernel ?? null;
   }
 
+  private _onKernel(): void {
+    this._ran.reset();
+    this._begin();
+  }
+
   /** Starts requests, if the notebook is connected to one of our kernels. */
   private _begin(): void {
     this._end();
     this._kernel?.anyMessage.connect(this._onMessage, this);
     if (this._kernel?.connectionStatus === 'connected' && this._options.isOurs(this._kernel)) {
       this._records = new Records();
-      this._kernelId = '';
+      this._ran.setKernel('');
       this._playback = newPlayback();
       [this._unknown, this._begun] = [0, Date.now()];
       this._refresh();
@@ -84,6 +91,7 @@ export class Restorer {
   /** Requests the whole journal anew, since cells may have to be restored here now. */
   private _refresh(): void {
     if (this._kernel?.connectionStatus === 'connected' && this._options.isOurs(this._kernel)) {
+      this._turn++; // else the response to an earlier request may replace that to this one, and end the requests
       [...this._filling.keys()].forEach(cellId => this._stop(cellId));
       void this._poll.refresh();
     }
@@ -132,8 +140,8 @@ export class Restorer {
 
   /** Also where the server executes the cell, and the page sends no request to the kernel. */
   private _onScheduled(_: unknown, { notebook, cell }: { notebook: Notebook; cell: Cell }): void {
-    if (notebook === this._options.panel.content && this._kernelId) {
-      this._options.hasRun.add(`${this._kernelId} ${cell.model.id}`);
+    if (notebook === this._options.panel.content) {
+      this._ran.add(cell.model.id);
     }
   }
 
@@ -169,7 +177,7 @@ export class Restorer {
       if (turn !== this._turn || this._poll.isDisposed) {
         return; // the connection has changed, or is closed
       }
-      this._kernelId = journal.kernel;
+      this._ran.setKernel(journal.kernel);
       this._take(journal.cells, asked);
     } while (asked !== undefined && this._next !== undefined && asked !== this._next);
     if (this._next === undefined) {
@@ -231,7 +239,7 @@ export class Restorer {
       this._records.all,
       new Map(codeCells(panel).map(cell => [cell.model.id, viewOfCell(panel, cell)])),
       record => this._playback.outputsOf(record.msg_id),
-      cellId => this._options.hasRun.has(`${this._kernelId} ${cellId}`),
+      cellId => this._ran.has(cellId),
       record => record.left || !shared // else the server writes them into the shared notebook
     );
     cells.forEach((cellId, msgId) => this._records.identify(msgId, cellId));
@@ -276,8 +284,7 @@ export class Restorer {
   private readonly _poll: Poll<void>;
   private readonly _pages: Pages;
   private readonly _requests: OwnRequests;
-  /** JUPYTER_GPU_KERNEL_ID of the kernel, once it is known. */
-  private _kernelId = '';
+  private readonly _ran: RanCells;
   private _records = new Records();
   private _playback = newPlayback();
   /** Unfinished cells that are restored, oldest first: cell id → msg_id. */
