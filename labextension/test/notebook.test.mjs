@@ -26,6 +26,8 @@ test('the notice says since when the node is out of reach, and what becomes of t
     detail: '',
     signIn: false
   });
+  const listed = noticeOf({ ...away, state: 'away', busy_since: NOW }, null, NOW, trans); // in the overview
+  assert.match(listed.text, /This cell keeps running/);
   assert.match(noticeOf({ ...away, state: 'idle' }, null, NOW, trans).text, /will run when the node is back/);
   const error = { kind: 'AuthError', hop: 'login', cause: 'it wants a code', remedy: 'Sign in.' };
   const refused = noticeOf({ ...away, error }, null, NOW, trans);

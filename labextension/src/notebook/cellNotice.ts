@@ -9,7 +9,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import { PanelLayout, Widget } from '@lumino/widgets';
 
 import type { Follower } from './follower';
-import { noticeOf } from './noticeText';
+import { isBusy, noticeOf } from './noticeText';
 import type { INotice } from './noticeText';
 import { rememberRunning, runningCell } from './runningCell';
 
@@ -25,10 +25,11 @@ export class CellNotice {
     const { panel, follower, trans, now } = this._options;
     const row = follower.kernel?.row;
     const notice = row && !follower.isLost ? noticeOf(row, follower.serverAwaySince, now(), trans) : null;
-    const [id, isBusy] = [row?.id ?? '', row?.state === 'busy' || panel.sessionContext.session?.kernel?.status === 'busy'];
-    const cell = notice && runningCell(panel, id, isBusy);
+    const id = row?.id ?? '';
+    const busy = (row && isBusy(row)) || panel.sessionContext.session?.kernel?.status === 'busy';
+    const cell = notice && runningCell(panel, id, busy);
     if (row && !notice) {
-      rememberRunning(panel, id, isBusy);
+      rememberRunning(panel, id, busy);
     }
     if (notice && cell) {
       this._show(notice, cell);

@@ -37,6 +37,11 @@ export function noticeOf(
   return kernel.link === 'away' && kernel.state !== 'ended' ? nodeNotice(kernel, trans) : null;
 }
 
+/** Whether a cell runs, also in a row of the overview, whose state is “away” while the node is out of reach. */
+export function isBusy(kernel: IRemoteKernel): boolean {
+  return kernel.state === 'busy' || !!kernel.busy_since;
+}
+
 function serverNotice(kernel: IRemoteKernel, since: number, trans: TranslationBundle): INotice {
   const text = trans.__('The browser has not reached the Jupyter server since %1; the kernel on %2 keeps running.', clock(since, true), kernel.node);
   return { text, detail: trans.__('What it prints will be here when the server is back.'), signIn: false };
@@ -44,7 +49,7 @@ function serverNotice(kernel: IRemoteKernel, since: number, trans: TranslationBu
 
 function nodeNotice(kernel: IRemoteKernel, trans: TranslationBundle): INotice {
   const { node, away_since, error } = kernel;
-  const cell = kernel.state === 'busy' ? trans.__('This cell keeps running.') : trans.__('This cell will run when the node is back.');
+  const cell = isBusy(kernel) ? trans.__('This cell keeps running.') : trans.__('This cell will run when the node is back.');
   const away = away_since
     ? trans.__('%1 has been out of reach since %2; the kernel keeps running.', node, clock(away_since, true))
     : trans.__('%1 is out of reach; the kernel keeps running.', node);
