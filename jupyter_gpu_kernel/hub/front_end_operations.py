@@ -21,7 +21,6 @@ from .kernel.vscode_sessions import is_file
 from .kernels import Kernels, front_end_of
 from .node.node import Node
 from .node.nodes import Nodes, conflict, distinct, has_kernel, not_found
-from .node.shared_connection import RouteSettings
 from .placement import Placement
 from .rpc import Call
 
@@ -242,7 +241,7 @@ class FrontEndOperations:
         return _answer(remote, call.client)
 
     async def _where(self, kernel_id: str, call: Call) -> tuple[Node, dict[str, Any], dict[str, Any]]:
-        """Return the node that has the kernel, the keeper's status, and the settings of a kernelspec for that node."""
+        """Return the node that has the kernel, the keeper's status, and settings that lead to that node."""
         specs = self._nodes.specs_for(kernel_id, call)
         asked = await self._kernels.jobs.ask_each(call, "list", specs=specs)
         having = distinct(one for one in asked if has_kernel(one, kernel_id))
@@ -250,13 +249,8 @@ class FrontEndOperations:
             raise not_found(kernel_id, asked)
         if len(having) > 1:
             raise conflict([one.node for one in having], [kernel_id])
-        node, answer = having[0].node, having[0].answer
+        node, answer, settings = having[0].node, having[0].answer, having[0].settings or {}
         state = next(state for state in answer["kernels"] if state["id"] == kernel_id)
-        settings = next(
-            spec["settings"]
-            for spec in specs
-            if RouteSettings.from_settings(spec["settings"]) == node.settings
-        )
         return node, state, settings
 
 

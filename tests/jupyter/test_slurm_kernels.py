@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from cells import run, started, wait_for
 from jupyter_client.blocking.client import BlockingKernelClient
+from launchers import launched
 from remote import Remote
 from slurm import Slurm
 from waiting import DEADLINE, eventually
@@ -89,6 +90,21 @@ def test_a_cell_submits_a_job_waits_runs_and_is_told_how_the_job_ended(
             lambda: {one["node"] for one in remote.ask("nodes")} <= known,
             "no connection to the job's node is left",
         )
+
+
+def test_a_detached_kernel_in_a_job_is_attached_by_the_kernelspec_of_the_login_node(
+    remote: Remote, slurm: Slurm, specs: list[dict[str, Any]]
+) -> None:
+    remote.write("argv", slurm=True, gpus=4, **slurm.settings)
+    with launched(remote, "argv") as launcher:
+        run(launcher.client(), "treasure = 42")
+        [row] = remote.ask("ps", specs=specs)
+        launcher.process.kill()
+    eventually(lambda: not remote.ask("ps", specs=specs)[0]["attached"], "the kernel is detached")
+    connection = {"transport": "tcp", "ip": "127.0.0.1", "key": "key", "signature_scheme": "hmac-sha256"}
+    front = remote.ask("attach", kernel=row["id"], specs=specs, connection=connection)
+    assert (front["id"], front["node"], front["link"]) == (row["id"], row["node"], "up")
+    slurm.run("scancel", row["job"]["id"])
 
 
 def test_a_refused_job_ends_the_cell_with_the_words_of_sbatch(

@@ -130,9 +130,10 @@ class Nodes:
 
         async def ask(node: Node, spec: dict[str, Any]) -> NodeReply:
             call.progress(node.name, "asking")
+            settings = spec["settings"]
             try:
-                python = spec["settings"].get("python")
-                return NodeReply(node, await node.request(python, call, do, timeout, **more(node)))
+                answer = await node.request(settings.get("python"), call, do, timeout, **more(node))
+                return NodeReply(node, answer, settings=settings)
             except GpuKernelError as error:
                 error.fill_in("NAME", str(spec.get("name") or ""))
                 return NodeReply(node, {}, error)
@@ -163,12 +164,14 @@ def patience_of(call: Call) -> float | None:
 
 
 class NodeReply(NamedTuple):
-    """The answer of a node, or {} and the error for which it could not be asked."""
+    """The answer of a node, or {} and the error for which it could not be asked. `settings`: of the kernelspec that
+    leads there; for the node of a job they are derived from it."""
 
     node: Node
     answer: dict[str, Any]
     error: GpuKernelError | None = None
     late: float | None = None
+    settings: dict[str, Any] | None = None
 
     @property
     def error_row(self) -> dict[str, Any]:
