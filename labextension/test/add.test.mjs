@@ -7,7 +7,7 @@ import { hopViews } from '../lib/add/progress.js';
 import { inForm } from '../lib/add/remedy.js';
 import { AddSession } from '../lib/add/session.js';
 import { Refusal } from '../lib/add/types.js';
-import { trans } from './untranslated.mjs';
+import { trans } from './trans.mjs';
 
 const python = { path: '/opt/best/bin/python', version: '3.12.4', ipykernel: '6.29.5' };
 const other = { path: '/usr/bin/python3', version: '3.11.2', ipykernel: '6.20.0', why_not: 'would do', usable: true };

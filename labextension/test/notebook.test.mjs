@@ -7,8 +7,8 @@ import { Follower } from '../lib/notebook/follower.js';
 import { parseStatus, rowsOfKernel, rowsOfStatus } from '../lib/notebook/gpuRows.js';
 import { noticeOf } from '../lib/notebook/noticeText.js';
 import { offered, offerText } from '../lib/notebook/offer.js';
-import { clock } from '../lib/status/format.js';
-import { trans } from './untranslated.mjs';
+import { clock } from '../lib/format.js';
+import { trans } from './trans.mjs';
 
 const NOW = 1_800_000_000;
 const row = { id: 'k1', kernel_id: 'j1', name: 'gpu2', node: 'gpu2', state: 'busy', link: 'up', gpus: [] };

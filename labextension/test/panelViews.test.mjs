@@ -3,7 +3,6 @@ import { readFile } from 'node:fs/promises';
 import { test } from 'node:test';
 
 import { clusterView } from '../lib/panel/clusterView.js';
-import { duration, gibibytes, roundTrip, shortName } from '../lib/panel/format.js';
 import { kernelView, kernelViews } from '../lib/panel/kernelView.js';
 import { nodeView, totalOf } from '../lib/panel/nodeView.js';
 import { trans } from './trans.mjs';
@@ -16,17 +15,6 @@ const gpu = { index: 0, uuid: 'GPU-1', name: 'NVIDIA GeForce RTX 3090', memory_u
 const node = { node: 'gpu2', names: ['gpu2'], connected: true, problem: null, gpus: [gpu], queue: [], cluster: null };
 const nodeOf = (changes, kernels = []) => nodeView(trans, { ...node, ...changes }, kernels, NOW);
 const gpuOf = (changes, kernels = []) => nodeOf({ gpus: [{ ...gpu, ...changes }] }, kernels).gpus[0];
-
-test('durations have two units at most, and never go backwards', () => {
-  const texts = [-5, 59.9, 60, 3599, 3600, 86399, 90000].map(seconds => duration(trans, seconds));
-  assert.deepEqual(texts, ['0 s', '59 s', '1 min', '59 min', '1 h 0 min', '23 h 59 min', '1 d 1 h']);
-});
-
-test('numbers are short', () => {
-  assert.deepEqual([0, 512, 1024, 12288, 81920, 102400].map(gibibytes), ['0', '0.5', '1', '12', '80', '100']);
-  assert.deepEqual([0.2, 3.4, 51, null].map(time => roundTrip(trans, time)), ['< 1 ms', '3 ms', '51 ms', '']);
-  assert.equal(shortName('NVIDIA GeForce RTX 3090'), 'RTX 3090');
-});
 
 test('a kernel says where it is and what it does', () => {
   const busy = view({ state: 'busy', busy_since: NOW - 700, gpus: ['GPU-1'], gpu_names: ['GPU 0 (RTX 3090)'], round_trip_ms: 3 });

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 
 import { line, parsePrompts, textsOf } from '../lib/prompts/prompt.js';
 import { PromptQueue } from '../lib/prompts/queue.js';
-import { trans } from './untranslated.mjs';
+import { trans } from './trans.mjs';
 
 const id = digit => String(digit).repeat(32);
 const raw = {

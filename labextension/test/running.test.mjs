@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { detailOf, labelOf, runningKernels, tooltipOf } from '../lib/running/items.js';
-import { trans } from './untranslated.mjs';
+import { trans } from './trans.mjs';
 
 const NOW = 1_800_000_000;
 const kernel = { id: 'k1', kernel_id: null, name: 'gpu2', node: 'gpu2', state: 'detached', link: null, gpus: [] };

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { clock } from '../lib/status/format.js';
+import { clock } from '../lib/format.js';
 import { usesOf } from '../lib/status/uses.js';
 import { outdated, viewOf } from '../lib/status/view.js';
-import { trans } from './untranslated.mjs';
+import { trans } from './trans.mjs';
 
 const NOW = 1_800_000_000;
 const kernel = {
@@ -23,7 +23,7 @@ const textOf = (changes, uses) => view(changes, uses).text;
 test('a kernel that is well shows its node, GPUs and link', () => {
   assert.equal(textOf({}), 'gpu2 · 1 GPU · connected');
   assert.equal(textOf({ gpu_names: ['GPU 0 (NVIDIA A100)'], round_trip_ms: 3.2 }), 'gpu2 · GPU 0 · connected, 3 ms');
-  assert.equal(textOf({ gpus: ['GPU-aaaa', 'GPU-bbbb'], round_trip_ms: 0.42 }), 'gpu2 · 2 GPUs · connected, 0.4 ms');
+  assert.equal(textOf({ gpus: ['GPU-aaaa', 'GPU-bbbb'], round_trip_ms: 0.42 }), 'gpu2 · 2 GPUs · connected, < 1 ms');
   assert.equal(textOf({ gpus: [] }), 'gpu2 · no GPU yet · connected');
   assert.equal(view({}).level, 'normal');
 });

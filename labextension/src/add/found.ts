@@ -3,7 +3,7 @@
  */
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import { memory } from '../status/format.js';
+import { memory } from '../format.js';
 import type { IFields, IFound, IGpu, IPartition, IPython } from './types';
 
 /** The Pythons that can be chosen, the best one first. */

@@ -6,7 +6,7 @@
 import { Notification as Toast } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import { duration } from '../status/format';
+import { duration } from '../format';
 import type { IAnnouncement } from './announcer';
 
 export class Teller {

@@ -6,7 +6,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 // The imports have a suffix, for Node's test runner.
-import { clock, duration, memory } from '../status/format.js';
+import { clock, duration, memory } from '../format.js';
 import type { IGpuUse, IRemoteKernel } from '../tokens';
 
 export type Row = readonly [label: string, value: string];

@@ -4,7 +4,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 // The import has a suffix, for Node's test runner.
-import { clock } from '../status/format.js';
+import { clock } from '../format.js';
 import type { IRemoteKernel } from '../tokens';
 
 export interface INotice {

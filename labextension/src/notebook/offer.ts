@@ -5,7 +5,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { IKernelOverview } from '../model/overview';
 // The import has a suffix, for Node's test runner.
-import { duration } from '../status/format.js';
+import { duration } from '../format.js';
 import type { IRemoteKernel } from '../tokens';
 
 /** The kernel that the notebook had, if it runs and no front end has it; or else one that this notebook had left. */

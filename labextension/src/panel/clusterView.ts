@@ -5,7 +5,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { ICluster, IJob, IPartition } from '../model/overview';
 // The import has a suffix, for Node's test runner.
-import { duration, share } from './format.js';
+import { duration, share } from '../format.js';
 
 export interface IPartitionView {
   readonly key: string;
@@ -54,8 +54,8 @@ function partitionViews(trans: TranslationBundle, partition: IPartition): IParti
 function jobView(trans: TranslationBundle, job: IJob, now: number): IJobView {
   const waits = job.state === 'PENDING';
   const place = waits && job.place ? trans.__('place %1', job.place) : '';
-  const start = waits && job.start_estimate ? trans.__('starts in about %1', duration(trans, job.start_estimate - now)) : '';
-  const left = !waits && job.end_time ? trans.__('%1 left', duration(trans, job.end_time - now)) : '';
+  const start = waits && job.start_estimate ? trans.__('starts in about %1', duration(job.start_estimate - now, trans)) : '';
+  const left = !waits && job.end_time ? trans.__('%1 left', duration(job.end_time - now, trans)) : '';
   const where = waits ? job.reason : (job.nodes ?? []).join(', ');
   return {
     id: job.id ?? '',

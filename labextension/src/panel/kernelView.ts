@@ -6,7 +6,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import type { IKernelOverview } from '../model/overview';
 import type { IProblem } from '../tokens';
 // The import has a suffix, for Node's test runner.
-import { basename, duration, elapsed, roundTrip } from './format.js';
+import { basename, duration, elapsed, roundTrip } from '../format.js';
 
 /** Decides the colour of the dot, which the text repeats. */
 export type Tone = 'busy' | 'idle' | 'waiting' | 'trouble' | 'off';
@@ -55,8 +55,8 @@ export function kernelViews(trans: TranslationBundle, kernels: readonly IKernelO
 export function kernelView(trans: TranslationBundle, kernel: IKernelOverview, now: number): IKernelView {
   const [tone, state] = stateOf(trans, kernel, now);
   const left = kernel.ends_at ? kernel.ends_at - now : null;
-  const rest = left === null ? '' : trans.__('%1 left of its job', duration(trans, left));
-  const link = kernel.link === 'up' ? roundTrip(trans, kernel.round_trip_ms) : '';
+  const rest = left === null ? '' : trans.__('%1 left of its job', duration(left, trans));
+  const link = kernel.link === 'up' ? roundTrip(kernel.round_trip_ms, trans) : '';
   const runs = !['away', 'ended', 'starting'].includes(kernel.state) && kernel.link !== 'away';
   return {
     id: kernel.id,
@@ -89,7 +89,7 @@ function stateOf(trans: TranslationBundle, kernel: IKernelOverview, now: number)
     return ['trouble', trans.__('out of reach')];
   }
   if (kernel.state === 'busy') {
-    return ['busy', trans.__('busy %1', elapsed(trans, now, kernel.busy_since)).trim()];
+    return ['busy', trans.__('busy %1', elapsed(kernel.busy_since, now, trans)).trim()];
   }
   if (kernel.state === 'waiting') {
     const place = kernel.place ? trans.__('waits, place %1', kernel.place) : trans.__('waits');

@@ -7,7 +7,7 @@ import type { IGpu, IKernelOverview, INodeOverview, IWaiter } from '../model/ove
 import type { IProblem } from '../tokens';
 // The imports have a suffix, for Node's test runner.
 import { memoryParts, usageParts } from './curve.js';
-import { basename, elapsed, gibibytes, share, shortName } from './format.js';
+import { basename, elapsed, gibibytes, share, shortName } from '../format.js';
 import { titleOf } from './kernelView.js';
 
 export interface IMeter {
@@ -115,7 +115,7 @@ function gpuView(
     label: [node.cluster ? gpu.node : '', trans.__('GPU %1', gpu.index ?? index)].filter(Boolean).join(' '),
     holder: mine ? 'mine' : gpu.free ? 'free' : 'other',
     who: mine ? titleOf(trans, mine) : gpu.free ? trans.__('free') : user || trans.__('not free'),
-    since: gpu.free ? '' : idleOf(trans, gpu, now) || elapsed(trans, now, since),
+    since: gpu.free ? '' : idleOf(trans, gpu, now) || elapsed(since, now, trans),
     path: mine?.path ?? null,
     reason,
     hint: [gpu.name, gpu.uuid, gpu.node, gpu.reason, gpu.warning].filter(Boolean).join('\n'),
@@ -145,7 +145,7 @@ function usageOf(trans: TranslationBundle, gpu: IGpu): IMeter {
 
 /** A lease whose holder does no work: the others may want to ask. */
 function idleOf(trans: TranslationBundle, gpu: IGpu, now: number): string {
-  return gpu.lease?.idle_since ? trans.__('idle %1', elapsed(trans, now, gpu.lease.idle_since)) : '';
+  return gpu.lease?.idle_since ? trans.__('idle %1', elapsed(gpu.lease.idle_since, now, trans)) : '';
 }
 
 function waiterView(trans: TranslationBundle, one: IWaiter, index: number, now: number): IWaiterView {
@@ -158,7 +158,7 @@ function waiterView(trans: TranslationBundle, one: IWaiter, index: number, now: 
     place: String(one.place ?? index + 1),
     who: one.mine ? notebook || trans.__('you') : one.user || trans.__('somebody'),
     count: (one.count ?? 1) > 1 ? trans.__('%1 GPUs', one.count) : '', // nearly all wait for one
-    waited: elapsed(trans, now, one.since)
+    waited: elapsed(one.since, now, trans)
   };
 }
 

@@ -5,7 +5,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { IKernelOverview, IOverview } from '../model/overview';
 // The import has a suffix, for Node's test runner.
-import { clock, duration } from '../status/format.js';
+import { basename, clock, duration } from '../format.js';
 import type { IRemoteKernel } from '../tokens';
 
 type Kernels = readonly (IRemoteKernel & Partial<IKernelOverview>)[];
@@ -20,8 +20,7 @@ export function runningKernels(overview: IOverview | null, kernels: Kernels): Ke
 
 /** The notebook's name, or else the kernel's. */
 export function labelOf(kernel: Kernels[number]): string {
-  const path = kernel.path ?? kernel.notebook ?? '';
-  return path.split(/[\\/]/).filter(Boolean).pop() ?? `${kernel.name} (${kernel.id})`;
+  return basename(kernel.path ?? kernel.notebook ?? '') || `${kernel.name} (${kernel.id})`;
 }
 
 /** “gpu2 · detached · busy for 3 min”. */

@@ -5,7 +5,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { IGpuUse, IRemoteKernel } from '../tokens';
 // The import has a suffix, for Node's test runner.
-import { clock, duration, memory, milliseconds } from './format.js';
+import { clock, duration, memory, roundTrip } from '../format.js';
 
 /** normal; attention: wait, or look at it soon; problem: it does not go on by itself. */
 export type Level = 'normal' | 'attention' | 'problem';
@@ -109,8 +109,8 @@ function linkText(kernel: IRemoteKernel, trans: TranslationBundle): string {
   if (kernel.link !== 'up') {
     return '';
   }
-  const time = kernel.round_trip_ms;
-  return typeof time === 'number' ? trans.__('connected, %1', milliseconds(time, trans)) : trans.__('connected');
+  const time = roundTrip(kernel.round_trip_ms, trans);
+  return time ? trans.__('connected, %1', time) : trans.__('connected');
 }
 
 function tooltipOf(kernel: IRemoteKernel, uses: readonly IGpuUse[], time: string, trans: TranslationBundle): string {

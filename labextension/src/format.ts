@@ -1,5 +1,5 @@
 /**
- * Numbers, durations and names as text. Pure: no page, no network.
+ * Numbers, times and names as users read them. Pure: no page, no network.
  */
 import type { TranslationBundle } from '@jupyterlab/translation';
 
@@ -7,8 +7,15 @@ const MINUTE = 60;
 const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
 
-/** How long something has lasted, in at most two units. */
-export function duration(trans: TranslationBundle, seconds: number): string {
+/** “14:02”, or with seconds “14:02:10”. `time`: in seconds since 1970. */
+export function clock(time: number, seconds = false): string {
+  const date = new Date(time * 1000);
+  const parts = [date.getHours(), date.getMinutes(), ...(seconds ? [date.getSeconds()] : [])];
+  return parts.map(part => String(part).padStart(2, '0')).join(':');
+}
+
+/** “12 s”, “3 min”, “2 h 5 min”, “3 d 2 h”. */
+export function duration(seconds: number, trans: TranslationBundle): string {
   const whole = Math.max(0, Math.floor(seconds));
   if (whole < MINUTE) {
     return trans.__('%1 s', whole);
@@ -23,16 +30,24 @@ export function duration(trans: TranslationBundle, seconds: number): string {
 }
 
 /** The time from `since` to `now`; '' if it is not known. */
-export function elapsed(trans: TranslationBundle, now: number, since: number | null | undefined): string {
-  return since ? duration(trans, now - since) : '';
+export function elapsed(since: number | null | undefined, now: number, trans: TranslationBundle): string {
+  return since ? duration(now - since, trans) : '';
 }
 
-/** A round trip; '' if it is not known. */
-export function roundTrip(trans: TranslationBundle, milliseconds: number | null | undefined): string {
+/** “3 ms”, “< 1 ms”; '' if it is not known. */
+export function roundTrip(milliseconds: number | null | undefined, trans: TranslationBundle): string {
   if (typeof milliseconds !== 'number') {
     return '';
   }
   return milliseconds < 1 ? trans.__('< 1 ms') : trans.__('%1 ms', Math.round(milliseconds));
+}
+
+/** “12.3 of 24 GiB”; what is used alone, or nothing, if the rest is unknown. */
+export function memory(used: number | null | undefined, total: number | null | undefined, trans: TranslationBundle): string {
+  if (typeof used === 'number' && typeof total === 'number') {
+    return trans.__('%1 of %2 GiB', gibibytes(used), gibibytes(total));
+  }
+  return typeof used === 'number' ? trans.__('%1 GiB', gibibytes(used)) : '';
 }
 
 /** MiB as GiB, with one decimal below 100. */
