@@ -2,12 +2,16 @@
  * The requests of the form.
  */
 import { URLExt } from '@jupyterlab/coreutils';
-import { ServerConnection } from '@jupyterlab/services';
+import type { ServerConnection } from '@jupyterlab/services';
 
+import { send } from '../request';
 import { API_PATH } from '../tokens';
 import type { IProblem } from '../tokens';
 import { Refusal } from './types';
 import type { IAddApi, IHost, IProbe, IProbeRequest, ISpec, IWritten } from './types';
+
+/** In seconds; a search takes longer, but no request waits for it. */
+const TIMEOUT = 30;
 
 export interface IRemoved {
   readonly removed: readonly string[];
@@ -49,10 +53,9 @@ export class AddRequests implements IAddApi {
   }
 
   private async _ask(method: string, path: string, body?: object): Promise<unknown> {
-    const url = URLExt.join(this._settings.baseUrl, API_PATH, path);
     const init = { method, ...(body ? { body: JSON.stringify(body) } : {}) };
-    const response = await ServerConnection.makeRequest(url, init, this._settings);
-    const answer = await response.json().catch(() => ({}));
+    const [response, text] = await send(this._settings, URLExt.join(API_PATH, path), init, TIMEOUT);
+    const answer = parse(text);
     if (!response.ok) {
       throw new Refusal(response.status, problemOf(response, answer), answer.field ?? '', answer.replaceable === true);
     }
@@ -60,6 +63,15 @@ export class AddRequests implements IAddApi {
   }
 
   private readonly _settings: ServerConnection.ISettings;
+}
+
+/** What a proxy answers is no JSON. */
+function parse(text: string): any {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return {};
+  }
 }
 
 function problemOf(response: Response, answer: { error?: IProblem; message?: string }): IProblem {

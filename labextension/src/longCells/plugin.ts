@@ -10,8 +10,8 @@ import type { Kernel, KernelMessage } from '@jupyterlab/services';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
+import { fetchJournal } from '../outputs/fetchJournal';
 import { MessageIds } from '../outputs/messageIds';
-import { fetchJournal } from '../request';
 import { isOurs } from '../specs';
 import { LONG_CELLS_PLUGIN_ID, TOGGLE_LONG_CELLS, TRANSLATION_DOMAIN } from '../tokens';
 import { Announcer } from './announcer';

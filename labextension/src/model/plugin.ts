@@ -4,9 +4,9 @@
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { ServerConnection } from '@jupyterlab/services';
 
-import { fetchKernels, fetchOverview } from '../request';
 import { MODEL_PLUGIN_ID } from '../tokens';
 import { RemoteModel } from './model';
+import { fetchKernels, fetchOverview } from './requests';
 import { IRemoteModel } from './tokens';
 import type { IModelProblem } from './tokens';
 

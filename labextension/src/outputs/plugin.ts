@@ -7,9 +7,9 @@ import { INotebookTracker } from '@jupyterlab/notebook';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import { fetchJournal } from '../request';
 import { isOurs } from '../specs';
 import { OUTPUTS_PLUGIN_ID, TRANSLATION_DOMAIN } from '../tokens';
+import { fetchJournal } from './fetchJournal';
 import type { IRecord } from './journal';
 import { MessageIds } from './messageIds';
 import { Restorer } from './restorer';

@@ -7,11 +7,11 @@ import { ServerConnection } from '@jupyterlab/services';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import { fetchPrompts, sendReply, signIn } from '../request';
 import { PROMPTS_EVENT, PROMPTS_PLUGIN_ID, SIGN_IN, TRANSLATION_DOMAIN } from '../tokens';
 import { showPrompt } from './dialog';
 import { line } from './prompt';
 import { PromptQueue } from './queue';
+import { fetchPrompts, sendReply, signIn } from './requests';
 
 const LONGEST_ERROR = 500;
 

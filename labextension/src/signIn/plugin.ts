@@ -5,8 +5,9 @@ import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/applica
 import { INotebookTracker } from '@jupyterlab/notebook';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
-import { fetchNodes } from '../request';
-import { SIGN_IN_PLUGIN_ID, TRANSLATION_DOMAIN } from '../tokens';
+import { get } from '../request';
+import { NODES_PATH, SIGN_IN_PLUGIN_ID, TRANSLATION_DOMAIN } from '../tokens';
+import type { INode } from '../tokens';
 import { askToSignIn } from './notification';
 import { SignIn } from './signIn';
 
@@ -23,7 +24,7 @@ export const signIn: JupyterFrontEndPlugin<void> = {
       new SignIn({
         sessionContext,
         specs: () => kernelspecs.specs,
-        fetch: () => fetchNodes(serverSettings),
+        fetch: async () => (await get(serverSettings, NODES_PATH)) as INode[],
         tell: (node, name) => askToSignIn(app.commands, node, name, trans)
       });
     });

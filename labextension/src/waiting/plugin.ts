@@ -6,8 +6,8 @@ import { Notification } from '@jupyterlab/apputils';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import { cancelWaitingStart, fetchWaitingStarts } from '../request';
 import { SIGN_IN, SIGN_INS_EVENT, TRANSLATION_DOMAIN, WAITING_PLUGIN_ID } from '../tokens';
+import { cancelWaitingStart, fetchWaitingStarts } from './requests';
 import { WaitingStarts } from './starts';
 import type { IWaitingStart } from './starts';
 
