@@ -35,7 +35,7 @@ _CONFIG = """[libdefaults]
 [domain_realm]
   localhost = {name}
 [kdcdefaults]
-  kdc_listen = 127.0.0.1:{port}
+  kdc_listen = ""
   kdc_tcp_listen = 127.0.0.1:{port}
 [logging]
   kdc = FILE:{folder}/kdc.log

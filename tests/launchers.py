@@ -51,7 +51,10 @@ class Launcher:
         client.hb_channel.time_to_dead = DEADLINE  # a busy machine is no dead kernel
         client.start_channels()
         self.clients.append(client)
-        client.wait_for_ready(timeout=DEADLINE)
+        try:
+            client.wait_for_ready(timeout=DEADLINE)
+        except RuntimeError as error:
+            raise AssertionError(f"{error}; launcher: {self.end() if self.ended() else 'runs'}") from None
         return client
 
     @staticmethod

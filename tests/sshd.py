@@ -33,20 +33,20 @@ def sshd_program() -> str:
     return found
 
 
-_given: set[int] = set()
+_claims: list[socket.socket] = []
 
 
 def free_port() -> int:
     """Not one of those that systems give to whoever asks for any: it would be gone before it is used. None is given
-    twice, and each process that runs tests has its own ones."""
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 8
+    twice, also by other processes that run tests: each keeps UDP's port of that number, which no test uses."""
     while True:
-        port = random.randrange(15_000 + 2000 * worker, 17_000 + 2000 * worker)
+        port = random.randrange(15_000, 31_000)
         with socket.socket() as sock, contextlib.suppress(OSError):
             sock.bind(("127.0.0.1", port))
-            if port not in _given:
-                _given.add(port)
-                return port
+            claim = socket.socket(type=socket.SOCK_DGRAM)
+            _claims.append(claim)
+            claim.bind(("127.0.0.1", port))
+            return port
 
 
 def make_key(file: Path, kind: str = "ed25519", passphrase: str = "") -> Path:
