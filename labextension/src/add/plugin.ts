@@ -65,7 +65,7 @@ function addCommands(app: JupyterFrontEnd, trans: TranslationBundle, area: strin
   commands.addCommand(REMOVE, {
     label: trans.__('Remove a Remote GPU…'),
     execute: async args => {
-      const name = typeof args.name === 'string' ? args.name : undefined;
+      const name = typeof args?.name === 'string' ? args.name : undefined;
       const removed = await removeSpec(requests, refresh, trans, name);
       await (removed && widget?.isAttached ? session?.load() : undefined);
       return removed;

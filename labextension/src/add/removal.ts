@@ -18,11 +18,13 @@ export async function removeSpec(
   try {
     const specs = await requests.specs();
     const spec = name === undefined ? await choose(specs, trans) : specs.find(one => one.name === name);
-    const chosen = spec ?? (name === undefined ? null : { name, display_name: name });
-    if (!chosen || !(await agrees(chosen.display_name, trans))) {
+    if (name !== undefined && !spec) {
+      throw new Error(trans.__('There is no such remote GPU.')); // the name is not shown: a link may have given it
+    }
+    if (!spec || !(await agrees(spec.display_name, trans))) {
       return false;
     }
-    const { notes } = await requests.remove(chosen.name);
+    const { notes } = await requests.remove(spec.name);
     await refresh();
     notes.forEach(note => Notification.info(note));
     return true;
@@ -49,7 +51,8 @@ async function agrees(shown: string, trans: TranslationBundle): Promise<boolean>
     body: trans.__(
       'It disappears from the launcher and from the kernel menus. Kernels that run keep running, and nothing changes on the machine.'
     ),
-    buttons: [Dialog.cancelButton(), Dialog.warnButton({ label: trans.__('Remove') })]
+    buttons: [Dialog.cancelButton(), Dialog.warnButton({ label: trans.__('Remove') })],
+    defaultButton: 0
   });
   return button.accept;
 }

@@ -38,7 +38,8 @@ async function isWanted(trans: TranslationBundle, path: string, context: ISessio
   const { button } = await showDialog({
     title: trans.__('Use this kernel instead?'),
     body: trans.__('“%1” has another kernel (%2), which will be shut down.', path, context.kernelDisplayName),
-    buttons: [Dialog.cancelButton({ label: trans.__('Cancel') }), Dialog.warnButton({ label: trans.__('Use This One') })]
+    buttons: [Dialog.cancelButton({ label: trans.__('Cancel') }), Dialog.warnButton({ label: trans.__('Use This One') })],
+    defaultButton: 0
   });
   return button.accept;
 }

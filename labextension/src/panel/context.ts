@@ -13,6 +13,8 @@ export interface IPanelContext {
   readonly collapsed: CollapsedNodes;
   /** Executes a command of JupyterLab, or ours. */
   readonly execute: (command: string, args?: Record<string, string>) => void;
+  /** Interrupts a kernel, without a question. */
+  readonly interrupt: (kernel: string) => void;
   readonly hasCommand: (command: string) => boolean;
   /** Sets priorities of waiting kernels, after earlier changes; resolves to whether that succeeded. */
   readonly prioritize: (node: string, priorities: ReadonlyMap<string, number>) => Promise<boolean>;

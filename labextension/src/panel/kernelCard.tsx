@@ -38,21 +38,21 @@ export function KernelCard({ kernel }: { kernel: IKernelView }): JSX.Element {
 }
 
 function KernelButtons(props: { kernel: IKernelView; isDisabled: boolean }): JSX.Element {
-  const { trans, execute } = usePanel();
+  const { trans, execute, interrupt } = usePanel();
   const { kernel, isDisabled } = props;
   const { id, title } = kernel;
-  const button = (icon: LabIcon, label: string, command: string, isEnabled: boolean): JSX.Element => (
+  const button = (icon: LabIcon, label: string, command: string | (() => void), isEnabled: boolean): JSX.Element => (
     <IconButton
       icon={icon}
       label={label}
       isDisabled={isDisabled || !isEnabled}
-      onClick={() => execute(command, { id })}
+      onClick={() => (typeof command === 'string' ? execute(command, { id }) : command())}
     />
   );
   return (
     <div className="jp-RemoteGPU-buttons" role="group" aria-label={trans.__('Actions on %1', title)}>
       {kernel.canAttach && button(linkIcon, trans.__('Attach %1', title), CommandIDs.attach, true)}
-      {button(stopIcon, trans.__('Interrupt %1', title), CommandIDs.interrupt, kernel.canInterrupt)}
+      {button(stopIcon, trans.__('Interrupt %1', title), () => interrupt(id), kernel.canInterrupt)}
       {button(refreshIcon, trans.__('Restart %1…', title), CommandIDs.restart, kernel.canRestart)}
       {button(listIcon, trans.__('Log of %1', title), CommandIDs.log, true)}
       {button(closeIcon, trans.__('Stop %1…', title), CommandIDs.stop, kernel.canStop)}

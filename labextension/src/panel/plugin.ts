@@ -12,7 +12,7 @@ import { IRemoteModel } from '../model/tokens';
 import { PANEL_PLUGIN_ID, TRANSLATION_DOMAIN } from '../tokens';
 import { Actions } from './actions';
 import { CollapsedNodes } from './collapsed';
-import { addCommands } from './commands';
+import { addCommands, interrupt } from './commands';
 import { CommandIDs, PANEL_ID } from './ids';
 import { problemOf, Requests } from './requests';
 import { RemotePanel } from './widget';
@@ -61,6 +61,7 @@ export const panel: JupyterFrontEndPlugin<void> = {
       actions,
       collapsed: new CollapsedNodes(state),
       execute: (command, args) => void commands.execute(command, args),
+      interrupt: id => void interrupt({ trans, actions, requests }, id),
       hasCommand: command => commands.hasCommand(command),
       prioritize: (node, priorities) => {
         const change = (): Promise<unknown> =>

@@ -42,10 +42,14 @@ export const prompts: JupyterFrontEndPlugin<void> = {
     app.commands.addCommand(SIGN_IN, {
       label: trans.__('Sign In to a Remote GPU'),
       describedBy: { args: { type: 'object', properties: { name: { type: 'string' } }, required: ['name'] } },
-      execute: args => signInTo(serverSettings, String(args.name), trans)
+      execute: args => (isName(args?.name) ? signInTo(serverSettings, args.name, trans) : false) // a link may call it, with anything
     });
   }
 };
+
+function isName(name: unknown): name is string {
+  return typeof name === 'string' && /^[\w.-]{1,100}$/.test(name);
+}
 
 /** Signs in to the node of a kernelspec; the questions come as prompts. Whether it has succeeded. */
 async function signInTo(
