@@ -24,7 +24,7 @@ Ask = Callable[..., Coroutine[Any, Any, Any]]
 class Call:
     """A call of a client that cannot be asked. `steps`: the progress that it was shown."""
 
-    asks = abandoned = False
+    asks = abandoned = repeated = False
 
     def __init__(self, op: str, **arguments: Any) -> None:
         self.op = op

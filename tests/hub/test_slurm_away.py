@@ -26,7 +26,7 @@ SCRIPT = b"#!/bin/bash\n#SBATCH --job-name=jgk-0f3e\nsleep 60\n"
 
 
 class Call:
-    asks = abandoned = False
+    asks = abandoned = repeated = False
     arguments: dict[str, Any] = {}  # noqa: RUF012
 
     def __init__(self) -> None:
