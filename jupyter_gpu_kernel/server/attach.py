@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import Any
 
@@ -80,7 +81,7 @@ class AttachHandler(KernelHandler):
 
     async def _kernelspec(self, row: dict[str, Any]) -> str:
         """Return the kernelspec of the kernel, or another one that leads to its node."""
-        known = {spec.name for spec in kernelspecs.find_all(lambda error: None)}
+        known = {spec.name for spec in await asyncio.to_thread(kernelspecs.find_all, lambda error: None)}
         nodes = (await self.overview.get())["nodes"]
         there = [name for node in nodes if node["node"] == row["hop"] for name in node["names"]]
         found = [name for name in (row["name"], *there) if name in known]

@@ -53,9 +53,8 @@ class Overview:
         return next((row for row in rows if row["id"] == kernel_id), None)
 
     def outdated(self) -> None:
-        """Something has just been changed: the next page gets a new answer."""
-        if self._asking is not None and self._asking.done():
-            self._asking = None
+        """Something has just been changed: the next page gets a new answer, and not one that is on its way already."""
+        self._asking = None
 
     @property
     def _is_old(self) -> bool:

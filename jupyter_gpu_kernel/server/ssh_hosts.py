@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import tornado
 from jupyter_server.auth.decorator import authorized
@@ -25,10 +26,13 @@ class HostsHandler(Handler):
         try:
             if len(config) > MAX_TEXT or not config.isprintable():
                 raise RouteError("this is not the path of a file")
-            found = existing_files([config] if config else [])
-            await self.answer(await asyncio.to_thread(hosts, *found))
+            await self.answer(await asyncio.to_thread(_hosts, config))
         except GpuKernelError as error:
             await self.refuse_with(error, 400, field="config")
+
+
+def _hosts(config: str) -> list[dict[str, Any]]:
+    return hosts(*existing_files([config] if config else []))
 
 
 HANDLERS = [(API + "/ssh-hosts", HostsHandler)]

@@ -199,6 +199,7 @@ async def test_an_error_names_its_hop(ask: Ask, form: dict[str, Any], remote: Re
     probe = await ended(ask, probe)
     assert probe["state"] == "failed" and probe["found"] is None
     assert probe["error"]["hop"] == probe["hops"][-1] and probe["error"]["remedy"]
+    assert "nobody@127.0.0.1:1" not in [node["node"] for node in (await ask("GET", "nodes"))[1]]
     assert (await ask("POST", "kernelspecs", {"probe": probe["id"], "name": "x"}))[0] == 404
 
 

@@ -17,6 +17,7 @@ from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel import kernelspecs
 from jupyter_gpu_kernel.errors import GpuKernelError
+from jupyter_gpu_kernel.server.overview import OVERVIEW, Overview
 from jupyter_gpu_kernel.server.overview_rows import relative_path
 
 pytestmark = pytest.mark.usefixtures("remote", "nothing_stays")
@@ -118,6 +119,15 @@ async def test_a_refused_sign_in_is_not_tried_again_by_every_question_of_a_page(
 async def test_pages_that_ask_at_once_share_an_answer(jp_fetch: Fetch) -> None:
     answers = await asyncio.gather(*(overview(jp_fetch) for _ in range(5)))
     assert len({answer["time"] for answer in answers}) == 1
+
+
+async def test_after_a_change_no_page_gets_an_answer_from_before(jp_serverapp: Any) -> None:
+    shared: Overview = jp_serverapp.web_app.settings[OVERVIEW]
+    before = asyncio.create_task(shared.get())
+    await asyncio.sleep(0)  # it is asking
+    shared.outdated()
+    after = await shared.get()
+    assert await before is not after and await shared.get() is after
 
 
 def test_a_path_is_that_of_a_file_below_the_root(tmp_path: Path) -> None:

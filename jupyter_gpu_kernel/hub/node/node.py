@@ -88,6 +88,12 @@ class Node:
         return self._ssh.alive
 
     @property
+    def known(self) -> bool:
+        """Whether a kernelspec has led to it, or something of ours has connected. A host for which somebody has only
+        searched, perhaps mistyped, is not."""
+        return bool(self._names) or self._link is not None or self.alive
+
+    @property
     def interactive(self) -> bool:
         """Whether the user typed a secret for the connection."""
         return self._ssh.interactive

@@ -65,8 +65,8 @@ class Nodes:
         return Node(self._runtime, route, self._connect, self._log, asks)
 
     def describe(self) -> list[dict[str, Any]]:
-        """Return each node's `describe()`."""
-        return [node.describe() for node in self._nodes.values()]
+        """Return `describe()` of each node that is known."""
+        return [node.describe() for node in self._nodes.values() if node.known]
 
     def describe_specs(self, specs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return `describe()` of each machine to which the specs lead, with their names."""
