@@ -5,10 +5,11 @@ BIN := .venv/bin
 BIN38 := .venv-py38check/bin
 BINLOW := .venv-lowest/bin
 JOBS ?= 4
+BESIDE := jupyter-collaboration jupyter_server_documents jupyter_server_nbmodel
 LABEXTENSION := jupyter_gpu_kernel/labextension/package.json
 LINKED := .venv/share/jupyter/labextensions/jupyter-gpu-kernel
 
-.PHONY: help venv sshd programs test test-browser-side test-labextension test-lowest check labextension link pictures demo wheel clean
+.PHONY: help venv sshd programs test test-browser-side test-labextension test-lowest test-collaboration check labextension link pictures demo wheel clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +69,14 @@ test-labextension: labextension/node_modules/.package-lock.json $(LABEXTENSION) 
 # Old libraries warn about themselves, which is not our business here.
 test-lowest: .venv-lowest/installed sshd programs  ## the same with the lowest versions that pyproject.toml allows
 	$(BINLOW)/python -m pytest --numprocesses $(JOBS) --dist loadfile -W default::DeprecationWarning $(ARGS)
+
+# Extensions that are large, or change often, each in an environment of its own.
+.venv-beside/%/installed: .venv/installed tests/programs/environment_beside.py
+	$(BIN)/python tests/programs/environment_beside.py $(@D) $*
+	@touch $@
+
+test-collaboration: $(BESIDE:%=.venv-beside/%/installed) sshd  ## JupyterLab beside extensions that share notebooks or execute cells
+	JUPYTER_GPU_KERNEL_BESIDE=$(CURDIR)/.venv-beside $(BIN)/python -m pytest tests/browser/test_beside.py $(ARGS)
 
 check: .venv/installed .venv-py38check/installed  ## style, types (also as Python 3.8), import contracts
 	$(BIN)/ruff check .

@@ -95,12 +95,17 @@ class Server:
     """
 
     def __init__(
-        self, remote: Remote, root: Path, terminal: bool = False, program: Sequence[str] = ("jupyter_server",)
+        self,
+        remote: Remote,
+        root: Path,
+        terminal: bool = False,
+        program: Sequence[str] = ("jupyter_server",),
+        python: str = sys.executable,
     ) -> None:
         port = free_port()
         self._pages: list[Page] = []
         self.address = f"127.0.0.1:{port}"
-        words = [sys.executable, "-c", RUN, *program, "--no-browser", f"--port={port}", "--allow-root"]
+        words = [python, "-c", RUN, *program, "--no-browser", f"--port={port}", "--allow-root"]
         words += ["--IdentityProvider.token=secret", f"--ServerApp.root_dir={root}"]
         if program == ("jupyter_server",):
             words.append(f"--ServerApp.jpserver_extensions={dict.fromkeys(OTHERS, False)}")

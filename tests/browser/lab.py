@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ SETTINGS = {
 class Lab(Server):
     """`root` holds its notebooks. Scripts in its pages have JupyterLab's application as `jupyterapp`."""
 
-    def __init__(self, remote: Remote, folder: Path) -> None:
+    def __init__(self, remote: Remote, folder: Path, python: str = sys.executable) -> None:
         self.root, self._settings = folder / "root", folder / "settings"
         self.root.mkdir(exist_ok=True)
         for plugin, settings in SETTINGS.items():
@@ -31,7 +32,7 @@ class Lab(Server):
             f"--LabApp.user_settings_dir={self._settings}",
             f"--LabApp.workspaces_dir={folder / 'workspaces'}",
         ]
-        super().__init__(remote, self.root, program=["jupyterlab", *options])
+        super().__init__(remote, self.root, program=["jupyterlab", *options], python=python)
 
     def set(self, plugin: str, settings: dict[str, Any]) -> None:
         """The user's settings of a plugin, for pages that are opened from now on."""
@@ -106,7 +107,8 @@ class Notebook:
     def panel(self) -> str:
         """JavaScript: JupyterLab's object for this notebook."""
         widgets = "[...jupyterapp.shell.widgets('main')]"
-        return f"{widgets}.find(widget => widget.context?.path === {json.dumps(self.path)})"
+        # The path of a shared notebook begins with the name of a drive.
+        return f"{widgets}.find(widget => widget.context?.path.split(':').pop() === {json.dumps(self.path)})"
 
     def evaluate(self, script: str) -> Any:
         """The value of an expression, in which PANEL stands for JupyterLab's object for this notebook."""
