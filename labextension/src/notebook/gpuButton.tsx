@@ -54,7 +54,12 @@ export class GpuButton {
   private async _load(): Promise<{ rows: Row[]; note: string }> {
     const { panel, trans, follower, model } = this._options;
     const [kernel, now] = [panel.sessionContext.session?.kernel, Date.now() / 1000];
-    const idle = kernel?.status === 'idle' && kernel.connectionStatus === 'connected' && follower.kernel?.row?.link !== 'away';
+    const canAsk = (): boolean => kernel?.connectionStatus === 'connected' && follower.kernel?.row?.link !== 'away';
+    let idle = canAsk() && kernel?.status === 'idle';
+    if (!idle) {
+      await model.refresh(); // the page's own requests make the kernel busy for it, too; the hub knows of cells
+      idle = canAsk() && follower.kernel?.row?.state === 'idle';
+    }
     const status = kernel && idle ? await askStatus(kernel) : null;
     if (status) {
       return { rows: rowsOfStatus(status, now, trans), note: '' };
