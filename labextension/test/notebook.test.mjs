@@ -60,7 +60,7 @@ test('the kernel that the notebook had is offered, or else one that it had left'
 class Stage {
   constructor() {
     const context = {};
-    for (const name of ['sessionChanged', 'kernelChanged', 'connectionStatusChanged', 'statusChanged', 'disposed']) {
+    for (const name of ['iopubMessage', 'sessionChanged', 'kernelChanged', 'connectionStatusChanged', 'statusChanged', 'disposed']) {
       context[name] = new Signal(context);
     }
     this.kernel = { id: 'j1', name: 'gpu2', connectionStatus: 'connected', reconnect: async () => this.connect() };
@@ -96,6 +96,20 @@ class Stage {
 globalThis.document ??= { hidden: false, addEventListener() {} };
 globalThis.requestAnimationFrame ??= setImmediate;
 globalThis.cancelAnimationFrame ??= clearImmediate;
+
+test('a message of a kernel that was out of reach asks for its state at once, and then not again for a second', () => {
+  const stage = new Stage();
+  let requests = 0;
+  stage.model.refresh = async () => void (requests += 1);
+  stage.context.iopubMessage.emit({});
+  assert.equal(requests, 0);
+  stage.model.kernels = [{ ...row, link: 'away' }];
+  stage.model.changed.emit();
+  stage.context.iopubMessage.emit({});
+  stage.context.iopubMessage.emit({});
+  assert.equal(requests, 1);
+  stage.follower.dispose();
+});
 
 test('a connection that was lost is made again when the server is back', async () => {
   const stage = new Stage();

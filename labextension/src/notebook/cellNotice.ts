@@ -58,7 +58,7 @@ export class CellNotice {
   private _cell: CodeCell | null = null;
 }
 
-/** Two lines, so that the height stays when the cause becomes known. */
+/** Room for two lines, so that the height stays when the cause becomes known; a narrow page needs more. */
 class NoticeWidget extends Widget {
   constructor(trans: TranslationBundle, signIn: (() => void) | null) {
     super();

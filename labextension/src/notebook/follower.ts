@@ -14,6 +14,8 @@ import type { IRemoteModel } from '../model/tokens';
 import type { IRemoteKernel } from '../tokens';
 
 const INTERVAL = 3000;
+/** Seconds between two requests because of messages of a kernel that was out of reach. */
+const AGAIN = 1;
 
 /** A kernel of ours that the notebook has, or had when its server ended. */
 export interface IFollowed {
@@ -38,6 +40,7 @@ export class Follower implements IDisposable {
     sessionContext.kernelChanged.connect(this._update, this);
     sessionContext.connectionStatusChanged.connect(this._update, this);
     sessionContext.statusChanged.connect(this._update, this);
+    sessionContext.iopubMessage.connect(this._onMessage, this);
     sessionContext.disposed.connect(this.dispose, this);
     model.changed.connect(this._update, this);
     this._update();
@@ -84,6 +87,15 @@ export class Follower implements IDisposable {
     }
     this._adjust();
     this.changed.emit();
+  }
+
+  /** The kernel may be in reach again: this asks at once, and not only at the next poll. */
+  private _onMessage(): void {
+    const { now, model } = this._options;
+    if (this._kernel?.row?.link === 'away' && now() - this._askedAt >= AGAIN) {
+      this._askedAt = now();
+      void model.refresh();
+    }
   }
 
   private _follow(kernel: Kernel.IKernelConnection): void {
@@ -135,6 +147,8 @@ export class Follower implements IDisposable {
   private _wasConnected = false;
   private _awaySince: number | null = null;
   private _tries = false;
+  /** When a message was the last reason for a request, in seconds since 1970. */
+  private _askedAt = 0;
 }
 
 export namespace Follower {
