@@ -192,6 +192,19 @@ async def test_the_questions_of_other_calls_stay(page: Page) -> None:
         await ended
 
 
+async def test_the_queue_and_its_texts_are_bounded(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prompts_module, "MAX_QUESTIONS", 1)
+    async with page.prompts.asker(GPU2) as ask:
+        asked = secret(ask, "x" * 10_000)
+        (one,) = await page.told(1)
+        assert len(one["prompt"]) == prompts_module.LONGEST_PROMPT
+        with pytest.raises(NotAnswered, match="too many questions"):
+            await secret(ask, "Code: ", Secret("code"))
+        assert await page.questions() == [one]
+        assert await page.answer(one["id"], {"answer": "sesame"}) == 200
+        assert await asked == "sesame"
+
+
 async def test_without_a_page_nobody_is_there(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prompts_module, "PAGE_TIMEOUT", 0.01)
     async with page.prompts.asker(GPU2) as ask:
