@@ -57,6 +57,8 @@ class FrontEndOperations:
         node.add_name(settings["name"])
         if login_wait:
             await node.signed_in(call, login_wait)
+        elif node.needs_user:  # the link does not ask
+            await node.connected(call)
         settings["python"] = settings.get("python") or await node.best_python(
             call, settings.get("setup") or ()
         )

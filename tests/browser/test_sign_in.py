@@ -38,6 +38,16 @@ def test_a_refused_start_goes_on_when_its_user_has_signed_in(
     log_in(remote, locked, Owner())
     expect(notebook.status_bar).to_contain_text("no GPU yet")
 
+    remote.hops.login.drop()
+    expect(notebook.status_bar).to_contain_text("until you sign in")
+    notebook = lab.notebook(page, "second.ipynb", "print(6 * 7)", kernel="locked")
+    expect(notebook.dialog).to_contain_text(
+        "Sign in to login"
+    )  # although the link of the first kernel has failed
+    page.keyboard.type("sesame")
+    page.keyboard.press("Enter")
+    notebook.expect_kernel("idle")
+
 
 def test_a_kernel_of_vs_code_waits_until_a_page_has_signed_in(
     lab: Lab, remote: Remote, page: Page, locked: dict[str, Any]

@@ -83,6 +83,11 @@ class Node:
         return None if isinstance(problem, AuthError | HostKeyError) else problem
 
     @property
+    def needs_user(self) -> bool:
+        """Whether the link, of attached kernels, waits until the user signs in."""
+        return self._link is not None and isinstance(self._link.problem, AuthError | HostKeyError)
+
+    @property
     def alive(self) -> bool:
         """Whether the SSH connection is open."""
         return self._ssh.alive
