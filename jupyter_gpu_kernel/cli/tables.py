@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from ..wire.texts import node_name
 from .gpu_hours import UNKNOWN, Hours, groups
 from .terminal import printable
 
@@ -227,11 +228,7 @@ def _last_column(row: dict[str, Any]) -> str:
 
 
 def _node(row: dict[str, Any]) -> str:
-    """The node's own name; with the user's name for it, which the node cannot choose, if the two differ."""
-    own_name, hop = _text(row.get("node")), _text(row.get("hop"))
-    name = hop.rpartition("@")[2]
-    same = own_name == hop or own_name.partition(".")[0] == name.partition(":")[0].partition(".")[0]
-    return own_name if same or not row.get("hop") else f"{name} ({own_name})"
+    return node_name(_text(row.get("node")), _text(row["hop"]) if row.get("hop") else "")
 
 
 def check(rows: Sequence[dict[str, Any]]) -> str:

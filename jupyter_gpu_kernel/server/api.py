@@ -12,7 +12,7 @@ from tornado.web import HTTPError
 from ..client import HubClient
 from ..errors import GpuKernelError
 from ..program import command
-from ..wire.texts import with_program
+from ..wire.texts import node_name, with_program
 
 API = "/jupyter-gpu-kernel/api"
 RESOURCE = "kernels"
@@ -62,6 +62,12 @@ async def list_of(op: str) -> list[dict[str, Any]]:
         return list(await ask_hub(op, timeout=5))
     except GpuKernelError:
         return []
+
+
+def shown_node(kernel: dict[str, Any]) -> str:
+    """Return the name of a kernel's node for a page: a node cannot take the name of another one."""
+    hop = str(kernel.get("hop") or "")
+    return node_name(str(kernel.get("node") or hop), hop)
 
 
 def with_command(description: dict[str, Any], program: str) -> dict[str, Any]:

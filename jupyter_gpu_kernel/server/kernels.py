@@ -8,7 +8,7 @@ from jupyter_server.auth.decorator import authorized
 
 from ..errors import GpuKernelError
 from ..program import command
-from .api import API, Handler, ask_hub, list_of, with_command
+from .api import API, Handler, ask_hub, list_of, shown_node, with_command
 from .gpu_use import GPU_USE, GpuUse
 
 
@@ -26,7 +26,10 @@ class KernelsHandler(Handler):
         `?gpus=`: Jupyter's ids of kernels that get `gpu_use`, too; later requests have what their nodes answer.
         """
         program, wanted = command(), set(self.get_query_arguments("gpus"))
-        kernels = [with_command(kernel, program) for kernel in await list_of("kernels")]
+        kernels = [
+            dict(with_command(kernel, program), node=shown_node(kernel))
+            for kernel in await list_of("kernels")
+        ]
         if wanted and await self._may_ask_nodes():
             use: GpuUse = self.settings[GPU_USE]
             for kernel in kernels:

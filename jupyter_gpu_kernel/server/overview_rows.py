@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..kernelspecs import Spec
+from .api import shown_node
 from .gpu_history import GpuHistory
 
 Row = dict[str, Any]
@@ -40,7 +41,6 @@ def _kernel(row: Row, here: Row, served: Mapping[str, str], root: str) -> Row:
     error = here.get("error") or {}
     return {
         "name": "",
-        "node": row.get("hop"),
         "gpus": [],
         "link": None,
         "round_trip_ms": None,
@@ -53,6 +53,7 @@ def _kernel(row: Row, here: Row, served: Mapping[str, str], root: str) -> Row:
         **{key: here[key] for key in ("link", "round_trip_ms", "away_since") if key in here},
         **{key: error[key] for key in _ERROR if error},
         **row,
+        "node": shown_node(row),
         "kernel_id": served.get(row["id"]),
         "path": relative_path(str(row.get("notebook") or ""), root),
         "error": error or None,

@@ -28,6 +28,13 @@ def as_typed(words: Sequence[str], windows: bool = sys.platform == "win32") -> s
     return f"& {typed}" if typed.startswith('"') else typed
 
 
+def node_name(own_name: str, hop: str) -> str:
+    """Return a node's own name; with the user's name for it, which the node cannot choose, if the two differ."""
+    name = hop.rpartition("@")[2]
+    same = own_name == hop or own_name.partition(".")[0] == name.partition(":")[0].partition(".")[0]
+    return own_name if same or not hop else f"{name} ({own_name})"
+
+
 def memory_size(mib: int) -> str:
     """A size in MiB as users read it: "512 MiB", "11.9 GiB"."""
     return f"{mib / 1024:.1f} GiB" if mib >= 1024 else f"{mib} MiB"

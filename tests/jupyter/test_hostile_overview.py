@@ -37,6 +37,7 @@ def test_what_only_the_hub_says_of_a_node_is_dropped(hostile: Hostile, server: S
     kernel = {
         "id": "bare",
         "state": "idle",
+        "node": "work",
         "away_since": "never",
         "kernel_id": "x",
         "link": "up",
@@ -49,6 +50,7 @@ def test_what_only_the_hub_says_of_a_node_is_dropped(hostile: Hostile, server: S
     (row,) = [one for one in shown["kernels"] if one["id"] == "bare"]
     known = {"gpus": [], "name": "", "hop": "hostile", "kernel_id": None, "link": None, "path": None}
     assert known.items() <= row.items() and row["away_since"] is None
+    assert row["node"] == "hostile (work)", "it has not taken the name of the other node"
 
 
 def _shown(server: Server, uuid: str) -> dict[str, Any] | None:
