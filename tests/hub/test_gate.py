@@ -60,6 +60,32 @@ def test_seven_kernels_and_four_gpus(
         loop.call(remote.command, "stop")
 
 
+def test_a_kernel_whose_first_cell_has_waited_is_busy(
+    loop: LoopThread, link: Link, gpus: Gpus, tmp_path: Path, stack: contextlib.ExitStack
+) -> None:
+    """The cell's own busy status was sent while it waited, and is not sent again."""
+    stack.callback(gpus.say, 4)
+    gpus.say(1)
+    holder = loop.kernel(link, gpus=1)
+    open_front(loop, holder, stack).run(VISIBLE)
+    remote = loop.kernel(link, gpus=1)
+    front = open_front(loop, remote, stack)
+    go_on = tmp_path / "go-on"
+    cell = front.client.execute(
+        f"import os, time\nprint('runs')\nwhile not os.path.exists({str(go_on)!r}): time.sleep(0.01)"
+    )
+    for message in front.iopub(cell):
+        if "Waiting for 1 GPU" in str(message["content"]):
+            loop.call(holder.command, "stop")
+        if "runs" in str(message["content"]) and message["header"]["msg_type"] == "stream":
+            break
+    assert loop.call(remote.describe)["state"] == "busy"
+    go_on.touch()
+    front.finish(cell)
+    wait_for(lambda: loop.call(remote.describe)["state"] == "idle", "the cell has ended")
+    loop.call(remote.command, "stop")
+
+
 def test_two_gpus_that_are_near_each_other(
     loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack
 ) -> None:

@@ -49,6 +49,7 @@ class Placeholder:
         self.since = 0.0
         """Since when, as the kernel's messages show it, in seconds since 1970; 0: as the keeper has reported."""
         self._reported_busy = False  # by a status without a request, which no idle follows by itself
+        self._waits = False  # for GPUs, as the keeper has reported
         self._busy_with: dict[str, None] = {}  # msg_ids: while a cell runs, control requests come and go
 
     @property
@@ -155,6 +156,12 @@ class Placeholder:
 
         Front ends have not yet received a message from a kernel that has just started.
         """
+        waited, self._waits = self._waits, reported == "waiting"
+        if self._waits:
+            return
+        if waited and reported == "idle" and self._busy_with:
+            self.since = self._runtime.time()
+            return  # its cells go to the kernel now; their busy status was sent while they waited, and is not repeated
         if reported in ("starting", "idle"):
             self._busy_with.clear()  # front ends may have missed the end of a request while they were away
         if reported == self.state or "starting" in (reported, self.state):

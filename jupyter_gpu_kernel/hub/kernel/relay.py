@@ -296,7 +296,7 @@ class Relay:
         elif kind == "state" and event["state"]:
             if event.get("cause"):
                 event["cause"] = f"the node says: {event['cause']}"
-            if event["state"] in ("starting", "idle", "busy"):
+            if event["state"] in ("starting", "waiting", "idle", "busy"):
                 self._placeholder.update_state(event["state"])
             self._kernel.status_reported(event)
 
