@@ -10,12 +10,12 @@ from jupyter_core.utils import ensure_async
 from jupyter_server.auth.decorator import authorized
 
 from .. import kernelspecs
-from ..client import HubClient
 from ..errors import AgentError, GpuKernelError, SettingsError
 from ..hub.sanitize import is_id
 from ..provisioner import NotStarted
 from ..wire import MAX_PRIORITY
 from .api import API, Handler, list_of
+from .hub_client import hub_client
 from .overview import OVERVIEW, Overview
 from .served import served_ids
 
@@ -74,14 +74,12 @@ class KernelHandler(Handler):
         if not specs:
             raise AgentError(f"there is no kernel {kernel}, because there is no remote GPU kernelspec")
         arguments = [{"name": spec.name, "settings": spec.settings} for spec in specs]
-        hub = await asyncio.to_thread(HubClient)
         try:
-            return await hub.acall(op, timeout=timeout, kernel=kernel, specs=arguments, **more)
+            async with hub_client() as hub:
+                return await hub.acall(op, timeout=timeout, kernel=kernel, specs=arguments, **more)
         except GpuKernelError as error:
             error.fill_in("ID", kernel)
             raise
-        finally:
-            await asyncio.to_thread(hub.close)
 
     async def refuse_for(self, error: Exception) -> None:
         """Answer that the action failed: 400 for a bad request, 404 for an unknown kernel, else 502."""

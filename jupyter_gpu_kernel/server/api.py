@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
 from jupyter_server.base.handlers import APIHandler
 from tornado.web import HTTPError
 
-from ..client import HubClient
 from ..errors import GpuKernelError
 from ..program import command
 from ..wire.texts import node_name, with_program
+from .hub_client import hub_client
 
 API = "/jupyter-gpu-kernel/api"
 RESOURCE = "kernels"
@@ -48,12 +47,8 @@ class Handler(APIHandler):
 
 async def ask_hub(op: str, *, timeout: float = 60.0, **arguments: Any) -> Any:
     """Return the result of the hub's operation, without blocking the server's loop and without starting a hub."""
-
-    def ask() -> Any:
-        with HubClient(start=False) as hub:
-            return hub.call(op, timeout=timeout, **arguments)
-
-    return await asyncio.to_thread(ask)
+    async with hub_client(start=False) as hub:
+        return await hub.acall(op, timeout=timeout, **arguments)
 
 
 async def list_of(op: str) -> list[dict[str, Any]]:

@@ -9,13 +9,13 @@ import tornado
 from jupyter_server.auth.decorator import authorized
 
 from .. import kernelspecs
-from ..client import HubClient
 from ..errors import GpuKernelError
 from ..kernelspecs import Spec
 from ..program import command
 from ..wire.runtime import Runtime
 from .api import API, Handler, with_command
 from .gpu_history import GpuHistory
+from .hub_client import hub_client
 from .overview_rows import kernel_rows, node_rows
 from .served import served_ids
 
@@ -80,15 +80,12 @@ class Overview:
 async def _ask_hub(specs: list[Spec]) -> dict[str, list[dict[str, Any]]]:
     """Return the answer to each operation. Nobody is asked for a password."""
     arguments = [{"name": spec.name, "settings": spec.settings} for spec in specs]
-    hub = await asyncio.to_thread(HubClient)
-    try:
+    async with hub_client() as hub:
         gpus, ps = await asyncio.gather(
             *(hub.acall(op, specs=arguments, patience=_PATIENCE, timeout=_TIMEOUT) for op in ("gpus", "ps"))
         )
         nodes = await hub.acall("nodes", specs=arguments, timeout=_TIMEOUT)
         here = await hub.acall("kernels", timeout=_TIMEOUT)
-    finally:
-        await asyncio.to_thread(hub.close)
     return {"gpus": gpus, "ps": ps, "nodes": nodes, "kernels": here}
 
 

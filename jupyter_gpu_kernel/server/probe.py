@@ -9,13 +9,13 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from .. import adding
-from ..client import HubClient
 from ..errors import AuthError, Cancelled, GpuKernelError, HostKeyError
 from ..hub.ssh import Asker
 from ..program import command
 from ..wire.texts import as_typed
 from .api import with_command
 from .form import field_of
+from .hub_client import hub_client
 
 _MAX_STEPS = 200
 _GPU = ("index", "uuid", "name", "memory_used_mib", "memory_total_mib", "utilization", "free", "reason")
@@ -77,12 +77,8 @@ class Probe:
 
     async def _run(self, asking: Asking) -> None:
         try:
-            hub = await _open_hub()
-            try:
-                async with asking as ask:
-                    probe = await hub.acall("probe", progress=self._report, ask=ask, settings=self._wanted)
-            finally:
-                await asyncio.to_thread(hub.close)
+            async with hub_client() as hub, asking as ask:
+                probe = await hub.acall("probe", progress=self._report, ask=ask, settings=self._wanted)
             settings = adding.completed(self._wanted, probe)
             self._found = _shown(probe, settings)
             self.settings = settings
@@ -102,21 +98,6 @@ def _for_form(error: GpuKernelError) -> GpuKernelError:
         once = "once in a terminal: jupyter gpu-kernel login NAME"
         error.fill_in(once, "again, and answer the questions that appear here")
     return error
-
-
-async def _open_hub() -> HubClient:
-    """A connection to the hub, which is started if there is none; closed if nobody waits for it any more."""
-    opening = asyncio.create_task(asyncio.to_thread(HubClient))
-    try:
-        return await asyncio.shield(opening)
-    except asyncio.CancelledError:
-        opening.add_done_callback(_close_if_opened)
-        raise
-
-
-def _close_if_opened(opening: asyncio.Task[HubClient]) -> None:
-    if not opening.cancelled() and opening.exception() is None:
-        asyncio.get_running_loop().run_in_executor(None, opening.result().close)
 
 
 def _shown(probe: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:

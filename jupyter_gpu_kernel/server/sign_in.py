@@ -8,10 +8,10 @@ from typing import Any
 import tornado
 from jupyter_server.auth.decorator import authorized
 
-from ..client import HubClient
 from ..errors import Cancelled, GpuKernelError, SettingsError
 from ..kernelspecs import find
 from .api import API, Handler
+from .hub_client import hub_client
 from .prompt_handlers import PROMPTS
 from .prompts import Prompts, Waiting
 from .sign_in_requests import SIGN_INS, SignInRequests
@@ -40,12 +40,8 @@ class LoginHandler(Handler):
 
 
 async def _login(prompts: Prompts, name: str, settings: dict[str, Any]) -> dict[str, Any]:
-    client = await asyncio.to_thread(HubClient)
-    try:
-        async with prompts.asker(Waiting("login", name)) as ask:
-            return dict(await client.acall("login", ask=ask, settings=settings, name=name))
-    finally:
-        await asyncio.to_thread(client.close)
+    async with hub_client() as hub, prompts.asker(Waiting("login", name)) as ask:
+        return dict(await hub.acall("login", ask=ask, settings=settings, name=name))
 
 
 HANDLERS = [(API + "/nodes/([^/]+)/login", LoginHandler)]

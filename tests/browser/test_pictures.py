@@ -158,12 +158,6 @@ def test_cut(gpu_lab: Lab, gpu2: Remote, view: Callable[[int, int], Page]) -> No
     film(output, "epoch 5:")
     gpu2.hops.login.stop()
     film(area, "out of reach")
-    print(
-        [
-            (k["state"], k["link"], k.get("gpus"))
-            for k in gpu_lab.ask("GET", "/jupyter-gpu-kernel/api/kernels")
-        ]
-    )
     for _ in range(8):
         frames.append(shot(page))
         page.wait_for_timeout(500)
