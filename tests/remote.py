@@ -88,6 +88,16 @@ class Remote:
             return kernelspecs.write(name, settings, prefix=prefix, replace=True)
 
     @contextlib.contextmanager
+    def written(self, name: str, **settings: Any) -> Iterator[None]:
+        """A kernelspec, as `write` makes it, that is removed at the end: calls that ask all nodes ask its node, too."""
+        self.write(name, **settings)
+        try:
+            yield
+        finally:
+            with self.in_use():
+                kernelspecs.remove(name)
+
+    @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
         """This process's Jupyter finds these kernelspecs and this hub."""
         with pytest.MonkeyPatch.context() as patch:

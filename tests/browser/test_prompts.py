@@ -61,7 +61,11 @@ def test_a_first_host_key_is_accepted_by_typing_the_end_of_its_fingerprint(
     empty.touch()
     known = str(remote.hops.known_hosts)
     config.write_text(remote.hops.ssh_config.read_text().replace(known, str(empty)))
-    remote.write("unknown", provisioner=True, **{**node, "config": str(config)})
+    with remote.written("unknown", provisioner=True, **{**node, "config": str(config)}):
+        _type_the_fingerprint(lab, page)
+
+
+def _type_the_fingerprint(lab: Lab, page: Page) -> None:
     page.goto(lab.url())
     signing_in = SignIn(lab, "unknown")
     dialog = dialog_of(page)

@@ -82,9 +82,7 @@ def _defaults_of(program: str) -> Values:
 def _ask_ssh(program: str, options: Sequence[str], host: str, config: str | None) -> Values:
     command = [program, "-G", *options, "--", host]
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT, check=False
-        )
+        done = _run(command)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _unusable(host, config, f"{program} -G failed ({error})") from error
     if done.returncode != 0:
@@ -93,6 +91,18 @@ def _ask_ssh(program: str, options: Sequence[str], host: str, config: str | None
             host, config, "; ".join(complaint[-2:]) or f"ssh -G ended with exit status {done.returncode}"
         )
     return _collect(line.split(" ", 1) for line in done.stdout.decode("utf-8", "replace").splitlines())
+
+
+def _run(command: Sequence[str], timeout: float = _TIMEOUT / 2) -> subprocess.CompletedProcess[bytes]:
+    """Run it, and again if it does not end in time, since the machine may have stood still meanwhile."""
+    try:
+        return subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=False
+        )
+    except subprocess.TimeoutExpired:
+        if timeout >= _TIMEOUT:
+            raise
+    return _run(command, _TIMEOUT)
 
 
 def _collect(pairs: Iterator[list[str]]) -> dict[str, list[str]]:
