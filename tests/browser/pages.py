@@ -40,9 +40,11 @@ def pages(browser: Browser, console: list[str]) -> Iterator[NewPage]:
         context.on("weberror", thrown)
         return context.new_page()
 
+    said: list[str] = []
     try:
         yield new
     finally:
+        said += wrong  # and not what a page says whose requests end because it is closed
         for context in contexts:
             context.close()
-    assert not wrong
+    assert not said, said
