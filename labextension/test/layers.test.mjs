@@ -11,7 +11,7 @@ const LAYERS = [
   ['add', 'longCells', 'notebook', 'panel', 'running', 'signIn', 'waiting'],
   ['outputs', 'prompts', 'status'],
   ['model'],
-  ['format', 'icon', 'request', 'specs'],
+  ['format', 'icon', 'refresher', 'request', 'specs'],
   ['svg.d', 'tokens']
 ];
 

@@ -65,3 +65,15 @@ def test_long_queues_are_merged_in_time() -> None:
     rows = [{"hop": "n", "node": "n", "uuid": str(index), "queue": queue} for index in range(256)]
     (node,) = node_rows([], {"nodes": [], "gpus": rows, "ps": []}, [], GpuHistory())
     assert len(node["gpus"]) == 256 and [one["place"] for one in node["queue"]] == list(range(1000))
+
+
+def test_a_node_that_always_reports_other_gpus_takes_no_place_of_others() -> None:
+    history = GpuHistory()
+    for number in range(300):
+        history.add(1.0, [{"hop": "evil", "index": 0, "uuid": f"GPU-{number}", "utilization": 5}])
+    other = {"hop": "work", "index": 0, "uuid": "GPU-0", "memory_used_mib": 1, "utilization": 7}
+    history.add(1.0, [other])
+    assert history.of(other) == [[1, 1, 7]]
+    assert history.of({"hop": "evil", "uuid": "GPU-255"}) and not history.of(
+        {"hop": "evil", "uuid": "GPU-256"}
+    )

@@ -3,6 +3,8 @@
  *
  * No answer is kept here: it goes from the dialog to the server.
  */
+// The import has a suffix, for Node's test runner.
+import { Refresher } from '../refresher.js';
 import type { IPrompt } from './prompt';
 
 /** What the user did: an answer, or null to cancel the question. */
@@ -21,25 +23,12 @@ export interface IShown {
 export class PromptQueue {
   constructor(options: PromptQueue.IOptions) {
     this._options = options;
+    this._refresher = new Refresher(options.fetch, fetched => this._update(fetched));
   }
 
-  /** Fetches the questions, and shows the first. Calls that come meanwhile lead to one more request. Never rejects. */
-  async refresh(): Promise<void> {
-    if (this._fetching) {
-      this._again = true;
-      return;
-    }
-    this._fetching = true;
-    try {
-      do {
-        this._again = false;
-        this._update(await this._options.fetch());
-      } while (this._again);
-    } catch {
-      // The server cannot be reached or refuses: the next event, or the user's return to the page, tries again.
-    } finally {
-      this._fetching = false;
-    }
+  /** Fetches the questions, and shows the first. Never rejects. */
+  refresh(): Promise<void> {
+    return this._refresher.refresh();
   }
 
   private _update(prompts: readonly IPrompt[]): void {
@@ -87,8 +76,7 @@ export class PromptQueue {
   /** Replies since the queue was last empty. */
   private _done = 0;
   private _total = 1;
-  private _fetching = false;
-  private _again = false;
+  private readonly _refresher: Refresher<readonly IPrompt[]>;
 }
 
 export namespace PromptQueue {

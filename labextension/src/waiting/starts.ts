@@ -1,8 +1,9 @@
 /**
  * Kernels that another program, such as VS Code, starts, and that wait until their user signs in here.
  */
-// The import has a suffix, for Node's test runner.
+// The imports have a suffix, for Node's test runner.
 import { line } from '../prompts/prompt.js';
+import { Refresher } from '../refresher.js';
 
 const LONGEST_NAME = 120;
 const MOST = 20;
@@ -38,25 +39,12 @@ export function parseStarts(response: unknown): IWaitingStart[] {
 export class WaitingStarts {
   constructor(options: WaitingStarts.IOptions) {
     this._options = options;
+    this._refresher = new Refresher(options.fetch, fetched => this._update(fetched));
   }
 
-  /** Fetches them, and shows what is new. Calls that come meanwhile lead to one more request. Never rejects. */
-  async refresh(): Promise<void> {
-    if (this._fetching) {
-      this._again = true;
-      return;
-    }
-    this._fetching = true;
-    try {
-      do {
-        this._again = false;
-        this._update(await this._options.fetch());
-      } while (this._again);
-    } catch {
-      // The server cannot be reached or refuses: the next event, or the user's return to the page, tries again.
-    } finally {
-      this._fetching = false;
-    }
+  /** Fetches them, and shows what is new. Never rejects. */
+  refresh(): Promise<void> {
+    return this._refresher.refresh();
   }
 
   private _update(starts: readonly IWaitingStart[]): void {
@@ -76,8 +64,7 @@ export class WaitingStarts {
   private readonly _options: WaitingStarts.IOptions;
   /** Functions that close what is shown, by id. */
   private readonly _shown = new Map<string, () => void>();
-  private _fetching = false;
-  private _again = false;
+  private readonly _refresher: Refresher<readonly IWaitingStart[]>;
 }
 
 export namespace WaitingStarts {
