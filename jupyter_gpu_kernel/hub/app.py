@@ -27,6 +27,7 @@ from .. import __version__
 from ..wire.runtime import Runtime
 from .connections.connect import connect
 from .log import write_to
+from .open_files import raise_limit
 from .operations import Operations
 from .paths import hub_address, hub_folder, make_hub_key, trust_file
 from .rpc import Call, RpcServer
@@ -61,6 +62,7 @@ class HubApp(JupyterApp):
         super().start()
         if self.private_memory:
             keep_memory_private()
+        raise_limit()
         runtime, folder = Runtime(), hub_folder()
         write_to(folder / "log", self.log, runtime.monotonic)
         try:

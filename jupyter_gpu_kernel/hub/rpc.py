@@ -30,7 +30,7 @@ FLUSH_TIMEOUT = 5.0
 """Seconds in which a client that is disconnected may read the remaining messages."""
 MAX_CALLS = 64
 """Calls of one client at a time."""
-MAX_CLIENTS = 500
+MAX_CLIENTS = 2000
 """Connections at a time."""
 REPORT_BUG = "The hub's log has details; please report it."
 

@@ -33,7 +33,7 @@ def test_messages_once_each_over_reconnects() -> None:
             await attachment.until("attached")
             attachment.endpoint.send(Lane.ORDERED, b"to %d" % number)
             world.keeper.send(Lane.ORDERED, b"from %d" % number)
-            link.pump()
+            link.pump(attachment.endpoint)
             while len(attachment.got) <= number:
                 await attachment.until("got")
             world.agents[-1].close()

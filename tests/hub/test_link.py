@@ -166,11 +166,11 @@ def test_a_peer_that_vanishes_while_it_is_told_something(message: bytes) -> None
         world.agents[0].vanished.set()
         if message:
             attachment.endpoint.send(Lane.ORDERED, message)
-            link.pump()
+            link.pump(attachment.endpoint)
         await attachment.until("detached")
         await attachment.until("attached")
         attachment.endpoint.send(Lane.ORDERED, b"last")
-        link.pump()
+        link.pump(attachment.endpoint)
         while b"last" not in world.heard:
             await asyncio.sleep(0.01)
         assert world.heard == [data for data in (message, b"last") if data]

@@ -31,6 +31,8 @@ _TYPES = {
 }
 _SMALL = 1024
 """The most bytes of a heartbeat, and of a subscription."""
+_MAX_SOCKETS = 20_000
+"""Of ZeroMQ, in this process: 15 for each front end. ZeroMQ itself would take 1023, and needs 12 bytes for each."""
 _BIND_RETRY = 0.02
 """Seconds until we try again to bind a port that we have just closed."""
 
@@ -38,6 +40,7 @@ _ADDRESS_REMEDY = (
     "Use an address of this computer, such as 127.0.0.1 (KernelManager.ip), and ports from 1024 on."
 )
 _PORT_REMEDY = "Another program uses the port. Start the kernel again to get other ports."
+_FILES_REMEDY = "Shut down kernels here that you do not need, or raise the limit for open files (ulimit -Hn)."
 _IPC_REMEDY = "Choose a shorter path, in a folder that you can write to, for the front end's setting “ip”."
 
 Receive = Callable[[str, list[bytes]], None]
@@ -122,15 +125,25 @@ class Sockets:
             )
 
     def _bind(self, channel: str) -> None:
-        socket: zmq.Socket[bytes] = zmq.Context.instance().socket(_TYPES[channel])
-        self._configure(socket, channel)
+        socket = self._new_socket(channel)
         try:
+            self._configure(socket, channel)
             self._bind_address(socket, channel)
-        except HubError:
+        except BaseException:
             socket.close(linger=0)
             raise
         stream = self._streams[channel] = ZMQStream(socket)
         stream.on_recv(self._echo if channel == "hb" else self._receiver(channel))
+
+    def _new_socket(self, channel: str) -> zmq.Socket[bytes]:
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
+        context.max_sockets = _MAX_SOCKETS  # this counts only before the first socket
+        try:
+            return context.socket(_TYPES[channel])
+        except zmq.ZMQError as error:
+            raise HubError(
+                f"the hub cannot serve more kernels: {error.strerror}", remedy=_FILES_REMEDY
+            ) from None
 
     def _configure(self, socket: zmq.Socket[bytes], channel: str) -> None:
         socket.linger = 1000

@@ -142,7 +142,7 @@ class Relay:
     def send(self, lane: Lane, message: Message) -> None:
         """Send a message to the keeper, when the link is up."""
         self.endpoint.send(lane, message.encode())
-        self._link.pump()
+        self._link.pump(self.endpoint)
 
     def hold(self) -> None:
         """From now on requests wait for `resume`: they are for a kernel that is still to be started or found."""
@@ -245,7 +245,7 @@ class Relay:
     def _pacer_progressed(self) -> None:
         """Acknowledge the messages that were passed on, so that the keeper sends more."""
         self.endpoint.hold_acknowledgements(self._pacer.oldest)
-        self._link.pump()
+        self._link.pump(self.endpoint)
 
     def _pass_on(self, message: Message) -> None:
         if message.channel is Channel.KEEPER:

@@ -61,7 +61,7 @@ class Reservation:
         """Keep the keeper waiting."""
         if self.up:
             self.endpoint.send(Lane.URGENT, keeper_message(do="standby").encode())
-            self.link.pump()
+            self.link.pump(self.endpoint)
 
     async def set_priority(self, priority: int | None) -> None:
         """Let it have the priority that the kernel has by now."""

@@ -23,6 +23,8 @@ MAX_UNGREETED = 10
 """Attempts in a row to open one attachment without a HELLO from the keeper, until it counts as lost: about 30 s."""
 STABLE_AFTER = 10.0
 """Seconds after which a reopened attachment counts as stable, so that the next reopening is not delayed."""
+MAX_OPENING = 32
+"""Attachments that are opened at a time. The agent refuses more than 64 requests at once."""
 _WRITE_AHEAD = 2 * CHUNK
 _FINAL = ("gone", "taken", "protocol")
 """Refusals after which an attachment that was open cannot be opened again. All others may be temporary."""
@@ -117,8 +119,12 @@ class Attachments:
         self._log = log
         self._stream: StreamThreads | None = None
         self._entries: dict[int, _Entry] = {}
+        self._ready: dict[
+            int, None
+        ] = {}  # numbers of those that may have something to send, whose turn it is first
         self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._opening = asyncio.Semaphore(MAX_OPENING)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -159,22 +165,26 @@ class Attachments:
     def disconnected(self, reason: str) -> None:
         """The link is down."""
         self._stream = None
+        self._ready.clear()
         for entry in list(self._entries.values()):
             entry.attachment.endpoint.closed()
             entry.attachment.detached(reason)
 
-    def pump(self) -> None:
-        """Write frames that attachments have to send, a chunk each in turn, so that none starves."""
+    def pump(self, number: int = 0) -> None:
+        """Write frames that attachments have to send, a chunk each in turn, so that none starves. `number`: of one that
+        has something new to send. The others are not looked at: there may be hundreds."""
+        if number in self._entries:
+            self._ready[number] = None
         stream = self._stream
-        if stream is None:
-            return
-        progress = True
-        while progress and stream.queued < _WRITE_AHEAD:
-            progress = False
-            for entry in list(self._entries.values()):
-                for frame in entry.attachment.endpoint.outgoing(CHUNK):
-                    stream.write(frame.encode())
-                    progress = True
+        while stream is not None and self._ready and stream.queued < _WRITE_AHEAD:
+            number = next(iter(self._ready))
+            del self._ready[number]
+            entry = self._entries.get(number)
+            frames = entry.attachment.endpoint.outgoing(CHUNK) if entry is not None else []
+            for frame in frames:
+                stream.write(frame.encode())
+            if frames:
+                self._ready[number] = None  # behind the others
 
     def receive(self, frame: Frame) -> bool:
         """Take a frame from the node; return False if it belongs to no attachment."""
@@ -185,6 +195,7 @@ class Attachments:
         if frame.kind is Kind.CLOSE:
             self._reopen(attachment, "it closed the attachment")
             return True
+        self._ready[frame.attachment] = None  # an acknowledgement, or what may be sent after one
         try:
             for data in attachment.endpoint.receive(frame):
                 self._deliver(attachment, data)
@@ -237,12 +248,13 @@ class Attachments:
             return
         arguments = attachment.open_request()
         try:
-            more = {"kernel": attachment.kernel_id, "attachment": number, "here": self.kernel_ids}
-            if (
-                "attach" in arguments
-            ):  # before the keeper dismisses the other one, which might reopen before us
-                self._take_from_others(attachment)
-            answer = await self._request("open", timeout=90, **arguments, **more)
+            async with self._opening:
+                if stream is not self._stream or number not in self._entries:
+                    return
+                more = {"kernel": attachment.kernel_id, "attachment": number, "here": self.kernel_ids}
+                if "attach" in arguments:  # before the keeper dismisses the other, which might reopen first
+                    self._take_from_others(attachment)
+                answer = await self._request("open", timeout=90, **arguments, **more)
         except AgentRefusal as error:
             return self._open_refused(number, attachment, arguments, error)
         except AgentError as error:  # no answer: a stuck agent is as good as a dead one
@@ -257,7 +269,7 @@ class Attachments:
         attachment.opened(answer.get("kernel", attachment.kernel_id))
         self._take_from_others(attachment)
         attachment.endpoint.opened(number)
-        self.pump()
+        self.pump(number)
 
     def _open_refused(
         self, number: int, attachment: Attachment, arguments: dict[str, Any], error: AgentRefusal

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from ...errors import AgentError, AgentRefusal, AuthError, ConnectError, GpuKernelError, HostKeyError
+from ...wire.endpoint import Endpoint
 from ...wire.frames import Frame, FrameError, Kind, json_frame
 from ...wire.runtime import Runtime
 from .. import validate
@@ -163,9 +164,9 @@ class Link:
         """Stop to carry this kernel; its keeper lives on."""
         self._attachments.remove(attachment)
 
-    def pump(self) -> None:
+    def pump(self, endpoint: Endpoint) -> None:
         """Write what attachments have to send; call it after `endpoint.send`."""
-        self._attachments.pump()
+        self._attachments.pump(endpoint.attachment)
 
     def retry(self) -> None:
         """Reconnect at once if the link waits for the next attempt; `up` then reports the result of that attempt."""
@@ -216,7 +217,9 @@ class Link:
 
     async def _connect(self) -> StreamThreads:
         stream = await asyncio.to_thread(self._dial_stream)
-        threads = self._stream = StreamThreads(stream, self._loop, self._received, self.pump, self.name)
+        threads = self._stream = StreamThreads(
+            stream, self._loop, self._received, self._attachments.pump, self.name
+        )
         try:
             await asyncio.wait_for(asyncio.shield(threads.greeted), self._timeouts.greeting_within)
         except asyncio.TimeoutError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from ...errors import AgentRefusal, GpuKernelError
+from ...wire.endpoint import Endpoint
 from .attachments import Attachment
 
 
@@ -49,8 +50,8 @@ class NodeLink(Protocol):
     def release(self, attachment: Attachment) -> None:
         """Stop to carry this kernel."""
 
-    def pump(self) -> None:
-        """Write what attachments have to send."""
+    def pump(self, endpoint: Endpoint) -> None:
+        """Write what attachments have to send, of which this endpoint has something new."""
 
 
 class NoLink:
@@ -82,5 +83,5 @@ class NoLink:
     def release(self, attachment: Attachment) -> None:
         """Nothing was attached."""
 
-    def pump(self) -> None:
+    def pump(self, endpoint: Endpoint) -> None:
         """Nothing can be written."""
