@@ -9,7 +9,7 @@ BESIDE := jupyter-collaboration jupyter_server_documents jupyter_server_nbmodel
 LABEXTENSION := jupyter_gpu_kernel/labextension/package.json
 LINKED := .venv/share/jupyter/labextensions/jupyter-gpu-kernel
 
-.PHONY: help venv sshd programs test test-browser-side test-labextension test-lowest test-collaboration check labextension link pictures demo wheel clean
+.PHONY: help venv sshd programs test test-browser-side test-labextension test-lowest test-collaboration check labextension link pictures bench demo wheel clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,6 +98,9 @@ link:  # as `pip install` would copy it, but what is built next is used at once
 
 pictures: labextension sshd  ## docs/pictures/ anew, from real runs (needs Node, Chromium and root)
 	$(BIN)/python -m pytest -m pictures tests/browser/test_pictures.py
+
+bench: .venv/installed sshd  ## measure this beside other ways, on a practice cluster (ARGS="--quick --only execute")
+	$(BIN)/python benchmarks/bench $(ARGS)
 
 # Without Node, or where this fails, the demo opens JupyterLab all the same, and says what is missing.
 $(LABEXTENSION): $(shell find labextension/*.json labextension/src labextension/style labextension/schema -type f 2>/dev/null)

@@ -1,0 +1,120 @@
+"""One kernel, as a front end uses it through jupyter_client: start, cells, restart, shutdown."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import zmq
+from jupyter_client import KernelManager
+
+TIMEOUT = 120.0
+_ASK_AGAIN = 0.5  # as jupyter_server does
+_ASK_IOPUB = 0.02
+
+
+class Kernel:
+    """A running kernel. `seconds` has how long its start took to kernel_info's reply and to the first cell's."""
+
+    def __init__(self, name: str) -> None:
+        began = time.perf_counter()
+        self._manager = KernelManager(kernel_name=name)
+        self._manager.start_kernel()
+        self._client = self._manager.blocking_client()
+        self._client.start_channels(hb=False, stdin=False)
+        self._sockets = {
+            self._client.shell_channel.socket: "shell",
+            self._client.iopub_channel.socket: "iopub",
+        }
+        self._poller = zmq.Poller()
+        for socket in self._sockets:
+            self._poller.register(socket, zmq.POLLIN)
+        try:
+            self._wait_until_ready()
+            ready = time.perf_counter() - began
+            self.cell("1")
+            self.seconds = {"ready": ready, "first_cell": time.perf_counter() - began}
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def connection_file(self) -> str:
+        return str(self._manager.connection_file)
+
+    def restart(self) -> float:
+        """Seconds from the request to the next cell's reply."""
+        began = time.perf_counter()
+        self._manager.restart_kernel()
+        self._wait_until_ready()
+        self.cell("1")
+        return time.perf_counter() - began
+
+    def close(self) -> float:
+        """Seconds that the shutdown takes."""
+        began = time.perf_counter()
+        self._client.stop_channels()
+        self._manager.shutdown_kernel()
+        self._manager.cleanup_resources()
+        return time.perf_counter() - began
+
+    def cell(self, code: str, size: int = 0) -> float:
+        """Seconds until the cell's reply and idle are both there. Its output must have at least `size` characters."""
+        got = 0
+
+        def count(content: dict[str, Any]) -> None:
+            nonlocal got
+            got += len(content.get("text", "")) + len(content.get("data", {}).get("text/plain", ""))
+
+        began = time.perf_counter()
+        reply = self._exchange(self._client.execute(code, allow_stdin=False), count)
+        taken = time.perf_counter() - began
+        if reply["status"] != "ok":
+            raise RuntimeError(f"{code}: {reply}")
+        if got < size:
+            raise RuntimeError(f"{size - got} of {size} characters are missing")
+        return taken
+
+    def _exchange(self, request: str, output: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+        """Until the reply and the idle state of a request are there. Return the reply's content."""
+        reply: dict[str, Any] | None = None
+        idle = False
+        deadline = time.monotonic() + TIMEOUT
+        while reply is None or not idle:
+            for channel, message in self._receive(deadline - time.monotonic()):
+                if message["parent_header"].get("msg_id") != request:
+                    continue
+                if channel == "shell":
+                    reply = message["content"]
+                elif message["msg_type"] == "status":
+                    idle = idle or message["content"]["execution_state"] == "idle"
+                else:
+                    output(message["content"])
+        return reply
+
+    def _wait_until_ready(self) -> None:
+        """Until both channels have answered: requests are repeated, as both may connect after the kernel has begun."""
+        deadline = time.monotonic() + TIMEOUT
+        heard: set[str] = set()
+        while heard != {"shell", "iopub"}:
+            self._client.kernel_info()
+            ask_again = time.monotonic() + (_ASK_AGAIN if "shell" not in heard else _ASK_IOPUB)
+            while heard != {"shell", "iopub"} and time.monotonic() < ask_again:
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"the kernel has not answered in {TIMEOUT:g} s")
+                new = {channel for channel, _ in self._receive(ask_again - time.monotonic(), needed=False)}
+                if "shell" in new and "shell" not in heard:
+                    ask_again = min(ask_again, time.monotonic() + _ASK_IOPUB)
+                heard |= new
+
+    def _receive(self, timeout: float, *, needed: bool = True) -> list[tuple[str, dict[str, Any]]]:
+        ready = dict(self._poller.poll(max(0.0, timeout) * 1000))
+        if needed and not ready:
+            raise RuntimeError(f"no answer in {TIMEOUT:g} s")
+        messages = []
+        for socket in ready:
+            _, message = self._client.session.recv(socket)
+            if message is not None:
+                messages.append((self._sockets[socket], message))
+        return messages
