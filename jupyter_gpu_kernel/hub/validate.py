@@ -82,7 +82,7 @@ def message(data: bytes) -> Message:
         raise MessageError(f"a message of {len(decoded.parts)} parts")
     if not ours and max(map(len, decoded.parts[:2])) > MAX_HEADER:
         raise MessageError(f"a message with a header of more than {MAX_HEADER} bytes")
-    if _count_values(decoded.parts[0 if ours else 3]) > MAX_VALUES and (ours or _is_parsed(decoded)):
+    if (ours or _is_parsed(decoded)) and _count_values(decoded.parts[0 if ours else 3]) > MAX_VALUES:
         raise MessageError(f"a message of more than {MAX_VALUES} values")
     return decoded
 

@@ -122,6 +122,13 @@ class MemoryQueue:
 
     def pop(self) -> Record:
         """Remove and return the oldest message."""
+        return self._pop().record()
+
+    def drop(self) -> None:
+        """Remove the oldest message."""
+        self.release(self._pop().cell)
+
+    def _pop(self) -> Entry:
         entry = self._entries.popitem(last=False)[1]
         self.size -= entry.size
         cell = entry.cell
@@ -132,11 +139,7 @@ class MemoryQueue:
             cell.last = None
         if entry.key is not None:
             self._newest.remove(entry.key, entry.serial)
-        return entry.record()
-
-    def drop(self) -> None:
-        """Remove the oldest message."""
-        self.release(self.cells[self.pop().cell])
+        return entry
 
     def messages(self, first: int = 0) -> Iterator[Message]:
         """Yield the messages from the `first` on, oldest first. They stay; each is put together when it is needed."""
