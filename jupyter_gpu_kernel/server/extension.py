@@ -9,6 +9,7 @@ from typing import Any
 
 from jupyter_server.extension.application import ExtensionApp
 from jupyter_server.utils import to_api_path, to_os_path
+from traitlets import Bool
 
 from .. import __version__
 from ..client import HubClient
@@ -34,6 +35,7 @@ from .overview import Overview
 from .probes import Probes
 from .prompts import PromptAsker, Prompts, Waiting
 from .sign_in_requests import PageSocket, SignInRequests
+from .websockets import CONNECTION_CLASS, without_delay
 
 PENDING_START_TIMEOUT = 5.0
 """Seconds for starts of kernels that are pending when the server exits; ours have been released."""
@@ -41,11 +43,17 @@ CONTENTS_EVENTS = "https://events.jupyter.org/jupyter_server/contents_service/v1
 
 
 class GpuKernelExtension(ExtensionApp):
-    """The extension. It has no settings of its own: those are of the hub and the provisioner."""
+    """The extension. What concerns remote kernels is set elsewhere: in kernelspecs, and on the provisioner."""
 
     name = "jupyter_gpu_kernel"
     version = __version__
     description = "Remote GPU kernels: the state of links and kernels, for the JupyterLab extension."
+
+    websocket_nodelay = Bool(
+        True,
+        help="""Send each message of a kernel to the page at once (TCP_NODELAY on the websocket), for every kernel of
+        this server. Otherwise the system holds small messages back, and each cell ends about 40 ms later.""",
+    ).tag(config=True)
 
     _page_socket: PageSocket | None = None
 
@@ -72,6 +80,8 @@ class GpuKernelExtension(ExtensionApp):
         self.settings[probes.PROBES] = Probes(lambda name: prompts.asker(Waiting("probe", name)))
         root = str(getattr(server.contents_manager, "root_dir", ""))
         self.settings[overview.OVERVIEW] = Overview(Runtime(), server.kernel_manager, root)
+        if self.websocket_nodelay and (connection_class := self.settings.get(CONNECTION_CLASS)) is not None:
+            self.settings[CONNECTION_CLASS] = without_delay(connection_class)
         self.settings[GPU_USE] = GpuUse(Runtime(), lambda kernel: ask_hub("gpu_use", kernel=kernel))
 
         def asker(name: str, notebook: str) -> PromptAsker:
