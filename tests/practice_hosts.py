@@ -30,7 +30,7 @@ from jupyter_gpu_kernel.errors import ConnectError
 from jupyter_gpu_kernel.hub import shared_wait
 from jupyter_gpu_kernel.hub.client_connection import ClientConnection
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
-from jupyter_gpu_kernel.hub.node import deploy
+from jupyter_gpu_kernel.hub.node import agent_file
 from jupyter_gpu_kernel.hub.operations import Operations
 from jupyter_gpu_kernel.hub.rpc import Call
 
@@ -241,14 +241,14 @@ def hosts(loop: LoopThread) -> Iterator[Lab]:
         patch.setenv("XDG_RUNTIME_DIR", str(Path(folder) / "local"))
         patch.setenv("JUPYTER_DATA_DIR", str(Path(folder) / "local"))
         patch.setattr(shared_wait, "OPEN_AFTER", 0.3)
-        patch.setattr(deploy, "_MAIN_PY", f"{NO_LAPSE}\n{AGENT}")
-        deploy.pack.cache_clear()
+        patch.setattr(agent_file, "_MAIN_PY", f"{NO_LAPSE}\n{AGENT}")
+        agent_file.pack.cache_clear()
         lab = Lab(Path(folder), loop, "gpu1", "gpu2")
         try:
             yield lab
         finally:
             lab.close()
-            deploy.pack.cache_clear()
+            agent_file.pack.cache_clear()
 
 
 @pytest.fixture

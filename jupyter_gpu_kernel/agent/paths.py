@@ -1,6 +1,7 @@
 """Where the agent keeps its files on the work node: in one folder of the user, mode 0700, on node-local storage.
 
     <root>/agent-<hash>.pyz      the agent, one per version
+    <root>/agent-<hash>.pyz.*/   its modules, compiled: one folder per version of Python (loader.py)
     <root>/k/<id>/               one kernel: its sockets and connection file; removed by its keeper
     <root>/stories/<id>.jsonl    what happened to a kernel; kept for some days
     <root>/id                    a random number, by which the hub knows the folder over any connection
@@ -41,6 +42,11 @@ def archive() -> List[Path]:
     """The zip that this agent runs from; none in a checkout."""
     program = os.path.abspath(sys.argv[0])
     return [Path(program)] if program.endswith(".pyz") else []
+
+
+def agent_files() -> List[Path]:
+    """The zip that this agent runs from, and the folders with its compiled modules."""
+    return [path for zip in archive() for path in zip.parent.glob(zip.name + "*")]
 
 
 def touch(*paths: Path) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu_kernel.errors import AgentError, ConnectError
-from jupyter_gpu_kernel.hub.node import deploy
+from jupyter_gpu_kernel.hub.node import agent_file, deploy
 from jupyter_gpu_kernel.hub.node.stream import CommandStream, Stream
 from jupyter_gpu_kernel.wire.frames import MAGIC, FrameReader, Kind, json_frame
 
@@ -100,8 +100,9 @@ class Machine:
         return deploy.dial(self, python, "gpu2")
 
     def files(self) -> list[str]:
-        """What lies in the agent's folder, whatever its name begins with."""
-        return sorted(entry.name for entry in self.root.iterdir())
+        """What lies in the agent's folder, whatever its name begins with, but for the compiled modules."""
+        compiled = f".pyz.{sys.implementation.cache_tag}"
+        return sorted(entry.name for entry in self.root.iterdir() if not entry.name.endswith(compiled))
 
 
 @pytest.fixture
@@ -127,7 +128,7 @@ def ask(stream: Stream, do: str) -> object:
 
 
 def test_a_package_is_the_same_for_the_same_sources() -> None:
-    code = "from jupyter_gpu_kernel.hub.node.deploy import pack; print(pack().name)"
+    code = "from jupyter_gpu_kernel.hub.node.agent_file import pack; print(pack().name)"
     names = {
         subprocess.check_output([sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed})
         for seed in "12"
@@ -139,11 +140,11 @@ def test_a_hub_outlives_the_files_it_came_from(tmp_path: Path) -> None:
     """As when its environment is upgraded or removed: what it dials with is of one version."""
     shutil.copytree(Path(deploy.__file__).parents[2], tmp_path / "jupyter_gpu_kernel")
     code = (
-        "import shutil, sys; from jupyter_gpu_kernel.hub.node import deploy\n"
-        "package = deploy.pack()\n"
+        "import shutil, sys; from jupyter_gpu_kernel.hub.node import agent_file, deploy\n"
+        "package = agent_file.pack()\n"
         "assert deploy.__file__.startswith(sys.argv[1])\n"
         "shutil.rmtree(sys.argv[1])\n"
-        "assert deploy.pack() is package and deploy.script(package, 'python')"
+        "assert agent_file.pack() is package and deploy.script(package, 'python')"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, cwd=tmp_path)
 
@@ -153,7 +154,7 @@ def test_installs_once_and_greets(machine: Machine, shell: str) -> None:
     if shutil.which(SHELLS[shell][0]) is None:
         pytest.skip(f"no {SHELLS[shell][0]} here")
     machine.shell = SHELLS[shell]
-    package = deploy.pack()
+    package = agent_file.pack()
     assert ask(machine.dial(), "list") == {"kernels": []}
     assert machine.streams[0].written > len(package.data)
     assert stat.S_IMODE(machine.root.stat().st_mode) == 0o700
@@ -205,7 +206,7 @@ def test_a_python_that_fails(machine: Machine, tmp_path: Path, status: int, said
 def test_an_upload_that_breaks_leaves_nothing_that_is_taken_for_the_agent(
     machine: Machine, sent: int
 ) -> None:
-    machine.break_after = len(deploy.script(deploy.pack(), sys.executable)) + sent
+    machine.break_after = len(deploy.script(agent_file.pack(), sys.executable)) + sent
     with pytest.raises(ConnectError, match="upload"):
         machine.dial()
     assert machine.files() == []
@@ -290,29 +291,29 @@ def test_the_folder_that_was_found_first_is_remembered(machine: Machine) -> None
         known.mkdir(mode=0o700)
         pointer.write_text(f"{known}\n")
         assert ask(machine.dial(), "list") == {"kernels": []}
-        assert (known / deploy.pack().name).exists() and pointer.read_text() == f"{known}\n"
+        assert (known / agent_file.pack().name).exists() and pointer.read_text() == f"{known}\n"
 
 
 # ---------------------------------------------------------------------------------------------- what lies there already
 
 
 def another_file(machine: Machine, path: Path) -> None:
-    path.write_bytes(b"x" * len(deploy.pack().data))
+    path.write_bytes(b"x" * len(agent_file.pack().data))
 
 
 def cut_off(machine: Machine, path: Path) -> None:
-    path.write_bytes(deploy.pack().data[:-1])
+    path.write_bytes(agent_file.pack().data[:-1])
 
 
 def a_link(machine: Machine, path: Path) -> None:
     """What it points to may be changed after a look at it."""
     other = machine.base / "other"
-    other.write_bytes(deploy.pack().data)
+    other.write_bytes(agent_file.pack().data)
     path.symlink_to(other)
 
 
 def somebody_elses_file(machine: Machine, path: Path) -> None:
-    path.write_bytes(deploy.pack().data)
+    path.write_bytes(agent_file.pack().data)
     try:
         os.chown(path, 12345, 12345)
     except PermissionError:
@@ -327,7 +328,7 @@ def test_what_is_not_the_agent_is_replaced_before_it_runs(
     if shutil.which(SHELLS[shell][0]) is None:
         pytest.skip(f"no {SHELLS[shell][0]} here")
     machine.shell = SHELLS[shell]
-    package = deploy.pack()
+    package = agent_file.pack()
     machine.root.mkdir(mode=0o700)
     path = machine.root / package.name
     trap(machine, path)
@@ -341,7 +342,7 @@ def test_what_is_not_the_agent_is_replaced_before_it_runs(
 
 def test_a_folder_in_the_agents_place_is_not_run(machine: Machine, tmp_path: Path) -> None:
     """Python runs the __main__.py of a folder."""
-    trap = machine.root / deploy.pack().name
+    trap = machine.root / agent_file.pack().name
     trap.mkdir(mode=0o700, parents=True)
     (trap / "__main__.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     with pytest.raises(AgentError, match="did not arrive whole"):
@@ -357,9 +358,9 @@ def test_a_node_without_sha256sum(machine: Machine, tmp_path: Path) -> None:
         (programs / name).symlink_to(str(shutil.which(name)))
     machine.env["PATH"] = str(programs)
     machine.root.mkdir(mode=0o700)
-    another_file(machine, machine.root / deploy.pack().name)
+    another_file(machine, machine.root / agent_file.pack().name)
     assert ask(machine.dial(), "list") == {"kernels": []}
-    assert (machine.root / deploy.pack().name).read_bytes() == deploy.pack().data
+    assert (machine.root / agent_file.pack().name).read_bytes() == agent_file.pack().data
 
 
 def test_below_a_folder_that_others_can_write_to_nothing_is_installed(machine: Machine) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu_kernel.errors import SettingsError
-from jupyter_gpu_kernel.hub.node import deploy
+from jupyter_gpu_kernel.hub.node import agent_file
 from jupyter_gpu_kernel.hub.slurm.batch_script import batch_script, directives
 from jupyter_gpu_kernel.settings import Settings
 
@@ -48,7 +48,7 @@ def test_what_is_not_set_is_left_to_slurm():
     assert "--gres=gpu:1" in directives({}, "1")
 
 
-def package() -> deploy.Package:
+def package() -> agent_file.Package:
     """An agent that prints its arguments and a variable."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
@@ -56,7 +56,7 @@ def package() -> deploy.Package:
         archive.writestr(main, "import os, sys; print(sys.argv[1:], os.environ.get('LOADED'))")
     data = buffer.getvalue()
     digest = hashlib.sha256(data).hexdigest()
-    return deploy.Package(f"agent-{digest[:16]}.pyz", data, deploy.pack().install, digest)
+    return agent_file.Package(f"agent-{digest[:16]}.pyz", data, agent_file.pack().install, digest)
 
 
 def test_the_script_sets_up_installs_and_becomes_the_agent(tmp_path):

@@ -17,7 +17,7 @@ from successions import *  # noqa: F403 (its fixture)
 from successions import PID, Kernel, ended, loops, started
 
 from jupyter_gpu_kernel.agent.story import read_story
-from jupyter_gpu_kernel.hub.node import deploy
+from jupyter_gpu_kernel.hub.node import agent_file
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
@@ -234,7 +234,7 @@ def test_a_cell_that_waits_for_a_gpu_still_does(tmp_path: Path, loop: LoopThread
 def test_the_agent_as_it_is_installed(loop: LoopThread) -> None:
     """One zip; the kernel forgets where its own modules came from."""
     with Node() as node:
-        package = deploy.pack()
+        package = agent_file.pack()
         (node.root / package.name).write_bytes(package.data)
         node.program = [str(node.root / package.name)]
         with started(loop, loop.link(node), node) as kernel:

@@ -109,6 +109,7 @@ def restore_sys(argv: List[str]) -> None:
     """
     archive = os.path.abspath(sys.argv[0])
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != archive or not entry]
+    sys.meta_path[:] = [finder for finder in sys.meta_path if getattr(finder, "package", None) != _OURS]
     if sys.path and sys.path[0] in ("", os.getcwd()):
         del sys.path[0]
     launcher = importlib.util.find_spec("ipykernel_launcher")

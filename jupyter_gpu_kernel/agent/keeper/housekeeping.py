@@ -7,7 +7,7 @@ from typing import Any, Callable, Mapping
 
 from ..gpus.manager import GpuManager
 from ..loop import Loop
-from ..paths import archive, touch
+from ..paths import agent_files, touch
 from ..process.kernel_sockets import Readiness
 from ..story import Story
 from .commands import Status
@@ -51,7 +51,7 @@ class Housekeeping:
 
     def _touch_files(self) -> None:
         """Keep our files from being cleaned up as old: a successor needs them, also weeks after the start."""
-        touch(self._folder, self._story.path, *archive())
+        touch(self._folder, self._story.path, *agent_files())
         self._loop.later(TOUCH_INTERVAL, self._touch_files)
 
     def _tick(self) -> None:

@@ -16,7 +16,7 @@ from ...errors import AgentError, GpuKernelError, HubError, KernelStartError, Se
 from ...wire.runtime import Runtime
 from ..kernel.remote_kernel import RemoteKernel
 from ..kernel.states import LinkState, Phase
-from ..node.deploy import pack
+from ..node.agent_file import pack
 from ..node.node_link import NoLink
 from ..rpc import REPORT_BUG
 from ..slurm.batch_script import batch_script

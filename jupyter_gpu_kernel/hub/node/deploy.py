@@ -1,32 +1,21 @@
-"""Deploys the agent to a node: packs it, installs it if missing, and starts `attach`.
-
-The agent is read as data, never imported. It is sent as one zip with fixed timestamps, named by its hash: another
-version is another file, and running kernels keep theirs. This module knows no paramiko.
-"""
+"""Deploys the agent to a node: installs it if missing, and starts `attach`. This module knows no paramiko."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import hashlib
-import io
 import shlex
 import threading
-import zipfile
-from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from ...errors import AgentError, ConnectError, GpuKernelError
 from ...wire.frames import MAGIC, MAX_NOISE
 from .. import sanitize
+from .agent_file import Package, pack
 from .stream import READ_SIZE, CommandStream, Stream
 
 DIAL_TIMEOUT = 60.0
 """Seconds for the node's shell, the upload and the start of Python on a slow file system, together."""
 _SEND = b"\njupyter-gpu-kernel: send\n"
-_PACKAGE = "jupyter_gpu_kernel"
-_FOLDER = Path(__file__).resolve().parents[2]
-_MAIN_PY = f"import sys\nfrom {_PACKAGE}.agent.__main__ import main\nsys.exit(main(sys.argv[1:]))\n"
 EXIT_STATUSES = {
     90: ("the node's Python cannot run the agent", "Choose another with --python."),
     91: ("the node's Python is too old: 3.8 or newer is needed", "Choose another with --python."),
@@ -42,37 +31,10 @@ EXIT_STATUSES = {
 """What the exit statuses of install.sh mean: cause and remedy."""
 
 
-class Package(NamedTuple):
-    """The agent as one file, and the shell script that installs it. `sum`: the SHA-256 of its data."""
-
-    name: str
-    data: bytes
-    install: bytes
-    sum: str
-
-
 class CommandOpener(Protocol):
     """A connection to the node: `open` runs a command, whose stdin and stdout are the stream."""
 
     def open(self, command: str) -> CommandStream: ...
-
-
-@functools.cache
-def pack() -> Package:
-    """Return the agent and the wire as a zip: the same bytes for the same sources. They are read once, as the files may
-    be removed or replaced while the hub runs."""
-    files = {"__main__.py": _MAIN_PY.encode(), f"{_PACKAGE}/__init__.py": b""}
-    for folder in ("agent", "wire"):
-        for path in (_FOLDER / folder).rglob("*.py"):
-            files[f"{_PACKAGE}/{path.relative_to(_FOLDER).as_posix()}"] = path.read_bytes()
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in sorted(files):
-            archive.writestr(zipfile.ZipInfo(name), files[name], zipfile.ZIP_DEFLATED)
-    data = buffer.getvalue()
-    install = (_FOLDER / "agent" / "install.sh").read_bytes()
-    digest = hashlib.sha256(data).hexdigest()
-    return Package(f"agent-{digest[:16]}.pyz", data, install, digest)
 
 
 def dial(connection: CommandOpener, python: str, hop: str) -> Stream:

@@ -13,7 +13,8 @@ from typing import Any
 
 from ...errors import SettingsError
 from ...wire import DEFAULT_GPUS
-from ..node.deploy import Package, script_head
+from ..node.agent_file import Package
+from ..node.deploy import script_head
 from . import times
 from .commands import JOB_NAME
 

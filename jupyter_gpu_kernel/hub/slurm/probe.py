@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..node.agent_file import pack
 from ..node.check_report import Report
-from ..node.deploy import pack
 from ..node.node import Node
 from ..rpc import Call
 from .batch_script import batch_script

@@ -1,0 +1,128 @@
+"""The agent as one file: a Python compiles each of its modules once, and uses no compiled module that is damaged."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu_kernel.agent.mux import attach
+from jupyter_gpu_kernel.hub.node import agent_file
+from jupyter_gpu_kernel.wire import fields
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
+COUNT = """
+compiled = []
+sys.addaudithook(lambda event, what: event == "compile" and compiled.append(str(what[1])))
+from jupyter_gpu_kernel.agent.mux import attach
+print(len([name for name in compiled if "jupyter_gpu_kernel" in name]), attach.SILENCE)
+"""
+"""Run in place of the agent: says how many of its modules a process has compiled."""
+
+
+class Agent:
+    """A folder with the agent, whose program is another one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "agent-0.pyz"
+        self.compiled = folder / f"agent-0.pyz.{sys.implementation.cache_tag}"
+        self.attach = self.compiled / "jupyter_gpu_kernel.agent.mux.attach"
+
+    def run(self, main: str = COUNT) -> str:
+        """What it prints, on stderr too."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(agent_file, "_MAIN_PY", main)
+            agent_file.pack.cache_clear()
+            self.file.write_bytes(agent_file.pack().data)
+        agent_file.pack.cache_clear()
+        command = [sys.executable, "-I", str(self.file)]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    def compiles(self) -> int:
+        """How many modules one process compiles."""
+        count, silence = self.run().split()
+        assert int(silence) == attach.SILENCE
+        return int(count)
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Agent:
+    return Agent(tmp_path)
+
+
+def test_each_module_is_compiled_once(agent: Agent) -> None:
+    assert agent.compiles() > 50
+    assert agent.compiles() == 0
+    assert agent.compiled.stat().st_mode & 0o777 == 0o700 and agent.attach.stat().st_mode & 0o777 == 0o600
+
+
+def cut(agent: Agent) -> None:
+    agent.attach.write_bytes(agent.attach.read_bytes()[:-1])
+
+
+def flip(agent: Agent) -> None:
+    data = bytearray(agent.attach.read_bytes())
+    data[len(data) // 2] ^= 1
+    agent.attach.write_bytes(data)
+
+
+def empty(agent: Agent) -> None:
+    agent.attach.write_bytes(b"")
+
+
+def exchange(agent: Agent) -> None:
+    """Another file's content, which is whole."""
+    other = agent.compiled / "kept"
+    agent.attach.rename(other)
+    agent.attach.symlink_to(other)
+
+
+@pytest.mark.parametrize("damage", [cut, flip, empty, exchange])
+def test_a_damaged_module_is_compiled_again(agent: Agent, damage: object) -> None:
+    assert callable(damage)
+    agent.compiles()
+    damage(agent)
+    assert agent.compiles() == 1
+    assert agent.compiles() == 0 and not agent.attach.is_symlink()
+
+
+def test_another_agents_modules_are_not_used(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under the same name, as in a checkout: sources differ, so all are compiled again."""
+    count = agent.compiles()
+    sources = agent_file._read_sources()
+    sources["jupyter_gpu_kernel/wire/__init__.py"] += "\nMORE = 1\n"
+    monkeypatch.setattr(agent_file, "_read_sources", lambda: sources)
+    assert agent.compiles() == count
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_it_runs_where_nothing_can_be_stored(agent: Agent) -> None:
+    """A file is in the way of the folder; root writes everywhere."""
+    agent.compiled.write_text("")
+    assert agent.compiles() == agent.compiles() > 50
+
+
+def test_a_traceback_names_file_line_and_source(agent: Agent) -> None:
+    told = agent.run(
+        "import traceback\nfrom jupyter_gpu_kernel.wire import fields\n"
+        "try:\n    fields.text({'a': 1}, 'a')\nexcept fields.FieldError:\n    print(traceback.format_exc())\n"
+    )
+    with pytest.raises(fields.FieldError) as raised:
+        fields.text({"a": 1}, "a")
+    last = traceback.extract_tb(raised.value.__traceback__)[-1]
+    assert f'/agent-0.pyz/jupyter_gpu_kernel/wire/fields.py", line {last.lineno}, in {last.name}' in told
+    assert last.line is not None and last.line[:20] in told
+
+
+def test_a_kernels_process_keeps_nothing_of_the_importer(agent: Agent) -> None:
+    """A user who has installed this package imports theirs in a cell."""
+    told = agent.run(
+        "from jupyter_gpu_kernel.agent.in_kernel import main as m\nm.restore_sys(['-f', 'x'])\n"
+        "print([finder for finder in sys.meta_path if 'Agent' in str(finder)],"
+        " [name for name in sys.modules if name.startswith('jupyter_gpu_kernel')])"
+    )
+    assert told == "[] []\n"
