@@ -6,7 +6,6 @@ answers. This module knows no operation.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
 import json
@@ -99,6 +98,8 @@ class HubClient:
         **arguments: Any,
     ) -> Any:
         """The same for an event loop, without blocking it."""
+        import asyncio  # large, and the launcher has no event loop
+
         future = asyncio.wrap_future(self._start_call(op, progress, ask, arguments))
         try:
             return await asyncio.wait_for(future, timeout)

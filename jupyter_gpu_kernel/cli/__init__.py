@@ -1,70 +1,16 @@
-"""`jupyter gpu-kernel VERB`: a Jupyter application that runs one of the verbs in verbs.py and add.py.
+"""`jupyter gpu-kernel VERB`. This module imports little, as each kernel that is started by argv keeps a `launch`.
 
 The exit status is 0; 1 after an error, with a message on stderr; 2 for bad usage.
 """
 
 from __future__ import annotations
 
-import difflib
 import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
 
-from jupyter_core.application import JupyterApp
-
-from .. import __version__
 from ..errors import GpuKernelError
-from . import verbs
-from .add import Add
-from .verb import Verb, print_error
-
-VERBS: tuple[type[Verb], ...] = (Add, *verbs.ALL)
-
-
-class GpuKernelApp(JupyterApp):
-    """The application. It passes its arguments to a verb."""
-
-    name = "jupyter-gpu-kernel"
-    version = __version__
-    description = "Jupyter kernels on a GPU machine behind any number of SSH hops."
-    subcommands = {verb.verb: (verb, verb.summary) for verb in VERBS}  # noqa: RUF012
-
-    def parse_command_line(self, argv: Any = None) -> None:
-        """As in traitlets, but a first argument that is not a verb is bad usage."""
-        argv = list(sys.argv[1:] if argv is None else argv)
-        if not argv or argv[0] in ("-h", "--help", "--help-all", "help"):
-            if len(argv) == 2 and argv[1] in self.subcommands:
-                return super().parse_command_line([argv[1], "--help"])
-            print(usage(), file=sys.stdout if argv else sys.stderr)
-            self.exit(0 if argv else 2)
-        if not argv[0].startswith("-") and argv[0] not in self.subcommands:
-            near = difflib.get_close_matches(argv[0], self.subcommands, 1)
-            hint = f"Did you mean {near[0]}?" if near else "“jupyter gpu-kernel --help” lists the verbs."
-            sys.stderr.write(f"There is no verb {argv[0]!r}. {hint}\n")
-            self.exit(2)
-        return super().parse_command_line(argv)
-
-    def _find_subcommand(self, name: str) -> str:
-        return ""  # subcommands are only our own verbs
-
-
-def usage() -> str:
-    """The text that --help prints."""
-    lines = [f"  {verb.verb:10}{verb.summary}" for verb in VERBS]
-    return "\n".join(
-        [
-            "usage: jupyter gpu-kernel VERB …",
-            "",
-            GpuKernelApp.description,
-            "",
-            *lines,
-            "",
-            "“jupyter gpu-kernel VERB --help” describes a verb's arguments; most verbs have --json. To begin:",
-            "  jupyter gpu-kernel add alice@gpu2 -J alice@login:7092",
-        ]
-    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -74,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # the terminal's encoding may lack our quotes and arrows
     try:
         try:
-            return _run(argv)
+            return _run(sys.argv[1:] if argv is None else argv)
         finally:
             sys.stdout.flush()
     except BrokenPipeError:  # the reader has closed the pipe (`| head`)
@@ -83,14 +29,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         _discard_output()
         what = error.filename or "reading or writing failed"
-        print_error(
+        _print_error(
             GpuKernelError(
                 f"{what}: {error.strerror or error}", remedy="Free disk space, or check the permissions."
             )
         )
         return 1
     except GpuKernelError as error:
-        print_error(error)
+        _print_error(error)
         return 1
     except KeyboardInterrupt:
         sys.stderr.write("\n")
@@ -102,10 +48,17 @@ def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _run(argv: Sequence[str] | None) -> int:
-    app = GpuKernelApp.instance()
-    app.initialize(list(argv) if argv is not None else None)
-    if not isinstance(app.subapp, Verb):
-        return 2  # there were only options
-    app.subapp.start()
-    return app.subapp.status
+def _run(argv: Sequence[str]) -> int:
+    if len(argv) == 4 and argv[0] == "launch" and argv[2] == "-f":  # as kernelspecs write it
+        from ..launcher import launch
+
+        return launch(argv[1], argv[3])
+    from .app import run
+
+    return run(argv)
+
+
+def _print_error(error: GpuKernelError) -> None:
+    from .verb import print_error
+
+    print_error(error)

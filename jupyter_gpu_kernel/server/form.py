@@ -10,7 +10,6 @@ from typing import Any
 
 from ..adding import Way, settings_of, split_hosts
 from ..errors import GpuKernelError, RouteError, SettingsError
-from ..hub.ssh.route import existing_files, parse_destination
 from ..settings import Settings
 
 MAX_TEXT = 2000
@@ -39,6 +38,8 @@ def settings_from(body: Any) -> dict[str, Any]:
     All but the destination may be left out. "jumps" are comma-separated; "settings" is an object of other settings.
     Raises FieldError. This runs ssh, and so may block.
     """
+    from ..hub.ssh.route import existing_files, parse_destination  # paramiko is large
+
     if not isinstance(body, dict):
         raise FieldError(SettingsError("the request is not an object"), "")
     destination, jumps, identity, config = (_text(body, field) for field in _WAY)

@@ -9,8 +9,6 @@ import tornado
 from jupyter_server.auth.decorator import authorized
 
 from ..errors import GpuKernelError, RouteError
-from ..hub.ssh.config_hosts import hosts
-from ..hub.ssh.route import existing_files
 from .api import API, Handler
 from .form import MAX_TEXT
 
@@ -32,6 +30,9 @@ class HostsHandler(Handler):
 
 
 def _hosts(config: str) -> list[dict[str, Any]]:
+    from ..hub.ssh.config_hosts import hosts  # paramiko is large
+    from ..hub.ssh.route import existing_files
+
     return hosts(*existing_files([config] if config else []))
 
 
