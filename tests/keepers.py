@@ -88,6 +88,7 @@ class Hub:
         return "".join(str(one.content().get("text", "")) for one in self.got if _is_of(one, cell))
 
     def _flush(self) -> None:
+        self._connection.acknowledge()
         self.sock.sendall(b"".join(frame.encode() for frame in self._connection.outgoing()))
 
 

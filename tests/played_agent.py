@@ -96,6 +96,7 @@ class Agent:
             keeper.opened(frame.attachment)
         for data in keeper.receive(frame):
             self._world.heard.append(data)
+        keeper.acknowledge()
         for outgoing in keeper.outgoing():
             self.say(outgoing)
 

@@ -12,11 +12,13 @@ from typing import Any, Dict, FrozenSet, Iterable, List, NamedTuple, Optional
 
 from . import PROTOCOL
 from .fields import FieldError, items, number, numbers, text
-from .frames import Frame, FrameError, Kind, json_frame
+from .frames import CHUNK, Frame, FrameError, Kind, json_frame
 from .messages import Lane
 from .queues import WINDOW, Inbox, NumberingError, Outbox
 from .runtime import Runtime
 
+ACKNOWLEDGE_WITHIN = 0.01
+"""Seconds in which a little data is acknowledged: with the data that goes the other way meanwhile, or alone."""
 _MAX_NAME = 64
 _MAX_FEATURES = 64
 
@@ -106,6 +108,8 @@ class Endpoint:
         self._peer = ""
         self._hello_due = False
         self._acknowledged = 0
+        self._acknowledge_now = False
+        self._unacknowledged = 0  # bytes received since the last acknowledgement
         self._inherited = delivered
         self._our_features = list(features)
         self.features: FrozenSet[str] = frozenset()
@@ -145,6 +149,15 @@ class Endpoint:
         """Do not acknowledge the chunk with this number and later ones. 0: acknowledge everything."""
         self._held = first
 
+    @property
+    def owes_acknowledgement(self) -> bool:
+        """Whether `acknowledge` should be called within ACKNOWLEDGE_WITHIN, as no data has to be sent now."""
+        return self.state is State.OPEN and self._acknowledged < self._acknowledgeable
+
+    def acknowledge(self) -> None:
+        """Let `outgoing` return an acknowledgement also without data."""
+        self._acknowledge_now = True
+
     def withdraw(self) -> List[bytes]:
         """Remove and return every message that was not acknowledged completely. There must be no stream.
 
@@ -174,6 +187,7 @@ class Endpoint:
                 raise ProtocolError(f"{frame.kind.name} before HELLO")
             elif frame.kind is Kind.DATA:
                 message = self._inbox.accept(frame.number, frame.flags, frame.payload)
+                self._unacknowledged += len(frame.payload)
                 return [] if message is None else [message]
             elif frame.kind is Kind.ACK:
                 self.outbox.acknowledge(frame.number)
@@ -186,27 +200,35 @@ class Endpoint:
     def outgoing(self, limit: int = WINDOW) -> List[Frame]:
         """Return the frames to write now, in this order; no new data once `limit` bytes are reached.
 
-        Callers should take little at a time: what was returned can no longer be overtaken.
+        Callers should take little at a time: what was returned can no longer be overtaken. Less than a chunk of
+        received data is acknowledged together with data: an acknowledgement alone costs both ends as much as a message.
         """
         frames: List[Frame] = []
         if self._hello_due:
             self._hello_due = False
             frames.append(json_frame(Kind.HELLO, self._our_hello(), self.attachment))
         if self.state is State.OPEN:
-            if self._acknowledged < self._acknowledgeable:
-                self._acknowledged = self._acknowledgeable
-                frames.append(Frame(Kind.ACK, self.attachment, self._acknowledged))
+            data: List[Frame] = []
             for number, flags, payload in self.outbox.take():
-                frames.append(Frame(Kind.DATA, self.attachment, number, flags, payload))
+                data.append(Frame(Kind.DATA, self.attachment, number, flags, payload))
                 limit -= len(payload)
                 if limit <= 0:
                     break
+            waits = not data and not self._acknowledge_now and self._unacknowledged < CHUNK
+            if self.owes_acknowledgement and not waits:
+                frames.append(self._acknowledgement())
+            frames += data
         return frames
 
     @property
     def _acknowledgeable(self) -> int:
         """The number of the last chunk that the other end need not keep."""
         return min(self._inbox.received, self._held - 1) if self._held else self._inbox.received
+
+    def _acknowledgement(self) -> Frame:
+        self._acknowledged = self._acknowledgeable
+        self._acknowledge_now, self._unacknowledged = False, 0
+        return Frame(Kind.ACK, self.attachment, self._acknowledged)
 
     def _our_hello(self) -> Dict[str, Any]:
         delivered = None if self._peer else self._inherited

@@ -221,6 +221,7 @@ class Hub:
             frames = bool(outgoing := self.keeper.outgoing())
             for frame in outgoing:
                 self.got += map(Message.decode, self.end.receive(frame))
+            self.end.acknowledge()
             for frame in self.end.outgoing():
                 self.keeper.receive(frame)
 

@@ -215,6 +215,7 @@ def test_what_waits_is_not_acknowledged() -> None:
         came: list[bytes] = []
         for _ in range(3):
             for here, there in ((hub, keeper), (keeper, hub)):
+                here.acknowledge()
                 for frame in here.outgoing():
                     came += there.receive(frame)
         return came

@@ -93,6 +93,7 @@ def exchange(end: Endpoint, other: Endpoint) -> list[bytes]:
     other.opened(1)
     for _ in range(4):
         for giver, taker in ((end, other), (other, end)):
+            giver.acknowledge()
             for frame in giver.outgoing():
                 got += taker.receive(frame) if taker is other else taker.receive(frame)[:0]
     return got

@@ -162,6 +162,7 @@ class Pipe:
         self.ends = (hub, keeper)
         self.got: tuple[list[bytes], list[bytes]] = ([], [])
         self.way: tuple[list[Frame], list[Frame]] = ([], [])
+        self.steps = 0
 
     def connect(self) -> None:
         for end in self.ends:
@@ -173,7 +174,10 @@ class Pipe:
             way.clear()
 
     def step(self, side: int, deliver: int) -> None:
-        """One end writes what it may; at most `deliver` frames reach it."""
+        """One end writes what it may; at most `deliver` frames reach it. Each third time it acknowledges in any case."""
+        self.steps += 1
+        if self.steps % 3 == 0:
+            self.ends[side].acknowledge()
         self.way[1 - side].extend(self.ends[side].outgoing())
         for _ in range(min(deliver, len(self.way[side]))):
             self.got[side].extend(self.ends[side].receive(self.way[side].pop(0)))
@@ -295,6 +299,44 @@ def test_a_new_keeper_gets_what_the_old_one_never_acknowledged() -> None:
     again.connect()
     again.settle()
     assert again.got[1] == [b"2"]
+
+
+def test_a_little_data_is_acknowledged_with_data_or_on_request() -> None:
+    """And more than a chunk at once: an acknowledgement alone wakes up every process on the way."""
+    hub, keeper = Endpoint(RUNTIME, first=True), Endpoint(RUNTIME, first=False)
+    Pipe(hub, keeper).connect()
+    exchange(hub, keeper)
+
+    keeper.send(Lane.ORDERED, b"output")
+    assert kinds(exchange(keeper, hub)) == [Kind.DATA]
+    assert hub.owes_acknowledgement and hub.outgoing() == []
+    hub.acknowledge()
+    assert kinds(exchange(hub, keeper)) == [Kind.ACK]
+    assert not hub.owes_acknowledgement and keeper.outbox.size == 0
+
+    keeper.send(Lane.ORDERED, b"output")
+    exchange(keeper, hub)
+    hub.send(Lane.ORDERED, b"request")
+    assert kinds(exchange(hub, keeper)) == [Kind.ACK, Kind.DATA]
+    keeper.send(Lane.ORDERED, b"." * CHUNK)
+    exchange(keeper, hub)
+    assert kinds(exchange(hub, keeper)) == [Kind.ACK]
+
+
+def exchange(*ends: Endpoint) -> list[Frame]:
+    """The first end writes, the second one reads; with HELLO, both do."""
+    first, second = ends
+    frames = first.outgoing()
+    for frame in frames:
+        second.receive(frame)
+    if frames and frames[0].kind is Kind.HELLO:
+        for frame in second.outgoing():
+            first.receive(frame)
+    return frames
+
+
+def kinds(frames: list[Frame]) -> list[Kind]:
+    return [frame.kind for frame in frames]
 
 
 def test_rules_that_must_not_be_broken() -> None:

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Iterator, Optional
 
 import zmq
 
-from ...wire.endpoint import Endpoint, ProtocolError, State
+from ...wire.endpoint import ACKNOWLEDGE_WITHIN, Endpoint, ProtocolError, State
 from ...wire.fields import FieldError
 from ...wire.frames import CHUNK, MAX_PAYLOAD, Frame, FrameError, FrameReader, Kind, reply_frame
 from ...wire.messages import Lane, Message, MessageError
@@ -127,6 +127,7 @@ class KeeperServer:
         self._hub: Optional[ClientConnection] = None  # the one that has the attachment
         self._connections: Dict[int, ClientConnection] = {}
         self._flush_due = False
+        self._acknowledges = False  # whether a timer runs for an acknowledgement
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             os.unlink(str(path))
@@ -190,7 +191,11 @@ class KeeperServer:
         if connection is not self._hub or self.endpoint.state is not State.OPEN:
             return b""
         self.flow.feed()
-        return b"".join(frame.encode() for frame in self.endpoint.outgoing(CHUNK))
+        data = b"".join(frame.encode() for frame in self.endpoint.outgoing(CHUNK))
+        if self.endpoint.owes_acknowledgement and not self._acknowledges:
+            self._acknowledges = True
+            self.loop.later(ACKNOWLEDGE_WITHIN, self._acknowledge)
+        return data
 
     def disconnected(self, connection: ClientConnection) -> None:
         """The connection has ended."""
@@ -245,6 +250,11 @@ class KeeperServer:
         if not self._flush_due:
             self._flush_due = True
             self.loop.later(0, self._flush)
+
+    def _acknowledge(self) -> None:
+        self._acknowledges = False
+        self.endpoint.acknowledge()
+        self._flush()
 
     def _flush(self) -> None:
         self._flush_due = False

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, Protocol
 
 from ...errors import AgentError, AgentRefusal, GpuKernelError
-from ...wire.endpoint import Endpoint, ProtocolError, State, VersionError
+from ...wire.endpoint import ACKNOWLEDGE_WITHIN, Endpoint, ProtocolError, State, VersionError
 from ...wire.frames import CHUNK, Frame, Kind
 from ...wire.messages import MessageError
 from ...wire.runtime import Runtime
@@ -125,6 +125,7 @@ class Attachments:
         self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[None]] = set()
         self._opening = asyncio.Semaphore(MAX_OPENING)
+        self._owing: set[int] = set()  # numbers of those whose acknowledgements a timer sends
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -146,6 +147,9 @@ class Attachments:
         """Stop to carry this attachment; its keeper lives on."""
         for number, entry in list(self._entries.items()):
             if entry.attachment is attachment:
+                attachment.endpoint.acknowledge()  # what the front end has got must not be sent to the next one
+                for frame in attachment.endpoint.outgoing(CHUNK):
+                    self._write(frame)
                 del self._entries[number]
                 attachment.endpoint.closed()
                 self._write(Frame(Kind.CLOSE, number))
@@ -185,6 +189,20 @@ class Attachments:
                 stream.write(frame.encode())
             if frames:
                 self._ready[number] = None  # behind the others
+            elif entry is not None and entry.attachment.endpoint.owes_acknowledgement:
+                self._acknowledge_soon(number)
+
+    def _acknowledge_soon(self, number: int) -> None:
+        if not self._owing:
+            asyncio.get_running_loop().call_later(ACKNOWLEDGE_WITHIN, self._acknowledge)
+        self._owing.add(number)
+
+    def _acknowledge(self) -> None:
+        owing, self._owing = self._owing, set()
+        for number in owing & self._entries.keys():
+            self._entries[number].attachment.endpoint.acknowledge()
+            self._ready[number] = None
+        self.pump()
 
     def receive(self, frame: Frame) -> bool:
         """Take a frame from the node; return False if it belongs to no attachment."""
