@@ -78,10 +78,10 @@ def test_a_flood_of_subscriptions_ends_it_and_others_come_back() -> None:
         good.subscribe(b"")
         await meeting.until(lambda: meeting.subscribed)
         flood = meeting.client("iopub", zmq.SUB)
-        before = meeting.edge._sockets._streams.get("iopub")
+        before = meeting.edge._sockets._sockets.get("iopub")
         for number in range(3000):
             flood.subscribe(b"%d" % number)
-        await meeting.until(lambda: meeting.edge._sockets._streams.get("iopub") is not before)
+        await meeting.until(lambda: meeting.edge._sockets._sockets.get("iopub") is not before)
         flood.close()
         message = Message(Channel.IOPUB, 0, tuple(request(b"key", "status")[2:]))
 

@@ -174,7 +174,7 @@ class Pipe:
             way.clear()
 
     def step(self, side: int, deliver: int) -> None:
-        """One end writes what it may; at most `deliver` frames reach it. Each third time it acknowledges in any case."""
+        """One end writes what it may; at most `deliver` frames reach it. Each third time it acknowledges anyway."""
         self.steps += 1
         if self.steps % 3 == 0:
             self.ends[side].acknowledge()

@@ -252,11 +252,11 @@ class _Signer:
                 f"the connection file has an unknown signature scheme: {scheme!r}",
                 remedy="Use hmac-sha256 (Session.signature_scheme).",
             )
-        self._digest = getattr(hashlib, name)
+        self._empty = hmac.new(self._key, digestmod=name)
 
     def sign(self, parts: tuple[bytes, ...]) -> bytes:
         """Return the signature of header, parent, metadata and content."""
-        mac = hmac.new(self._key, digestmod=self._digest)
+        mac = self._empty.copy()  # faster than a new one
         for part in parts:
             mac.update(part)
         return mac.hexdigest().encode()

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import zmq
-from zmq.eventloop.zmqstream import ZMQStream
 
 from ...errors import HubError, SettingsError
 from ...wire.frames import CHUNK
 from ...wire.queues import MAX_MESSAGE
 from . import local_peers
+from .watched_socket import WatchedSocket
 
 MAX_UNREAD = 4 * 1024 * 1024
 """Bytes. At this limit no more is sent: it is enough to keep any front end busy, and little memory for each of them."""
@@ -53,7 +53,7 @@ class Sockets:
         """`receive(channel, frames)` gets what clients send, except heartbeats."""
         self.connection = dict(connection)
         self._receive = receive
-        self._streams: dict[str, ZMQStream] = {}
+        self._sockets: dict[str, WatchedSocket] = {}
         self._clock = clock
         self._unread = {channel: _UnreadBytes(clock) for channel in _TYPES}
         self._closed = False
@@ -79,15 +79,15 @@ class Sockets:
 
     def send(self, channel: str, envelope: list[bytes], parts: Sequence[bytes], client: int) -> None:
         """Send a message to this client (0: to all). It is dropped for a moment after `disconnect`."""
-        if channel in self._streams:
+        if channel in self._sockets:
             frames = [*envelope, *self._unread[channel].track(parts, client)]
-            self._streams[channel].send_multipart(frames, copy=isinstance(frames[-1], bytes))
+            self._sockets[channel].send(frames, copy=isinstance(frames[-1], bytes))
 
     def disconnect(self, channel: str, rebound: Callable[[], None]) -> None:
         """Close all connections of a socket and drop what its clients have not received. Running clients connect again
         by themselves. `rebound()` is called when the port is bound again."""
         self._unread[channel] = _UnreadBytes(self._clock)
-        self._streams.pop(channel).close(linger=0)
+        self._sockets.pop(channel).close(linger=0)
         self._rebind(channel, rebound)
 
     def restore_ipc_files(self) -> None:
@@ -96,18 +96,17 @@ class Sockets:
 
         Unbinding them first would close the connections of clients that stay.
         """
-        for channel, stream in self._streams.items():
+        for channel, watched in self._sockets.items():
             path = Path(self._address(channel).removeprefix("ipc://"))
             if self._is_ipc and not path.exists():
-                self._bind_address(stream.socket, channel)
+                self._bind_address(watched.socket, channel)
 
     def close(self) -> None:
         """Unbind, after a moment in which messages can still be sent."""
         self._closed = True
-        for stream in self._streams.values():
-            stream.flush(zmq.POLLOUT)  # what waits for the next turn of the loop would be lost
-            stream.close(linger=1000)
-        self._streams.clear()
+        for watched in self._sockets.values():
+            watched.close(linger=1000)
+        self._sockets.clear()
 
     # -------------------------------------------------------------------------------------- binding
 
@@ -132,8 +131,8 @@ class Sockets:
         except BaseException:
             socket.close(linger=0)
             raise
-        stream = self._streams[channel] = ZMQStream(socket)
-        stream.on_recv(self._echo if channel == "hb" else self._receiver(channel))
+        receive = self._echo if channel == "hb" else self._receiver(channel)
+        self._sockets[channel] = WatchedSocket(socket, receive)
 
     def _new_socket(self, channel: str) -> zmq.Socket[bytes]:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
@@ -195,7 +194,7 @@ class Sockets:
         return lambda frames: self._receive(channel, frames)
 
     def _echo(self, frames: list[bytes]) -> None:
-        self._streams["hb"].send_multipart(frames)
+        self._sockets["hb"].send(frames)
 
     @property
     def _ip(self) -> str:
