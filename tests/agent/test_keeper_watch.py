@@ -11,12 +11,13 @@ PROGRAM = """
 import os, select, sys, threading, time
 from jupyter_gpu_kernel.agent.in_kernel.keeper_watch import KeeperWatch
 from jupyter_gpu_kernel.agent.in_kernel.guard import Guard
+from jupyter_gpu_kernel.agent.in_kernel.output_window import OutputWindow
 from jupyter_gpu_kernel.agent.in_kernel.usage import Usage
 from jupyter_gpu_kernel.agent.story import Story
 
 begun, go = sys.argv[1:]
 successor = f"open({begun!r}, 'w').close(); open({go!r}).read(); input()"  # what it has to know is one line
-orphan = KeeperWatch(Guard(Usage()), Story(begun + '.story', time.time), lambda: [], 0.0)
+orphan = KeeperWatch(Guard(Usage()), Story(begun + '.story', time.time), lambda: [], OutputWindow(), 0.0)
 command = [sys.executable, "-c", successor]
 orphan._successor = {"command": command, "cwd": "/", "environ": dict(os.environ), "settings": {}}
 started = []

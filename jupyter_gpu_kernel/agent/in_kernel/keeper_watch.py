@@ -29,6 +29,7 @@ from ..paths import job_folder
 from ..process_control import ProcessControl
 from ..story import Story
 from .guard import Guard
+from .output_window import OutputWindow
 
 LIMIT = 600.0
 """Seconds that the running cell may take when there is no keeper any more."""
@@ -40,21 +41,29 @@ _POLL_INTERVAL = 0.1
 _RETRY_INTERVAL = 0.2
 
 
-def watch(pipe: int, guard: Guard, report_socket: str, gpus: Gpus, limit: float = LIMIT) -> None:
+def watch(
+    pipe: int,
+    guard: Guard,
+    report_socket: str,
+    gpus: Gpus,
+    window: OutputWindow,
+    limit: float = LIMIT,
+) -> None:
     """Watch in a thread. `pipe`: a descriptor. `report_socket`: the path of the socket to which the guard reports."""
     os.set_inheritable(pipe, False)
     path = Path(report_socket)
     story = Story(path.parents[2] / "stories" / (path.parent.name + ".jsonl"), time.time)
-    keeper_watch = KeeperWatch(guard, story, gpus, limit)
+    keeper_watch = KeeperWatch(guard, story, gpus, window, limit)
     threading.Thread(target=keeper_watch.watch, args=(pipe,), name="keeper-watch", daemon=True).start()
 
 
 class KeeperWatch:
     """Starts a successor after each end of a keeper; if there is none, ends the kernel."""
 
-    def __init__(self, guard: Guard, story: Story, gpus: Gpus, limit: float) -> None:
+    def __init__(self, guard: Guard, story: Story, gpus: Gpus, window: OutputWindow, limit: float) -> None:
         self._guard = guard
         self._gpus = gpus
+        self._window = window
         self._story = story
         self._limit = limit
         self._successor: Dict[str, Any] = {}  # {command, environ, cwd, settings}
@@ -73,6 +82,7 @@ class KeeperWatch:
         while pipe >= 0:
             self._read(pipe)
             self._died = time.monotonic()
+            self._window.keeper_ended()
             if self._job_is_over():
                 return self._end("the job in which it ran is over")
             pipe = self._replace_keeper()
@@ -93,6 +103,8 @@ class KeeperWatch:
                     continue
                 if "command" in message:
                     self._successor = message
+                elif "read" in message:
+                    self._window.read(int(message["read"]))
                 else:
                     self._taken_over()
 

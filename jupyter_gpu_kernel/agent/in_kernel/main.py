@@ -34,6 +34,7 @@ from typing import Any, List, Tuple
 from . import gpu_kernel, keeper_watch
 from .guard import Guard
 from .hooks import TERM
+from .output_window import OutputWindow, limit_streams, thread_members
 from .usage import LINGER, Usage
 
 CONTROL_TIMEOUT = 2.0
@@ -48,23 +49,25 @@ def main(argv: List[str]) -> None:
     """Run the kernel until it ends. `argv` is what ipykernel_launcher would get after its name."""
     faulthandler.enable(os.fdopen(os.dup(2), "w"))  # the keeper's file, also if stderr is captured later
     report_socket = os.environ.get("JUPYTER_GPU_KERNEL_STORY", "")
-    guard = create_guard()
+    window = OutputWindow()
+    guard = create_guard(window)
     keeper = os.environ.pop("JUPYTER_GPU_KERNEL_KEEPER_FD", "")
     limit = float(os.environ.pop("JUPYTER_GPU_KERNEL_ORPHAN", keeper_watch.LIMIT))
     if keeper:
         initial = gpu_kernel.visible_gpus()
         keeper_watch.watch(
-            int(keeper), guard, report_socket, functools.partial(gpu_kernel.given_gpus, initial), limit
-        )
+            int(keeper), guard, report_socket, functools.partial(gpu_kernel.given_gpus, initial), window, limit
+        )  # fmt: skip
     ready = os.environ.pop("JUPYTER_GPU_KERNEL_READY_FD", "")
     restore_sys(argv)
     gpu_kernel.bind(guard)
     atexit.register(gpu_kernel.done_functions.finish)
     disable_debugger()
     kernelapp: Any = importlib.import_module("ipykernel.kernelapp")
-    kernelapp.IOPubThread = private_iopub(kernelapp.IOPubThread)
+    kernelapp.IOPubThread = iopub_class(kernelapp.IOPubThread, window)
     app = app_class(kernelapp.IPKernelApp, guard).instance()
     app.initialize(argv)
+    limit_output(app, window)
     if app.shell is not None:
         app.shell.register_magic_function(gpu_kernel.magic, "line", "gpu")
     if ready:
@@ -83,12 +86,22 @@ def stop_control_thread(app: Any) -> None:
         thread.join(CONTROL_TIMEOUT)
 
 
-def create_guard() -> Guard:
+def limit_output(app: Any, window: OutputWindow) -> None:
+    """Make what writes output wait while the keeper has too much to read, but not the threads that answer requests."""
+    limit_streams(window)
+    for name in ("control_thread", "shell_channel_thread"):
+        thread = getattr(app, name, None)
+        if thread is not None:
+            window.never_waits(thread)
+
+
+def create_guard(window: OutputWindow) -> Guard:
     """Return the guard, installed unless the settings or the system forbid it. Call this before there are threads."""
     mode = os.environ.pop("JUPYTER_GPU_KERNEL_SIGTERM", "survive")
     linger = float(os.environ.pop("JUPYTER_GPU_KERNEL_LINGER", LINGER))
     in_job = bool(os.environ.get("JUPYTER_GPU_KERNEL_JOB"))
-    guard = Guard(Usage(linger), os.environ.pop("JUPYTER_GPU_KERNEL_STORY", ""), write_to_cells, in_job)
+    write = functools.partial(write_to_cells, window)
+    guard = Guard(Usage(linger), os.environ.pop("JUPYTER_GPU_KERNEL_STORY", ""), write, in_job)
     if in_job:  # `scancel --full --signal=USR1` reaches the job's process, which tells us, and this one
         for number in (signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, lambda number, frame: None)
@@ -184,8 +197,13 @@ def kernel_class(base: Any, guard: Guard) -> Any:
     return subclass(base.__name__, base, do_execute=do_execute, control_msg_types=control, **{NOTICE: notice})
 
 
-def write_to_cells(cells: List[Any], text: str) -> None:
+def write_to_cells(window: OutputWindow, cells: List[Any], text: str) -> None:
     """Write to stderr of the cells with these requests, also if user code has replaced sys.stderr. From any thread."""
+    with window.passing():
+        _write_to_cells(cells, text)
+
+
+def _write_to_cells(cells: List[Any], text: str) -> None:
     kernelapp: Any = importlib.import_module("ipykernel.kernelapp")
     kernel = kernelapp.IPKernelApp.instance().kernel
     OutStream: Any = importlib.import_module("ipykernel.iostream").OutStream
@@ -195,6 +213,11 @@ def write_to_cells(cells: List[Any], text: str) -> None:
     for parent in cells:
         content = {"name": "stderr", "text": text}
         kernel.session.send(kernel.iopub_socket, "stream", content, parent=parent, ident=b"stream.stderr")
+
+
+def iopub_class(base: Any, window: OutputWindow) -> Any:
+    """Return a subclass of IOPubThread that keeps the window, and has no TCP port."""
+    return subclass("GpuIOPubThread", private_iopub(base), **thread_members(base, window))
 
 
 def private_iopub(base: Any) -> Any:

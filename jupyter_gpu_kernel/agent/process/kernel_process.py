@@ -12,6 +12,7 @@ from ..failover.keeper_pipe import KeeperPipe
 from ..loop import Loop
 from ..paths import agent_command
 from ..process_control import ProcessControl
+from ..read_marks import returned
 from .kernel_sockets import KernelSockets, OnMessage
 
 STDERR_TAIL = 4000
@@ -37,7 +38,7 @@ class KernelProcess:
         self.pipe = KeeperPipe()
         self._loop = loop
         self._processes = processes
-        self._sockets = KernelSockets(loop, folder, on_message)
+        self._sockets = KernelSockets(loop, folder, on_message, self._return_mark)
         self._process: Optional[Process] = None
         self._ready_fd = -1  # the process writes to it when its sockets are bound
 
@@ -123,6 +124,9 @@ class KernelProcess:
         if ready:  # else the process has ended, and `reap` returns its status
             self._sockets.connect()
             on_ready()
+
+    def _return_mark(self, total: int) -> None:
+        self.pipe.write(returned(total))
 
     def _close_ready(self) -> None:
         if self._ready_fd >= 0:

@@ -19,9 +19,9 @@ import zmq
 
 from ...wire.messages import MAX_CLIENTS, MAX_PARTS, Channel
 from ..loop import Loop
+from ..read_marks import DELIMITER, read_mark
 from ..relay.requests import InternalRequests
 
-DELIMITER = b"<IDS|MSG>"
 DRAIN_TIMEOUT = 1.0
 """Seconds to read the last output of a process that has ended, where another process holds its socket open."""
 _DRAIN_POLL_MS = 20
@@ -38,13 +38,17 @@ _READY_INTERVAL = 0.1
 
 
 class KernelSockets:
-    """`on_message(channel, client, parts)` is called for every message of the kernel."""
+    """`on_message(channel, client, parts)` is called for every message of the kernel, `on_mark(total)` after one that
+    has a mark."""
 
-    def __init__(self, loop: Loop, folder: Path, on_message: OnMessage) -> None:
+    def __init__(
+        self, loop: Loop, folder: Path, on_message: OnMessage, on_mark: Callable[[int], object]
+    ) -> None:
         self.connection_file = folder / "connection.json"
         self._prefix = str(folder / "z")
         self._loop = loop
         self._on_message = on_message
+        self._on_mark = on_mark
         self._key = loop.runtime.new_id().encode()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         self._sockets: Dict[Channel, zmq.Socket[bytes]] = {}
@@ -140,6 +144,9 @@ class KernelSockets:
         if channel is not Channel.IOPUB and at and _CLIENT.fullmatch(frames[at - 1]):
             client = min(int(frames[at - 1]), MAX_CLIENTS)
         self._on_message(channel, client, parts)
+        mark = read_mark(frames[at - 1]) if channel is Channel.IOPUB and at else None
+        if mark is not None:
+            self._on_mark(mark)
 
     def _sign(self, parts: Tuple[bytes, ...]) -> bytes:
         mac = hmac.new(self._key, digestmod=hashlib.sha256)

@@ -1,0 +1,175 @@
+"""Slows the writers of output in the kernel while the keeper has too much of it to read: no queue between them grows
+beyond a bound in bytes, and nothing is left out.
+
+Every so many bytes a message of iopub carries a mark: how much was sent up to it. The keeper returns the mark when it
+has handled that message (`keeper_watch.py`). What was sent since the last returned mark is not read yet. While that is
+more than a window, these wait: threads that print, also what child processes print, and those that publish displays.
+The threads that answer on the control channel or report for the guard never wait, so interrupts and statuses pass.
+
+Nobody waits before the first mark was returned, or after the keeper was killed. A keeper that is stopped returns no
+mark: then a little output passes every few seconds, so that the kernel goes on, and its memory grows slowly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import sys
+import threading
+import time
+from typing import Any, Callable, Dict, Iterator, List, Sequence, Set
+
+from ..read_marks import add_mark
+
+WINDOW = 8 * 1024 * 1024
+"""Bytes of output that the keeper may have to read: enough to keep it busy."""
+PIECE = 1024 * 1024
+"""Characters of text that a stream collects before they are sent, and bytes of a message that counts as large."""
+PATIENCE = 10.0
+"""Seconds without progress after which another piece passes."""
+_MARK_EVERY = PIECE // 2
+_POLL_INTERVAL = 0.002
+_SENT, _READ, _ACTIVE, _EXTRA = range(4)
+
+
+class OutputWindow:
+    """`sent` and `read` count bytes; `wait` returns when more may be written. Forked children wait for the same window.
+
+    There are no locks, since a signal's handler may print while its thread is anywhere in here. What was sent is
+    counted in one thread, and what was read in another.
+    """
+
+    def __init__(self, patience: float = PATIENCE) -> None:
+        self._patience = patience
+        self._counts = memoryview(mmap.mmap(-1, 4 * 8)).cast("Q")  # in memory that forked children share
+        self._marked = 0
+        self._process = os.getpid()
+        self._system: Set[threading.Thread] = set()
+        self._passing = threading.local()
+
+    @property
+    def full(self) -> bool:
+        """Whether the keeper has too much to read."""
+        counts = self._counts
+        return bool(counts[_ACTIVE]) and counts[_SENT] - counts[_READ] > WINDOW + counts[_EXTRA]
+
+    def never_waits(self, thread: threading.Thread) -> None:
+        """This thread must not be delayed by output."""
+        self._system.add(thread)
+
+    @contextlib.contextmanager
+    def passing(self) -> Iterator[None]:
+        """Within this context the thread does not wait."""
+        self._passing.on = True
+        try:
+            yield
+        finally:
+            self._passing.on = False
+
+    def may_wait(self) -> bool:
+        """Whether this thread is one that waits."""
+        return not getattr(self._passing, "on", False) and threading.current_thread() not in self._system
+
+    def wait(self) -> None:
+        """Wait while the window is full, unless the keeper makes no progress for too long."""
+        if not self.full or not self.may_wait():
+            return
+        read, deadline = self._counts[_READ], time.monotonic() + self._patience
+        while self.full:
+            time.sleep(_POLL_INTERVAL)
+            if self._counts[_READ] != read:
+                read, deadline = self._counts[_READ], time.monotonic() + self._patience
+            elif time.monotonic() > deadline:
+                self._counts[_EXTRA] += PIECE
+
+    def sent(self, frames: Sequence[Any]) -> List[Any]:
+        """Count a message that is given to iopub's socket. Return its frames, perhaps with a mark among them."""
+        if os.getpid() != self._process:  # a forked child gives it to its parent
+            return list(frames)
+        total = self._counts[_SENT] + sum(map(_size, frames))
+        self._counts[_SENT] = total
+        if total - self._marked < _MARK_EVERY:
+            return list(frames)
+        self._marked = total
+        return add_mark(frames, total)
+
+    def read(self, total: int) -> None:
+        """The keeper has handled the message that carries this mark, and so all before it."""
+        self._counts[_READ] = max(self._counts[_READ], min(total, self._counts[_SENT]))
+        self._counts[_EXTRA] = 0
+        self._counts[_ACTIVE] = 1
+
+    def keeper_ended(self) -> None:
+        """Nobody reads. Nobody waits until the successor does."""
+        self._counts[_ACTIVE] = 0
+
+
+def _size(frame: Any) -> int:
+    return int(getattr(frame, "nbytes", 0)) or len(frame)
+
+
+def thread_members(base: Any, window: OutputWindow) -> Dict[str, Callable[..., Any]]:
+    """Return the methods by which a subclass of this IOPubThread keeps the window."""
+
+    def send_multipart(thread: Any, frames: Sequence[Any], *args: Any, **named: Any) -> None:
+        window.wait()
+        base.send_multipart(thread, frames, *args, **named)
+        if sum(map(_size, frames)) >= PIECE and window.may_wait():
+            _hand_over(thread)
+
+    def really_send(thread: Any, frames: Sequence[Any], *args: Any, **named: Any) -> None:
+        base._really_send(thread, window.sent(frames), *args, **named)
+
+    def start(thread: Any) -> None:
+        window.never_waits(thread.thread)
+        base.start(thread)
+
+    return {"send_multipart": send_multipart, "_really_send": really_send, "start": start}
+
+
+def _hand_over(thread: Any) -> None:
+    """Wait until iopub's thread has sent what was scheduled: large messages wait in no other queue."""
+    done = threading.Event()
+    thread.schedule(done.set)
+    done.wait(PATIENCE)
+
+
+def limit_streams(window: OutputWindow) -> None:
+    """Make what is printed keep the window."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "pub_thread"):
+            _limit(stream, window)
+            _discard_copy(stream)
+
+
+def _discard_copy(stream: Any) -> None:
+    """ipykernel also writes what child processes print to where it came from: the keeper's file, which would grow."""
+    copy = getattr(stream, "_original_stdstream_copy", None)
+    if copy is not None:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, copy)
+        os.close(null)
+
+
+def _limit(stream: Any, window: OutputWindow) -> None:
+    base = type(stream)
+    base_write: Callable[[Any, str], int] = base.write
+    unsent = 0
+
+    def write(stream: Any, string: str) -> int:
+        nonlocal unsent
+        unsent += len(string)
+        if unsent < PIECE:  # a program may print a million short lines
+            return base_write(stream, string)
+        for at in range(0, len(string), PIECE):
+            base_write(stream, string[at : at + PIECE])
+            flush(stream)
+        unsent = 0
+        return len(string)
+
+    def flush(stream: Any) -> None:
+        base.flush(stream)
+        window.wait()
+
+    stream.__class__ = type(base.__name__, (base,), {"write": write, "flush": flush})

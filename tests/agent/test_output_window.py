@@ -1,0 +1,202 @@
+"""What a kernel writes waits while its keeper has too much to read. The keeper is stopped by the cell itself, which
+looks at the stacks of its threads to know when they wait."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from keepers import Hub, Place
+
+from jupyter_gpu_kernel.agent.in_kernel.output_window import PIECE, WINDOW, OutputWindow
+from jupyter_gpu_kernel.agent.read_marks import DELIMITER, add_mark, read_mark
+
+pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="the agent needs Linux")
+COUNT = 24
+"""MiB that each writer writes: three windows."""
+SET_UP = f"""
+import multiprocessing, os, signal, subprocess, sys, threading, time
+from IPython.display import HTML, display
+keeper, COUNT, text = os.getppid(), {COUNT}, "x" * ((1 << 20) - 1) + "\\n"
+
+def waits(name):
+    for thread in threading.enumerate():
+        frame = sys._current_frames().get(thread.ident)
+        if thread.name != name:
+            continue
+        while frame is not None:
+            code = frame.f_code
+            if code.co_name == "wait" and code.co_filename.endswith("output_window.py"):
+                return True
+            frame = frame.f_back
+
+def until_waits(name):
+    while not waits(name):
+        time.sleep(0.01)
+
+def count(write, written):
+    for _ in range(COUNT):
+        write(text)
+        written.append(1)
+
+def begin(write):
+    'Returns how much was written until the writer waited, and its thread.'
+    written = []
+    thread = threading.Thread(target=count, args=(write, written), name="writer")
+    thread.start()
+    until_waits("writer")
+    return len(written), thread
+
+def forked(pipe):
+    written, thread = begin(print_text)
+    pipe.send(written)
+    thread.join()
+    os._exit(0)
+
+def print_text(text):
+    sys.stdout.write(text)
+
+print_text(text)
+"""
+THREADS = """
+os.kill(keeper, signal.SIGSTOP)
+printed, printer = begin({write})
+os.kill(keeper, signal.SIGCONT)
+printer.join()
+sys.stderr.write(f"written {{printed}}")
+"""
+FORKED = """
+os.kill(keeper, signal.SIGSTOP)
+here, there = multiprocessing.Pipe()
+child = multiprocessing.get_context("fork").Process(target=forked, args=(there,))
+child.start()
+printed = here.recv()
+os.kill(keeper, signal.SIGCONT)
+child.join()
+sys.stderr.write(f"written {printed}")
+"""
+SUBPROCESS = f"""
+os.kill(keeper, signal.SIGSTOP)
+program = "import os; [os.write(1, b'x' * (1 << 20)) and os.write(2, b'.') for _ in range({COUNT})]"
+with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE) as child:
+    until_waits(sys.stdout.watch_fd_thread.name)
+    os.set_blocking(child.stderr.fileno(), False)
+    printed = len(child.stderr.read() or b"")
+    os.set_blocking(child.stderr.fileno(), True)
+    os.kill(keeper, signal.SIGCONT)
+    child.stderr.read()
+sys.stderr.write(f"written {{printed}}")
+"""
+WRITERS = {
+    "a thread prints": THREADS.format(write="print_text"),
+    "a thread shows displays": THREADS.format(write="lambda text: display(HTML(text))"),
+    "a forked child prints": FORKED,
+    "a child process writes to its stdout": SUBPROCESS,
+}
+INTERRUPTED = """
+def interrupt():
+    until_waits("MainThread")
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(keeper, signal.SIGCONT)
+
+os.kill(keeper, signal.SIGSTOP)
+threading.Thread(target=interrupt).start()
+try:
+    count(print_text, [])
+except KeyboardInterrupt:
+    sys.stderr.write("written 1")
+"""
+KILLED = """
+thread = begin(print_text)[1] if os.kill(keeper, signal.SIGSTOP) is None else None
+os.kill(keeper, signal.SIGKILL)
+thread.join()
+"""
+
+
+def test_marks_travel_beside_the_topic() -> None:
+    frames = [b"stream.stdout", DELIMITER, b"signature", b"{}"]
+    marked = add_mark(frames, 1234)
+    assert marked[0] == b"stream.stdout" and marked[2:] == frames[1:]
+    assert read_mark(marked[1]) == 1234
+    assert add_mark([b"no", b"delimiter"], 1) == [b"no", b"delimiter"]
+    assert [read_mark(frame) for frame in (b"stream.stdout", b"sent:x", b"sent:" + b"9" * 30)] == [None] * 3
+
+
+def test_writers_wait_for_the_mark_before_the_window() -> None:
+    window = OutputWindow()
+    window.sent([b"x" * WINDOW, b"y"])
+    assert not window.full  # nobody has returned a mark
+    window.read(0)
+    assert window.full
+    waiting = threading.Thread(target=window.wait)
+    waiting.start()
+    window.read(WINDOW + 1)
+    waiting.join()
+    assert not window.full
+    window.sent([b"x" * (WINDOW + 1)])
+    assert window.full
+    with window.passing():
+        window.wait()
+    window.keeper_ended()
+    window.wait()
+
+
+def test_a_keeper_that_is_stopped_lets_a_piece_pass_now_and_then() -> None:
+    window = OutputWindow(patience=0.0)
+    window.read(0)
+    window.sent([b"x" * (WINDOW + 3 * PIECE)])
+    window.wait()
+    assert not window.full
+    window.sent([b"x" * PIECE])
+    assert window.full
+
+
+def stderr_of(hub: Hub, cell: str) -> tuple[str, int]:
+    """What the cell wrote to stderr, and how many characters it published otherwise."""
+    hub.reply(cell)
+    text, size = "", 0
+    for message in hub.got:
+        if message.channel.name != "IOPUB" or message.parent().get("msg_id") != cell:
+            continue
+        content = message.content()
+        if content.get("name") == "stderr":
+            text += content["text"]
+        size += len(content.get("text", "")) if content.get("name") == "stdout" else 0
+        size += len(content.get("data", {}).get("text/html", ""))
+    return text, size
+
+
+def test_everything_that_writes_waits_and_nothing_is_lost(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")  # with it ipykernel does not read file descriptors
+    hub = place.start("window")
+    hub.run(SET_UP)
+    for name, code in WRITERS.items():
+        hub.got.clear()
+        said, size = stderr_of(hub, hub.ask(code))
+        assert said.startswith("written "), (name, said)
+        assert int(said.split()[1]) <= 2 * WINDOW >> 20, name
+        assert size == COUNT << 20, name
+    hub.sock.close()
+
+
+def test_an_interrupt_ends_the_wait(place: Place) -> None:
+    hub = place.start("window")
+    hub.run(SET_UP)
+    hub.got.clear()
+    assert stderr_of(hub, hub.ask(INTERRUPTED))[0] == "written 1"
+    hub.sock.close()
+
+
+def test_a_killed_keeper_holds_no_writer_up(place: Place, tmp_path: Path) -> None:
+    hub = place.start("window")
+    hub.run(SET_UP)
+    done = tmp_path / "done"
+    os.mkfifo(done)
+    hub.ask(KILLED + f"open({str(done)!r}, 'w').write('done')")
+    with open(done) as said:
+        assert said.read() == "done"
+    hub.sock.close()
