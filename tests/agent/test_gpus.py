@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
 
 import pytest
 from leases import read_leases, take_lease
-from runtimes import RUNTIME
+from runtimes import RUNTIME, Clock
 
 from jupyter_gpu_kernel.agent.gpus.claim import Claim, ClaimGranted, ClaimPending
 from jupyter_gpu_kernel.agent.gpus.devices.gpu import Gpu, GpuProcess, SmiError
@@ -169,7 +169,8 @@ def test_a_holder_is_idle_only_if_the_gpu_is() -> None:
 
 
 def test_one_quiet_sample_proves_nothing() -> None:
-    assert verdict(gpu(), gpu()).reason == "being checked: 2 of 3 samples taken"
+    used = gpu(memory_used_mib=120)  # by a display
+    assert verdict(used, used).reason == "being checked: 2 of 3 samples taken" and verdict(used, used).pending
     assert verdict(gpu(utilization=80), gpu(), gpu(utilization=3)).reason.startswith(
         "busy: up to 80 % utilization in 3 samples"
     )
@@ -177,6 +178,24 @@ def test_one_quiet_sample_proves_nothing() -> None:
     left = verdict(gpu(), gpu(processes=(BOB,)), gpu())
     assert left.reason == "a moment ago: in use by bob (pid 1234, python, 11.9 GiB)"
     assert judge([]) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "free"),
+    [
+        ({}, True),
+        ({"memory_used_mib": 64}, True),
+        ({"memory_used_mib": 65}, False),
+        ({"memory_used_mib": None}, False),
+        ({"utilization": 1}, False),
+        ({"utilization": None}, False),
+        ({"uuid": "AMD-0"}, False),
+        ({"processes": (BOB,)}, False),
+    ],
+)
+def test_one_sample_is_enough_only_if_nothing_at_all_is_on_the_gpu(facts: Dict[str, Any], free: bool) -> None:
+    (found,) = judge([[gpu(**facts)]])
+    assert found.free == free and found.pending == (found.reason == "being checked: 1 of 3 samples taken")
 
 
 def test_leases_of_others() -> None:
@@ -293,18 +312,26 @@ def step(claim: Claim, sample: Sample, ahead: Sequence[Waiting] = ()) -> Union[C
 
 
 class Node:
-    """GPUs that exist nowhere, their leases as they are."""
+    """GPUs that exist nowhere, their leases as they are, and a clock: each sample begins 0.3 s after the last one.
+
+    A display uses some of their memory: they are idle, but not empty.
+    """
 
     def __init__(self) -> None:
+        self.clock = Clock()
         self.tag = uuid.uuid4()
-        self.gpus = [gpu(index, uuid=f"GPU-{self.tag}-{index}") for index in range(2)]
+        self.gpus = [gpu(index, uuid=f"GPU-{self.tag}-{index}", memory_used_mib=120) for index in range(2)]
         self.taken: List[Lease] = []
 
     def say(self, index: int, **facts: Any) -> None:
         self.gpus[index] = dataclasses.replace(self.gpus[index], **facts)
 
     def sample(self) -> Sample:
-        return Sample(time.monotonic(), list(self.gpus), self.leases())
+        self.clock.sleep(0.3)
+        return Sample(self.clock.monotonic(), list(self.gpus), self.leases())
+
+    def claim(self, count: int = 1, **words: Any) -> Claim:
+        return Claim(self.clock, count, LeaseTaker(RUNTIME, {"id": "t"}), **words)
 
     def leases(self) -> Dict[str, Holder]:
         return read_leases([one.uuid for one in self.gpus], timeout=0.01)
@@ -327,13 +354,9 @@ def node() -> Iterator[Node]:
         lease.release()
 
 
-def claim(count: int = 1, **words: Any) -> Claim:
-    return Claim(RUNTIME, count, LeaseTaker(RUNTIME, {"id": "t"}), **words)
-
-
 def test_a_claim_takes_the_first_free_gpu(node: Node) -> None:
     node.say(0, processes=(BOB,))
-    mine = claim()
+    mine = node.claim()
     first = step(mine, node.sample())
     assert isinstance(first, ClaimPending) and 0 < first.delay <= Criteria().interval
     assert "being checked" in first.text and not node.leases()
@@ -350,32 +373,73 @@ def test_a_claim_takes_the_first_free_gpu(node: Node) -> None:
 
 
 def test_samples_at_hand_decide_at_once_but_are_confirmed_by_a_new_one(node: Node) -> None:
-    mine = claim()
+    mine = node.claim()
     assert mine.delay() == 0
     for _ in range(3):
+        assert not mine.can_decide
         mine.add(node.sample())
         assert mine.delay() <= Criteria().interval
-    assert mine.has_enough_samples and not node.leases()
+    node.clock.sleep(0.1)
+    assert mine.has_all_samples and mine.can_decide and not node.leases()
     assert isinstance(mine.decide(), ClaimPending) and node.leases()
     assert isinstance(mine.decide(), ClaimPending), "no sample since the lease"
     assert isinstance(node.settle(mine), ClaimGranted)
 
 
+def test_one_sample_is_enough_for_an_empty_gpu_and_the_one_that_confirms_begins_later(node: Node) -> None:
+    node.say(0, memory_used_mib=1)
+    mine = node.claim()
+    mine.add(node.sample())
+    assert mine.can_decide and not mine.has_all_samples and mine.delay() == Criteria().unhurried
+    leased = mine.decide()
+    assert isinstance(leased, ClaimPending) and leased.delay == pytest.approx(Criteria().span)
+    early = node.sample()._replace(time=node.clock.monotonic() - 0.1)  # 0.2 s after the first one
+    assert isinstance(step(mine, early), ClaimPending) and list(node.leases()) == [node.gpus[0].uuid]
+    taken = step(mine, node.sample())
+    assert isinstance(taken, ClaimGranted) and taken.gpus == [node.gpus[0]]
+    node.taken += taken.leases
+
+
+@pytest.mark.parametrize(
+    "facts", [{"processes": (BOB,)}, {"utilization": 5}, {"utilization": None}, {"memory_used_mib": 900}]
+)
+def test_whoever_begins_to_use_an_empty_gpu_keeps_it(node: Node, facts: Dict[str, Any]) -> None:
+    """Also a little load without a process: then it is not empty, and is sampled as long as any other GPU."""
+    node.say(0, memory_used_mib=1)
+    node.say(1, processes=(BOB,))
+    mine = node.claim()
+    step(mine, node.sample())
+    assert list(node.leases()) == [node.gpus[0].uuid]
+    node.say(0, **{"memory_used_mib": 120, **facts})
+    assert isinstance(step(mine, node.sample()), ClaimPending) and not node.leases()
+
+
+def test_a_gpu_that_was_used_a_moment_ago_is_not_taken_at_once(node: Node) -> None:
+    node.say(1, processes=(BOB,))
+    mine = node.claim()
+    for used in ({"processes": (BOB,)}, {"memory_used_mib": 120}, {"utilization": 3}):
+        node.say(0, **used)
+        step(mine, node.sample())
+        node.say(0, processes=(), memory_used_mib=1, utilization=0)
+        for _ in range(2):
+            assert isinstance(step(mine, node.sample()), ClaimPending)
+        mine.release()
+        mine = node.claim()
+    assert not node.leases()
+
+
 def test_old_samples_say_nothing(node: Node) -> None:
-    mine = claim()
+    mine = node.claim()
     for _ in range(3):
-        mine.add(node.sample()._replace(time=time.monotonic() - 61))
+        mine.add(node.sample()._replace(time=node.clock.monotonic() - 61))
     outcome = mine.decide()
     assert (
-        not mine.has_enough_samples
-        and isinstance(outcome, ClaimPending)
-        and outcome.delay == 0
-        and not node.leases()
+        not mine.can_decide and isinstance(outcome, ClaimPending) and outcome.delay == 0 and not node.leases()
     )
 
 
 def test_somebody_was_quicker_without_a_lease(node: Node) -> None:
-    mine = claim()
+    mine = node.claim()
     for _ in range(3):
         step(mine, node.sample())
     assert list(node.leases()) == [node.gpus[0].uuid]
@@ -387,10 +451,10 @@ def test_somebody_was_quicker_without_a_lease(node: Node) -> None:
 
 
 def test_two_claims_share_the_node(node: Node) -> None:
-    assert isinstance(node.settle(claim()), ClaimGranted)
-    assert isinstance(node.settle(claim()), ClaimGranted)
+    assert isinstance(node.settle(node.claim()), ClaimGranted)
+    assert isinstance(node.settle(node.claim()), ClaimGranted)
     node.say(1, processes=(BOB,))
-    third = claim()
+    third = node.claim()
     outcome = node.settle(third)
     assert isinstance(outcome, ClaimPending) and outcome.text.count("leased by your ") == 2
     assert Criteria().wait[0] <= outcome.delay <= Criteria().wait[1]
@@ -403,14 +467,14 @@ def test_two_claims_share_the_node(node: Node) -> None:
 
 
 def test_kernels_whose_turn_comes_first_are_served_first(node: Node) -> None:
-    second, third = claim(), claim()
+    second, third = node.claim(), node.claim()
     assert isinstance(node.settle(third, [kernel(), kernel()]), ClaimPending) and not node.leases()
     taken = node.settle(second, [kernel()])
     assert isinstance(taken, ClaimGranted) and taken.gpus == [node.gpus[1]]
 
 
 def test_a_kernel_out_of_reach_of_all_gpus_needs_no_new_sample(node: Node) -> None:
-    mine = claim()
+    mine = node.claim()
     assert not mine.is_out_of_reach([kernel(2)]), "there is no sample yet"
     for _ in range(3):
         mine.add(node.sample())
@@ -429,7 +493,7 @@ def test_a_kernel_out_of_reach_of_all_gpus_needs_no_new_sample(node: Node) -> No
 
 def test_never_a_part(node: Node) -> None:
     node.say(0, processes=(BOB,))
-    both = claim(2)
+    both = node.claim(2)
     assert isinstance(node.settle(both), ClaimPending) and not node.leases()
     node.say(0, processes=())
     taken = node.settle(both)
@@ -437,7 +501,7 @@ def test_never_a_part(node: Node) -> None:
 
 
 def test_a_lease_is_lost_between_sample_and_lease(node: Node) -> None:
-    mine = claim(2)
+    mine = node.claim(2)
     samples = [node.sample() for _ in range(3)]
     other = take_lease(node.gpus[1].uuid, {})
     assert other is not None
@@ -449,7 +513,7 @@ def test_a_lease_is_lost_between_sample_and_lease(node: Node) -> None:
 
 def test_who_comes_too_late_looks_again_at_once(node: Node) -> None:
     """The other GPU may be free; but where a sample never shows the lease, nvidia-smi does not run all the time."""
-    mine, unseen = claim(), [Sample(time.monotonic(), list(node.gpus), {}) for _ in range(7)]
+    mine, unseen = node.claim(), [Sample(node.clock.monotonic(), list(node.gpus), {}) for _ in range(7)]
     for sample in unseen[:2]:
         step(mine, sample)
     lease = take_lease(node.gpus[0].uuid, {"id": "other"})
@@ -465,7 +529,7 @@ def test_who_comes_too_late_looks_again_at_once(node: Node) -> None:
 
 
 def test_giving_up_holds_nothing(node: Node) -> None:
-    mine = claim()
+    mine = node.claim()
     for _ in range(3):
         step(mine, node.sample())
     assert node.leases()
@@ -476,18 +540,18 @@ def test_giving_up_holds_nothing(node: Node) -> None:
 def test_asking_for_what_is_not_there_is_refused_at_once(node: Node) -> None:
     node.say(1, mig_mode="Enabled")
     with pytest.raises(SmiError, match="2 GPUs requested, but this node has 1 that can be used") as caught:
-        step(claim(2), node.sample())
+        step(node.claim(2), node.sample())
     assert (
         caught.value.code == "few"
         and "MIG mode is enabled" in str(caught.value)
         and "--gpus" in caught.value.remedy
     )
     with pytest.raises(SmiError, match="has none that can be used"):
-        step(claim(allowed=[]), node.sample())
+        step(node.claim(allowed=[]), node.sample())
 
 
 def test_a_refusal_gives_back_what_was_held(node: Node) -> None:
-    mine = claim(2)
+    mine = node.claim(2)
     for _ in range(3):
         step(mine, node.sample())
     assert len(node.leases()) == 2

@@ -93,7 +93,7 @@ class Node:
     def claim(self, ignores: bool, kernel: str = "k") -> Claim:
         ignored = [self.gpu.uuid] if ignores else []
         taker = LeaseTaker(RUNTIME, {"id": kernel}, dict, ignored)
-        return Claim(RUNTIME, 1, taker, criteria=Criteria(samples=1), ignored=ignored)
+        return Claim(RUNTIME, 1, taker, criteria=Criteria(samples=1, span=0.0), ignored=ignored)
 
     def sample(self) -> Sample:
         leases = self.reader.read([self.gpu.uuid], timeout=0.5)

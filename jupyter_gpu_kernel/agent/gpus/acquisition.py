@@ -197,7 +197,7 @@ class Acquisition:
         self._queue.join(self._count)
         self._releases.start()
         self.prepare()
-        if self._claim.has_enough_samples:
+        if self._claim.can_decide:
             self._decide()
         else:
             self._sample()
@@ -248,7 +248,7 @@ class Acquisition:
         self._claim.add(sample)
         if self._state is _State.WAITING:
             self._decide()
-        elif not self._claim.has_enough_samples:
+        elif not self._claim.has_all_samples:
             self._sample_in(self._claim.delay())
 
     def _decide(self, ahead: Optional[List[Waiting]] = None) -> None:

@@ -74,13 +74,18 @@ class Claim:
         self._ignored = IgnoredLeases(ignored)
         self._samples: Deque[Sample] = deque(maxlen=criteria.samples)
         self._leases: List[Lease] = []
-        self._leased_at = 0.0
+        self._confirms_from = 0.0  # when a sample may begin that confirms those from before the leases
         self._too_late = 0  # how often in a row another kernel has taken the chosen GPU meanwhile
 
     @property
-    def has_enough_samples(self) -> bool:
-        """Whether there are enough samples, and recent ones, for a decision."""
+    def has_all_samples(self) -> bool:
+        """Whether there are as many samples, and recent ones, as a verdict on any GPU needs."""
         return len(self._recent()) >= self._criteria.samples
+
+    @property
+    def can_decide(self) -> bool:
+        """Whether the samples are enough for a decision: fewer are if enough GPUs are empty."""
+        return self.has_all_samples or choose(self._judge(self._recent()), self.count) is not None
 
     def name(self, uuid: str) -> str:
         """ "GPU 0 (NVIDIA A100)"; the UUID if no sample has that GPU."""
@@ -95,7 +100,9 @@ class Claim:
     def delay(self) -> float:
         """The seconds until the next sample is due, while there are not enough."""
         last = self._samples[-1].time if self._samples else 0.0
-        return max(0.0, last + self._criteria.interval - self._runtime.monotonic())
+        hurried = self.has_all_samples or not self.can_decide
+        interval = self._criteria.interval if hurried else self._criteria.unhurried
+        return max(0.0, last + interval - self._runtime.monotonic())
 
     def add(self, sample: Sample) -> None:
         """Add a sample."""
@@ -137,7 +144,7 @@ class Claim:
 
     def is_out_of_reach(self, ahead: Sequence[Waiting], limit: str = "") -> bool:
         """Whether all GPUs would be for others even if all were free, so that a new sample can wait. See `decide`."""
-        if self._leases or not self.has_enough_samples or self._sample_age >= FAR_INTERVAL:
+        if self._leases or not self.has_all_samples or self._sample_age >= FAR_INTERVAL:
             return False
         if limit:
             return True
@@ -182,10 +189,12 @@ class Claim:
         self._too_late = 0
         if leases is None:
             return self._pending(verdicts, ahead)
-        self._leases, self._leased_at = leases, self._runtime.monotonic()
+        self._leases = leases
+        first = min(sample.time for sample in self._recent())
+        self._confirms_from = max(self._runtime.monotonic(), first + self._criteria.span)
         self.choice = _choice(verdicts, self.count)
         names = " and ".join(map(str, chosen or ()))
-        return ClaimPending(f"Checking once more that nobody else uses {names}.", 0.0)
+        return ClaimPending(f"Checking once more that nobody else uses {names}.", self._confirmation_delay())
 
     def _choose(self, verdicts: List[Verdict], ahead: Sequence[Waiting]) -> Optional[List[Gpu]]:
         """Choose free GPUs; those whose leases are ignored only if there are too few others."""
@@ -197,8 +206,9 @@ class Claim:
     def _confirm(
         self, sample: Sample, verdicts: List[Verdict], ahead: Sequence[Waiting]
     ) -> Union[ClaimPending, ClaimGranted]:
-        if sample.time < self._leased_at:
-            return ClaimPending("Checking once more that nobody else uses the GPUs.", 0.0)
+        if sample.time < self._confirms_from:
+            text = "Checking once more that nobody else uses the GPUs."
+            return ClaimPending(text, self._confirmation_delay())
         own = self._own_uuids()
         free = [verdict.gpu for verdict in verdicts if verdict.free and verdict.gpu.uuid in own]
         if len(free) < self.count:
@@ -210,9 +220,12 @@ class Claim:
         self._leases = []
         return granted
 
+    def _confirmation_delay(self) -> float:
+        return max(0.0, self._confirms_from - self._runtime.monotonic())
+
     def _pending(self, verdicts: List[Verdict], ahead: Sequence[Waiting], limit: str = "") -> ClaimPending:
         # The random part keeps two kernels that wait from trying at the same moment every time.
-        soon = not self.has_enough_samples or self._was_released()
+        soon = not self.has_all_samples or self._was_released()
         delay = self.delay() if soon else self._runtime.random.uniform(*self._criteria.wait)
         return ClaimPending(waiting_text(verdicts, self.count, self._node, ahead, limit), delay)
 

@@ -1,8 +1,9 @@
 """Judges which GPUs are free, and why the others are not. Pure functions: they read and take nothing.
 
 A GPU is free if it is allowed, usable, not leased, has no processes and no unexplained memory use, and was idle in
-several samples. In doubt it is not free: taking somebody's GPU is worse than waiting. This module does not know how
-samples are taken.
+several samples. One sample is enough if it shows the GPU empty: no process, no memory in use, and no load over the time
+over which the driver averages it. In doubt it is not free: taking somebody's GPU is worse than waiting. This module
+does not know how samples are taken.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ class Criteria(NamedTuple):
     """When a GPU counts as free, and how often it is sampled. Times are in seconds."""
 
     samples: int = 3  # the number of samples that a verdict needs
+    empty_samples: int = 1  # the same of a GPU that is empty in all of them
     interval: float = 0.4  # between the starts of two samples, before the first verdict
+    unhurried: float = 1.0  # the same if a verdict is possible, but no cell needs it yet
+    span: float = 0.25  # from the first sample to that which confirms: the driver averages over 1/6 s or more
     fresh: float = 60.0  # the age at which a sample is too old
     wait: Tuple[float, float] = (2.0, 3.0)  # between two samples while a cell waits: from, to
     unexplained_mib: int = 500  # memory that may be used without a visible process (the display, the driver)
@@ -49,6 +53,7 @@ class Verdict(NamedTuple):
     unusable: bool = False
     holder: Optional[Holder] = None
     idle_since: Optional[float] = None  # when the holder's last work ended, if that is known and long ago
+    pending: bool = False  # whether more samples are needed
 
     def to_json(self) -> Dict[str, Any]:
         """Return the row of `jupyter gpu-kernel gpus --json`, without the node."""
@@ -119,8 +124,12 @@ def judge(
         holder = (leases or {}).get(gpu.uuid)
         history = [old for sample in recent for old in sample if old.uuid == gpu.uuid]
         reason = unusable or (str(holder) if holder else "") or _busy_reason(history, criteria)
+        needed = criteria.empty_samples if all(map(_is_empty, history)) else criteria.samples
+        pending = not reason and len(history) < needed
+        if pending:
+            reason = f"being checked: {len(history)} of {needed} samples taken"
         idle_since = holder.idle_since if holder and not any(old.utilization for old in history) else None
-        verdicts.append(Verdict(gpu, not reason, reason, bool(unusable), holder, idle_since))
+        verdicts.append(Verdict(gpu, not reason, reason, bool(unusable), holder, idle_since, pending))
     return verdicts
 
 
@@ -219,9 +228,13 @@ def _busy_reason(history: Sequence[Gpu], criteria: Criteria) -> str:
         samples = f"{len(history)} sample{'s' if len(history) > 1 else ''}"
         empty = "" if _unexplained_mib(history[-1]) > _NO_MIB else ", although no process is visible"
         return f"busy: up to {peak} % utilization in {samples}{empty}"
-    if len(history) < criteria.samples:
-        return f"being checked: {len(history)} of {criteria.samples} samples taken"
     return ""
+
+
+def _is_empty(gpu: Gpu) -> bool:
+    """Whether nothing at all is on the GPU, by a driver that reports all of it. That of AMD averages no load."""
+    unused = not gpu.processes and gpu.memory_used_mib is not None and gpu.memory_used_mib <= _NO_MIB
+    return unused and gpu.utilization == 0 and not is_amd(gpu.uuid)
 
 
 def _occupied_reason(gpu: Gpu, criteria: Criteria) -> str:

@@ -13,7 +13,7 @@ from .devices.gpu_reader import device_variable
 from .judge import Verdict, allowed_gpus, choose, in_allocation, judge, require_usable
 from .limits import SiteLimits
 from .requirements import Requirements, free_memory
-from .sampler import take_samples
+from .sampler import Sample, take_samples
 from .sharing.turns import gpu_bits, in_turn
 from .sharing.wait_queue import QueueReader
 
@@ -34,11 +34,17 @@ def read_offer(runtime: Runtime, processes: ProcessControl, settings: Mapping[st
     allowed = allowed_gpus(os.environ, variable)
     if not count or (allowed and in_allocation(os.environ, variable)):
         return answer
-    try:
-        samples = take_samples(runtime, processes)
+    needs = Requirements.from_settings(settings)
+
+    def verdicts_of(samples: List[Sample]) -> List[Verdict]:
         gpus, leases = [sample.gpus for sample in samples], samples[-1].all_leases()
-        needs = Requirements.from_settings(settings)
-        verdicts = judge(gpus, leases=leases, allowed=allowed, count=count, needs=needs)
+        return judge(gpus, leases=leases, allowed=allowed, count=count, needs=needs)
+
+    try:
+        samples = take_samples(
+            runtime, processes, enough=lambda some: not any(verdict.pending for verdict in verdicts_of(some))
+        )
+        verdicts = verdicts_of(samples)
         require_usable(verdicts, count)
     except SmiError as error:
         return dict(answer, enough=False, idle=False, problem=error.cause)
@@ -52,7 +58,7 @@ def read_offer(runtime: Runtime, processes: ProcessControl, settings: Mapping[st
     return dict(
         answer,
         enough=chosen is not None and not must_wait,
-        idle=_is_idle(judge(gpus, leases=leases, allowed=allowed)),
+        idle=_is_idle(judge([one.gpus for one in samples], leases=samples[-1].all_leases(), allowed=allowed)),
         memory=max((free_memory(gpu) or 0 for gpu in chosen or ()), default=0),
         waiting=len(queue),
         usable=usable,

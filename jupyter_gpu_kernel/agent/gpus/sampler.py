@@ -64,13 +64,17 @@ class SampleReader:
 
 
 def take_samples(
-    runtime: Runtime, processes: ProcessControl, criteria: Criteria = DEFAULT_CRITERIA
+    runtime: Runtime,
+    processes: ProcessControl,
+    criteria: Criteria = DEFAULT_CRITERIA,
+    enough: Callable[[List[Sample]], bool] = lambda samples: False,
 ) -> List[Sample]:
-    """Take as many samples as a verdict needs; blocks meanwhile. Raises SmiError if the GPUs cannot be read."""
+    """Take as many samples as a verdict on any GPU needs, or until they are `enough`; blocks meanwhile. Raises SmiError
+    if the GPUs cannot be read."""
     reader = SampleReader(runtime, processes)
     samples = [reader.read()]
-    while len(samples) < criteria.samples:
-        runtime.sleep(criteria.interval)
+    while len(samples) < criteria.samples and not enough(samples):
+        runtime.sleep(max(0.0, samples[-1].time + criteria.interval - runtime.monotonic()))
         samples.append(reader.read())
     return samples
 

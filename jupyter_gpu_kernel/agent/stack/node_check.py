@@ -121,13 +121,15 @@ class NodeCheck:
         """Take as many samples as a verdict needs, and one more after the lease was taken."""
         reader, queue = SampleReader(self._runtime, self._processes), QueueReader(self._runtime)
         for _ in range(DEFAULT_CRITERIA.samples + 1):
-            self._runtime.sleep(claim.delay())
             claim.add(reader.read())
-            if claim.has_enough_samples:
+            delay = claim.delay()
+            if claim.can_decide:
                 outcome = claim.decide(queue.read())
                 if isinstance(outcome, ClaimGranted):
                     gpu = outcome.gpus[0]
                     return _Choice(gpu.uuid, str(gpu), "", tuple(outcome.leases))
+                delay = outcome.delay
+            self._runtime.sleep(min(delay, DEFAULT_CRITERIA.interval))
         return _Choice(why_not="no GPU is free")
 
     def _run(self, name: str, choice: _Choice, limit: float = _LIMIT) -> Dict[str, Any]:
