@@ -1,0 +1,75 @@
+"""The verb `list`: the kernelspecs of remote GPU kernels."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from .. import kernelspecs
+from ..errors import SettingsError
+from . import tables
+from .verb import NO_KERNELSPEC, Verb, add_json_option, print_error, print_json
+
+
+class List(Verb):
+    verb = "list"
+    summary = "List the kernelspecs of remote GPU kernels."
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add_json_option(parser)
+
+    def run(self) -> int:
+        bad: list[SettingsError] = []
+        specs = kernelspecs.find_all(bad.append)
+        environments = _environments(specs)
+        if self.args.json:
+            print_json(
+                [
+                    {
+                        "name": one.name,
+                        "display_name": one.display_name,
+                        "path": str(one.path),
+                        "settings": one.settings,
+                        **({"environment": environments[one.name]} if one.name in environments else {}),
+                    }
+                    for one in specs
+                ]
+            )
+        elif specs:
+            print(_kernelspec_table(specs, environments))
+        elif not bad:
+            sys.stderr.write(f"{NO_KERNELSPEC}\n")
+        for error in bad:
+            print_error(error)
+        return 1 if bad else 0
+
+
+def _kernelspec_table(specs: Sequence[kernelspecs.Spec], environments: dict[str, str]) -> str:
+    """One row for each; with a column for environments that `add --create-env` made, if there are any."""
+    rows = [(one.name, _route(one.settings), str(one.path)) for one in specs]
+    if not environments:
+        return tables.table(("NAME", "ROUTE", "KERNELSPEC"), rows)
+    more = [(*row, environments.get(row[0], "-")) for row in rows]
+    return tables.table(("NAME", "ROUTE", "KERNELSPEC", "ENVIRONMENT"), more)
+
+
+def _environments(specs: Sequence[kernelspecs.Spec]) -> dict[str, str]:
+    """The environment that each kernelspec's Python is in, of those that `add --create-env` made."""
+    folders = {folder for one in specs if (folder := one.settings.get("env_dir"))}
+    pythons = {one.name: str(one.settings.get("python") or "") for one in specs}
+    return {
+        name: folder
+        for name, python in pythons.items()
+        for folder in folders
+        if python.startswith(f"{folder}/")
+    }
+
+
+def _route(settings: dict[str, Any]) -> str:
+    """The hops; of several hosts all, in place of the last host; and the job of Slurm, with its partition."""
+    *jumps, last = settings["route"]
+    job = f"Slurm job ({settings['partition']})" if settings.get("partition") else "Slurm job"
+    hops = [*jumps, ", ".join(settings.get("hosts") or [last]), *settings.get("via", ())]
+    return " → ".join([*hops, job] if settings.get("slurm") else hops)
