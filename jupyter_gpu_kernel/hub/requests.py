@@ -6,8 +6,10 @@ A front end may sign something malformed: then these functions return "" or Fals
 from __future__ import annotations
 
 from ..wire.messages import Channel, Lane, Message, MessageError
-from ..wire.queues import MAX_MESSAGE, WINDOW
+from ..wire.queues import MAX_MESSAGE
 
+MARGIN = 2 * 1024 * 1024
+"""Bytes that a request must be smaller than a message may be: others, in other lanes, may be under way in part."""
 QUEUE_FULL = f"the requests that wait for {{}} would exceed {MAX_MESSAGE // 2**20} MiB; try again later"
 """The reason for a request for which `exceeds_queue` holds; to be formatted with the node's name."""
 
@@ -71,4 +73,4 @@ def exceeds_queue(request: Message, deferred: list[Message], sent: int) -> bool:
     the requests `deferred` and `sent` bytes of others."""
     size, *before = (sum(map(len, one.parts)) for one in (request, *deferred))
     waiting = sent + sum(before)
-    return size > MAX_MESSAGE - WINDOW or (waiting > 0 and waiting + size > MAX_MESSAGE)
+    return size > MAX_MESSAGE - MARGIN or (waiting > 0 and waiting + size > MAX_MESSAGE)

@@ -14,8 +14,9 @@ from . import PROTOCOL
 from .fields import FieldError, items, number, numbers, text
 from .frames import CHUNK, Frame, FrameError, Kind, json_frame
 from .messages import Lane
-from .queues import WINDOW, Inbox, NumberingError, Outbox
+from .queues import Inbox, NumberingError, Outbox
 from .runtime import Runtime
+from .window import MOST, Window
 
 ACKNOWLEDGE_WITHIN = 0.01
 """Seconds in which a little data is acknowledged: with the data that goes the other way meanwhile, or alone."""
@@ -87,13 +88,14 @@ class Endpoint:
         *,
         first: bool,
         attachment: int = 0,
-        window: int = WINDOW,
+        window: Optional[Window] = None,
         delivered: Optional[List[int]] = None,
         features: Iterable[str] = (),
     ) -> None:
         """Create a closed end.
 
         first: This end says HELLO first, as the hub's does.
+        window: How much may be unacknowledged; by default what the path holds.
         delivered: What the predecessor of this end, which was killed, had delivered.
         features: What this end can do and older ends of this protocol cannot.
         """
@@ -101,7 +103,7 @@ class Endpoint:
         self.first = first
         self.attachment = attachment
         self.state = State.CLOSED
-        self.outbox = Outbox(window)
+        self.outbox = Outbox(window or Window(runtime.monotonic))
         self._held = 0  # the number of the first received chunk that is not acknowledged yet; 0: none
         self._inbox = Inbox()
         self._session = self._runtime.new_id()
@@ -197,7 +199,7 @@ class Endpoint:
             raise ProtocolError(str(error)) from None
         return []
 
-    def outgoing(self, limit: int = WINDOW) -> List[Frame]:
+    def outgoing(self, limit: int = MOST) -> List[Frame]:
         """Return the frames to write now, in this order; no new data once `limit` bytes are reached.
 
         Callers should take little at a time: what was returned can no longer be overtaken. Less than a chunk of

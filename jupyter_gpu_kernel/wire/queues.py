@@ -12,9 +12,8 @@ from typing import Deque, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from .frames import CHUNK
 from .messages import Lane
+from .window import Window
 
-WINDOW = 2 * 1024 * 1024
-"""Bytes that may be unacknowledged: more would only wait in buffers where nothing can overtake them."""
 MAX_MESSAGE = 256 * 1024 * 1024
 """The size of one message, and of all incomplete messages of an attachment, in bytes.
 
@@ -50,8 +49,8 @@ class _Entry:
 class Outbox:
     """Messages to the peer, until they are acknowledged."""
 
-    def __init__(self, window: int = WINDOW) -> None:
-        self.window = window
+    def __init__(self, window: Window) -> None:
+        self._window = window
         self.size = 0
         self._lanes: Dict[Lane, Deque[_Entry]] = {lane: deque() for lane in Lane}
         self._serials = [0 for _ in Lane]  # of the next message in each lane
@@ -80,26 +79,31 @@ class Outbox:
             chunk, _ = self._sent[-self._unsent]
             self._unsent -= 1
             yield chunk
-        while self._in_flight < self.window:
+        while self._in_flight < self._window.size:
             chunk_or_none = self._cut()
             if chunk_or_none is None:
                 return
+            self._window.sent(chunk_or_none.number)
             yield chunk_or_none
+        self._window.full()
 
     def acknowledge(self, number: int) -> None:
         """The peer has every chunk up to `number`."""
         if number > self._number:
             raise NumberingError(f"the peer acknowledges {number}, but only {self._number} were sent")
+        before = self._in_flight
         while self._sent and self._sent[0][0].number <= number:
             chunk, entry = self._sent.popleft()
             self._in_flight -= len(chunk.payload)
             if chunk.flags & _LAST:
                 self.size -= len(entry.data)
         self._unsent = min(self._unsent, len(self._sent))
+        self._window.acknowledged(number, before - self._in_flight)
 
     def resume(self, received: int) -> None:
         """There is a new stream to the same peer, which has every chunk up to `received`: send the rest again."""
         self.check(received)
+        self._window.reset()
         self.acknowledge(received)
         self._unsent = len(self._sent)
 
@@ -126,6 +130,11 @@ class Outbox:
             raise NumberingError(f"the peer lacks number {received + 1}, which is no longer held")
 
     @property
+    def window(self) -> int:
+        """The bytes that may be unacknowledged at present."""
+        return self._window.size
+
+    @property
     def serials(self) -> List[int]:
         """Per lane, the serial number of the next message that is sent for the first time."""
         return [self._lanes[lane][0].serial if self._lanes[lane] else self._serials[lane] for lane in Lane]
@@ -144,6 +153,7 @@ class Outbox:
             entry.offset = 0
             self._lanes[entry.lane].appendleft(entry)
         self._sent.clear()
+        self._window.reset()
         self._unsent = self._in_flight = self._number = 0
         for lane, serial in zip(Lane, delivered or []):
             queue = self._lanes[lane]

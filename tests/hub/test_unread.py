@@ -20,8 +20,10 @@ from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
 from jupyter_gpu_kernel.hub.front_end.sockets import MAX_UNREAD
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.node.link import Link
+from jupyter_gpu_kernel.hub.requests import MARGIN
 from jupyter_gpu_kernel.wire.messages import Channel, Message
-from jupyter_gpu_kernel.wire.queues import MAX_MESSAGE, WINDOW
+from jupyter_gpu_kernel.wire.queues import MAX_MESSAGE
+from jupyter_gpu_kernel.wire.window import MOST
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
 MEGABYTE = "print('%d ' % i + 'x' * 1_000_000, flush=True)"
@@ -83,7 +85,7 @@ def test_what_a_front_end_does_not_read_waits_on_the_node(loop: LoopThread, remo
         for _ in range(50):
             most = max(most, loop.call(unread, remote))
             time.sleep(0.02)
-        assert most <= MAX_UNREAD + 2 * WINDOW + 4_000_000
+        assert most <= MAX_UNREAD + 2 * MOST + 4_000_000
         assert loop.call(lambda: remote._relay._pacer.oldest) > 0, "the rest is not acknowledged"
         session = Session(key=b"key")
         said = lines(slow, session, lambda said: said.count("\n") >= LINES)
@@ -149,10 +151,10 @@ def test_what_waits_for_the_node_is_bounded_and_refused_beyond(
     front.edge.send = heard  # type: ignore[method-assign]
     loop.call(remote.hold)
     try:
-        loop.call(remote._relay._receive_request, front, request("comm_msg", MAX_MESSAGE - WINDOW - 10_000))
-        loop.call(remote._relay._receive_request, front, request("comm_msg", 2 * WINDOW))
+        loop.call(remote._relay._receive_request, front, request("comm_msg", MAX_MESSAGE - MARGIN - 10_000))
+        loop.call(remote._relay._receive_request, front, request("comm_msg", 2 * MARGIN))
         assert b"comm_msg was dropped: the requests that wait for" in said[-1][1]
-        loop.call(remote._relay._receive_request, front, request("execute_request", 2 * WINDOW))
+        loop.call(remote._relay._receive_request, front, request("execute_request", 2 * MARGIN))
         replies = [
             content for channel, content in said if channel is Channel.SHELL
         ]  # also to requests of before

@@ -17,6 +17,7 @@ from jupyter_gpu_kernel.wire.fields import FieldError, load_object
 from jupyter_gpu_kernel.wire.frames import MAX_PAYLOAD, Frame, FrameError, FrameReader, Kind, json_frame
 from jupyter_gpu_kernel.wire.messages import Lane, Message, MessageError
 from jupyter_gpu_kernel.wire.queues import Inbox, NumberingError, Outbox
+from jupyter_gpu_kernel.wire.window import Window, fixed_window
 
 some = settings(max_examples=100, derandomize=True, deadline=None)
 numbers = st.integers(0, 2**64 - 1) | st.integers(0, 9)
@@ -170,7 +171,7 @@ def test_messages(data: bytes) -> None:
 )
 def test_an_outbox(steps: list[tuple[str, int]]) -> None:
     """Whatever a peer says that it has: sizes stay right, and the rest can still be sent to another."""
-    outbox, held = Outbox(window=100), 0
+    outbox, held = Outbox(fixed_window(100)), 0
     for what, number in steps:
         try:
             if what == "put":
@@ -216,7 +217,7 @@ def test_a_message_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_a_repeat_after_a_reconnect_need_not_say_any_more() -> None:
     """An acknowledgement comes in the middle of it."""
-    outbox = Outbox()
+    outbox = Outbox(Window(RUNTIME.monotonic))
     for payload in (b"1", b"2", b"3"):
         outbox.put(Lane.ORDERED, payload)
     assert len(list(outbox.take())) == 3

@@ -26,6 +26,7 @@ from jupyter_gpu_kernel.wire.frames import (
 )
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message, MessageError, keeper_message, lane_of
 from jupyter_gpu_kernel.wire.queues import Inbox, NumberingError, Outbox
+from jupyter_gpu_kernel.wire.window import Window, fixed_window
 
 # ---------------------------------------------------------------------------------------------- frames
 
@@ -114,7 +115,7 @@ def test_a_cells_reply_stays_behind_its_output_and_a_completion_does_not() -> No
 
 
 def test_urgent_overtakes_bulk_that_is_not_yet_sent() -> None:
-    outbox = Outbox(window=CHUNK)
+    outbox = Outbox(fixed_window(CHUNK))
     outbox.put(Lane.ORDERED, b"b" * (3 * CHUNK))
     first = list(outbox.take())
     assert [len(chunk.payload) for chunk in first] == [CHUNK]  # the window is full
@@ -125,7 +126,7 @@ def test_urgent_overtakes_bulk_that_is_not_yet_sent() -> None:
 
 def test_urgent_overtakes_what_was_sent_and_has_not_come() -> None:
     """Of the first message the peer has a part."""
-    outbox, inbox = Outbox(), Inbox()
+    outbox, inbox = Outbox(Window(RUNTIME.monotonic)), Inbox()
     first, second = b"1" * (CHUNK + 1), b"2"
     for message in (first, second):
         outbox.put(Lane.ORDERED, message)
@@ -141,7 +142,7 @@ def test_urgent_overtakes_what_was_sent_and_has_not_come() -> None:
 
 
 def test_numbers_that_cannot_be_right() -> None:
-    outbox, inbox = Outbox(), Inbox()
+    outbox, inbox = Outbox(Window(RUNTIME.monotonic)), Inbox()
     outbox.put(Lane.ORDERED, b"1")
     list(outbox.take())
     with pytest.raises(NumberingError):
@@ -203,7 +204,8 @@ def per_lane(messages: list[bytes]) -> dict[bytes, list[bytes]]:
 def test_every_message_arrives_once_and_in_order_whatever_is_cut(seed: int, count: int, cuts: int) -> None:
     chance = random.Random(seed)
     pipe = Pipe(
-        Endpoint(RUNTIME, first=True, window=3 * CHUNK), Endpoint(RUNTIME, first=False, window=3 * CHUNK)
+        Endpoint(RUNTIME, first=True, window=fixed_window(3 * CHUNK)),
+        Endpoint(RUNTIME, first=False, window=fixed_window(3 * CHUNK)),
     )
     sent: tuple[list[bytes], list[bytes]] = ([], [])
     pipe.connect()
@@ -227,7 +229,8 @@ def test_every_message_arrives_once_and_in_order_whatever_is_cut(seed: int, coun
 def test_every_cut_point_of_an_exchange() -> None:
     def run(cut: int) -> tuple[tuple[list[bytes], list[bytes]], int]:
         pipe = Pipe(
-            Endpoint(RUNTIME, first=True, window=2 * CHUNK), Endpoint(RUNTIME, first=False, window=2 * CHUNK)
+            Endpoint(RUNTIME, first=True, window=fixed_window(2 * CHUNK)),
+            Endpoint(RUNTIME, first=False, window=fixed_window(2 * CHUNK)),
         )
         for n in range(6):
             pipe.ends[n % 2].send(Lane.ORDERED, b"%d" % n * (CHUNK if n == 3 else 5))
@@ -249,7 +252,10 @@ def test_every_cut_point_of_an_exchange() -> None:
 
 
 def test_a_new_hub_gets_what_the_old_one_never_acknowledged() -> None:
-    old, keeper = Endpoint(RUNTIME, first=True), Endpoint(RUNTIME, first=False, window=2 * CHUNK)
+    old, keeper = (
+        Endpoint(RUNTIME, first=True),
+        Endpoint(RUNTIME, first=False, window=fixed_window(2 * CHUNK)),
+    )
     pipe = Pipe(old, keeper)
     pipe.connect()
     keeper.send(Lane.ORDERED, b"1")
@@ -268,7 +274,10 @@ def test_a_new_hub_gets_what_the_old_one_never_acknowledged() -> None:
 
 @pytest.mark.parametrize("heard", [b"", b"asked"])
 def test_after_a_withdrawal_the_same_hub_gets_what_comes_then(heard: bytes) -> None:
-    hub, keeper = Endpoint(RUNTIME, first=True), Endpoint(RUNTIME, first=False, window=2 * CHUNK)
+    hub, keeper = (
+        Endpoint(RUNTIME, first=True),
+        Endpoint(RUNTIME, first=False, window=fixed_window(2 * CHUNK)),
+    )
     pipe = Pipe(hub, keeper)
     pipe.connect()
     if heard:
@@ -354,7 +363,7 @@ def test_rules_that_must_not_be_broken() -> None:
 def test_a_hub_that_knows_what_the_killed_one_passed_on_gets_the_rest(seed: int, count: int) -> None:
     """Killed at any moment: what was handed out, plus what its successor gets, is everything once."""
     chance = random.Random(seed)
-    keeper = Endpoint(RUNTIME, first=False, window=3 * CHUNK)
+    keeper = Endpoint(RUNTIME, first=False, window=fixed_window(3 * CHUNK))
     hub = Endpoint(RUNTIME, first=True)
     sent: list[bytes] = []
     got: list[bytes] = []

@@ -15,8 +15,8 @@ from typing import Any, Callable, Dict, Optional
 
 from ...wire.fields import FieldError, number, text
 from ...wire.frames import CHUNK, MAGIC, Frame, FrameError, FrameReader, Kind, json_frame, reply_frame
-from ...wire.queues import WINDOW
 from ...wire.runtime import Runtime
+from ...wire.window import MOST
 from ..paths import Root
 from ..process_control import ProcessControl
 from ..story import forget_old_stories
@@ -29,7 +29,7 @@ ROUTED = (Kind.HELLO, Kind.DATA, Kind.ACK)
 """Frames between hub and keeper; all others are between hub and attach."""
 MAX_REQUESTS = 64
 MAX_ATTACHMENT = (1 << 32) - 1
-MAX_PENDING = 4 * WINDOW
+MAX_PENDING = 2 * MOST
 
 
 class Attachment:

@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 from ...wire.endpoint import ProtocolError
 from ...wire.messages import Channel, Lane, Message, lane_of
-from ...wire.queues import MAX_MESSAGE, WINDOW
+from ...wire.queues import MAX_MESSAGE
 from ...wire.streams import split
+from ...wire.window import MOST
 from ..requests import type_of
 
 MAX_BYTES = 750_000
@@ -29,7 +30,7 @@ POLL, MAX_POLL = 0.01, 0.25
 """Seconds until a front end that does not read is checked again; the delay grows."""
 STALL = 2.0
 """Seconds after which messages that a front end did not read are a replay for it."""
-MAX_WAITING = MAX_MESSAGE + 2 * WINDOW
+MAX_WAITING = MAX_MESSAGE + 2 * MOST
 """Bytes that may wait: a keeper's window, in which one message may be the largest. No keeper sends more."""
 _OVERHEAD = 512
 """Bytes of memory for a message besides its parts."""

@@ -18,8 +18,8 @@ from ...errors import AgentError
 from ...wire.frames import CHUNK, Frame, FrameError, FrameReader
 from .. import sanitize
 
-READ_SIZE = 4 * 1024 * 1024
-"""Bytes; more than the SSH window, because paramiko is slow if a read leaves data in its buffer."""
+READ_SIZE = 16 * 1024 * 1024
+"""Bytes; no less than the SSH window, because paramiko is slow if a read leaves data in its buffer."""
 MAX_PENDING_READS = 2
 """Reads that the loop has not processed yet. Beyond that the thread stops reading, so the node stops sending."""
 MAX_TURN = 0.005

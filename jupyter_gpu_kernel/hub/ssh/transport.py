@@ -28,7 +28,9 @@ from .algorithms import CURVE25519, CURVE25519_OLD_NAME, Algorithms
 # Errors are raised and reported; without a handler, logging would also print paramiko's messages to stderr.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
-WINDOW = 2 * 1024 * 1024  # bytes; with more, bulk data would delay everything else
+WINDOW = (
+    16 * 1024 * 1024
+)  # bytes; what is on its way is bounded by the wire's own window, which follows the path
 _MAX_GREETING = 64 * 1024  # bytes before the end of the server's version string
 _MAX_PACKET = 256 * 1024  # bytes; OpenSSH accepts no larger packet either
 _MAX_PROMPTS = 10  # questions in one message
@@ -247,7 +249,7 @@ class JumpSocket:
 
     def __init__(self, channel: paramiko.Channel) -> None:
         self._channel = channel
-        self._buffered = b""
+        self._buffered = memoryview(b"")
 
     @property
     def _closed(self) -> bool:  # paramiko asks sockets for this name
@@ -255,9 +257,10 @@ class JumpSocket:
 
     def recv(self, size: int) -> bytes:
         """Return 1 to `size` bytes; b"" at the end. Raises socket.timeout as a socket does."""
-        data = self._buffered or self._channel.recv(WINDOW)
-        self._buffered = data[size:]
-        return data[:size]
+        if not self._buffered:
+            self._buffered = memoryview(self._channel.recv(WINDOW))
+        data, self._buffered = self._buffered[:size], self._buffered[size:]
+        return bytes(data)
 
     def send(self, data: bytes) -> int:
         """Send some bytes; return how many."""

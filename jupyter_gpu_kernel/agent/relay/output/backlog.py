@@ -11,7 +11,6 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 from ....wire.endpoint import Endpoint, State
 from ....wire.messages import Lane, Message, keeper_message
-from ....wire.queues import WINDOW
 from ....wire.runtime import Runtime
 from .memory_queue import MemoryQueue
 from .reduction import CANNOT_READ, Reduction, notice
@@ -21,8 +20,8 @@ MIB = 1024 * 1024
 MEMORY_MIB = 8
 CAP_MIB = 512
 OnProblem = Callable[[str], Any]
-AHEAD = 2 * WINDOW
-"""Bytes passed to the endpoint: enough to keep any link busy, little to hold in memory."""
+AHEAD = 2 * 1024 * 1024
+"""Bytes passed to the endpoint besides its window: enough to keep any link busy, little to hold in memory."""
 
 
 class Backlog:
@@ -123,7 +122,8 @@ class Flow:
 
     @property
     def _flows(self) -> bool:
-        return self._endpoint.state is State.OPEN and self._endpoint.outbox.size < AHEAD
+        outbox = self._endpoint.outbox
+        return self._endpoint.state is State.OPEN and outbox.size < outbox.window + AHEAD
 
     def send(self, lane: Lane, message: Message) -> None:
         """Queue a message. In the ORDERED lane it waits behind the backlog."""
