@@ -17,19 +17,25 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import machine
 import network
+from picture import svg
 from report import Results, markdown
-from ways import MARK, OURS, WAYS, Package, Setup, Way
+from shared import MARK
+from ways import OURS, WAYS, Package, Setup, Way
 
-MEASURES = ("execute", "lines", "display", "sizes", "start", "restart")
+MEASURES = (
+    *("execute", "websocket", "echo", "lines", "display", "sizes"),
+    *("start", "gpu", "restart", "cold"),
+)
 QUICK = ("execute", "lines", "display", "start", "restart")
 
 
 def main() -> None:
     options = _options()
-    results = Results()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
-    for delay in options.delays:
+    results = _earlier(options.output) if options.append else Results()
+    signal.signal(signal.SIGTERM, _terminate)
+    for delay in options.delays if options.rounds else ():
         folder = Path(tempfile.mkdtemp(prefix="jgkb-", dir="/tmp"))
         net = network.make(delay)
         ways: list[Way] = []
@@ -37,10 +43,13 @@ def main() -> None:
             _say(f"{delay:g} ms: {net.description}; setting up")
             ways += _set_up(options, Setup(folder, net))
             results.declare([way.name for way in ways])
+            results.machine[delay] = machine.description(net.description)
             _measure(options, delay, ways, results)
         finally:
             for way in ways:
                 way.close()
+            for way in ways:
+                way.kill()
             net.close()
             _end_processes(folder)
             if options.keep:
@@ -48,8 +57,8 @@ def main() -> None:
             else:
                 shutil.rmtree(folder, ignore_errors=True)
     print(markdown(results))
-    if options.json:
-        Path(options.json).write_text(json.dumps(results.to_json(), indent=1) + "\n")
+    if options.output:
+        _write(results, Path(options.output))
 
 
 def _options() -> argparse.Namespace:
@@ -58,7 +67,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--delays", type=_numbers, default=[0, 50], help="round trips in ms (default: 0,50)")
     parser.add_argument("--only", **names, help=f"some measures of {','.join(MEASURES)}")
     parser.add_argument("--ways", **names, default=list(WAYS), help=f"some ways of {','.join(WAYS)}")
-    parser.add_argument("--rounds", type=int, help="rounds (default: 7; with --quick: 3)")
+    parser.add_argument(
+        "--rounds", type=int, help="rounds (default: 7; with --quick: 3; 0: only write the report again)"
+    )
     parser.add_argument("--quick", action="store_true", help="fewer measures and rounds")
     parser.add_argument(
         "--package",
@@ -67,11 +78,18 @@ def _options() -> argparse.Namespace:
         metavar="[LABEL=]DIR",
         help="measure another checkout, with its own .venv, too; can be repeated",
     )
-    parser.add_argument("--json", metavar="FILE", help="write all values there")
+    parser.add_argument(
+        "--output", metavar="DIR", help="write bench.md, bench.json and a picture for each round trip there"
+    )
+    parser.add_argument("--append", action="store_true", help="add rounds to those of DIR/bench.json")
+    parser.add_argument("--verbose", action="store_true", help="tell each measure as it ends")
     parser.add_argument("--keep", action="store_true", help="keep the folder with the logs")
     options = parser.parse_args()
     options.only = options.only or (QUICK if options.quick else MEASURES)
-    options.rounds = options.rounds or (3 if options.quick else 7)
+    if options.rounds is None:
+        options.rounds = 3 if options.quick else 7
+    if options.append and not options.output:
+        parser.error("--append needs --output")
     for given, known in ((options.only, MEASURES), (options.ways, WAYS)):
         if unknown := set(given) - set(known):
             parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(known)}")
@@ -86,20 +104,40 @@ def _set_up(options: argparse.Namespace, setup: Setup) -> Iterator[Way]:
     for name, make in WAYS.items():
         packages = [Package.own(), *map(Package.at, options.package)] if name in OURS else [Package.own()]
         for package in packages if name in options.ways else ():
-            yield make(setup, package)
+            if way := make(setup, package):
+                yield way
+            else:
+                _say(f"{name} is not installed here")
 
 
 def _measure(options: argparse.Namespace, delay: float, ways: list[Way], results: Results) -> None:
     """All measures of all ways, one after the other, in another order in each round."""
-    for number in range(options.rounds):
+    first = results.rounds(delay)
+    for number in range(first, first + options.rounds):
         began = time.monotonic()
         for measure in options.only:
             for way in random.sample(ways, len(ways)):
+                asked = time.monotonic()
                 values = way.ask(measure)
+                if options.verbose:
+                    _say(f"  {measure}, {way.name}: {time.monotonic() - asked:.1f} s")
                 if "error" in values:
                     _say(f"{way.name}: {measure}: {values['error']}")
                 results.add(delay, number, way.name, values)
-        _say(f"{delay:g} ms: round {number + 1} of {options.rounds} took {time.monotonic() - began:.0f} s")
+        _say(f"{delay:g} ms: round {number + 1} took {time.monotonic() - began:.0f} s")
+
+
+def _earlier(folder: str) -> Results:
+    file = Path(folder, "bench.json")
+    return Results.from_json(json.loads(file.read_text())) if file.exists() else Results()
+
+
+def _write(results: Results, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "bench.md").write_text(markdown(results))
+    (folder / "bench.json").write_text(json.dumps(results.to_json(), indent=1) + "\n")
+    for delay in results.delays:
+        (folder / f"bench-{delay:g}ms.svg").write_text(svg(results, delay))
 
 
 def _end_processes(folder: Path) -> None:
@@ -112,6 +150,12 @@ def _end_processes(folder: Path) -> None:
                     os.kill(int(entry.parent.name), signal.SIGKILL)
             except OSError:  # another user's, or gone
                 continue
+
+
+def _terminate(number: int, frame: object) -> None:
+    """Clean up, whatever else comes."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit("ended by SIGTERM")
 
 
 def _say(text: str) -> None:

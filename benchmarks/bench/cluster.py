@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from network import Network
-
-LOGIN, WORK = "bench-login", "bench-work"
+from shared import LOGIN, WORK
 
 
 class Cluster:
@@ -25,6 +24,7 @@ class Cluster:
         self._environment = dict(environment)
         self._network = network
         self._servers: list[subprocess.Popen[str]] = []
+        self._shared = False
         folder.mkdir(mode=0o700, parents=True)
         self._key = _make_key(folder / "id_ed25519")
         try:
@@ -35,8 +35,18 @@ class Cluster:
             self.close()
             raise
 
+    def share_connections(self, sockets: Path) -> None:
+        """Let all sessions of the system's ssh to a host use one connection."""
+        self._shared = True
+        text = f"Host *\n  ControlMaster auto\n  ControlPath {sockets}/%n\n  ControlPersist 10m\n"
+        text += "  ServerAliveInterval 5\n  ServerAliveCountMax 3\n"
+        self.ssh_config.write_text(text + self.ssh_config.read_text())
+
     def close(self) -> None:
-        """End the servers; their sessions end with the programs in them."""
+        """End the servers and shared connections; other sessions end with their clients."""
+        for host in (WORK, LOGIN) if self._shared else ():
+            command = ["ssh", "-F", str(self.ssh_config), "-O", "exit", host]
+            subprocess.run(command, stderr=subprocess.DEVNULL, check=False, timeout=10)
         for server in self._servers:
             server.terminate()
             server.wait(10)
@@ -97,7 +107,7 @@ class Cluster:
         known.write_text(f"[{host}]:{port} {public[LOGIN]}\n[127.0.0.1]:{work_port} {public[WORK]}\n")
         self.ssh_config.write_text(
             f"Host {LOGIN}\n  HostName {host}\n  Port {port}\n"
-            f"Host {WORK} {WORK}-*\n  HostName 127.0.0.1\n  Port {work_port}\n  ProxyJump {LOGIN}\n"
+            f"Host {WORK}\n  HostName 127.0.0.1\n  Port {work_port}\n  ProxyJump {LOGIN}\n"
             f"Host *\n  User {getpass.getuser()}\n  IdentityFile {self._key}\n  IdentityAgent none\n"
             f"  UserKnownHostsFile {known}\n  GlobalKnownHostsFile none\n  BatchMode yes\n"
         )

@@ -9,7 +9,7 @@ from typing import Any
 import zmq
 from jupyter_client import KernelManager
 
-TIMEOUT = 120.0
+TIMEOUT = 30.0
 _ASK_AGAIN = 0.5  # as jupyter_server does
 _ASK_IOPUB = 0.02
 
@@ -97,16 +97,19 @@ class Kernel:
         """Until both channels have answered: requests are repeated, as both may connect after the kernel has begun."""
         deadline = time.monotonic() + TIMEOUT
         heard: set[str] = set()
+        requests: set[str] = set()
         while heard != {"shell", "iopub"}:
-            self._client.kernel_info()
+            requests.add(self._client.kernel_info())
             ask_again = time.monotonic() + (_ASK_AGAIN if "shell" not in heard else _ASK_IOPUB)
             while heard != {"shell", "iopub"} and time.monotonic() < ask_again:
                 if time.monotonic() > deadline:
                     raise RuntimeError(f"the kernel has not answered in {TIMEOUT:g} s")
-                new = {channel for channel, _ in self._receive(ask_again - time.monotonic(), needed=False)}
-                if "shell" in new and "shell" not in heard:
-                    ask_again = min(ask_again, time.monotonic() + _ASK_IOPUB)
-                heard |= new
+                for channel, message in self._receive(ask_again - time.monotonic(), needed=False):
+                    if message["parent_header"].get("msg_id") not in requests:
+                        continue  # of the kernel before a restart
+                    if channel == "shell" and "shell" not in heard:
+                        ask_again = min(ask_again, time.monotonic() + _ASK_IOPUB)
+                    heard.add(channel)
 
     def _receive(self, timeout: float, *, needed: bool = True) -> list[tuple[str, dict[str, Any]]]:
         ready = dict(self._poller.poll(max(0.0, timeout) * 1000))

@@ -8,6 +8,15 @@ from typing import Any
 TITLES = {
     "execute_p50": "a cell, p50, ms",
     "execute_p99": "a cell, p99, ms",
+    "cpu": "processor time for a cell, all processes, ms",
+    "websocket_p50": "a cell through jupyter_server, p50, ms",
+    "websocket_p99": "a cell through jupyter_server, p99, ms",
+    "websocket_extension_p50": "the same with our server extension, p50, ms",
+    "websocket_extension_p99": "the same with our server extension, p99, ms",
+    "echo_idle_p50": "control channel, idle, p50, ms",
+    "echo_idle_p99": "control channel, idle, p99, ms",
+    "echo_bulk_p50": "control channel while a cell displays 100 MB, p50, ms",
+    "echo_bulk_p99": "control channel while a cell displays 100 MB, p99, ms",
     "lines_100k": "100,000 lines, s",
     "display_50mb": "display of 50 MB, s",
     "display_1kb": "display of 1 KB, ms",
@@ -18,6 +27,9 @@ TITLES = {
     "code_1mb": "a cell of 1 MB of code, ms",
     "start_ready": "start to kernel_info, s",
     "start_first_cell": "start to the first cell's reply, s",
+    "start_gpu_first_cell": "the same with a GPU, node idle, s",
+    "cold_first_cell": "the same without a connection (cold), s",
+    "ssh_true": "`ssh -J login node true`, s",
     "restart": "restart to the next cell's reply, s",
 }
 
@@ -28,6 +40,7 @@ class Results:
     def __init__(self) -> None:
         self._values: dict[float, dict[str, dict[str, dict[int, float]]]] = {}
         self.ways: list[str] = []
+        self.machine: dict[float, str] = {}
         self.errors: list[str] = []
 
     def declare(self, ways: list[str]) -> None:
@@ -55,30 +68,61 @@ class Results:
         """By round."""
         return self._values[delay][name].get(way, {})
 
-    def ratio(self, delay: float, name: str, way: str, to: str = "bare") -> float | None:
-        """The median of the rounds' ratios: what disturbs a whole round hits both alike."""
-        ours, theirs = self.values(delay, name, way), self.values(delay, name, to)
+    def reference(self, delay: float) -> str:
+        """The way that others are compared with: no way is as fast as bare on a long path."""
+        return "ssh" if delay and "ssh" in self.ways else "bare"
+
+    def ratio(self, delay: float, name: str, way: str) -> float | None:
+        """To the reference, the median of the rounds' ratios: what disturbs a whole round hits both alike."""
+        ours, theirs = self.values(delay, name, way), self.values(delay, name, self.reference(delay))
         common = ours.keys() & theirs.keys()
         return statistics.median(ours[number] / theirs[number] for number in common) if common else None
 
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Results:
+        results = cls()
+        results.declare(content["ways"])
+        for delay, rounds in content["rounds"].items():
+            for number, ways in enumerate(rounds):
+                for way, values in ways.items():
+                    results.add(float(delay), number, way, values)
+        results.machine = {float(delay): text for delay, text in content["machine"].items()}
+        results.errors = content["errors"]
+        return results
+
+    def rounds(self, delay: float) -> int:
+        """How many there have been."""
+        numbers = [n for ways in self._values.get(delay, {}).values() for v in ways.values() for n in v]
+        return max(numbers, default=-1) + 1
+
     def to_json(self) -> dict[str, Any]:
+        """{"ways": …, "rounds": {round trip: [{way: {quantity: seconds}}]}, "errors": …}"""
+        rounds: dict[str, list[dict[str, dict[str, float]]]] = {}
+        for delay, names in self._values.items():
+            found = rounds[f"{delay:g}"] = [{} for _ in range(self.rounds(delay))]
+            for name, ways in names.items():
+                for way, values in ways.items():
+                    for number, value in values.items():
+                        found[number].setdefault(way, {})[name] = value
         return {
-            "values": {
-                f"{delay:g}": {
-                    name: {way: list(values.values()) for way, values in ways.items()}
-                    for name, ways in rows.items()
-                }
-                for delay, rows in self._values.items()
-            },
+            "ways": self.ways,
+            "machine": {f"{delay:g}": text for delay, text in self.machine.items()},
+            "rounds": rounds,
             "errors": self.errors,
         }
 
 
 def markdown(results: Results) -> str:
-    """One table for each round trip: medians, least and most, ratio to bare."""
+    """One table for each round trip: medians, least and most, ratios."""
     text = []
     for delay in results.delays:
-        text += [f"### Round trip {delay:g} ms", ""]
+        text += [
+            f"### Round trip {delay:g} ms",
+            "",
+            f"{results.rounds(delay)} rounds, {results.machine[delay]}.",
+            "",
+        ]
+        text += [f"Times: median (least–most) **ratio to {results.reference(delay)}**.", ""]
         text += [f"| | {' | '.join(results.ways)} |", "|---|" + "---|" * len(results.ways)]
         for name in results.names(delay):
             cells = [_cell(results, delay, name, way) for way in results.ways]
@@ -97,6 +141,6 @@ def _cell(results: Results, delay: float, name: str, way: str) -> str:
     median, least, most = (
         f"{value * scale:.{digits}f}" for value in (statistics.median(values), min(values), max(values))
     )
-    ratio = results.ratio(delay, name, way) if way != "bare" else None
+    ratio = results.ratio(delay, name, way) if way not in ("bare", results.reference(delay)) else None
     shown = f" **{ratio:.2f} ×**" if ratio else ""
     return f"{median} ({least}–{most}){shown}"

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import json
 import os
+import secrets
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cluster import WORK, Cluster
+from cluster import Cluster
 from network import Network
+from shared import KERNELSPEC, KERNELSPEC_GPU, MARK, SSH_CONFIG, WORK
+
+from jupyter_gpu_kernel.demo import gpus
 
 HERE = Path(__file__).parent
-MARK = "JUPYTER_GPU_KERNEL_BENCH"
-"""The variable that all processes of a run have in their environment, with the run's folder."""
-KERNELSPEC = "bench"
+_TIMEOUT = 90.0
 
 
 @dataclass(frozen=True)
@@ -54,31 +59,42 @@ class Way:
     worker: subprocess.Popen[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        words = [self.python, str(HERE / "worker.py"), KERNELSPEC]
-        folder = Path(self.environment["HOME"])
-        with (folder / "worker.log").open("w") as log:
-            self.worker = subprocess.Popen(
-                words, env=self.environment, stdin=-1, stdout=-1, stderr=log, text=True
-            )
+        self.worker = self._start_worker()
+
+    def _start_worker(self) -> subprocess.Popen[str]:
+        words = [self.python, str(HERE / "worker.py"), self.name]
+        with Path(self.environment["HOME"], "worker.log").open("a") as log:
+            return subprocess.Popen(words, env=self.environment, stdin=-1, stdout=-1, stderr=log, text=True)
 
     def ask(self, measure: str) -> dict[str, Any]:
         """The values of one measure, or {"error": …}."""
         assert self.worker.stdin and self.worker.stdout
+        timer = threading.Timer(_TIMEOUT, self.worker.kill)
+        timer.start()
         try:
             self.worker.stdin.write(measure + "\n")
             self.worker.stdin.flush()
             line = self.worker.stdout.readline()
         except BrokenPipeError:
             line = ""
-        answer: dict[str, Any] = json.loads(line) if line else {"error": "the worker has ended"}
+        timer.cancel()
+        if not line:  # for the next measures
+            self.worker.kill()
+            self.worker = self._start_worker()
+            return {"error": f"{measure}: no result in {_TIMEOUT:g} s, or the worker has crashed"}
+        answer: dict[str, Any] = json.loads(line)
         return answer
 
     def close(self) -> None:
-        """End the kernels, the worker and the nodes."""
+        """Let the worker end its kernels, and end."""
         assert self.worker.stdin
-        self.worker.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.worker.stdin.close()
+
+    def kill(self) -> None:
+        """Kill the worker if `close` has not ended it, and the nodes."""
         try:
-            self.worker.wait(30)
+            self.worker.wait(10)
         except subprocess.TimeoutExpired:
             self.worker.kill()
         if self.cluster:
@@ -97,6 +113,25 @@ class Setup:
         argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
         _write_kernelspec(environment, {"argv": argv})
         return Way("bare", sys.executable, environment)
+
+    def ssh(self, package: Package) -> Way:
+        """Plain ssh with five forwarded ports."""
+        environment, cluster = self._with_cluster("ssh")
+        words = [sys.executable, str(HERE / "ssh_kernel.py"), str(cluster.ssh_config), WORK]
+        _write_kernelspec(environment, {"argv": [*words, sys.executable, "{connection_file}"]})
+        return Way("ssh", sys.executable, environment, cluster)
+
+    def sshpyk(self, package: Package) -> Way | None:
+        """The provisioner of the package sshpyk, if that is installed. It requires shared connections."""
+        if importlib.util.find_spec("sshpyk") is None:
+            return None
+        environment, cluster = self._with_cluster("sshpyk")
+        cluster.share_connections(Path(environment["HOME"], "run"))
+        config = {"ssh_host_alias": WORK, "ssh_config": str(cluster.ssh_config)}
+        config |= {"remote_python": sys.executable, "remote_kernel_name": "python3"}
+        stanza = {"provisioner_name": "sshpyk-provisioner", "config": config}
+        _write_kernelspec(environment, {"argv": [sys.executable], "metadata": {"kernel_provisioner": stanza}})
+        return Way("sshpyk", sys.executable, environment, cluster)
 
     def provisioner(self, package: Package) -> Way:
         """This project, in front ends that know provisioners."""
@@ -119,9 +154,11 @@ class Setup:
         home = Path(environment["HOME"])
         node = home / "node"
         node.mkdir()
+        gpus.install(node, secrets.token_hex(4))
         session = {"HOME": str(node), "TMPDIR": str(node), "JUPYTER_GPU_KERNEL_BASE": str(node)}
-        session[MARK] = environment[MARK]
-        return environment, Cluster(home / "ssh", self._network, session)
+        session |= {MARK: environment[MARK], "PATH": f"{node}{os.pathsep}{os.environ['PATH']}"}
+        cluster = Cluster(home / "ssh", self._network, session)
+        return {**environment, SSH_CONFIG: str(cluster.ssh_config)}, cluster
 
     def _environment(self, name: str) -> dict[str, str]:
         """What a front end of this way has: nothing of the user's Jupyter or ssh."""
@@ -136,6 +173,7 @@ class Setup:
             **{key: value for key, value in os.environ.items() if not key.startswith(("JUPYTER", "XDG_"))},
             "HOME": str(home),
             "JUPYTER_DATA_DIR": str(home / "data"),
+            "JUPYTER_RUNTIME_DIR": str(home / "run"),
             "JUPYTER_CONFIG_DIR": str(home / "config"),
             "XDG_RUNTIME_DIR": str(home / "run"),
             "PYTHONDONTWRITEBYTECODE": "",
@@ -143,8 +181,10 @@ class Setup:
         }
 
 
-WAYS: dict[str, Callable[[Setup, Package], Way]] = {
+WAYS: dict[str, Callable[[Setup, Package], Way | None]] = {
     "bare": Setup.bare,
+    "ssh": Setup.ssh,
+    "sshpyk": Setup.sshpyk,
     "provisioner": Setup.provisioner,
     "argv": Setup.argv,
 }
@@ -152,11 +192,13 @@ OURS = ("provisioner", "argv")
 
 
 def _add(package: Package, environment: dict[str, str], cluster: Cluster, *flags: str) -> None:
-    words = [package.python, "-m", "jupyter_gpu_kernel.cli", "add", WORK, "-F", str(cluster.ssh_config)]
-    words += ["--name", KERNELSPEC, "--gpus", "0", "--python", sys.executable, *flags]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, cwd=environment["HOME"])
-    if done.returncode:
-        raise SystemExit(f"{' '.join(words)}:\n{done.stdout}{done.stderr}")
+    """Add the kernelspecs, without and with a GPU."""
+    for name, number in ((KERNELSPEC, 0), (KERNELSPEC_GPU, 1)):
+        words = [package.python, "-m", "jupyter_gpu_kernel.cli", "add", WORK, "-F", str(cluster.ssh_config)]
+        words += ["--name", name, "--gpus", str(number), "--python", sys.executable, *flags]
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, cwd=environment["HOME"])
+        if done.returncode:
+            raise SystemExit(f"{' '.join(words)}:\n{done.stdout}{done.stderr}")
 
 
 def _write_kernelspec(environment: dict[str, str], content: dict[str, Any]) -> None:

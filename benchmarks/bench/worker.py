@@ -1,8 +1,9 @@
 """Measures the kernels of one way, in a process of its own: a front end with jupyter_client and nothing else.
 
-    python worker.py KERNELSPEC
+    python worker.py NAME
 
-Reads one measure's name per line, and prints a JSON object with its values in seconds for each, or {"error": …}.
+Reads one measure's name per line, and prints a JSON object with its values in seconds for each, or {"error": …}. An
+empty object says that this way has no such measure. NAME is the way's.
 """
 
 from __future__ import annotations
@@ -10,99 +11,204 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
+import subprocess
 import sys
+import time
 import traceback
-from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+import cpu
 from kernel import Kernel
+from shared import KERNELSPEC, KERNELSPEC_GPU, SSH_CONFIG, WORK
+from websocket import Server
 
 CELLS = 200
 CELLS_SECONDS = 4.0
 LINES = 100_000
 DISPLAY = 50_000_000
+SIZES = {"1kb": 1_000, "10kb": 10_000, "100kb": 100_000, "1mb": 1_000_000, "10mb": 10_000_000}
+BULK = "for _ in range(100): display({'text/plain': 'x' * 1_000_000}, raw=True)"
+IDLE_SECONDS = 1.0
 
 
 class Worker:
-    """A kernel that stays for the measures of a running one, and kernels that come and go for the others."""
+    """A kernel that stays for the measures of a running one, and kernels that come and go for the others.
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    Each `measure_…` returns values in seconds.
+    """
+
+    def __init__(self, way: str) -> None:
+        self._way = way
+        self._ours = way.startswith(("provisioner", "argv"))
         self._kernel: Kernel | None = None
+        self._servers: dict[str, Server] = {}
 
-    def close(self) -> dict[str, float]:
-        kernel, self._kernel = self._kernel, None
-        return {"shutdown": kernel.close()} if kernel else {}
+    def close(self) -> None:
+        """End all kernels."""
+        self._close_kernel()
+        for server in self._servers.values():
+            server.close()
+        self._servers.clear()
 
     @property
     def kernel(self) -> Kernel:
+        """The kernel that stays."""
         if self._kernel is None:
-            self._kernel = Kernel(self._name)
+            self._kernel = Kernel(KERNELSPEC)
             for _ in range(20):
                 self._kernel.cell("pass")
         return self._kernel
 
-    def execute(self) -> dict[str, float]:
-        """Empty cells, one after the other: 200, or on a long path as many as fit into some seconds."""
-        self.kernel.cell("pass")
-        trips: list[float] = []
-        while len(trips) < CELLS and sum(trips) < CELLS_SECONDS:
-            trips.append(self.kernel.cell("pass"))
-        trips.sort()
-        return {"execute_p50": trips[len(trips) // 2], "execute_p99": trips[int(len(trips) * 0.99)]}
+    def measure_execute(self) -> dict[str, float]:
+        """Empty cells, one after the other, and the processor time of all processes for one of them."""
+        kernel = self.kernel
+        kernel.cell("pass")
+        before = cpu.used(os.environ["HOME"])
+        trips = _cells(kernel)
+        after = cpu.used(os.environ["HOME"])
+        parts = {f"cpu_{part}": (after[part] - before[part]) / len(trips) for part in after}
+        return {**_percentiles("execute", trips), **parts, "cpu": sum(parts.values())}
 
-    def lines(self) -> dict[str, float]:
-        return {"lines_100k": self.kernel.cell(f"for _ in range({LINES}): print('x' * 99)", size=LINES * 100)}
+    def measure_lines(self) -> dict[str, float]:
+        code = f"for _ in range({LINES}): print('x' * 99)"
+        return {"lines_100k": self.kernel.cell(code, size=LINES * 100)}
 
-    def display(self) -> dict[str, float]:
+    def measure_display(self) -> dict[str, float]:
         return {"display_50mb": self._display(DISPLAY)}
 
-    def sizes(self) -> dict[str, float]:
-        """Displays of one size after the other, and code of 1 MB."""
-        sizes = {"1kb": 1_000, "10kb": 10_000, "100kb": 100_000, "1mb": 1_000_000, "10mb": 10_000_000}
+    def measure_sizes(self) -> dict[str, float]:
+        """Displays of one size after the other, and code of 1 MB; the medians of five."""
         values = {
             f"display_{name}": sorted(self._display(size) for _ in range(5))[2]
-            for name, size in sizes.items()
+            for name, size in SIZES.items()
         }
         code = "#" + "x" * 1_000_000
-        values["code_1mb"] = sorted(self.kernel.cell(code) for _ in range(5))[2]
+        return {**values, "code_1mb": sorted(self.kernel.cell(code) for _ in range(5))[2]}
+
+    def measure_echo(self) -> dict[str, float]:
+        """The control channel, while nothing else happens and while a cell displays 100 MB."""
+        connection_file = self.kernel.connection_file
+        words = [sys.executable, str(Path(__file__).with_name("echo.py")), connection_file]
+        self.kernel.cell("from IPython.display import display")
+        with subprocess.Popen(words, stdin=-1, stdout=-1, text=True) as process:
+            assert process.stdin and process.stdout
+            time.sleep(IDLE_SECONDS)  # it starts meanwhile
+            process.stdin.write("idle\n")
+            process.stdin.flush()
+            time.sleep(IDLE_SECONDS)
+            process.stdin.write("bulk\n")
+            process.stdin.flush()
+            self.kernel.cell(BULK, size=100_000_000)
+            process.stdin.close()
+            _, idle, bulk = json.loads(process.stdout.read())
+        return {**_percentiles("echo_idle", idle), **_percentiles("echo_bulk", bulk)}
+
+    def measure_websocket(self) -> dict[str, float]:
+        """Empty cells through a jupyter_server; the bare kernel's also beside our server extension."""
+        values = _percentiles("websocket", _cells(self._server(extension=self._ours)))
+        if self._way == "bare":
+            values |= _percentiles("websocket_extension", _cells(self._server(extension=True)))
         return values
 
-    def start(self) -> dict[str, float]:
-        """A kernel beside the one that may run already, so that the connection is there."""
+    def measure_start(self) -> dict[str, float]:
+        """A kernel beside the one that runs already, so that the connection is there."""
         assert self.kernel
-        kernel = Kernel(self._name)
-        kernel.close()
-        return {"start_ready": kernel.seconds["ready"], "start_first_cell": kernel.seconds["first_cell"]}
+        return self._start(KERNELSPEC, "start")
 
-    def restart(self) -> dict[str, float]:
+    def measure_gpu(self) -> dict[str, float]:
+        """The same with a GPU, on a node where three simulated ones are free; for others a plain start."""
+        assert self.kernel
+        return self._start(KERNELSPEC_GPU if self._ours else KERNELSPEC, "start_gpu")
+
+    def measure_cold(self) -> dict[str, float]:
+        """A start without a hub or a shared connection, on a node that has the agent; and `ssh … true`."""
+        if self._way == "sshpyk":  # its connection is ssh's, and stays
+            return {}
+        self.close()
+        config = os.environ.get(SSH_CONFIG)
+        if not config:
+            return self._start(KERNELSPEC, "cold")
+        began = time.perf_counter()
+        subprocess.run(["ssh", "-F", config, WORK, "true"], check=True, stdin=subprocess.DEVNULL)
+        login = time.perf_counter() - began
+        if self._ours:
+            _end_hub()
+        return {**self._start(KERNELSPEC, "cold"), "ssh_true": login}
+
+    def measure_restart(self) -> dict[str, float]:
         return {"restart": self.kernel.restart()}
+
+    def _start(self, kernelspec: str, name: str) -> dict[str, float]:
+        kernel = Kernel(kernelspec)
+        kernel.close()
+        return {f"{name}_{key}": seconds for key, seconds in kernel.seconds.items()}
 
     def _display(self, size: int) -> float:
         code = f"from IPython.display import display; display({{'text/plain': 'x' * {size}}}, raw=True)"
         return self.kernel.cell(code, size=size)
 
+    def _server(self, *, extension: bool) -> Server:
+        key = f"extension {extension}"
+        if key not in self._servers:
+            self._servers[key] = Server(KERNELSPEC, extension=extension)
+        return self._servers[key]
 
-def main(name: str) -> None:
+    def _close_kernel(self) -> None:
+        kernel, self._kernel = self._kernel, None
+        if kernel:
+            kernel.close()
+
+
+def _cells(kernel: Kernel | Server) -> list[float]:
+    """Times of empty cells: 200, or on a long path as many as fit into some seconds."""
+    trips: list[float] = []
+    while len(trips) < CELLS and sum(trips) < CELLS_SECONDS:
+        trips.append(kernel.cell("pass"))
+    return trips
+
+
+def _percentiles(name: str, trips: list[float]) -> dict[str, float]:
+    trips = sorted(trips)
+    return {f"{name}_p50": trips[len(trips) // 2], f"{name}_p99": trips[int(len(trips) * 0.99)]}
+
+
+def _end_hub() -> None:
+    """Kill the hub that this process's environment leads to, and wait until it has ended."""
+    home = f"HOME={os.environ['HOME']}".encode()
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_bytes()
+            environment = (entry / "environ").read_bytes().split(b"\0")
+        except OSError:  # another user's, or gone
+            continue
+        if b"jupyter_gpu_kernel.hub.app" in words and home in environment:
+            os.kill(int(entry.name), signal.SIGKILL)  # a hub ignores SIGTERM
+            deadline = time.monotonic() + 10
+            while _running(entry):
+                if time.monotonic() > deadline:
+                    raise RuntimeError("the hub has not ended in 10 s")
+                time.sleep(0.01)
+
+
+def _running(process: Path) -> bool:
+    """Whether the process has not ended; a zombie has no command line."""
+    try:
+        return bool((process / "cmdline").read_bytes())
+    except OSError:
+        return False
+
+
+def main(way: str) -> None:
     """Answer until stdin ends. What libraries print goes to stderr."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
-    worker = Worker(name)
-    measures: dict[str, Callable[[], dict[str, float]]] = {
-        measure.__name__: measure
-        for measure in (
-            worker.execute,
-            worker.lines,
-            worker.display,
-            worker.sizes,
-            worker.start,
-            worker.restart,
-            worker.close,
-        )
-    }
+    worker = Worker(way)
     for line in sys.stdin:
-        answer: dict[str, float | str]
+        answer: dict[str, Any]
         try:
-            answer = {**measures[line.strip()]()}
+            answer = getattr(worker, f"measure_{line.strip()}")()
         except Exception as error:  # another way is measured all the same
             traceback.print_exc()
             with contextlib.suppress(Exception):
