@@ -112,6 +112,8 @@ def _set_up(options: argparse.Namespace, setup: Setup) -> Iterator[Way]:
 
 def _measure(options: argparse.Namespace, delay: float, ways: list[Way], results: Results) -> None:
     """All measures of all ways, one after the other, in another order in each round."""
+    for way in ways:  # or the first measure would run beside the imports of other workers
+        way.ask("prepare")
     first = results.rounds(delay)
     for number in range(first, first + options.rounds):
         began = time.monotonic()

@@ -137,6 +137,8 @@ class Setup:
         """This project, in front ends that know provisioners."""
         name = f"provisioner {package.label}".strip()
         environment, cluster = self._with_cluster(name)
+        if package.label:
+            environment.pop("PYTHONPATH", None)  # it would hide the checkout
         prefix = Path(environment["HOME"], "prefix")
         environment["JUPYTER_PATH"] = str(prefix / "share" / "jupyter")
         _add(package, environment, cluster, "--prefix", str(prefix))
@@ -146,6 +148,8 @@ class Setup:
         """This project, in front ends that run a kernelspec's argv."""
         name = f"argv {package.label}".strip()
         environment, cluster = self._with_cluster(name)
+        if package.label:
+            environment.pop("PYTHONPATH", None)  # it would hide the checkout
         _add(package, environment, cluster)
         return Way(name, package.python, environment, cluster)
 
