@@ -9,7 +9,7 @@ BESIDE := jupyter-collaboration jupyter_server_documents jupyter_server_nbmodel
 LABEXTENSION := jupyter_gpu_kernel/labextension/package.json
 LINKED := .venv/share/jupyter/labextensions/jupyter-gpu-kernel
 
-.PHONY: help venv sshd programs test test-browser-side test-labextension test-lowest test-collaboration check labextension link pictures bench demo wheel clean
+.PHONY: help venv sshd programs test test-spare test-browser-side test-labextension test-lowest test-collaboration check labextension link pictures bench demo wheel clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ test-browser-side:  ## the unit tests of labextension/ (needs Node)
 
 test-labextension: labextension/node_modules/.package-lock.json $(LABEXTENSION) link
 	cd labextension && npm test
+
+test-spare: .venv/installed sshd  ## tests of kernels, keepers and the guard with every kernel forked from a spare interpreter
+	JUPYTER_GPU_KERNEL_SPARE=wait $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile tests/agent tests/hub $(ARGS)
 
 # Old libraries warn about themselves, which is not our business here.
 test-lowest: .venv-lowest/installed sshd programs  ## the same with the lowest versions that pyproject.toml allows

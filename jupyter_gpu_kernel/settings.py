@@ -25,7 +25,10 @@ from .wire.texts import memory_mib
 # Planned settings, which have no effect yet.
 _PLANNED = ("debugger", "take_gpu")
 TRANSPORTS = ("auto", "paramiko", "ssh")
-_DEFAULT_WORDS = (("sigterm", "survive"), ("transport", "auto"), ("nodes", 1), ("warn_signal", "USR1"))
+_DEFAULT_WORDS = (
+    *(("sigterm", "survive"), ("transport", "auto"), ("nodes", 1), ("warn_signal", "USR1")),
+    ("spare", "on"),
+)
 _MOST_GPUS = 64  # more than any machine has
 _UUID = re.compile(r"(GPU|MIG|AMD)-[A-Za-z0-9/-]{1,76}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -48,6 +51,7 @@ class Settings:
     cwd: str = ""
     setup: tuple[str, ...] = ()
     sigterm: str = "survive"
+    spare: str = "on"  # whether kernels may be forked from a spare interpreter
     code: str = ""  # a git revision of the repository that `cwd` belongs to
     idle_timeout: float | None = None  # seconds until an idle, detached kernel ends; 0: never
     idle_timeout_attached: float | None = None  # the same for an attached kernel
@@ -127,6 +131,10 @@ class Settings:
             raise SettingsError(
                 f"“sigterm” is {_for_message('sigterm', self.sigterm)}",
                 remedy="It must be “survive” or “default”.",
+            )
+        if self.spare not in ("on", "off"):
+            raise SettingsError(
+                f"“spare” is {_for_message('spare', self.spare)}", remedy="It must be “on” or “off”."
             )
         for name in self.env:
             if not _VARIABLE.fullmatch(name):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 # A shell that starts the tests in the background has SIGINT ignored, and so have all processes that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Kernels are started as programs, or with "wait" all are forked from spare interpreters: `make test-spare`.
+if os.environ.setdefault("JUPYTER_GPU_KERNEL_SPARE", "off") != "off":
+    os.environ.setdefault("JUPYTER_GPU_KERNEL_SPARE_IDLE", "2")
 
 pytest_plugins = ["scheduling", "environments", "sshd", "house", "remote", "slurm"]
 

@@ -22,6 +22,7 @@ import psutil
 import pytest
 from jupyter_client import BlockingKernelClient
 from jupyter_client.connect import write_connection_file
+from spares import MAIN, ForkedChild
 from waiting import DEADLINE
 
 import jupyter_gpu_kernel
@@ -77,6 +78,13 @@ class Kernel:
         command = [sys.executable, str(archive), "ipykernel", "-f", self.file, history]
         # The interpreter may lie where only root can read.
         caps = ["--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"] if ROOT else []
+        env = {name: value for name, value in env.items() if not name.startswith("JUPYTER_GPU_KERNEL_SPARE")}
+        if os.environ.get("JUPYTER_GPU_KERNEL_SPARE") == "wait" and not self.unshare:
+            self.process = ForkedChild(as_user(self.uid, *caps), command, env, self.folder, write_end)
+            os.close(write_end)
+            with os.fdopen(ready, "rb") as file:
+                assert file.read(1) == b"1", (self.folder / "log").read_text()
+            return
         with (self.folder / "log").open("wb") as log:
             self.process = subprocess.Popen(
                 self.unshare + as_user(self.uid, *caps) + command,
@@ -184,7 +192,8 @@ def archive(tmp_path_factory):
             "import os, sys\n"
             "from jupyter_gpu_kernel.agent.in_kernel import guard\n"
             "from jupyter_gpu_kernel.agent.in_kernel.main import main\n"
-            "guard.HOOK_TIMEOUT = float(os.environ.get('JUPYTER_GPU_KERNEL_HOOK_TIMEOUT', guard.HOOK_TIMEOUT))\n"
+            + MAIN
+            + "guard.HOOK_TIMEOUT = float(os.environ.get('JUPYTER_GPU_KERNEL_HOOK_TIMEOUT', guard.HOOK_TIMEOUT))\n"
             "main(sys.argv[2:])\n",
         )
     return path

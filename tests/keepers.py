@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import socket
+import struct
 import subprocess
 import sys
 import uuid
@@ -16,6 +17,8 @@ from typing import Any
 from runtimes import RUNTIME, make
 from waiting import DEADLINE
 
+from jupyter_gpu_kernel.agent import procfs
+from jupyter_gpu_kernel.agent.exit.descendants import ROOT, TAG
 from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
 from jupyter_gpu_kernel.agent.mux.keepers import Refused
 from jupyter_gpu_kernel.agent.paths import Root
@@ -39,6 +42,11 @@ class Hub:
         sock.settimeout(DEADLINE)
         self._connection.opened()
         self._flush()
+
+    @property
+    def keeper(self) -> int:
+        """The keeper's pid, as the system knows it. A forked kernel has another parent."""
+        return int(struct.unpack("3i", self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
 
     def ask(self, code: str, *, by_user: bool = True) -> str:
         """Sends a cell, or a request of the front end itself, which has those behind it aborted if it fails; returns
@@ -94,6 +102,13 @@ class Hub:
 
 def _is_of(message: Message, cell: str) -> bool:
     return message.channel is not Channel.KEEPER and message.parent().get("msg_id") == cell
+
+
+def keeper_of(kernel: int) -> int:
+    """The pid of the keeper of this kernel."""
+    environment = procfs.environment(kernel)
+    story = read_story(Path(environment[ROOT]) / "stories" / f"{environment[TAG]}.jsonl")
+    return int([entry for entry in story if entry["event"] in ("start", "succession")][-1]["keeper"])
 
 
 class Place:

@@ -23,8 +23,8 @@ USAGE = 2
 OLD_PYTHON = 91
 NO_ZMQ = 92
 BAD_FOLDER = 93
-_COMMANDS = """usage: agent attach | job | setup ID | serve ID | succeed ID | ipykernel ARGUMENTS |
-             check ID | check-node ID | check-framework NAME
+_COMMANDS = """usage: agent attach | job | setup ID | serve ID | succeed ID | spare KEY FILLER |
+             ipykernel ARGUMENTS | check ID | check-node ID | check-framework NAME
 """
 
 
@@ -59,6 +59,10 @@ def main(argv: List[str]) -> int:
             from .failover.successor import run as run_successor
 
             return run_successor(root, rest[0])
+        if command == "spare" and len(rest) == 2:
+            from .spare.server import run as run_spare
+
+            return run_spare(Runtime(), root.path, rest[0])
         if command in ("check", "check-node") and len(rest) == 1:
             return _check(root, command, rest[0])
     except FolderError as error:

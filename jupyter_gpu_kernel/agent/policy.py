@@ -1,6 +1,6 @@
 """A site's rules for kernels on this node: /etc/jupyter-gpu-kernel/policy.json, written by its administrators.
 
-    {"guard": false, "max_gpus": 2, "max_idle": 3600, "gpus_per_user": 3, "longest_hold": 86400,
+    {"guard": false, "spare": false, "max_gpus": 2, "max_idle": 3600, "gpus_per_user": 3, "longest_hold": 86400,
      "reserved_gpus": {"GPU-6a1b…": ["carol", "@staff"]}}
 
 All keys are optional; without the file there are no rules. An invalid file counts as the strictest policy, and the
@@ -38,6 +38,7 @@ class Policy(NamedTuple):
     """The rules; None: no rule.
 
     guard: Whether kernels may survive SIGTERM.
+    spare: Whether spare interpreters may run.
     max_gpus: The GPUs of one kernel; gpus_per_user: of all kernels of a user on this node.
     max_idle, longest_hold: Seconds until an idle kernel ends, and for which a kernel keeps GPUs while others wait.
     reserved_gpus: The users and groups (“@staff”) who may use a GPU, by its UUID or index; the others may not.
@@ -46,6 +47,7 @@ class Policy(NamedTuple):
 
     path: Path
     guard: bool = True
+    spare: bool = True
     max_gpus: Optional[int] = None
     max_idle: Optional[float] = None
     gpus_per_user: Optional[int] = None
@@ -61,6 +63,8 @@ class Policy(NamedTuple):
         allowed = dict(settings)
         if not self.guard:
             allowed["sigterm"] = "default"
+        if not self.spare:
+            allowed["spare"] = "off"
         if self.max_idle is not None:
             for name in ("idle_timeout", "idle_timeout_attached"):
                 own = float(settings.get(name) or math.inf)  # 0 means "never", which the site overrides
@@ -90,6 +94,8 @@ class Policy(NamedTuple):
     def __str__(self) -> str:
         """The rules, for the story; "" if there are none."""
         rules: List[str] = [] if self.guard else ["no guard against SIGTERM"]
+        if not self.spare:
+            rules.append("no spare interpreters")
         if self.max_gpus is not None:
             rules.append(f"at most {self.max_gpus} GPU(s) per kernel")
         if self.max_idle is not None:
@@ -122,13 +128,15 @@ def read_policy(path: Path = PATH) -> Policy:
 
 
 def _checked(path: Path, data: Dict[str, Any]) -> Policy:
-    """Check each key. An unknown one may be any rule, misspelt: then the guard is off."""
+    """Check each key. An unknown one may be any rule, misspelt: then what can be forbidden is forbidden."""
     unknown = sorted(set(data) - set(Policy._fields[1:-1]))
-    policy = Policy(path, problem=f"the key “{unknown[0]}” is unknown" if unknown else "", guard=not unknown)
-    guard = data.get("guard", True)
-    if not isinstance(guard, bool):
-        policy = policy._replace(problem="“guard” is neither true nor false")
-    policy = policy._replace(guard=policy.guard and guard is True)
+    policy = Policy(path, problem=f"the key “{unknown[0]}” is unknown" if unknown else "")
+    for key in ("guard", "spare"):
+        allowed = data.get(key, True)
+        if not isinstance(allowed, bool):
+            policy = policy._replace(problem=f"“{key}” is neither true nor false")
+        changes: Dict[str, Any] = {key: not unknown and allowed is True}
+        policy = policy._replace(**changes)
     for key, rule in _RULES.items():
         value = data.get(key)
         if value is None:
@@ -188,7 +196,7 @@ _RULES = {
 def _strict(path: Path, problem: str) -> Policy:
     """The strictest policy, except that which GPUs are reserved is not known."""
     strict = {key: rule.strict for key, rule in _RULES.items() if key != "reserved_gpus"}
-    return Policy(path, guard=False, problem=problem, **strict)
+    return Policy(path, guard=False, spare=False, problem=problem, **strict)
 
 
 def _own_names() -> Set[str]:

@@ -107,6 +107,14 @@ class Add(Verb):
             help=f"what SIGTERM does to a kernel in use (default: {Settings.sigterm})",
         )
         add(
+            "--no-spare",
+            dest="spare",
+            action="store_const",
+            const="off",
+            default=Settings.spare,
+            help="start each kernel from nothing: by default a spare interpreter waits on the node for the next one",
+        )
+        add(
             "--idle-timeout",
             metavar="SECONDS",
             type=float,
@@ -243,7 +251,7 @@ class Add(Verb):
             port=args.port,
         )
         plain = ("via", "transport", "python", "gpus", "min_memory", "gpu_type", "priority", "ignore_lease")
-        more = ("env_file", "cwd", "code", "setup", "sigterm", "idle_timeout")
+        more = ("env_file", "cwd", "code", "setup", "sigterm", "spare", "idle_timeout")
         given = {key: getattr(args, key) for key in (*plain, *more)}
         return adding.settings_of(way, {**given, "env": dict(args.env), **add_slurm.settings(args)})
 

@@ -80,7 +80,7 @@ def test_a_full_disk_ends_no_kernel(place: Place) -> None:
                 file.write(b"x" * 4096)
         code = "import os\ntry: os.write(2, b'x' * 100000)\nexcept OSError: pass\nprint('after')"
         assert hub.run(code).endswith("after\n")
-        keeper = int(hub.run("import os; print(os.getppid())"))
+        keeper = hub.keeper
         os.kill(keeper, signal.SIGTERM)  # is told in the story
         assert hub.run("print('still there')") == "still there\n"
         hub.sock.close()
@@ -93,7 +93,7 @@ def test_a_full_disk_ends_no_kernel(place: Place) -> None:
 def test_a_stopped_keeper_holds_up_nobody(place: Place) -> None:
     """More than its socket takes is sent to it; the attach process answers all the same."""
     hub = place.start("k5")
-    keeper = int(hub.run("import os; print(os.getppid())"))
+    keeper = hub.keeper
     attach = place.attach()
     assert attach.stdin and attach.stdout
     frames = FrameReader()

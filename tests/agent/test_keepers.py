@@ -41,10 +41,10 @@ def stopped(pid: int) -> Iterator[None]:
 def test_a_keeper_that_does_not_answer_is_there(place: Place) -> None:
     """It is listed, its notebook gets no second kernel, and others get theirs; it stops when it goes on."""
     hub = place.start("k1", **NOTEBOOK)
-    pid, keeper = hub.run("x = 1; import os; print(os.getpid(), os.getppid())").split()
+    pid, keeper = hub.run("x = 1; import os; print(os.getpid())"), hub.keeper
     hub.sock.close()
     handlers = RequestHandlers(RUNTIME, ProcessControl(), place.handlers.root, timeout=0.3)
-    with stopped(int(keeper)):
+    with stopped(keeper):
         (row,) = handlers.handle({"do": "list"})["kernels"]
         expected = {"id": "k1", "state": "unresponsive", "pid": int(pid), "gpus": [], **NOTEBOOK}
         assert {key: row[key] for key in expected} == expected
@@ -58,7 +58,7 @@ def test_a_keeper_that_does_not_answer_is_there(place: Place) -> None:
         handlers.open("k3", {"create": {"gpus": 0, "name": "gpu", "notebook": "/home/me/b.ipynb"}})[1].close()
     kernel_id, sock = place.handlers.open("k4", {"create": dict(NOTEBOOK, gpus=0)})
     assert kernel_id == "k1"
-    with stopped(int(keeper)), pytest.raises(Refused, match="will stop when it answers"):
+    with stopped(keeper), pytest.raises(Refused, match="will stop when it answers"):
         handlers.handle({"do": "stop", "kernel": "k1"})
     while sock.recv(1 << 16):  # until the keeper, which goes on now, has ended
         pass
@@ -77,10 +77,9 @@ def core_limit() -> Iterator[Tuple[int, int]]:
 def test_a_keeper_leaves_no_core_file_and_its_kernel_may(core_limit: Tuple[int, int], place: Place) -> None:
     """A keeper holds the kernel's key and environment."""
     hub = place.start("k1")
-    limits = hub.run("import os, resource; print(*resource.getrlimit(resource.RLIMIT_CORE), os.getppid())")
-    *kernels, keeper = map(int, limits.split())
-    assert tuple(kernels) == core_limit
-    assert resource.prlimit(keeper, resource.RLIMIT_CORE)[0] == 0
+    limits = hub.run("import os, resource; print(*resource.getrlimit(resource.RLIMIT_CORE))")
+    assert tuple(map(int, limits.split())) == core_limit
+    assert resource.prlimit(hub.keeper, resource.RLIMIT_CORE)[0] == 0
     hub.sock.close()
 
 

@@ -423,7 +423,7 @@ def test_a_killed_keepers_successor_removes_the_worktrees(
     hub = place.start("p4", code="HEAD", cwd=str(repository.path))
     Worktrees(RUNTIME, ProcessControl(), Root(place.path)).make("p4", str(repository.path), "HEAD")
     hub.run("import os; os.chdir('sub')")
-    keeper = int(hub.run("print(os.getppid())"))
+    keeper = hub.keeper
     os.kill(keeper, signal.SIGKILL)
     hub.sock.close()
     eventually(lambda: place.story("p4", "succession"), "a successor")
@@ -436,7 +436,7 @@ def test_a_killed_keepers_successor_removes_the_worktrees(
 
 def test_what_a_crash_left_is_removed(repository: Repository, home: Path, place: Place) -> None:
     hub = place.start("p5", code="HEAD", cwd=str(repository.path))
-    kernel, keeper = map(int, hub.run("import os; print(os.getpid(), os.getppid())").split())
+    kernel, keeper = int(hub.run("import os; print(os.getpid())")), hub.keeper
     assert place.handlers.handle({"do": "leftovers"})["code"] == []
     for pid, number in ((kernel, signal.SIGSTOP), (keeper, signal.SIGKILL), (kernel, signal.SIGKILL)):
         os.kill(pid, number)

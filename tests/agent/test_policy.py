@@ -68,6 +68,13 @@ def test_the_gpus_of_all_kernels_of_a_user(policy):
     assert policy({"max_idle": 7}).apply({}).get("site") is None
 
 
+def test_no_spare_interpreters(policy):
+    assert policy({"spare": False}).apply({})["spare"] == "off"
+    assert "no spare interpreters" in str(policy({"spare": False}))
+    assert "spare" not in policy({"spare": True}).apply({})
+    assert policy({"spare": "off"}).apply({})["spare"] == policy({"spear": True}).apply({})["spare"] == "off"
+
+
 def test_the_longest_hold(policy):
     assert policy({"longest_hold": 7200}).apply({})["site"]["longest_hold"] == 7200
     strict = policy({"longest_hold": "2h"})

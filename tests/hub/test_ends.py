@@ -11,9 +11,9 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 from endings import DETACHED, gone, started, stop, story, told
+from keepers import keeper_of
 from streams import LoopThread, Node, until, wait_for
 
 from jupyter_gpu_kernel.agent.exit import leftovers
@@ -141,7 +141,7 @@ def test_after_a_reboot_running_and_next_cell_say_so(loop: LoopThread, link: Lin
         request = front.client.execute("print('begun', flush=True); time.sleep(600)")
         front.until_text(request, "begun")
         node.pull()
-        keeper = psutil.Process(kernel).ppid()
+        keeper = keeper_of(kernel)
         os.kill(kernel, signal.SIGSTOP)  # else it would have a successor of its keeper started
         for pid in (keeper, kernel):
             os.kill(pid, signal.SIGKILL)

@@ -3,8 +3,7 @@
 The kernel starts it and writes to its stdin what it needs to know. It takes the folder's lock, the GPU leases and a new
 pipe, and connects to the kernel's sockets under the identity of the killed keeper, so that replies still arrive.
 
-The kernel is not its child. Only its parent learns its exit status. We can read it as long as the process is a zombie,
-so we may never learn it.
+The kernel is not its child: see `process/adopted_process.py`.
 """
 
 from __future__ import annotations
@@ -14,17 +13,16 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, List, NamedTuple, Optional
+from typing import IO, Any, Callable, Dict, List, NamedTuple
 
 from ...wire.messages import Lane, Message, keeper_message
 from ...wire.runtime import Runtime
-from ..exit.reason import UNKNOWN
 from ..keeper.keeper import Keeper
-from ..loop import Loop
 from ..paths import Root
 from ..policy import PATH, Policy
-from ..process_control import ProcessControl, detach, open_pidfd
-from ..procfs import start_ticks, zombie_status
+from ..process.adopted_process import AdoptedProcess
+from ..process_control import ProcessControl, detach
+from ..procfs import start_ticks
 from .inherited_cells import FEATURE, InheritedCells
 from .keeper_pipe import KeeperPipe
 
@@ -32,8 +30,6 @@ _PIPE = "lifeline"
 """The key of the pipe's descriptor in what the kernel writes."""
 LOCK_TIMEOUT = 10.0
 """Seconds until a process that only inspects the folder has released its lock."""
-_POLL_INTERVAL = 0.5
-"""Seconds, where there are no process descriptors (Linux before 5.3, Python before 3.9)."""
 
 
 class RunningKernel(NamedTuple):
@@ -143,39 +139,3 @@ def _lock(runtime: Runtime, folder: Path) -> None:
             if runtime.monotonic() > deadline:
                 raise
             runtime.sleep(0.02)
-
-
-class AdoptedProcess:
-    """`on_end()` is called when the process has ended; `poll()` returns UNKNOWN if its exit status is unknown."""
-
-    def __init__(self, loop: Loop, pid: int, on_end: Callable[[], None]) -> None:
-        self.pid = pid
-        self._start = start_ticks(pid)
-        self._loop = loop
-        self._on_end = on_end
-        try:
-            self._handle = open_pidfd(pid)
-        except ProcessLookupError:
-            self._handle = -1
-        if self._handle >= 0:
-            loop.watch(self._handle, lambda _: self._ended())
-        else:
-            self._check()
-
-    def poll(self) -> Optional[int]:
-        """Return None while the process runs, then its return code."""
-        if self._start and start_ticks(self.pid) == self._start:
-            return None
-        status = zombie_status(self.pid, self._start)
-        return UNKNOWN if status is None else status
-
-    def _ended(self) -> None:
-        self._loop.forget(self._handle)
-        os.close(self._handle)
-        self._on_end()
-
-    def _check(self) -> None:
-        if self.poll() is None:
-            self._loop.later(_POLL_INTERVAL, self._check)
-        else:
-            self._loop.later(0, self._on_end)

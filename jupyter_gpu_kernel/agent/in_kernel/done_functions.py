@@ -60,7 +60,6 @@ class DoneFunctions:
         self._calls: queue.Queue[_Call] = queue.Queue()
         self._lock = threading.Lock()
         self._thread: Optional[threading.Thread] = None
-        self._pid = os.getpid()
 
     def add(self, function: Function, after: float) -> None:
         """Add a function; it replaces one of the same name, as when its cell runs again."""
@@ -94,9 +93,12 @@ class DoneFunctions:
                 self._thread = threading.Thread(target=self._run, name="on-done", daemon=True)
                 self._thread.start()
 
-    def finish(self) -> None:
-        """Let the functions that were to be called return, for at most EXIT_TIMEOUT: the kernel ends."""
-        if os.getpid() != self._pid:
+    def finish(self, pid: int) -> None:
+        """Let the functions that were to be called return, for at most EXIT_TIMEOUT: the kernel ends.
+
+        `pid`: the kernel's. A process that a cell has forked does not wait.
+        """
+        if os.getpid() != pid:
             return
         deadline = time.monotonic() + EXIT_TIMEOUT
         with self._calls.all_tasks_done:

@@ -46,7 +46,14 @@ _OURS = __name__.partition(".")[0] if "." in __name__ else str(__package__).part
 
 
 def main(argv: List[str]) -> None:
-    """Run the kernel until it ends. `argv` is what ipykernel_launcher would get after its name."""
+    """Be a kernel that was started as a program, until it ends: see `run`."""
+    restore_path()
+    run(argv)
+
+
+def run(argv: List[str]) -> None:
+    """Run the kernel until it ends. `argv` is what ipykernel_launcher would get after its name. This process may be
+    forked from one that has called `restore_path` and imported the kernel's modules."""
     faulthandler.enable(os.fdopen(os.dup(2), "w"))  # the keeper's file, also if stderr is captured later
     report_socket = os.environ.get("JUPYTER_GPU_KERNEL_STORY", "")
     window = OutputWindow()
@@ -61,7 +68,7 @@ def main(argv: List[str]) -> None:
     ready = os.environ.pop("JUPYTER_GPU_KERNEL_READY_FD", "")
     restore_sys(argv)
     gpu_kernel.bind(guard)
-    atexit.register(gpu_kernel.done_functions.finish)
+    atexit.register(gpu_kernel.done_functions.finish, os.getpid())
     disable_debugger()
     kernelapp: Any = importlib.import_module("ipykernel.kernelapp")
     kernelapp.IOPubThread = iopub_class(kernelapp.IOPubThread, window)
@@ -115,16 +122,20 @@ def create_guard(window: OutputWindow) -> Guard:
     return guard
 
 
+def restore_path() -> None:
+    """Make sys.path as after ipykernel_launcher."""
+    archive = os.path.abspath(sys.argv[0])
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != archive or not entry]
+    if sys.path and sys.path[0] in ("", os.getcwd()):
+        del sys.path[0]
+
+
 def restore_sys(argv: List[str]) -> None:
-    """Make sys.path, sys.argv and sys.modules as after ipykernel_launcher, and `gpu_kernel` importable.
+    """Make sys.argv and sys.modules as after ipykernel_launcher, and `gpu_kernel` importable.
 
     Our package is removed from sys.modules: users who have installed it import theirs, and not the agent's.
     """
-    archive = os.path.abspath(sys.argv[0])
-    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != archive or not entry]
     sys.meta_path[:] = [finder for finder in sys.meta_path if getattr(finder, "package", None) != _OURS]
-    if sys.path and sys.path[0] in ("", os.getcwd()):
-        del sys.path[0]
     launcher = importlib.util.find_spec("ipykernel_launcher")
     sys.argv = [(launcher and launcher.origin) or "ipykernel_launcher.py", *argv]
     for name in [name for name in sys.modules if name == _OURS or name.startswith(_OURS + ".")]:

@@ -33,6 +33,7 @@ from ..relay.output.backlog import Backlog
 from ..relay.output.spill import folders
 from ..relay.relay import Relay
 from ..relay.requests import FEATURE as ABORTS_FEATURE
+from ..spare.client import Spare
 from ..story import Limited, Story
 from .commands import CommandHandlers, RequestHandlers, Status
 from .hold_limit import HoldLimit
@@ -65,7 +66,8 @@ class Keeper:
         if str(policy):
             self.story.tell("policy", str(policy))
         self._job = join_job(loop, root, settings, self._job_event, self._job_over)
-        self.kernel = KernelProcess(loop, processes, self.folder, self._from_kernel)
+        spare = Spare(loop, processes, root.path, settings, self._reap)
+        self.kernel = KernelProcess(loop, processes, self.folder, self._from_kernel, spare)
         on_problem = partial(self.story.tell, "journal")
         self._backlog = Backlog(runtime, folders(self.folder), settings, on_problem)
         self._rejected_input = RejectedInput(self.story, loop.time)
@@ -168,7 +170,8 @@ class Keeper:
         pid = self.kernel.pid
         known = {key: str(self.settings.get(key) or "") for key in ("name", "notebook")}
         facts = self.exit_report.process_started(pid, guard=self.settings.get("sigterm") != "default")
-        self.story.tell("start", f"kernel process {pid} started", pid=pid, **known, **facts)
+        text = f"kernel process {pid} {'forked' if self.kernel.forked else 'started'}"
+        self.story.tell("start", text, pid=pid, **known, **facts)
         self._save_settings()
         self.status.become("starting")
         self.gpus.kernel_started()

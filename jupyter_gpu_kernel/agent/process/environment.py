@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any, Dict
 
-_PRIVATE = ("JPY_PARENT_PID", "JPY_SESSION_NAME")
+_PRIVATE = (
+    *("JPY_PARENT_PID", "JPY_SESSION_NAME", "JUPYTER_GPU_KERNEL_SPARE", "JUPYTER_GPU_KERNEL_SPARE_IDLE"),
+)
 
 
 def kernel_environment(settings: Dict[str, Any], folder: Path, gpus: Dict[str, str]) -> Dict[str, str]:

@@ -1,4 +1,4 @@
-"""The kernel's process: started or taken over, signalled, and reaped; with its sockets."""
+"""The kernel's process: forked, started or taken over, signalled, and reaped; with its sockets."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ from ..loop import Loop
 from ..paths import agent_command
 from ..process_control import ProcessControl
 from ..read_marks import returned
+from ..spare.client import Spare
+from ..spare.forked_kernel import KernelStart
 from .kernel_sockets import KernelSockets, OnMessage
 
 STDERR_TAIL = 4000
+PREPARE_AFTER = 2.0
+"""Seconds that a kernel has been ready when the next start is prepared, which takes CPU time."""
 
 
 class Process(Protocol):
@@ -32,14 +36,26 @@ class Process(Protocol):
 class KernelProcess:
     """One ipykernel. `on_message(channel, client, parts)` is called for every message of it."""
 
-    def __init__(self, loop: Loop, processes: ProcessControl, folder: Path, on_message: OnMessage) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        processes: ProcessControl,
+        folder: Path,
+        on_message: OnMessage,
+        spare: Optional[Spare] = None,
+    ) -> None:
+        """`spare`: from which the process is forked, if that is possible."""
         self.folder = folder
         self.pid = 0
+        self.forked = False
+        """Whether the present process was forked from a spare interpreter."""
         self.pipe = KeeperPipe()
         self._loop = loop
         self._processes = processes
         self._sockets = KernelSockets(loop, folder, on_message, self._return_mark)
+        self._spare = spare
         self._process: Optional[Process] = None
+        self._last_start: Optional[Tuple[str, KernelStart]] = None
         self._ready_fd = -1  # the process writes to it when its sockets are bound
 
     def start(
@@ -54,17 +70,14 @@ class KernelProcess:
         self._sockets.write_connection_file()
         read_fd, write_fd = os.pipe()
         keeper_fd = self.pipe.open()
-        env = dict(
-            env, JUPYTER_GPU_KERNEL_READY_FD=str(write_fd), JUPYTER_GPU_KERNEL_KEEPER_FD=str(keeper_fd)
-        )
-        env.pop("JPY_PARENT_PID", None)
+        env = {name: value for name, value in env.items() if name != "JPY_PARENT_PID"}
         command = [*agent_command(python), "ipykernel", "-f", str(self._sockets.connection_file)]
         command.append("--HistoryManager.hist_file=:memory:")
         log = os.open(str(self.folder / "stderr"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        fds = {"JUPYTER_GPU_KERNEL_READY_FD": write_fd, "JUPYTER_GPU_KERNEL_KEEPER_FD": keeper_fd}
+        start = KernelStart(command, command.index("ipykernel") + 1, cwd or os.getcwd(), env, log, fds)
         try:
-            self._process = self._processes.start(
-                command, output=log, cwd=cwd, env=env, pass_fds=[write_fd, keeper_fd], core_files=True
-            )
+            self._process = self._fork_or_start(python, start)
         except BaseException:
             os.close(read_fd)
             self.pipe.close()
@@ -73,10 +86,21 @@ class KernelProcess:
             os.close(write_fd)
             os.close(keeper_fd)
             os.close(log)
+        self._last_start = (python, start)
         self.pid = self._process.pid
         self._ready_fd = read_fd
         os.set_blocking(read_fd, False)
         self._loop.watch(read_fd, lambda _: self._ready(on_ready))
+
+    def _fork_or_start(self, python: str, start: KernelStart) -> Process:
+        forked = None if self._spare is None else self._spare.fork(python, start)
+        self.forked = forked is not None
+        if forked is not None:
+            return forked
+        env = {**start.env, **{name: str(fd) for name, fd in start.fds.items()}}
+        return self._processes.start(
+            start.command, output=start.output, cwd=start.cwd, env=env, pass_fds=start.fds.values(), core_files=True
+        )  # fmt: skip
 
     def adopt(self, process: Process, pipe: KeeperPipe) -> None:
         """Take over a running kernel whose keeper was killed. Raises OSError or ValueError if its folder is damaged."""
@@ -90,6 +114,8 @@ class KernelProcess:
 
     def reap(self) -> Optional[int]:
         """Return None while the process runs, then its return code (negative: a signal)."""
+        if self._spare is not None:
+            self._spare.reap()
         return None if self._process is None else self._process.poll()
 
     def signal_group(self, number: int) -> None:
@@ -124,6 +150,12 @@ class KernelProcess:
         if ready:  # else the process has ended, and `reap` returns its status
             self._sockets.connect()
             on_ready()
+            self._loop.later(PREPARE_AFTER, self._prepare_next_start)
+
+    def _prepare_next_start(self) -> None:
+        """See to it that the next start can be a fork."""
+        if self._spare is not None and self._last_start is not None and self.pid:
+            self._spare.ensure(*self._last_start)
 
     def _return_mark(self, total: int) -> None:
         self.pipe.write(returned(total))

@@ -1,0 +1,56 @@
+"""A process that is not our child: only its parent learns its exit status. We can read it as long as the process is a
+zombie, so we may never learn it."""
+
+from __future__ import annotations
+
+import os
+from typing import Callable, Optional
+
+from ..exit.reason import UNKNOWN
+from ..loop import Loop
+from ..process_control import open_pidfd
+from ..procfs import start_ticks, zombie_status
+
+_POLL_INTERVAL = 0.5
+"""Seconds, where there are no process descriptors (Linux before 5.3, Python before 3.9)."""
+
+
+class AdoptedProcess:
+    """`on_end()` is called when the process has ended; `poll()` returns UNKNOWN if its exit status is unknown."""
+
+    def __init__(self, loop: Loop, pid: int, on_end: Callable[[], None]) -> None:
+        self.pid = pid
+        self.start = start_ticks(pid)
+        """When it started, in clock ticks since the boot; 0 if it has ended."""
+        self._loop = loop
+        self._on_end = on_end
+        try:
+            self._handle = open_pidfd(pid)
+        except ProcessLookupError:
+            self._handle = -1
+        if self._handle >= 0:
+            loop.watch(self._handle, lambda _: self._ended())
+        else:
+            self._check()
+
+    def poll(self) -> Optional[int]:
+        """Return None while the process runs, then its return code."""
+        if self.runs():
+            return None
+        status = zombie_status(self.pid, self.start)
+        return UNKNOWN if status is None else status
+
+    def runs(self) -> bool:
+        """Whether the process has not ended."""
+        return bool(self.start) and start_ticks(self.pid) == self.start
+
+    def _ended(self) -> None:
+        self._loop.forget(self._handle)
+        os.close(self._handle)
+        self._on_end()
+
+    def _check(self) -> None:
+        if self.poll() is None:
+            self._loop.later(_POLL_INTERVAL, self._check)
+        else:
+            self._loop.later(0, self._on_end)

@@ -1,0 +1,1 @@
+"""The spare interpreter: a process that has imported what a kernel needs, and from which kernels are forked."""

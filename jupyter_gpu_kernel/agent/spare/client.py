@@ -1,0 +1,161 @@
+"""The keeper's side of the spare interpreter: has kernels forked from it, and sees to it that there is one.
+
+Everything here may fail, and then the kernel is started as without a spare interpreter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+from ...wire.fields import FieldError, number
+from ..exit.reason import UNKNOWN
+from ..loop import Loop
+from ..paths import FolderError, agent_command
+from ..process.adopted_process import AdoptedProcess
+from ..process_control import ChildProcess, ProcessControl
+from ..procfs import zombie_status
+from . import packets
+from .forked_kernel import KernelStart
+from .identity import is_in_job, spare_environment, spare_key
+from .memory import is_short
+from .places import SparePlace
+from .proc_title import reserve, reserved_variable
+
+MODE = "JUPYTER_GPU_KERNEL_SPARE"
+"""An environment variable on the node. "off": no spare interpreters. "wait": each start waits for one, for tests."""
+REPLY_TIMEOUT = 1.0
+"""Seconds within which the process is forked, or else the kernel is started without it."""
+_WAIT_TIMEOUT = 20.0
+
+
+class Spare:
+    """The spare interpreter of one kernel's settings, which other kernels with the same settings use as well."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        processes: ProcessControl,
+        root: Path,
+        settings: Mapping[str, Any],
+        on_end: Callable[[], None],
+    ) -> None:
+        """`on_end()` is called when a forked kernel has ended."""
+        self._on_end = on_end
+        self._loop = loop
+        self._processes = processes
+        self._root = root
+        self._settings = settings
+        self._started: List[ChildProcess] = []  # which we must wait for, if they end before us
+
+    def fork(self, python: str, start: KernelStart) -> Optional[ForkedProcess]:
+        """Have the kernel forked; None if that is not possible, or not allowed."""
+        if not self._allowed(start.env):
+            return None
+        try:
+            place = self._place(python, start)
+            if os.environ.get(MODE) == "wait":
+                self._wait(place, python, start)
+            sock = place.connect(REPLY_TIMEOUT)
+            return None if sock is None else self._ask(sock, start)
+        except (OSError, FolderError):
+            return None
+
+    def ensure(self, python: str, start: KernelStart) -> None:
+        """Start a spare interpreter, unless there is one, or it is not allowed, or memory is short."""
+        self.reap()
+        if not self._allowed(start.env) or is_short():
+            return
+        with contextlib.suppress(OSError, FolderError):
+            place = self._place(python, start)
+            if not place.is_taken():
+                self._start(place, python, start)
+
+    def reap(self) -> None:
+        """Forget the processes that we have started and that have ended."""
+        self._started = [process for process in self._started if process.poll() is None]
+
+    def _allowed(self, env: Mapping[str, str]) -> bool:
+        wanted = self._settings.get("spare") != "off" and os.environ.get(MODE) != "off"
+        return wanted and not self._settings.get("job") and not is_in_job(env)
+
+    def _place(self, python: str, start: KernelStart) -> SparePlace:
+        setup = [str(line) for line in self._settings.get("setup") or []]
+        return SparePlace(self._root, spare_key(agent_command(python), start.env, start.cwd, setup))
+
+    def _start(self, place: SparePlace, python: str, start: KernelStart) -> None:
+        command = [*agent_command(python), "spare", place.key]
+        command.append(reserve(command, start.command))
+        own = {name: value for name, value in os.environ.items() if name.startswith("JUPYTER_GPU_KERNEL_")}
+        env = {**spare_environment(start.env), **own, **reserved_variable()}
+        log = os.open(str(place.log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        try:
+            process = self._processes.start(command, output=log, cwd=start.cwd, env=env, core_files=True)
+        finally:
+            os.close(log)
+        self._started.append(process)
+
+    def _wait(self, place: SparePlace, python: str, start: KernelStart) -> None:
+        """Start one if need be, and wait until it listens."""
+        self.ensure(python, start)
+        deadline = self._loop.time() + _WAIT_TIMEOUT
+        while not place.listens() and self._loop.time() < deadline:
+            self._loop.runtime.sleep(0.01)
+
+    def _ask(self, sock: socket.socket, start: KernelStart) -> Optional[ForkedProcess]:
+        try:
+            packets.send(sock, start.request(), [start.output, *start.fds.values()])
+            pid = number(packets.receive(sock)[0], "pid", least=2)
+            process = ForkedProcess(self._loop, pid, self._on_end, sock)
+            packets.send(sock, {"go": True})
+        except (OSError, EOFError, FieldError):  # the forked process, if there is one, ends
+            sock.close()
+            return None
+        return process
+
+
+class ForkedProcess(AdoptedProcess):
+    """A kernel that the spare interpreter has forked, and whose exit status that tells us."""
+
+    def __init__(self, loop: Loop, pid: int, on_end: Callable[[], None], parent: socket.socket) -> None:
+        super().__init__(loop, pid, on_end)
+        self._parent: Optional[socket.socket] = parent
+        self._status: Optional[int] = None
+        parent.setblocking(False)
+        loop.watch(parent, lambda _: self._told())
+
+    def poll(self) -> Optional[int]:
+        """Return None while the process runs, then its return code. The spare interpreter tells it before it lets the
+        zombie go, so that one of the two is there if both processes still lived."""
+        self._receive()
+        if self._status is None and not self.runs():
+            self._status = zombie_status(self.pid, self.start)
+            if self._status is None:
+                self._receive()
+            if self._status is None:
+                self._status = UNKNOWN
+        return self._status
+
+    def _told(self) -> None:
+        self._receive()
+        if self._status is not None:
+            self._on_end()
+
+    def _receive(self) -> None:
+        if self._parent is None:
+            return
+        try:
+            packet: Dict[str, Any] = packets.receive(self._parent)[0]
+        except BlockingIOError:
+            return
+        except (OSError, EOFError, FieldError):  # the spare interpreter was killed; the kernel goes on
+            packet = {}
+        status = packet.get("status")
+        if isinstance(status, int) and self._status is None:
+            self._status = status
+        self._loop.forget(self._parent)
+        self._parent.close()
+        self._parent = None

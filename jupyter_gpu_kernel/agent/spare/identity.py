@@ -1,0 +1,67 @@
+"""What a spare interpreter and the kernels that are forked from it must have in common: everything that a started
+program inherits, or reads before its first line, and that could not be changed after the fork."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+from ..gpus.devices.visible_devices import AMD, NVIDIA
+
+_OWN = "JUPYTER_GPU_KERNEL_"
+_VARYING = {
+    *(NVIDIA, AMD, "HIP_VISIBLE_DEVICES", "JPY_PARENT_PID"),
+    *("SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK", "XDG_SESSION_ID"),
+    *("PWD", "OLDPWD", "SHLVL", "_"),
+}
+"""Variables that differ from one kernel to the next, and that no library reads when it is imported."""
+_STATUS = ("Uid", "Gid", "Groups", "Umask", "Cap", "NoNewPrivs", "Seccomp", "Cpus_allowed:", "Mems_allowed:")
+_FILES = ("cgroup", "limits", "sessionid", "loginuid", "attr/current", "oom_score_adj", "personality")
+
+
+def spare_environment(env: Mapping[str, str]) -> Dict[str, str]:
+    """The environment of the spare interpreter for kernels with the environment `env`."""
+    return {name: value for name, value in env.items() if name not in _VARYING and not name.startswith(_OWN)}
+
+
+def spare_key(command: Sequence[str], env: Mapping[str, str], cwd: str, setup: Sequence[str]) -> str:
+    """The name of the spare interpreter from which this process can have its kernel forked.
+
+    command: That of the agent, with the kernel's Python.
+    setup: The set-up lines, which may do more than change the environment.
+    """
+    facts = [list(command), sorted(spare_environment(env).items()), cwd, list(setup), _inherited()]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:24]
+
+
+def is_in_job(env: Mapping[str, str]) -> bool:
+    """Whether kernels with this environment run in a scheduler's job, which must not share processes with others."""
+    return any(name in env for name in ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", _OWN + "JOB"))
+
+
+def _inherited() -> List[Any]:
+    """What a process inherits from its parent: users, limits, namespaces, cgroups, login session, CPUs."""
+    status = (_read("status") or "").splitlines()
+    return [
+        [line for line in status if line.startswith(_STATUS)],
+        [_read(name) for name in _FILES],
+        sorted(_links(Path("/proc/self/ns"))),
+        os.getpriority(os.PRIO_PROCESS, 0),
+    ]
+
+
+def _read(name: str) -> Optional[str]:
+    try:
+        return Path("/proc/self", name).read_text(errors="replace")
+    except OSError:
+        return None
+
+
+def _links(folder: Path) -> List[str]:
+    try:
+        return [os.readlink(str(path)) for path in folder.iterdir()]
+    except OSError:
+        return []

@@ -1,0 +1,109 @@
+"""The files of spare interpreters, in the agent's folder.
+
+<root>/spare/<key>.sock   on which it listens
+<root>/spare/<key>.lock   held while it offers to fork kernels
+<root>/spare/<key>.log    what it has printed
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+from pathlib import Path
+from typing import Optional
+
+from ..paths import check_private
+from . import packets
+
+MAX_SPARES = 3
+"""Spare interpreters of one user on one node."""
+_FOLDER = "spare"
+
+
+class SparePlace:
+    """The files of one spare interpreter."""
+
+    def __init__(self, root: Path, key: str) -> None:
+        """Makes the folder, mode 0700. Raises OSError, or FolderError if it is another user's."""
+        folder = root / _FOLDER
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        check_private(folder)
+        self.key = key
+        self._socket = folder / f"{key}.sock"
+        self._lock = folder / f"{key}.lock"
+        self.log = folder / f"{key}.log"
+
+    def lock(self) -> Optional[int]:
+        """Take the place; return a descriptor that holds it as long as it is open, or None if it is taken."""
+        return _lock(self._lock)
+
+    def is_taken(self) -> bool:
+        """Whether a process has the place."""
+        return _is_locked(self._lock)
+
+    def listens(self) -> bool:
+        """Whether there is a socket to connect to."""
+        return self._socket.exists()
+
+    def listen(self) -> socket.socket:
+        """Return a listening socket. The place must be locked."""
+        self.remove_socket()
+        listener = socket.socket(socket.AF_UNIX, packets.TYPE)
+        listener.bind(str(self._socket))
+        os.chmod(str(self._socket), 0o600)
+        listener.listen(8)
+        listener.setblocking(False)
+        return listener
+
+    def connect(self, timeout: float) -> Optional[socket.socket]:
+        """Return a connection to the process; None if there is none, or it does not accept one at once."""
+        sock = socket.socket(socket.AF_UNIX, packets.TYPE)
+        sock.setblocking(False)
+        with contextlib.suppress(OSError):
+            sock.connect(str(self._socket))
+            if packets.is_own(sock):
+                sock.settimeout(timeout)
+                return sock
+        sock.close()
+        return None
+
+    def is_ours(self, listener: socket.socket) -> bool:
+        """Whether the socket's file still exists."""
+        return listener.fileno() >= 0 and self.listens()
+
+    def remove_socket(self) -> None:
+        """Remove the file, so that nobody connects any more."""
+        with contextlib.suppress(FileNotFoundError):
+            self._socket.unlink()
+
+
+def spares_running(root: Path) -> int:
+    """How many places are taken."""
+    return sum(map(_is_locked, (root / _FOLDER).glob("*.lock")))
+
+
+def _lock(path: Path) -> Optional[int]:
+    fd = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        return None
+    return fd
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        fd = os.open(str(path), os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False

@@ -1,0 +1,223 @@
+"""The spare interpreter: it imports what a kernel needs, and forks kernels for keepers of this user that ask for one.
+
+    python agent.pyz spare KEY FILLER
+
+It has one thread, no ZeroMQ context and no GPU. It is the parent of the kernels, and tells each keeper how its kernel
+ended. When it has had nothing to do for some time, when the node is short of memory, or when the Python environment has
+changed on disk, it retires: it forks no more kernels, and ends with the last one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import gc
+import os
+import select
+import signal
+import socket
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+from ...wire.fields import FieldError
+from ...wire.runtime import Runtime
+from . import packets
+from .files import EnvironmentFiles
+from .forked_kernel import KernelStart, become_kernel
+from .imports import import_kernel, is_clean
+from .memory import is_short
+from .places import MAX_SPARES, SparePlace, spares_running
+from .proc_title import ProcTitle
+
+IDLE_LIMIT = 1800.0
+"""Seconds without a start of a kernel after which the process retires. JUPYTER_GPU_KERNEL_SPARE_IDLE: another one."""
+_MAX_ASKING = 32
+_TICK = 15.0
+"""Seconds between two looks at the node's memory, the files and the time."""
+
+
+def run(runtime: Runtime, root: Path, key: str) -> int:
+    """Be the spare interpreter `key`, or a kernel that was forked from it; return the exit code."""
+    place = SparePlace(root, key)
+    lock = place.lock()
+    if lock is None or spares_running(root) > MAX_SPARES or is_short():
+        return 0
+    files, title = EnvironmentFiles(), ProcTitle.find()
+    changes = import_kernel()
+    files.add_imported()
+    problem = is_clean()
+    if problem:
+        raise OSError(f"kernels cannot be forked from this process: {problem}")
+    limit = float(os.environ.pop("JUPYTER_GPU_KERNEL_SPARE_IDLE", IDLE_LIMIT))
+    server = SpareServer(runtime, place, lock, files, title, limit)
+    gc.collect()
+    gc.freeze()  # or the collector would write to memory that all kernels share
+    start = server.serve()
+    if start is None:
+        os._exit(0)  # no exit handler of an imported module runs here
+    become_kernel(start, title, changes)
+    return 0
+
+
+class SpareServer:
+    """`serve()` until it retires, or, in a forked process, until the keeper wants the kernel."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        place: SparePlace,
+        lock: int,
+        files: EnvironmentFiles,
+        title: ProcTitle,
+        limit: float,
+    ) -> None:
+        self._now = runtime.monotonic
+        self._place = place
+        self._lock = lock
+        self._files = files
+        self._title = title
+        self._limit = limit
+        self._keepers: Dict[int, socket.socket] = {}  # by the pid of their kernel
+        self._asking: List[socket.socket] = []
+        self._last_start = self._now()
+        self._wake_fd, self._wake_write = os.pipe()
+        for fd in (self._wake_fd, self._wake_write):
+            os.set_blocking(fd, False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        self._listener: Optional[socket.socket] = place.listen()
+
+    def serve(self) -> Optional[KernelStart]:
+        """Return None in the spare interpreter when it has retired and no kernel of it is left; in a forked process
+        return the kernel that it is to become."""
+        interval = min(_TICK, self._limit)
+        tick = self._now() + interval
+        while self._listener is not None or self._keepers:
+            sources: List[Any] = [*([self._listener] if self._listener else []), *self._asking]
+            wait = max(0.0, tick - self._now())
+            ready, _, _ = select.select([self._wake_fd, *sources], [], [], wait)
+            if self._wake_fd in ready:
+                self._reap()
+            for source in ready:
+                if source is self._listener:
+                    self._accept()
+                elif source in self._asking:
+                    start = self._answer(source)
+                    if start is not None:
+                        return start
+            if self._now() >= tick:
+                tick = self._now() + interval
+                self._check()
+        return None
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        with contextlib.suppress(OSError):
+            sock = self._listener.accept()[0]
+            if packets.is_own(sock) and len(self._asking) < _MAX_ASKING:
+                sock.settimeout(1.0)
+                self._asking.append(sock)
+            else:
+                sock.close()
+
+    # -------------------------------------------------------------------------------------- forks
+
+    def _answer(self, sock: socket.socket) -> Optional[KernelStart]:
+        """Read a request and fork. Returns the kernel in the forked process, and None in this one."""
+        self._asking.remove(sock)
+        try:
+            request, fds = packets.receive(sock)
+        except (OSError, EOFError, FieldError):
+            sock.close()
+            return None
+        try:
+            return self._fork(sock, request, fds)
+        except (OSError, FieldError) as error:
+            with contextlib.suppress(OSError):
+                packets.send(sock, {"refused": str(error)})
+            sock.close()
+            return None
+        finally:
+            if self._lock >= 0:  # in the spare interpreter; a forked process uses them
+                for fd in fds:
+                    os.close(fd)
+
+    def _fork(self, sock: socket.socket, request: Dict[str, Any], fds: List[int]) -> Optional[KernelStart]:
+        start = KernelStart.read(request, fds)
+        if not os.path.isdir(start.cwd) or not self._title.fits(start.shown_variables):
+            raise FieldError("this kernel cannot be forked")
+        problem = "files of the Python environment have changed" if self._files.changed() else is_clean()
+        if problem:
+            self._retire()
+            raise FieldError(problem)
+        pid = os.fork()
+        if pid == 0:
+            self._leave_parent()
+            _wait_for_go(sock)
+            return start
+        self._last_start = self._now()
+        self._keepers[pid] = sock
+        with contextlib.suppress(OSError):  # the keeper has gone: so the process ends
+            packets.send(sock, {"pid": pid})
+        return None
+
+    def _leave_parent(self) -> None:
+        """In a forked process: have a session of its own, and nothing of the spare interpreter's."""
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for sock in [*self._keepers.values(), *self._asking]:
+            sock.close()
+        self._close_listener()
+        for fd in (self._lock, self._wake_fd, self._wake_write):
+            os.close(fd)
+        self._lock = -1
+
+    def _reap(self) -> None:
+        """Tell the keepers of the kernels that have ended. A process stays a zombie until its keeper has been told:
+        so at any time the keeper can read either the packet or the status of the zombie."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake_fd, 512)
+        for pid, sock in list(self._keepers.items()):
+            ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is None:
+                continue
+            status = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+            with contextlib.suppress(OSError):  # the keeper has gone
+                packets.send(sock, {"status": status})
+            os.waitpid(pid, 0)
+            del self._keepers[pid]
+            sock.close()
+
+    # -------------------------------------------------------------------------------------- retirement
+
+    def _check(self) -> None:
+        if self._listener is None:
+            return
+        idle = self._now() - self._last_start > self._limit
+        if idle or not self._place.is_ours(self._listener) or is_short() or self._files.changed():
+            self._retire()
+
+    def _retire(self) -> None:
+        """Fork no more kernels; another spare interpreter may take the place."""
+        if self._listener is not None and self._place.is_ours(self._listener):
+            self._place.remove_socket()
+        self._close_listener()
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def _close_listener(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        self._listener = None
+
+
+def _wait_for_go(sock: socket.socket) -> None:
+    """In a forked process: end, unless the keeper wants it. It may have given up waiting, and have started another."""
+    sock.setblocking(True)
+    try:
+        go = packets.receive(sock)[0].get("go") is True
+    except (OSError, EOFError, FieldError):
+        go = False
+    if not go:
+        os._exit(0)
+    sock.close()
