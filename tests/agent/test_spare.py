@@ -9,12 +9,14 @@ from typing import Any, Dict, Iterator, List
 
 import pytest
 from keepers import Hub, Place, keeper_of
+from runtimes import make
 from waiting import eventually
 
 from jupyter_gpu_kernel.agent import procfs
 from jupyter_gpu_kernel.agent.exit.descendants import TAG, find_descendants
 from jupyter_gpu_kernel.agent.spare.identity import is_in_job, spare_key
 from jupyter_gpu_kernel.agent.spare.places import SparePlace, spares_running
+from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="the agent needs Linux")
 
@@ -246,3 +248,21 @@ def test_a_place_belongs_to_one_process(tmp_path: Path) -> None:
     assert spares_running(tmp_path) == 1
     os.close(lock)
     assert not place.is_taken()
+
+
+def test_what_a_kernel_used_is_imported_before_the_next_start(forking: Forks) -> None:
+    used = "import sys; print('paramiko' in sys.modules)"
+    hub = forking.start("k1")
+    assert hub.run(used) == "False\n"
+    hub.run("import paramiko")
+    stop_by_shutdown(hub)
+    eventually(lambda: forking.story("k1", "end"), "the end")
+    forking.start("k2")  # from the present spare interpreter, which retires
+    assert is_forked(forking, "k2")
+    hub = forking.start("k3")
+    assert is_forked(forking, "k3") and hub.run(used) == "True\n"
+    assert hub.run("import paramiko; print(paramiko.SSHClient().get_transport())") == "None\n"
+
+
+def stop_by_shutdown(hub: Hub) -> None:
+    hub.tell(Message(Channel.CONTROL, 1, make("shutdown_request", {"restart": False})))

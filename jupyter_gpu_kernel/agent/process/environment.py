@@ -7,6 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any, Dict
 
+from ..usual_modules import VARIABLE as MODULES
+from ..usual_modules import modules_file
+
 _PRIVATE = (
     *("JPY_PARENT_PID", "JPY_SESSION_NAME", "JUPYTER_GPU_KERNEL_SPARE", "JUPYTER_GPU_KERNEL_SPARE_IDLE"),
 )
@@ -24,6 +27,8 @@ def kernel_environment(settings: Dict[str, Any], folder: Path, gpus: Dict[str, s
     env["JUPYTER_GPU_KERNEL_ROOT"] = str(
         folder.parent.parent
     )  # shows which agent a leftover process belongs to
+    if settings.get("spare") != "off" and not settings.get("job"):
+        env[MODULES] = str(modules_file(folder.parent.parent, str(settings.get("python") or sys.executable)))
     env["JUPYTER_GPU_KERNEL_STORY"] = str(folder / "story")
     env["JUPYTER_GPU_KERNEL_SIGTERM"] = str(settings.get("sigterm", "survive"))
     if settings.get("job"):

@@ -18,6 +18,7 @@ from ..paths import FolderError, agent_command
 from ..process.adopted_process import AdoptedProcess
 from ..process_control import ChildProcess, ProcessControl
 from ..procfs import zombie_status
+from ..usual_modules import VARIABLE as MODULES
 from . import packets
 from .forked_kernel import KernelStart
 from .identity import is_in_job, spare_environment, spare_key
@@ -90,6 +91,7 @@ class Spare:
         command = [*agent_command(python), "spare", place.key]
         command.append(reserve(command, start.command))
         own = {name: value for name, value in os.environ.items() if name.startswith("JUPYTER_GPU_KERNEL_")}
+        own.update((name, value) for name, value in start.env.items() if name == MODULES)
         env = {**spare_environment(start.env), **own, **reserved_variable()}
         log = os.open(str(place.log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         try:

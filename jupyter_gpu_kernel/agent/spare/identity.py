@@ -11,7 +11,8 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from ..gpus.devices.visible_devices import AMD, NVIDIA
 
-_OWN = "JUPYTER_GPU_KERNEL_"
+OWN = "JUPYTER_GPU_KERNEL_"
+"""The beginning of the names of our own variables."""
 _VARYING = {
     *(NVIDIA, AMD, "HIP_VISIBLE_DEVICES", "JPY_PARENT_PID"),
     *("SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK", "XDG_SESSION_ID"),
@@ -24,7 +25,7 @@ _FILES = ("cgroup", "limits", "sessionid", "loginuid", "attr/current", "oom_scor
 
 def spare_environment(env: Mapping[str, str]) -> Dict[str, str]:
     """The environment of the spare interpreter for kernels with the environment `env`."""
-    return {name: value for name, value in env.items() if name not in _VARYING and not name.startswith(_OWN)}
+    return {name: value for name, value in env.items() if name not in _VARYING and not name.startswith(OWN)}
 
 
 def spare_key(command: Sequence[str], env: Mapping[str, str], cwd: str, setup: Sequence[str]) -> str:
@@ -37,9 +38,16 @@ def spare_key(command: Sequence[str], env: Mapping[str, str], cwd: str, setup: S
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:24]
 
 
+def changed_variables(before: Dict[str, str]) -> Dict[str, Optional[str]]:
+    """The environment variables that imported modules have set, or deleted (None), which kernels must have, too."""
+    names = {*before, *os.environ}
+    others = [name for name in names if before.get(name) != os.environ.get(name)]
+    return {name: os.environ.get(name) for name in others if not name.startswith(OWN)}
+
+
 def is_in_job(env: Mapping[str, str]) -> bool:
     """Whether kernels with this environment run in a scheduler's job, which must not share processes with others."""
-    return any(name in env for name in ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", _OWN + "JOB"))
+    return any(name in env for name in ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", OWN + "JOB"))
 
 
 def _inherited() -> List[Any]:

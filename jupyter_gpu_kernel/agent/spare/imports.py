@@ -2,34 +2,63 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
+import gc
 import importlib
 import os
 import signal
-from typing import Dict, Optional
+import sys
+import weakref
+from typing import Any, Callable, Iterator, List, Set
 
 from .. import procfs
 from ..in_kernel import main as kernel_main
+from ..in_kernel.used_packages import is_installed
 
 _LATE = (
     *("IPython.core.completerlib", "IPython.core.debugger", "IPython.core.logger", "IPython.core.oinspect"),
     *("IPython.extensions.storemagic", "sqlite3", "tornado.platform.asyncio"),
 )
 """Modules that ipykernel and IPython import only when a kernel starts, as far as a version has them."""
+_SLOW = 120.0
+"""Seconds that the import of one package may take."""
+_MOST_MIB = 1024
+"""The memory that the process may use after its imports."""
 
 
-def import_kernel() -> Dict[str, Optional[str]]:
-    """Import what every kernel imports, with the same settings as a kernel does. Return the environment variables that
-    modules have set, or deleted (None), which the kernels must have, too."""
-    before = dict(os.environ)
+def import_kernel() -> None:
+    """Import what every kernel imports, with the same settings as a kernel does."""
     kernel_main.restore_path()
     kernel_main.disable_debugger()
     importlib.import_module("ipykernel.kernelapp")
     for name in _LATE:
         with contextlib.suppress(Exception):  # another version; a kernel would fail by itself
             importlib.import_module(name)
-    names = {*before, *os.environ}
-    return {name: os.environ.get(name) for name in names if before.get(name) != os.environ.get(name)}
+
+
+def import_package(name: str, now: Callable[[], float]) -> str:
+    """Import a package as a cell of a kernel would. Return "" if kernels can be forked from this process after that, or
+    what is wrong; then this process cannot be used any more."""
+    before, began = set(sys.modules), now()
+    with _as_in_a_kernel() as asked:
+        try:
+            importlib.import_module(name)
+        except BaseException as error:  # a package may even call sys.exit()
+            return f"{type(error).__name__}: {error}"
+    _end_thread_pools()
+    if asked:
+        return "it asks for the shell of IPython"
+    if now() - began > _SLOW:
+        return "its import takes too long"
+    if not is_installed(sys.modules.get(name)):
+        return "it is not installed in this environment"
+    others = [one for one in set(sys.modules) - before if _is_outside(sys.modules[one])]
+    if others:
+        return f"it imports {others[0]}, which is not a part of this environment"
+    if _resident_mib() > _MOST_MIB:
+        return "it uses too much memory"
+    return is_clean()
 
 
 def is_clean() -> str:
@@ -41,3 +70,71 @@ def is_clean() -> str:
     if signal.getsignal(signal.SIGINT) != signal.default_int_handler:
         return "an imported module handles interrupts"
     return ""
+
+
+def shadows(folder: str, names: Set[str]) -> bool:
+    """Whether something in the folder, where kernels look first, has the name of one of these modules."""
+    return any(entry.partition(".")[0] in names for entry in os.listdir(folder))
+
+
+@contextlib.contextmanager
+def _as_in_a_kernel() -> Iterator[List[str]]:
+    """Let modules find what they find in a kernel. The list gets a line when one uses, or keeps, the shell, which is
+    not there yet. That there is one, and that it has a kernel, they may know, as pandas does."""
+    asked: List[str] = []
+    shell: Any = importlib.import_module("IPython.core.interactiveshell").InteractiveShell
+    names: Any = builtins
+
+    class ZMQInteractiveShell:
+        kernel = None
+
+        def __getattr__(self, name: str) -> Any:
+            asked.append(name)
+            raise AttributeError(name)
+
+    shells: List[ZMQInteractiveShell] = [ZMQInteractiveShell()]
+    kept = weakref.ref(shells[0])
+
+    def get_ipython() -> Any:
+        return shells[0]
+
+    def is_initialized(cls: Any) -> bool:
+        asked.append("IPython.get_ipython")
+        return False
+
+    os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")  # as ipykernel does
+    shell.initialized = classmethod(is_initialized)
+    names.get_ipython = get_ipython
+    sys.ps1 = "In : "
+    sys.path.insert(0, "")
+    try:
+        yield asked
+    finally:
+        sys.path.remove("")
+        del shell.initialized, names.get_ipython, sys.ps1
+        shells.clear()
+        gc.collect()
+        if kept() is not None:
+            asked.append("kept")
+
+
+def _end_thread_pools() -> None:
+    """Libraries that are made for forks, such as OpenBLAS, end their threads before one, and start them when they are
+    needed. The threads of others remain."""
+    if len(os.listdir("/proc/self/task")) > 1:
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+
+
+def _is_outside(module: Any) -> bool:
+    """Whether the module's file is neither in the environment nor in the Python that it was made from."""
+    file = getattr(module, "__file__", None)
+    folders = tuple(os.path.realpath(prefix) + os.sep for prefix in (sys.prefix, sys.base_prefix))
+    return isinstance(file, str) and not os.path.realpath(file).startswith(folders)
+
+
+def _resident_mib() -> float:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE") / (1 << 20)

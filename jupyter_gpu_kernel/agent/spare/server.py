@@ -16,15 +16,19 @@ import os
 import select
 import signal
 import socket
+import sys
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from ...wire.fields import FieldError
 from ...wire.runtime import Runtime
+from .. import procfs
+from ..usual_modules import VARIABLE, UsualModules
 from . import packets
 from .files import EnvironmentFiles
 from .forked_kernel import KernelStart, become_kernel
-from .imports import import_kernel, is_clean
+from .identity import changed_variables
+from .imports import import_kernel, import_package, is_clean, shadows
 from .memory import is_short
 from .places import MAX_SPARES, SparePlace, spares_running
 from .proc_title import ProcTitle
@@ -42,14 +46,27 @@ def run(runtime: Runtime, root: Path, key: str) -> int:
     lock = place.lock()
     if lock is None or spares_running(root) > MAX_SPARES or is_short():
         return 0
-    files, title = EnvironmentFiles(), ProcTitle.find()
-    changes = import_kernel()
-    files.add_imported()
+    files, title, environ = EnvironmentFiles(), ProcTitle.find(), dict(os.environ)
+    modules = UsualModules(Path(os.environ.pop(VARIABLE, "") or root / "spare" / "modules.json"))
+    import_kernel()
     problem = is_clean()
     if problem:
         raise OSError(f"kernels cannot be forked from this process: {problem}")
+    before, packages = set(sys.modules), modules.usual()
+    for name in packages:
+        problem = "" if is_short() else import_package(name, runtime.monotonic)
+        if problem:
+            modules.reject(name, problem)
+            os.execve(sys.executable, procfs.arguments(os.getpid()), environ)  # begin again without it
+    files.add_imported()
+    imported = {name.partition(".")[0] for name in set(sys.modules) - before}
+    changes = changed_variables(environ)
     limit = float(os.environ.pop("JUPYTER_GPU_KERNEL_SPARE_IDLE", IDLE_LIMIT))
-    server = SpareServer(runtime, place, lock, files, title, limit)
+
+    fitness = Fitness(
+        files, lambda: modules.usual() == packages, lambda folder: not shadows(folder, imported)
+    )
+    server = SpareServer(runtime, place, lock, title, limit, fitness)
     gc.collect()
     gc.freeze()  # or the collector would write to memory that all kernels share
     start = server.serve()
@@ -57,6 +74,19 @@ def run(runtime: Runtime, root: Path, key: str) -> int:
         os._exit(0)  # no exit handler of an imported module runs here
     become_kernel(start, title, changes)
     return 0
+
+
+class Fitness(NamedTuple):
+    """Whether this process has what kernels would import.
+
+    files: Whether the modules are still those on disk.
+    is_current: Return whether it has imported what kernels usually use.
+    suits: Return whether a kernel in this folder would import the same.
+    """
+
+    files: EnvironmentFiles
+    is_current: Callable[[], bool]
+    suits: Callable[[str], bool]
 
 
 class SpareServer:
@@ -67,14 +97,14 @@ class SpareServer:
         runtime: Runtime,
         place: SparePlace,
         lock: int,
-        files: EnvironmentFiles,
         title: ProcTitle,
         limit: float,
+        fitness: Fitness,
     ) -> None:
         self._now = runtime.monotonic
         self._place = place
         self._lock = lock
-        self._files = files
+        self._fitness = fitness
         self._title = title
         self._limit = limit
         self._keepers: Dict[int, socket.socket] = {}  # by the pid of their kernel
@@ -146,7 +176,11 @@ class SpareServer:
         start = KernelStart.read(request, fds)
         if not os.path.isdir(start.cwd) or not self._title.fits(start.shown_variables):
             raise FieldError("this kernel cannot be forked")
-        problem = "files of the Python environment have changed" if self._files.changed() else is_clean()
+        if not self._fitness.suits(start.cwd):
+            raise FieldError("a file in its folder has the name of an imported module")
+        problem = (
+            "files of the Python environment have changed" if self._fitness.files.changed() else is_clean()
+        )
         if problem:
             self._retire()
             raise FieldError(problem)
@@ -159,6 +193,8 @@ class SpareServer:
         self._keepers[pid] = sock
         with contextlib.suppress(OSError):  # the keeper has gone: so the process ends
             packets.send(sock, {"pid": pid})
+        if not self._fitness.is_current():  # the next one imports something else
+            self._retire()
         return None
 
     def _leave_parent(self) -> None:
@@ -195,7 +231,8 @@ class SpareServer:
         if self._listener is None:
             return
         idle = self._now() - self._last_start > self._limit
-        if idle or not self._place.is_ours(self._listener) or is_short() or self._files.changed():
+        fit = self._fitness.is_current() and not self._fitness.files.changed() and not is_short()
+        if idle or not fit or not self._place.is_ours(self._listener):
             self._retire()
 
     def _retire(self) -> None:

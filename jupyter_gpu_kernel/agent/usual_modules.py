@@ -1,0 +1,84 @@
+"""The packages that this user's kernels usually use, by the kernels' own record, for one Python on this node.
+
+    <root>/spare/modules-<hash of the Python>.json   {"kernels": [[name, …], …], "rejected": {name: why}}
+
+When a kernel ends, it records the packages that its user's variables come from. A spare interpreter imports those that
+at least half of the last kernels used, and rejects what is not fit for that. Of two kernels that end at once, one
+record may be lost.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any, Dict, List, Mapping
+
+from ..wire.fields import FieldError, load_object
+
+VARIABLE = "JUPYTER_GPU_KERNEL_MODULES"
+"""The variable with the path of the file, in the environment of kernels and spare interpreters."""
+_FOLDER = "spare"
+_KERNELS = 8
+_NAMES = 30
+_LENGTH = 64
+_MAX_FILE = 1 << 16
+
+
+def modules_file(root: Path, python: str) -> Path:
+    """The file of this Python. `root`: the agent's folder."""
+    return root / _FOLDER / f"modules-{hashlib.sha256(python.encode()).hexdigest()[:12]}.json"
+
+
+class UsualModules:
+    """What is in the file. Nothing here raises an error for a file that is missing or damaged."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def usual(self) -> List[str]:
+        """The packages that at least half of the last kernels used, and that were not rejected."""
+        content = self._read()
+        kernels = content["kernels"]
+        names = dict.fromkeys(name for kernel in reversed(kernels) for name in kernel)
+        counts = {name: sum(name in kernel for kernel in kernels) for name in names}
+        usual = [name for name in names if 2 * counts[name] >= len(kernels)]
+        return sorted([name for name in usual if name not in content["rejected"]][:_NAMES])
+
+    def record(self, names: List[str]) -> None:
+        """A kernel that used these packages ends."""
+        content = self._read()
+        kernels = [*content["kernels"], [name for name in names if _is_name(name)][:_NAMES]][-_KERNELS:]
+        self._write({"kernels": kernels, "rejected": content["rejected"]})
+
+    def reject(self, name: str, why: str) -> None:
+        """Do not import this package again."""
+        content = self._read()
+        rejected = {**content["rejected"], name: why[:_LENGTH]}
+        self._write({"kernels": content["kernels"], "rejected": dict(list(rejected.items())[-_NAMES:])})
+
+    def _read(self) -> Mapping[str, Any]:
+        try:
+            with open(str(self._path), "rb") as file:
+                found = load_object(file.read(_MAX_FILE))
+        except (OSError, FieldError):
+            found = {}
+        kernels, rejected = found.get("kernels"), found.get("rejected")
+        lists = [one for one in kernels if isinstance(one, list)] if isinstance(kernels, list) else []
+        return {
+            "kernels": [[name for name in one if _is_name(name)][:_NAMES] for one in lists][-_KERNELS:],
+            "rejected": rejected if isinstance(rejected, dict) else {},
+        }
+
+    def _write(self, content: Dict[str, Any]) -> None:
+        new = self._path.with_name(f".{self._path.name}-{os.getpid()}")
+        try:
+            new.write_text(json.dumps(content))
+            os.replace(str(new), str(self._path))
+        except OSError:  # a full disk
+            return
+
+
+def _is_name(name: Any) -> bool:
+    return isinstance(name, str) and name.isidentifier() and len(name) <= _LENGTH

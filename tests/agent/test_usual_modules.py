@@ -1,0 +1,139 @@
+"""What kernels usually import: recorded by them, imported before the fork, and rejected if no fork may inherit it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Dict
+
+import pytest
+
+from jupyter_gpu_kernel.agent.in_kernel.used_packages import used_packages
+from jupyter_gpu_kernel.agent.spare.identity import changed_variables
+from jupyter_gpu_kernel.agent.spare.imports import shadows
+from jupyter_gpu_kernel.agent.usual_modules import UsualModules, modules_file
+
+MODULES = {
+    "good": "import os, csv, sys\nos.environ['GOOD'] = sys.ps1\n",
+    "fails": "raise ValueError('broken')",
+    "leaves": "import sys; sys.exit(3)",
+    "threads": "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()",
+    "asks": "from IPython import get_ipython\nshell = get_ipython()",
+    "asks_builtins": "try:\n    shell = get_ipython()\nexcept NameError:\n    shell = None",
+    "knows": "assert hasattr(get_ipython(), 'kernel')",
+    "configures": "config = get_ipython().config",
+    "interrupts": "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)",
+    "outside": "import lies_elsewhere",
+}
+EXPECTED = {
+    "good": "",
+    "fails": "ValueError: broken",
+    "leaves": "SystemExit: 3",
+    "threads": "it has several threads",
+    "asks": "it asks for the shell of IPython",
+    "asks_builtins": "it asks for the shell of IPython",
+    "knows": "",
+    "configures": "AttributeError: config",
+    "interrupts": "an imported module handles interrupts",
+    "outside": "it imports lies_elsewhere, which is not a part of this environment",
+    "lies_elsewhere": "it is not installed in this environment",
+}
+PROGRAM = """
+import json, os, sys, time
+sys.path.insert(0, sys.argv[1])
+from jupyter_gpu_kernel.agent.spare.imports import import_kernel, import_package
+import_kernel()
+sys.path.insert(0, sys.argv[2])
+for name in sys.argv[3:]:
+    pid = os.fork()
+    if pid == 0:
+        answer = import_package(name, time.monotonic)
+        left = hasattr(sys, "ps1") or hasattr(__builtins__, "get_ipython")
+        os.write(1, json.dumps([name, answer, left]).encode() + b"\\n")
+        os._exit(0)
+    os.waitpid(pid, 0)
+"""
+
+
+def test_what_no_fork_may_inherit_is_rejected(tmp_path: Path) -> None:
+    """In an environment of its own, which has the packages of this one, too."""
+    environment, elsewhere = tmp_path / "env", tmp_path / "elsewhere"
+    subprocess.check_call([sys.executable, "-m", "venv", "--without-pip", str(environment)])
+    (packages,) = environment.glob("lib/python*/site-packages")
+    (packages / "more.pth").write_text(sysconfig.get_paths()["purelib"])
+    for name, code in MODULES.items():
+        (packages / f"{name}.py").write_text(code)
+    elsewhere.mkdir()
+    (elsewhere / "lies_elsewhere.py").write_text("")
+    repository = str(Path(__file__).resolve().parents[2])
+    command = [str(environment / "bin" / "python"), "-c", PROGRAM, repository, str(elsewhere), *EXPECTED]
+    env = {**os.environ, "HOME": str(tmp_path)}
+    output = subprocess.run(command, env=env, cwd=str(tmp_path), stdout=subprocess.PIPE, check=True).stdout
+    answers = [json.loads(line) for line in output.decode().splitlines()]
+    assert {name: answer for name, answer, _ in answers} == EXPECTED
+    assert not any(left for _, _, left in answers)
+
+
+def test_what_at_least_half_of_the_kernels_used_is_usual(tmp_path: Path) -> None:
+    modules = UsualModules(tmp_path / "modules.json")
+    assert modules.usual() == []
+    modules.record(["torch", "numpy"])
+    assert modules.usual() == ["numpy", "torch"]
+    modules.record(["numpy", "no name", "x" * 100])
+    modules.record(["numpy"])
+    assert modules.usual() == ["numpy"]
+    for _ in range(20):
+        modules.record(["pandas"])
+    assert modules.usual() == ["pandas"]
+    modules.reject("pandas", "it has several threads")
+    assert modules.usual() == []
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[", "[]", '{"kernels": 3}', '{"kernels": [3, [4, "a b", "ok"]]}', "[" * 9999]
+)
+def test_a_damaged_file_is_none(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "modules.json"
+    path.write_text(content)
+    assert UsualModules(path).usual() in ([], ["ok"])
+    UsualModules(path).record(["numpy"])
+    assert UsualModules(path).usual()[:1] == ["numpy"]
+
+
+def test_each_python_has_a_file(tmp_path: Path) -> None:
+    assert modules_file(tmp_path, "/a/python") != modules_file(tmp_path, "/b/python")
+
+
+def test_variables_tell_what_their_user_has_imported() -> None:
+    class Odd:
+        __module__ = 5  # type: ignore[assignment]
+
+        def __getattribute__(self, name: str) -> None:
+            raise AssertionError("code of a variable was run")
+
+    variables: Dict[str, object] = {
+        "a": pytest,
+        "b": Odd(),
+        "c": Path,
+        "d": os,
+        "e": "text",
+        "f": pytest.raises,
+    }
+    assert used_packages(variables) == ["pytest", "_pytest"]
+
+
+def test_a_file_of_the_users_comes_first(tmp_path: Path) -> None:
+    assert not shadows(str(tmp_path), {"torch"})
+    (tmp_path / "torch.py").write_text("")
+    assert shadows(str(tmp_path), {"torch"}) and not shadows(str(tmp_path), {"numpy"})
+
+
+def test_variables_that_imports_have_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {**os.environ, "JGK_OLD": "1"}
+    monkeypatch.setenv("JGK_NEW", "2")
+    monkeypatch.setenv("JUPYTER_GPU_KERNEL_OWN", "3")
+    assert changed_variables(before) == {"JGK_OLD": None, "JGK_NEW": "2"}
