@@ -26,7 +26,7 @@ from pathlib import Path
 archive, root, key, ready = sys.argv[1:5]
 sys.path.insert(0, archive)
 from jupyter_gpu_kernel.agent.spare import packets
-from jupyter_gpu_kernel.agent.spare.forked_kernel import KernelStart
+from jupyter_gpu_kernel.agent.spare.kernel_start import KernelStart
 from jupyter_gpu_kernel.agent.spare.places import SparePlace
 command, cwd, env = json.loads(sys.stdin.readline())
 place = SparePlace(Path(root), key)

@@ -10,6 +10,7 @@ import sysconfig
 import types
 from typing import Any, Iterator, List, Mapping
 
+_SHELL = "IPython"  # some of every kernel's variables come from it
 _MOST = 10_000
 """Variables that are looked at."""
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
@@ -18,7 +19,7 @@ _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 def used_packages(variables: Mapping[str, Any]) -> List[str]:
     """Return the top-level packages, installed into this Python environment, that these variables come from."""
     names = dict.fromkeys(name for value in _first(variables) for name in _origins(value))
-    return [name for name in names if is_installed(sys.modules.get(name))]
+    return [name for name in names if name != _SHELL and is_installed(sys.modules.get(name))]
 
 
 def is_installed(module: Any) -> bool:

@@ -14,7 +14,7 @@ from ..paths import agent_command
 from ..process_control import ProcessControl
 from ..read_marks import returned
 from ..spare.client import Spare
-from ..spare.forked_kernel import KernelStart
+from ..spare.kernel_start import KernelStart
 from .kernel_sockets import KernelSockets, OnMessage
 
 STDERR_TAIL = 4000

@@ -20,8 +20,8 @@ from ..process_control import ChildProcess, ProcessControl
 from ..procfs import zombie_status
 from ..usual_modules import VARIABLE as MODULES
 from . import packets
-from .forked_kernel import KernelStart
 from .identity import is_in_job, spare_environment, spare_key
+from .kernel_start import KernelStart
 from .memory import is_short
 from .places import SparePlace
 from .proc_title import reserve, reserved_variable

@@ -26,9 +26,10 @@ from .. import procfs
 from ..usual_modules import VARIABLE, UsualModules
 from . import packets
 from .files import EnvironmentFiles
-from .forked_kernel import KernelStart, become_kernel
+from .forked_kernel import become_kernel
 from .identity import changed_variables
 from .imports import import_kernel, import_package, is_clean, shadows
+from .kernel_start import KernelStart
 from .memory import is_short
 from .places import MAX_SPARES, SparePlace, spares_running
 from .proc_title import ProcTitle
