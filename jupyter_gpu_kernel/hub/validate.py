@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from ..wire import MAX_PRIORITY, remedies
-from ..wire.messages import Channel, Message, MessageError
+from ..wire.messages import Channel, Data, Message, MessageError
 from .sanitize import (
     Malformed,
     Shape,
@@ -73,7 +73,7 @@ def keeper_event(data: dict[str, Any]) -> dict[str, Any]:
     return checked
 
 
-def message(data: bytes) -> Message:
+def message(data: Data) -> Message:
     """Decode a message of a kernel or its keeper. Raises MessageError if it is malformed, or would take too much
     memory to parse."""
     decoded = Message.decode(data)

@@ -13,7 +13,7 @@ from typing import Any, Dict, FrozenSet, Iterable, List, NamedTuple, Optional
 from . import PROTOCOL
 from .fields import FieldError, items, number, numbers, text
 from .frames import CHUNK, Frame, FrameError, Kind, json_frame
-from .messages import Lane
+from .messages import Data, Lane
 from .queues import Inbox, NumberingError, Outbox
 from .runtime import Runtime
 from .window import MOST, Window
@@ -180,7 +180,7 @@ class Endpoint:
             raise ProtocolError("the answer to our HELLO does not name it")
         return hello
 
-    def receive(self, frame: Frame) -> List[bytes]:
+    def receive(self, frame: Frame) -> List[Data]:
         """Return the messages that this frame completes. Raises ProtocolError if the stream must be closed."""
         try:
             if frame.kind is Kind.HELLO:

@@ -80,14 +80,20 @@ class FrameReader:
     """Bytes in, frames out. With `greeting`, `noise` keeps the bytes before MAGIC for error messages."""
 
     def __init__(self, greeting: bool = True) -> None:
-        self.noise = b""
         self.greeted = not greeting
         self._buffer = bytearray()
+        self._noise = b""
+
+    @property
+    def noise(self) -> bytes:
+        """The bytes before MAGIC; all so far, if it has not come."""
+        return self._noise if self.greeted else bytes(self._buffer)
 
     def feed(self, data: bytes) -> List[Frame]:
         """Return every frame that `data` completes. After a FrameError nothing more can be read."""
+        before = len(self._buffer)
         self._buffer += data
-        if not self.greeted and not self._find_magic():
+        if not self.greeted and not self._find_magic(max(0, before - len(MAGIC))):
             return []
         frames: List[Frame] = []
         offset = 0
@@ -100,14 +106,13 @@ class FrameReader:
         del self._buffer[:offset]
         return frames
 
-    def _find_magic(self) -> bool:
-        at = self._buffer.find(MAGIC)
+    def _find_magic(self, start: int) -> bool:
+        at = self._buffer.find(MAGIC, start)
         if at < 0:
             if len(self._buffer) > MAX_NOISE:
                 raise FrameError("the node's shell start-up files print without end")
-            self.noise = bytes(self._buffer)
             return False
-        self.noise = bytes(self._buffer[:at])
+        self._noise = bytes(self._buffer[:at])
         del self._buffer[: at + len(MAGIC)]
         self.greeted = True
         return True
@@ -125,4 +130,5 @@ class FrameReader:
             known = Kind(kind)
         except ValueError:
             raise FrameError(f"a frame of unknown kind {kind}") from None
-        return Frame(known, attachment, number, flags, bytes(self._buffer[start : start + length]))
+        with memoryview(self._buffer) as view:  # a slice of the buffer itself would be one more copy
+            return Frame(known, attachment, number, flags, bytes(view[start : start + length]))

@@ -9,11 +9,13 @@ from __future__ import annotations
 import enum
 import json
 import struct
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 from .fields import FieldError, load_object
 
 _HEAD = struct.Struct("!BIH")
+Data = Union[bytes, bytearray]
+"""An encoded message as it was received: it is not copied to become immutable."""
 MAX_CLIENTS = (1 << 32) - 1
 MAX_PARTS = (1 << 16) - 1
 
@@ -93,7 +95,7 @@ class Message:
         return b"".join((head, lengths, *self.parts))
 
     @classmethod
-    def decode(cls, data: bytes) -> Message:
+    def decode(cls, data: Data) -> Message:
         """Return the message in `data`; raise MessageError if its lengths do not fit."""
         try:
             channel, client, count = _HEAD.unpack_from(data)
@@ -105,9 +107,10 @@ class Message:
         if offset + sum(lengths) != len(data):
             raise MessageError("the lengths of a message's parts do not add up")
         parts: List[bytes] = []
-        for length in lengths:
-            parts.append(data[offset : offset + length])
-            offset += length
+        with memoryview(data) as view:
+            for length in lengths:
+                parts.append(bytes(view[offset : offset + length]))
+                offset += length
         return cls(kind, client, tuple(parts))
 
     def header(self) -> Dict[str, Any]:

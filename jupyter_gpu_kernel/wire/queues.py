@@ -11,13 +11,13 @@ from collections import deque
 from typing import Deque, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from .frames import CHUNK
-from .messages import Lane
+from .messages import Data, Lane
 from .window import Window
 
 MAX_MESSAGE = 256 * 1024 * 1024
 """The size of one message, and of all incomplete messages of an attachment, in bytes.
 
-A message that is passed on is in memory up to three times for a moment, and a hub has many kernels.
+A message that is passed on is in memory twice for a moment, and a hub has many kernels.
 """
 _LAST = 0x80
 
@@ -200,7 +200,7 @@ class Inbox:
         self.delivered = list(serials or [0 for _ in Lane])
         self._parts = {lane: bytearray() for lane in Lane}
 
-    def accept(self, number: int, flags: int, payload: bytes) -> Optional[bytes]:
+    def accept(self, number: int, flags: int, payload: bytes) -> Optional[Data]:
         """Return the message that this chunk completes. A number seen before is ignored; a gap is an error."""
         if number <= self.received:
             return None
@@ -216,9 +216,10 @@ class Inbox:
         if sum(map(len, self._parts.values())) + len(payload) > MAX_MESSAGE:
             raise NumberingError(f"a message of more than {MAX_MESSAGE} bytes")
         self.received = number
+        if flags & _LAST:
+            self.delivered[lane] += 1
+            if not parts:
+                return payload
+            self._parts[lane] = bytearray()
         parts += payload
-        if not flags & _LAST:
-            return None
-        self.delivered[lane] += 1
-        self._parts[lane] = bytearray()
-        return bytes(parts)
+        return parts if flags & _LAST else None

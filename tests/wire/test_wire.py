@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -60,6 +61,10 @@ def test_endless_noise_is_an_error_and_kept() -> None:
     reader = FrameReader()
     assert reader.feed(b"Welcome!\n") == []
     assert reader.noise == b"Welcome!\n"
+    split = FrameReader()
+    for byte in b"Welcome!\n" + MAGIC + Frame(Kind.PING, number=1).encode():
+        frames = split.feed(bytes([byte]))
+    assert split.noise == b"Welcome!\n" and frames == [Frame(Kind.PING, number=1)]
     with pytest.raises(FrameError):
         reader.feed(b"x" * (MAX_NOISE + 1))
 
@@ -112,6 +117,21 @@ def test_a_cells_reply_stays_behind_its_output_and_a_completion_does_not() -> No
 
 
 # ---------------------------------------------------------------------------------------------- journal
+
+
+def test_a_large_message_is_in_memory_twice_at_most() -> None:
+    """Once as it was received, and once as its parts."""
+    message = Message(Channel.IOPUB, 0, (b"{}", b"{}", b"{}", bytes(20_000_000)))
+    outbox, inbox = Outbox(fixed_window(2 * message.size)), Inbox()
+    outbox.put(Lane.ORDERED, message.encode())
+    chunks = list(outbox.take())
+    tracemalloc.start()
+    try:
+        came = [inbox.accept(*chunk) for chunk in chunks][-1]
+        assert came is not None and Message.decode(came) == message
+        assert tracemalloc.get_traced_memory()[1] < 2.3 * message.size
+    finally:
+        tracemalloc.stop()
 
 
 def test_urgent_overtakes_bulk_that_is_not_yet_sent() -> None:
@@ -195,7 +215,7 @@ class Pipe:
 def per_lane(messages: list[bytes]) -> dict[bytes, list[bytes]]:
     lanes: dict[bytes, list[bytes]] = {}
     for message in messages:
-        lanes.setdefault(message[:1], []).append(message)
+        lanes.setdefault(bytes(message[:1]), []).append(message)
     return lanes
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from ...errors import GpuKernelError
 from ...wire.compose import is_user_cell
 from ...wire.endpoint import Endpoint, State
-from ...wire.messages import Channel, Lane, Message, MessageError, keeper_message
+from ...wire.messages import Channel, Data, Lane, Message, MessageError, keeper_message
 from ...wire.runtime import Runtime
 from .. import requests, validate
 from ..front_end.delivered import Delivered
@@ -237,7 +237,7 @@ class Relay:
 
     # -------------------------------------------------------------------------------------- to the front ends
 
-    def deliver(self, data: bytes) -> None:
+    def deliver(self, data: Data) -> None:
         """Take a message of the keeper."""
         self._pacer.put(validate.message(data), self.endpoint.received)
         self.endpoint.hold_acknowledgements(self._pacer.oldest)

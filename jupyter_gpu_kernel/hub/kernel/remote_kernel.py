@@ -13,7 +13,7 @@ from typing import Any
 from ...errors import AgentError, GpuKernelError, KernelStartError
 from ...wire.compose import is_user_cell
 from ...wire.endpoint import Endpoint
-from ...wire.messages import Lane, Message, keeper_message
+from ...wire.messages import Data, Lane, Message, keeper_message
 from ...wire.runtime import Runtime
 from ..front_end.delivered import Delivered
 from ..front_end.edge import Edge
@@ -236,7 +236,7 @@ class RemoteKernel(KernelState):
         """The agent has opened a stream to this kernel, perhaps another one that the notebook had left."""
         self.kernel_id = kernel_id
 
-    def deliver(self, data: bytes) -> None:
+    def deliver(self, data: Data) -> None:
         """Take a message of the keeper."""
         self._relay.deliver(data)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import GpuKernelError
-from ...wire.messages import Channel, Lane, MessageError, keeper_message
+from ...wire.messages import Channel, Data, Lane, MessageError, keeper_message
 from ...wire.runtime import Runtime
 from .. import validate
 from ..node.attachments import new_endpoint
@@ -93,7 +93,7 @@ class Reservation:
         """The agent has opened a stream to the keeper."""
         self.kernel_id = kernel_id
 
-    def deliver(self, data: bytes) -> None:
+    def deliver(self, data: Data) -> None:
         """Take a message of the keeper: only its status matters."""
         message = validate.message(data)
         if message.channel is not Channel.KEEPER:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from ...errors import AgentError, AgentRefusal, GpuKernelError
 from ...wire.endpoint import ACKNOWLEDGE_WITHIN, Endpoint, ProtocolError, State, VersionError
 from ...wire.frames import CHUNK, Frame, Kind
-from ...wire.messages import MessageError
+from ...wire.messages import Data, MessageError
 from ...wire.runtime import Runtime
 from .stream import StreamThreads
 
@@ -47,7 +47,7 @@ class Attachment(Protocol):
     def opened(self, kernel_id: str) -> None:
         """The agent has opened a stream to this kernel, perhaps another one that the notebook had left."""
 
-    def deliver(self, data: bytes) -> None:
+    def deliver(self, data: Data) -> None:
         """Take a message of the keeper. Raise MessageError or ProtocolError if a keeper may not send it."""
 
     def attached(self) -> None:
@@ -230,7 +230,7 @@ class Attachments:
             self._reopen(attachment, str(error))
         return True
 
-    def _deliver(self, attachment: Attachment, data: bytes) -> None:
+    def _deliver(self, attachment: Attachment, data: Data) -> None:
         try:
             attachment.deliver(data)
         except (ProtocolError, MessageError):
