@@ -1,7 +1,7 @@
 # Makes the agent's folder on this node, asks for the agent if it is not there yet, and becomes `attach`.
 # Read whole before it runs (braces), so that what follows on stdin is not taken for a line of it.
 # Given before it: name (of the agent's file), size (of it, bytes), sum (of it, SHA-256), python, command ("attach").
-# In a batch script, command is "job", and agent holds the agent's file in base64: nobody answers there.
+# In a batch script, command is "job", and agent holds the agent's file, compressed, in base64: nobody answers there.
 {
 say() { printf '%s\n' "$1" >&2; }
 
@@ -30,12 +30,19 @@ is_agent() {
     [ "${found%% *}" = "$sum" ]
 }
 
-decode='import base64, sys; sys.stdout.buffer.write(base64.b64decode(sys.stdin.buffer.read()))'
+unpack='import base64, sys, zlib; data = sys.stdin.buffer.read(); sys.stdout.buffer.write('
 
-# receive: prints the agent's bytes, from the batch script or from stdin.
+# receive: prints the agent's bytes, from the batch script or from stdin, where its length comes first.
 receive() {
-    if [ "$command" = job ]; then printf '%s' "$agent" | "$python" -I -c "$decode"; else head -c "$size"; fi
+    if [ "$command" = job ]; then
+        printf '%s' "$agent" | "$python" -I -c "${unpack}zlib.decompress(base64.b64decode(data)))"
+    else
+        read -r length && head -c "$length" | "$python" -I -c "import $packing; $unpack$packing.decompress(data))" 2>/dev/null
+    fi
 }
+
+# has MODULE: whether the Python starts, and has it.
+has() { "$python" -I -c "import $1" </dev/null >/dev/null; }
 
 uid=$(id -u)
 node=$(uname -n)
@@ -73,7 +80,12 @@ if [ ! -x "$python" ]; then
     exit 95
 fi
 if [ -n "$new" ]; then
-    if [ "$command" = attach ]; then printf '\n%s\n' 'jupyter-gpu-kernel: send'; fi
+    packing=bz2
+    if [ "$command" = job ] || ! has bz2 2>/dev/null; then
+        packing=zlib
+        has zlib || exit # with its status, which says why it cannot be run
+    fi
+    if [ "$command" = attach ]; then printf '\n%s\n' "jupyter-gpu-kernel: send $packing"; fi
     receive > "$new"
     # Where the connection breaks, or the disk is full by now, there is less.
     if ! is_agent "$new" || ! mv -f "$new" "$place/$name" || ! is_agent "$place/$name"; then

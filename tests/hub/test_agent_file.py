@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import os
 import subprocess
 import sys
 import traceback
+import zlib
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,13 @@ def test_each_module_is_compiled_once(agent: Agent) -> None:
     assert agent.compiles() > 50
     assert agent.compiles() == 0
     assert agent.compiled.stat().st_mode & 0o777 == 0o700 and agent.attach.stat().st_mode & 0o777 == 0o600
+
+
+def test_it_is_small() -> None:
+    """What is sent to a node on which it is not yet."""
+    package = agent_file.pack()
+    assert len(package.packed("bz2")) < 125_000
+    assert bz2.decompress(package.packed("bz2")) == zlib.decompress(package.packed("zlib")) == package.data
 
 
 def cut(agent: Agent) -> None:

@@ -156,12 +156,23 @@ def test_installs_once_and_greets(machine: Machine, shell: str) -> None:
     machine.shell = SHELLS[shell]
     package = agent_file.pack()
     assert ask(machine.dial(), "list") == {"kernels": []}
-    assert machine.streams[0].written > len(package.data)
+    assert 1.1 * len(package.packed("bz2")) > machine.streams[0].written > len(package.packed("bz2"))
     assert stat.S_IMODE(machine.root.stat().st_mode) == 0o700
     assert (machine.root / package.name).read_bytes() == package.data
     assert machine.files() == [package.name, "id"]
     assert ask(machine.dial(), "list") == {"kernels": []}
     assert machine.streams[1].written < 10_000, "uploaded again"
+
+
+def test_a_python_without_bz2(machine: Machine, tmp_path: Path) -> None:
+    """As one may be that was compiled by hand."""
+    python = tmp_path / "python"
+    python.write_text(
+        f'#!/bin/sh\ncase $3 in *bz2*) echo No module named _bz2 >&2; exit 1;; esac\nexec {sys.executable} "$@"\n'
+    )
+    python.chmod(0o700)
+    assert ask(machine.dial(str(python)), "list") == {"kernels": []}
+    assert machine.streams[0].written > len(agent_file.pack().packed("zlib"))
 
 
 def test_start_up_files_that_print_are_no_harm(machine: Machine) -> None:

@@ -7,12 +7,14 @@ version is another file, and running kernels keep theirs.
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import functools
 import hashlib
 import io
 import os
 import zipfile
+import zlib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,6 +38,10 @@ class Package(NamedTuple):
     install: bytes
     sum: str
 
+    def packed(self, module: str) -> bytes:
+        """Return the data for the way: compressed by a module that the node's Python has, "bz2" or "zlib"."""
+        return bz2.compress(self.data) if module == "bz2" else zlib.compress(self.data, 9)
+
 
 @functools.cache
 def pack() -> Package:
@@ -44,12 +50,14 @@ def pack() -> Package:
     stream = _compacted(_read_sources())
     build = hashlib.sha256(stream).digest()[:8]
     words = stream.decode().split("\0")
-    loader = words[words.index(_LOADER) + 1]
+    at = words.index(_LOADER)
+    loader = words[at + 1]
+    del words[at : at + 2]
     main = f"{loader}\ninstall({_PACKAGE!r}, {build!r})\n{_MAIN_PY}"
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
-        for name, content in (("__main__.py", main.encode()), ("sources", stream)):
-            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED, 9)
+        for name, content in (("__main__.py", main.encode()), ("sources", "\0".join(words).encode())):
+            archive.writestr(zipfile.ZipInfo(name), content)  # it is compressed as a whole when it is sent
     data = buffer.getvalue()
     install = (_FOLDER / "agent" / "install.sh").read_bytes()
     digest = hashlib.sha256(data).hexdigest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shlex
 import threading
 from typing import Protocol
@@ -15,7 +16,7 @@ from .stream import READ_SIZE, CommandStream, Stream
 
 DIAL_TIMEOUT = 60.0
 """Seconds for the node's shell, the upload and the start of Python on a slow file system, together."""
-_SEND = b"\njupyter-gpu-kernel: send\n"
+_SEND = re.compile(rb"\njupyter-gpu-kernel: send (bz2|zlib)\n")
 EXIT_STATUSES = {
     90: ("the node's Python cannot run the agent", "Choose another with --python."),
     91: ("the node's Python is too old: 3.8 or newer is needed", "Choose another with --python."),
@@ -92,9 +93,10 @@ def _read_until_greeting(stream: CommandStream, package: Package, hop: str) -> b
         at = received.find(MAGIC)
         if at >= 0:
             return bytes(received[at:])
-        if not sent and _SEND in received:
+        if not sent and (asked := _SEND.search(received)):
             sent = True
-            stream.write(package.data)
+            packed = package.packed(asked[1].decode())
+            stream.write(b"%d\n" % len(packed) + packed)
     raise AgentError(
         "the shell's start-up files on the node print without end",
         hop=hop,

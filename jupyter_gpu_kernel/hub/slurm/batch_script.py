@@ -47,7 +47,7 @@ def batch_script(settings: dict[str, Any], kernel_id: str, package: Package) -> 
         "",
         *_OUTPUT,
         *setup,
-        *_agent(package.data),
+        *_agent(package.packed("zlib")),
     ]
     return "\n".join(parts).encode() + b"\n" + script_head(package, python, command="job") + package.install
 
