@@ -11,14 +11,23 @@ from pathlib import Path
 
 
 def description(network: str) -> str:
-    """The day, the machine and the versions."""
+    """The day, the revision, the machine and the versions."""
     packages = ("jupyter_client", "ipykernel", "jupyter_server", "paramiko", "sshpyk")
     return (
-        f"{datetime.date.today()}; {os.cpu_count()} cores for all ends ({_processor()}), {_memory()}, "
+        f"{datetime.date.today()}{_revision()}; {os.cpu_count()} cores for all ends ({_processor()}), {_memory()}, "
         f"{platform.system()} {platform.release().split('-')[0]}, {_ssh()}, Python {platform.python_version()}, "
         f"{', '.join(f'{name} {_version(name)}' for name in packages if _version(name))}; both nodes on this "
         f"machine, behind {network}"
     )
+
+
+def _revision() -> str:
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    try:
+        shown = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:  # no git here
+        return ""
+    return f", revision {shown}" if shown else ""
 
 
 def _processor() -> str:

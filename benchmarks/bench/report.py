@@ -58,7 +58,7 @@ class Results:
 
     @property
     def delays(self) -> list[float]:
-        return list(self._values)
+        return sorted(self._values)
 
     def names(self, delay: float) -> list[str]:
         """What was measured, in the order of the titles."""
@@ -95,6 +95,12 @@ class Results:
         numbers = [n for ways in self._values.get(delay, {}).values() for v in ways.values() for n in v]
         return max(numbers, default=-1) + 1
 
+    def counts(self, delays: list[float]) -> str:
+        """How often each quantity was measured, in words: measures may have been added with `--append`."""
+        numbers = [len(v) for delay in delays for ways in self._values[delay].values() for v in ways.values()]
+        least, most = min(numbers), max(numbers)
+        return f"{least}" if least == most else f"{least} to {most}"
+
     def to_json(self) -> dict[str, Any]:
         """{"ways": …, "rounds": {round trip: [{way: {quantity: seconds}}]}, "errors": …}"""
         rounds: dict[str, list[dict[str, dict[str, float]]]] = {}
@@ -119,7 +125,7 @@ def markdown(results: Results) -> str:
         text += [
             f"### Round trip {delay:g} ms",
             "",
-            f"{results.rounds(delay)} rounds, {results.machine[delay]}.",
+            f"Rounds: {results.counts([delay])}; {results.machine[delay]}.",
             "",
         ]
         text += [f"Times: median (least–most) **ratio to {results.reference(delay)}**.", ""]

@@ -1,0 +1,55 @@
+"""The table in README.md: medians of the most important quantities, between two comments."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+from report import Results
+
+_BEGIN, _END = "<!-- bench: written by make bench -->\n", "<!-- end of bench -->\n"
+_WAYS = {
+    "bare": "on the node itself",
+    "ssh": "`ssh`, five forwards",
+    "sshpyk": "sshpyk",
+    "provisioner": "this, in JupyterLab",
+    "argv": "this, by argv",
+}
+_ROWS = {
+    "execute_p50": "a cell",
+    "websocket_p50": "a cell through jupyter_server",
+    "lines_100k": "100,000 lines",
+    "display_50mb": "display of 50 MB",
+    "start_first_cell": "start to the first cell",
+    "start_gpu_first_cell": "start with a GPU (others: without)",
+    "cold_first_cell": "start without a connection",
+    "restart": "restart to the next cell",
+}
+
+
+def write(results: Results, file: Path) -> None:
+    """Replace what stands between the comments."""
+    before, begin, rest = file.read_text().partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not begin or not end:
+        raise SystemExit(f"{file} has no place for the table")
+    file.write_text(before + begin + summary(results) + end + after)
+
+
+def summary(results: Results) -> str:
+    """One table with all round trips, and what was measured on what."""
+    ways = [way for way in _WAYS if way in results.ways]
+    lines = [f"| round trip | | {' | '.join(_WAYS[way] for way in ways)} |", "|---|---|" + "---|" * len(ways)]
+    for delay in results.delays:
+        for name in (name for name in _ROWS if name in results.names(delay)):
+            cells = [_cell(list(results.values(delay, name, way).values())) for way in ways]
+            lines.append(f"| {delay:g} ms | {_ROWS[name]} | {' | '.join(cells)} |")
+    machine = results.machine[results.delays[0]]
+    return "\n".join(lines) + f"\n\nMedians; rounds: {results.counts(results.delays)}; {machine}.\n"
+
+
+def _cell(values: list[float]) -> str:
+    if not values:
+        return "–"
+    median = statistics.median(values)
+    return f"{median * 1e3:.1f} ms" if median < 0.2 else f"{median:.2f} s"
