@@ -125,7 +125,7 @@ def _serve(root: Root, kernel_id: str) -> int:
         from .policy import read_policy
 
         request.sock.close()
-        keeper = Keeper(Runtime(), ProcessControl(), root, request.settings, read_policy())
+        keeper = Keeper(Runtime(), ProcessControl(), root, request.settings, read_policy(), request.early)
         started()
         keeper.run()
 

@@ -56,6 +56,7 @@ class Acquisition:
         on_error: Callable[[str], None],
         on_waiting: Callable[[str], None],
         on_given: Callable[[], None] = lambda: None,
+        early: int = -1,
     ) -> None:
         """Create the acquisition of the GPUs of one kernel.
 
@@ -65,6 +66,7 @@ class Acquisition:
         on_error: Called with the reason when they cannot be had.
         on_waiting: Called with a text for the user while the cell waits.
         on_given: Called when it is known which GPUs the scheduler has given to the job in which the kernel runs.
+        early: The descriptor of the first reading of the GPUs, which has begun already; -1 if there is none.
         """
         self.uuids: List[str] = []
         self.ignored_leases: Dict[str, str] = {}
@@ -78,6 +80,7 @@ class Acquisition:
         self._on_acquired, self._on_error, self._on_waiting = on_acquired, on_error, on_waiting
         self._leases: List[Lease] = []
         self._sampler: Optional[Sampler] = None
+        self._early = early
         self._timer: Optional[Timer] = None
         self._failures = 0
         self._limits = SiteLimits.from_settings(settings)
@@ -184,9 +187,11 @@ class Acquisition:
         """Sample the GPUs while the kernel starts, so that its first cell does not wait for that."""
         self._given.read()
         if not self.acquired and self._sampler is None:
+            early, self._early = self._early, -1
             self._sampler = Sampler(
-                self._loop, self._processes, self._sampled, self._failed, with_links=self._count > 1
-            )
+                self._loop, self._processes, self._sampled, self._failed,
+                with_links=self._count > 1, early=early,
+            )  # fmt: skip
             self._sampler.start()
 
     def request(self) -> None:

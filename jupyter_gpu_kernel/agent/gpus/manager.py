@@ -48,6 +48,7 @@ class GpuManager:
         details: Details,
         on_lapse: Callable[[str], None] = lambda why: None,
         on_given: Callable[[], None] = lambda: None,
+        early: int = -1,
     ) -> None:
         """Create the manager of one kernel's GPUs.
 
@@ -56,6 +57,7 @@ class GpuManager:
         details: Return what other kernels show of this one, see `LeaseTaker`. Called whenever somebody asks.
         on_lapse: Called with the reason when the hub does not renew the standby of a kernel that waits.
         on_given: Called when it is known which GPUs the scheduler has given.
+        early: See Acquisition.
         """
         self._loop = loop
         self._program = str(settings.get("program") or "")
@@ -73,6 +75,7 @@ class GpuManager:
             on_error=self._failed,
             on_waiting=self._waiting,
             on_given=self._given,
+            early=early,
         )
         self._on_given = on_given
         self.gpu_time = GpuTime(loop.time, story, lambda: self.uuids, lambda: self.names)

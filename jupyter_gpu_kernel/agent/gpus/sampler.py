@@ -14,6 +14,7 @@ from ..process_control import ProcessControl
 from .devices.gpu import WITHOUT, Gpu, SmiError
 from .devices.gpu_reader import TIMEOUT, GpuReader
 from .devices.topology import Topology
+from .early_reading import EarlyReading
 from .judge import DEFAULT_CRITERIA, Criteria, Verdict, judge
 from .requirements import ANY_GPU, Requirements
 from .sharing.lease import Holder, LeaseReader, gpu_of
@@ -42,8 +43,11 @@ class Sample(NamedTuple):
 class SampleReader:
     """Reads GPUs and leases, repeatedly. Not for use by several threads at a time."""
 
-    def __init__(self, runtime: Runtime, processes: ProcessControl, with_links: bool = False) -> None:
-        """`with_links`: also read the links between the GPUs, once."""
+    def __init__(
+        self, runtime: Runtime, processes: ProcessControl, with_links: bool = False, early: int = -1
+    ) -> None:
+        """`with_links`: also read the links between the GPUs, once. `early`: see EarlyReading."""
+        self._early = EarlyReading(runtime, early)
         self._runtime = runtime
         self._links: Optional[Topology] = None if with_links else {}
         self._smi, self._leases = GpuReader(runtime, processes), LeaseReader(runtime)
@@ -51,11 +55,15 @@ class SampleReader:
 
     def read(self, timeout: float = TIMEOUT, stop: Optional[threading.Event] = None) -> Sample:
         """Take a sample; blocks for up to `timeout` seconds and a little more. Raises SmiError if it fails."""
-        begin = self._runtime.monotonic()
         # The directory service may take long: the event loop shows only names that were looked up here.
         for kernel in self._queue.read():
             procfs.user_name(kernel.uid)
-        gpus = self._smi.read(timeout, stop)
+        stop = stop or threading.Event()
+        early = self._early.take(stop)
+        if early is not None:
+            self._smi.leave_out(early.lacking)
+        begin = self._runtime.monotonic() if early is None else early.time
+        gpus = self._smi.read(timeout, stop) if early is None else early.gpus
         if self._links is None:
             self._links = self._smi.read_links(timeout, stop)
         uuids = [gpu.uuid for gpu in gpus if gpu.uuid]
@@ -106,12 +114,13 @@ class Sampler:
         on_error: Callable[[SmiError], None],
         timeout: float = TIMEOUT,
         with_links: bool = False,
+        early: int = -1,
     ) -> None:
         self._loop = loop
         self._on_sample = on_sample
         self._on_error = on_error
         self._timeout = timeout
-        self._reader = SampleReader(loop.runtime, processes, with_links)
+        self._reader = SampleReader(loop.runtime, processes, with_links, early)
         self._sampling = False
         self._closing = threading.Event()
         self._thread_ended = threading.Event()

@@ -16,7 +16,7 @@ import os
 import select
 import socket
 from pathlib import Path
-from typing import Any, Callable, Dict, NamedTuple, Optional
+from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence
 
 from ...wire.frames import FrameError, FrameReader, Kind, json_frame
 from ...wire.runtime import Runtime
@@ -69,11 +69,12 @@ class StartError(Exception):
 
 class StartRequest(NamedTuple):
     """What the started process receives. `lock`: the descriptor of the folder's lock, which the keeper holds as long as
-    it lives."""
+    it lives. `early`: that of the first reading of the GPUs, see `gpus/early_reading.py`; -1: there is none."""
 
     settings: Dict[str, Any]
     lock: int
     sock: socket.socket
+    early: int = -1
 
     def succeeded(self) -> None:
         """Report that the keeper serves. If the starter is gone, that does not matter."""
@@ -96,11 +97,12 @@ def start_keeper(
     lock: int,
     timeout: float,
     on_connected: Callable[[], None] = lambda: None,
+    early: Sequence[int] = (),
 ) -> None:
     """Launch a process that calls `receive_request`, and wait until its keeper serves.
 
-    `on_connected()` is called when the process has connected. Raises StartError if the keeper does not serve within
-    `timeout` seconds; the launched process has ended then.
+    `on_connected()` is called when the process has connected. `early`: the descriptor of StartRequest, if there is one.
+    Raises StartError if the keeper does not serve within `timeout` seconds; the launched process has ended then.
     """
     deadline = runtime.monotonic() + timeout
     path = folder / _SOCKET
@@ -116,7 +118,7 @@ def start_keeper(
     try:
         on_connected()
         with sock:
-            report = _exchange(sock, settings, lock, deadline - runtime.monotonic())
+            report = _exchange(sock, settings, [lock, *early], deadline - runtime.monotonic())
         if report != _STARTED:
             raise StartError(report.decode("utf-8", "replace") or "the keeper exited during its start")
     except BaseException:
@@ -133,14 +135,14 @@ def receive_request(folder: Path) -> StartRequest:
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.connect(str(folder / _SOCKET))
-    size = socket.CMSG_SPACE(array.array("i").itemsize)
+    size = socket.CMSG_SPACE(2 * array.array("i").itemsize)
     _, ancillary, _, _ = sock.recvmsg(1, size, socket.MSG_CMSG_CLOEXEC)
-    locks = array.array("i")
+    received = array.array("i")
     for _level, _kind, data in ancillary:
-        locks.frombytes(data[: locks.itemsize])
+        received.frombytes(data[: len(data) - len(data) % received.itemsize])
     with sock.makefile("rb") as file:
         settings: Dict[str, Any] = json.loads(file.read().decode())
-    return StartRequest(settings, locks[0], sock)
+    return StartRequest(settings, received[0], sock, received[1] if len(received) > 1 else -1)
 
 
 def log_tail(log: Path) -> str:
@@ -183,11 +185,11 @@ def _accept(
         raise
 
 
-def _exchange(sock: socket.socket, settings: Dict[str, Any], lock: int, timeout: float) -> bytes:
-    """Send settings and lock; return what the process reports."""
+def _exchange(sock: socket.socket, settings: Dict[str, Any], passed: Sequence[int], timeout: float) -> bytes:
+    """Send settings and descriptors; return what the process reports."""
     sock.settimeout(max(0.1, timeout))
     try:
-        sock.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [lock]))])
+        sock.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", passed))])
         sock.sendall(json.dumps(settings).encode())
         sock.shutdown(socket.SHUT_WR)
         with sock.makefile("rb") as file:

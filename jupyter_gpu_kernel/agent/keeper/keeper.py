@@ -57,7 +57,10 @@ class Keeper:
         root: Root,
         settings: Dict[str, Any],
         policy: Policy,
+        early: int = -1,
     ) -> None:
+        """`early`: the descriptor of the first reading of the GPUs, see `gpus/early_reading.py`."""
+        self._early = early
         self.settings = settings = policy.apply(settings)
         settings.setdefault("started", runtime.time())  # a successor keeps it
         self.loop = loop = Loop(runtime)
@@ -114,7 +117,7 @@ class Keeper:
             return GpuManager(
                 self.loop, processes, self.settings, relay.send, relay.answers, relay.release,
                 relay.internal_requests, self.story, self._gpus_changed_state, self._describe, self.stop,
-                lambda: self.status.tell(),
+                lambda: self.status.tell(), self._early,
             )  # fmt: skip
 
         return Relay(

@@ -18,6 +18,7 @@ from ...wire import PROTOCOL
 from ...wire.runtime import Runtime
 from ..exit.descendants import SETUP, TAG, hidden_keeper, runs_with_argument
 from ..exit.leftovers import Leftovers, is_locked
+from ..gpus.early_reading import EarlyReadings
 from ..job.client import JobChild, job_is_over, no_job_here
 from ..keeper.client import NO_KEEPER, KeeperTimeout, StartError, ask_keeper, log_tail, start_keeper
 from ..keeper.setup import TIMEOUT as SETUP_TIMEOUT
@@ -63,6 +64,7 @@ class Keepers:
         self._leftovers = leftovers
         self._policy = policy
         self._worktrees = Worktrees(runtime, processes, root)
+        self._early_readings = EarlyReadings(runtime, processes)
         self._timeout = timeout
 
     # -------------------------------------------------------------------------------------- ask
@@ -285,7 +287,8 @@ class Keepers:
         if pin is not None:
             settings[KEY] = pin._asdict()
         try:
-            start_keeper(self._runtime, folder, launch, settings, lock, START_TIMEOUT)
+            with self._early_readings.begin(settings) as early:
+                start_keeper(self._runtime, folder, launch, settings, lock, START_TIMEOUT, early=early)
         except StartError as error:
             if pin is not None:
                 self._worktrees.remove(pin)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import List, Optional
+from typing import List, Optional, Sequence
 
 from ....wire.runtime import Runtime
 from ...process_control import ProcessControl
@@ -24,6 +24,15 @@ class GpuReader:
     def __init__(self, runtime: Runtime, processes: ProcessControl) -> None:
         self._nvidia = NvidiaSmi(runtime, processes)
         self._rocm = RocmSmi(runtime, processes)
+
+    @property
+    def lacking(self) -> List[str]:
+        """The fields that the driver does not know, as far as was tried."""
+        return self._nvidia.lacking
+
+    def leave_out(self, fields: Sequence[str]) -> None:
+        """Do not try these fields, as the driver does not know them: that takes one more call each."""
+        self._nvidia.leave_out(fields)
 
     def read(self, timeout: float = TIMEOUT, stop: Optional[threading.Event] = None) -> List[Gpu]:
         """Return all GPUs, ordered by index, within `timeout` seconds. Raises SmiError, also when `stop` is set."""

@@ -52,6 +52,17 @@ class NvidiaSmi:
         self._only: List[str] = []  # the indices to query if a GPU is lost; empty: all
         self._lost: List[Gpu] = []
 
+    @property
+    def lacking(self) -> List[str]:
+        """The fields that this driver does not know, as far as was tried."""
+        return [field for field in OPTIONAL if field not in self._fields]
+
+    def leave_out(self, fields: Sequence[str]) -> None:
+        """Do not try these fields, as the driver does not know them."""
+        for field in fields:
+            if field in OPTIONAL and field in self._fields:
+                self._fields = without_field(self._fields, field)
+
     def read(self, timeout: float = TIMEOUT, stop: Optional[threading.Event] = None) -> List[Gpu]:
         """Return all GPUs, ordered by index, within `timeout` seconds. Raises SmiError, also when `stop` is set."""
         deadline = self._runtime.monotonic() + timeout

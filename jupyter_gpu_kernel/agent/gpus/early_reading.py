@@ -1,0 +1,120 @@
+"""The first reading of a kernel's GPUs: `attach` begins it while the keeper is still being started.
+
+The keeper gets the reading end of a pipe with its settings, and takes the reading as the first one of its own. Where it
+gets none in time, or one that it cannot read, it reads the GPUs itself. This module does not know which GPUs count as
+free.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import select
+import threading
+from typing import Any, Iterator, List, Mapping, NamedTuple, Optional
+
+from ...wire import DEFAULT_GPUS
+from ...wire.runtime import Runtime
+from ..process_control import ProcessControl
+from .devices.gpu import Gpu, GpuProcess, SmiError
+from .devices.gpu_reader import GpuReader, device_variable
+from .judge import allowed_gpus, in_allocation
+
+_MAX_SIZE = 60_000
+"""Bytes of a reading: a pipe holds them, so that the writer never waits for the keeper."""
+_TIMEOUT = 5.0
+"""Seconds that the keeper waits for a reading that neither comes nor fails."""
+_POLL_INTERVAL = 0.05
+
+
+class Reading(NamedTuple):
+    """All GPUs at one moment. `time`: of the monotonic clock, when the reading began. `lacking`: see GpuReader."""
+
+    time: float
+    gpus: List[Gpu]
+    lacking: List[str]
+
+
+class EarlyReadings:
+    """The end of `attach`: begins the readings for all keepers that are started here."""
+
+    def __init__(self, runtime: Runtime, processes: ProcessControl) -> None:
+        self._runtime = runtime
+        self._processes = processes
+        self._lacking: List[str] = []  # what the last reading has found out
+
+    @contextlib.contextmanager
+    def begin(self, settings: Mapping[str, Any]) -> Iterator[List[int]]:
+        """Begin to read the GPUs for a kernel with these settings, in a thread; yield the descriptors for its keeper:
+        one, or none if the keeper reads no GPUs, or in another environment."""
+        if settings.get("job") or settings.get("setup") or not _searches(settings):
+            yield []
+            return
+        read_fd, write_fd = os.pipe()
+        threading.Thread(target=self._write, args=(write_fd,), daemon=True).start()
+        try:
+            yield [read_fd]
+        finally:
+            os.close(read_fd)
+
+    def _write(self, descriptor: int) -> None:
+        """Read the GPUs, and write the reading to the pipe; nothing if that fails: the keeper finds out why."""
+        begin, reader = self._runtime.monotonic(), GpuReader(self._runtime, self._processes)
+        reader.leave_out(self._lacking)
+        with os.fdopen(descriptor, "wb", buffering=0) as pipe, contextlib.suppress(SmiError, OSError):
+            gpus = [dataclasses.asdict(gpu) for gpu in reader.read()]
+            self._lacking = reader.lacking
+            data = json.dumps({"time": begin, "gpus": gpus, "lacking": reader.lacking}).encode()
+            if len(data) <= _MAX_SIZE:
+                pipe.write(data)
+
+
+class EarlyReading:
+    """The keeper's end: the reading that `attach` has begun, which can be taken once."""
+
+    def __init__(self, runtime: Runtime, descriptor: int) -> None:
+        """`descriptor`: the pipe's reading end; -1: there is none."""
+        self._runtime = runtime
+        self._descriptor = descriptor
+
+    def take(self, stop: threading.Event) -> Optional[Reading]:
+        """Return the reading; None if there is none. Blocks until it has come or failed, for seconds at the most."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor < 0:
+            return None
+        deadline, data = self._runtime.monotonic() + _TIMEOUT, b""
+        with os.fdopen(descriptor, "rb", buffering=0) as pipe:
+            while len(data) <= _MAX_SIZE:
+                if select.select([pipe], [], [], _POLL_INTERVAL)[0]:
+                    more = pipe.read(_MAX_SIZE)
+                    if not more:
+                        return _parse(data, self._runtime.monotonic())
+                    data += more
+                elif stop.is_set() or self._runtime.monotonic() > deadline:
+                    break
+        return None
+
+
+def _searches(settings: Mapping[str, Any]) -> bool:
+    """Whether a kernel with these settings searches for GPUs."""
+    variable = device_variable()
+    allocated = bool(allowed_gpus(os.environ, variable)) and in_allocation(os.environ, variable)
+    return bool(int(settings.get("gpus", DEFAULT_GPUS))) and not allocated
+
+
+def _parse(data: bytes, now: float) -> Optional[Reading]:
+    """The reading in these bytes; None if they are none."""
+    try:
+        value = json.loads(data)
+        gpus = [_gpu(dict(one)) for one in value["gpus"]]
+        reading = Reading(float(value["time"]), gpus, list(map(str, value["lacking"])))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return reading if reading.time <= now else None
+
+
+def _gpu(facts: Mapping[str, Any]) -> Gpu:
+    processes = tuple(GpuProcess(*one) for one in facts["processes"])
+    return Gpu(**{**facts, "processes": processes})
