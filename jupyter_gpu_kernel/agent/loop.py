@@ -15,7 +15,8 @@ import zmq
 
 from ..wire.runtime import Runtime
 
-_POLL_MS = 1000
+_POLL_MS = 60_000
+"""Between two turns where no timer is due earlier. Nothing depends on it: signals come by a descriptor, too."""
 T = TypeVar("T")
 
 
