@@ -17,6 +17,7 @@ import itertools
 import logging
 import math
 import os
+import selectors
 import socket
 import struct
 import sys
@@ -86,28 +87,40 @@ class _Guards:
             wake.send(b"")
 
     def _run(self) -> None:
-        poller = zmq.Poller()
-        poller.register(self._requests, zmq.POLLIN)
-        while True:
-            poller.poll()
-            requests = _receive_all(self._requests)
-            while not self._new.empty():
-                new = self._new.get()
-                self._guards[new.name] = new
-                poller.register(new.monitor, zmq.POLLIN)
-            # Only now, after the requests: the connections they are about were accepted before.
-            for guard in list(self._guards.values()):
-                guard.read_events()
-            for request in requests:
-                if len(request) > _WAKE_UP:
-                    self._handle(request)
-            for guard in list(self._guards.values()):
-                for envelope in guard.pop_answerable():
-                    self._allow(envelope)
-                if guard.stopped:
-                    poller.unregister(guard.monitor)
-                    guard.monitor.close()
-                    del self._guards[guard.name]
+        """Only sockets of which something was reported are read: there may be thousands."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._requests.FD, selectors.EVENT_READ)
+            while True:
+                # Sending takes in what was received meanwhile, and the descriptor reports that only once.
+                pending = int(self._requests.get(zmq.EVENTS)) & zmq.POLLIN
+                ready = {
+                    key.data for key, _ in selector.select(0 if pending else None) if key.data is not None
+                }
+                self._serve(selector, ready)
+
+    def _serve(self, selector: selectors.BaseSelector, ready: set[_Guard]) -> None:
+        """Take in what was reported of these guards and of new ones, and answer requests."""
+        requests = _receive_all(self._requests)
+        while not self._new.empty():
+            new = self._new.get()
+            self._guards[new.name] = new
+            selector.register(new.monitor.FD, selectors.EVENT_READ, new)
+            ready.add(new)
+        requests = [request for request in requests if len(request) > _WAKE_UP]
+        named = (self._guards.get(request[request.index(b"") + 3]) for request in requests)
+        ready.update(guard for guard in named if guard is not None)
+        # Only now, after the requests: the connections they are about were accepted before.
+        for guard in ready:
+            guard.read_events()
+        for request in requests:
+            self._handle(request)
+        for guard in ready:
+            for envelope in guard.pop_answerable():
+                self._allow(envelope)
+            if guard.stopped:
+                selector.unregister(guard.monitor.FD)
+                guard.monitor.close()
+                del self._guards[guard.name]
 
     def _handle(self, request: list[bytes]) -> None:
         at = request.index(b"")
