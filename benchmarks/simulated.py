@@ -56,16 +56,16 @@ class Front:
         """Ask for kernel_info, which also shows whether iopub is connected."""
         return str(self._session.send(self.shell, "kernel_info_request", {})["header"]["msg_id"])
 
-    def finish(self, request: str) -> None:
-        """Return once the request's reply and idle are there."""
+    def finish(self, request: str, within: float = WITHIN) -> bool:
+        """Return once the request's reply and idle are there; False if they do not come within so many seconds."""
         open_ends = {self.shell: "_reply", self.iopub: "idle"}
         poller = zmq.Poller()
         for socket in open_ends:
             poller.register(socket, zmq.POLLIN)
         while open_ends:
-            ready = dict(poller.poll(WITHIN * 1000))
+            ready = dict(poller.poll(within * 1000))
             if not ready:
-                raise SystemExit(f"nothing within {WITHIN} s")
+                return False
             for socket in ready:
                 _, parts = self._session.feed_identities(socket.recv_multipart())
                 message = self._session.deserialize(parts, content=True)
@@ -75,11 +75,13 @@ class Front:
                 if ends and message["parent_header"].get("msg_id") == request:
                     open_ends.pop(socket, None)
                     poller.unregister(socket)
+        return True
 
     def run(self, code: str = "pass") -> float:
         """Return the seconds that a cell takes."""
         began = time.perf_counter()
-        self.finish(self.send(code))
+        if not self.finish(self.send(code)):
+            raise SystemExit(f"a cell got no answer within {WITHIN} s")
         return time.perf_counter() - began
 
 
@@ -133,9 +135,11 @@ class Kit:
         return time.perf_counter() - began
 
     def all_answer(self) -> None:
-        """Return once each kernel has answered."""
+        """Return once each kernel has answered. A front end whose iopub was not connected yet asks again."""
         for front, request in [(front, front.ask()) for front in self.fronts]:
-            front.finish(request)
+            asked = request
+            while not front.finish(asked, within=1.0):
+                asked = front.ask()
 
     def attach(self) -> int:
         """The agent's end of the link."""
