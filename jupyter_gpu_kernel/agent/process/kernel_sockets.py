@@ -50,6 +50,7 @@ class KernelSockets:
         self._on_message = on_message
         self._on_mark = on_mark
         self._key = loop.runtime.new_id().encode()
+        self._empty = hmac.new(self._key, digestmod=hashlib.sha256)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         self._sockets: Dict[Channel, zmq.Socket[bytes]] = {}
 
@@ -66,6 +67,7 @@ class KernelSockets:
         """Use the key of a kernel that runs already. Raises OSError or ValueError if its folder is damaged."""
         info: Dict[str, Any] = json.loads(self.connection_file.read_text())
         self._key = str(info["key"]).encode()
+        self._empty = hmac.new(self._key, digestmod=hashlib.sha256)
 
     def connect(self) -> None:
         """Connect to the kernel, once its sockets are bound."""
@@ -149,7 +151,7 @@ class KernelSockets:
             self._on_mark(mark)
 
     def _sign(self, parts: Tuple[bytes, ...]) -> bytes:
-        mac = hmac.new(self._key, digestmod=hashlib.sha256)
+        mac = self._empty.copy()  # faster than a new one
         for part in parts:
             mac.update(part)
         return mac.hexdigest().encode()

@@ -185,9 +185,8 @@ class Attachments:
             del self._ready[number]
             entry = self._entries.get(number)
             frames = entry.attachment.endpoint.outgoing(CHUNK) if entry is not None else []
-            for frame in frames:
-                stream.write(frame.encode())
             if frames:
+                stream.write(b"".join(frame.encode() for frame in frames))  # one write: one packet of SSH
                 self._ready[number] = None  # behind the others
             elif entry is not None and entry.attachment.endpoint.owes_acknowledgement:
                 self._acknowledge_soon(number)
