@@ -27,7 +27,7 @@ from ways import OURS, WAYS, Package, Setup, Way
 
 MEASURES = (
     *("execute", "websocket", "echo", "lines", "display", "sizes"),
-    *("start", "gpu", "restart", "cold"),
+    *("start", "gpu", "restart", "cold", "storm"),
 )
 QUICK = ("execute", "lines", "display", "start", "restart")
 

@@ -76,6 +76,36 @@ class Kernel:
             raise RuntimeError(f"{size - got} of {size} characters are missing")
         return taken
 
+    def output(self, code: str) -> str:
+        """What the cell prints."""
+        texts: list[str] = []
+        self._exchange(
+            self._client.execute(code, allow_stdin=False),
+            lambda content: texts.append(content.get("text", "")),
+        )
+        return "".join(texts)
+
+    def interrupt(self, code: str, seconds: float) -> float:
+        """Run a cell that does not end by itself, and interrupt it after some seconds, in which its output is read.
+
+        Return the seconds from the interrupt to the cell's reply and idle state.
+        """
+        request = self._client.execute(code, allow_stdin=False)
+        began = time.perf_counter()
+        times: dict[str, float] = {}
+        interrupted = 0.0
+        deadline = time.monotonic() + TIMEOUT
+        while not {"reply", "idle"} <= times.keys():
+            if not interrupted and time.perf_counter() - began > seconds:
+                self._manager.interrupt_kernel()
+                interrupted = time.perf_counter()
+            for channel, message in self._receive(deadline - time.monotonic()):
+                if message["parent_header"].get("msg_id") == request:
+                    state = message["content"].get("execution_state")
+                    kind = "reply" if channel == "shell" else "idle" if state == "idle" else "output"
+                    times[kind] = time.perf_counter() - interrupted
+        return max(times["reply"], times["idle"])
+
     def _exchange(self, request: str, output: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         """Until the reply and the idle state of a request are there. Return the reply's content."""
         reply: dict[str, Any] | None = None

@@ -30,6 +30,8 @@ TITLES = {
     "start_gpu_first_cell": "the same with a GPU, node idle, s",
     "cold_first_cell": "the same without a connection (cold), s",
     "ssh_true": "`ssh -J login node true`, s",
+    "storm_interrupt": "interrupt of a cell that prints 1 MB lines, to its end, s",
+    "storm_memory": "memory that its kernel has needed, MiB",
     "restart": "restart to the next cell's reply, s",
 }
 

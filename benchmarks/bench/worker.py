@@ -31,6 +31,10 @@ DISPLAY = 50_000_000
 SIZES = {"1kb": 1_000, "10kb": 10_000, "100kb": 100_000, "1mb": 1_000_000, "10mb": 10_000_000}
 BULK = "for _ in range(100): display({'text/plain': 'x' * 1_000_000}, raw=True)"
 IDLE_SECONDS = 1.0
+STORM_SECONDS = 4.0
+STORM = """import sys
+write = type(sys.stdout).write  # IPython's own keeps a copy of everything
+while True: write(sys.stdout, 'x' * 1_000_000 + chr(10))"""
 
 
 class Worker:
@@ -145,6 +149,16 @@ class Worker:
     def measure_restart(self) -> dict[str, float]:
         return {"restart": self.kernel.restart()}
 
+    def measure_storm(self) -> dict[str, float]:
+        """An interrupt of a cell that prints 1 MB lines as fast as it can, and the memory of its process."""
+        kernel = Kernel(KERNELSPEC)
+        try:
+            before = _memory(kernel)
+            ended = kernel.interrupt(STORM, STORM_SECONDS)
+            return {"storm_interrupt": ended, "storm_memory": _memory(kernel) - before}
+        finally:
+            kernel.close()
+
     def _start(self, kernelspec: str, name: str) -> dict[str, float]:
         kernel = Kernel(kernelspec)
         kernel.close()
@@ -203,6 +217,12 @@ def _running(process: Path) -> bool:
         return bool((process / "cmdline").read_bytes())
     except OSError:
         return False
+
+
+def _memory(kernel: Kernel) -> float:
+    """The most memory that the kernel's process has had, in MiB."""
+    status = kernel.output("print(open('/proc/self/status').read())")
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 def main(way: str) -> None:

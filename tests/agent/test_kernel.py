@@ -42,7 +42,9 @@ def test_a_process_that_ended_is_not_connected_to(folder: Path, monkeypatch: pyt
     program.chmod(0o700)
     loop = ManualLoop()
     ready: List[int] = []
-    kernel = KernelProcess(loop, ProcessControl(), folder, lambda channel, client, parts: None)
+    kernel = KernelProcess(
+        loop, ProcessControl(), folder, lambda channel, client, parts: None, lambda total: None
+    )
     before = os.listdir("/proc/self/fd")
     kernel.start(str(program), dict(os.environ), None, lambda: ready.append(1))
     eventually(lambda: kernel.reap() is not None, "the process's end")
@@ -63,7 +65,7 @@ from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.wire.runtime import Runtime
 
 pid, folder, loop = int(sys.argv[1]), Path(sys.argv[2]), Loop(Runtime())
-kernel = KernelProcess(loop, ProcessControl(), folder, lambda channel, client, parts: None)
+kernel = KernelProcess(loop, ProcessControl(), folder, lambda channel, client, parts: None, lambda total: None)
 kernel.adopt(AdoptedProcess(loop, pid, lambda: None), KeeperPipe(os.open(os.devnull, os.O_WRONLY)))
 os.setuid(65534)
 kernel.signal_group(signal.SIGKILL)
@@ -97,7 +99,7 @@ def test_large_messages_hold_up_nobody(folder: Path) -> None:
             if came in (1, 50):
                 loop.later(0, loop.stop)
 
-        kernel = KernelProcess(loop, ProcessControl(), folder, on_message)
+        kernel = KernelProcess(loop, ProcessControl(), folder, on_message, lambda total: None)
         kernel.adopt(process, KeeperPipe(os.open(os.devnull, os.O_WRONLY)))
         iopub.recv()  # it has subscribed
         parts = make("stream", {"name": "stdout", "text": "x" * 1_000_000})

@@ -41,6 +41,7 @@ from .housekeeping import Housekeeping
 from .idle_timer import IdleTimer
 from .job_notices import JobNotices
 from .lifetime import EndRequest, Replacement, Shutdown
+from .output_pace import OutputPace
 from .server import KeeperServer, RejectedInput
 
 RESTART_WAIT = 60.0
@@ -70,11 +71,12 @@ class Keeper:
             self.story.tell("policy", str(policy))
         self._job = join_job(loop, root, settings, self._job_event, self._job_over)
         spare = Spare(loop, processes, root.path, settings, self._reap)
-        self.kernel = KernelProcess(loop, processes, self.folder, self._from_kernel, spare)
+        self.kernel = KernelProcess(loop, processes, self.folder, self._from_kernel, self._marked, spare)
         on_problem = partial(self.story.tell, "journal")
         self._backlog = Backlog(runtime, folders(self.folder), settings, on_problem)
         self._rejected_input = RejectedInput(self.story, loop.time)
         self.server = self._make_server()
+        self._output_pace = OutputPace(loop, self.server, self.kernel.return_mark)
         self.exit_report = ExitReport(loop, processes, self.folder, self.story)
         self.idle_timer = IdleTimer(settings, loop.time)
         self.relay = relay = self._make_relay(processes)
@@ -397,6 +399,9 @@ class Keeper:
             self._rejected_input.report(error)
         if self.ready.up and not self.relay.waiting_cells:  # the hub sees it in the same messages
             self.status.seen("busy" if self.relay.busy else "idle")
+
+    def _marked(self, total: int) -> None:
+        self._output_pace.handled(total)
 
     def _observe(self, message: Message) -> None:
         """A message to front ends: a successor reads them."""

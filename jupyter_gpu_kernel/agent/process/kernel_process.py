@@ -34,7 +34,8 @@ class Process(Protocol):
 
 
 class KernelProcess:
-    """One ipykernel. `on_message(channel, client, parts)` is called for every message of it."""
+    """One ipykernel. `on_message(channel, client, parts)` is called for every message of it, and `on_mark(total)` after
+    one with a mark."""
 
     def __init__(
         self,
@@ -42,6 +43,7 @@ class KernelProcess:
         processes: ProcessControl,
         folder: Path,
         on_message: OnMessage,
+        on_mark: Callable[[int], object],
         spare: Optional[Spare] = None,
     ) -> None:
         """`spare`: from which the process is forked, if that is possible."""
@@ -52,7 +54,7 @@ class KernelProcess:
         self.pipe = KeeperPipe()
         self._loop = loop
         self._processes = processes
-        self._sockets = KernelSockets(loop, folder, on_message, self._return_mark)
+        self._sockets = KernelSockets(loop, folder, on_message, on_mark)
         self._spare = spare
         self._process: Optional[Process] = None
         self._last_start: Optional[Tuple[str, KernelStart]] = None
@@ -157,7 +159,8 @@ class KernelProcess:
         if self._spare is not None and self._last_start is not None and self.pid:
             self._spare.ensure(*self._last_start)
 
-    def _return_mark(self, total: int) -> None:
+    def return_mark(self, total: int) -> None:
+        """Tell the process that so many bytes of its output need not be counted any more."""
         self.pipe.write(returned(total))
 
     def _close_ready(self) -> None:

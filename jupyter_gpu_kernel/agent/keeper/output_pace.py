@@ -1,0 +1,54 @@
+"""How fast a kernel may go on to write while its front end reads: not much faster than the output is taken.
+
+Otherwise a cell that prints without end would be seconds ahead of what its user sees, and so would be the end of a cell
+that the user interrupts. A kernel that writes less than a rate is never slowed, and none is while no front end is
+attached: the backlog takes it.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Optional
+
+from ..loop import Loop, Timer
+from .server import KeeperServer
+
+AHEAD = 8 * 1024 * 1024
+"""Bytes that may wait for the front end before the kernel is slowed: a fraction of a second on a fast link."""
+RATE = 8 * 1024 * 1024
+"""Bytes per second that a kernel may always write."""
+_INTERVAL = 0.05
+
+
+class OutputPace:
+    """`handled(total)`: the keeper has handled so many bytes of the kernel's output. They are returned to the kernel,
+    at once or later, as bytes that it need not count any more."""
+
+    def __init__(self, loop: Loop, server: KeeperServer, return_mark: Callable[[int], object]) -> None:
+        self._loop = loop
+        self._server = server
+        self._return_mark = return_mark
+        self._handled = 0
+        self._returned = 0
+        self._timer: Optional[Timer] = None
+
+    def handled(self, total: int) -> None:
+        """Return this, or what may be returned of it."""
+        if total < self._handled:  # of another process
+            self._returned = 0
+        self._handled = total
+        if self._timer is None:
+            self._return()
+
+    @property
+    def _is_ahead(self) -> bool:
+        """Whether the kernel is far ahead of the front end that reads."""
+        return self._server.attached and self._server.flow.unacknowledged > AHEAD
+
+    def _return(self) -> None:
+        self._timer = None
+        if not self._is_ahead:
+            self._returned = self._handled
+        elif self._returned < self._handled:
+            self._returned = min(self._handled, self._returned + int(RATE * _INTERVAL))
+            self._timer = self._loop.later(_INTERVAL, self._return)
+        self._return_mark(self._returned)
