@@ -108,6 +108,28 @@ try:
 except KeyboardInterrupt:
     sys.stderr.write("written 1")
 """
+INTERRUPTED_AGAIN = """
+def runs_code():
+    frame = sys._current_frames()[threading.main_thread().ident]
+    while frame is not None and frame.f_code.co_name != "run_code":
+        frame = frame.f_back
+    return frame is not None
+
+def interrupt():
+    until_waits("MainThread")
+    os.kill(os.getpid(), signal.SIGINT)
+    while runs_code() or not waits("MainThread"):
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(keeper, signal.SIGCONT)
+
+os.kill(keeper, signal.SIGSTOP)
+threading.Thread(target=interrupt).start()
+try:
+    count(print_text, [])
+except KeyboardInterrupt:
+    pass
+"""
 KILLED = """
 thread = begin(print_text)[1] if os.kill(keeper, signal.SIGSTOP) is None else None
 os.kill(keeper, signal.SIGKILL)
@@ -188,6 +210,13 @@ def test_an_interrupt_ends_the_wait(place: Place) -> None:
     hub.run(SET_UP)
     hub.got.clear()
     assert stderr_of(hub, hub.ask(INTERRUPTED))[0] == "written 1"
+    hub.sock.close()
+
+
+def test_an_interrupt_after_the_code_leaves_the_cell_its_reply(place: Place) -> None:
+    hub = place.start("window")
+    hub.run(SET_UP)
+    assert hub.reply(hub.ask(INTERRUPTED_AGAIN)).content()["status"] == "ok"
     hub.sock.close()
 
 

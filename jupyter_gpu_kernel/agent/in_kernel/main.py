@@ -39,7 +39,7 @@ from ..usual_modules import UsualModules
 from . import gpu_kernel, keeper_watch
 from .guard import Guard
 from .hooks import TERM
-from .output_window import OutputWindow, limit_streams, thread_members
+from .output_window import OutputWindow, kernel_members, limit_streams, thread_members
 from .usage import LINGER, Usage
 from .used_packages import used_packages
 
@@ -80,7 +80,7 @@ def run(argv: List[str]) -> None:
     disable_debugger()
     kernelapp: Any = importlib.import_module("ipykernel.kernelapp")
     kernelapp.IOPubThread = iopub_class(kernelapp.IOPubThread, window)
-    app = app_class(kernelapp.IPKernelApp, guard).instance()
+    app = app_class(kernelapp.IPKernelApp, guard, window).instance()
     app.initialize(argv)
     redirect(handlers)
     limit_output(app, window)
@@ -181,12 +181,12 @@ def disable_debugger() -> None:
     debugger._is_debugpy_available = False
 
 
-def app_class(base: Any, guard: Guard) -> Any:
+def app_class(base: Any, guard: Guard, window: OutputWindow) -> Any:
     """Return a subclass of IPKernelApp whose kernel, of whatever configured class, reports its cells to the guard, and
     whose sockets drop nothing while the keeper does not read."""
 
     def init_kernel(app: Any) -> None:
-        app.kernel_class = kernel_class(app.kernel_class, guard)
+        app.kernel_class = kernel_class(app.kernel_class, guard, window)
         base.init_kernel(app)
 
     def bind_socket(app: Any, socket: Any, port: int) -> Any:
@@ -201,7 +201,7 @@ def subclass(name: str, base: Any, **members: Any) -> Any:
     return types.new_class(name, (base,), exec_body=lambda body: body.update(members))
 
 
-def kernel_class(base: Any, guard: Guard) -> Any:
+def kernel_class(base: Any, guard: Guard, window: OutputWindow) -> Any:
     """Return a subclass of the kernel's class that reports every execution, also in subshells, to the guard, and takes
     notices of the keeper on the control channel, also while a cell runs.
 
@@ -216,7 +216,7 @@ def kernel_class(base: Any, guard: Guard) -> Any:
         gpu_kernel.note_cell(request)
         parent = None if silent else request
         by_user = store_history and not silent
-        with guard.cell(parent, by_user):
+        with guard.cell(parent, by_user), window.waiting():
             begin, started = time.monotonic(), time.time()
             reply = base.do_execute(self, code, silent, store_history, *rest, **named)
             content = await reply if inspect.isawaitable(reply) else reply
@@ -230,7 +230,8 @@ def kernel_class(base: Any, guard: Guard) -> Any:
         guard.notify(str(content["text"]), bool(content["hooks"]), str(content.get("signal", "")))
 
     control = [*base.control_msg_types, NOTICE]
-    return subclass(base.__name__, base, do_execute=do_execute, control_msg_types=control, **{NOTICE: notice})
+    members = {"do_execute": do_execute, "control_msg_types": control, NOTICE: notice}
+    return subclass(base.__name__, base, **members, **kernel_members(base, window))
 
 
 def write_to_cells(window: OutputWindow, cells: List[Any], text: str) -> None:

@@ -13,12 +13,13 @@ mark: then a little output passes every few seconds, so that the kernel goes on,
 from __future__ import annotations
 
 import contextlib
+import inspect
 import mmap
 import os
 import sys
 import threading
 import time
-from typing import Any, Callable, Dict, Iterator, List, Sequence, Set
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Sequence, Set
 
 from ..read_marks import add_mark
 
@@ -58,14 +59,22 @@ class OutputWindow:
         """This thread must not be delayed by output."""
         self._system.add(thread)
 
-    @contextlib.contextmanager
-    def passing(self) -> Iterator[None]:
+    def passing(self) -> ContextManager[None]:
         """Within this context the thread does not wait."""
-        self._passing.on = True
+        return self._switched(True)
+
+    def waiting(self) -> ContextManager[None]:
+        """Within this context the thread waits, also inside `passing`."""
+        return self._switched(False)
+
+    @contextlib.contextmanager
+    def _switched(self, passing: bool) -> Iterator[None]:
+        before = getattr(self._passing, "on", False)
+        self._passing.on = passing
         try:
             yield
         finally:
-            self._passing.on = False
+            self._passing.on = before
 
     def may_wait(self) -> bool:
         """Whether this thread is one that waits."""
@@ -126,6 +135,19 @@ def thread_members(base: Any, window: OutputWindow) -> Dict[str, Callable[..., A
         base.start(thread)
 
     return {"send_multipart": send_multipart, "_really_send": really_send, "start": start}
+
+
+def kernel_members(base: Any, window: OutputWindow) -> Dict[str, Callable[..., Any]]:
+    """Return the method by which a subclass of this kernel waits only while it runs a cell's code: an interrupt that
+    ends a wait before or after the code would also end the request, which would have no reply."""
+
+    async def execute_request(kernel: Any, *request: Any) -> None:
+        with window.passing():
+            handled = base.execute_request(kernel, *request)
+            if inspect.isawaitable(handled):
+                await handled
+
+    return {"execute_request": execute_request}
 
 
 def _hand_over(thread: Any) -> None:
