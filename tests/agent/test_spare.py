@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import subprocess
 from pathlib import Path
 from typing import Any, Dict, Iterator, List
 
 import pytest
 from keepers import Hub, Place, keeper_of
-from runtimes import make
+from runtimes import RUNTIME, make
 from waiting import eventually
 
 from jupyter_gpu_kernel.agent import procfs
 from jupyter_gpu_kernel.agent.exit.descendants import TAG, find_descendants
+from jupyter_gpu_kernel.agent.loop import Loop
+from jupyter_gpu_kernel.agent.spare import packets
+from jupyter_gpu_kernel.agent.spare.client import ForkedProcess
 from jupyter_gpu_kernel.agent.spare.identity import is_in_job, spare_key
 from jupyter_gpu_kernel.agent.spare.places import SparePlace, spares_running
 from jupyter_gpu_kernel.wire.messages import Channel, Message
@@ -133,6 +138,20 @@ def test_a_kernel_outlives_its_spare_interpreter(forking: Forks) -> None:
     pid = int(hub.run("import os; print(os.getpid())"))
     os.kill(pid, signal.SIGKILL)
     eventually(lambda: forking.story("k1", "end"), "the end")
+
+
+def test_the_end_is_noticed_without_process_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with Python 3.8, or Linux before 5.3."""
+    monkeypatch.delattr(os, "pidfd_open", raising=False)
+    loop, ours_and_parents = Loop(RUNTIME), socket.socketpair(socket.AF_UNIX, packets.TYPE)
+    with subprocess.Popen(["sleep", "600"]) as process, ours_and_parents[1] as parent:
+        forked = ForkedProcess(loop, process.pid, loop.stop, ours_and_parents[0])
+        assert forked.poll() is None
+        parent.close()  # the spare interpreter is killed
+        process.kill()
+        loop.later(60, loop.stop)
+        loop.run()
+        assert forked.poll() == -signal.SIGKILL
 
 
 def test_a_kernel_outlives_its_keeper(forking: Forks) -> None:

@@ -31,7 +31,7 @@ class AdoptedProcess:
         if self._handle >= 0:
             loop.watch(self._handle, lambda _: self._ended())
         else:
-            self._check()
+            loop.later(0, self._check)
 
     def poll(self) -> Optional[int]:
         """Return None while the process runs, then its return code."""
