@@ -103,15 +103,11 @@ class AgentImporter:
             raise
 
     def _stored(self, name: str) -> Optional[CodeType]:
-        try:
-            fd = os.open("%s/%s" % (self._cache, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            return None
-        with open(fd, "rb") as file:
-            info = os.fstat(fd)
-            if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid():
-                return None
-            content = file.read()
+        content = b""
+        with contextlib.suppress(
+            OSError
+        ):  # also when it is read: on NFS another node may just have replaced it
+            content = _read_own("%s/%s" % (self._cache, name))
         sum, data = content[:4], content[4:]
         if sum != self._sum(data):
             return None
@@ -120,6 +116,19 @@ class AgentImporter:
 
     def _sum(self, data: bytes) -> bytes:
         return zlib.crc32(data, zlib.crc32(self._mark)).to_bytes(4, "big")
+
+
+def _read_own(path: str) -> bytes:
+    """Return what is in this file; nothing, if it is not a regular file of this user. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid():
+            return b""
+        with open(fd, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(fd)
 
 
 def install(package: str, build: bytes) -> None:

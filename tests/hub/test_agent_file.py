@@ -90,7 +90,13 @@ def exchange(agent: Agent) -> None:
     agent.attach.symlink_to(other)
 
 
-@pytest.mark.parametrize("damage", [cut, flip, empty, exchange])
+def block(agent: Agent) -> None:
+    """Whoever opens it to read waits for a writer."""
+    agent.attach.unlink()
+    os.mkfifo(agent.attach)
+
+
+@pytest.mark.parametrize("damage", [cut, flip, empty, exchange, block])
 def test_a_damaged_module_is_compiled_again(agent: Agent, damage: object) -> None:
     assert callable(damage)
     agent.compiles()
@@ -106,6 +112,13 @@ def test_another_agents_modules_are_not_used(agent: Agent, monkeypatch: pytest.M
     sources["jupyter_gpu_kernel/wire/__init__.py"] += "\nMORE = 1\n"
     monkeypatch.setattr(agent_file, "_read_sources", lambda: sources)
     assert agent.compiles() == count
+
+
+def test_a_folder_in_the_place_of_a_module_is_passed_over(agent: Agent) -> None:
+    agent.compiles()
+    agent.attach.unlink()
+    agent.attach.mkdir()
+    assert agent.compiles() == agent.compiles() == 1
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
