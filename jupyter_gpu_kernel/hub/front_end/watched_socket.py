@@ -1,6 +1,8 @@
 """A ZeroMQ socket on the hub's event loop, which sends at once.
 
 pyzmq's `ZMQStream` sends in a later turn of the loop, and asks libzmq several times for each message what it may do.
+The socket's descriptor reports a change only once. The loop must be able to watch descriptors, as the hub's does: on
+Windows that is not asyncio's usual loop.
 """
 
 from __future__ import annotations
