@@ -223,7 +223,7 @@ def test_an_interrupt_ends_the_wait(place: Place) -> None:
 
 def test_an_interrupt_after_the_code_leaves_the_cell_its_reply(place: Place) -> None:
     hub = place.start("window")
-    hub.run(SET_UP)
+    set_up(hub)
     assert hub.reply(hub.ask(INTERRUPTED_AGAIN)).content()["status"] == "ok"
     hub.sock.close()
 
