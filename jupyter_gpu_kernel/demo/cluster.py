@@ -102,6 +102,7 @@ class Cluster:
             "PATH": os.pathsep.join([str(self.folder / "bin"), os.environ.get("PATH", os.defpath)]),
             BASE: str(self.folder / "base"),
             MARK: str(self.folder),
+            "JUPYTER_GPU_KERNEL_SPARE": "off",  # a spare interpreter would outlive the demo's kernels
         }
         if site.ENABLE_USER_SITE:  # packages of `pip install --user` are found through the real home
             environment["PYTHONUSERBASE"] = site.getuserbase()
