@@ -96,6 +96,7 @@ def test_a_forked_kernel_shows_itself_as_a_started_one(
     commands = [" ".join(procfs.arguments(pid)).replace("/k1/", "/k2/") for pid in pids]
     assert commands[0] == commands[1] and "ipykernel -f" in commands[0]
     assert [procfs.environment(pid)[TAG] for pid in pids] == ["k1", "k2"]
+    assert len({procfs.environment(pid)["CUDA_VISIBLE_DEVICES"] for pid in pids}) == 1
 
 
 def test_its_processes_are_found_also_those_that_it_forks(forking: Forks) -> None:

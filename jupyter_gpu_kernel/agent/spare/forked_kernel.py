@@ -41,7 +41,11 @@ def become_kernel(start: KernelStart, title: ProcTitle, changes: Dict[str, Optio
 
 
 def reseed() -> None:
-    """Give random generators that were seeded before the fork other seeds; those of `random` have them already."""
+    """Give random generators that were seeded before the fork other seeds, and multiprocessing another key. Those of
+    `random` have other seeds already."""
+    processes: Any = sys.modules.get("multiprocessing.process")
+    if processes is not None:
+        processes.current_process().authkey = os.urandom(32)
     numpy_random: Any = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()

@@ -6,6 +6,7 @@ from typing import Any, Dict, List, NamedTuple
 
 from ...wire.fields import FieldError, items, text
 from ..exit.descendants import ROOT, TAG
+from ..gpus.devices.visible_devices import AMD, NVIDIA
 
 _MAX_TEXT = 1 << 20
 
@@ -41,5 +42,5 @@ class KernelStart(NamedTuple):
 
     @property
     def shown_variables(self) -> Dict[str, str]:
-        """The variables by which others find the processes of the kernel."""
-        return {name: self.env[name] for name in (TAG, ROOT) if name in self.env}
+        """The variables by which others find the processes of the kernel, and see which GPUs it has."""
+        return {name: self.env[name] for name in (TAG, ROOT, NVIDIA, AMD) if name in self.env}
