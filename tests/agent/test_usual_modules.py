@@ -7,14 +7,15 @@ import os
 import subprocess
 import sys
 import sysconfig
+import types
 from pathlib import Path
 from typing import Dict
 
 import pytest
 
 from jupyter_gpu_kernel.agent.in_kernel.used_packages import used_packages
+from jupyter_gpu_kernel.agent.spare.files import EnvironmentFiles, shadows
 from jupyter_gpu_kernel.agent.spare.identity import changed_variables
-from jupyter_gpu_kernel.agent.spare.imports import shadows
 from jupyter_gpu_kernel.agent.usual_modules import UsualModules, modules_file
 
 MODULES = {
@@ -27,6 +28,10 @@ MODULES = {
     "knows": "assert hasattr(get_ipython(), 'kernel')",
     "configures": "config = get_ipython().config",
     "interrupts": "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)",
+    "terminates": "import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)",
+    "connects": "import socket\nconnection = socket.socket()",
+    "reads": "open('/dev/null').close()",
+    "starts": "import subprocess\nprocess = subprocess.Popen('cat', stdin=-1, stdout=-3)",
     "outside": "import lies_elsewhere",
 }
 EXPECTED = {
@@ -39,6 +44,10 @@ EXPECTED = {
     "knows": "",
     "configures": "AttributeError: config",
     "interrupts": "an imported module handles interrupts",
+    "terminates": "it handles signals",
+    "connects": "it keeps a file or a connection open",
+    "reads": "",
+    "starts": "it has started a process",
     "outside": "it imports lies_elsewhere, which is not a part of this environment",
     "lies_elsewhere": "it is not installed in this environment",
 }
@@ -130,6 +139,39 @@ def test_a_file_of_the_users_comes_first(tmp_path: Path) -> None:
     assert not shadows(str(tmp_path), {"torch"})
     (tmp_path / "torch.py").write_text("")
     assert shadows(str(tmp_path), {"torch"}) and not shadows(str(tmp_path), {"numpy"})
+    (tmp_path / "matplotlibrc").write_text("")
+    assert shadows(str(tmp_path), {"matplotlib"}) and not shadows(str(tmp_path), {"mat"})
+
+
+def test_an_edited_module_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An editor that writes in place does not change the time of the folder."""
+    module = types.ModuleType("edited")
+    module.__file__ = str(tmp_path / "edited.py")
+    Path(module.__file__).write_text("x = 1")
+    monkeypatch.setitem(sys.modules, "edited", module)
+    files = EnvironmentFiles()
+    assert not files.changed()
+    Path(module.__file__).write_text("x = 10")
+    assert files.changed() and not files.folders_changed()
+
+
+@pytest.mark.parametrize("path", [".config/seen/style", ".seenrc", ".config/seen.yaml"])
+def test_edited_settings_of_a_package_are_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    (tmp_path / ".config" / "seen").mkdir(parents=True)
+    files = EnvironmentFiles()
+    files.add_imported(["seen"])
+    (tmp_path / ".unseenrc").write_text("")
+    assert not files.changed()
+    (tmp_path / path).write_text("a")
+    assert files.changed()
+    files.add_imported()
+    assert not files.changed()
+    (tmp_path / path).write_text("ab")
+    assert files.changed()
 
 
 def test_variables_that_imports_have_changed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,8 @@ import os
 import signal
 import sys
 import weakref
-from typing import Any, Callable, Iterator, List, Set
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List
 
 from .. import procfs
 from ..in_kernel import main as kernel_main
@@ -23,6 +24,7 @@ _LATE = (
 """Modules that ipykernel and IPython import only when a kernel starts, as far as a version has them."""
 _SLOW = 120.0
 """Seconds that the import of one package may take."""
+_HARMLESS = {"/dev/null", "/dev/random", "/dev/urandom"}
 _MOST_MIB = 1024
 """The memory that the process may use after its imports."""
 
@@ -40,7 +42,7 @@ def import_kernel() -> None:
 def import_package(name: str, now: Callable[[], float]) -> str:
     """Import a package as a cell of a kernel would. Return "" if kernels can be forked from this process after that, or
     what is wrong; then this process cannot be used any more."""
-    before, began = set(sys.modules), now()
+    before, inherited, began = set(sys.modules), _inherited(), now()
     with _as_in_a_kernel() as asked:
         try:
             importlib.import_module(name)
@@ -58,7 +60,7 @@ def import_package(name: str, now: Callable[[], float]) -> str:
         return f"it imports {others[0]}, which is not a part of this environment"
     if _resident_mib() > _MOST_MIB:
         return "it uses too much memory"
-    return is_clean()
+    return is_clean() or next((what for what, had in _inherited().items() if had != inherited[what]), "")
 
 
 def is_clean() -> str:
@@ -72,9 +74,14 @@ def is_clean() -> str:
     return ""
 
 
-def shadows(folder: str, names: Set[str]) -> bool:
-    """Whether something in the folder, where kernels look first, has the name of one of these modules."""
-    return any(entry.partition(".")[0] in names for entry in os.listdir(folder))
+def _inherited() -> Dict[str, Any]:
+    """What all kernels would share, or would not have as if they had imported the package themselves."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children")  # not all systems have it
+    return {
+        "it has started a process": children.read_text() if children.exists() else "",
+        "it handles signals": [signal.getsignal(number) for number in sorted(signal.valid_signals())],
+        "it keeps a file or a connection open": sorted(set(procfs.open_files(os.getpid())) - _HARMLESS),
+    }
 
 
 @contextlib.contextmanager

@@ -25,10 +25,10 @@ from ...wire.runtime import Runtime
 from .. import procfs
 from ..usual_modules import VARIABLE, UsualModules
 from . import packets
-from .files import EnvironmentFiles
+from .files import EnvironmentFiles, shadows
 from .forked_kernel import become_kernel
 from .identity import changed_variables
-from .imports import import_kernel, import_package, is_clean, shadows
+from .imports import import_kernel, import_package, is_clean
 from .kernel_start import KernelStart
 from .memory import is_short
 from .places import MAX_SPARES, SparePlace, spares_running
@@ -59,8 +59,8 @@ def run(runtime: Runtime, root: Path, key: str) -> int:
         if problem:
             modules.reject(name, problem)
             os.execve(sys.executable, procfs.arguments(os.getpid()), environ)  # begin again without it
-    files.add_imported()
     imported = {name.partition(".")[0] for name in set(sys.modules) - before}
+    files.add_imported(sorted(imported))
     changes = changed_variables(environ)
     limit = float(os.environ.pop("JUPYTER_GPU_KERNEL_SPARE_IDLE", IDLE_LIMIT))
 
@@ -232,7 +232,7 @@ class SpareServer:
         if self._listener is None:
             return
         idle = self._now() - self._last_start > self._limit
-        fit = self._fitness.is_current() and not self._fitness.files.changed() and not is_short()
+        fit = self._fitness.is_current() and not self._fitness.files.folders_changed() and not is_short()
         if idle or not fit or not self._place.is_ours(self._listener):
             self._retire()
 
