@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -20,7 +21,7 @@ from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.spare import packets
 from jupyter_gpu_kernel.agent.spare.client import ForkedProcess
 from jupyter_gpu_kernel.agent.spare.identity import is_in_job, spare_key
-from jupyter_gpu_kernel.agent.spare.places import SparePlace, spares_running
+from jupyter_gpu_kernel.agent.spare.places import SparePlace, retire_all, spares_running
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="the agent needs Linux")
@@ -45,7 +46,8 @@ class Forks(Place):
         self.clear()
         left = spares(self)
         for pid in left:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # they retire
+                os.kill(pid, signal.SIGKILL)
         eventually(lambda: not any(map(procfs.start_ticks, left)), "their end")
 
 
@@ -221,6 +223,29 @@ def test_it_retires_when_nothing_starts(forking: Forks, monkeypatch: pytest.Monk
     eventually(lambda: forking.story("k1", "end"), "the end")
     assert forking.story("k1", "end")[0]["returncode"] == 3
     eventually(lambda: not spares(forking), "its end")
+
+
+def test_it_ends_when_the_last_kernel_is_stopped(forking: Forks) -> None:
+    for kernel_id in ("k1", "k2"):
+        forking.start(kernel_id).sock.close()
+        assert is_forked(forking, kernel_id)
+    forking.handlers.handle({"do": "stop", "kernel": "k1"})
+    assert spares_running(forking.path) == 1
+    forking.handlers.handle({"do": "stop", "kernel": "k2"})
+    eventually(lambda: not spares(forking), "its end")
+    assert not spares_running(forking.path)
+
+
+def test_one_that_does_not_listen_yet_loses_its_place(tmp_path: Path) -> None:
+    place = SparePlace(tmp_path, "key")
+    before = place.lock()
+    assert before is not None and place.is_ours(before)
+    retire_all(tmp_path)
+    assert not place.is_ours(before) and not spares_running(tmp_path)
+    after = place.lock()
+    assert after is not None and place.is_ours(after) and not place.is_ours(before)
+    os.close(before)
+    os.close(after)
 
 
 def test_a_kernel_that_is_ready_has_the_next_start_prepared(

@@ -33,6 +33,7 @@ from ..pinned_code.worktree import Worktrees
 from ..policy import PATH, PolicyError, read_policy
 from ..process_control import ProcessControl
 from ..procfs import booted_at
+from ..spare.places import retire_all
 from ..stack.check import CheckRefused, check_stack
 from ..story import KEEP_DAYS, read_story
 from .gpu_history import read_history
@@ -186,7 +187,8 @@ class RequestHandlers:
         return {"story": read_story(path, MAX_STORY)}
 
     def _stop(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """Stop a kernel, and wait until its folder is removed: then no process, socket or lease of it is left."""
+        """Stop a kernel, and wait until its folder is removed: then no process, socket or lease of it is left. With the
+        last kernel, the spare interpreters end."""
         kernel_id = _checked(request["kernel"])
         more = {key: request[key] for key in ["replaced_by"] if key in request}
         stop = {"do": "stop", "why": request.get("why", "on request"), **more}
@@ -201,6 +203,8 @@ class RequestHandlers:
         deadline = self._runtime.monotonic() + STOP_TIMEOUT
         while self.root.kernel(kernel_id).exists() and self._runtime.monotonic() < deadline:
             self._runtime.sleep(_POLL_INTERVAL)
+        if not self.root.kernels():
+            retire_all(self.root.path)
         return {"ok": not self.root.kernel(kernel_id).exists()}
 
     def _request_stop(self, kernel_id: str, stop: Dict[str, Any]) -> Optional[Dict[str, Any]]:

@@ -14,7 +14,7 @@ import socket
 from pathlib import Path
 from typing import Optional
 
-from ..paths import check_private
+from ..paths import FolderError, check_private
 from . import packets
 
 MAX_SPARES = 3
@@ -49,13 +49,16 @@ class SparePlace:
         return self._socket.exists()
 
     def listen(self) -> socket.socket:
-        """Return a listening socket. The place must be locked."""
-        self.remove_socket()
+        """Return a listening socket, whose file appears when it listens. The place must be locked."""
+        new = self._socket.with_suffix(".new")
+        with contextlib.suppress(FileNotFoundError):
+            new.unlink()
         listener = socket.socket(socket.AF_UNIX, packets.TYPE)
-        listener.bind(str(self._socket))
-        os.chmod(str(self._socket), 0o600)
+        listener.bind(str(new))
+        os.chmod(str(new), 0o600)
         listener.listen(8)
         listener.setblocking(False)
+        os.replace(str(new), str(self._socket))
         return listener
 
     def connect(self, timeout: float) -> Optional[socket.socket]:
@@ -70,9 +73,23 @@ class SparePlace:
         sock.close()
         return None
 
-    def is_ours(self, listener: socket.socket) -> bool:
-        """Whether the socket's file still exists."""
-        return listener.fileno() >= 0 and self.listens()
+    def is_ours(self, lock: int) -> bool:
+        """Whether this descriptor, which `lock` returned, still holds the place: its file may have been removed."""
+        try:
+            return os.path.samestat(os.fstat(lock), os.stat(str(self._lock)))
+        except OSError:
+            return False
+
+    def retire(self) -> None:
+        """Have the process that has the place fork no more kernels, and end with the last that it has forked. One that
+        does not listen yet ends as soon as it would."""
+        sock = self.connect(1.0)
+        for path in (self._lock, self._socket):
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+        if sock is not None:
+            with sock, contextlib.suppress(OSError):
+                packets.send(sock, {"retire": True})
 
     def remove_socket(self) -> None:
         """Remove the file, so that nobody connects any more."""
@@ -83,6 +100,13 @@ class SparePlace:
 def spares_running(root: Path) -> int:
     """How many places are taken."""
     return sum(map(_is_locked, (root / _FOLDER).glob("*.lock")))
+
+
+def retire_all(root: Path) -> None:
+    """Have all spare interpreters of this folder retire, and give up their memory."""
+    for path in (root / _FOLDER).glob("*.lock"):
+        with contextlib.suppress(OSError, FolderError):
+            SparePlace(root, path.stem).retire()
 
 
 def _lock(path: Path) -> Optional[int]:

@@ -68,6 +68,8 @@ def run(runtime: Runtime, root: Path, key: str) -> int:
         files, lambda: modules.usual() == packages, lambda folder: not shadows(folder, imported)
     )
     server = SpareServer(runtime, place, lock, title, limit, fitness)
+    if not place.is_ours(lock):  # the user's last kernel was stopped meanwhile
+        os._exit(0)
     gc.collect()
     gc.freeze()  # or the collector would write to memory that all kernels share
     start = server.serve()
@@ -162,6 +164,9 @@ class SpareServer:
             sock.close()
             return None
         try:
+            if request.get("retire") is True:
+                self._retire()
+                raise FieldError("it has retired")
             return self._fork(sock, request, fds)
         except (OSError, FieldError) as error:
             with contextlib.suppress(OSError):
@@ -233,12 +238,12 @@ class SpareServer:
             return
         idle = self._now() - self._last_start > self._limit
         fit = self._fitness.is_current() and not self._fitness.files.folders_changed() and not is_short()
-        if idle or not fit or not self._place.is_ours(self._listener):
+        if idle or not fit or not self._place.is_ours(self._lock) or not self._place.listens():
             self._retire()
 
     def _retire(self) -> None:
         """Fork no more kernels; another spare interpreter may take the place."""
-        if self._listener is not None and self._place.is_ours(self._listener):
+        if self._listener is not None and self._place.is_ours(self._lock):
             self._place.remove_socket()
         self._close_listener()
         fcntl.flock(self._lock, fcntl.LOCK_UN)
