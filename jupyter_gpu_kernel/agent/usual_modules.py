@@ -9,6 +9,7 @@ record may be lost.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -22,6 +23,8 @@ VARIABLE = "JUPYTER_GPU_KERNEL_MODULES"
 _FOLDER = "spare"
 _KERNELS = 8
 _NAMES = 30
+_REJECTED = 2 * _NAMES
+"""At least half of a number of kernels can have this many names in common: none that is usual is forgotten."""
 _LENGTH = 64
 _MAX_FILE = 1 << 16
 
@@ -52,11 +55,12 @@ class UsualModules:
         kernels = [*content["kernels"], [name for name in names if _is_name(name)][:_NAMES]][-_KERNELS:]
         self._write({"kernels": kernels, "rejected": content["rejected"]})
 
-    def reject(self, name: str, why: str) -> None:
-        """Do not import this package again."""
+    def reject(self, name: str, why: str) -> bool:
+        """Do not import this package again. Return whether that was stored."""
         content = self._read()
         rejected = {**content["rejected"], name: why[:_LENGTH]}
-        self._write({"kernels": content["kernels"], "rejected": dict(list(rejected.items())[-_NAMES:])})
+        kept = dict(list(rejected.items())[-_REJECTED:])
+        return self._write({"kernels": content["kernels"], "rejected": kept})
 
     def _read(self) -> Mapping[str, Any]:
         try:
@@ -71,13 +75,16 @@ class UsualModules:
             "rejected": rejected if isinstance(rejected, dict) else {},
         }
 
-    def _write(self, content: Dict[str, Any]) -> None:
+    def _write(self, content: Dict[str, Any]) -> bool:
         new = self._path.with_name(f".{self._path.name}-{os.getpid()}")
         try:
             new.write_text(json.dumps(content))
             os.replace(str(new), str(self._path))
         except OSError:  # a full disk
-            return
+            with contextlib.suppress(OSError):
+                new.unlink()
+            return False
+        return True
 
 
 def _is_name(name: Any) -> bool:

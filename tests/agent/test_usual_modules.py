@@ -102,6 +102,21 @@ def test_what_at_least_half_of_the_kernels_used_is_usual(tmp_path: Path) -> None
     assert modules.usual() == []
 
 
+def test_none_that_was_rejected_is_usual_again(tmp_path: Path) -> None:
+    """A spare interpreter begins again after each: that must end, however many there are."""
+    modules = UsualModules(tmp_path / "modules.json")
+    for kernel in range(2):
+        modules.record([f"unfit_{kernel}_{number}" for number in range(30)])
+    rejected = set()
+    while usual := modules.usual():
+        assert usual[0] not in rejected
+        assert modules.reject(usual[0], "it has several threads")
+        rejected.add(usual[0])
+    assert len(rejected) == 60
+    modules.record(["numpy"])
+    assert modules.usual() == []
+
+
 @pytest.mark.parametrize(
     "content", ["", "[", "[]", '{"kernels": 3}', '{"kernels": [3, [4, "a b", "ok"]]}', "[" * 9999]
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Dict, List, NamedTuple
 
 from ...wire.fields import FieldError, items, text
@@ -35,12 +36,20 @@ class KernelStart(NamedTuple):
         if not isinstance(env, dict) or len(fds) != len(names) + 1 or not isinstance(skip, int):
             raise FieldError("no environment, or other descriptors")
         texts = [*command, *names, *env, *env.values()]
-        if not all(isinstance(one, str) and "\0" not in one for one in texts):
-            raise FieldError("a word that is no text")
         cwd = text(request, "cwd", most=_MAX_TEXT)
+        if not all(map(_is_word, [*texts, cwd])):
+            raise FieldError("a word that is no text")
         return cls(command, skip, cwd, env, fds[0], dict(zip(names, fds[1:])))
 
     @property
     def shown_variables(self) -> Dict[str, str]:
         """The variables by which others find the processes of the kernel, and see which GPUs it has."""
         return {name: self.env[name] for name in (TAG, ROOT, NVIDIA, AMD) if name in self.env}
+
+
+def _is_word(one: Any) -> bool:
+    """Whether a program can be given this as an argument."""
+    try:
+        return isinstance(one, str) and b"\0" not in os.fsencode(one)
+    except UnicodeEncodeError:
+        return False

@@ -20,7 +20,7 @@ _FIRST_FIELD = 45  # of /proc/PID/stat, behind the name: where the arguments beg
 
 def reserve(spare: Sequence[str], kernel: Sequence[str]) -> str:
     """The last argument of the command `spare`, by which it is as long as the command `kernel`."""
-    return "-" * max(1, len("\0".join(kernel).encode()) - len("\0".join(spare).encode()) - 1)
+    return "-" * max(1, len(os.fsencode("\0".join(kernel))) - len(os.fsencode("\0".join(spare))) - 1)
 
 
 def reserved_variable() -> Dict[str, str]:

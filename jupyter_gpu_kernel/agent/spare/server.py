@@ -37,6 +37,8 @@ from .proc_title import ProcTitle
 IDLE_LIMIT = 1800.0
 """Seconds without a start of a kernel after which the process retires. JUPYTER_GPU_KERNEL_SPARE_IDLE: another one."""
 _MAX_ASKING = 32
+_MAX_KERNELS = 500
+"""Each has a descriptor here, and select() takes none from 1,024 on."""
 _TICK = 15.0
 """Seconds between two looks at the node's memory, the files and the time."""
 
@@ -57,7 +59,10 @@ def run(runtime: Runtime, root: Path, key: str) -> int:
     for name in packages:
         problem = "" if is_short() else import_package(name, runtime.monotonic)
         if problem:
-            modules.reject(name, problem)
+            if not modules.reject(name, problem):
+                raise OSError(
+                    f"{name} cannot be imported before a fork, and that cannot be stored: {problem}"
+                )
             os.execve(sys.executable, procfs.arguments(os.getpid()), environ)  # begin again without it
     imported = {name.partition(".")[0] for name in set(sys.modules) - before}
     files.add_imported(sorted(imported))
@@ -199,7 +204,9 @@ class SpareServer:
         self._keepers[pid] = sock
         with contextlib.suppress(OSError):  # the keeper has gone: so the process ends
             packets.send(sock, {"pid": pid})
-        if not self._fitness.is_current():  # the next one imports something else
+        if (
+            len(self._keepers) >= _MAX_KERNELS or not self._fitness.is_current()
+        ):  # the next imports something else
             self._retire()
         return None
 

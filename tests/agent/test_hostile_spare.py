@@ -1,0 +1,203 @@
+"""Whatever connects to a spare interpreter: it goes on, keeps no descriptor of theirs, and forks the next kernel."""
+
+from __future__ import annotations
+
+import array
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Tuple
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from waiting import DEADLINE, eventually
+
+from jupyter_gpu_kernel.agent import procfs
+from jupyter_gpu_kernel.agent.spare import packets
+from jupyter_gpu_kernel.agent.spare.kernel_start import KernelStart
+from jupyter_gpu_kernel.agent.spare.memory import is_short
+from jupyter_gpu_kernel.agent.spare.places import SparePlace
+from jupyter_gpu_kernel.agent.spare.proc_title import reserve, reserved_variable
+from jupyter_gpu_kernel.agent.spare.server import _MAX_ASKING
+from jupyter_gpu_kernel.wire.fields import FieldError
+
+pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="the agent needs Linux")
+MANY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+WORDS = st.one_of(st.text(max_size=9), st.sampled_from(["\ud800", "\0", "é", "\udcff"]))
+LISTS = st.lists(WORDS, max_size=5)
+VALUES = st.one_of(
+    st.none(), st.integers(), WORDS, LISTS, st.dictionaries(WORDS, st.integers() | WORDS, max_size=3)
+)
+
+
+def command(root: Path, **variables: str) -> Tuple[List[str], Dict[str, str]]:
+    """How a spare interpreter is started, and its environment."""
+    env = {**os.environ, "JUPYTER_GPU_KERNEL_ROOT": str(root), **reserved_variable(), **variables}
+    return [sys.executable, "-m", "jupyter_gpu_kernel.agent", "spare", "key", "-" * 200], env
+
+
+class Spare:
+    """A spare interpreter, and what connects to it."""
+
+    def __init__(self, root: Path) -> None:
+        words, env = command(root)
+        self.folder = root
+        self.place = SparePlace(root, "key")
+        self.process = subprocess.Popen(words, env=env, cwd=str(root), stdin=subprocess.DEVNULL)
+        eventually(lambda: self.place.listens() or self.process.poll() is not None, "the socket")
+
+    def connect(self) -> socket.socket:
+        def connected() -> Any:
+            assert self.process.poll() is None, "it has ended"
+            return self.place.connect(DEADLINE)
+
+        sock: socket.socket = eventually(connected, "a connection")
+        return sock
+
+    def request(self, **changes: Any) -> Dict[str, Any]:
+        words = [sys.executable, "-m", "x", "ipykernel", "-f", "none.json"]
+        env = {"A": "1", "JUPYTER_GPU_KERNEL_ID": "k"}
+        return {**KernelStart(words, 4, str(self.folder), env, 0, {}).request(), **changes}
+
+    def descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def forks(self) -> bool:
+        """Whether it forks a kernel, which ends when its keeper has gone before it wanted it."""
+        with self.connect() as sock:
+            packets.send(sock, self.request(), [2])
+            pid = int(packets.receive(sock)[0]["pid"])
+            assert procfs.start_ticks(pid)
+        eventually(lambda: not procfs.start_ticks(pid), "the end of the forked process")
+        return True
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def spare(tmp_path: Path) -> Iterator[Spare]:
+    if is_short():
+        pytest.skip("this machine is short of memory: there are no spare interpreters")
+    spare = Spare(tmp_path)
+    yield spare
+    spare.end()
+
+
+def test_packets(spare: Spare) -> None:
+    before = spare.descriptors()
+
+    @MANY
+    @given(st.binary(max_size=40), st.integers(0, 2 * packets.MAX_FDS))
+    def send(data: bytes, fds: int) -> None:
+        with spare.connect() as sock:
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [2] * fds))] if fds else []
+            sock.sendmsg([data or b"\0"], rights)
+            with pytest.raises((EOFError, OSError)):
+                packets.receive(sock)
+
+    send()
+    assert spare.forks()
+    eventually(lambda: spare.descriptors() == before, "the descriptors are closed")
+
+
+def test_requests(spare: Spare) -> None:
+    before = spare.descriptors()
+
+    @MANY
+    @given(st.sampled_from(sorted(spare.request())), VALUES, st.integers(0, packets.MAX_FDS))
+    def ask(key: str, value: Any, fds: int) -> None:
+        with spare.connect() as sock:
+            packets.send(sock, spare.request(**{key: value}), [2] * fds)
+            answer = packets.receive(sock)[0]
+            assert set(answer) in ({"refused"}, {"pid"})
+
+    ask()
+    assert spare.forks()
+    eventually(lambda: spare.descriptors() == before, "the descriptors are closed")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"env": {"JUPYTER_GPU_KERNEL_ID": "\ud800"}}, {"env": {"A": "\0"}}, {"env": {"A": 1}}, {"env": []},
+        {"env": {"JUPYTER_GPU_KERNEL_ID": "x" * 3000}}, {"cwd": "\ud800"}, {"cwd": "/nowhere"}, {"command": []},
+        {"command": ["\ud800"] * 5}, {"fds": ["A"]}, {"fds": ["A"] * 9}, {"skip": None},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_request_that_is_refused(spare: Spare, changes: Dict[str, Any]) -> None:
+    with spare.connect() as sock:
+        packets.send(sock, spare.request(**changes), [2])
+        assert set(packets.receive(sock)[0]) == {"refused"}
+    assert spare.forks()
+
+
+def test_connections_that_say_nothing_are_bounded(spare: Spare) -> None:
+    """Those who ask meanwhile start their kernels without it."""
+    silent = [spare.connect() for _ in range(_MAX_ASKING)]
+    with spare.connect() as sock, pytest.raises((EOFError, OSError)):
+        packets.send(sock, spare.request(), [2])
+        packets.receive(sock)
+    for sock in silent:
+        sock.close()
+    eventually(lambda: answers(spare), "room for others")
+
+
+def answers(spare: Spare) -> bool:
+    try:
+        return spare.forks()
+    except (EOFError, OSError, FieldError):
+        return False
+
+
+def test_only_its_user_reaches_it(spare: Spare) -> None:
+    modes = {path.suffix: path.stat().st_mode & 0o777 for path in (spare.folder / "spare").iterdir()}
+    assert modes[".sock"] == modes[".lock"] == 0o600
+    assert (spare.folder / "spare").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root becomes another user")
+@pytest.mark.parametrize(("user", "own"), [(0, True), (65534, False)])
+def test_a_process_of_another_user_is_told_from_ours(user: int, own: bool) -> None:
+    """Should the modes of the files not keep it out."""
+    name = f"\0jupyter-gpu-kernel-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX, packets.TYPE) as listener:
+        listener.bind(name)
+        listener.listen()
+        code = (
+            f"import os, socket; os.setuid({user}); s = socket.socket(socket.AF_UNIX, {int(packets.TYPE)}); "
+        )
+        connect = [sys.executable, "-c", code + f"s.connect({name!r}); s.recv(1)"]
+        with subprocess.Popen(connect), listener.accept()[0] as sock:
+            assert packets.is_own(sock) is own
+
+
+def test_what_cannot_be_rejected_is_not_tried_for_ever(tmp_path: Path) -> None:
+    """The disk is full, and a usual package cannot be imported before a fork. Here the record's name is so long that no
+    other can be written beside it."""
+    if is_short():
+        pytest.skip("this machine is short of memory: there are no spare interpreters")
+    record = tmp_path / ("m" * 255)
+    record.write_text('{"kernels": [["there_is_no_such_package"]]}')
+    words, env = command(tmp_path, JUPYTER_GPU_KERNEL_MODULES=str(record))
+    ended = subprocess.run(words, env=env, cwd=str(tmp_path), capture_output=True, timeout=DEADLINE)
+    assert ended.returncode != 0 and b"there_is_no_such_package" in ended.stderr
+    assert not SparePlace(tmp_path, "key").is_taken()
+
+
+def test_a_folder_whose_name_is_no_text_has_room_reserved() -> None:
+    """Its bytes are not UTF-8."""
+    assert len(reserve(["python"], ["python", "\udcff" * 10])) == 10
+
+
+def test_signals_to_a_waiting_process_are_those_of_any(spare: Spare) -> None:
+    """A SIGTERM ends it, and the next keeper starts another."""
+    spare.process.send_signal(signal.SIGTERM)
+    assert spare.process.wait(DEADLINE) == -signal.SIGTERM
+    assert not spare.place.is_taken()
