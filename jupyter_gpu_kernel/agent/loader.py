@@ -91,6 +91,8 @@ class AgentImporter:
     def _store(self, name: str, data: bytes) -> None:
         with contextlib.suppress(FileExistsError):
             os.mkdir(self._cache, 0o700)
+        if not _is_private(self._cache):
+            return
         path = "%s/%s" % (self._cache, name)
         new = "%s.%d" % (path, os.getpid())
         fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -104,10 +106,9 @@ class AgentImporter:
 
     def _stored(self, name: str) -> Optional[CodeType]:
         content = b""
-        with contextlib.suppress(
-            OSError
-        ):  # also when it is read: on NFS another node may just have replaced it
-            content = _read_own("%s/%s" % (self._cache, name))
+        with contextlib.suppress(OSError):  # also when read: on NFS another node may just have replaced it
+            if _is_private(self._cache):
+                content = _read_own("%s/%s" % (self._cache, name))
         sum, data = content[:4], content[4:]
         if sum != self._sum(data):
             return None
@@ -116,6 +117,12 @@ class AgentImporter:
 
     def _sum(self, data: bytes) -> bytes:
         return zlib.crc32(data, zlib.crc32(self._mark)).to_bytes(4, "big")
+
+
+def _is_private(folder: str) -> bool:
+    """Whether this is a folder, not a link to one, in which only this user can write. Raises OSError."""
+    info = os.lstat(folder)
+    return stat.S_ISDIR(info.st_mode) and info.st_uid == os.geteuid() and not info.st_mode & 0o022
 
 
 def _read_own(path: str) -> bytes:

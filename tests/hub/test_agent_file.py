@@ -121,6 +121,33 @@ def test_a_folder_in_the_place_of_a_module_is_passed_over(agent: Agent) -> None:
     assert agent.compiles() == agent.compiles() == 1
 
 
+def link_elsewhere(agent: Agent) -> None:
+    elsewhere = agent.compiled.with_name("elsewhere")
+    agent.compiled.rename(elsewhere)
+    agent.compiled.symlink_to(elsewhere)
+
+
+def let_others_write(agent: Agent) -> None:
+    agent.compiled.chmod(0o777)
+
+
+def give_away(agent: Agent) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root gives a folder to another user")
+    os.chown(agent.compiled, 65534, -1)
+
+
+@pytest.mark.parametrize("change", [link_elsewhere, let_others_write, give_away])
+def test_a_folder_that_is_not_ours_alone_is_not_used(agent: Agent, change: object) -> None:
+    """Another user may have put it there: nothing is read from it, and nothing is stored."""
+    assert callable(change)
+    count = agent.compiles()
+    agent.attach.unlink()
+    change(agent)
+    assert agent.compiles() == agent.compiles() == count
+    assert not agent.attach.exists()
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_it_runs_where_nothing_can_be_stored(agent: Agent) -> None:
     """A file is in the way of the folder; root writes everywhere."""
