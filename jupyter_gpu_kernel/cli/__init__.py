@@ -49,7 +49,8 @@ def _discard_output() -> None:
 
 
 def _run(argv: Sequence[str]) -> int:
-    if len(argv) == 4 and argv[0] == "launch" and argv[2] == "-f":  # as kernelspecs write it
+    # As kernelspecs write it, without options.
+    if len(argv) == 4 and argv[0] == "launch" and argv[2] == "-f" and not argv[1].startswith("-"):
         from ..launcher import launch
 
         return launch(argv[1], argv[3])

@@ -142,6 +142,7 @@ def test_jupyter_finds_it_as_its_own_verb(program: Program) -> None:
         (["priority", "k1"], "N"),
         (["add", "gpu2", "--env", "NAME"], "'NAME' is not NAME=VALUE"),
         (["launch", "x"], "-f"),
+        (["launch", "--debug", "-f", "x"], "KERNEL_JSON"),
         (["stop"], "--all"),
         (["stop", "--all", "abc"], "--all"),
         (["stop", ""], "'' is not a kernel's ID: “jupyter gpu-kernel ps” shows them"),
