@@ -213,6 +213,17 @@ def test_everything_that_writes_waits_and_nothing_is_lost(
     hub.sock.close()
 
 
+def test_the_keepers_file_has_ipykernels_log_but_no_output(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")
+    hub = place.start("window")
+    hub.run("import os; os.system('echo printed'); get_ipython().kernel.log.error('logged')")
+    (file,) = place.path.rglob("stderr")
+    assert "logged" in file.read_text() and "printed" not in file.read_text()
+    hub.sock.close()
+
+
 def test_an_interrupt_ends_the_wait(place: Place) -> None:
     hub = place.start("window")
     set_up(hub)

@@ -166,12 +166,10 @@ def limit_streams(window: OutputWindow) -> None:
 
 
 def _discard_copy(stream: Any) -> None:
-    """ipykernel also writes what child processes print to where it came from: the keeper's file, which would grow."""
-    copy = getattr(stream, "_original_stdstream_copy", None)
-    if copy is not None:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, copy)
-        os.close(null)
+    """ipykernel also writes what child processes print to where it came from: the keeper's file, which would grow. Its
+    log keeps the descriptor of that file: the keeper reads there why a kernel ended."""
+    if getattr(stream, "_original_stdstream_copy", None) is not None:
+        stream._original_stdstream_copy = os.open(os.devnull, os.O_WRONLY)
 
 
 def _limit(stream: Any, window: OutputWindow) -> None:
