@@ -1,26 +1,31 @@
 """The number of bytes that may be unacknowledged: as many as the path to the peer holds, and a few milliseconds' worth.
 
 With less, the path would be idle while acknowledgements are under way. With more, the rest waits in buffers, where
-control messages cannot overtake it. A round begins when a chunk is sent, and ends with its acknowledgement. The
-shortest round is the path's delay, and what a round takes longer is the time in buffers. At the start of a transfer TCP
-itself doubles its rate in every round: until the rate no longer grows, the window is a multiple of what was
-acknowledged in a round. This module knows neither chunks nor sockets.
+control messages cannot overtake it. A round begins when a chunk is sent, if possible the last one that the window
+allows, and ends with its acknowledgement. The
+shortest round is the path's delay, and what a round takes longer is the time in buffers. What was acknowledged in a
+round is the rate. At the start of a transfer TCP itself doubles its rate in every round, and so does the window, until
+the rate no longer grows or chunks wait in buffers. This module knows neither chunks nor sockets.
 """
 
 from __future__ import annotations
 
 from typing import Callable
 
-START = 512 * 1024
-LEAST = 256 * 1024
+START = 256 * 1024
+LEAST = 128 * 1024
 MOST = 16 * 1024 * 1024
 """Bytes: 80 ms of a path with 200 MB/s."""
 _WAITING = 0.015
-"""Seconds that a chunk should wait in buffers: then they are never empty, and a control message waits no longer."""
-_START_UP = 4.0
+_WAITING_PART = 0.125
+"""Seconds, or this part of the delay if that is more, that a chunk should wait in buffers: then they are never empty,
+and a control message waits no longer."""
+_START_UP = 2.0
 _GROWTH = 1.25
 _FLAT_ROUNDS = 3
-"""The start-up has ended when the rate was not _GROWTH times the best one in so many rounds."""
+"""The start-up has ended when the rate was not _GROWTH times the best one in so many rounds, or in one with a queue."""
+_SHRINK = 0.7
+"""The least factor of one round: a round is long, too, when a processor was busy elsewhere."""
 _FORGET = 10.0
 """Seconds after which the delay is measured anew, in a round with the smallest window: the path may be another one."""
 _IDLE = 1.0
@@ -51,6 +56,7 @@ class Window:
         self._delay = self._newer_delay = float("inf")
         self._newer_since = self._last_sent = self._clock()
         self._measuring = False
+        self._last_number = 0
         self._timed = 0  # the number of the chunk whose acknowledgement ends the round; 0: none was sent
         self._full = False
         self._begin_start_up()
@@ -60,13 +66,17 @@ class Window:
         now = self._clock()
         if now - self._last_sent > _IDLE:
             self._begin_start_up()
-        self._last_sent = now
+        self._last_sent, self._last_number = now, number
         if not self._timed:
-            self._timed, self._since, self._before = number, now, self._acknowledged
             self._full = False
+            self._begin_round()
 
     def full(self) -> None:
-        """More could be sent, but for the window."""
+        """More could be sent, but for the window. The round begins anew, with as much in the path as the window allows,
+        unless it measures the delay."""
+        known = self._delay < float("inf") and not self._measuring
+        if not self._full and known and self._last_number:
+            self._begin_round()
         self._full = True
 
     def acknowledged(self, number: int, size: int) -> None:
@@ -75,6 +85,9 @@ class Window:
         if self._timed and number >= self._timed:
             self._timed = 0
             self._end_round(max(self._clock() - self._since, 1e-6), self._acknowledged - self._before)
+
+    def _begin_round(self) -> None:
+        self._timed, self._since, self._before = self._last_number, self._last_sent, self._acknowledged
 
     def _begin_start_up(self) -> None:
         self._size = self._start
@@ -87,12 +100,17 @@ class Window:
         if not self._full or measured:
             return  # the path could have carried more
         rate = size / seconds
-        self._flat = 0 if rate > _GROWTH * self._best else self._flat + 1
-        self._best = max(self._best, rate)
-        if self._flat < _FLAT_ROUNDS:
-            wanted = self._best * (_START_UP * self._delay + _WAITING)
+        waiting = max(_WAITING, _WAITING_PART * self._delay)
+        if rate > _GROWTH * self._best:
+            self._flat = 0
         else:
-            wanted = (self._size + min(2.0, (self._delay + _WAITING) / seconds) * self._size) / 2
+            self._flat += _FLAT_ROUNDS if seconds > self._delay + 2 * waiting else 1
+        self._best = max(self._best, rate)
+        enough = self._delay + waiting
+        if self._flat < _FLAT_ROUNDS:
+            wanted = self._best * (_START_UP * self._delay + waiting)
+        else:
+            wanted = self._size * max(_SHRINK, min(2.0, enough / seconds))
         self._size = max(self._least, min(self._most, int(wanted)))
 
     def _measure_delay(self, seconds: float, alone: bool) -> None:
