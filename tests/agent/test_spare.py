@@ -236,6 +236,20 @@ def test_it_ends_when_the_last_kernel_is_stopped(forking: Forks) -> None:
     assert not spares_running(forking.path)
 
 
+def test_it_ends_when_all_is_stopped_after_its_last_kernel(forking: Forks) -> None:
+    hub = forking.start("k1")
+    assert is_forked(forking, "k1")
+    nothing: Dict[str, Any] = {"do": "end_leftovers", "leftovers": [], "code": []}
+    forking.handlers.handle(nothing)
+    assert spares_running(forking.path) == 1  # a kernel runs
+    stop_by_shutdown(hub)
+    hub.leave()
+    eventually(lambda: not forking.folder("k1").exists(), "the end")
+    assert spares(forking)
+    forking.handlers.handle(nothing)
+    eventually(lambda: not spares(forking), "its end")
+
+
 def test_one_that_does_not_listen_yet_loses_its_place(tmp_path: Path) -> None:
     place = SparePlace(tmp_path, "key")
     before = place.lock()

@@ -203,9 +203,13 @@ class RequestHandlers:
         deadline = self._runtime.monotonic() + STOP_TIMEOUT
         while self.root.kernel(kernel_id).exists() and self._runtime.monotonic() < deadline:
             self._runtime.sleep(_POLL_INTERVAL)
+        self._end_spares()
+        return {"ok": not self.root.kernel(kernel_id).exists()}
+
+    def _end_spares(self) -> None:
+        """The user has stopped all: no process is left, unless another kernel runs."""
         if not self.root.kernels():
             retire_all(self.root.path)
-        return {"ok": not self.root.kernel(kernel_id).exists()}
 
     def _request_stop(self, kernel_id: str, stop: Dict[str, Any]) -> Optional[Dict[str, Any]]:
         try:
@@ -232,7 +236,9 @@ class RequestHandlers:
         return self._forward(dict(request, do="journal"))
 
     def _end_leftovers(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """End these processes of kernels that are gone, and remove what they left of pinned code, if unchanged."""
+        """End these processes of kernels that are gone, and remove what they left of pinned code, if unchanged. The
+        spare interpreters end if there is no kernel."""
+        self._end_spares()
         return {
             "ended": self._leftovers.end_processes(request["leftovers"]),
             "code": self._worktrees.remove_leftovers(request.get("code", []), self._leftovers.is_gone),

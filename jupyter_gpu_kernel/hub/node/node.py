@@ -24,6 +24,7 @@ REFUSED_FOR = 600.0
 A `login`, or the start of a kernel, tries it at once."""
 RECONNECT_WAIT = 4.0
 """Seconds that a request waits for a link which is reconnecting: it often is up again at once."""
+_SPARES_TIMEOUT = 5.0
 _MAX_NAMES = 100
 """Kernelspec names that are remembered for a node."""
 
@@ -236,6 +237,12 @@ class Node:
         """Close link and connection; keepers live on."""
         await self.close_link()
         await asyncio.to_thread(self._ssh.close)
+
+    async def end_spares(self) -> None:
+        """Have the agent end its spare interpreters, if no kernel runs there. Nothing is connected for that."""
+        if self._link is not None and self._link.state == "up":
+            with contextlib.suppress(GpuKernelError):
+                await self._link.request("end_leftovers", timeout=_SPARES_TIMEOUT, leftovers=[], code=[])
 
     async def close_link(self) -> None:
         """Close the link; the connection stays."""

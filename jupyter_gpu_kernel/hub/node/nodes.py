@@ -78,11 +78,13 @@ class Nodes:
         return [dict(node.describe(), names=list(dict.fromkeys(names))) for node, names in found.items()]
 
     async def hang_up(self, *, unused_only: bool) -> None:
-        """Close the connections; keepers live on."""
+        """Close the connections; keepers live on. With `unused_only`, spare interpreters without kernels do not."""
         leads_on = {node.before for node in self._nodes.values() if node.in_use}
         for route, node in list(self._nodes.items()):
+            if unused_only and not (node.in_use or node in leads_on):
+                await node.end_spares()
             if not (unused_only and (node.in_use or node in leads_on)):
-                del self._nodes[route]
+                self._nodes.pop(route, None)
                 await node.close()
 
     async def close_idle_links(self, folder: str) -> None:
