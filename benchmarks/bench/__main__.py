@@ -39,10 +39,11 @@ def main() -> None:
     for delay in options.delays if options.rounds else ():
         folder = Path(tempfile.mkdtemp(prefix="jgkb-", dir="/tmp"))
         net = network.make(delay)
+        setup = Setup(folder, net)
         ways: list[Way] = []
         try:
             _say(f"{delay:g} ms: {net.description}; setting up")
-            ways += _set_up(options, Setup(folder, net))
+            ways += _set_up(options, setup)
             results.declare([way.name for way in ways])
             results.machine[delay] = machine.description(net.description)
             _measure(options, delay, ways, results)
@@ -51,6 +52,7 @@ def main() -> None:
                 way.close()
             for way in ways:
                 way.kill()
+            setup.close()
             net.close()
             _end_processes(folder)
             if options.keep:

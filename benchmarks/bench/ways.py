@@ -55,7 +55,6 @@ class Way:
     name: str
     python: str
     environment: dict[str, str]
-    cluster: Cluster | None = None
     worker: subprocess.Popen[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -92,13 +91,11 @@ class Way:
             self.worker.stdin.close()
 
     def kill(self) -> None:
-        """Kill the worker if `close` has not ended it, and the nodes."""
+        """Kill the worker if `close` has not ended it."""
         try:
             self.worker.wait(10)
         except subprocess.TimeoutExpired:
             self.worker.kill()
-        if self.cluster:
-            self.cluster.close()
 
 
 class Setup:
@@ -106,6 +103,12 @@ class Setup:
 
     def __init__(self, folder: Path, network: Network) -> None:
         self._folder, self._network = folder, network
+        self._clusters: list[Cluster] = []
+
+    def close(self) -> None:
+        """End all nodes, those of a way that could not be made as well."""
+        for cluster in self._clusters:
+            cluster.close()
 
     def bare(self, package: Package) -> Way:
         """The kernel on its node itself."""
@@ -119,7 +122,7 @@ class Setup:
         environment, cluster = self._with_cluster("ssh")
         words = [sys.executable, str(HERE / "ssh_kernel.py"), str(cluster.ssh_config), WORK]
         _write_kernelspec(environment, {"argv": [*words, sys.executable, "{connection_file}"]})
-        return Way("ssh", sys.executable, environment, cluster)
+        return Way("ssh", sys.executable, environment)
 
     def sshpyk(self, package: Package) -> Way | None:
         """The provisioner of the package sshpyk, if that is installed. It requires shared connections."""
@@ -131,7 +134,7 @@ class Setup:
         config |= {"remote_python": sys.executable, "remote_kernel_name": "python3"}
         stanza = {"provisioner_name": "sshpyk-provisioner", "config": config}
         _write_kernelspec(environment, {"argv": [sys.executable], "metadata": {"kernel_provisioner": stanza}})
-        return Way("sshpyk", sys.executable, environment, cluster)
+        return Way("sshpyk", sys.executable, environment)
 
     def provisioner(self, package: Package) -> Way:
         """This project, in front ends that know provisioners."""
@@ -142,7 +145,7 @@ class Setup:
         prefix = Path(environment["HOME"], "prefix")
         environment["JUPYTER_PATH"] = str(prefix / "share" / "jupyter")
         _add(package, environment, cluster, "--prefix", str(prefix))
-        return Way(name, package.python, environment, cluster)
+        return Way(name, package.python, environment)
 
     def argv(self, package: Package) -> Way:
         """This project, in front ends that run a kernelspec's argv."""
@@ -151,7 +154,7 @@ class Setup:
         if package.label:
             environment.pop("PYTHONPATH", None)  # it would hide the checkout
         _add(package, environment, cluster)
-        return Way(name, package.python, environment, cluster)
+        return Way(name, package.python, environment)
 
     def _with_cluster(self, name: str) -> tuple[dict[str, str], Cluster]:
         environment = self._environment(name)
@@ -162,6 +165,7 @@ class Setup:
         session = {"HOME": str(node), "TMPDIR": str(node), "JUPYTER_GPU_KERNEL_BASE": str(node)}
         session |= {MARK: environment[MARK], "PATH": f"{node}{os.pathsep}{os.environ['PATH']}"}
         cluster = Cluster(home / "ssh", self._network, session)
+        self._clusters.append(cluster)
         return {**environment, SSH_CONFIG: str(cluster.ssh_config)}, cluster
 
     def _environment(self, name: str) -> dict[str, str]:
