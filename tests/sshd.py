@@ -65,7 +65,7 @@ class Sshd:
         self.port = free_port()
         self.home = folder / "home"
         self.home.mkdir(parents=True)
-        self.environment = {"HOME": str(self.home), "JUPYTER_GPU_KERNEL_SPARE_IDLE": "2"}
+        self.environment = {"HOME": str(self.home), "JUPYTER_GPU_KERNEL_SPARE_IDLE": "20"}
         self.process_environment: dict[str, str] = {}
         self.wrapper: list[str] = []  # a command that runs another one
         self.host_key = make_key(folder / "host_key")
