@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import marshal
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpu_kernel.agent import loader
 from jupyter_gpu_kernel.agent.mux import attach
 from jupyter_gpu_kernel.hub.node import agent_file
 from jupyter_gpu_kernel.wire import fields
@@ -96,7 +98,14 @@ def block(agent: Agent) -> None:
     os.mkfifo(agent.attach)
 
 
-@pytest.mark.parametrize("damage", [cut, flip, empty, exchange, block])
+def take(agent: Agent) -> None:
+    """It is another user's file, with the same content."""
+    if os.geteuid() != 0:
+        pytest.skip("only root gives a file to another user")
+    os.chown(agent.attach, 65534, -1)
+
+
+@pytest.mark.parametrize("damage", [cut, flip, empty, exchange, block, take])
 def test_a_damaged_module_is_compiled_again(agent: Agent, damage: object) -> None:
     assert callable(damage)
     agent.compiles()
@@ -112,6 +121,19 @@ def test_another_agents_modules_are_not_used(agent: Agent, monkeypatch: pytest.M
     sources["jupyter_gpu_kernel/wire/__init__.py"] += "\nMORE = 1\n"
     monkeypatch.setattr(agent_file, "_read_sources", lambda: sources)
     assert agent.compiles() == count
+
+
+def test_another_pythons_modules_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the same version, but with other byte code, as before a release; and those of another agent."""
+
+    def stored(build: bytes) -> object:
+        return loader.AgentImporter(str(tmp_path / "a.pyz"), "p", build, lambda name: b"")._stored("p.m")
+
+    importer = loader.AgentImporter(str(tmp_path / "a.pyz"), "p", b"build", lambda name: b"")
+    importer._store("p.m", marshal.dumps("code"))
+    assert stored(b"build") == "code" and stored(b"other") is None
+    monkeypatch.setattr(loader, "MAGIC_NUMBER", b"none")
+    assert stored(b"build") is None
 
 
 def test_a_folder_in_the_place_of_a_module_is_passed_over(agent: Agent) -> None:
