@@ -42,14 +42,15 @@ def summary(results: Results) -> str:
     lines = [f"| round trip | | {' | '.join(_WAYS[way] for way in ways)} |", "|---|---|" + "---|" * len(ways)]
     for delay in results.delays:
         for name in (name for name in _ROWS if name in results.names(delay)):
-            cells = [_cell(list(results.values(delay, name, way).values())) for way in ways]
-            lines.append(f"| {delay:g} ms | {_ROWS[name]} | {' | '.join(cells)} |")
+            columns = [list(results.values(delay, name, way).values()) for way in ways]
+            lines.append(f"| {delay:g} ms | {_ROWS[name]} | {' | '.join(_cells(columns))} |")
     machine = results.machine[results.delays[0]]
     return "\n".join(lines) + f"\n\nMedians; rounds: {results.counts(results.delays)}; {machine}.\n"
 
 
-def _cell(values: list[float]) -> str:
-    if not values:
-        return "–"
-    median = statistics.median(values)
-    return f"{median * 1e3:.1f} ms" if median < 0.2 else f"{median:.2f} s"
+def _cells(columns: list[list[float]]) -> list[str]:
+    """The medians of one row, all in the same unit."""
+    medians = [statistics.median(values) if values else None for values in columns]
+    short = max(filter(None, medians), default=0.0) < 0.2
+    scale, form = (1e3, "{:.1f} ms") if short else (1.0, "{:.2f} s")
+    return ["–" if median is None else form.format(median * scale) for median in medians]

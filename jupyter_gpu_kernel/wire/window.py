@@ -2,10 +2,10 @@
 
 With less, the path would be idle while acknowledgements are under way. With more, the rest waits in buffers, where
 control messages cannot overtake it. A round begins when a chunk is sent, if possible the last one that the window
-allows, and ends with its acknowledgement. The
-shortest round is the path's delay, and what a round takes longer is the time in buffers. What was acknowledged in a
-round is the rate. At the start of a transfer TCP itself doubles its rate in every round, and so does the window, until
-the rate no longer grows or chunks wait in buffers. This module knows neither chunks nor sockets.
+allows, and ends with its acknowledgement. The shortest round is the path's delay. In longer rounds, the rest of the
+time was spent in buffers. What was acknowledged in a round is the rate. At the start of a transfer TCP itself doubles
+its rate in every round, and so does the window, until the rate no longer grows or chunks wait in buffers. This module
+knows neither chunks nor sockets.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from ...wire.runtime import Runtime
+from ..file_lock import is_locked
 from ..keeper.client import NO_KEEPER
 from ..paths import Root
 from ..process_control import ProcessControl
@@ -73,7 +74,7 @@ class Leftovers:
     def is_gone(self, kernel_id: str) -> bool:
         """Return whether the kernel and its keeper have ended, and none is being started."""
         folder = self._root.kernel(kernel_id)
-        return not (has_keeper(folder) or is_locked(folder) or self._kernel_runs(kernel_id))
+        return not (has_keeper(folder) or is_being_served(folder) or self._kernel_runs(kernel_id))
 
     def remove_stale(self, kernel_id: str) -> bool:
         """Remove the kernel's folder if it is stale, and end its story. Returns whether it was removed."""
@@ -150,19 +151,9 @@ def has_keeper(folder: Path) -> bool:
         return sock.connect_ex(str(folder / "keeper")) not in NO_KEEPER
 
 
-def is_locked(folder: Path) -> bool:
+def is_being_served(folder: Path) -> bool:
     """Return whether the folder's lock is held: by its keeper, or by a process that starts one."""
-    try:
-        lock = os.open(str(folder / "lock"), os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(lock)
-    return False
+    return is_locked(folder / "lock")
 
 
 def on_gpu(gpu: Dict[str, Any], rows: List[Dict[str, Any]]) -> List[Dict[str, Any]]:

@@ -17,7 +17,7 @@ from typing import Any, Dict, List, Optional
 from ...wire import PROTOCOL
 from ...wire.runtime import Runtime
 from ..exit.descendants import SETUP, TAG, hidden_keeper, runs_with_argument
-from ..exit.leftovers import Leftovers, is_locked
+from ..exit.leftovers import Leftovers, is_being_served
 from ..gpus.early_reading import EarlyReadings
 from ..job.client import JobChild, job_is_over, no_job_here
 from ..keeper.client import NO_KEEPER, KeeperTimeout, StartError, ask_keeper, log_tail, start_keeper
@@ -94,7 +94,7 @@ class Keepers:
             state = self.ask(kernel_id, {"do": "status"})
         except KeeperTimeout:
             return self._status_from_story(kernel_id, "unresponsive")
-        if state is None and is_locked(self.root.kernel(kernel_id)) and not self._has_ended(kernel_id):
+        if state is None and is_being_served(self.root.kernel(kernel_id)) and not self._has_ended(kernel_id):
             return self._status_from_story(kernel_id, "starting")
         return state
 

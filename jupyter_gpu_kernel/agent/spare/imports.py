@@ -86,8 +86,8 @@ def _inherited() -> Dict[str, Any]:
 
 @contextlib.contextmanager
 def _as_in_a_kernel() -> Iterator[List[str]]:
-    """Let modules find what they find in a kernel. The list gets a line when one uses, or keeps, the shell, which is
-    not there yet. That there is one, and that it has a kernel, they may know, as pandas does."""
+    """Let modules find what they find in a kernel. They may ask whether there is a shell with a kernel, as pandas does.
+    If one uses or keeps the shell, which does not exist yet, the list gets a line."""
     asked: List[str] = []
     shell: Any = importlib.import_module("IPython.core.interactiveshell").InteractiveShell
     names: Any = builtins

@@ -8,12 +8,12 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import socket
 from pathlib import Path
 from typing import Optional
 
+from ..file_lock import is_locked, take_lock
 from ..paths import FolderError, check_private
 from . import packets
 
@@ -38,11 +38,11 @@ class SparePlace:
 
     def lock(self) -> Optional[int]:
         """Take the place; return a descriptor that holds it as long as it is open, or None if it is taken."""
-        return _lock(self._lock)
+        return take_lock(self._lock)
 
     def is_taken(self) -> bool:
         """Whether a process has the place."""
-        return _is_locked(self._lock)
+        return is_locked(self._lock)
 
     def listens(self) -> bool:
         """Whether there is a socket to connect to."""
@@ -99,7 +99,7 @@ class SparePlace:
 
 def spares_running(root: Path) -> int:
     """How many places are taken."""
-    return sum(map(_is_locked, (root / _FOLDER).glob("*.lock")))
+    return sum(map(is_locked, (root / _FOLDER).glob("*.lock")))
 
 
 def retire_all(root: Path) -> None:
@@ -107,27 +107,3 @@ def retire_all(root: Path) -> None:
     for path in (root / _FOLDER).glob("*.lock"):
         with contextlib.suppress(OSError, FolderError):
             SparePlace(root, path.stem).retire()
-
-
-def _lock(path: Path) -> Optional[int]:
-    fd = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(fd)
-        return None
-    return fd
-
-
-def _is_locked(path: Path) -> bool:
-    try:
-        fd = os.open(str(path), os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(fd)
-    return False
