@@ -11,10 +11,11 @@ import enum
 from typing import Any, Dict, FrozenSet, Iterable, List, NamedTuple, Optional
 
 from . import PROTOCOL
+from .compression import FEATURE as COMPRESSION
 from .fields import FieldError, items, number, numbers, text
 from .frames import CHUNK, Frame, FrameError, Kind, json_frame
 from .messages import Data, Lane
-from .queues import Inbox, NumberingError, Outbox
+from .queues import COMPRESSED, Inbox, NumberingError, Outbox
 from .runtime import Runtime
 from .window import MOST, Window
 
@@ -213,7 +214,8 @@ class Endpoint:
             data: List[Frame] = []
             for number, flags, payload in self.outbox.take():
                 data.append(Frame(Kind.DATA, self.attachment, number, flags, payload))
-                limit -= len(payload)
+                # Compressing takes time, however little it leaves.
+                limit -= max(len(payload), CHUNK // 4) if flags & COMPRESSED else len(payload)
                 if limit <= 0:
                     break
             waits = not data and not self._acknowledge_now and self._unacknowledged < CHUNK
@@ -254,6 +256,7 @@ class Endpoint:
             raise ProtocolError("a second HELLO in one stream")
         hello = self.check(frame)
         self.features = hello.features
+        self.outbox.compresses = COMPRESSION in hello.features
         if self._resumes(hello):
             self.outbox.resume(hello.received)
             if (

@@ -2,17 +2,19 @@
 
 Chunks are numbered when they are sent, not when they are queued. So urgent messages overtake bulk, and what was sent
 still has one order, which is repeated after a reconnect from the first number that the peer lacks. A message is kept
-until its last chunk is acknowledged. This module knows neither sockets nor Jupyter.
+until its last chunk is acknowledged. Chunks for a slow path are compressed, if the peer can read that. This module
+knows neither sockets nor Jupyter.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Deque, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Deque, Dict, Iterator, List, NamedTuple, Optional
 
+from .compression import FASTEST, SLOW, Compressor, decompress
 from .frames import CHUNK
 from .messages import Data, Lane
-from .window import Window
+from .window import MOST, Window
 
 MAX_MESSAGE = 256 * 1024 * 1024
 """The size of one message, and of all incomplete messages of an attachment, in bytes.
@@ -20,6 +22,8 @@ MAX_MESSAGE = 256 * 1024 * 1024
 A message that is passed on is in memory twice for a moment, and a hub has many kernels.
 """
 _LAST = 0x80
+COMPRESSED = 0x40
+"""The flag of a chunk that is compressed."""
 
 
 class NumberingError(Exception):
@@ -27,7 +31,8 @@ class NumberingError(Exception):
 
 
 class Chunk(NamedTuple):
-    """A numbered piece of a message, at most CHUNK bytes. `flags` has its lane and whether it is the last one."""
+    """A numbered piece of a message, at most CHUNK bytes. `flags` has its lane, whether it is the last one, and whether
+    it is compressed."""
 
     number: int
     flags: int
@@ -46,22 +51,35 @@ class _Entry:
         self.offset = 0
 
 
+class _Sent(NamedTuple):
+    """A chunk that is not acknowledged. `size`: of its piece of the message, before compression."""
+
+    chunk: Chunk
+    entry: _Entry
+    size: int
+
+
 class Outbox:
     """Messages to the peer, until they are acknowledged."""
 
     def __init__(self, window: Window) -> None:
         self._window = window
         self.size = 0
+        self.compresses = False
+        """Whether the peer can read compressed chunks."""
+        self._compressor = Compressor()
+        self._compressing = False  # whether the last chunk was compressed
         self._lanes: Dict[Lane, Deque[_Entry]] = {lane: deque() for lane in Lane}
         self._serials = [0 for _ in Lane]  # of the next message in each lane
-        self._sent: Deque[Tuple[Chunk, _Entry]] = deque()
-        self._unsent = 0  # how many chunks at the end of _sent are to be sent again
-        self._in_flight = 0
+        self._sent: Deque[_Sent] = deque()  # in this stream, and not acknowledged
+        self._again: Deque[_Sent] = deque()  # those after them, which are to be sent again
+        self._in_flight = 0  # bytes as they were sent
+        self._unread = 0  # the same, before compression
         self._number = 0
 
     def __repr__(self) -> str:
-        waiting = sum(map(len, self._lanes.values()))
-        return f"<Outbox waiting={waiting} unacknowledged={len(self._sent)} next={self._number + 1}>"
+        waiting, kept = sum(map(len, self._lanes.values())), len(self._sent) + len(self._again)
+        return f"<Outbox waiting={waiting} unacknowledged={kept} next={self._number + 1}>"
 
     def count_from(self, serial: int) -> None:
         """Number the messages from `serial` on, so that the peer does not take them for those of a predecessor."""
@@ -75,11 +93,12 @@ class Outbox:
 
     def take(self) -> Iterator[Chunk]:
         """Yield the chunks that may be sent now: first those to repeat, then new ones while the window is open."""
-        while self._unsent:
-            chunk, _ = self._sent[-self._unsent]
-            self._unsent -= 1
-            yield chunk
+        while self._again:
+            self._sent.append(self._again.popleft())
+            yield self._sent[-1].chunk
         while self._in_flight < self._window.size:
+            if self._unread >= self._most_unread:
+                return
             chunk_or_none = self._cut()
             if chunk_or_none is None:
                 return
@@ -92,12 +111,13 @@ class Outbox:
         if number > self._number:
             raise NumberingError(f"the peer acknowledges {number}, but only {self._number} were sent")
         before = self._in_flight
-        while self._sent and self._sent[0][0].number <= number:
-            chunk, entry = self._sent.popleft()
-            self._in_flight -= len(chunk.payload)
-            if chunk.flags & _LAST:
-                self.size -= len(entry.data)
-        self._unsent = min(self._unsent, len(self._sent))
+        for queue in (self._sent, self._again):
+            while queue and queue[0].chunk.number <= number:
+                chunk, entry, size = queue.popleft()
+                self._in_flight -= len(chunk.payload)
+                self._unread -= size
+                if chunk.flags & _LAST:
+                    self.size -= len(entry.data)
         self._window.acknowledged(number, before - self._in_flight)
 
     def resume(self, received: int) -> None:
@@ -105,7 +125,8 @@ class Outbox:
         self.check(received)
         self._window.reset()
         self.acknowledge(received)
-        self._unsent = len(self._sent)
+        self._again = self._sent + self._again
+        self._sent = deque()
 
     def requeue(self) -> None:
         """Put the chunks that are to be sent again back into their messages.
@@ -113,26 +134,27 @@ class Outbox:
         They get new numbers when they are sent, and urgent messages overtake them. Call it after `resume`, and only if
         the peer's `received` was exact.
         """
-        while self._unsent:
-            chunk, entry = self._sent.pop()
+        while self._again:
+            chunk, entry, size = self._again.pop()
             if chunk.flags & _LAST:  # else it is still the first of its lane
                 self._lanes[entry.lane].appendleft(entry)
-            entry.offset -= len(chunk.payload)
+            entry.offset -= size
             self._in_flight -= len(chunk.payload)
+            self._unread -= size
             self._number -= 1
-            self._unsent -= 1
 
     def check(self, received: int) -> None:
         """Raise NumberingError if a peer that has every chunk up to `received` cannot be sent the rest."""
         if received > self._number:
             raise NumberingError(f"the peer has {received} chunks, but only {self._number} were sent")
-        if received < self._number and (not self._sent or self._sent[0][0].number > received + 1):
+        held = self._sent or self._again
+        if received < self._number and (not held or held[0].chunk.number > received + 1):
             raise NumberingError(f"the peer lacks number {received + 1}, which is no longer held")
 
     @property
     def window(self) -> int:
-        """The bytes that may be unacknowledged at present."""
-        return self._window.size
+        """The bytes of messages that may be unacknowledged at present."""
+        return self._most_unread if self._compressing else self._window.size
 
     @property
     def serials(self) -> List[int]:
@@ -144,7 +166,7 @@ class Outbox:
 
         delivered: Per lane, the serial number up to which the peer's predecessor delivered messages all the same.
         """
-        again = {id(entry): entry for _, entry in self._sent}
+        again = {id(one.entry): one.entry for queue in (self._sent, self._again) for one in queue}
         for queue in self._lanes.values():
             if queue and queue[0].offset:  # partly cut
                 entry = queue.popleft()
@@ -153,8 +175,9 @@ class Outbox:
             entry.offset = 0
             self._lanes[entry.lane].appendleft(entry)
         self._sent.clear()
+        self._again.clear()
         self._window.reset()
-        self._unsent = self._in_flight = self._number = 0
+        self._in_flight = self._unread = self._number = 0
         for lane, serial in zip(Lane, delivered or []):
             queue = self._lanes[lane]
             while queue and queue[0].serial < serial:
@@ -170,6 +193,12 @@ class Outbox:
         self.size = 0
         return messages
 
+    @property
+    def _most_unread(self) -> int:
+        """The bytes, before compression, that may be unacknowledged: as if the path carried FASTEST."""
+        size = self._window.size
+        return max(size, min(MOST, int(size * FASTEST / self._window.rate)))
+
     def _cut(self) -> Optional[Chunk]:
         for lane in Lane:
             queue = self._lanes[lane]
@@ -179,15 +208,21 @@ class Outbox:
             return None
         entry = queue[0]
         payload = entry.data[entry.offset : entry.offset + CHUNK]
-        entry.offset += len(payload)
+        size = len(payload)
+        entry.offset += size
         flags = int(lane)
+        packed = self._compressor.compress(payload) if self.compresses and self._window.rate < SLOW else None
+        self._compressing = packed is not None
+        if packed is not None:
+            payload, flags = packed, flags | COMPRESSED
         if entry.offset >= len(entry.data):
             flags |= _LAST
             queue.popleft()
         self._number += 1
         chunk = Chunk(self._number, flags, payload)
-        self._sent.append((chunk, entry))
+        self._sent.append(_Sent(chunk, entry, size))
         self._in_flight += len(payload)
+        self._unread += size
         return chunk
 
 
@@ -207,9 +242,11 @@ class Inbox:
         if number != self.received + 1:
             raise NumberingError(f"received {number}, expected {self.received + 1}")
         try:
-            lane = Lane(flags & ~_LAST)
+            lane = Lane(flags & ~(_LAST | COMPRESSED))
+            if flags & COMPRESSED:
+                payload = decompress(payload, CHUNK)
         except ValueError:
-            raise NumberingError(f"chunk {number} has unknown flags {flags:#x}") from None
+            raise NumberingError(f"chunk {number} cannot be read (flags {flags:#x})") from None
         parts = self._parts[lane]
         if len(payload) > CHUNK or not (payload or flags & _LAST):
             raise NumberingError(f"chunk {number} has {len(payload)} bytes")

@@ -48,6 +48,11 @@ class Window:
         """The window in bytes."""
         return self._least if self._measuring else self._size
 
+    @property
+    def rate(self) -> float:
+        """The bytes per second that the window allows; infinite while the delay is not known."""
+        return self.size / self._delay if self._delay < float("inf") else float("inf")
+
     def __repr__(self) -> str:
         return f"<Window {self.size} delay={self._delay:.4f} rate={self._best:.0f}>"
 

@@ -97,6 +97,33 @@ def test_a_long_transfer_does_not_take_its_own_queue_for_the_delay() -> None:
     assert path.time_in_buffers < 0.03
 
 
+def test_a_new_stream_may_have_a_longer_path() -> None:
+    """As when the laptop changes to another network and connects again."""
+    path = Path(10 * MB, 0.001)
+    path.transfer(10 * MB)
+    path.delay = 0.08
+    path.outbox.resume(path.outbox._number)
+    assert path.transfer(20 * MB) < 1.2 * (20 * MB / path.rate + path.delay)
+
+
+def test_now_and_then_one_round_with_the_smallest_window_measures_the_delay() -> None:
+    """It shows the delay without a queue, and changes nothing else: the rate that it reached says nothing."""
+    path = Path(40 * MB, 0.1)
+    path.transfer(100 * MB)
+    began, sizes = path.now, [path.window.size]
+    path.outbox.put(Lane.ORDERED, bytes(1000 * MB))
+    while path.outbox.size:
+        path.step()
+        if path.window.size != sizes[-1]:
+            sizes.append(path.window.size)
+    measured = [at for at, size in enumerate(sizes) if size == LEAST]
+    assert len(measured) == 2
+    for at in measured:
+        assert 0.98 * sizes[at - 1] < sizes[at + 1] < 1.02 * sizes[at - 1]
+    assert path.window._delay < path.delay + 1.1 * LEAST / path.rate
+    assert path.now - began < 1000 * MB / path.rate + len(measured) * 4 * path.delay
+
+
 def test_the_start_of_a_transfer_fills_buffers_for_no_more_than_one_round_trip() -> None:
     path = Path(50 * MB, 0.05)
     path.outbox.put(Lane.ORDERED, bytes(50 * MB))

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, Protocol
 
 from ...errors import AgentError, AgentRefusal, GpuKernelError
+from ...wire.compression import FEATURE as COMPRESSION
 from ...wire.endpoint import ACKNOWLEDGE_WITHIN, Endpoint, ProtocolError, State, VersionError
 from ...wire.frames import CHUNK, Frame, Kind
 from ...wire.messages import Data, MessageError
@@ -341,4 +342,4 @@ def open_arguments(how: str, settings: dict[str, Any]) -> dict[str, Any]:
 
 def new_endpoint(runtime: Runtime, delivered: list[int] | None) -> Endpoint:
     """Return an endpoint. `delivered`: how many messages per lane a killed hub had delivered of this kernel."""
-    return Endpoint(runtime, first=True, delivered=delivered, features=["heard", "unanswered"])
+    return Endpoint(runtime, first=True, delivered=delivered, features=["heard", "unanswered", COMPRESSION])
