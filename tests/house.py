@@ -10,6 +10,7 @@ from pathlib import Path
 
 import paramiko
 import pytest
+from paramiko.packet import Packetizer
 from sshd import make_key
 from waiting import DEADLINE
 
@@ -61,6 +62,19 @@ class Door(paramiko.ServerInterface):
         return paramiko.OPEN_SUCCEEDED
 
 
+class RecordingPacketizer(Packetizer):
+    """Keeps the numbers of the messages that came."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__(sock)
+        self.kinds: list[int] = []
+
+    def read_message(self) -> tuple[int, paramiko.Message]:
+        kind, message = super().read_message()
+        self.kinds.append(kind)
+        return kind, message
+
+
 class House:
     """A one-hop SSH server with a `Door`. `transports`: of those who came."""
 
@@ -82,7 +96,7 @@ class House:
 
     def _serve(self) -> None:
         client, _ = self.listener.accept()
-        transport = paramiko.Transport(client)
+        transport = paramiko.Transport(client, packetizer_class=RecordingPacketizer)
         self.transports.append(transport)
         transport.add_server_key(self.host_key)
         transport.start_server(threading.Event(), self.door)

@@ -48,6 +48,28 @@ def test_messages_once_each_over_reconnects() -> None:
     play(test, clocks=PATIENT)
 
 
+def test_what_was_delivered_is_acknowledged_before_a_release() -> None:
+    """Else the next front end would get it once more."""
+
+    class ReleasedAtOnce(Attachment):
+        def deliver(self, data: bytes) -> None:
+            super().deliver(data)
+            links[0].release(self)
+
+    links: list[Link] = []
+
+    async def test(world: World, link: Link) -> None:
+        links.append(link)
+        world.keeper.send(Lane.ORDERED, b"one")
+        attachment = ReleasedAtOnce()
+        link.attach(attachment)
+        await attachment.until("got")
+        assert await link.request("list")
+        assert world.keeper.outbox.size == 0
+
+    play(test, clocks=PATIENT)
+
+
 def test_a_keeper_that_hangs_up_is_opened_once_however_often_it_is_said() -> None:
     async def test(world: World, link: Link) -> None:
         attachment = Attachment()

@@ -10,13 +10,15 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import paramiko
 import pytest
 from certificates import Authority
-from house import Door, House
+from house import Door, House, RecordingPacketizer
+from paramiko.common import MSG_IGNORE
 from sshd import TwoHops, make_key
-from waiting import DEADLINE
+from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError
 from jupyter_gpu_kernel.hub.ssh.connect import SSHConnection, connect
@@ -95,6 +97,18 @@ def test_a_key_and_then_a_code(house: Callable[..., House]) -> None:
     here = house("publickey", "keyboard-interactive")
     here.visit(Owner("123456"), here.key)
     assert here.door.tries == ["publickey", "keyboard-interactive"]
+
+
+def test_the_servers_host_keys_are_followed_by_a_message(house: Callable[..., House]) -> None:
+    """It lets the host before acknowledge them, so that the server may send more."""
+    here = house("publickey")
+    connection = here.connect(None, here.key)
+    server = here.transports[0]
+    received = cast(RecordingPacketizer, server.packetizer).kinds
+    assert MSG_IGNORE not in received
+    server.global_request("hostkeys-00@openssh.com", wait=False)
+    eventually(lambda: MSG_IGNORE in received, "a message to ignore")
+    connection.close()
 
 
 @pytest.mark.parametrize(

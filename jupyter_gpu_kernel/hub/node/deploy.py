@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 import shlex
@@ -12,11 +13,13 @@ from ...errors import AgentError, ConnectError, GpuKernelError
 from ...wire.frames import MAGIC, MAX_NOISE
 from .. import sanitize
 from .agent_file import Package, pack
-from .stream import READ_SIZE, CommandStream, Stream
+from .arrivals import Consumer
+from .stream import READ_SIZE, CommandStream, PushingStream, Stream
 
 DIAL_TIMEOUT = 60.0
 """Seconds for the node's shell, the upload and the start of Python on a slow file system, together."""
 _SEND = re.compile(rb"\njupyter-gpu-kernel: send (bz2|zlib)\n")
+_LONGEST = 40  # bytes of that line, and more than those of the greeting
 EXIT_STATUSES = {
     90: ("the node's Python cannot run the agent", "Choose another with --python."),
     91: ("the node's Python is too old: 3.8 or newer is needed", "Choose another with --python."),
@@ -60,7 +63,7 @@ def dial(connection: CommandOpener, python: str, hop: str) -> Stream:
         raise _connection_broken(hop, str(error)) from None
     finally:
         watchdog.cancel()
-    return _ResumedStream(stream, rest)
+    return _resumed(stream, rest)
 
 
 def script(package: Package, python: str) -> bytes:
@@ -89,11 +92,12 @@ def _read_until_greeting(stream: CommandStream, package: Package, hop: str) -> b
         data = stream.read(READ_SIZE)
         if not data:
             raise _start_failed(stream, bytes(received), hop)
+        searched = max(0, len(received) - _LONGEST)
         received += data
-        at = received.find(MAGIC)
+        at = received.find(MAGIC, searched)
         if at >= 0:
             return bytes(received[at:])
-        if not sent and (asked := _SEND.search(received)):
+        if not sent and (asked := _SEND.search(received, searched)):
             sent = True
             packed = package.packed(asked[1].decode())
             stream.write(b"%d\n" % len(packed) + packed)
@@ -144,3 +148,33 @@ class _ResumedStream:
     def stderr_tail(self) -> str:
         """Return what the agent wrote to stderr."""
         return self._stream.stderr_tail()
+
+
+class _ResumedPushingStream(_ResumedStream):
+    """The same for a stream that can push."""
+
+    def __init__(self, stream: PushingStream, beginning: bytes) -> None:
+        super().__init__(stream, beginning)
+        self._source = stream
+        self._unread = len(beginning)
+
+    def pass_on(self, consumer: Consumer, loop: asyncio.AbstractEventLoop, /) -> None:
+        """Give this consumer the beginning and all that comes."""
+        consumer.feed(self.read(0))
+        self._source.pass_on(consumer, loop)
+
+    def consumed(self, size: int, /) -> None:
+        """Count what the stream itself has given."""
+        unread = min(self._unread, size)
+        self._unread -= unread
+        self._source.consumed(size - unread)
+
+    def try_write(self, data: bytes, /) -> bool:
+        """Send it if that needs no waiting."""
+        return self._source.try_write(data)
+
+
+def _resumed(stream: CommandStream, beginning: bytes) -> Stream:
+    if isinstance(stream, PushingStream):
+        return _ResumedPushingStream(stream, beginning)
+    return _ResumedStream(stream, beginning)

@@ -130,20 +130,7 @@ class Nodes:
             node = self.of(spec["settings"])
             nodes.setdefault(node.settings, (node, spec))
 
-        async def ask(node: Node, spec: dict[str, Any]) -> NodeReply:
-            call.progress(node.name, "asking")
-            settings = spec["settings"]
-            try:
-                answer = await node.request(settings.get("python"), call, do, timeout, **more(node))
-                return NodeReply(node, answer, settings=settings)
-            except GpuKernelError as error:
-                error.fill_in("NAME", str(spec.get("name") or ""))
-                return NodeReply(node, {}, error)
-            except Exception as error:  # a bug of ours, perhaps triggered by this node: show the others
-                self._log.exception("%s: “%s” failed", node.name, do)
-                cause = f"{type(error).__name__}: {error}"
-                return NodeReply(node, {}, HubError(cause, hop=node.name, remedy=REPORT_BUG))
-
+        ask = partial(self._ask, call=call, do=do, timeout=timeout, more=more)
         patience = patience_of(call)
         if patience is None:
             return list(await asyncio.gather(*(ask(*pair) for pair in nodes.values())))
@@ -154,6 +141,29 @@ class Nodes:
             for node, spec in nodes.values()
         )
         return list(await asyncio.gather(*repeated))
+
+    async def _ask(
+        self,
+        node: Node,
+        spec: dict[str, Any],
+        *,
+        call: Call,
+        do: str,
+        timeout: float,
+        more: Callable[[Node], dict[str, Any]],
+    ) -> NodeReply:
+        call.progress(node.name, "asking")
+        settings = spec["settings"]
+        try:
+            answer = await node.request(settings.get("python"), call, do, timeout, **more(node))
+            return NodeReply(node, answer, settings=settings)
+        except GpuKernelError as error:
+            error.fill_in("NAME", str(spec.get("name") or ""))
+            return NodeReply(node, {}, error)
+        except Exception as error:  # a bug of ours, perhaps triggered by this node: show the others
+            self._log.exception("%s: “%s” failed", node.name, do)
+            cause = f"{type(error).__name__}: {error}"
+            return NodeReply(node, {}, HubError(cause, hop=node.name, remedy=REPORT_BUG))
 
 
 def patience_of(call: Call) -> float | None:

@@ -140,20 +140,21 @@ class MuxSocket:
         return self._read(length)
 
     def _read(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
+        data = bytearray(size)
+        view = memoryview(data)
+        while view:
             if self._deadline:
                 self._socket.settimeout(max(self._deadline - time.monotonic(), 0.01))
             try:
-                more = self._socket.recv(size - len(data))
+                received = self._socket.recv_into(view)
             except TimeoutError as error:
                 raise MuxTimeout("the master does not answer in time") from error
             except OSError as error:
                 raise MuxError(f"the master does not answer: {error.strerror or error}") from error
-            if not more:
+            if not received:
                 raise MuxError("the master has ended")
-            data += more
-        return data
+            view = view[received:]
+        return bytes(data)
 
 
 def _string(data: bytes) -> bytes:

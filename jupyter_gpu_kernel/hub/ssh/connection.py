@@ -5,17 +5,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from subprocess import CompletedProcess
 
 import paramiko
 
 from ...errors import ConnectError
 from . import tcp
+from .channels import ChannelSource
+from .pushing import Consumer
 from .transport import WINDOW, Transport
 
 _MAX_STDERR = 64 * 1024  # bytes of stderr that are kept
@@ -29,8 +32,13 @@ _SESSION_RETRY = 2.0  # seconds in which a refused session is asked for again
 class CommandStream:
     """The stdin and stdout of one command as a byte stream, for one reader and one writer; `close` from any thread."""
 
-    def __init__(self, channel: paramiko.Channel) -> None:
+    def __init__(
+        self, channel: paramiko.Channel, receive_on: Callable[[asyncio.AbstractEventLoop], None]
+    ) -> None:
+        """`receive_on(loop)` lets an event loop receive what comes over the connection."""
         self._channel = channel
+        self._receive_on = receive_on
+        self._source = ChannelSource(channel)
         self._count = 0
         self._tail = bytearray()
         self._drain = threading.Thread(target=self._drain_stderr, name="ssh stderr", daemon=True)
@@ -44,6 +52,21 @@ class CommandStream:
             return b""
         self._count += len(data)
         return data
+
+    def pass_on(self, consumer: Consumer, loop: asyncio.AbstractEventLoop) -> None:
+        """Give this consumer what comes from now on, in place of `read`: first in a thread of the connection, soon in
+        this event loop."""
+        self._source.pass_on(consumer)
+        self._receive_on(loop)
+
+    def consumed(self, size: int) -> None:
+        """The consumer has processed so many bytes, so more may come. Never blocks."""
+        self._source.consumed(size)
+
+    def try_write(self, data: bytes) -> bool:
+        """Send a few KiB if that needs no waiting, and return whether they were sent. Nobody may be in `write`."""
+        transport = self._channel.transport
+        return isinstance(transport, Transport) and transport.try_send(self._channel, data)
 
     def write(self, data: bytes) -> None:
         """Block until all of `data` is sent. Raises OSError if the stream has ended."""
@@ -231,6 +254,10 @@ class SSHConnection:
             with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # already closed
                 transport.close()
 
+    def _receive_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        for transport in self._transports:
+            transport.receive_on(loop)
+
     # --- sessions
 
     def _open(self, command: str, timeout: float) -> CommandStream:
@@ -246,7 +273,7 @@ class SSHConnection:
             raise self._session_error(error) from error
         finally:
             timer.cancel()
-        return CommandStream(channel)
+        return CommandStream(channel, self._receive_on)
 
     def _session(self, end: float) -> paramiko.Channel:
         patience = min(time.monotonic() + _SESSION_RETRY, end)

@@ -7,6 +7,7 @@ hop, no user and no known_hosts file.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import socket
@@ -16,14 +17,20 @@ import paramiko
 from paramiko.common import (
     MSG_CHANNEL_DATA,
     MSG_CHANNEL_EXTENDED_DATA,
+    MSG_CHANNEL_WINDOW_ADJUST,
     MSG_EXT_INFO,
     MSG_USERAUTH_INFO_REQUEST,
+    cMSG_CHANNEL_DATA,
+    cMSG_IGNORE,
     cMSG_USERAUTH_INFO_RESPONSE,
 )
-from paramiko.packet import Packetizer
 
 from ..sanitize import one_line
 from .algorithms import CURVE25519, CURVE25519_OLD_NAME, Algorithms
+from .channels import Channels, ChannelSource
+from .packets import BoundedPacketizer
+from .pushing import Consumer
+from .tcp_socket import TcpSocket
 
 # Errors are raised and reported; without a handler, logging would also print paramiko's messages to stderr.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -31,41 +38,13 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 WINDOW = (
     16 * 1024 * 1024
 )  # bytes; what is on its way is bounded by the wire's own window, which follows the path
-_MAX_GREETING = 64 * 1024  # bytes before the end of the server's version string
-_MAX_PACKET = 256 * 1024  # bytes; OpenSSH accepts no larger packet either
+_PACKET_OVERHEAD = 100  # bytes at most that a packet adds to a channel's data
 _MAX_PROMPTS = 10  # questions in one message
 _MAX_TEXT = 4096  # bytes of one text for people
 _MAX_EXTENSIONS = 64
 
 
 # --- limits on what a server may send
-
-
-class BoundedPacketizer(Packetizer):
-    """Bounds packets, and leaves rekeying to the server: starting it here can deadlock paramiko (its issue 822)."""
-
-    REKEY_BYTES = 2**37  # OpenSSH servers start at 2**36 bytes (AES) and 2**31 packets
-    REKEY_PACKETS = 2**31 + 2**20
-    _greeted = 0
-
-    def read_all(self, n: int, check_rekey: bool = False) -> bytes:
-        """As paramiko's, up to the largest packet that we accept."""
-        if n > _MAX_PACKET:
-            raise paramiko.SSHException(
-                f"the server sent a packet of {n} bytes; at most {_MAX_PACKET} are accepted"
-            )
-        return bytes(super().read_all(n, check_rekey))
-
-    def _read_timeout(self, timeout: float) -> bytes:
-        """As paramiko's, which uses it for the version string only, without a limit."""
-        data = bytes(super()._read_timeout(timeout))  # type: ignore[misc]
-        self._greeted += len(data)
-        if self._greeted > _MAX_GREETING:
-            raise paramiko.SSHException(": the server sends text without end instead of its version string")
-        return data
-
-    def start_handshake(self, timeout: float) -> None:
-        """Start no timer thread, as it would outlive a failed attempt: `start_client` is given a timeout instead."""
 
 
 class Questions(NamedTuple):
@@ -114,6 +93,12 @@ def _check_window(channel: Any) -> None:
         raise paramiko.SSHException("the server sends more data than the window allows")
 
 
+def _may_send(channel: Any, size: int) -> bool:
+    with channel.lock:
+        most = min(channel.out_window_size, channel.out_max_packet_size - 64)
+        return bool(size <= most and not channel.closed and not channel.eof_sent)
+
+
 # --- the transport
 
 
@@ -128,6 +113,7 @@ class Transport(paramiko.Transport):
 
     def __init__(self, sock: socket.socket | JumpSocket, algorithms: Algorithms, timeout: float) -> None:
         super().__init__(sock, default_window_size=WINDOW, packetizer_class=BoundedPacketizer)  # type: ignore[arg-type]
+        self._channels: Channels = Channels()
         self.channel_error = self.disconnect_reason = ""
         self._asker_error: Exception | None = None
         self.server_algorithms: dict[str, list[str]] = {}
@@ -184,6 +170,79 @@ class Transport(paramiko.Transport):
             if not set(theirs) & set(ours[what])
         ]
 
+    def receive_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let data of channels come straight from this event loop, without the transport's thread. Returns at once; the
+        change may take a moment."""
+        sock = self.sock
+        if isinstance(sock, TcpSocket):
+            sock.use_loop(loop)
+        if isinstance(sock, TcpSocket | JumpSocket):
+            packetizer: Any = self.packetizer
+            packetizer.push_from(sock, self._deliver)
+
+    def try_send(self, channel: paramiko.Channel, data: bytes) -> bool:
+        """Send data of a channel if all of it can be sent now, without waiting for the server, the network or another
+        thread; else return False."""
+        if not self.begin_sending(channel, len(data)):
+            return False
+        try:
+            self.send_now(channel, data)
+        except (OSError, EOFError, paramiko.SSHException):
+            return False  # the connection has ended
+        finally:
+            self.end_sending()
+        return True
+
+    def begin_sending(self, channel: Any, size: int) -> bool:
+        """Return whether so many bytes of a channel can be sent without waiting. If so, nobody else can send over this
+        connection until `end_sending`."""
+        packetizer: Any = self.packetizer
+        if not packetizer.sending.acquire(blocking=False):
+            return False
+        clear_to_send: Any = self.clear_to_send
+        if self.clear_to_send_lock.acquire(blocking=False):
+            sock: Any = self.sock
+            if (
+                self.is_active()
+                and clear_to_send.is_set()
+                and _may_send(channel, size)  # from here on, nobody can send that the channel ends
+                and sock.begin_sending(size + _PACKET_OVERHEAD)
+            ):
+                return True
+            self.clear_to_send_lock.release()
+        packetizer.sending.release()
+        return False
+
+    def send_now(self, channel: Any, data: bytes) -> None:
+        """Send data of a channel for which `begin_sending` has returned True."""
+        with channel.lock:
+            channel.out_window_size -= len(data)
+        message = paramiko.Message()
+        message.add_byte(cMSG_CHANNEL_DATA)
+        message.add_int(channel.remote_chanid)
+        message.add_string(data)
+        self._send_message(message)  # type: ignore[attr-defined]
+
+    def end_sending(self) -> None:
+        """Let others send again."""
+        sock: Any = self.sock
+        sock.end_sending()
+        self.clear_to_send_lock.release()
+        packetizer: Any = self.packetizer
+        packetizer.sending.release()
+
+    def _deliver(self, kind: int, m: paramiko.Message) -> bool:
+        """Handle a message that belongs to a channel, and that needs no answer."""
+        handler = self._pushed_messages.get(kind)
+        channel = self._channels.get(m.get_int()) if handler is not None else None
+        # paramiko sets the window when it handles that the channel was opened, and would forget an earlier adjustment.
+        early = kind == MSG_CHANNEL_WINDOW_ADJUST and channel is not None and not channel.active
+        if handler is None or channel is None or early:
+            m.rewind()
+            return False
+        handler(channel, m)
+        return True
+
     # These methods read a message before paramiko does. Should paramiko rename them, only the reasons are lost.
 
     def _parse_kex_init(self, m: paramiko.Message) -> None:
@@ -194,6 +253,16 @@ class Transport(paramiko.Transport):
                 self.server_algorithms[what] = offered
         m.rewind()
         super()._parse_kex_init(m)  # type: ignore[misc]
+
+    def _parse_global_request(self, m: paramiko.Message) -> None:
+        """Send something as soon as OpenSSH's server has sent its host keys, right after signing in. It sets
+        TCP_NODELAY when a session begins, so until this message is acknowledged it holds its next one back: the answer
+        to our first channel. The host before delays the acknowledgement by 40 ms, if it has nothing to send."""
+        super()._parse_global_request(m)  # type: ignore[misc]
+        message = paramiko.Message()
+        message.add_byte(cMSG_IGNORE)
+        message.add_string(b"")
+        self._send_message(message)  # type: ignore[attr-defined]
 
     def _parse_channel_open_failure(self, m: paramiko.Message) -> None:
         m.get_int(), m.get_int()
@@ -241,19 +310,25 @@ class Transport(paramiko.Transport):
         MSG_CHANNEL_DATA: receive_data,
         MSG_CHANNEL_EXTENDED_DATA: receive_extended_data,
     }
+    _pushed_messages = {  # noqa: RUF012
+        MSG_CHANNEL_DATA: receive_data,
+        MSG_CHANNEL_EXTENDED_DATA: receive_extended_data,
+        MSG_CHANNEL_WINDOW_ADJUST: paramiko.Channel._window_adjust,  # type: ignore[attr-defined]
+    }
 
 
-class JumpSocket:
+class JumpSocket(ChannelSource):
     """A channel of one hop, used as the socket of the next. It reads a whole window at once: paramiko asks for a few
     bytes at a time, and each read of a channel costs a lock and a copy of all buffered data."""
 
     def __init__(self, channel: paramiko.Channel) -> None:
-        self._channel = channel
+        super().__init__(channel)
         self._buffered = memoryview(b"")
+        self._begun = False
 
     @property
     def _closed(self) -> bool:  # paramiko asks sockets for this name
-        return self._channel.closed
+        return bool(self._channel.closed)
 
     def recv(self, size: int) -> bytes:
         """Return 1 to `size` bytes; b"" at the end. Raises socket.timeout as a socket does."""
@@ -262,9 +337,29 @@ class JumpSocket:
         data, self._buffered = self._buffered[:size], self._buffered[size:]
         return bytes(data)
 
+    def pass_on(self, consumer: Consumer) -> None:
+        """Give this consumer everything."""
+        if self._buffered:
+            buffered, self._buffered = bytes(self._buffered), memoryview(b"")
+            consumer.feed(buffered)
+        super().pass_on(consumer)
+
     def send(self, data: bytes) -> int:
         """Send some bytes; return how many."""
-        return self._channel.send(data)
+        if self._begun:
+            self._channel.transport.send_now(self._channel, data)
+            return len(data)
+        return int(self._channel.send(data))
+
+    def begin_sending(self, size: int) -> bool:
+        """Return whether so many bytes can be sent without waiting. If so, nobody else can until `end_sending`."""
+        self._begun = self._channel.transport.begin_sending(self._channel, size)
+        return self._begun
+
+    def end_sending(self) -> None:
+        """Let others send again."""
+        self._begun = False
+        self._channel.transport.end_sending()
 
     def settimeout(self, seconds: float | None) -> None:
         """Set the timeout of `recv` and `send`."""
