@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ class Exchange:
     def __init__(self, folder: Path, limits: Mapping[Lane, int] = MESSAGE_LIMITS) -> None:
         self.heard: list[Message] = []
         self.passed: list[Message] = []
+        self.on_message: Callable[[Message], object] = lambda message: None
         loop = Loop(RUNTIME)
         settings = {"id": "k", "gpus": 0}
 
@@ -38,6 +39,7 @@ class Exchange:
             lambda *message: self.passed.append(Message(*message)),
             lambda lane, message: self.heard.append(message),
             gpus,
+            on_message=lambda message: self.on_message(message),
             message_limits=limits,
         )
         relay.gpus.kernel_started()

@@ -9,6 +9,7 @@ import pytest
 from relays import Exchange
 from runtimes import RUNTIME, make
 
+from jupyter_gpu_kernel.agent import takeover_notice
 from jupyter_gpu_kernel.agent.failover import inherited_cells
 from jupyter_gpu_kernel.agent.failover.inherited_cells import InheritedCells
 from jupyter_gpu_kernel.agent.loop import Loop
@@ -24,6 +25,22 @@ class Kernel:
         self.exchange = Exchange(folder)
         self.settled: List[bool] = []
         self.cells = InheritedCells(self.loop, self.exchange.relay, self.settled.append)
+        self.exchange.on_message = self.cells.observe
+
+    def shown(self, cell: Message) -> List[Any]:
+        """What front ends have got of a cell, in order: states, output, and the status in the reply."""
+        found = []
+        for message in self.exchange.heard:
+            if message.parent_id == cell.msg_id:
+                content = message.content()
+                found.append(content.get("execution_state") or content.get("text") or content.get("status"))
+        return found
+
+    def settle(self, *begun: Message) -> None:
+        """Reply until it is known what becomes of the cells. `begun`: those that the kernel lists."""
+        self.cells.kernel_ready()
+        while not self.settled:
+            self.reply(str([cell.msg_id for cell in begun]))
 
     def reply(self, begun: str) -> None:
         """Reply to all requests that the kernel has received, and let the loop's timers run."""
@@ -33,6 +50,7 @@ class Kernel:
             content = {"status": "ok", "user_expressions": {"value": value}}
             parts = make("execute_reply", content, request.parts[0])
             self.exchange.relay.handle_kernel_message(Channel.SHELL, request.client, parts)
+            self.exchange.is_("idle", request.parts[0])
         self.loop.later(0, self.loop.stop)
         self.loop.run()
 
@@ -124,3 +142,123 @@ def test_a_malformed_list_is_refused_as_a_whole(tmp_path: Path, command: Dict[st
     with pytest.raises((FieldError, MessageError)):
         kernel.cells.set_unanswered(command)
     assert not kernel.cells.listed and not kernel.exchange.relay.executions.pending_ids()
+
+
+LOST = takeover_notice.ENDED
+
+
+def a_cell(code: str = "work()") -> Message:
+    return Message(Channel.SHELL, 1, make("execute_request", {"code": code}))
+
+
+@pytest.mark.parametrize("listed", ["first", "in between", "last"])
+@pytest.mark.parametrize("idle_first", [True, False])
+def test_a_cell_that_ends_before_it_could_be_told_shows_a_notice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: str, idle_first: bool
+) -> None:
+    """It replies “ok”, and nobody had received the middle of its output."""
+    monkeypatch.setattr(inherited_cells, "INTERVAL", 0.0)
+    kernel, cell = Kernel(tmp_path), a_cell()
+    front = kernel.exchange
+    ends = [
+        lambda: front.is_("idle", cell.parts[0]),
+        lambda: front.says(Channel.SHELL, "execute_reply", {"status": "ok"}, cell.parts[0]),
+    ]
+    if listed == "first":
+        kernel.cells.set_unanswered({"cells": [unanswered(cell, "busy")]})
+    front.says(Channel.IOPUB, "stream", {"name": "stdout", "text": "end"}, cell.parts[0])
+    ends.pop(0 if idle_first else 1)()
+    if listed == "in between":
+        kernel.cells.set_unanswered({"cells": [unanswered(cell, "busy")]})
+    ends.pop()()
+    assert kernel.shown(cell) == ["end", LOST, "idle", "ok"]
+    if listed == "last":
+        kernel.cells.set_unanswered({"cells": [unanswered(cell, "busy")]})
+    kernel.settle(cell)
+    assert kernel.shown(cell) == ["end", LOST, "idle", "ok"]
+
+
+def test_a_cell_that_is_sent_again_and_has_ended_keeps_the_kernel_busy_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub does not know that the killed keeper had received it."""
+    monkeypatch.setattr(inherited_cells, "INTERVAL", 0.0)
+    kernel, cell = Kernel(tmp_path), a_cell()
+    assert kernel.cells.hold(cell)
+    kernel.cells.set_unanswered({"cells": [unanswered(cell, "busy")]})
+    kernel.exchange.says(Channel.SHELL, "execute_reply", {"status": "ok"}, cell.parts[0])
+    kernel.exchange.is_("idle", cell.parts[0])
+    kernel.settle(cell)
+    assert kernel.settled == [False] and not kernel.exchange.relay.executions.pending_ids()
+    assert kernel.shown(cell) == [LOST, "idle", "ok"]
+
+
+def test_a_cell_whose_idle_nobody_received_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inherited_cells, "INTERVAL", 0.0)
+    kernel, cells = Kernel(tmp_path), [a_cell(), a_cell()]
+    kernel.cells.set_unanswered({"cells": [unanswered(cells[0], "busy")]})
+    for cell in cells:
+        kernel.exchange.says(Channel.SHELL, "execute_reply", {"status": "ok"}, cell.parts[0])
+        assert kernel.shown(cell) == []
+    kernel.settle(*cells)
+    for cell in cells:
+        assert kernel.shown(cell) == [LOST, "idle", "ok"]
+
+
+def test_a_lost_reply_is_an_error_in_the_cell_although_its_idle_was_received(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inherited_cells, "INTERVAL", 0.0)
+    kernel, cell = Kernel(tmp_path), a_cell()
+    kernel.cells.set_unanswered({"cells": [unanswered(cell, "busy")]})
+    kernel.exchange.is_("idle", cell.parts[0])
+    kernel.settle(cell)
+    errors = [one.content()["ename"] for one in kernel.exchange.heard if one.msg_type == "error"]
+    assert errors == ["KeeperError"] and kernel.shown(cell)[:2] == [LOST, "idle"]
+
+
+def test_only_cells_of_which_something_may_be_missing_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inherited_cells, "INTERVAL", 0.0)
+    kernel, whole, running, ended = Kernel(tmp_path), a_cell(), a_cell(), a_cell()
+    front, told = kernel.exchange, takeover_notice.RUNNING
+    front.is_("busy", whole.parts[0])
+    front.is_("idle", whole.parts[0])
+    front.says(Channel.IOPUB, "stream", {"name": "stderr", "text": f"\n{told}\n"}, running.parts[0])
+    front.is_("idle", running.parts[0])
+    front.is_("idle", make("kernel_info_request", {})[0])
+    kernel.settle(whole, running, ended)
+    for text in ("a thread's", "more"):
+        for cell in (whole, running, ended):
+            front.says(Channel.IOPUB, "stream", {"name": "stdout", "text": text}, cell.parts[0])
+    assert kernel.shown(whole) == ["busy", "idle", "a thread's", "more"]
+    assert kernel.shown(running) == [f"\n{told}\n", "idle", "a thread's", "more"]
+    assert kernel.shown(ended) == [LOST, "a thread's", "more"]
+    assert len([one for one in front.heard if one.content().get("text") == LOST]) == 1
+
+
+def test_output_of_threads_keeps_no_cell_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may print without end; cells that the hub sends wait until the kernel is known to run none."""
+    monkeypatch.setattr(inherited_cells, "INTERVAL", 0.0)
+    kernel, cell = Kernel(tmp_path), a_cell()
+    kernel.cells.set_unanswered({"cells": []})
+    kernel.cells.kernel_ready()
+    for _ in range(3 * inherited_cells.QUIET_REPLIES):
+        kernel.exchange.says(Channel.IOPUB, "stream", {"name": "stdout", "text": "."}, cell.parts[0])
+        kernel.reply(str([cell.msg_id]))
+    assert kernel.settled == [False]
+
+
+def test_an_answer_waits_for_what_the_kernel_published_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exchange, results = Exchange(tmp_path), []  # type: ignore[var-annotated]
+    exchange.relay.internal_requests.evaluate("1", results.append, after_idle=True)
+    exchange.relay.internal_requests.evaluate("2", results.append)
+    for request in exchange.passed:
+        content = {"status": "ok", "user_expressions": {"value": request.content()["user_expressions"]}}
+        exchange.says(Channel.SHELL, "execute_reply", content, request.parts[0])
+    assert results == [{"value": "2"}]
+    exchange.is_("idle", exchange.passed[0].parts[0])
+    assert results == [{"value": "2"}, {"value": "1"}]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from keepers import Hub, Place
 
+from jupyter_gpu_kernel.agent.in_kernel.held_messages import HeldMessages
 from jupyter_gpu_kernel.agent.in_kernel.output_window import PIECE, WINDOW, OutputWindow
 from jupyter_gpu_kernel.agent.read_marks import DELIMITER, add_mark, read_mark
 
@@ -165,6 +166,56 @@ def test_writers_wait_for_the_mark_before_the_window() -> None:
         window.wait()
     window.keeper_ended()
     window.wait()
+    window.sent([b"x" * (WINDOW + 1)])
+    assert window.full  # what is held has the same limit
+    window.keeper_ended()
+    assert window.full  # that of a successor that was killed before it received anything
+    window.taken_over()
+    window.wait()
+    window.keeper_ended()
+    window.sent([b"x" * (WINDOW + 1)])
+    assert window.full
+    window.abandoned()
+    window.wait()
+    window.wait_for_keeper()
+
+
+def test_messages_are_held_while_there_is_no_keeper() -> None:
+    sent: list[str] = []
+    messages, scheduled = HeldMessages(), []  # type: ignore[var-annotated]
+    messages.bind(scheduled.append)
+
+    def send(text: str, parent: str = "execute_request") -> None:
+        frames = [b"topic", DELIMITER, b"", b"{}", b'{"msg_type": "%s"}' % parent.encode()]
+        messages.send(frames, lambda: sent.append(text))
+
+    send("before")
+    messages.hold()
+    send("1")
+    send("status", "kernel_info_request")
+    messages.release()
+    send("2")
+    assert sent == ["before", "status"]
+    messages.hold()  # it was killed before iopub's thread had sent anything
+    scheduled.pop()()
+    assert sent == ["before", "status"]
+    child = os.fork()
+    if not child:
+        send("child")
+        os._exit(0 if sent[-1] == "child" else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    messages.release()
+    scheduled.pop()()
+    send("3")
+    assert sent == ["before", "status", "1", "2", "3"]
+    messages.hold()
+    send("for nobody")
+    messages.drop()
+    scheduled.pop()()
+    send("4")
+    messages.release()
+    scheduled.pop()()
+    assert sent[-2:] == ["3", "4"]
 
 
 def test_a_keeper_that_is_stopped_lets_a_piece_pass_now_and_then() -> None:
@@ -175,6 +226,43 @@ def test_a_keeper_that_is_stopped_lets_a_piece_pass_now_and_then() -> None:
     assert not window.full
     window.sent([b"x" * PIECE])
     assert window.full
+
+
+def test_what_passed_for_a_stopped_keeper_does_not_widen_the_window_for_good() -> None:
+    window = OutputWindow(patience=0.0)
+    window.read(0)
+    window.sent([b"x" * (WINDOW + 3 * PIECE)])
+    window.wait()
+    window.read(WINDOW + 3 * PIECE)  # it goes on, and has read everything
+    window.sent([b"x" * (WINDOW + 1)])
+    assert window.full
+
+
+def test_a_mark_that_was_never_sent_gives_no_credit() -> None:
+    window = OutputWindow()
+    window.read(100 * WINDOW)
+    window.sent([b"x" * (WINDOW + 1)])
+    assert window.full
+
+
+def test_an_older_mark_takes_nothing_back() -> None:
+    window = OutputWindow()
+    window.sent([b"x" * (WINDOW + 1)])
+    window.read(WINDOW + 1)
+    window.read(0)
+    assert not window.full
+
+
+def test_what_a_forked_child_gives_to_its_parent_is_counted_there() -> None:
+    window = OutputWindow()
+    window.read(0)
+    frames = [b"topic", DELIMITER, b"x" * (WINDOW + 1)]
+    child = os.fork()
+    if not child:
+        os._exit(0 if window.sent(frames) == frames and not window.full else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert not window.full
+    assert len(window.sent(frames)) == len(frames) + 1 and window.full
 
 
 def set_up(hub: Hub) -> None:

@@ -240,6 +240,24 @@ def test_what_waits_is_not_acknowledged() -> None:
     assert rest[-1] == bytes([99]) * PIECE and keeper.outbox.size == 0
 
 
+def test_what_was_held_of_one_keeper_says_nothing_about_its_successor() -> None:
+    """Whose numbers begin anew."""
+    hub = Endpoint(RUNTIME, first=True)
+    for _ in range(2):
+        keeper = Endpoint(RUNTIME, first=False)
+        for end in (keeper, hub):
+            end.closed()
+            end.opened()
+        for number in range(5):
+            keeper.send(Lane.ORDERED, bytes([number]))
+        for here, there in ((hub, keeper), (keeper, hub), (hub, keeper)):
+            here.acknowledge()
+            for frame in here.outgoing():
+                there.receive(frame)
+        assert keeper.outbox.size == 0
+        hub.hold_acknowledgements(3)
+
+
 def test_what_is_held_is_the_oldest_that_waits_whatever_numbering_follows() -> None:
     """Of one message that was cut into pieces, too: it is acknowledged with its last piece."""
 

@@ -110,13 +110,73 @@ def test_a_running_cell_fails_and_those_behind_do_not_run(kernel: Kernel) -> Non
 
 
 def test_a_cell_that_ended_in_between_ends_with_an_error(kernel: Kernel) -> None:
-    """It kills its keeper and ends at once, while nobody listens."""
+    """It kills its keeper and ends before another thread of the kernel has noticed, while nobody listens."""
     cell = kernel.front.run(
-        f"import os, signal; y = globals().get('y', 0) + 1; os.kill({kernel.keeper}, signal.SIGKILL)"
+        "import os, signal, sys; y = globals().get('y', 0) + 1; sys.setswitchinterval(1000)\n"
+        f"os.kill({kernel.keeper}, signal.SIGKILL)"
     )
     assert cell.reply["ename"] == "KeeperError" and "keeper was killed" in cell.reply["evalue"]
     assert cell.outputs[-1] == ("status", "idle")
     assert kernel.front.run("print(y)").text == "1\n", "it ran once"
+    until(kernel.remote, "idle")
+
+
+def test_no_output_is_missing_without_a_notice(kernel: Kernel) -> None:
+    """Cells end before, while and after the next keeper takes the kernel over."""
+    for turn in range(4):
+        cell = kernel.front.run(
+            "import os, signal, time\n"
+            "for n in range(200):\n"
+            f"    print(n, flush=True)\n    if n == 50: os.kill({kernel.keeper}, signal.SIGKILL)\n"
+            f"    if n > 50: time.sleep({0.0008 * (turn + 1)})"
+        )
+        numbers = [int(word) for word in cell.text.split() if word.isdigit()]
+        assert numbers == sorted(set(numbers))
+        told = [kind for kind, said in cell.outputs if kind == "error" or "keeper was killed" in str(said)]
+        assert numbers == list(range(200)) or told, cell.outputs
+        assert told or cell.reply["status"] == "ok"
+        wait_for(lambda turn=turn: len(kernel.story("succession")) > turn)  # type: ignore[misc]
+        until(kernel.remote, "idle")
+
+
+WITHOUT_KEEPER = """
+import os, signal, sys, threading, time
+
+def functions(name):
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == name]
+    frame, found = sys._current_frames()[thread.ident], []
+    while frame is not None:
+        found.append(frame.f_code.co_name)
+        frame = frame.f_back
+    return found
+
+def kill():
+    os.kill({keeper}, signal.SIGKILL)
+    while "_replace_keeper" not in functions("keeper-watch"):
+        time.sleep(0)
+
+"""
+
+
+def test_a_cell_that_ends_while_there_is_no_keeper_has_its_reply(kernel: Kernel) -> None:
+    code = WITHOUT_KEEPER.format(keeper=kernel.keeper) + "kill()\nz = 6"
+    cell = kernel.front.run(code, user_expressions={"z": "7 * z"})
+    assert cell.reply["user_expressions"]["z"]["data"]["text/plain"] == "42"
+    assert cell.text.count("keeper was killed") == 1 and cell.outputs[-1] == ("status", "idle")
+    assert kernel.front.run("print(z)").text == "6\n"
+    until(kernel.remote, "idle")
+
+
+def test_what_is_printed_while_there_is_no_keeper_is_delivered(kernel: Kernel) -> None:
+    """Also more than is held: then the cell waits."""
+    text = "x" * (1 << 20)
+    code = WITHOUT_KEEPER.format(keeper=kernel.keeper) + (
+        f"kill()\nfor n in range(20): print(n, flush=True)\nfor n in range(24): print({text!r})"
+    )
+    cell = kernel.front.run(code)
+    words = [word for word in cell.text.split() if word.isdigit() or word == text]
+    assert words == [str(n) for n in range(20)] + [text] * 24
+    assert cell.reply["status"] == "ok" and "keeper was killed" in cell.text
     until(kernel.remote, "idle")
 
 

@@ -1,12 +1,12 @@
 """What a successor does about cells that the killed keeper had received.
 
 The hub lists the cells that it has no reply for. The kernel answers those that it runs or has in its queue. A cell
-whose reply went to the killed keeper, or to none, ends with an error. A cell that the kernel never began is sent to it
-now.
+whose reply went to the killed keeper, or to none, ends with an error. One whose reply has come, but perhaps not all of
+its output, shows a notice (`lost_output.py`). A cell that the kernel never began is sent to it now.
 
 Which cell is which is known once the kernel has replied to internal requests on its shell channel, has published
-nothing in between, and has listed the cells that it began. Until then, cells that the hub sends are held: it may have
-sent them before. So each cell runs once.
+nothing about cells in between, and has listed the cells that it began. Until then, cells that the hub sends are held:
+it may have sent them before. So each cell runs once.
 """
 
 from __future__ import annotations
@@ -15,18 +15,21 @@ import ast
 import enum
 from typing import Any, Callable, Dict, List, NamedTuple, Set
 
+from ...wire.compose import make
 from ...wire.fields import FieldError, items, number, text
 from ...wire.messages import MAX_CLIENTS, Channel, Message
 from ...wire.queues import MAX_MESSAGE
 from ..keeper.commands import MAX_CELLS
 from ..loop import Loop
 from ..relay.relay import Relay
+from ..relay.requests import SESSION
+from .lost_output import LostOutput
 
 FEATURE = "unanswered"
 """The feature in the HELLO of a hub that lists the cells it has no reply for."""
 INTERVAL = 0.1
 QUIET_REPLIES = 3
-"""So many replies in a row without a message in between: the kernel takes turns between our requests and older ones."""
+"""So many replies in a row, with no sign of a cell between: the kernel takes older requests and ours in turn."""
 UNKNOWN_STATE = "?"
 """The state of a cell from a hub that does not tell it."""
 _STATE = "said"
@@ -85,7 +88,8 @@ class InheritedCells:
         self._states: Dict[
             str, str
         ] = {}  # msg_id: the last status of the cell that front ends have been sent
-        self._messages = 0
+        self._signs = 0  # of cells: their statuses, inputs and replies
+        self._lost_output = LostOutput(relay.send)
 
     @property
     def over(self) -> bool:
@@ -134,52 +138,63 @@ class InheritedCells:
 
     def _add(self, cell: Message) -> None:
         self._relay.inherit(cell)
-        if self._states.get(cell.msg_id) == "idle":
+        if self._states.get(cell.msg_id) == "idle" or self._running.get(cell.msg_id) is False:
             self._relay.executions.handle_idle(cell.msg_id)
 
     # -------------------------------------------------------------------------------------- observe the kernel
 
     def observe(self, message: Message) -> None:
         """Take note of a message to front ends, of the kernel or in its name."""
-        if self.over or (self.listed and self._state is State.SETTLED):
+        if self.over:
             return
-        self._messages += 1
+        if message.parent().get("session") != SESSION:  # else it is of a request of the killed keeper itself
+            self._lost_output.observe(message)
+        if self.listed and self._state is State.SETTLED:
+            return
         msg_type = message.msg_type
         if msg_type == "execute_reply" and message.channel is Channel.SHELL:
             self._replied.add(message.parent_id)
+            if self._running.get(message.parent_id) is not False:
+                self._relay.executions.expect_idle(message.parent_id)
         elif msg_type == "execute_input":
             self._running[message.parent_id] = True
         elif msg_type == "status":
             self._running[message.parent_id] = message.content().get("execution_state") != "idle"
+        else:  # output, also of threads, which may never be quiet
+            return
+        self._signs += 1
 
     def _probe(self) -> None:
         self._state = State.PROBING
         self._ask(quiet=0)
 
     def _ask(self, quiet: int) -> None:
-        """Ask again and again, until the kernel has replied and published nothing else. `quiet`: replies so far."""
-        messages = self._messages
+        """Ask again and again, until the kernel has replied and published nothing of cells. `quiet`: replies so far."""
+        signs = self._signs
 
         def on_result(result: Dict[str, Any]) -> None:
             begun = result.get("data", {}).get("text/plain")  # None: aborted behind a cell that failed
-            quiet_now = quiet + 1 if messages == self._messages and begun else 0
+            quiet_now = quiet + 1 if signs == self._signs and begun else 0
             if quiet_now < QUIET_REPLIES:
                 self._loop.later(INTERVAL, lambda: self._ask(quiet_now))
             else:
                 self._settle(_names(begun))
 
         if self._state is State.PROBING:
-            self._relay.internal_requests.evaluate(_LIST_BEGUN, on_result)
+            self._relay.internal_requests.evaluate(_LIST_BEGUN, on_result, after_idle=True)
 
     # -------------------------------------------------------------------------------------- settle
 
     def _settle(self, begun: List[str]) -> None:
         """`begun`: the msg_ids of the cells that the kernel began, or of the last of them."""
         self._state = State.SETTLED
+        self._release_replies()
+        self._lost_output.settle(begun)
         if self.listed:
-            for cell in self._held:
+            held = [cell for cell in self._held if cell.msg_id not in self._replied]
+            for cell in held:
                 self._add(cell)
-            self._cells += self._held
+            self._cells += held
             self._held = []
         cells, self._cells = self._cells, []
         lost = [
@@ -190,10 +205,17 @@ class InheritedCells:
         for cell in lost:
             self._finish_lost(cell, cell.msg_id in begun)
 
+    def _release_replies(self) -> None:
+        """The idle status that these replies wait for was published when nobody received it."""
+        for reply in self._relay.executions.held():
+            idle = make(self._loop.runtime, "status", {"execution_state": "idle"}, reply.parts[1])
+            self._relay.handle_kernel_message(Channel.IOPUB, 0, idle)
+
     def _finish_lost(self, cell: Message, began: bool) -> None:
         """End a cell that the kernel does not run and will not reply to, or send it to the kernel."""
-        if not began:
+        if self._states.get(cell.msg_id) != "idle":  # else front ends have all but the reply
             self._relay.executions.remove(cell)
+        if not began:
             if cell.msg_id in self._running:  # it was idle without having begun: the kernel aborted it
                 return self._relay.answers.abort(cell)
             return self._relay.handle_request(cell)

@@ -28,6 +28,7 @@ from ..job.client import job_is_over
 from ..paths import job_folder
 from ..process_control import ProcessControl
 from ..story import Story
+from ..takeover_notice import RUNNING
 from .guard import Guard
 from .output_window import OutputWindow
 
@@ -67,7 +68,6 @@ class KeeperWatch:
         self._story = story
         self._limit = limit
         self._successor: Dict[str, Any] = {}  # {command, environ, cwd, settings}
-        self._died = 0.0
         self._starts: List[float] = []
         self._write_end = -1  # the successor's end of the new pipe, while it is open in this process
         self._pipe_lock = threading.Lock()
@@ -81,7 +81,6 @@ class KeeperWatch:
         """Replace each keeper that dies. When that is not possible any more, end the kernel."""
         while pipe >= 0:
             self._read(pipe)
-            self._died = time.monotonic()
             self._window.keeper_ended()
             if self._job_is_over():
                 return self._end("the job in which it ran is over")
@@ -110,11 +109,8 @@ class KeeperWatch:
 
     def _taken_over(self) -> None:
         """The successor can reach the kernel."""
-        gap = time.monotonic() - self._died
-        self._guard.say(
-            f"[This kernel's keeper was killed, and another one took over. What this cell printed in the {gap:.1f} s "
-            "between may be lost; the cell goes on.]"
-        )
+        self._guard.say(RUNNING)  # behind what is held, and before a cell that has waited ends
+        self._window.taken_over()
 
     # -------------------------------------------------------------------------------------- a successor
 
@@ -129,6 +125,7 @@ class KeeperWatch:
                 self._end("the job in which it ran is over")
             time.sleep(_RETRY_INTERVAL)
         self._story.tell("fault", f"no other keeper could be started: {problem}")
+        self._window.abandoned()
         return -1
 
     def _may_start(self) -> bool:

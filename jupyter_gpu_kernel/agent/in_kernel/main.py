@@ -83,6 +83,8 @@ def run(argv: List[str]) -> None:
     app = app_class(kernelapp.IPKernelApp, guard, window).instance()
     app.initialize(argv)
     redirect(handlers)
+    if "__mp_main__" in sys.modules:  # multiprocessing, if a package imported it before there was a shell
+        sys.modules["__mp_main__"] = sys.modules["__main__"]
     limit_output(app, window)
     if app.shell is not None:
         app.shell.register_magic_function(gpu_kernel.magic, "line", "gpu")
@@ -221,6 +223,7 @@ def kernel_class(base: Any, guard: Guard, window: OutputWindow) -> Any:
             reply = base.do_execute(self, code, silent, store_history, *rest, **named)
             content = await reply if inspect.isawaitable(reply) else reply
             seconds = time.monotonic() - begin
+            window.wait_for_keeper()
         if by_user:
             gpu_kernel.done_functions.cell_ended(request, code, content, started, seconds)
         return content

@@ -6,8 +6,9 @@ has handled that message (`keeper_watch.py`). What was sent since the last retur
 more than a window, these wait: threads that print, also what child processes print, and those that publish displays.
 The threads that answer on the control channel or report for the guard never wait, so interrupts and statuses pass.
 
-Nobody waits before the first mark was returned, or after the keeper was killed. A keeper that is stopped returns no
-mark: then a little output passes every few seconds, so that the kernel goes on, and its memory grows slowly.
+Nobody waits before the first mark was returned. A keeper that is stopped returns no mark: then a little output passes
+every few seconds, so that the kernel goes on, and its memory grows slowly. After the keeper was killed the window is
+empty, and what is written then is held for the next keeper (`held_messages.py`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import time
 from typing import Any, Callable, ContextManager, Dict, Iterator, List, Sequence, Set
 
 from ..read_marks import add_mark
+from .held_messages import HeldMessages
 
 WINDOW = 8 * 1024 * 1024
 """Bytes of output that the keeper may have to read: enough to keep it busy."""
@@ -29,6 +31,8 @@ PIECE = 1024 * 1024
 """Characters of text that a stream collects before they are sent, and bytes of a message that counts as large."""
 PATIENCE = 10.0
 """Seconds without progress after which another piece passes."""
+LONGEST_TAKEOVER = 60.0
+"""Seconds that the end of a cell may wait for a successor of its keeper."""
 _MARK_EVERY = PIECE // 2
 _POLL_INTERVAL = 0.002
 _SENT, _READ, _ACTIVE, _EXTRA = range(4)
@@ -45,9 +49,12 @@ class OutputWindow:
         self._patience = patience
         self._counts = memoryview(mmap.mmap(-1, 4 * 8)).cast("Q")  # in memory that forked children share
         self._marked = 0
+        self._orphaned = False  # whether there is no keeper
         self._process = os.getpid()
         self._system: Set[threading.Thread] = set()
         self._passing = threading.local()
+        self.messages = HeldMessages()
+        """Through which they are sent."""
 
     @property
     def full(self) -> bool:
@@ -110,8 +117,28 @@ class OutputWindow:
         self._counts[_ACTIVE] = 1
 
     def keeper_ended(self) -> None:
-        """Nobody reads. Nobody waits until the successor does."""
-        self._counts[_ACTIVE] = 0
+        """What was sent is not read any more. What follows waits for a successor."""
+        if not self._orphaned:
+            self._counts[_READ] = self._counts[_SENT]
+        self._orphaned, self._counts[_ACTIVE] = True, 1
+        self.messages.hold()
+
+    def taken_over(self) -> None:
+        """A successor reads."""
+        self._orphaned, self._counts[_ACTIVE] = False, 0
+        self.messages.release()
+
+    def abandoned(self) -> None:
+        """There is no successor: nobody will read, and nobody waits."""
+        self._orphaned, self._counts[_ACTIVE] = False, 0
+        self.messages.drop()
+
+    def wait_for_keeper(self) -> None:
+        """A cell has ended: wait while there is no keeper, as its reply would be lost. An interrupt ends the wait."""
+        deadline = time.monotonic() + LONGEST_TAKEOVER
+        with contextlib.suppress(KeyboardInterrupt):
+            while self._orphaned and time.monotonic() < deadline:
+                time.sleep(_POLL_INTERVAL)
 
 
 def _size(frame: Any) -> int:
@@ -128,10 +155,12 @@ def thread_members(base: Any, window: OutputWindow) -> Dict[str, Callable[..., A
             _hand_over(thread)
 
     def really_send(thread: Any, frames: Sequence[Any], *args: Any, **named: Any) -> None:
-        base._really_send(thread, window.sent(frames), *args, **named)
+        frames = window.sent(frames)
+        window.messages.send(frames, lambda: base._really_send(thread, frames, *args, **named))
 
     def start(thread: Any) -> None:
         window.never_waits(thread.thread)
+        window.messages.bind(thread.schedule)
         base.start(thread)
 
     return {"send_multipart": send_multipart, "_really_send": really_send, "start": start}

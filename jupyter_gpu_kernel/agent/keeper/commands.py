@@ -24,6 +24,7 @@ from ..procfs import boot_id
 from ..relay.relay import Relay
 from ..story import Limited, Story
 from .idle_timer import IdleTimer, cuda_is_open
+from .job_notices import JobNotices
 from .server import KeeperServer
 
 MAX_CELLS = 100_000
@@ -45,13 +46,20 @@ class KernelControl(Protocol):
     def send_signal(self, number: int) -> None: ...
     def update_settings(self, changes: Mapping[str, Any]) -> None: ...
     def set_unanswered(self, command: Dict[str, Any]) -> None: ...
-    def set_job_end(self, command: Mapping[str, Any]) -> None: ...
 
 
 class CommandHandlers:
     """Executes commands of the hub: {"do": …}. Unknown ones are ignored, malformed ones raise FieldError."""
 
-    def __init__(self, keeper: KernelControl, relay: Relay, status: Status, story: Limited) -> None:
+    def __init__(
+        self,
+        keeper: KernelControl,
+        relay: Relay,
+        status: Status,
+        story: Limited,
+        job_notices: Optional[JobNotices],
+    ) -> None:
+        """`job_notices`: of a kernel that runs in a job."""
         self._keeper = keeper
         self._relay = relay
         self._status = status
@@ -70,8 +78,9 @@ class CommandHandlers:
             "standby": self._standby,
             "confirm": self._confirm,
             "unanswered": keeper.set_unanswered,
-            "job": keeper.set_job_end,
         }
+        if job_notices is not None:
+            self._handlers["job"] = job_notices.set_end_time
 
     def handle(self, command: Dict[str, Any]) -> None:
         """Execute one command."""
@@ -251,6 +260,7 @@ class Status:
         exit_report: ExitReport,
         server: KeeperServer,
         gpus: GpuManager,
+        idle_timer: IdleTimer,
         job: Optional[Membership] = None,
     ) -> None:
         """`job`: in which the kernel runs."""
@@ -264,6 +274,7 @@ class Status:
         self._gpus = gpus
         self._exit_report = exit_report
         self._server = server
+        self._idle_timer = idle_timer
 
     @property
     def pid(self) -> int:
@@ -304,10 +315,12 @@ class Status:
     def brief(self) -> Dict[str, Any]:
         """What other kernels show of this one, whose GPUs they wait for. Any user can ask for it again and again, so
         nothing is read for it."""
+        idle_for = self._idle_timer.idle_for() if self.state == "idle" else None
         return {
             "notebook": str(self._settings.get("notebook", ""))[-_NOTEBOOK:],
             "state": self.state,
             "state_since": self._since,
+            "idle_since": None if idle_for is None else round(self._runtime.time() - idle_for, 1),
         }
 
     def json(self) -> Dict[str, Any]:

@@ -94,9 +94,9 @@ class IdleTimer:
 def tree_cpu(session: int) -> float:
     """Seconds of CPU time of all processes in this session, which the kernel leads, and of their reaped children."""
     ticks = 0
-    for pid in procfs.pids():
+    for pid in procfs.pids_of_session(session):
         stat = procfs.read_stat(pid)
-        if stat is not None and stat.session == session:
+        if stat is not None:
             ticks += stat.cpu + stat.cpu_of_children
     return procfs.seconds(ticks)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Dict
+from typing import Any, Callable, Dict, Mapping
 
 from ...wire.fields import number, text
 from ...wire.messages import Channel
@@ -30,11 +30,20 @@ _MAX_WORD = 100
 class JobNotices:
     """Watches from its creation on, until the loop ends."""
 
-    def __init__(self, loop: Loop, membership: Membership, relay: Relay, story: Story) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        membership: Membership,
+        relay: Relay,
+        story: Story,
+        on_end_time: Callable[[], None],
+    ) -> None:
+        """`on_end_time`: called when it becomes known that the job ends at another time."""
         self._loop = loop
         self._membership = membership
         self._relay = relay
         self._story = story
+        self._on_end_time = on_end_time
         self._notices = EndNotices(membership.start_time)
         self._end_told = False
         loop.later(0, self._look)
@@ -47,7 +56,16 @@ class JobNotices:
         elif kind == "ends":
             self._ends(text(event, "why", most=_MAX_WORD))
         elif kind == "end_time":
-            self._tell_if_due()
+            self._end_time_changed()
+
+    def set_end_time(self, command: Mapping[str, Any]) -> None:
+        """The hub knows when the job ends, which the job's own node may not tell. Raises FieldError as `event` does."""
+        if self._membership.set_end_time(command):
+            self._end_time_changed()
+
+    def _end_time_changed(self) -> None:
+        self._tell_if_due()
+        self._on_end_time()
 
     # -------------------------------------------------------------------------------------- time
 

@@ -40,7 +40,7 @@ from .hold_limit import HoldLimit
 from .housekeeping import Housekeeping
 from .idle_timer import IdleTimer
 from .job_notices import JobNotices
-from .lifetime import EndRequest, Replacement, Shutdown
+from .lifetime import EndRequest, Replacement, RestartAfterReply, Shutdown
 from .output_pace import OutputPace
 from .server import KeeperServer, RejectedInput
 
@@ -69,7 +69,7 @@ class Keeper:
         self.story = Story(root.story(str(settings["id"])), runtime.time)
         if str(policy):
             self.story.tell("policy", str(policy))
-        self._job = join_job(loop, root, settings, self._job_event, self._job_over)
+        self._job = join_job(loop, root, settings, self._job_told, self._job_over)
         spare = Spare(loop, processes, root.path, settings, self._reap)
         self.kernel = KernelProcess(loop, processes, self.folder, self._from_kernel, self._marked, spare)
         on_problem = partial(self.story.tell, "journal")
@@ -79,14 +79,15 @@ class Keeper:
         self._output_pace = OutputPace(loop, self.server, self.kernel.return_mark)
         self.exit_report = ExitReport(loop, processes, self.folder, self.story)
         self.idle_timer = IdleTimer(settings, loop.time)
+        self._restart_after_reply = RestartAfterReply(loop, self.restart)
         self.relay = relay = self._make_relay(processes)
         self.gpus: GpuManager = relay.gpus
         self._code = KernelCode(
             loop, processes, root, settings, relay.internal_requests, self.story, self._save_settings
         )
         self.status = Status(
-            runtime, settings, self.kernel, self.exit_report, self.server, self.gpus, self._job
-        )
+            runtime, settings, self.kernel, self.exit_report, self.server, self.gpus, self.idle_timer, self._job
+        )  # fmt: skip
         self.ready = Readiness(loop, relay.internal_requests, self._kernel_up)
         self.replacement = Replacement(root, settings, loop, self.gpus, relay.greeting_text, self.story)
         self.pause = Pause(loop, processes, self.kernel, self.story)
@@ -94,17 +95,16 @@ class Keeper:
         self._signals = Signals(
             loop, self.kernel, relay.executions, self.story, self._reap, self.exit_report.guard_switched
         )
-        self._commands = CommandHandlers(self, relay, self.status, Limited(self.story, loop.time))
+        self._job_notices = notices = self._make_job_notices()
+        self._commands = CommandHandlers(self, relay, self.status, Limited(self.story, loop.time), notices)
         self._requests = RequestHandlers(
             self, settings, self.story, self.server, relay, self.status, self.pause, self.idle_timer
         )
         self._hold_limit = HoldLimit(loop, settings, relay, self.story, self.status, self.stop)
-        self._job_notices = None if self._job is None else JobNotices(loop, self._job, relay, self.story)
         self._housekeeping = Housekeeping(
             loop, settings, self.folder, self.idle_timer, self.status, self.ready, self.gpus, self.story, self.stop
         )  # fmt: skip
         self._end_request = EndRequest.NONE
-        self._restart_after = ""  # the msg_id of a cell
         self._timer: Optional[Timer] = None  # a SIGKILL, or the end of the wait for a restart
 
     def _make_server(self) -> KeeperServer:
@@ -118,25 +118,25 @@ class Keeper:
         def gpus(relay: Relay) -> GpuManager:
             return GpuManager(
                 self.loop, processes, self.settings, relay.send, relay.answers, relay.release,
-                relay.internal_requests, self.story, self._gpus_changed_state, self._describe, self.stop,
+                relay.internal_requests, self.story, self._gpus_changed_state, lambda: self.status.brief(), self.stop,
                 lambda: self.status.tell(), self._early,
             )  # fmt: skip
 
         return Relay(
             self.loop, self.settings, self.kernel.send, self.server.send, gpus,
             pin=lambda *request: self._code.pin(*request),
-            on_user_cell=self.idle_timer.used, on_reply=self._reply_sent, on_message=self._observe,
+            on_user_cell=self.idle_timer.used, on_reply=self._restart_after_reply.reply_sent, on_message=self._observe,
         )  # fmt: skip
+
+    def _make_job_notices(self) -> Optional[JobNotices]:
+        if self._job is None:
+            return None
+        return JobNotices(self.loop, self._job, self.relay, self.story, self.status.tell)
 
     def _gpus_changed_state(self, state: str) -> None:
         self.status.become(state)
         if self.settings.get("held_since") != self.gpus.held_since:  # a successor goes on counting
             self.update_settings({"held_since": self.gpus.held_since})
-
-    def _describe(self) -> Dict[str, Any]:
-        idle_for = self.idle_timer.idle_for() if self.status.state == "idle" else None
-        since = None if idle_for is None else round(self.loop.runtime.time() - idle_for, 1)
-        return {**self.status.brief(), "idle_since": since}
 
     def run(self) -> None:
         """Start the kernel and serve it; return when it has ended and everything is cleaned up."""
@@ -290,12 +290,7 @@ class Keeper:
 
     def restart_after(self, cell: str) -> None:
         """Restart the kernel when the reply to the cell with this msg_id has been sent."""
-        self._restart_after = cell
-
-    def _reply_sent(self, msg_id: str) -> None:
-        if self._restart_after and msg_id == self._restart_after:
-            self._restart_after = ""
-            self.loop.later(0, partial(self.restart, "%gpu fresh: a new kernel"))
+        self._restart_after_reply.await_reply(cell)
 
     def send_signal(self, number: int) -> None:
         """Send a signal to the kernel's process group for a front end."""
@@ -314,7 +309,9 @@ class Keeper:
             if not restart:
                 self._leave()
         elif self.ready.up:
-            self._timer = self.loop.later(self.replacement.grace, partial(self._kill, self.kernel.pid))
+            self._timer = self.loop.later(
+                self.replacement.grace(restart), partial(self._kill, self.kernel.pid)
+            )
         else:
             self.kernel.signal_group(signal.SIGKILL)
 
@@ -322,16 +319,9 @@ class Keeper:
         if pid and self.kernel.pid == pid:
             self.kernel.signal_group(signal.SIGKILL)
 
-    def _job_event(self, event: Dict[str, Any]) -> None:
+    def _job_told(self, event: Dict[str, Any]) -> None:
         if self._job_notices is not None:
             self._job_notices.event(event)
-        if event.get("event") == "end_time":
-            self.status.tell()
-
-    def set_job_end(self, command: Mapping[str, Any]) -> None:
-        """The hub knows when the job ends, which the job's own node may not tell."""
-        if self._job is not None and self._job.set_end_time(command):
-            self._job_event({"event": "end_time"})
 
     def _job_over(self) -> None:
         """The job's process was killed, and so the job is over: nothing may run on."""

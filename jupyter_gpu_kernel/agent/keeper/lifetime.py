@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import enum
 import socket
-from typing import Any, List, Mapping, Optional
+from functools import partial
+from typing import Any, Callable, List, Mapping, Optional
 
 from ..exit.descendants import Cleanup
 from ..gpus.manager import GpuManager
@@ -26,6 +27,8 @@ INTERVAL = 0.02
 DETACHED_INTERVAL = 1.0
 SHUTDOWN_GRACE = 5.0
 """Seconds between a request to shut down and SIGKILL."""
+RESTART_GRACE = 2.5
+"""The same for a restart, whose user waits: after this time jupyter_client ends local kernels with SIGTERM."""
 REPLACED_GRACE = 1.0
 """The same for a kernel that is replaced: the new one waits for its GPUs."""
 
@@ -45,6 +48,25 @@ class EndRequest(enum.Enum):
         if self in (EndRequest.NONE, EndRequest.SHUTDOWN, EndRequest.JOB_OVER):
             return "shutdown" if self is EndRequest.SHUTDOWN else ""
         return "restart"
+
+
+class RestartAfterReply:
+    """A restart that a cell requests, by `%gpu fresh`: it begins when the reply to that cell has been sent."""
+
+    def __init__(self, loop: Loop, restart: Callable[[str], None]) -> None:
+        self._loop = loop
+        self._restart = restart
+        self._cell = ""
+
+    def await_reply(self, cell: str) -> None:
+        """`cell`: the msg_id of the cell."""
+        self._cell = cell
+
+    def reply_sent(self, msg_id: str) -> None:
+        """The reply to the request with this msg_id has been sent."""
+        if self._cell and msg_id == self._cell:
+            self._cell = ""
+            self._loop.later(0, partial(self._restart, "%gpu fresh: a new kernel"))
 
 
 class Shutdown:
@@ -124,10 +146,11 @@ class Replacement:
         """Whether another kernel replaces this one."""
         return bool(self._replaced_by)
 
-    @property
-    def grace(self) -> float:
-        """Seconds that the kernel has to shut down by itself."""
-        return REPLACED_GRACE if self._replaced_by else SHUTDOWN_GRACE
+    def grace(self, restart: bool) -> float:
+        """Seconds that the kernel has to shut down by itself. `restart`: its user waits for the next one."""
+        if self._replaced_by:
+            return REPLACED_GRACE
+        return RESTART_GRACE if restart else SHUTDOWN_GRACE
 
     def set_replaced_by(self, kernel_id: str) -> None:
         """This kernel replaces ours."""

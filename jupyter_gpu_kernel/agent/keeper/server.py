@@ -25,6 +25,8 @@ from ..story import Limited, Story
 
 MAX_CONNECTIONS = 64
 MAX_PENDING = 4 * MAX_PAYLOAD
+_TURN = 4
+"""Pieces of about a chunk that one connection is sent before others have their turn."""
 MALFORMED = (FieldError, FrameError, MessageError, ProtocolError)
 """The exceptions that malformed input raises."""
 OnMessage = Callable[[Message], None]
@@ -74,21 +76,23 @@ class ClientConnection:
         except Exception as error:  # whatever a client sends, it ends this connection and not the kernel
             self._server.rejected(self, error)
 
-    def flush(self) -> None:
-        """Write what the socket takes; the rest follows when it is writable."""
+    def flush(self, most: int = _TURN) -> None:
+        """Write what the socket takes, at most so many pieces; the rest follows when it is writable."""
         if self.sock.fileno() < 0:
             return
-        while True:
+        more = True
+        for _ in range(most):
             if len(self.pending) < CHUNK:
                 self.pending += self._server.due(self)
-            if not self.pending:
+            more = bool(self.pending)
+            if not more:
                 break
             try:
                 sent = self.sock.send(self.pending)
             except (BlockingIOError, InterruptedError):
                 break
             del self.pending[:sent]
-        if bool(self.pending) != self._writing:
+        if more != self._writing:
             self._writing = not self._writing
             events = zmq.POLLIN | zmq.POLLOUT if self._writing else zmq.POLLIN
             self._server.loop.watch(self.sock.fileno(), self._ready, events)
@@ -160,7 +164,7 @@ class KeeperServer:
     def close(self) -> None:
         """Close all connections, and remove the socket."""
         for connection in list(self._connections.values()):
-            connection.flush()
+            connection.flush(MAX_PENDING // CHUNK)
             connection.close()
         self.loop.forget(self._listener.fileno())
         self._listener.close()

@@ -39,6 +39,7 @@ class Executions:
         self._pending: Dict[str, Message] = {}
         self._held: Dict[str, Message] = {}
         self._idle: Set[str] = set()
+        self._expected: Set[str] = set()  # msg_ids of cells of a killed keeper whose idle status is to come
 
     def pending(self) -> List[Message]:
         """Return the cells that have no reply yet."""
@@ -53,13 +54,19 @@ class Executions:
         self._pending[request.msg_id] = request.unparsed()
 
     def remove(self, request: Message) -> None:
-        """An execute_request did not reach the kernel."""
+        """An execute_request did not reach the kernel, or its reply is lost."""
         self._pending.pop(request.msg_id, None)
+        self._idle.discard(request.msg_id)
+
+    def expect_idle(self, msg_id: str) -> None:
+        """The reply to this cell, which a killed keeper sent to the kernel, has come before its idle status."""
+        self._expected.add(msg_id)
 
     def handle_reply(self, reply: Message) -> List[Message]:
         """Take an execute_reply of the kernel; return the replies that may be sent now."""
         parent = reply.parent_id
-        known = self._pending.pop(parent, None) is not None
+        known = self._pending.pop(parent, None) is not None or parent in self._expected
+        self._expected.discard(parent)
         if parent in self._idle or not known:
             self._idle.discard(parent)
             return [reply]
@@ -74,9 +81,13 @@ class Executions:
         held = self._held.pop(parent, None)
         return [] if held is None else [held]
 
+    def held(self) -> List[Message]:
+        """Return the replies that wait for an idle status."""
+        return list(self._held.values())
+
     def take_held(self) -> List[Message]:
         """The kernel has ended: return the held replies, whose idle status will not come."""
-        held = list(self._held.values())
+        held = self.held()
         self._held.clear()
         return held
 
@@ -187,6 +198,32 @@ class QueueLimit:
         self._size = 0
 
 
+class _Internal:
+    """A request of the keeper itself, and what has come of its reply and its idle status."""
+
+    def __init__(self, on_reply: Optional[OnReply], after_idle: bool) -> None:
+        self.reply: Optional[Dict[str, Any]] = None
+        self._on_reply = on_reply
+        self._after_idle = after_idle
+        self._idle = False
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more has to come."""
+        return self._idle and self._on_reply is None
+
+    def take(self, message: Message) -> Optional[OnReply]:
+        """Take a message about it; return what has to be called with the reply now."""
+        if message.channel is not Channel.IOPUB:
+            self.reply = message.content()
+        elif message.msg_type == "status" and message.content().get("execution_state") == "idle":
+            self._idle = True
+        if self.reply is None or (self._after_idle and not self._idle):
+            return None
+        on_reply, self._on_reply = self._on_reply, None
+        return on_reply
+
+
 class InternalRequests:
     """`send` or `evaluate` sends a request; `handle` takes what the kernel says about it.
 
@@ -197,21 +234,30 @@ class InternalRequests:
         self.session = ""
         self._runtime = runtime
         self._to_kernel = to_kernel
-        self._pending: Dict[str, Optional[OnReply]] = {}
+        self._pending: Dict[str, _Internal] = {}
 
     def send(
-        self, channel: Channel, msg_type: str, content: Dict[str, Any], on_reply: Optional[OnReply] = None
+        self,
+        channel: Channel,
+        msg_type: str,
+        content: Dict[str, Any],
+        on_reply: Optional[OnReply] = None,
+        *,
+        after_idle: bool = False,
     ) -> None:
-        """Send a request; `on_reply` gets the content of its reply."""
+        """Send a request; `on_reply` gets the content of its reply.
+
+        after_idle: Only when its idle status has come as well, and with it all that the kernel published before.
+        """
         parts = make(self._runtime, msg_type, content, session=SESSION)
         request = Message(channel, CLIENT, parts)
-        self._pending[request.msg_id] = on_reply
+        self._pending[request.msg_id] = _Internal(on_reply, after_idle)
         self._to_kernel(channel, CLIENT, request.parts)
 
-    def evaluate(self, expression: str, on_result: OnReply) -> None:
+    def evaluate(self, expression: str, on_result: OnReply, *, after_idle: bool = False) -> None:
         """Evaluate an expression in the kernel.
 
-        `on_result` gets {"status", "data" or "evalue"}, or {} if it was aborted.
+        `on_result` gets {"status", "data" or "evalue"}, or {} if it was aborted. `after_idle` as for `send`.
         """
         content: Dict[str, Any] = {"code": "", "silent": True, "store_history": False, "allow_stdin": False}
         content.update(stop_on_error=False, user_expressions={"value": expression})
@@ -219,22 +265,20 @@ class InternalRequests:
         def on_reply(content: Dict[str, Any]) -> None:
             on_result(content.get("user_expressions", {}).get("value", {}))
 
-        self.send(Channel.SHELL, "execute_request", content, on_reply)
+        self.send(Channel.SHELL, "execute_request", content, on_reply, after_idle=after_idle)
 
     def handle(self, message: Message) -> bool:
         """Handle a message of the kernel; return False if it belongs to none of these requests."""
         parent = message.parent_id
-        if parent not in self._pending:
+        request = self._pending.get(parent)
+        if request is None:
             return False
         self.session = str(message.header().get("session", ""))
-        if message.channel is Channel.IOPUB:
-            idle = message.msg_type == "status" and message.content().get("execution_state") == "idle"
-            if idle and self._pending[parent] is None:
-                del self._pending[parent]
-        else:
-            on_reply, self._pending[parent] = self._pending[parent], None  # its idle status is still to come
-            if on_reply is not None:
-                on_reply(message.content())
+        on_reply = request.take(message)
+        if request.over:
+            del self._pending[parent]
+        if on_reply is not None and request.reply is not None:
+            on_reply(request.reply)
         return True
 
     def clear(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from ...errors import GpuKernelError
 from ...wire.compose import is_user_cell
 from ...wire.endpoint import Endpoint, State
-from ...wire.messages import Channel, Data, Lane, Message, MessageError, keeper_message
+from ...wire.messages import Channel, Data, Lane, Message, keeper_message
 from ...wire.runtime import Runtime
 from .. import requests, validate
 from ..front_end.delivered import Delivered
@@ -21,6 +21,7 @@ from ..front_end.front_ends import Access, FrontEnd, FrontEnds
 from ..node.attachments import new_endpoint
 from ..node.node_link import NodeLink
 from ..requests import id_of, type_of
+from .keeper_events import KeeperEvents
 from .not_started import NotStarted
 from .pacing import Pacer
 from .pending_requests import DeferredRequests, InFlightCells
@@ -50,7 +51,6 @@ class Relay:
         self._kernel = kernel
         self._link = link
         self._attach_timing = attach_timing
-        self._log = log
         self._delivered = delivered
         self._in_flight = InFlightCells()
         self._repeated = Repeated()
@@ -71,6 +71,9 @@ class Relay:
             log,
             has_room=self.front_ends.make_room,
             rate_limited=lambda: self.front_ends.rate_limited,
+        )
+        self._events = KeeperEvents(
+            kernel, self._pacer, self._placeholder, lambda: self._in_flight, self.send, log
         )
 
     def newest_state(self, reported: str) -> str:
@@ -249,7 +252,7 @@ class Relay:
 
     def _pass_on(self, message: Message) -> None:
         if message.channel is Channel.KEEPER:
-            return self._handle_event(message)
+            return self._events.handle(message, self._link.name)
         if self._deferred.answered_here(message):
             return
         if self._repeated.drops(message):
@@ -274,31 +277,6 @@ class Relay:
         failed = requests.failed_cell(message)
         if failed:
             self.send(Lane.ORDERED, keeper_message(do="heard", reply=failed))
-
-    def _handle_event(self, message: Message) -> None:
-        """Handle what the keeper reports itself, besides the kernel's messages."""
-        try:
-            event = {"event": "", **validate.keeper_event(message.content())}
-        except (validate.Malformed, MessageError) as error:
-            return self._log.warning(
-                "%s: kernel %s: ignored a malformed event of the keeper: %s",
-                self._link.name, self._kernel.kernel_id, error,
-            )  # fmt: skip
-        kind = event.pop("event")
-        if kind == "mark":  # these replies were delivered before, here or by a hub that was killed
-            for reply in event["replies"]:
-                self.send(Lane.ORDERED, keeper_message(do="heard", reply=reply))
-        elif kind == "successor":  # it does not know which cells its killed predecessor got
-            cells, count = self._in_flight.describe(), self._placeholder.count
-            self.send(Lane.ORDERED, keeper_message(do="unanswered", cells=cells, count=count))
-        elif kind == "replay":
-            (self._pacer.begin_replay if event["state"] == "begin" else self._pacer.end_replay)()
-        elif kind == "state" and event["state"]:
-            if event.get("cause"):
-                event["cause"] = f"the node says: {event['cause']}"
-            if event["state"] in ("starting", "waiting", "idle", "busy"):
-                self._placeholder.update_state(event["state"])
-            self._kernel.status_reported(event)
 
     def _subscribed(self) -> None:
         self._placeholder.greet_subscriber()

@@ -1,0 +1,52 @@
+"""Tells in a cell that a part of its output may be lost, since the kernel's keeper was killed while the cell ran.
+
+The kernel itself tells the cells that run when the successor can reach it (`in_kernel/keeper_watch.py`). Others have
+ended in between, so their notice comes from the successor, before their idle status. A cell whose beginning the
+successor has received lacks nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Iterable, Optional, Set
+
+from ...wire.compose import Send
+from ...wire.messages import Channel, Message
+from ..takeover_notice import ENDED, is_notice
+
+
+class LostOutput:
+    """`observe` gets each message of the kernel before it is sent to front ends; `settle` when the kernel is known to
+    run no cell of the killed keeper, except for those in threads."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._known: Set[str] = set()  # msg_ids of cells that have begun since the takeover, or were told
+        self._inherited: Optional[Set[str]] = None  # when settled: of older cells, which were not told
+
+    def observe(self, message: Message) -> None:
+        """Send a notice before this message, if it is the first sign that something may be lost."""
+        cell = message.parent_id
+        if message.channel is not Channel.IOPUB or cell in self._known:
+            return
+        if self._inherited is not None and cell not in self._inherited:
+            return
+        msg_type, content = message.msg_type, message.content()
+        state = content.get("execution_state") if msg_type == "status" else None
+        is_told = msg_type == "stream" and is_notice(str(content.get("text")))
+        if msg_type == "execute_input" or state == "busy" or is_told:
+            self._known.add(cell)
+        elif state == "idle" or self._inherited is not None:
+            self.tell(message.parts[1])
+
+    def tell(self, header: bytes) -> None:
+        """Send a notice to the request with this header, unless it was told or is no cell."""
+        request = Message(Channel.SHELL, 0, (header, b"{}", b"{}", b"{}"))
+        if request.msg_type == "execute_request" and request.msg_id not in self._known:
+            self._known.add(request.msg_id)
+            self._send(Channel.IOPUB, 0, "stream", {"name": "stderr", "text": ENDED}, header)
+
+    def settle(self, begun: Iterable[str]) -> None:
+        """`begun`: msg_ids of the last cells that the kernel has begun. Output that threads of older ones go on to
+        write is told, too."""
+        self._inherited = set(begun) - self._known
+        self._known = set()
