@@ -44,30 +44,34 @@ def main(argv: List[str]) -> int:
 
         check_framework(rest[0])
     try:
-        root = Root(_root())
-        if command == "attach":
-            from .mux.attach import main as run_attach
-
-            return run_attach(Runtime(), ProcessControl(), root)
-        if command == "job" and not rest:
-            return _run_job(root)
-        if command == "setup" and len(rest) == 1:
-            return _run_setup(root, rest[0])
-        if command == "serve" and len(rest) == 1:
-            return _serve(root, rest[0])
-        if command == "succeed" and len(rest) == 1:
-            from .failover.successor import run as run_successor
-
-            return run_successor(root, rest[0])
-        if command == "spare" and len(rest) == 2:
-            from .spare.server import run as run_spare
-
-            return run_spare(Runtime(), root.path, rest[0])
-        if command in ("check", "check-node") and len(rest) == 1:
-            return _check(root, command, rest[0])
+        return _run(Root(_root()), command, rest)
     except FolderError as error:
         sys.stderr.write(f"{error}\n")
         return BAD_FOLDER
+
+
+def _run(root: Root, command: str, rest: List[str]) -> int:
+    """Run a subcommand that needs the agent's folder."""
+    if command == "attach":
+        from .mux.attach import main as run_attach
+
+        return run_attach(Runtime(), ProcessControl(), root)
+    if command == "job" and not rest:
+        return _run_job(root)
+    if command == "setup" and len(rest) == 1:
+        return _run_setup(root, rest[0])
+    if command == "serve" and len(rest) == 1:
+        return _serve(root, rest[0])
+    if command == "succeed" and len(rest) == 1:
+        from .failover.successor import run as run_successor
+
+        return run_successor(root, rest[0])
+    if command == "spare" and len(rest) == 2:
+        from .spare.server import run as run_spare
+
+        return run_spare(Runtime(), root.path, rest[0])
+    if command in ("check", "check-node") and len(rest) == 1:
+        return _check(root, command, rest[0])
     sys.stderr.write(_COMMANDS)
     return USAGE
 

@@ -38,6 +38,12 @@ def pids() -> Iterator[int]:
     return (int(name) for name in os.listdir("/proc") if name.isdigit())
 
 
+def pids_of_session(session: int) -> Iterator[int]:
+    """The ids of the processes in this session. Only its id is asked of every process, with one system call: reading
+    /proc/PID/stat of each costs five times as much CPU."""
+    return (pid for pid in pids() if _session_of(pid) == session)
+
+
 def read_stat(pid: int) -> Optional[Stat]:
     """/proc/PID/stat; None if there is no such process."""
     _, name_end, rest = _read(pid, "stat").rpartition(b")")  # the name may hold spaces and parentheses
@@ -185,6 +191,14 @@ def booted_at() -> str:
         return ""
     first = seconds(start_ticks(1))  # later than the machine's boot in a container
     return time.strftime("at %H:%M on %Y-%m-%d", time.localtime(int(found[1]) + first))
+
+
+def _session_of(pid: int) -> Optional[int]:
+    """The id of its session; None if it has ended or is hidden."""
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return None
 
 
 def _read(*path: Any) -> bytes:

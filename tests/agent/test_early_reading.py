@@ -13,7 +13,7 @@ import pytest
 from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.agent.gpus.devices.gpu_reader import GpuReader
-from jupyter_gpu_kernel.agent.gpus.early_reading import EarlyReading, EarlyReadings
+from jupyter_gpu_kernel.agent.gpus.early_reading import EarlyReading, EarlyReadings, Reading
 from jupyter_gpu_kernel.agent.gpus.sampler import SampleReader
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 
@@ -117,6 +117,30 @@ def test_anything_else_is_no_reading(data: bytes) -> None:
     assert EarlyReading(RUNTIME, read_fd).take(threading.Event()) is None
     with pytest.raises(OSError):
         os.fstat(read_fd)
+
+
+def taken(data: bytes) -> Optional[Reading]:
+    """What the keeper takes of these bytes."""
+    read_fd, write_fd = os.pipe()
+    os.write(write_fd, data)
+    os.close(write_fd)
+    return EarlyReading(RUNTIME, read_fd).take(threading.Event())
+
+
+def test_a_reading_that_is_too_large_is_none() -> None:
+    """It must fit into a pipe: neither end waits for the other."""
+    reading = b'{"time": 1, "gpus": [], "lacking": []}'
+    assert taken(reading.ljust(60_000)) == Reading(1.0, [], [])
+    assert taken(reading.ljust(60_001)) is None and taken(reading.ljust(65_536)) is None
+
+
+def test_attach_writes_no_reading_that_a_pipe_does_not_hold(smi: Smi) -> None:
+    """As of a node on which thousands of processes use a GPU."""
+    processes = [{"pid": os.getpid(), "memory": 1}] * 2000
+    smi.show(gpus=[{"processes": processes}])
+    (early,) = passed({"gpus": 1})
+    with os.fdopen(early, "rb") as pipe:
+        assert pipe.read() == b""
 
 
 def test_a_reading_that_does_not_come_ends_with_the_keeper() -> None:

@@ -20,7 +20,7 @@ from jupyter_gpu_kernel.agent import procfs
 from jupyter_gpu_kernel.agent.spare import packets
 from jupyter_gpu_kernel.agent.spare.kernel_start import KernelStart
 from jupyter_gpu_kernel.agent.spare.memory import is_short
-from jupyter_gpu_kernel.agent.spare.places import SparePlace
+from jupyter_gpu_kernel.agent.spare.places import MAX_SPARES, SparePlace
 from jupyter_gpu_kernel.agent.spare.proc_title import reserve, reserved_variable
 from jupyter_gpu_kernel.agent.spare.server import _MAX_ASKING
 from jupyter_gpu_kernel.wire.fields import FieldError
@@ -176,6 +176,41 @@ def test_a_process_of_another_user_is_told_from_ours(user: int, own: bool) -> No
         connect = [sys.executable, "-c", code + f"s.connect({name!r}); s.recv(1)"]
         with subprocess.Popen(connect), listener.accept()[0] as sock:
             assert packets.is_own(sock) is own
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root becomes another user")
+@pytest.mark.parametrize(("user", "own"), [(0, True), (65534, False)])
+def test_no_kernel_is_asked_of_another_users_process(tmp_path: Path, user: int, own: bool) -> None:
+    """It would get the kernel's environment, and could read its connection file."""
+    path = SparePlace(tmp_path, "key")._socket
+    code = (
+        f"import os, socket, sys; s = socket.socket(socket.AF_UNIX, {int(packets.TYPE)}); s.bind({str(path)!r}); "
+        f"os.setuid({user}); s.listen(); print('listens', flush=True); sys.stdin.read()"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code], **pipes) as other:  # type: ignore[call-overload]
+        assert other.stdout is not None and other.stdout.readline() == b"listens\n"
+        sock = SparePlace(tmp_path, "key").connect(DEADLINE)
+        assert (sock is not None) is own
+        if sock is not None:
+            sock.close()
+        other.stdin.close()
+
+
+def test_there_are_no_more_than_a_few(tmp_path: Path) -> None:
+    """Each holds memory."""
+    locks = [SparePlace(tmp_path, f"other{number}").lock() for number in range(MAX_SPARES)]
+    words, env = command(tmp_path)
+    with subprocess.Popen(words, env=env, cwd=str(tmp_path), stdin=subprocess.DEVNULL) as one:
+        listens = SparePlace(tmp_path, "key").listens
+        try:
+            eventually(lambda: one.poll() is not None or listens(), "its end")
+            assert one.poll() == 0
+        finally:
+            one.kill()
+    for lock in locks:
+        assert lock is not None
+        os.close(lock)
 
 
 def test_what_cannot_be_rejected_is_not_tried_for_ever(tmp_path: Path) -> None:

@@ -161,6 +161,32 @@ def test_the_cpu_of_a_tree_counts_children_and_nobody_else() -> None:
     assert tree_cpu(process.pid) == 0
 
 
+def test_the_cpu_of_a_process_whose_parent_has_ended_counts() -> None:
+    work = "sum(i*i for i in range(4_000_000)); print(1, flush=True); input()"
+    code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {work!r}])"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        assert process.stdout is not None and process.stdin is not None
+        process.stdout.readline()
+        process.wait()
+        assert tree_cpu(process.pid) > 0.1
+        process.stdin.close()
+
+
+def test_the_cpu_of_a_tree_reads_no_process_of_others() -> None:
+    code = f"""if True:
+        import os, sys
+        sys.path[:] = {sys.path!r}
+        from jupyter_gpu_kernel.agent.keeper.idle_timer import tree_cpu
+        opened = []
+        sys.addaudithook(lambda event, args: opened.append(args[0]) if event == "open" else None)
+        tree_cpu(os.getpid())
+        assert opened == ["/proc/%d/stat" % os.getpid()], opened
+    """
+    subprocess.run([sys.executable, "-c", code], check=True, start_new_session=True)
+
+
 def test_cuda_is_not_open_here_and_unknown_counts_as_open() -> None:
     assert not cuda_is_open(os.getpid())
     assert cuda_is_open(2**22 + 1)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import multiprocessing
 import os
+import resource
 import signal
 import socket
 import subprocess
 from pathlib import Path
-from typing import Any, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List, Set
 
 import pytest
 from keepers import Hub, Place, keeper_of
@@ -20,11 +23,16 @@ from jupyter_gpu_kernel.agent.exit.descendants import TAG, find_descendants
 from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.spare import packets
 from jupyter_gpu_kernel.agent.spare.client import ForkedProcess
+from jupyter_gpu_kernel.agent.spare.forked_kernel import reseed
 from jupyter_gpu_kernel.agent.spare.identity import is_in_job, spare_key
 from jupyter_gpu_kernel.agent.spare.places import SparePlace, retire_all, spares_running
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="the agent needs Linux")
+
+
+_CLONE_NEWUTS = 0x04000000
+_SKIPPED = 77
 
 
 class Forks(Place):
@@ -64,6 +72,12 @@ def spares(place: Place) -> List[int]:
     """The spare interpreters of this place."""
     found = [pid for pid in procfs.pids() if procfs.arguments(pid)[-3:-2] == ["spare"]]
     return [pid for pid in found if procfs.environment(pid).get("JUPYTER_GPU_KERNEL_ROOT") == str(place.path)]
+
+
+def sockets(pid: int) -> Set[str]:
+    """The sockets that a process has open."""
+    files = [os.readlink(str(path)) for path in Path(f"/proc/{pid}/fd").iterdir()]
+    return {file for file in files if file.startswith("socket:")}
 
 
 def spare_of(place: Place) -> int:
@@ -114,10 +128,14 @@ def test_its_processes_are_found_also_those_that_it_forks(forking: Forks) -> Non
 def test_two_kernels_of_one_spare_interpreter_have_nothing_in_common(forking: Forks) -> None:
     first, second = forking.start("k1", env={"A": "1"}), forking.start("k2", env={"A": "1"})
     assert is_forked(forking, "k1") and is_forked(forking, "k2")
-    spare_of(forking)
-    code = "import random, uuid, tempfile, os; print(random.random(), uuid.uuid4(), tempfile.mktemp())"
+    spare = spare_of(forking)
+    code = (
+        "import multiprocessing, random, uuid, tempfile\n"
+        "print(random.random(), uuid.uuid4(), tempfile.mktemp(), multiprocessing.current_process().authkey.hex())"
+    )
     assert not set(first.run(code).split()) & set(second.run(code).split())
     kernels = [pid_of(first), pid_of(second)]
+    assert not sockets(kernels[1]) & sockets(spare), "the connections to keepers"
     os.kill(kernels[0], signal.SIGKILL)
     eventually(lambda: forking.story("k1", "end"), "the end of the first")
     assert second.run("print(6 * 7)") == "42\n"
@@ -126,10 +144,11 @@ def test_two_kernels_of_one_spare_interpreter_have_nothing_in_common(forking: Fo
 @pytest.mark.parametrize(("ends", "code"), [("os._exit(7)", 7), ("os.kill(os.getpid(), 9)", -9)])
 def test_the_keeper_learns_how_the_kernel_ended(forking: Forks, ends: str, code: int) -> None:
     hub = forking.start("k1")
-    hub.run("pass")
+    pid = pid_of(hub)
     hub.ask(f"import os; {ends}")
     eventually(lambda: forking.story("k1", "end"), "the end")
     assert forking.story("k1", "end")[0]["returncode"] == code
+    eventually(lambda: not os.path.exists(f"/proc/{pid}"), "the end of the zombie")
 
 
 def test_a_kernel_outlives_its_spare_interpreter(forking: Forks) -> None:
@@ -180,12 +199,12 @@ def test_a_stopped_spare_interpreter_holds_up_no_start(forking: Forks) -> None:
     hub.sock.close()
     forking.start("k3").sock.close()
     assert is_forked(forking, "k3")
-    kernels = [
-        process
-        for process in find_descendants("k2", root=str(forking.path))
-        if " ipykernel " in process.command
-    ]
-    assert len(kernels) == 1
+
+    def kernels() -> int:
+        found = find_descendants("k2", root=str(forking.path))
+        return sum(" ipykernel " in process.command for process in found)
+
+    eventually(lambda: kernels() == 1, "one kernel")  # besides what it starts itself, for a moment
 
 
 def test_a_changed_environment_discards_it(
@@ -223,6 +242,21 @@ def test_it_retires_when_nothing_starts(forking: Forks, monkeypatch: pytest.Monk
     eventually(lambda: forking.story("k1", "end"), "the end")
     assert forking.story("k1", "end")[0]["returncode"] == 3
     eventually(lambda: not spares(forking), "its end")
+
+
+def test_it_retires_when_another_agent_starts_one(forking: Forks) -> None:
+    """After an upgrade; the kernel that it has forked goes on."""
+    hub = forking.start("k1")
+    assert is_forked(forking, "k1")
+    before = spare_of(forking)
+    (lock,) = (forking.path / "spare").glob("*.lock")
+    lock.write_bytes(b"\0/nowhere/agent-0123456789abcdef.pyz")  # as an older agent's has it
+    forking.start("k2", env={"A": "1"}).sock.close()
+    assert is_forked(forking, "k2")
+    assert before in spares(forking)
+    assert hub.run("print(1 + 1)") == "2\n"
+    hub.ask("exit()")
+    eventually(lambda: before not in spares(forking), "its end")
 
 
 def test_it_ends_when_the_last_kernel_is_stopped(forking: Forks) -> None:
@@ -293,6 +327,42 @@ def test_only_equal_kernels_share_one() -> None:
         os.umask(before)
 
 
+def lower_priority() -> None:
+    os.nice(1)
+
+
+def lower_limit() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+
+def enter_namespace() -> None:
+    if ctypes.CDLL(None).unshare(_CLONE_NEWUTS):
+        os._exit(_SKIPPED)
+
+
+@pytest.mark.parametrize("change", [lower_priority, lower_limit, enter_namespace])
+def test_processes_that_pass_something_else_on_share_none(change: Callable[[], None]) -> None:
+    key = spare_key(["python"], {}, "/", [])
+    child = os.fork()
+    if not child:
+        change()
+        os._exit(0 if spare_key(["python"], {}, "/", []) != key else 1)
+    status = os.waitpid(child, 0)[1]
+    if status == _SKIPPED << 8:
+        pytest.skip("this user may make no namespace")
+    assert status == 0
+
+
+def test_a_forked_process_has_a_key_of_its_own() -> None:
+    """By which the processes of multiprocessing know each other."""
+    before = multiprocessing.current_process().authkey
+    child = os.fork()
+    if not child:
+        reseed()
+        os._exit(0 if multiprocessing.current_process().authkey != before else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_a_job_has_none() -> None:
     assert (
         is_in_job({"SLURM_JOB_ID": "1"}) and is_in_job({"JUPYTER_GPU_KERNEL_JOB": "1"}) and not is_in_job({})
@@ -313,7 +383,7 @@ def test_what_a_kernel_used_is_imported_before_the_next_start(forking: Forks) ->
     used = "import sys; print('paramiko' in sys.modules)"
     hub = forking.start("k1")
     assert hub.run(used) == "False\n"
-    hub.run("import paramiko")
+    hub.run("import paramiko, jupyterlab")
     stop_by_shutdown(hub)
     eventually(lambda: forking.story("k1", "end"), "the end")
     forking.start("k2")  # from the present spare interpreter, which retires
@@ -321,6 +391,8 @@ def test_what_a_kernel_used_is_imported_before_the_next_start(forking: Forks) ->
     hub = forking.start("k3")
     assert is_forked(forking, "k3") and hub.run(used) == "True\n"
     assert hub.run("import paramiko; print(paramiko.SSHClient().get_transport())") == "None\n"
+    assert hub.run("print('jupyterlab' in sys.modules)") == "True\n"
+    assert hub.run("print(sys.modules['__mp_main__'] is sys.modules['__main__'])") == "True\n"
 
 
 def stop_by_shutdown(hub: Hub) -> None:

@@ -33,6 +33,10 @@ MODULES = {
     "reads": "open('/dev/null').close()",
     "starts": "import subprocess\nprocess = subprocess.Popen('cat', stdin=-1, stdout=-3)",
     "outside": "import lies_elsewhere",
+    "makes": "import sys, types\nmade = sys.modules['made'] = types.ModuleType('made')\nmade.__file__ = '_made.py'",
+    "names": "import sys\nsys.modules['__mp_main__'] = sys.modules['__main__']",
+    "takes_long": "",
+    "is_large": "",
 }
 EXPECTED = {
     "good": "",
@@ -49,18 +53,26 @@ EXPECTED = {
     "reads": "",
     "starts": "it has started a process",
     "outside": "it imports lies_elsewhere, which is not a part of this environment",
+    "makes": "",
+    "names": "",
     "lies_elsewhere": "it is not installed in this environment",
+    "takes_long": "its import takes too long",
+    "is_large": "it uses too much memory",
 }
 PROGRAM = """
 import json, os, sys, time
 sys.path.insert(0, sys.argv[1])
+from jupyter_gpu_kernel.agent.spare import imports
 from jupyter_gpu_kernel.agent.spare.imports import import_kernel, import_package
+sys.modules["__main__"].__file__ = "/somewhere/agent.pyz/__main__.py"
 import_kernel()
 sys.path.insert(0, sys.argv[2])
 for name in sys.argv[3:]:
     pid = os.fork()
     if pid == 0:
-        answer = import_package(name, time.monotonic)
+        times = iter([0.0, 121.0])
+        imports._MOST_MIB = 1 if name == "is_large" else 1024
+        answer = import_package(name, times.__next__ if name == "takes_long" else time.monotonic)
         left = hasattr(sys, "ps1") or hasattr(__builtins__, "get_ipython")
         os.write(1, json.dumps([name, answer, left]).encode() + b"\\n")
         os._exit(0)
@@ -99,6 +111,15 @@ def test_what_at_least_half_of_the_kernels_used_is_usual(tmp_path: Path) -> None
         modules.record(["pandas"])
     assert modules.usual() == ["pandas"]
     modules.reject("pandas", "it has several threads")
+    assert modules.usual() == []
+
+
+def test_the_last_that_were_rejected_are_remembered(tmp_path: Path) -> None:
+    modules = UsualModules(tmp_path / "modules")
+    names = [f"package_{number}" for number in range(100)]
+    for name in names:
+        assert modules.reject(name, "it has several threads")
+    modules.record(names[-30:])
     assert modules.usual() == []
 
 
@@ -167,6 +188,17 @@ def test_an_edited_module_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     files = EnvironmentFiles()
     assert not files.changed()
     Path(module.__file__).write_text("x = 10")
+    assert files.changed() and not files.folders_changed()
+
+
+def test_an_edited_path_file_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By it Python adds folders when it starts, as for a package that is edited where it is."""
+    file = tmp_path / "more.pth"
+    file.write_text("/a")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    files = EnvironmentFiles()
+    assert not files.changed()
+    file.write_text("/ab")
     assert files.changed() and not files.folders_changed()
 
 

@@ -42,7 +42,7 @@ def import_kernel() -> None:
 def import_package(name: str, now: Callable[[], float]) -> str:
     """Import a package as a cell of a kernel would. Return "" if kernels can be forked from this process after that, or
     what is wrong; then this process cannot be used any more."""
-    before, inherited, began = set(sys.modules), _inherited(), now()
+    before, inherited, began = list(sys.modules.values()), _inherited(), now()
     with _as_in_a_kernel() as asked:
         try:
             importlib.import_module(name)
@@ -55,7 +55,8 @@ def import_package(name: str, now: Callable[[], float]) -> str:
         return "its import takes too long"
     if not is_installed(sys.modules.get(name)):
         return "it is not installed in this environment"
-    others = [one for one in set(sys.modules) - before if _is_outside(sys.modules[one])]
+    known = set(map(id, before))  # multiprocessing gives `__main__` a second name
+    others = [one for one, module in sys.modules.items() if id(module) not in known and _is_outside(module)]
     if others:
         return f"it imports {others[0]}, which is not a part of this environment"
     if _resident_mib() > _MOST_MIB:
@@ -136,10 +137,11 @@ def _end_thread_pools() -> None:
 
 
 def _is_outside(module: Any) -> bool:
-    """Whether the module's file is neither in the environment nor in the Python that it was made from."""
+    """Whether the module's file is neither in the environment nor in the Python that it was made from. A module that
+    another one has made, such as torch.classes, may have any name in place of a path."""
     file = getattr(module, "__file__", None)
     folders = tuple(os.path.realpath(prefix) + os.sep for prefix in (sys.prefix, sys.base_prefix))
-    return isinstance(file, str) and not os.path.realpath(file).startswith(folders)
+    return isinstance(file, str) and os.path.isabs(file) and not os.path.realpath(file).startswith(folders)
 
 
 def _resident_mib() -> float:

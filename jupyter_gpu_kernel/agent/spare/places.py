@@ -1,7 +1,7 @@
 """The files of spare interpreters, in the agent's folder.
 
 <root>/spare/<key>.sock   on which it listens
-<root>/spare/<key>.lock   held while it offers to fork kernels
+<root>/spare/<key>.lock   held while it offers to fork kernels; with the command that runs its agent
 <root>/spare/<key>.log    what it has printed
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Optional
 
 from ..file_lock import is_locked, take_lock
-from ..paths import FolderError, check_private
+from ..paths import FolderError, agent_command, check_private
 from . import packets
 
 MAX_SPARES = 3
@@ -38,7 +38,11 @@ class SparePlace:
 
     def lock(self) -> Optional[int]:
         """Take the place; return a descriptor that holds it as long as it is open, or None if it is taken."""
-        return take_lock(self._lock)
+        fd = take_lock(self._lock)
+        if fd is not None:
+            os.ftruncate(fd, 0)
+            os.write(fd, _agent())
+        return fd
 
     def is_taken(self) -> bool:
         """Whether a process has the place."""
@@ -100,6 +104,18 @@ class SparePlace:
 def spares_running(root: Path) -> int:
     """How many places are taken."""
     return sum(map(is_locked, (root / _FOLDER).glob("*.lock")))
+
+
+def retire_older(root: Path) -> None:
+    """Have the spare interpreters of other agents retire: after an upgrade, few kernels start with the old one."""
+    for path in (root / _FOLDER).glob("*.lock"):
+        with contextlib.suppress(OSError, FolderError):
+            if path.read_bytes() not in (b"", _agent()):  # b"": it is just being written
+                SparePlace(root, path.stem).retire()
+
+
+def _agent() -> bytes:
+    return "\0".join(agent_command("")).encode()
 
 
 def retire_all(root: Path) -> None:

@@ -31,7 +31,7 @@ from .identity import changed_variables
 from .imports import import_kernel, import_package, is_clean
 from .kernel_start import KernelStart
 from .memory import is_short
-from .places import MAX_SPARES, SparePlace, spares_running
+from .places import MAX_SPARES, SparePlace, retire_older, spares_running
 from .proc_title import ProcTitle
 
 IDLE_LIMIT = 1800.0
@@ -47,6 +47,7 @@ def run(runtime: Runtime, root: Path, key: str) -> int:
     """Be the spare interpreter `key`, or a kernel that was forked from it; return the exit code."""
     place = SparePlace(root, key)
     lock = place.lock()
+    retire_older(root)
     if lock is None or spares_running(root) > MAX_SPARES or is_short():
         return 0
     files, title, environ = EnvironmentFiles(), ProcTitle.find(), dict(os.environ)
