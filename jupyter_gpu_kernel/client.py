@@ -10,8 +10,6 @@ import contextlib
 import itertools
 import json
 import logging
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +21,7 @@ from typing import Any
 
 from .errors import Cancelled, GpuKernelError, HubError, NotAnswered
 from .hub.paths import hub_address, hub_folder, hub_key
+from .hub.spawn import START_LOG, spawn
 from .hub.ssh import Asker, Secret
 
 _log = logging.getLogger(__name__)
@@ -241,19 +240,17 @@ def _connect_or_start() -> Connection[Any, Any]:
     Several processes may call this at the same time: the hub's lock file decides whose hub stays.
     """
     deadline = time.monotonic() + _START_TIMEOUT
-    command = [sys.executable, "-m", "jupyter_gpu_kernel.hub.app", "spawn"]
     spawned_at = -_SPAWN_INTERVAL
+    failed = False
     while (connection := _try_to_connect()) is None:
         now = time.monotonic()
-        if now > deadline:
+        if failed or now > deadline:
             raise _start_error()
         if now - spawned_at > _SPAWN_INTERVAL:
-            # `python -m` searches the current folder first, which may contain a module named like ours.
-            done = subprocess.run(command, stderr=subprocess.PIPE, check=False, cwd=str(hub_folder()))
-            if done.returncode:
-                raise _start_error(done.stderr.decode("utf-8", "replace"))
-            spawned_at = time.monotonic()
-        time.sleep(_POLL_INTERVAL)
+            spawned_at = now
+            failed = not spawn(_SPAWN_INTERVAL)
+        else:
+            time.sleep(_POLL_INTERVAL)
     return connection
 
 
@@ -280,9 +277,10 @@ def _try_to_connect(at: tuple[str, bytes] | None = None) -> Connection[Any, Any]
     return connection
 
 
-def _start_error(output: str = "") -> HubError:
+def _start_error() -> HubError:
+    output = ""
     with contextlib.suppress(OSError):
-        output = output or (hub_folder() / "start.log").read_text(errors="replace")
+        output = (hub_folder() / START_LOG).read_text(errors="replace")
     output = output[-_LONGEST_LOG:].strip()
     return HubError(
         "the local hub did not start" + (f":\n{output}" if output else ""),

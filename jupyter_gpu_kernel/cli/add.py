@@ -112,7 +112,7 @@ class Add(Verb):
             action="store_const",
             const="off",
             default=Settings.spare,
-            help="start each kernel from nothing: by default a spare interpreter waits on the node for the next one",
+            help="start each kernel as a new program; by default it is forked from a spare interpreter on the node",
         )
         add(
             "--idle-timeout",

@@ -1,7 +1,6 @@
 """The hub's process: configuration, start, log, protection of its memory, and its exit when nobody uses it.
 
-Clients start it as `python -m jupyter_gpu_kernel.hub.app spawn`, which starts the real process and exits at once. So
-the hub has no parent process, and a front end that kills all its descendants, as VS Code does, does not kill the hub.
+`spawn.py` starts it as `python -m jupyter_gpu_kernel.hub.app serve`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import ctypes
 import logging
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +29,7 @@ from .open_files import raise_limit
 from .operations import Operations
 from .paths import hub_address, hub_folder, make_hub_key, trust_file
 from .rpc import Call, RpcServer
+from .spawn import say_ready
 
 _PR_SET_DUMPABLE = 4
 
@@ -70,6 +69,7 @@ class HubApp(JupyterApp):
                 _run_on_selector_loop(self._run(runtime))
         except Timeout:
             self.log.info("another hub runs already")
+            say_ready()
 
     async def _run(self, runtime: Runtime) -> None:
         hub = Operations(runtime, partial(connect, trust_file=trust_file()), self.log)
@@ -88,6 +88,7 @@ class HubApp(JupyterApp):
 
         server = RpcServer(runtime, address, make_hub_key(runtime), operation, self.log)
         self._ignore_signals()
+        say_ready()
         self.log.info("hub %s started, pid %d", __version__, os.getpid())
         await self._until_idle(hub, server, ended)
         with contextlib.suppress(FileNotFoundError):
@@ -129,23 +130,6 @@ def keep_memory_private() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-def spawn() -> None:
-    """Start the hub without a parent process."""
-    command = [
-        sys.executable,
-        "-m",
-        __name__ if __name__ != "__main__" else "jupyter_gpu_kernel.hub.app",
-        "serve",
-    ]
-    null = subprocess.DEVNULL
-    log = open(hub_folder() / "start.log", "wb")  # noqa: SIM115 (the child writes it)
-    if sys.platform == "win32":
-        flags = subprocess.DETACHED_PROCESS | subprocess.CREATE_NEW_PROCESS_GROUP
-        subprocess.Popen(command, stdin=null, stdout=log, stderr=log, creationflags=flags)
-    else:
-        subprocess.Popen(command, stdin=null, stdout=log, stderr=log, start_new_session=True, cwd="/")
-
-
 def _run_on_selector_loop(main: Coroutine[Any, Any, None]) -> None:
     """Run on a selector event loop: pyzmq needs `add_reader`, which the default loop of Windows lacks."""
     loop = asyncio.SelectorEventLoop()
@@ -159,7 +143,4 @@ def _run_on_selector_loop(main: Coroutine[Any, Any, None]) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["spawn"]:
-        spawn()
-    else:
-        HubApp.launch_instance(argv=sys.argv[2:])
+    HubApp.launch_instance(argv=sys.argv[2:])

@@ -71,6 +71,41 @@ def test_it_is_small() -> None:
     assert bz2.decompress(package.packed("bz2")) == zlib.decompress(package.packed("zlib")) == package.data
 
 
+@pytest.mark.parametrize("damage", [b"", b"x" * 40, b"x" * 3])
+def test_sources_that_were_kept_damaged_are_compacted_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: bytes
+) -> None:
+    """As after a power failure, or where a disk was full."""
+    monkeypatch.setattr(agent_file, "_FOLDER", tmp_path)
+    sources = {"a.py": "value = 1  # a comment\n"}
+    small = agent_file._compacted(sources)
+    (kept,) = (tmp_path / "__pycache__").iterdir()
+    whole = kept.read_bytes()
+    for damaged in (damage, whole[:32] + damage, whole[:-1], whole[:-2] + b"\0\0"):
+        kept.write_bytes(damaged)
+        assert agent_file._compacted(sources) == small and kept.read_bytes() == whole
+
+
+def test_only_the_newest_compacted_sources_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sources of a checkout change often. What else Python keeps there stays."""
+    monkeypatch.setattr(agent_file, "_FOLDER", tmp_path)
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "module.pyc").touch()
+    for value in range(3):
+        agent_file._compacted({"a.py": f"value = {value}\n"})
+    assert len(list((tmp_path / "__pycache__").glob("agent-*"))) == 1
+    assert (tmp_path / "__pycache__" / "module.pyc").exists()
+
+
+def test_the_compacted_sources_that_are_kept_are_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_file, "_FOLDER", tmp_path)
+    small = agent_file._compacted({"a.py": "value = 1\n"})
+    monkeypatch.delattr(agent_file, "compact")
+    assert agent_file._compacted({"a.py": "value = 1\n"}) == small
+
+
 def cut(agent: Agent) -> None:
     agent.attach.write_bytes(agent.attach.read_bytes()[:-1])
 
@@ -187,6 +222,14 @@ def test_a_traceback_names_file_line_and_source(agent: Agent) -> None:
     last = traceback.extract_tb(raised.value.__traceback__)[-1]
     assert f'/agent-0.pyz/jupyter_gpu_kernel/wire/fields.py", line {last.lineno}, in {last.name}' in told
     assert last.line is not None and last.line[:20] in told
+
+
+def test_code_that_was_run_is_not_kept(agent: Agent) -> None:
+    """It is large: each keeper would hold it twice."""
+    told = agent.run(
+        "from jupyter_gpu_kernel.wire import fields\nprint(fields.__spec__.loader_state, fields.text.__name__)\n"
+    )
+    assert told == "None text\n"
 
 
 def test_a_kernels_process_keeps_nothing_of_the_importer(agent: Agent) -> None:

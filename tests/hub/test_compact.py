@@ -71,6 +71,8 @@ class Pair(tuple):
     text = """
     kept    # as it is
   """
+    spaces = """at the end\x20\x20
+  and at the beginning"""
 
     def get(self, key: str, *rest: int, more: str = "# no comment") -> list[
         int
@@ -91,6 +93,7 @@ def test_what_goes_and_what_stays() -> None:
     exec(compile(small, "sample", "exec", dont_inherit=True), names)
     pair = names["Pair"]
     assert pair.text == "\n    kept    # as it is\n  "
+    assert pair.spaces == "at the end  \n  and at the beginning"
     assert pair().get("x") == [1, ord("'")]
     assert "A class" not in small and "comment" not in small.replace("# no comment", "")
     assert small.count("\n") == SAMPLE.count("\n")

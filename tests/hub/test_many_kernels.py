@@ -61,6 +61,22 @@ def test_a_hundred_kernels_where_shells_allow_256_open_files() -> None:
     assert int(done.stdout) == COUNT
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such limit")
+def test_a_higher_limit_of_open_files_is_not_lowered() -> None:
+    program = (
+        "import resource\nfrom jupyter_gpu_kernel.hub.open_files import raise_limit\n"
+        "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+        "most = 70_000 if hard == resource.RLIM_INFINITY else min(hard, 70_000)\n"
+        "for before in (64, 5_000, most):\n"
+        "    resource.setrlimit(resource.RLIMIT_NOFILE, (before, hard))\n"
+        "    raise_limit()\n"
+        "    after, still = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+        "    assert before < after or before == most == after, (before, after)\n"
+        "    assert still == hard\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_only_the_kernel_that_has_something_to_send_is_asked_for_it() -> None:
     async def test(world: World, link: Link) -> None:
         keepers: dict[int, Endpoint] = {}

@@ -49,6 +49,7 @@ async def test_a_local_kernels_websocket_sends_at_once(
     of_server = jp_serverapp.kernel_websocket_connection_class
     used = jp_serverapp.web_app.settings[CONNECTION_CLASS]
     assert used.__name__ == of_server.__name__ and (used is not of_server) is nodelay
+    assert used.__module__ == of_server.__module__ and used.__doc__ == of_server.__doc__
     for page in pages:
         page.close()
     await jp_fetch("api", "kernels", kernel_id, method="DELETE", request_timeout=DEADLINE)

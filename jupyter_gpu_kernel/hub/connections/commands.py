@@ -157,12 +157,14 @@ class _Shells:
     def _read_mark(self, hop: CommandHop, expired: threading.Event) -> None:
         mark = "".join(_MARK).encode()
         received, self.rest = bytearray(self.rest), b""
-        while (at := received.find(b"\n%s\n" % mark)) < 0:
-            if b"\n%s\r" % mark in received:
+        searched = 0
+        while (at := received.find(b"\n%s\n" % mark, searched)) < 0:
+            if received.find(b"\n%s\r" % mark, searched) >= 0:
                 raise command_errors.terminal(hop.label)
             data = self._stream.read(READ_SIZE) if len(received) < MAX_NOISE else b""
             if not data or expired.is_set():
                 raise self._failed(hop, bytes(received), expired.is_set())
+            searched = max(0, len(received) - len(mark) - 1)
             received += data
         self.rest = bytes(received[at + len(mark) + 2 :])
 

@@ -35,15 +35,16 @@ def check_shell(stream: CommandStream, hop: str, patience: float = PATIENCE) -> 
     timer = threading.Timer(patience, expire)
     timer.daemon = True
     timer.start()
-    received = bytearray()
+    received, searched = bytearray(), 0
     try:
         with contextlib.suppress(OSError):  # it has ended: there is nothing to read
             stream.write(_ASK)
-        while _READY not in received:
+        while received.find(_READY, searched) < 0:
             data = stream.read(READ_SIZE) if len(received) < MAX_NOISE else b""
             if not data or expired.is_set():  # at its end, a command may pass on what it has held back
                 stream.close()
                 raise command_errors.held_back(hop, patience)
+            searched = max(0, len(received) - len(_READY))
             received += data
     finally:
         timer.cancel()
