@@ -79,10 +79,18 @@ def printing(client: BlockingKernelClient, remote: Remote) -> str:
     return asked
 
 
-def all_it_printed(client: BlockingKernelClient, asked: str) -> str:
+def all_it_printed(client: BlockingKernelClient, asked: str, *, repeated: int = 0) -> str:
+    """The text that the cell prints from now on. So many messages may come twice: those that a hub sent and did not
+    count before it was killed. The client's session rejects them the second time."""
     text = ""
     while True:
-        message = client.get_iopub_msg(timeout=DEADLINE)
+        try:
+            message = client.get_iopub_msg(timeout=DEADLINE)
+        except ValueError as error:
+            if "Duplicate Signature" not in str(error) or not repeated:
+                raise
+            repeated -= 1
+            continue
         if message["parent_header"].get("msg_id") != asked:
             continue
         text += message["content"].get("text", "")

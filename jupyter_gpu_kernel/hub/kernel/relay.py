@@ -267,10 +267,10 @@ class Relay:
         self._placeholder.observe(message)
         self._displays.observe(message)
         self._send_to_front_ends(message)
-        self._acknowledge_failure(message)
-        if self._delivered is not None:
+        if self._delivered is not None:  # at once: if the hub is killed before this, the message comes twice
             counts = zip(self.endpoint.delivered, self._pacer.waiting_by_lane, strict=True)
             self._delivered.save([max(0, count - waiting) for count, waiting in counts])
+        self._acknowledge_failure(message)
 
     def _acknowledge_failure(self, message: Message) -> None:
         """At once, so that the front end's next requests, sent after the reply to a cell that failed, follow it."""
