@@ -1,7 +1,7 @@
 """Compression of chunks: text that waits for a slow path is sent as a fraction of its bytes.
 
 A chunk is compressed by itself, so that it can be sent again, and at the fastest level. Of data that does not become
-much smaller (images, compressed arrays), only a sample is compressed once a megabyte.
+much smaller (images, compressed arrays), only a sample or one chunk is compressed once a megabyte.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ FASTEST = 128 * 1024 * 1024
 """Bytes per second, before compression, that may be sent: the receiver reads no faster, and would have to keep more."""
 LEAST = 8 * 1024
 """The size of the smallest chunk that is compressed, in bytes."""
+MOST = 64 * 1024 * 1024
+"""Bytes of one message that may be compressed: the receiver keeps a message until it is complete, and a sender that
+makes it keep more must send as much."""
 _SAMPLE = 4 * 1024
 _WORTH = 0.7
 """The largest part of its size that a chunk may keep."""
 _SKIP = 15
-"""Chunks that are sent as they are after a sample that was not worth it."""
+"""Chunks that are sent as they are after a sample, or a whole chunk, that was not worth it."""
 
 
 class Compressor:
@@ -37,11 +40,13 @@ class Compressor:
         if self._skip:
             self._skip -= 1
             return None
-        if len(zlib.compress(data[:_SAMPLE], 1)) > _WORTH * _SAMPLE:
-            self._skip = _SKIP
-            return None
-        packed = zlib.compress(data, 1)
-        return packed if len(packed) <= _WORTH * len(data) else None
+        packed = b""
+        for piece in (data[:_SAMPLE], data):
+            packed = zlib.compress(piece, 1)
+            if len(packed) > _WORTH * len(piece):
+                self._skip = _SKIP
+                return None
+        return packed
 
 
 def decompress(data: bytes, most: int) -> bytes:

@@ -106,7 +106,6 @@ class Endpoint:
         self.state = State.CLOSED
         self.outbox = Outbox(window or Window(runtime.monotonic))
         self._held = 0  # the number of the first received chunk that is not acknowledged yet; 0: none
-        self._inbox = Inbox()
         self._session = self._runtime.new_id()
         self._peer = ""
         self._hello_due = False
@@ -115,6 +114,7 @@ class Endpoint:
         self._unacknowledged = 0  # bytes received since the last acknowledgement
         self._inherited = delivered
         self._our_features = list(features)
+        self._inbox = self._new_inbox()
         self.features: FrozenSet[str] = frozenset()
         """What the other end can do, by its HELLO."""
 
@@ -224,6 +224,9 @@ class Endpoint:
             frames += data
         return frames
 
+    def _new_inbox(self, serials: Optional[List[int]] = None) -> Inbox:
+        return Inbox(serials, decompresses=COMPRESSION in self._our_features)
+
     @property
     def _acknowledgeable(self) -> int:
         """The number of the last chunk that the other end need not keep."""
@@ -267,7 +270,7 @@ class Endpoint:
             self._restart(hello.delivered)
         if hello.session != self._peer:
             self._peer = hello.session
-            self._inbox = Inbox(hello.serials)
+            self._inbox = self._new_inbox(hello.serials)
             self._held = 0
         self._acknowledged = self._acknowledgeable
         self._hello_due = not self.first

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Deque, Dict, Iterator, List, NamedTuple, Optional
 
-from .compression import FASTEST, SLOW, Compressor, decompress
+from . import compression
+from .compression import FASTEST, SLOW, Compressor
 from .frames import CHUNK
 from .messages import Data, Lane
 from .window import MOST, Window
@@ -209,9 +210,10 @@ class Outbox:
         entry = queue[0]
         payload = entry.data[entry.offset : entry.offset + CHUNK]
         size = len(payload)
+        compresses = self.compresses and _compressible(lane, entry.offset) and self._window.rate < SLOW
+        packed = self._compressor.compress(payload) if compresses else None
         entry.offset += size
         flags = int(lane)
-        packed = self._compressor.compress(payload) if self.compresses and self._window.rate < SLOW else None
         self._compressing = packed is not None
         if packed is not None:
             payload, flags = packed, flags | COMPRESSED
@@ -226,11 +228,18 @@ class Outbox:
         return chunk
 
 
+def _compressible(lane: Lane, offset: int) -> bool:
+    """Whether a chunk that begins at this offset of its message may be compressed."""
+    return lane is Lane.ORDERED and offset < compression.MOST
+
+
 class Inbox:
     """Chunks of the peer, each number once and in order, reassembled into messages."""
 
-    def __init__(self, serials: Optional[List[int]] = None) -> None:
-        """`serials`: the serial numbers at which the peer's lanes begin; `delivered` counts on from there."""
+    def __init__(self, serials: Optional[List[int]] = None, *, decompresses: bool = False) -> None:
+        """`serials`: the serial numbers at which the peer's lanes begin; `delivered` counts on from there.
+        `decompresses`: whether the peer may compress chunks."""
+        self._flags = _LAST | COMPRESSED if decompresses else _LAST
         self.received = 0
         self.delivered = list(serials or [0 for _ in Lane])
         self._parts = {lane: bytearray() for lane in Lane}
@@ -242,12 +251,14 @@ class Inbox:
         if number != self.received + 1:
             raise NumberingError(f"received {number}, expected {self.received + 1}")
         try:
-            lane = Lane(flags & ~(_LAST | COMPRESSED))
+            lane = Lane(flags & ~self._flags)
+            parts = self._parts[lane]
             if flags & COMPRESSED:
-                payload = decompress(payload, CHUNK)
+                if not _compressible(lane, len(parts)):
+                    raise ValueError
+                payload = compression.decompress(payload, CHUNK)
         except ValueError:
             raise NumberingError(f"chunk {number} cannot be read (flags {flags:#x})") from None
-        parts = self._parts[lane]
         if len(payload) > CHUNK or not (payload or flags & _LAST):
             raise NumberingError(f"chunk {number} has {len(payload)} bytes")
         if sum(map(len, self._parts.values())) + len(payload) > MAX_MESSAGE:

@@ -19,7 +19,7 @@ from waiting import DEADLINE, eventually
 from jupyter_gpu_kernel.errors import ConnectError
 from jupyter_gpu_kernel.hub.ssh.connect import connect
 from jupyter_gpu_kernel.hub.ssh.connection import CommandStream, SSHConnection
-from jupyter_gpu_kernel.hub.ssh.transport import WINDOW
+from jupyter_gpu_kernel.hub.ssh.transport import WINDOW, JumpSocket
 
 KIB = 1024
 
@@ -55,6 +55,24 @@ class Sink:
     def wait(self, done: Callable[[], bool]) -> None:
         with self.changed:
             assert self.changed.wait_for(done, DEADLINE), (len(self.data), self.ended)
+
+
+class Hop:
+    """The next hop over a channel: first it reads what was sent so far, then all is pushed to it. It parses nothing
+    by itself."""
+
+    def __init__(self, channel: paramiko.Channel) -> None:
+        self.sock = JumpSocket(channel)
+        self.pending = 0
+
+    def read(self, size: int) -> None:
+        self.pending += len(self.sock.recv(size))
+
+    def feed(self, data: bytes) -> None:
+        self.pending += len(data)
+
+    def end(self) -> None:
+        """Nobody waits for it."""
 
 
 class Loop:
@@ -208,6 +226,24 @@ def test_what_is_not_consumed_stays_at_the_server(dial: Dial, hub: Loop) -> None
     sink.hold, sink.pending = False, 0
     stream.consumed(WINDOW)
     sink.wait(lambda: len(sink.data) == 3 * WINDOW)
+
+
+def test_the_window_is_opened_once_for_each_byte(hub: Loop, house: Callable[..., House]) -> None:
+    """Also for what was read before the change to pushing, and parsed after it."""
+    _, channel, server = housed(hub, house("publickey"))
+    size, more = WINDOW // 16, 1000  # less than what opens the window at once
+    for _ in range(size // 32768):
+        server._send_message(data_for(channel, bytes(32768)))  # type: ignore[attr-defined]
+    eventually(lambda: len(channel.in_buffer) == size, "the data")
+    hop = Hop(channel)
+    hop.read(100)
+    hop.sock.pass_on(hop)
+    assert hop.pending == size
+    hop.sock.consumed(size - 10)
+    server._send_message(data_for(channel, bytes(more)))  # type: ignore[attr-defined]
+    eventually(lambda: hop.pending == size + more, "more data")
+    hop.sock.consumed(10 + more)
+    assert channel.in_window_sofar == size + more
 
 
 def test_a_small_write_needs_no_waiting_or_is_refused(dial: Dial, hub: Loop) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.wire.compression import FASTEST, FEATURE, LEAST, Compressor, decompress
+from jupyter_gpu_kernel.wire.compression import MOST as COMPRESSIBLE
 from jupyter_gpu_kernel.wire.endpoint import Endpoint, ProtocolError
 from jupyter_gpu_kernel.wire.frames import CHUNK, Frame, Kind
 from jupyter_gpu_kernel.wire.messages import Data, Lane
@@ -105,11 +106,17 @@ def test_what_was_compressed_comes_once_and_in_order_whatever_is_cut(seed: int, 
     assert path.got == messages
 
 
-def test_of_data_that_stays_large_only_samples_are_compressed() -> None:
-    compressor, noise = Compressor(), random.Random(1).randbytes(CHUNK)
-    assert [compressor.compress(noise) for _ in range(20)] == [None] * 20
+NOISE = random.Random(1).randbytes(CHUNK)
+
+
+@pytest.mark.parametrize(
+    "chunk", [NOISE, b"x" * LEAST + NOISE[LEAST:]], ids=["all of it", "but its beginning"]
+)
+def test_of_data_that_stays_large_little_is_compressed(chunk: bytes) -> None:
+    compressor = Compressor()
+    assert [compressor.compress(chunk) for _ in range(17)] == [None] * 17
     text = [compressor.compress(TEXT[:CHUNK]) for _ in range(20)]
-    assert text[0] is None, "after noise, some chunks are not looked at"
+    assert text[0] is None, "after such data, some chunks are not looked at"
     assert text[-1] is not None and decompress(text[-1], CHUNK) == TEXT[:CHUNK]
     assert Compressor().compress(b"x" * (LEAST - 1)) is None
 
@@ -149,12 +156,46 @@ def test_a_piece_of_output_takes_little_time_to_compress() -> None:
 )
 def test_what_cannot_be_decompressed_ends_the_stream(payload: bytes) -> None:
     with pytest.raises(NumberingError):
-        Inbox().accept(1, Lane.ORDERED | COMPRESSED, payload)
-    path = Path(Endpoint(RUNTIME, first=False))
+        Inbox(decompresses=True).accept(1, Lane.ORDERED | COMPRESSED, payload)
+    path = Path(Endpoint(RUNTIME, first=False), FEATURE)
     with pytest.raises(ProtocolError):
         path.hub.receive(Frame(Kind.DATA, 0, 1, Lane.ORDERED | COMPRESSED, payload))
 
 
 def test_a_whole_chunk_can_be_read() -> None:
-    whole: Data | None = Inbox().accept(1, 0x80 | Lane.ORDERED | COMPRESSED, zlib.compress(b"x" * CHUNK))
+    inbox = Inbox(decompresses=True)
+    whole: Data | None = inbox.accept(1, 0x80 | Lane.ORDERED | COMPRESSED, zlib.compress(b"x" * CHUNK))
     assert whole == b"x" * CHUNK
+
+
+def test_an_end_that_reads_no_compressed_chunks_refuses_them() -> None:
+    """The keeper's: it never said that it does."""
+    path = Path(Endpoint(RUNTIME, first=False), FEATURE)
+    frame = Frame(Kind.DATA, 0, 1, 0x80 | Lane.ORDERED | COMPRESSED, zlib.compress(b"x"))
+    with pytest.raises(ProtocolError, match="cannot be read"):
+        path.keeper.receive(frame)
+    assert path.hub.receive(frame) == [b"x"]
+
+
+def test_of_one_message_no_more_is_decompressed_than_may_be_compressed() -> None:
+    """What a receiver has to keep beyond that costs the sender as much."""
+    inbox, packed = Inbox(decompresses=True), zlib.compress(b"x" * CHUNK)
+    for number in range(1, COMPRESSIBLE // CHUNK + 1):
+        assert inbox.accept(number, Lane.ORDERED | COMPRESSED, packed) is None
+    with pytest.raises(NumberingError):
+        inbox.accept(number + 1, Lane.ORDERED | COMPRESSED, packed)
+    assert inbox.accept(number + 1, Lane.ORDERED, b"x" * CHUNK) is None
+    with pytest.raises(NumberingError):
+        inbox.accept(number + 2, Lane.URGENT | COMPRESSED, packed)
+
+
+def test_the_rest_of_a_long_message_and_other_lanes_are_sent_as_they_are() -> None:
+    path = Path(Endpoint(RUNTIME, first=False, window=slow_window(4 * CHUNK)), FEATURE)
+    path.keeper.send(Lane.URGENT, bytes(2 * CHUNK))
+    path.exchange()
+    assert path.sent == 2 * CHUNK
+    path.sent, message = 0, bytes(COMPRESSIBLE + 5 * CHUNK)
+    path.keeper.send(Lane.ORDERED, message)
+    path.exchange()
+    assert 5 * CHUNK < path.sent < 0.1 * len(message)
+    assert path.got[-1] == message

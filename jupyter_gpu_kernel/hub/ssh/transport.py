@@ -324,6 +324,7 @@ class JumpSocket(ChannelSource):
     def __init__(self, channel: paramiko.Channel) -> None:
         super().__init__(channel)
         self._buffered = memoryview(b"")
+        self._credited = 0  # bytes passed on for which `recv` has opened the window
         self._begun = False
 
     @property
@@ -338,11 +339,18 @@ class JumpSocket(ChannelSource):
         return bytes(data)
 
     def pass_on(self, consumer: Consumer) -> None:
-        """Give this consumer everything."""
+        """Give this consumer everything; what it has so far came from `recv`."""
+        self._credited = consumer.pending + len(self._buffered)
         if self._buffered:
             buffered, self._buffered = bytes(self._buffered), memoryview(b"")
             consumer.feed(buffered)
         super().pass_on(consumer)
+
+    def consumed(self, size: int) -> None:
+        """Open the window again, unless that was done before."""
+        credited = min(self._credited, size)
+        self._credited -= credited
+        super().consumed(size - credited)
 
     def send(self, data: bytes) -> int:
         """Send some bytes; return how many."""
