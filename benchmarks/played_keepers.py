@@ -49,7 +49,7 @@ class PlayedKeeper:
         self._server = KeeperServer(
             loop, folder / "keeper", Backlog(RUNTIME, [], {}),
             on_message=self._received, on_request=self._request, on_attached=self._tell_state,
-            on_detached=lambda: None, on_rejected=print,
+            on_detached=lambda: None, on_rejected=lambda error: print(error, file=sys.stderr),
         )  # fmt: skip
 
     def _request(self, request: dict[str, Any]) -> dict[str, Any]:

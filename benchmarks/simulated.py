@@ -56,8 +56,8 @@ class Front:
         """Ask for kernel_info, which also shows whether iopub is connected."""
         return str(self._session.send(self.shell, "kernel_info_request", {})["header"]["msg_id"])
 
-    def finish(self, request: str, within: float = WITHIN) -> bool:
-        """Return once the request's reply and idle are there; False if they do not come within so many seconds."""
+    def finish(self, *requests: str, within: float = WITHIN) -> bool:
+        """Return once one request's reply and one's idle are there; False after so many seconds without a message."""
         open_ends = {self.shell: "_reply", self.iopub: "idle"}
         poller = zmq.Poller()
         for socket in open_ends:
@@ -72,7 +72,7 @@ class Front:
                 ends = message["msg_type"].endswith("_reply") or (
                     message["content"].get("execution_state") == "idle"
                 )
-                if ends and message["parent_header"].get("msg_id") == request:
+                if ends and message["parent_header"].get("msg_id") in requests:
                     open_ends.pop(socket, None)
                     poller.unregister(socket)
         return True
@@ -135,11 +135,17 @@ class Kit:
         return time.perf_counter() - began
 
     def all_answer(self) -> None:
-        """Return once each kernel has answered. A front end whose iopub was not connected yet asks again."""
-        for front, request in [(front, front.ask()) for front in self.fronts]:
-            asked = request
-            while not front.finish(asked, within=1.0):
-                asked = front.ask()
+        """Return once each kernel has answered. A front end whose iopub was not connected yet asks again; an answer to
+        an earlier request counts as well, since on a busy machine each may take longer than the pause."""
+        deadline = time.monotonic() + WITHIN
+        for number, (front, request) in enumerate([(front, front.ask()) for front in self.fronts]):
+            asked = [request]
+            while not front.finish(*asked, within=1.0):
+                if time.monotonic() > deadline:
+                    raise SystemExit(
+                        f"kernel {number} has answered none of {len(asked)} requests in {WITHIN} s"
+                    )
+                asked.append(front.ask())
 
     def attach(self) -> int:
         """The agent's end of the link."""
