@@ -24,6 +24,7 @@ from sshd import TwoHops
 from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel import kernelspecs
+from jupyter_gpu_kernel.agent.spare.places import retire_all
 from jupyter_gpu_kernel.client import HubClient
 from jupyter_gpu_kernel.errors import GpuKernelError
 
@@ -162,6 +163,8 @@ class Remote:
             hub = psutil.Process(self.hub_pid())  # which hides its environment from everybody but root
             self.ask("shutdown")
             eventually(lambda: not hub.is_running(), "the hub has ended")
+        for root in self.base.glob("jupyter-gpu-kernel-*"):  # they would wait for another kernel first
+            retire_all(root)
         try:
             eventually(lambda: not self.processes(), "no process is left")
         finally:

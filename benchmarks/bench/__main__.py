@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import shutil
 import signal
@@ -22,8 +21,7 @@ import network
 import summary
 from picture import svg
 from report import Results, markdown
-from shared import MARK
-from ways import OURS, WAYS, Package, Setup, Way
+from ways import OURS, WAYS, Package, Setup, Way, end_processes
 
 MEASURES = (
     *("execute", "websocket", "echo", "lines", "display", "sizes"),
@@ -43,7 +41,7 @@ def main() -> None:
         ways: list[Way] = []
         try:
             _say(f"{delay:g} ms: {net.description}; setting up")
-            ways += _set_up(options, setup)
+            ways += _set_up(options, setup, results)
             results.declare([way.name for way in ways])
             results.machine[delay] = machine.description(net.description)
             _measure(options, delay, ways, results)
@@ -54,7 +52,7 @@ def main() -> None:
                 way.kill()
             setup.close()
             net.close()
-            _end_processes(folder)
+            end_processes(folder)
             if options.keep:
                 _say(f"logs: {folder}")
             else:
@@ -106,11 +104,17 @@ def _numbers(text: str) -> list[float]:
     return [float(word) for word in text.split(",")]
 
 
-def _set_up(options: argparse.Namespace, setup: Setup) -> Iterator[Way]:
+def _set_up(options: argparse.Namespace, setup: Setup, results: Results) -> Iterator[Way]:
     for name, make in WAYS.items():
         packages = [Package.own(), *map(Package.at, options.package)] if name in OURS else [Package.own()]
         for package in packages if name in options.ways else ():
-            if way := make(setup, package):
+            try:
+                way = make(setup, package)
+            except RuntimeError as error:
+                _say(f"{name}: {error}")
+                results.errors.append(f"{name} {package.label}: {error}")
+                continue
+            if way:
                 yield way
             else:
                 _say(f"{name} is not installed here")
@@ -130,8 +134,11 @@ def _measure(options: argparse.Namespace, delay: float, ways: list[Way], results
                 if options.verbose:
                     _say(f"  {measure}, {way.name}: {time.monotonic() - asked:.1f} s")
                 if "error" in values:
-                    _say(f"{way.name}: {measure}: {values['error']}")
+                    values = {"error": f"{measure}: {values['error']}"}
+                    _say(f"{way.name}: {values['error']}")
                 results.add(delay, number, way.name, values)
+        if options.output:  # whatever becomes of the next rounds
+            _write(results, Path(options.output))
         _say(f"{delay:g} ms: round {number + 1} took {time.monotonic() - began:.0f} s")
 
 
@@ -146,18 +153,6 @@ def _write(results: Results, folder: Path) -> None:
     (folder / "bench.json").write_text(json.dumps(results.to_json(), indent=1) + "\n")
     for delay in results.delays:
         (folder / f"bench-{delay:g}ms.svg").write_text(svg(results, delay))
-
-
-def _end_processes(folder: Path) -> None:
-    """Kill what a run has left: hubs, keepers, kernels. They have the run's folder in their environment."""
-    mark = f"{MARK}={folder}".encode()
-    for _ in range(2):
-        for entry in Path("/proc").glob("[0-9]*/environ"):
-            try:
-                if mark in entry.read_bytes().split(b"\0"):
-                    os.kill(int(entry.parent.name), signal.SIGKILL)
-            except OSError:  # another user's, or gone
-                continue
 
 
 def _terminate(number: int, frame: object) -> None:

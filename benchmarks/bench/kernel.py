@@ -8,18 +8,27 @@ from typing import Any
 
 import zmq
 from jupyter_client import KernelManager
+from ports import choose
 
 TIMEOUT = 30.0
 _ASK_AGAIN = 0.5  # as jupyter_server does
 _ASK_IOPUB = 0.02
 
 
+def chosen_ports() -> dict[str, Any]:
+    """Settings of a KernelManager that name its ports."""
+    names = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
+    return {"cache_ports": False, **dict(zip(names, choose(5), strict=True))}
+
+
 class Kernel:
     """A running kernel. `seconds` has how long its start took to kernel_info's reply and to the first cell's."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, ports: bool) -> None:
+        """`ports`: whether the way's process binds the ports that its connection file names."""
+        options = chosen_ports() if ports else {}
         began = time.perf_counter()
-        self._manager = KernelManager(kernel_name=name)
+        self._manager = KernelManager(kernel_name=name, **options)
         self._manager.start_kernel()
         self._client = self._manager.blocking_client()
         self._client.start_channels(hb=False, stdin=False)
@@ -131,6 +140,8 @@ class Kernel:
         while heard != {"shell", "iopub"}:
             requests.add(self._client.kernel_info())
             ask_again = time.monotonic() + (_ASK_AGAIN if "shell" not in heard else _ASK_IOPUB)
+            if not self._manager.is_alive():
+                raise RuntimeError("the kernel, or what starts it, has ended")
             while heard != {"shell", "iopub"} and time.monotonic() < ask_again:
                 if time.monotonic() > deadline:
                     raise RuntimeError(f"the kernel has not answered in {TIMEOUT:g} s")

@@ -9,23 +9,26 @@ one would outlive the kernel: ssh does not exit as long as a client of a forward
 from __future__ import annotations
 
 import json
-import random
+import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from ports import choose
+
 
 def main(config: str, host: str, python: str, connection_file: str) -> int:
-    """Return the exit status of ssh."""
+    """Return the exit status of the connection that ended first."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     connection = json.loads(Path(connection_file).read_text())
-    first = random.randrange(32_000, 60_000)
     forwards = []
-    for number, channel in enumerate(("shell", "iopub", "stdin", "control", "hb")):
+    for channel, port in zip(("shell", "iopub", "stdin", "control", "hb"), choose(5), strict=True):
         key = f"{channel}_port"
-        forwards += ["-L", f"{connection['ip']}:{connection[key]}:127.0.0.1:{first + number}"]
-        connection[key] = first + number
+        forwards += ["-L", f"{connection['ip']}:{connection[key]}:127.0.0.1:{port}"]
+        connection[key] = port
     connection["ip"] = "127.0.0.1"
     script = 'umask 077; f=$(mktemp); cat > "$f"; exec "$0" -m ipykernel_launcher -f "$f"'
     ssh = ["ssh", "-F", config, "-T", "-o", "ExitOnForwardFailure=yes", "-o", "LogLevel=ERROR"]
@@ -35,10 +38,12 @@ def main(config: str, host: str, python: str, connection_file: str) -> int:
         kernel = subprocess.Popen([*ssh, host, shlex.join(["sh", "-c", script, python])], stdin=file)
     tunnel = subprocess.Popen([*ssh, "-N", *forwards, host], stdin=subprocess.DEVNULL)
     try:
-        return kernel.wait()
+        _, status = os.wait()
+        return os.waitstatus_to_exitcode(status)
     finally:
-        tunnel.kill()
-        tunnel.wait()
+        for process in (kernel, tunnel):
+            process.kill()
+            process.wait()
 
 
 if __name__ == "__main__":

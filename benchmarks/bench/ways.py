@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import threading
@@ -23,6 +24,7 @@ from jupyter_gpu_kernel.demo import gpus
 
 HERE = Path(__file__).parent
 _TIMEOUT = 90.0
+_MARK = f"{MARK}=".encode()
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Way:
             return subprocess.Popen(words, env=self.environment, stdin=-1, stdout=-1, stderr=log, text=True)
 
     def ask(self, measure: str) -> dict[str, Any]:
-        """The values of one measure, or {"error": …}."""
+        """The values of one measure, or {"error": …}. After an error the way starts anew."""
         assert self.worker.stdin and self.worker.stdout
         timer = threading.Timer(_TIMEOUT, self.worker.kill)
         timer.start()
@@ -77,12 +79,19 @@ class Way:
         except BrokenPipeError:
             line = ""
         timer.cancel()
-        if not line:  # for the next measures
-            self.worker.kill()
-            self.worker = self._start_worker()
-            return {"error": f"{measure}: no result in {_TIMEOUT:g} s, or the worker has crashed"}
-        answer: dict[str, Any] = json.loads(line)
+        answer: dict[str, Any] = {"error": f"no result in {_TIMEOUT:g} s, or the worker has crashed"}
+        if line:
+            answer = json.loads(line)
+        if "error" in answer:
+            self._start_anew()
         return answer
+
+    def _start_anew(self) -> None:
+        """A kernel that does not answer would go on, and slow the next measures of all ways."""
+        self.worker.kill()
+        self.worker.wait()
+        end_processes(Path(self.environment["HOME"]))
+        self.worker = self._start_worker()
 
     def close(self) -> None:
         """Let the worker end its kernels, and end."""
@@ -185,7 +194,7 @@ class Setup:
             "JUPYTER_CONFIG_DIR": str(home / "config"),
             "XDG_RUNTIME_DIR": str(home / "run"),
             "PYTHONDONTWRITEBYTECODE": "",
-            MARK: str(self._folder),
+            MARK: str(home),
         }
 
 
@@ -199,6 +208,18 @@ WAYS: dict[str, Callable[[Setup, Package], Way | None]] = {
 OURS = ("provisioner", "argv")
 
 
+def end_processes(folder: Path) -> None:
+    """Kill what has been left by a way, or by all if `folder` is the run's: hubs, keepers, kernels, connections."""
+    for _ in range(2):
+        for entry in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                marks = [word for word in entry.read_bytes().split(b"\0") if word.startswith(_MARK)]
+                if any(Path(os.fsdecode(mark[len(_MARK) :])).is_relative_to(folder) for mark in marks):
+                    os.kill(int(entry.parent.name), signal.SIGKILL)
+            except OSError:  # another user's, or gone
+                continue
+
+
 def _add(package: Package, environment: dict[str, str], cluster: Cluster, *flags: str) -> None:
     """Add the kernelspecs, without and with a GPU."""
     for name, number in ((KERNELSPEC, 0), (KERNELSPEC_GPU, 1)):
@@ -206,7 +227,7 @@ def _add(package: Package, environment: dict[str, str], cluster: Cluster, *flags
         words += ["--name", name, "--gpus", str(number), "--python", sys.executable, *flags]
         done = subprocess.run(words, env=environment, capture_output=True, text=True, cwd=environment["HOME"])
         if done.returncode:
-            raise SystemExit(f"{' '.join(words)}:\n{done.stdout}{done.stderr}")
+            raise RuntimeError(f"{' '.join(words)}:\n{done.stdout}{done.stderr}")
 
 
 def _write_kernelspec(environment: dict[str, str], content: dict[str, Any]) -> None:

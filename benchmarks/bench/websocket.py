@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import secrets
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from kernel import chosen_ports
+from ports import choose
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
@@ -24,17 +25,21 @@ _TIMEOUT = 60.0
 class Server:
     """A jupyter_server that has a kernel. With `extension`, it has this project's server extension."""
 
-    def __init__(self, kernelspec: str, *, extension: bool) -> None:
+    def __init__(self, kernelspec: str, *, extension: bool, ports: bool) -> None:
+        """`ports`: as for `Kernel`."""
         self._loop = asyncio.new_event_loop()
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        (port,) = choose(1)
         token = secrets.token_hex(16)
         self._url = f"127.0.0.1:{port}/api/kernels"
         self._authorization = {"Authorization": f"token {token}"}
         folder = Path(os.environ["HOME"], f"server-{port}")
         folder.mkdir(mode=0o700)
-        content = {"ServerApp": {"jpserver_extensions": {"jupyter_gpu_kernel": extension}}}
+        app = {
+            "jpserver_extensions": {"jupyter_gpu_kernel": extension},
+            "tornado_settings": {"ws_ping_interval": 0},  # nobody answers while other ways are measured
+        }
+        content: dict[str, Any] = {"ServerApp": app}
+        content |= {"KernelManager": chosen_ports()} if ports else {}
         (folder / "jupyter_server_config.json").write_text(json.dumps(content))
         words = [sys.executable, "-m", "jupyter_server", "--no-browser", f"--port={port}"]
         words += ["--ServerApp.port_retries=0", f"--ServerApp.root_dir={folder}"]

@@ -8,7 +8,6 @@ empty object says that this way has no such measure. NAME is the way's.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -46,6 +45,7 @@ class Worker:
     def __init__(self, way: str) -> None:
         self._way = way
         self._ours = way.startswith(("provisioner", "argv"))
+        self._ports = not way.startswith(("provisioner", "sshpyk"))  # these choose their own
         self._kernel: Kernel | None = None
         self._servers: dict[str, Server] = {}
 
@@ -60,7 +60,7 @@ class Worker:
     def kernel(self) -> Kernel:
         """The kernel that stays."""
         if self._kernel is None:
-            self._kernel = Kernel(KERNELSPEC)
+            self._kernel = Kernel(KERNELSPEC, ports=self._ports)
             for _ in range(20):
                 self._kernel.cell("pass")
         return self._kernel
@@ -151,7 +151,7 @@ class Worker:
 
     def measure_storm(self) -> dict[str, float]:
         """An interrupt of a cell that prints 1 MB lines as fast as it can, and the memory of its process."""
-        kernel = Kernel(KERNELSPEC)
+        kernel = Kernel(KERNELSPEC, ports=self._ports)
         try:
             before = _memory(kernel)
             ended = kernel.interrupt(STORM, STORM_SECONDS)
@@ -160,7 +160,7 @@ class Worker:
             kernel.close()
 
     def _start(self, kernelspec: str, name: str) -> dict[str, float]:
-        kernel = Kernel(kernelspec)
+        kernel = Kernel(kernelspec, ports=self._ports)
         kernel.close()
         return {f"{name}_{key}": seconds for key, seconds in kernel.seconds.items()}
 
@@ -171,7 +171,7 @@ class Worker:
     def _server(self, *, extension: bool) -> Server:
         key = f"extension {extension}"
         if key not in self._servers:
-            self._servers[key] = Server(KERNELSPEC, extension=extension)
+            self._servers[key] = Server(KERNELSPEC, extension=extension, ports=self._ports)
         return self._servers[key]
 
     def _close_kernel(self) -> None:
@@ -234,10 +234,8 @@ def main(way: str) -> None:
         answer: dict[str, Any]
         try:
             answer = getattr(worker, f"measure_{line.strip()}")()
-        except Exception as error:  # another way is measured all the same
+        except Exception as error:  # this way starts anew, and the others are measured all the same
             traceback.print_exc()
-            with contextlib.suppress(Exception):
-                worker.close()
             answer = {"error": f"{type(error).__name__}: {error}"}
         answers.write(json.dumps(answer) + "\n")
     worker.close()
