@@ -26,6 +26,13 @@ from jupyter_gpu_kernel.agent.mux import attach
 print(len([name for name in compiled if "jupyter_gpu_kernel" in name]), attach.SILENCE)
 """
 """Run in place of the agent: says how many of its modules a process has compiled."""
+IMPORT_ALL = """
+import importlib
+names = sys.modules["__main__"].__spec__.loader.get_data("sources").decode().split("\\0")[::2]
+for name in names:
+    importlib.import_module(name[:-3].replace("/", "."))
+print("\\n".join(names))
+"""
 
 
 class Agent:
@@ -36,13 +43,13 @@ class Agent:
         self.compiled = folder / f"agent-0.pyz.{sys.implementation.cache_tag}"
         self.attach = self.compiled / "jupyter_gpu_kernel.agent.mux.attach"
 
-    def run(self, main: str = COUNT) -> str:
+    def run(self, main: str = COUNT, complete: bool = False) -> str:
         """What it prints, on stderr too."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(agent_file, "_MAIN_PY", main)
-            agent_file.pack.cache_clear()
-            self.file.write_bytes(agent_file.pack().data)
-        agent_file.pack.cache_clear()
+            agent_file.packages.cache_clear()
+            self.file.write_bytes(agent_file.pack(complete).data)
+        agent_file.packages.cache_clear()
         command = [sys.executable, "-I", str(self.file)]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
@@ -51,6 +58,12 @@ class Agent:
         count, silence = self.run().split()
         assert int(silence) == attach.SILENCE
         return int(count)
+
+
+@pytest.fixture(autouse=True)
+def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
+    return tmp_path / "data" / "gpu-kernel"
 
 
 @pytest.fixture
@@ -67,8 +80,17 @@ def test_each_module_is_compiled_once(agent: Agent) -> None:
 def test_it_is_small() -> None:
     """What is sent to a node on which it is not yet."""
     package = agent_file.pack()
-    assert len(package.packed("bz2")) < 125_000
+    assert len(package.packed("bz2")) < 100_000
     assert bz2.decompress(package.packed("bz2")) == zlib.decompress(package.packed("zlib")) == package.data
+
+
+def test_no_module_needs_one_that_is_not_sent(agent: Agent) -> None:
+    """Both files have all that their modules import. Only the complete one has what only jobs and checks need."""
+    small, complete = (set(agent.run(IMPORT_ALL, complete).split()) for complete in (False, True))
+    sent = {path for path in agent_file._read_sources() if not path.endswith("/loader.py")}
+    assert complete == sent and small < sent
+    more = {path.split("/")[2] for path in complete - small}
+    assert more == {"stack", "job"} and "jupyter_gpu_kernel/agent/job/client.py" in small
 
 
 @pytest.mark.parametrize("damage", [b"", b"x" * 40, b"x" * 3])
@@ -104,6 +126,30 @@ def test_the_compacted_sources_that_are_kept_are_used(
     small = agent_file._compacted({"a.py": "value = 1\n"})
     monkeypatch.delattr(agent_file, "compact")
     assert agent_file._compacted({"a.py": "value = 1\n"}) == small
+
+
+def test_a_package_of_another_user_is_compacted_once(
+    tmp_path: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that all users share: nothing can be written beside it."""
+    (tmp_path / "package").touch()
+    monkeypatch.setattr(agent_file, "_FOLDER", tmp_path / "package")
+    small = agent_file._compacted({"a.py": "value = 1\n"})
+    assert len(list((data_folder / "__pycache__").glob("agent-*"))) == 1
+    monkeypatch.delattr(agent_file, "compact")
+    assert agent_file._compacted({"a.py": "value = 1\n"}) == small
+
+
+def test_what_was_compacted_otherwise_is_compacted_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent is the same, the hub is newer."""
+    monkeypatch.setattr(agent_file, "_FOLDER", tmp_path)
+    sources = {"a.py": "value = 1  # a comment\n"}
+    agent_file._compacted(sources)
+    monkeypatch.setattr(agent_file, "_PACKERS", ("compact",))
+    monkeypatch.setattr(agent_file, "compact", lambda text: "value = 2\n")
+    assert b"value = 2" in agent_file._compacted(sources)
 
 
 def cut(agent: Agent) -> None:

@@ -22,6 +22,11 @@ class Plain(ast.NodeTransformer):
             node.returns = None
         elif isinstance(node, ast.arg):
             node.annotation = None
+        elif isinstance(node, ast.AnnAssign):
+            node.annotation = ast.Constant(0)
+        elif isinstance(node, ast.Module):
+            node.body = [one for one in node.body if not is_import(one)]
+            body = node.body
         if isinstance(body, list):
             node.body = [
                 self.statement(one, isinstance(node, ast.ClassDef)) for one in body if not is_text(one)
@@ -40,6 +45,23 @@ def is_text(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
+def is_import(node: ast.stmt) -> bool:
+    """Of names that may be in annotations only."""
+    return isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and node.module != "__future__")
+
+
+def imported(source: str) -> dict[str, int]:
+    """The names that the source imports at its top, and the lines."""
+    imports = [one for one in ast.parse(source).body if isinstance(one, (ast.Import, ast.ImportFrom))]
+    return {(one.asname or one.name).split(".")[0]: node.lineno for node in imports for one in node.names}
+
+
+def used(source: str) -> set[str]:
+    """The names that it uses when it runs."""
+    tree = Plain().visit(ast.parse(source))
+    return {one.id for one in ast.walk(tree) if isinstance(one, ast.Name)} | {"annotations"}
+
+
 def statements(source: str) -> tuple[str, list[tuple[str, int]]]:
     """What the source does, and the line of each statement, function and class."""
     tree = Plain().visit(ast.parse(source))
@@ -53,16 +75,53 @@ def test_every_module_does_the_same_in_the_same_lines(path: str) -> None:
     assert len(small) <= len(SOURCES[path])
     compile(small, path, "exec", dont_inherit=True)
     assert statements(small) == statements(SOURCES[path])
+    before, after = imported(SOURCES[path]), imported(small)
+    assert after == {name: line for name, line in before.items() if name in used(small)}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.removeprefix("jupyter_gpu_kernel/"))
+def test_what_a_module_imports_from_another_is_still_there(path: str) -> None:
+    """Also if that one has only imported it."""
+    for node in ast.walk(ast.parse(compact(SOURCES[path]))):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            folder = path.split("/")[: -node.level]
+            module = "/".join([*folder, *(node.module or "").split(".")]).rstrip("/")
+            for name in (one.name for one in node.names):
+                parts = {f"{module}/{name}.py", f"{module}/{name}/__init__.py"} & set(SOURCES)
+                source = SOURCES.get(f"{module}.py", SOURCES.get(f"{module}/__init__.py", ""))
+                assert parts or name in bound(compact(source)), f"{name} of {module}"
+
+
+def bound(source: str) -> set[str]:
+    found = set(imported(source))
+    for node in ast.parse(source).body:
+        for one in ast.walk(node):
+            if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store):
+                found.add(one.id)
+            elif isinstance(one, (ast.FunctionDef, ast.ClassDef)):
+                found.add(one.name)
+    return found
 
 
 SAMPLE = '''"""A module."""
 from __future__ import annotations
+
+import io, os as system
+from typing import (
+    Any,  # a comment
+    NamedTuple,
+)
 
 NAMES: dict[str, int] = {"a": 1}  # a comment
 
 
 class Thing:
     """A class, of which nothing else is there."""
+
+
+class Point(NamedTuple):
+    x: Any
+    y: io.StringIO = system.sep
 
 
 class Pair(tuple):
@@ -95,6 +154,8 @@ def test_what_goes_and_what_stays() -> None:
     assert pair.text == "\n    kept    # as it is\n  "
     assert pair.spaces == "at the end  \n  and at the beginning"
     assert pair().get("x") == [1, ord("'")]
+    assert names["Point"](1) == (1, names["system"].sep)
+    assert not {"io", "Any"} & set(names) and "NamedTuple" in names
     assert "A class" not in small and "comment" not in small.replace("# no comment", "")
     assert small.count("\n") == SAMPLE.count("\n")
 

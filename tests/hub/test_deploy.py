@@ -97,7 +97,7 @@ class Machine:
         return stream
 
     def dial(self, python: str = sys.executable) -> Stream:
-        return deploy.dial(self, python, "gpu2")
+        return deploy.dial(self, agent_file.pack(), python, "gpu2")
 
     def files(self) -> list[str]:
         """What lies in the agent's folder, whatever its name begins with, but for the compiled modules."""
@@ -128,7 +128,10 @@ def ask(stream: Stream, do: str) -> object:
 
 
 def test_a_package_is_the_same_for_the_same_sources() -> None:
-    code = "from jupyter_gpu_kernel.hub.node.agent_file import pack; print(pack().name)"
+    code = (
+        "from jupyter_gpu_kernel.hub.node import agent_file, deploy; print(agent_file.pack().name)\n"
+        "print(agent_file._shortened('a.py', open(deploy.__file__).read(), {'python', 'hop'}))"
+    )
     names = {
         subprocess.check_output([sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed})
         for seed in "12"

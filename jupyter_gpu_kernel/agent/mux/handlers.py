@@ -34,7 +34,6 @@ from ..policy import PATH, PolicyError, read_policy
 from ..process_control import ProcessControl
 from ..procfs import booted_at
 from ..spare.places import retire_all
-from ..stack.check import CheckRefused, check_stack
 from ..story import KEEP_DAYS, read_story
 from .gpu_history import read_history
 from .keepers import Keepers, Refused, protocol_of
@@ -246,6 +245,8 @@ class RequestHandlers:
 
     def _stack(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """One part of `check --gpu`: of the node, or of a framework. Blocks for up to some minutes."""
+        from ..stack.check import CheckRefused, check_stack  # only the complete agent has it
+
         settings = self._keepers.as_allowed(dict(request["settings"]))
         try:
             return check_stack(self._runtime, self._processes, self.root, dict(request, settings=settings))

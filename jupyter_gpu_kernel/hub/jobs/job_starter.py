@@ -166,7 +166,7 @@ class JobStarter:
             shared = await self._table.shared(remote.settings, login)
             if shared is not None:
                 return shared
-            script = batch_script(login_settings(remote.settings), remote.kernel_id, pack())
+            script = batch_script(login_settings(remote.settings), remote.kernel_id, pack(complete=True))
             name = job_name(script)
             try:
                 job_id = await self._scheduler.submit(script, None, waits, lambda: self._wanted(remote))

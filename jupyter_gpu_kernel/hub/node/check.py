@@ -44,9 +44,10 @@ async def check(
     """
     shared = nodes.of(settings)
     own = nodes.separate(settings, asks=not shared.alive)
-    report = Report(own.name, call)
+    node, report = own, Report(own.name, call)
     try:
-        node = own if await _connect(report, own, shared, call) else shared
+        if not await _connect(report, own, shared, call):
+            node = shared.with_own_link()
         python = await _check_python(report, node, settings, call)
         if more is not None:
             await more(report, node, dict(settings, python=python))
@@ -55,6 +56,7 @@ async def check(
     except GpuKernelError:
         pass  # the last row reports it
     finally:
+        await node.close_link()
         await own.close()
     return report.rows
 
@@ -95,7 +97,7 @@ async def _check_python(report: Report, node: Node, settings: dict[str, Any], ca
 async def _check_node(
     report: Report, node: Node, settings: dict[str, Any], python: str, call: Call, gpu: bool
 ) -> None:
-    await report.step("agent", node.link(python, call), lambda _: "answers")
+    await report.step("agent", node.link(python, call, complete=gpu), lambda _: "answers")
     try:
         await _check_gpus(report, node, settings, python, call)
     except AgentError:  # what the node says of its driver and of the frameworks may tell why

@@ -1,6 +1,8 @@
-"""Shortens Python source for the way to a node: without docstrings, comments, and the annotations of functions.
+"""Shortens Python source for the way to a node: without docstrings, comments, annotations, and the imports of what only
+annotations use.
 
 Every line keeps its number, so tracebacks tell the line in the original. Nothing else changes: what runs is the same.
+A module must not import from another what that one has only imported.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ def compact(source: str, docstrings: bool = False) -> str:
     strings = [_span(node) for node in ast.walk(tree) if _is_string(node)]
     spans = [*_comments(lines, strings)]
     if not docstrings:
-        spans += [*_docstrings(tree), *_annotations(tree, lines)]
+        spans += [*_docstrings(tree), *_annotations(tree, lines), *_imports(tree)]
     in_string = {line for one in strings for line in range(one.line + 1, one.end_line + 1)}
     for span in sorted(spans, reverse=True):
         rest = lines[span.end_line][span.end :]
@@ -67,9 +69,13 @@ def _docstrings(tree: ast.Module) -> Iterator[_Span]:
 
 
 def _annotations(tree: ast.Module, lines: list[bytes]) -> Iterator[_Span]:
-    """The annotations of functions, and of assignments other than the fields of classes; those of one line."""
+    """The annotations of functions and assignments; those of one line. Fields of classes keep that they have one."""
     fields = {one for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for one in node.body}
     for node in ast.walk(tree):
+        if isinstance(node, ast.AnnAssign) and node in fields:
+            if node.annotation.lineno == node.annotation.end_lineno:
+                yield _span(node.annotation, b"0")
+            continue
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.returns is not None:
             returns = _span(node.returns)
             arrow = lines[returns.line].rindex(b"->", 0, returns.start)
@@ -77,13 +83,32 @@ def _annotations(tree: ast.Module, lines: list[bytes]) -> Iterator[_Span]:
         elif isinstance(node, ast.arg) and node.annotation is not None:
             returns = _span(node.annotation)
             start = node.col_offset + len(node.arg.encode()) if node.lineno == node.annotation.lineno else -1
-        elif isinstance(node, ast.AnnAssign) and node.value is not None and node not in fields:
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
             returns = _span(node.annotation)
             start = _span(node.target).end if _span(node.target).end_line == returns.line else -1
         else:
             continue
         if returns.line == returns.end_line and start >= 0:
             yield _Span(returns.line, start, returns.line, returns.end)
+
+
+def _imports(tree: ast.Module) -> Iterator[_Span]:
+    """The imports at the top of names that only annotations use, without these names."""
+    annotations = {one for node in ast.walk(tree) for given in _annotation(node) for one in ast.walk(given)}
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node not in annotations}
+    for node in tree.body:
+        if not isinstance(node, ast.Import | ast.ImportFrom) or getattr(node, "module", "") == "__future__":
+            continue
+        names = [one for one in node.names if (one.asname or one.name).partition(".")[0] in used]
+        if len(names) < len(node.names):
+            node.names = names
+            yield _span(node, ast.unparse(node).encode() if names else b"")
+
+
+def _annotation(node: ast.AST) -> Iterator[ast.expr]:
+    for name in ("annotation", "returns"):
+        if isinstance(given := getattr(node, name, None), ast.expr):
+            yield given
 
 
 def _comments(lines: list[bytes], strings: list[_Span]) -> Iterator[_Span]:

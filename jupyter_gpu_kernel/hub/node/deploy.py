@@ -12,7 +12,7 @@ from typing import Protocol
 from ...errors import AgentError, ConnectError, GpuKernelError
 from ...wire.frames import MAGIC, MAX_NOISE
 from .. import sanitize
-from .agent_file import Package, pack
+from .agent_file import Package
 from .arrivals import Consumer
 from .stream import READ_SIZE, CommandStream, PushingStream, Stream
 
@@ -41,9 +41,8 @@ class CommandOpener(Protocol):
     def open(self, command: str) -> CommandStream: ...
 
 
-def dial(connection: CommandOpener, python: str, hop: str) -> Stream:
+def dial(connection: CommandOpener, package: Package, python: str, hop: str) -> Stream:
     """Return a stream that begins with the agent's greeting. Blocks. Raises AgentError with the node's output."""
-    package = pack()
     try:
         stream = connection.open("/bin/sh")
     except OSError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from ...errors import AuthError, ConnectError, GpuKernelError, HostKeyError
 from ...wire.runtime import Runtime
 from ..rpc import Call
 from . import deploy
+from .agent_file import pack
 from .find_python import FoundPythons, find_pythons
 from .link import TRY_AGAIN_SOON, Link, LinkDown
 from .shared_connection import Connect, Connection, RouteSettings, SharedConnection
@@ -56,6 +58,7 @@ class Node:
         """The work node as the user wrote it."""
         self._call: Call | None = None
         self._link: Link | None = None
+        self._complete = False
         self._keep_until = 0.0
         self._refused_until = 0.0
         self._names: list[str] = []
@@ -163,6 +166,12 @@ class Node:
         """Return the SSH connection, opened now if needed. `call` receives progress and is asked for secrets."""
         return await self._run(call, lambda connection: connection)
 
+    def with_own_link(self) -> Node:
+        """Return this node, over the same connection, with a link of its own, which the caller must close."""
+        node = copy.copy(self)
+        node._link = None
+        return node
+
     async def signed_in(self, call: Call, within: float) -> None:
         """Connect, as `connected`; if only the user can sign in, wait until they `login` elsewhere."""
         deadline = self._runtime.monotonic() + within
@@ -200,9 +209,11 @@ class Node:
         """Return `work(connection)`, on a worker thread; over a new connection if the present one is dead."""
         return await self._run(call, work)
 
-    async def link(self, python: str, call: Call | None) -> Link:
-        """Return the link once it is up. Raise the reason if it cannot be."""
+    async def link(self, python: str, call: Call | None, *, complete: bool = False) -> Link:
+        """Return the link once it is up. Raise the reason if it cannot be. `complete`: if there is none yet, begin one
+        to the complete agent (agent_file.py)."""
         await self.connected(call)
+        self._complete |= complete
         link = self.begin_link(python, call)
         await link.up()
         return link
@@ -288,4 +299,4 @@ class Node:
         return self._ssh.run(call, self._start_agent, proven=again, close_on_failure=True)
 
     def _start_agent(self, connection: Connection) -> Stream:
-        return deploy.dial(connection, self.python, self.name)
+        return deploy.dial(connection, pack(self._complete), self.python, self.name)

@@ -31,7 +31,7 @@ async def probe_slurm(
     choice = choose(cluster, settings, node.name)
     call.progress(node.name, "asking Slurm whether it would take such a job (sbatch --test-only)")
     complete = {**settings, **choice.settings, "python": found.python.path}
-    verdict = await scheduler.test(batch_script(complete, _TEST, pack()), call)
+    verdict = await scheduler.test(batch_script(complete, _TEST, pack(complete=True)), call)
     return {
         **found.to_json(),
         "hops": [dict(zip(("hop", "step", "seconds"), step, strict=True)) for step in connection.steps],
@@ -73,7 +73,9 @@ async def check_slurm(
     await report.step("slurm", scheduler.commands(call), lambda found: found.version)
     await report.step("partition", usable(), lambda words: words)
     await report.step(
-        "sbatch", scheduler.test(batch_script(settings, _TEST, pack()), call), lambda words: words
+        "sbatch",
+        scheduler.test(batch_script(settings, _TEST, pack(complete=True)), call),
+        lambda words: words,
     )
     if gpu:
         row = report.add(
