@@ -14,6 +14,12 @@ DELIMITER = b"<IDS|MSG>"
 _MARK = re.compile(rb"sent:([0-9]{1,18})")
 
 
+def headers(frames: Sequence[Any]) -> List[bytes]:
+    """Return the header and the parent header of the message with these frames; [] if it is none."""
+    delimiters = [at for at, frame in enumerate(frames) if isinstance(frame, bytes) and frame == DELIMITER]
+    return [bytes(frame) for frame in frames[delimiters[0] + 2 :][:2]] if delimiters else []
+
+
 def add_mark(frames: Sequence[Any], total: int) -> List[Any]:
     """Return the frames with a mark. Those without a delimiter are returned as they are."""
     for at, frame in enumerate(frames):

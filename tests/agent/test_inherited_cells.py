@@ -9,7 +9,7 @@ import pytest
 from relays import Exchange
 from runtimes import RUNTIME, make
 
-from jupyter_gpu_kernel.agent import takeover_notice
+from jupyter_gpu_kernel.agent import takeover
 from jupyter_gpu_kernel.agent.failover import inherited_cells
 from jupyter_gpu_kernel.agent.failover.inherited_cells import InheritedCells
 from jupyter_gpu_kernel.agent.loop import Loop
@@ -144,7 +144,7 @@ def test_a_malformed_list_is_refused_as_a_whole(tmp_path: Path, command: Dict[st
     assert not kernel.cells.listed and not kernel.exchange.relay.executions.pending_ids()
 
 
-LOST = takeover_notice.ENDED
+LOST = takeover.ENDED
 
 
 def a_cell(code: str = "work()") -> Message:
@@ -222,7 +222,7 @@ def test_only_cells_of_which_something_may_be_missing_are_told(
 ) -> None:
     monkeypatch.setattr(inherited_cells, "INTERVAL", 0.0)
     kernel, whole, running, ended = Kernel(tmp_path), a_cell(), a_cell(), a_cell()
-    front, told = kernel.exchange, takeover_notice.RUNNING
+    front, told = kernel.exchange, takeover.RUNNING
     front.is_("busy", whole.parts[0])
     front.is_("idle", whole.parts[0])
     front.says(Channel.IOPUB, "stream", {"name": "stderr", "text": f"\n{told}\n"}, running.parts[0])

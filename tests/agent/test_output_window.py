@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from keepers import Hub, Place
+from runtimes import Clock
 
 from jupyter_gpu_kernel.agent.in_kernel.held_messages import HeldMessages
 from jupyter_gpu_kernel.agent.in_kernel.output_window import PIECE, WINDOW, OutputWindow
@@ -185,14 +186,17 @@ def test_messages_are_held_while_there_is_no_keeper() -> None:
     messages, scheduled = HeldMessages(), []  # type: ignore[var-annotated]
     messages.bind(scheduled.append)
 
-    def send(text: str, parent: str = "execute_request") -> None:
-        frames = [b"topic", DELIMITER, b"", b"{}", b'{"msg_type": "%s"}' % parent.encode()]
+    def send(text: str, parent: str = "execute_request", msg_type: str = "stream", content: str = "") -> None:
+        headers = [b'{"msg_type": "%s"}' % one.encode() for one in (msg_type, parent)]
+        frames = [b"topic", DELIMITER, b"", *headers, b"{}", b'{"text": "%s"}' % content.encode()]
         messages.send(frames, lambda: sent.append(text))
 
     send("before")
     messages.hold()
     send("1")
-    send("status", "kernel_info_request")
+    send("status", "kernel_info_request", "status")
+    send("of a thread", "kernel_info_request")
+    send("displays", content='\\"kernel_info_request\\"')
     messages.release()
     send("2")
     assert sent == ["before", "status"]
@@ -207,7 +211,7 @@ def test_messages_are_held_while_there_is_no_keeper() -> None:
     messages.release()
     scheduled.pop()()
     send("3")
-    assert sent == ["before", "status", "1", "2", "3"]
+    assert sent == ["before", "status", "1", "of a thread", "displays", "2", "3"]
     messages.hold()
     send("for nobody")
     messages.drop()
@@ -226,6 +230,40 @@ def test_a_keeper_that_is_stopped_lets_a_piece_pass_now_and_then() -> None:
     assert not window.full
     window.sent([b"x" * PIECE])
     assert window.full
+
+
+def wait_in_threads(window: OutputWindow, count: int = 20) -> list[threading.Thread]:
+    threads = [threading.Thread(target=window.wait) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def test_however_many_wait_one_piece_passes() -> None:
+    clock = Clock()
+    window = OutputWindow(patience=1.0, clock=clock.monotonic)
+    window.read(0)
+    window.sent([b"x" * (WINDOW + 8 * PIECE)])
+    waiting = wait_in_threads(window)
+    for _ in range(3):
+        clock.seconds += 1
+        waiting[0].join(0.1)  # many times as long as all of them need to see that
+        assert window.full
+    while any(thread.is_alive() for thread in waiting):
+        clock.seconds += 1
+        waiting[0].join(0.01)
+
+
+def test_nothing_passes_while_there_is_no_keeper() -> None:
+    window = OutputWindow(patience=0.0)
+    window.keeper_ended()
+    window.sent([b"x" * (WINDOW + 1)])
+    waiting = wait_in_threads(window)
+    waiting[0].join(0.1)
+    assert all(thread.is_alive() for thread in waiting)
+    window.taken_over()
+    for thread in waiting:
+        thread.join()
 
 
 def test_what_passed_for_a_stopped_keeper_does_not_widen_the_window_for_good() -> None:

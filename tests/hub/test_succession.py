@@ -19,6 +19,7 @@ from successions import PID, Kernel, ended, loops, started
 from jupyter_gpu_kernel.agent.story import read_story
 from jupyter_gpu_kernel.hub.node import agent_file
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
+from jupyter_gpu_kernel.wire.messages import Lane
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
 PROGRAMS = Path(__file__).parent.parent / "programs"
@@ -187,6 +188,79 @@ def test_input_is_still_answered(kernel: Kernel) -> None:
     kernel.front.until_text(request, "keeper was killed")
     kernel.front.client.input("Ada")
     assert kernel.front.finish(request).text.endswith("Ada\n")
+
+
+ASKED = """
+def kill_when_asked():
+    os.kill({keeper}, signal.SIGSTOP)
+    threading.Thread(target=lambda: (until_asked(), os.kill({keeper}, signal.SIGKILL))).start()
+
+def until_asked():
+    while "select" not in functions("MainThread"):
+        time.sleep(0)
+
+"""
+
+
+@pytest.mark.parametrize("ask", ["input('name? ')", "__import__('getpass').getpass('name? ')"])
+@pytest.mark.parametrize("lose", ["kill()", "kill_when_asked()"])
+def test_an_input_request_that_was_lost_is_sent_again(kernel: Kernel, lose: str, ask: str) -> None:
+    """There was no keeper, or the killed one had it."""
+    for _ in range(2):
+        code = (WITHOUT_KEEPER + ASKED).format(keeper=kernel.keeper) + f"{lose}\nprint({ask}, {ask})"
+        client, request = kernel.front.client, kernel.front.client.execute(code)
+        for answer in ("Ada", "Lovelace"):
+            content = client.get_stdin_msg(timeout=60)["content"]
+            assert content == {"prompt": "name? ", "password": "getpass" in ask}
+            client.input(answer)
+        assert "Ada Lovelace\n" in kernel.front.finish(request).text
+        assert not client.stdin_channel.msg_ready(), "it was asked once"
+        until(kernel.remote, "idle")
+
+
+def test_input_is_asked_once(kernel: Kernel) -> None:
+    """The front end has the request, and has answered it when the successor gets it again, or has not."""
+    client = kernel.front.client
+    request = client.execute("print(input('1'), input('2'), input('3'))")
+    assert client.get_stdin_msg(timeout=60)["content"]["prompt"] == "1"
+    kernel.kill_keeper()
+    kernel.front.until_text(request, "keeper was killed")
+    client.input("one")
+    assert client.get_stdin_msg(timeout=60)["content"]["prompt"] == "2"
+    os.kill(kernel.keeper, signal.SIGSTOP)
+    client.input("two")
+    kernel.kill_keeper()
+    assert client.get_stdin_msg(timeout=60)["content"]["prompt"] == "3"
+    client.input("three")
+    assert "one two three\n" in kernel.front.finish(request).text
+    assert not client.stdin_channel.msg_ready()
+
+
+NOT_READY = """
+import ipykernel.kernelapp, os, time
+
+def wait():
+    while not os.path.exists({file!r}):
+        time.sleep(0.01)
+
+ipykernel.kernelapp.IPKernelApp.instance().control_thread.io_loop.add_callback(wait)
+print(input('name? '))
+"""
+
+
+def test_an_answer_that_was_lost_is_sent_again(kernel: Kernel) -> None:
+    """A successor has it, and is killed before the kernel is ready for it."""
+    file, outbox = kernel.node.root / uuid.uuid4().hex, kernel.remote.endpoint.outbox
+    client, request = kernel.front.client, kernel.front.client.execute(NOT_READY.format(file=str(file)))
+    client.get_stdin_msg(timeout=60)
+    kernel.kill_keeper()
+    sent = outbox.serials[Lane.URGENT]
+    client.input("Ada")
+    wait_for(lambda: outbox.serials[Lane.URGENT] > sent and not outbox.size, "the successor has the answer")
+    kernel.kill_keeper()
+    file.touch()
+    assert "Ada\n" in kernel.front.finish(request).text
+    assert not client.stdin_channel.msg_ready(), "it was asked once"
 
 
 def test_a_paused_kernel_goes_on(kernel: Kernel) -> None:

@@ -11,7 +11,7 @@ from typing import Iterable, Optional, Set
 
 from ...wire.compose import Send
 from ...wire.messages import Channel, Message
-from ..takeover_notice import ENDED, is_notice
+from ..takeover import ENDED, is_notice
 
 
 class LostOutput:

@@ -15,7 +15,8 @@ import sys
 from pathlib import Path
 from typing import IO, Any, Callable, Dict, List, NamedTuple
 
-from ...wire.messages import Lane, Message, keeper_message
+from ...wire.compose import make
+from ...wire.messages import Channel, Lane, Message, keeper_message
 from ...wire.runtime import Runtime
 from ..keeper.keeper import Keeper
 from ..paths import Root
@@ -23,6 +24,8 @@ from ..policy import PATH, Policy
 from ..process.adopted_process import AdoptedProcess
 from ..process_control import ProcessControl, detach
 from ..procfs import start_ticks
+from ..relay.requests import CLIENT, SESSION
+from ..takeover import REPEAT_INPUT
 from .inherited_cells import FEATURE, InheritedCells
 from .keeper_pipe import KeeperPipe
 
@@ -99,6 +102,7 @@ class Successor(Keeper):
         if self._cells.over:
             return super()._kernel_ready()
         self.kernel.pipe.write({"hears": True})
+        self.kernel.send(Channel.STDIN, CLIENT, make(self.loop.runtime, REPEAT_INPUT, {}, session=SESSION))
         self._cells.kernel_ready()
 
     def _observe(self, message: Message) -> None:

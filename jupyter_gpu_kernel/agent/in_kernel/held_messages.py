@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 from typing import Any, Callable, List, Sequence
 
-_NOT_HELD = b'"kernel_info_request"'
-"""In the parent of statuses by which the next keeper notices that it receives: see `Readiness`."""
+from ..read_marks import headers
+
+_STATUS, _NOT_HELD = b'"status"', b'"kernel_info_request"'
+"""In the header and the parent header of messages by which the next keeper notices that it receives: `Readiness`."""
 Send = Callable[[], object]
 
 
@@ -45,7 +47,7 @@ class HeldMessages:
 
     def send(self, frames: Sequence[Any], send: Send) -> None:
         """Call `send()`, which sends these frames, now or when they are released."""
-        if self._on and os.getpid() == self._process and not any(map(_passes, frames)):
+        if self._on and os.getpid() == self._process and not _passes(frames):
             self._held.append(send)
         else:
             send()
@@ -59,5 +61,6 @@ class HeldMessages:
             send()
 
 
-def _passes(frame: Any) -> bool:
-    return isinstance(frame, bytes) and len(frame) < 1000 and _NOT_HELD in frame
+def _passes(frames: Sequence[Any]) -> bool:
+    found = headers(frames)
+    return len(found) == 2 and _STATUS in found[0] and _NOT_HELD in found[1]

@@ -28,7 +28,7 @@ from ..job.client import job_is_over
 from ..paths import job_folder
 from ..process_control import ProcessControl
 from ..story import Story
-from ..takeover_notice import RUNNING
+from ..takeover import RUNNING
 from .guard import Guard
 from .output_window import OutputWindow
 

@@ -39,6 +39,7 @@ from ..usual_modules import UsualModules
 from . import gpu_kernel, keeper_watch
 from .guard import Guard
 from .hooks import TERM
+from .input_requests import InputRequests
 from .output_window import OutputWindow, kernel_members, limit_streams, thread_members
 from .usage import LINGER, Usage
 from .used_packages import used_packages
@@ -62,7 +63,7 @@ def run(argv: List[str]) -> None:
     forked from one that has called `restore_path` and imported the kernel's modules."""
     faulthandler.enable(os.fdopen(os.dup(2), "w"))  # the keeper's file, also if stderr is captured later
     report_socket = os.environ.get("JUPYTER_GPU_KERNEL_STORY", "")
-    window = OutputWindow()
+    window, inputs = OutputWindow(), InputRequests()
     guard = create_guard(window)
     keeper = os.environ.pop("JUPYTER_GPU_KERNEL_KEEPER_FD", "")
     limit = float(os.environ.pop("JUPYTER_GPU_KERNEL_ORPHAN", keeper_watch.LIMIT))
@@ -80,7 +81,7 @@ def run(argv: List[str]) -> None:
     disable_debugger()
     kernelapp: Any = importlib.import_module("ipykernel.kernelapp")
     kernelapp.IOPubThread = iopub_class(kernelapp.IOPubThread, window)
-    app = app_class(kernelapp.IPKernelApp, guard, window).instance()
+    app = app_class(kernelapp.IPKernelApp, guard, window, inputs).instance()
     app.initialize(argv)
     redirect(handlers)
     if "__mp_main__" in sys.modules:  # multiprocessing, if a package imported it before there was a shell
@@ -183,12 +184,15 @@ def disable_debugger() -> None:
     debugger._is_debugpy_available = False
 
 
-def app_class(base: Any, guard: Guard, window: OutputWindow) -> Any:
+def app_class(base: Any, guard: Guard, window: OutputWindow, inputs: InputRequests) -> Any:
     """Return a subclass of IPKernelApp whose kernel, of whatever configured class, reports its cells to the guard, and
     whose sockets drop nothing while the keeper does not read."""
 
     def init_kernel(app: Any) -> None:
-        app.kernel_class = kernel_class(app.kernel_class, guard, window)
+        kernel = kernel_class(app.kernel_class, guard, window)
+        app.kernel_class = subclass(kernel.__name__, kernel, **inputs.kernel_members(kernel))
+        socket = type(app.stdin_socket)
+        app.stdin_socket.__class__ = subclass(socket.__name__, socket, **inputs.socket_members(socket))
         base.init_kernel(app)
 
     def bind_socket(app: Any, socket: Any, port: int) -> Any:

@@ -8,7 +8,7 @@ The threads that answer on the control channel or report for the guard never wai
 
 Nobody waits before the first mark was returned. A keeper that is stopped returns no mark: then a little output passes
 every few seconds, so that the kernel goes on, and its memory grows slowly. After the keeper was killed the window is
-empty, and what is written then is held for the next keeper (`held_messages.py`).
+empty, what is written then is held for the next keeper (`held_messages.py`), and nothing passes.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ WINDOW = 8 * 1024 * 1024
 PIECE = 1024 * 1024
 """Characters of text that a stream collects before they are sent, and bytes of a message that counts as large."""
 PATIENCE = 10.0
-"""Seconds without progress after which another piece passes."""
+"""Seconds without progress after which another piece passes, of all that wait together."""
 LONGEST_TAKEOVER = 60.0
 """Seconds that the end of a cell may wait for a successor of its keeper."""
 _MARK_EVERY = PIECE // 2
 _POLL_INTERVAL = 0.002
-_SENT, _READ, _ACTIVE, _EXTRA = range(4)
+_SENT, _READ, _ACTIVE, _EXTRA, _ORPHANED, _PASSES_AT = range(6)
 
 
 class OutputWindow:
@@ -45,11 +45,11 @@ class OutputWindow:
     counted in one thread, and what was read in another.
     """
 
-    def __init__(self, patience: float = PATIENCE) -> None:
+    def __init__(self, patience: float = PATIENCE, clock: Callable[[], float] = time.monotonic) -> None:
         self._patience = patience
-        self._counts = memoryview(mmap.mmap(-1, 4 * 8)).cast("Q")  # in memory that forked children share
+        self._clock = clock
+        self._counts = memoryview(mmap.mmap(-1, 6 * 8)).cast("Q")  # in memory that forked children share
         self._marked = 0
-        self._orphaned = False  # whether there is no keeper
         self._process = os.getpid()
         self._system: Set[threading.Thread] = set()
         self._passing = threading.local()
@@ -89,15 +89,17 @@ class OutputWindow:
 
     def wait(self) -> None:
         """Wait while the window is full, unless the keeper makes no progress for too long."""
-        if not self.full or not self.may_wait():
-            return
-        read, deadline = self._counts[_READ], time.monotonic() + self._patience
-        while self.full:
+        while self.full and self.may_wait():
             time.sleep(_POLL_INTERVAL)
-            if self._counts[_READ] != read:
-                read, deadline = self._counts[_READ], time.monotonic() + self._patience
-            elif time.monotonic() > deadline:
+            if not self._counts[_ORPHANED] and self._milliseconds() >= self._counts[_PASSES_AT]:
+                self._progressed()
                 self._counts[_EXTRA] += PIECE
+
+    def _progressed(self) -> None:
+        self._counts[_PASSES_AT] = self._milliseconds() + int(self._patience * 1000)
+
+    def _milliseconds(self) -> int:
+        return int(self._clock() * 1000)
 
     def sent(self, frames: Sequence[Any]) -> List[Any]:
         """Count a message that is given to iopub's socket. Return its frames, perhaps with a mark among them."""
@@ -113,31 +115,32 @@ class OutputWindow:
     def read(self, total: int) -> None:
         """The keeper has handled the message that carries this mark, and so all before it."""
         self._counts[_READ] = max(self._counts[_READ], min(total, self._counts[_SENT]))
+        self._progressed()
         self._counts[_EXTRA] = 0
         self._counts[_ACTIVE] = 1
 
     def keeper_ended(self) -> None:
         """What was sent is not read any more. What follows waits for a successor."""
-        if not self._orphaned:
+        if not self._counts[_ORPHANED]:
             self._counts[_READ] = self._counts[_SENT]
-        self._orphaned, self._counts[_ACTIVE] = True, 1
+        self._counts[_ORPHANED] = self._counts[_ACTIVE] = 1
         self.messages.hold()
 
     def taken_over(self) -> None:
         """A successor reads."""
-        self._orphaned, self._counts[_ACTIVE] = False, 0
+        self._counts[_ORPHANED] = self._counts[_ACTIVE] = 0
         self.messages.release()
 
     def abandoned(self) -> None:
         """There is no successor: nobody will read, and nobody waits."""
-        self._orphaned, self._counts[_ACTIVE] = False, 0
+        self._counts[_ORPHANED] = self._counts[_ACTIVE] = 0
         self.messages.drop()
 
     def wait_for_keeper(self) -> None:
         """A cell has ended: wait while there is no keeper, as its reply would be lost. An interrupt ends the wait."""
         deadline = time.monotonic() + LONGEST_TAKEOVER
         with contextlib.suppress(KeyboardInterrupt):
-            while self._orphaned and time.monotonic() < deadline:
+            while self._counts[_ORPHANED] and time.monotonic() < deadline:
                 time.sleep(_POLL_INTERVAL)
 
 
@@ -212,6 +215,7 @@ def _limit(stream: Any, window: OutputWindow) -> None:
         if unsent < PIECE:  # a program may print a million short lines
             return base_write(stream, string)
         for at in range(0, len(string), PIECE):
+            window.wait()  # before: else each thread that waits keeps a piece
             base_write(stream, string[at : at + PIECE])
             flush(stream)
         unsent = 0

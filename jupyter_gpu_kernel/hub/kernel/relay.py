@@ -22,6 +22,7 @@ from ..node.attachments import new_endpoint
 from ..node.node_link import NodeLink
 from ..requests import id_of, type_of
 from .keeper_events import KeeperEvents
+from .last_input import LastInput
 from .not_started import NotStarted
 from .pacing import Pacer
 from .pending_requests import DeferredRequests, InFlightCells
@@ -53,6 +54,7 @@ class Relay:
         self._attach_timing = attach_timing
         self._delivered = delivered
         self._in_flight = InFlightCells()
+        self._last_input = LastInput()
         self._repeated = Repeated()
         info, learn = recall(infos, link.name, str(settings.get("python")))
         self._again: list[Message] = []
@@ -234,6 +236,7 @@ class Relay:
             self._kernel.shutdown_requested(restart=requests.wants_restart(request))
         self._deferred.sent(request, self._in_flight)
         self._in_flight.sent(request)
+        self._last_input.sent(request)
         if self._repeated.can_move:
             self._repeated.sent(request)
         self.send(requests.lane_of_request(request), request)
@@ -257,6 +260,9 @@ class Relay:
             return
         if self._repeated.drops(message):
             return self._acknowledge_failure(message)
+        if self._last_input.repeats(message):
+            return self._answer_again()
+        self._last_input.received(message)
         if self._repeated.can_move:
             self._repeated.observe(message)
         self._in_flight.received(message)
@@ -271,6 +277,10 @@ class Relay:
             counts = zip(self.endpoint.delivered, self._pacer.waiting_by_lane, strict=True)
             self._delivered.save([max(0, count - waiting) for count, waiting in counts])
         self._acknowledge_failure(message)
+
+    def _answer_again(self) -> None:
+        if self._last_input.answer is not None:
+            self.send(Lane.URGENT, self._last_input.answer)
 
     def _acknowledge_failure(self, message: Message) -> None:
         """At once, so that the front end's next requests, sent after the reply to a cell that failed, follow it."""

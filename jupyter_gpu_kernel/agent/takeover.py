@@ -1,7 +1,9 @@
-"""What cells show when their kernel's keeper was killed, and another one has taken the kernel over."""
+"""What a kernel and the successor of its killed keeper must both know: what cells show, and a request."""
 
 from __future__ import annotations
 
+REPEAT_INPUT = "gpu_kernel_repeat_input"
+"""The type of the message on stdin by which a successor asks for the input_request that has no answer yet."""
 _BEGIN = "[This kernel's keeper was killed, and another one took over. "
 ENDED = f"\n{_BEGIN}A part of this cell's output may be lost.]\n"
 RUNNING = _BEGIN + "A part of this cell's output may be lost; the cell goes on.]"
