@@ -15,16 +15,20 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, Tuple
 
 import pytest
-from keepers import Place
+from keepers import Hub, Place
 from runtimes import RUNTIME
+from successions import ended
+from waiting import eventually
 
 from jupyter_gpu_kernel.agent.exit import leftovers
+from jupyter_gpu_kernel.agent.in_kernel.keeper_watch import MAX_STARTS, START_TIMEOUT
 from jupyter_gpu_kernel.agent.keeper.client import KeeperTimeout, ask_keeper
 from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
-from jupyter_gpu_kernel.agent.mux.keepers import Refused
+from jupyter_gpu_kernel.agent.mux.keepers import SUCCESSOR_TIMEOUT, Refused
 from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.agent.story import Story
+from jupyter_gpu_kernel.hub.node.attachments import MAX_UNGREETED
 
 NOTEBOOK = {"name": "gpu", "notebook": "/home/me/a.ipynb"}
 
@@ -63,6 +67,32 @@ def test_a_keeper_that_does_not_answer_is_there(place: Place) -> None:
     while sock.recv(1 << 16):  # until the keeper, which goes on now, has ended
         pass
     sock.close()
+
+
+def test_a_kernel_whose_next_keeper_takes_long_is_not_gone(place: Place, tmp_path: Path) -> None:
+    held, python = tmp_path / "held", tmp_path / "python"
+    wait = f'case "$*" in *succeed*) while [ -e {held} ]; do sleep 0.05; done;; esac'
+    python.write_text(f'#!/bin/sh\n{wait}\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o700)
+    hub = place.start("k1", python=str(python))
+    hub.run("x = 1")
+    held.touch()
+    os.kill(hub.keeper, signal.SIGKILL)
+    eventually(lambda: ended(hub.keeper), "the keeper's end")
+    hub.sock.close()
+    handlers = RequestHandlers(RUNTIME, ProcessControl(), place.handlers.root, successor_timeout=0.1)
+    for _ in range(2):
+        with pytest.raises(Refused, match="none has taken over within") as refused:
+            handlers.open("k1", {})
+        assert refused.value.code == "unresponsive", "the hub tries again"
+    held.unlink()
+    _, sock = place.handlers.open("k1", {})
+    assert Hub(sock).run("print(x)").startswith("1\n")
+    sock.close()
+
+
+def test_a_hub_asks_as_long_as_a_kernel_may_start_keepers() -> None:
+    assert MAX_UNGREETED * SUCCESSOR_TIMEOUT >= MAX_STARTS * START_TIMEOUT
 
 
 @pytest.fixture

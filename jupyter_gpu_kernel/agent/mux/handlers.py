@@ -36,7 +36,7 @@ from ..procfs import booted_at
 from ..spare.places import retire_all
 from ..story import KEEP_DAYS, read_story
 from .gpu_history import read_history
-from .keepers import Keepers, Refused, protocol_of
+from .keepers import SUCCESSOR_TIMEOUT, Keepers, Refused, protocol_of
 
 MAX_STORY = 3 * 1024 * 1024
 """Bytes of a story in one reply: the wire's frames take 4 MiB."""
@@ -55,11 +55,13 @@ class RequestHandlers:
         root: Root,
         policy: Path = PATH,
         timeout: float = TIMEOUT,
+        successor_timeout: float = SUCCESSOR_TIMEOUT,
     ) -> None:
         self.root = root
         self._runtime = runtime
         self._processes = processes
         self._policy = policy
+        self._successor_timeout = successor_timeout
         self._idle_watch = IdleWatch()
         self._leftovers = Leftovers(runtime, processes, root)
         self._worktrees = Worktrees(runtime, processes, root)
@@ -109,7 +111,9 @@ class RequestHandlers:
         """
         kernel_id, owner = _checked(kernel_id), _owner(request)
         create, attach = request.get("create"), request.get("attach")
-        sock = self._keepers.connect(kernel_id) or self._keepers.connect_to_successor(kernel_id)
+        sock = self._keepers.connect(kernel_id)
+        if sock is None:
+            sock = self._keepers.connect_to_successor(kernel_id, self._successor_timeout)
         if sock is None:
             self._leftovers.remove_stale(kernel_id)
         else:
@@ -193,7 +197,7 @@ class RequestHandlers:
         stop = {"do": "stop", "why": request.get("why", "on request"), **more}
         reply = self._request_stop(kernel_id, stop)
         if reply is None:
-            sock = self._keepers.connect_to_successor(kernel_id)
+            sock = self._keepers.connect_to_successor(kernel_id, STOP_TIMEOUT)
             if sock is not None:
                 sock.close()
                 reply = self._request_stop(kernel_id, stop)

@@ -30,8 +30,8 @@ from ..process_control import ChildProcess, ProcessControl
 from ..story import read_story
 
 START_TIMEOUT = SETUP_TIMEOUT + 10.0
-SUCCESSOR_TIMEOUT = 20.0
-"""Seconds that a successor of a killed keeper has to start."""
+SUCCESSOR_TIMEOUT = 30.0
+"""Seconds that one request waits for the successor of a killed keeper. A hub sends ten; by then the kernel gives up."""
 CONNECT_TIMEOUT = 20.0
 """Seconds that a busy keeper has to accept a connection."""
 _POLL_INTERVAL = 0.05
@@ -131,16 +131,17 @@ class Keepers:
                 raise self.unresponsive(kernel_id)
             self._runtime.sleep(_POLL_INTERVAL)
 
-    def connect_to_successor(self, kernel_id: str) -> Optional[socket.socket]:
-        """Wait for the successor of a killed keeper while the kernel runs; return a socket to it, or None."""
-        folder, deadline = self.root.kernel(kernel_id), self._runtime.monotonic() + SUCCESSOR_TIMEOUT
-        while (
-            runs_with_argument(kernel_id, str(folder / "connection.json"))
-            and self._runtime.monotonic() < deadline
-        ):
+    def connect_to_successor(self, kernel_id: str, timeout: float) -> Optional[socket.socket]:
+        """Wait for the successor of a killed keeper; return a socket to it, or None if there will be none. Raises
+        Refused after so many seconds in which the kernel runs, and may still start one."""
+        folder, deadline = self.root.kernel(kernel_id), self._runtime.monotonic() + timeout
+        while runs_with_argument(kernel_id, str(folder / "connection.json")):
             sock = self.connect(kernel_id)
             if sock is not None or self._gave_up(kernel_id) or hidden_keeper(kernel_id):
                 return sock
+            if self._runtime.monotonic() > deadline:
+                text = f"the keeper of kernel {kernel_id} was killed, and none has taken over within {timeout:.0f} s"
+                raise Refused("unresponsive", text)
             self._runtime.sleep(_POLL_INTERVAL)
         return None
 
