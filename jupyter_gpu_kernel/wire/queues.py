@@ -22,6 +22,8 @@ MAX_MESSAGE = 256 * 1024 * 1024
 
 A message that is passed on is in memory twice for a moment, and a hub has many kernels.
 """
+BESIDE = 2 * CHUNK
+"""Bytes that may be sent beyond the window of messages that overtake others: they should not wait until it opens."""
 _LAST = 0x80
 COMPRESSED = 0x40
 """The flag of a chunk that is compressed."""
@@ -93,19 +95,23 @@ class Outbox:
         self._serials[lane] += 1
 
     def take(self) -> Iterator[Chunk]:
-        """Yield the chunks that may be sent now: first those to repeat, then new ones while the window is open."""
+        """Yield the chunks that may be sent now: first those to repeat, then new ones while the window is open.
+
+        Messages that overtake others do not wait for it."""
         while self._again:
             self._sent.append(self._again.popleft())
             yield self._sent[-1].chunk
-        while self._in_flight < self._window.size:
-            if self._unread >= self._most_unread:
+        while True:
+            more = BESIDE if self._lanes[Lane.URGENT] or self._lanes[Lane.PROMPT] else 0
+            if self._in_flight >= self._window.size + more:
+                return self._window.full()
+            if self._unread >= self._most_unread + more:
                 return
             chunk_or_none = self._cut()
             if chunk_or_none is None:
                 return
             self._window.sent(chunk_or_none.number)
             yield chunk_or_none
-        self._window.full()
 
     def acknowledge(self, number: int) -> None:
         """The peer has every chunk up to `number`."""

@@ -132,6 +132,8 @@ def test_no_more_is_on_its_way_than_the_peer_may_hold() -> None:
     assert 0.025 < len(sent) * CHUNK / FASTEST < 0.1 and all(chunk.flags & COMPRESSED for chunk in sent)
     outbox.acknowledge(sent[9].number)
     assert len(list(outbox.take())) == 10
+    outbox.put(Lane.URGENT, b"now")
+    assert [chunk.payload for chunk in outbox.take()] == [b"now"]
 
 
 def test_a_piece_of_output_takes_little_time_to_compress() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from jupyter_gpu_kernel.wire.frames import CHUNK
 from jupyter_gpu_kernel.wire.messages import Lane
-from jupyter_gpu_kernel.wire.queues import Outbox
+from jupyter_gpu_kernel.wire.queues import BESIDE, Outbox
 from jupyter_gpu_kernel.wire.window import LEAST, MOST, START, Window
 
 MB = 1_000_000
@@ -143,6 +143,19 @@ def test_messages_with_pauses_between_them_shrink_it_little() -> None:
         path.transfer(int(grown) + CHUNK)
         path.wait(0.1)
     assert path.window.size > 0.3 * grown
+
+
+@pytest.mark.parametrize("lane", [Lane.URGENT, Lane.PROMPT])
+def test_what_overtakes_bulk_does_not_wait_for_the_window(lane: Lane) -> None:
+    path = Path(50 * MB, 0.05)
+    path.transfer(10 * MB)
+    path.outbox.put(Lane.ORDERED, bytes(10 * MB))
+    list(path.outbox.take())
+    assert path.outbox._in_flight >= path.window.size
+    path.outbox.put(lane, b"now")
+    assert [chunk.payload for chunk in path.outbox.take()] == [b"now"]
+    path.outbox.put(lane, bytes(10 * MB))
+    assert BESIDE - CHUNK <= sum(len(chunk.payload) for chunk in path.outbox.take()) <= BESIDE
 
 
 def test_small_messages_do_not_change_it_and_a_pause_does() -> None:
