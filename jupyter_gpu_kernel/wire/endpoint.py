@@ -20,7 +20,8 @@ from .runtime import Runtime
 from .window import MOST, Window
 
 ACKNOWLEDGE_WITHIN = 0.01
-"""Seconds in which a little data is acknowledged: with the data that goes the other way meanwhile, or alone."""
+"""Seconds in which a little data is acknowledged with the data that goes the other way, or else alone, within as many
+again."""
 _MAX_NAME = 64
 _MAX_FEATURES = 64
 
@@ -111,6 +112,7 @@ class Endpoint:
         self._hello_due = False
         self._acknowledged = 0
         self._acknowledge_now = False
+        self._overdue = 0  # the number of the last chunk that was received when `acknowledge_overdue` was called
         self._unacknowledged = 0  # bytes received since the last acknowledgement
         self._inherited = delivered
         self._our_features = list(features)
@@ -154,12 +156,17 @@ class Endpoint:
 
     @property
     def owes_acknowledgement(self) -> bool:
-        """Whether `acknowledge` should be called within ACKNOWLEDGE_WITHIN, as no data has to be sent now."""
+        """Whether `acknowledge_overdue` should be called in ACKNOWLEDGE_WITHIN, as no data has to be sent now."""
         return self.state is State.OPEN and self._acknowledged < self._acknowledgeable
 
     def acknowledge(self) -> None:
-        """Let `outgoing` return an acknowledgement also without data."""
-        self._acknowledge_now = True
+        """Let `outgoing` return an acknowledgement also without data, if one is owed."""
+        self._acknowledge_now = self.owes_acknowledgement
+
+    def acknowledge_overdue(self) -> None:
+        """The same, if it was owed at the last call already."""
+        self._acknowledge_now = self._acknowledged < min(self._overdue, self._acknowledgeable)
+        self._overdue = self._acknowledgeable
 
     def withdraw(self) -> List[bytes]:
         """Remove and return every message that was not acknowledged completely. There must be no stream.
@@ -271,7 +278,7 @@ class Endpoint:
         if hello.session != self._peer:
             self._peer = hello.session
             self._inbox = self._new_inbox(hello.serials)
-            self._held = 0
+            self._held = self._overdue = 0
         self._acknowledged = self._acknowledgeable
         self._hello_due = not self.first
         self.state = State.OPEN

@@ -330,6 +330,32 @@ def test_a_new_keeper_gets_what_the_old_one_never_acknowledged() -> None:
     assert again.got[1] == [b"2"]
 
 
+def test_only_what_waits_since_the_last_time_is_acknowledged_alone() -> None:
+    """Time passes twice: what comes in between may still go with data. Nothing is acknowledged at once later."""
+    hub, keeper = Endpoint(RUNTIME, first=True), Endpoint(RUNTIME, first=False)
+    Pipe(hub, keeper).connect()
+    exchange(hub, keeper)
+
+    hub.acknowledge()
+    hub.acknowledge_overdue()
+    for _ in range(3):  # messages to and fro, slower than time passes
+        keeper.send(Lane.ORDERED, b"output")
+        exchange(keeper, hub)
+        hub.acknowledge_overdue()
+        assert hub.outgoing() == []
+        hub.send(Lane.ORDERED, b"request")
+        assert kinds(exchange(hub, keeper)) == [Kind.ACK, Kind.DATA]
+        hub.acknowledge_overdue()
+
+    keeper.send(Lane.ORDERED, b"output")
+    exchange(keeper, hub)
+    hub.acknowledge_overdue()
+    assert hub.outgoing() == []
+    hub.acknowledge_overdue()
+    assert kinds(exchange(hub, keeper)) == [Kind.ACK]
+    assert keeper.outbox.size == 0
+
+
 def test_a_little_data_is_acknowledged_with_data_or_on_request() -> None:
     """And more than a chunk at once: an acknowledgement alone wakes up every process on the way."""
     hub, keeper = Endpoint(RUNTIME, first=True), Endpoint(RUNTIME, first=False)

@@ -257,7 +257,7 @@ class KeeperServer:
 
     def _acknowledge(self) -> None:
         self._acknowledges = False
-        self.endpoint.acknowledge()
+        self.endpoint.acknowledge_overdue()
         self._flush()
 
     def _flush(self) -> None:

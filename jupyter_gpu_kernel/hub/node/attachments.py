@@ -200,7 +200,7 @@ class Attachments:
     def _acknowledge(self) -> None:
         owing, self._owing = self._owing, set()
         for number in owing & self._entries.keys():
-            self._entries[number].attachment.endpoint.acknowledge()
+            self._entries[number].attachment.endpoint.acknowledge_overdue()
             self._ready[number] = None
         self.pump()
 
