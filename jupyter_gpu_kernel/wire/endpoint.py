@@ -112,7 +112,9 @@ class Endpoint:
         self._hello_due = False
         self._acknowledged = 0
         self._acknowledge_now = False
-        self._overdue = 0  # the number of the last chunk that was received when `acknowledge_overdue` was called
+        self._overdue = (
+            0  # the number of the last chunk that was received when `acknowledge_overdue` was called
+        )
         self._unacknowledged = 0  # bytes received since the last acknowledgement
         self._inherited = delivered
         self._our_features = list(features)

@@ -68,6 +68,7 @@ class Router:
         self._write_lock = threading.Lock()
         self._selector = selectors.DefaultSelector()
         self._attachments: Dict[int, Attachment] = {}
+        self._filled: Dict[int, Attachment] = {}  # those with new `pending` of this turn
         self._request_slots = threading.BoundedSemaphore(MAX_REQUESTS)
 
     def run(self) -> None:
@@ -91,6 +92,7 @@ class Router:
                     return  # the hub connects again
                 for frame in frames:
                     self._from_hub(frame)
+                self._flush_filled()
 
     def _from_hub(self, frame: Frame) -> None:
         if frame.kind is Kind.PING:
@@ -98,15 +100,22 @@ class Router:
         elif frame.kind is Kind.REQUEST:
             self._request(frame)
         elif frame.kind is Kind.CLOSE:
+            self._flush_filled()
             self._drop(frame.attachment)
         elif frame.kind in ROUTED:
             attachment = self._attachments.get(frame.attachment)
             if attachment is None:
                 return self._closed(frame.attachment, "no such attachment")
             attachment.pending += frame.encode()
+            self._filled[attachment.number] = attachment
+
+    def _flush_filled(self) -> None:
+        """Send what has come: for each keeper at once, as every piece wakes it up."""
+        filled, self._filled = self._filled, {}
+        for attachment in filled.values():
             self._ready(attachment, selectors.EVENT_WRITE)
             if len(attachment.pending) > MAX_PENDING:
-                self._drop(frame.attachment, "more was sent than the window allows")
+                self._drop(attachment.number, "more was sent than the window allows")
 
     def _ready(self, attachment: Attachment, events: int) -> None:
         if self._attachments.get(attachment.number) is not attachment:

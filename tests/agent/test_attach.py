@@ -1,0 +1,68 @@
+"""What attach passes on from the hub to a keeper."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from typing import Any, Dict, Iterator, List, Tuple, cast
+
+import pytest
+from waiting import DEADLINE
+
+from jupyter_gpu_kernel.agent.mux.attach import Router
+from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
+from jupyter_gpu_kernel.wire.frames import MAGIC, Frame, FrameReader, Kind, json_frame
+
+OPEN = json_frame(Kind.REQUEST, {"do": "open", "kernel": "k", "attachment": 5}, number=1)
+
+
+class Node:
+    """Attach in a thread; `hub` writes to it, and `keeper` is the other end of the one socket that it opens."""
+
+    def __init__(self) -> None:
+        stdin, self.hub = os.pipe()
+        self._said, stdout = os.pipe()
+        self.keeper, self._opened = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.keeper.settimeout(DEADLINE)
+        router = Router(cast(RequestHandlers, self), lambda: None, stdin, stdout)
+        self._thread = threading.Thread(target=router.run)
+        self._thread.start()
+        self._fds = [stdin, self._said, stdout]
+        assert os.read(self._said, len(MAGIC)) == MAGIC
+        os.write(self.hub, OPEN.encode())
+        (reply,) = FrameReader(greeting=False).feed(os.read(self._said, 1 << 16))
+        assert reply.json()["ok"]
+
+    def open(self, kernel_id: str, request: Dict[str, Any]) -> Tuple[str, socket.socket]:
+        return kernel_id, self._opened
+
+    def hears(self, *frames: Frame) -> List[List[Frame]]:
+        """The frames come from the hub at once, and then a close: what the keeper gets, by write."""
+        os.write(self.hub, b"".join(frame.encode() for frame in (*frames, Frame(Kind.CLOSE, 5))))
+        writes = iter(lambda: self.keeper.recv(1 << 16), b"")
+        return [FrameReader(greeting=False).feed(data) for data in writes]
+
+    def close(self) -> None:
+        os.close(self.hub)
+        self._thread.join(DEADLINE)
+        for fd in self._fds:
+            os.close(fd)
+        self.keeper.close()
+        self._opened.close()
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    node = Node()
+    yield node
+    node.close()
+
+
+def test_what_comes_at_once_wakes_the_keeper_once_and_a_close_loses_nothing(node: Node) -> None:
+    frames = [
+        Frame(Kind.ACK, 5, 7),
+        Frame(Kind.DATA, 5, 8, 0x82, b"request"),
+        Frame(Kind.DATA, 5, 9, 0x80, b"stop"),
+    ]
+    assert node.hears(*frames) == [frames]
