@@ -17,7 +17,6 @@ from typing import Any, Dict, Iterator, Tuple
 import pytest
 from keepers import Hub, Place
 from runtimes import RUNTIME
-from successions import ended
 from waiting import eventually
 
 from jupyter_gpu_kernel.agent.exit import leftovers
@@ -69,24 +68,33 @@ def test_a_keeper_that_does_not_answer_is_there(place: Place) -> None:
     sock.close()
 
 
+def accepts(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as sock:
+        return sock.connect_ex(str(path)) == 0
+
+
 def test_a_kernel_whose_next_keeper_takes_long_is_not_gone(place: Place, tmp_path: Path) -> None:
     held, python = tmp_path / "held", tmp_path / "python"
     wait = f'case "$*" in *succeed*) while [ -e {held} ]; do sleep 0.05; done;; esac'
     python.write_text(f'#!/bin/sh\n{wait}\nexec "{sys.executable}" "$@"\n')
     python.chmod(0o700)
-    hub = place.start("k1", python=str(python))
+    hub = place.start("k1", python=str(python), **NOTEBOOK)
     hub.run("x = 1")
     held.touch()
     os.kill(hub.keeper, signal.SIGKILL)
-    eventually(lambda: ended(hub.keeper), "the keeper's end")
     hub.sock.close()
+    eventually(lambda: not accepts(place.folder("k1") / "keeper"), "the end of the keeper and its threads")
     handlers = RequestHandlers(RUNTIME, ProcessControl(), place.handlers.root, successor_timeout=0.1)
     for _ in range(2):
-        with pytest.raises(Refused, match="none has taken over within") as refused:
+        with pytest.raises(Refused, match="no other one has taken over") as refused:
             handlers.open("k1", {})
         assert refused.value.code == "unresponsive", "the hub tries again"
+    assert [one["state"] for one in handlers.handle({"do": "list"})["kernels"]] == ["starting"]
+    with pytest.raises(Refused, match="no other one has taken over"):
+        handlers.open("k2", {"create": dict(NOTEBOOK, gpus=0)})
     held.unlink()
-    _, sock = place.handlers.open("k1", {})
+    kernel_id, sock = place.handlers.open("k2", {"create": dict(NOTEBOOK, gpus=0)})
+    assert kernel_id == "k1"
     assert Hub(sock).run("print(x)").startswith("1\n")
     sock.close()
 

@@ -133,11 +133,6 @@ def _serves(words: List[str], kernel_id: str) -> bool:
     return words[-2:-1] in _WITH_ID and words[-1] == kernel_id
 
 
-def runs_with_argument(kernel_id: str, argument: str) -> bool:
-    """Return whether a process of this kernel has this argument in its command line."""
-    return any(argument in procfs.arguments(process.pid) for process in find_descendants(kernel_id))
-
-
 def end_all(runtime: Runtime, processes: ProcessControl, found: List[Descendant]) -> None:
     """Send SIGTERM, and SIGKILL after GRACE. Blocks until all have ended, for 2 · GRACE seconds at most."""
     for number in (signal.SIGTERM, signal.SIGKILL):

@@ -74,7 +74,15 @@ class Leftovers:
     def is_gone(self, kernel_id: str) -> bool:
         """Return whether the kernel and its keeper have ended, and none is being started."""
         folder = self._root.kernel(kernel_id)
-        return not (has_keeper(folder) or is_being_served(folder) or self._kernel_runs(kernel_id))
+        return not (has_keeper(folder) or is_being_served(folder) or self.kernel_runs(kernel_id))
+
+    def kernel_runs(self, kernel_id: str) -> bool:
+        """Whether the kernel's own process runs, and not only processes that it has started."""
+        story = read_story(self._root.story(kernel_id))
+        starts = [entry.get("pid") for entry in story if entry.get("event") == "start"]
+        pid = starts[-1] if starts else None
+        processes = find_descendants(kernel_id, root=str(self._root.path))
+        return any(process.pid == pid or not pid for process in processes)
 
     def remove_stale(self, kernel_id: str) -> bool:
         """Remove the kernel's folder if it is stale, and end its story. Returns whether it was removed."""
@@ -91,7 +99,7 @@ class Leftovers:
     def _remove(self, kernel_id: str, before: Callable[[], None]) -> bool:
         """Remove the folder if it is stale, after calling `before`. Returns whether it was removed."""
         folder = self._root.kernel(kernel_id)
-        if not folder.is_dir() or has_keeper(folder) or self._kernel_runs(kernel_id):
+        if not folder.is_dir() or has_keeper(folder) or self.kernel_runs(kernel_id):
             return False
         lock = self._take_lock(folder)
         if lock is None:
@@ -104,14 +112,6 @@ class Leftovers:
             return True
         finally:
             os.close(lock)
-
-    def _kernel_runs(self, kernel_id: str) -> bool:
-        """Whether the kernel's own process runs, and not only processes that it has started."""
-        story = read_story(self._root.story(kernel_id))
-        starts = [entry.get("pid") for entry in story if entry.get("event") == "start"]
-        pid = starts[-1] if starts else None
-        processes = find_descendants(kernel_id, root=str(self._root.path))
-        return any(process.pid == pid or not pid for process in processes)
 
     def _take_lock(self, folder: Path) -> Optional[int]:
         """Take the folder's lock; None if it is held. For an old folder without a lock file, any descriptor of it."""

@@ -36,7 +36,7 @@ LIMIT = 600.0
 """Seconds that the running cell may take when there is no keeper any more."""
 MAX_STARTS, PERIOD = 5, 600.0
 """If so many successors started within so many seconds, something ends every one of them."""
-START_TIMEOUT = 60.0
+START_TIMEOUT = 50.0
 Gpus = Callable[[], List[str]]
 _POLL_INTERVAL = 0.1
 _RETRY_INTERVAL = 0.2

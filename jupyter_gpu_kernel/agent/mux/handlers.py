@@ -61,11 +61,10 @@ class RequestHandlers:
         self._runtime = runtime
         self._processes = processes
         self._policy = policy
-        self._successor_timeout = successor_timeout
         self._idle_watch = IdleWatch()
         self._leftovers = Leftovers(runtime, processes, root)
         self._worktrees = Worktrees(runtime, processes, root)
-        self._keepers = Keepers(runtime, processes, root, self._leftovers, policy, timeout)
+        self._keepers = Keepers(runtime, processes, root, self._leftovers, policy, timeout, successor_timeout)
         self._handlers: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]] = {
             "list": self._list,
             "story": self._story,
@@ -111,9 +110,7 @@ class RequestHandlers:
         """
         kernel_id, owner = _checked(kernel_id), _owner(request)
         create, attach = request.get("create"), request.get("attach")
-        sock = self._keepers.connect(kernel_id)
-        if sock is None:
-            sock = self._keepers.connect_to_successor(kernel_id, self._successor_timeout)
+        sock = self._keepers.connect(kernel_id) or self._keepers.connect_to_successor(kernel_id)
         if sock is None:
             self._leftovers.remove_stale(kernel_id)
         else:
@@ -197,7 +194,7 @@ class RequestHandlers:
         stop = {"do": "stop", "why": request.get("why", "on request"), **more}
         reply = self._request_stop(kernel_id, stop)
         if reply is None:
-            sock = self._keepers.connect_to_successor(kernel_id, STOP_TIMEOUT)
+            sock = self._keepers.connect_to_successor(kernel_id)
             if sock is not None:
                 sock.close()
                 reply = self._request_stop(kernel_id, stop)

@@ -16,7 +16,7 @@ from typing import Any, Dict, List, Optional
 
 from ...wire import PROTOCOL
 from ...wire.runtime import Runtime
-from ..exit.descendants import SETUP, TAG, hidden_keeper, runs_with_argument
+from ..exit.descendants import SETUP, TAG, hidden_keeper
 from ..exit.leftovers import Leftovers, is_being_served
 from ..gpus.early_reading import EarlyReadings
 from ..job.client import JobChild, job_is_over, no_job_here
@@ -30,7 +30,7 @@ from ..process_control import ChildProcess, ProcessControl
 from ..story import read_story
 
 START_TIMEOUT = SETUP_TIMEOUT + 10.0
-SUCCESSOR_TIMEOUT = 30.0
+SUCCESSOR_TIMEOUT = 25.0
 """Seconds that one request waits for the successor of a killed keeper. A hub sends ten; by then the kernel gives up."""
 CONNECT_TIMEOUT = 20.0
 """Seconds that a busy keeper has to accept a connection."""
@@ -47,7 +47,8 @@ class Refused(Exception):
 
 
 class Keepers:
-    """The keepers whose folders are in `root`. `timeout`: seconds they have to reply."""
+    """The keepers whose folders are in `root`. `timeout`: seconds they have to reply; `successor_timeout`: and the
+    successor of a killed one to start."""
 
     def __init__(
         self,
@@ -57,6 +58,7 @@ class Keepers:
         leftovers: Leftovers,
         policy: Path,
         timeout: float,
+        successor_timeout: float,
     ) -> None:
         self.root = root
         self._runtime = runtime
@@ -66,6 +68,7 @@ class Keepers:
         self._worktrees = Worktrees(runtime, processes, root)
         self._early_readings = EarlyReadings(runtime, processes)
         self._timeout = timeout
+        self._successor_timeout = successor_timeout
 
     # -------------------------------------------------------------------------------------- ask
 
@@ -94,9 +97,10 @@ class Keepers:
             state = self.ask(kernel_id, {"do": "status"})
         except KeeperTimeout:
             return self._status_from_story(kernel_id, "unresponsive")
-        if state is None and is_being_served(self.root.kernel(kernel_id)) and not self._has_ended(kernel_id):
-            return self._status_from_story(kernel_id, "starting")
-        return state
+        if state is not None or self._has_ended(kernel_id):
+            return state
+        starts = is_being_served(self.root.kernel(kernel_id)) or self._is_being_replaced(kernel_id)
+        return self._status_from_story(kernel_id, "starting") if starts else None
 
     def _has_ended(self, kernel_id: str) -> bool:
         """Whether the story tells the kernel's end: its keeper closes its socket before it unlocks the folder."""
@@ -131,19 +135,34 @@ class Keepers:
                 raise self.unresponsive(kernel_id)
             self._runtime.sleep(_POLL_INTERVAL)
 
-    def connect_to_successor(self, kernel_id: str, timeout: float) -> Optional[socket.socket]:
+    def connect_to_successor(self, kernel_id: str) -> Optional[socket.socket]:
         """Wait for the successor of a killed keeper; return a socket to it, or None if there will be none. Raises
-        Refused after so many seconds in which the kernel runs, and may still start one."""
-        folder, deadline = self.root.kernel(kernel_id), self._runtime.monotonic() + timeout
-        while runs_with_argument(kernel_id, str(folder / "connection.json")):
+        Refused if that takes too long."""
+        deadline = self._runtime.monotonic() + self._successor_timeout
+        while self._is_being_replaced(kernel_id):
             sock = self.connect(kernel_id)
-            if sock is not None or self._gave_up(kernel_id) or hidden_keeper(kernel_id):
+            if sock is not None:
                 return sock
             if self._runtime.monotonic() > deadline:
-                text = f"the keeper of kernel {kernel_id} was killed, and none has taken over within {timeout:.0f} s"
-                raise Refused("unresponsive", text)
+                raise Refused(
+                    "unresponsive",
+                    f"the keeper of kernel {kernel_id} was killed, and no other one has taken over yet",
+                )
             self._runtime.sleep(_POLL_INTERVAL)
-        return None
+        return self.connect(kernel_id)
+
+    def request_successor(self, kernel_id: str, request: Dict[str, Any]) -> Optional[Dict[str, Any]]:
+        """As `request`, for the successor of a killed keeper."""
+        sock = self.connect_to_successor(kernel_id)
+        if sock is None:
+            return None
+        sock.close()
+        return self.request(kernel_id, request)
+
+    def _is_being_replaced(self, kernel_id: str) -> bool:
+        """Whether the kernel runs and may start another keeper, if it has none."""
+        runs = self._leftovers.kernel_runs(kernel_id)
+        return runs and not (self._gave_up(kernel_id) or hidden_keeper(kernel_id))
 
     def take_detached(
         self, settings: Dict[str, Any], owner: Dict[str, Any], attached: Optional[List[str]]
@@ -159,7 +178,8 @@ class Keepers:
         ids = [str(one["id"]) for one in self._find_detached(notebook, name, owner, attached)]
         for kernel_id in ids:
             others = [other for other in ids if other != kernel_id]
-            if self.request(kernel_id, dict(owner, do="return", notebook=notebook, others=others)):
+            request = dict(owner, do="return", notebook=notebook, others=others)
+            if self.request(kernel_id, request) or self.request_successor(kernel_id, request):
                 return kernel_id
         return ""
 
