@@ -9,21 +9,20 @@ import os
 import signal
 import tempfile
 import time
-from collections import deque
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from ..gpus.devices.gpu_reader import GpuReader
-from ..loop import Loop, Timer
+from ..loop import Loop
 from ..process_control import ProcessControl
 from ..procfs import boot_id
 from ..story import Story
 from .descendants import Cleanup
+from .memory_samples import MemorySamples
 from .node_checks import (
     Cgroup,
     gpu_problem,
     memory_daemon,
-    node_mib,
     node_oom_kills,
     own_cgroup,
     scheduler_job,
@@ -31,9 +30,6 @@ from .node_checks import (
 )
 from .reason import CRASHES, UNKNOWN, ExitReason, Facts, explain
 
-MEMORY_INTERVAL = 2.0
-"""Seconds between two samples of the node's memory; the last MEMORY_SAMPLES count."""
-MEMORY_SAMPLES = 10
 SIGTERM_RECENT = 120.0
 """Seconds after a SIGTERM within which a SIGKILL is taken for its consequence."""
 _STDERR_TAIL = 256 * 1024
@@ -142,14 +138,11 @@ class FactCollector:
         self._loop = loop
         self._stderr = stderr
         self._oom_counters = OomCounters(pid)
-        self._available: Deque[float] = deque(maxlen=MEMORY_SAMPLES)
-        self._timer: Optional[Timer] = None
-        self._sample_memory()
+        self._memory = MemorySamples(loop)
 
     def facts(self, returncode: int, requested: str, sigterm: Mapping[str, Any]) -> Facts:
         """Return the facts of the process's end. `sigterm`: the story's last entry about a SIGTERM."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._memory.stop()
         cgroup_kills, node_kills = self._oom_counters.kills()
         return Facts(
             returncode,
@@ -161,16 +154,10 @@ class FactCollector:
             cgroup_oom_kills=cgroup_kills,
             node_oom_kills=node_kills,
             limit_mib=self._oom_counters.limit_mib(),
-            memory_available=min(self._available, default=None),
+            memory_available=self._memory.least,
             stderr=self._stderr_tail(),
             job=scheduler_job(os.environ),
         )
-
-    def _sample_memory(self) -> None:
-        memory = node_mib()
-        if memory is not None and memory[1]:
-            self._available.append(memory[0] / memory[1])
-        self._timer = self._loop.later(MEMORY_INTERVAL, self._sample_memory)
 
     def _stderr_tail(self) -> str:
         try:
