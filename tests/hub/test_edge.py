@@ -13,8 +13,12 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import HubError, SettingsError
 from jupyter_gpu_kernel.hub.front_end import edge as edge_module
+from jupyter_gpu_kernel.hub.front_end import heartbeat
 from jupyter_gpu_kernel.hub.front_end.edge import Edge
 from jupyter_gpu_kernel.wire.messages import Channel, Message
+
+SILENCE = heartbeat.INTERVAL * 12
+"""Seconds without a heartbeat, after which none is expected."""
 
 
 @pytest.mark.parametrize("channel", ["shell", "control", "stdin"])
@@ -102,6 +106,36 @@ def test_a_heartbeat_is_answered_and_a_large_one_is_not() -> None:
         small.send(b"ping")
         assert await asyncio.to_thread(small.poll, DEADLINE * 1000) and small.recv() == b"ping"
         assert not large.poll(0)
+
+    meet(test)
+
+
+@pytest.mark.parametrize("silence", [0.0, SILENCE])
+def test_each_heartbeat_is_answered(silence: float) -> None:
+    """Also those that come at once, and after a while without any, in which the loop has nothing to do."""
+
+    async def test(meeting: Meeting) -> None:
+        client = meeting.client("hb", zmq.DEALER)
+        for _ in range(2):
+            await asyncio.sleep(silence)
+            for number in range(250):
+                client.send(b"%d" % number)
+            for number in range(250):
+                assert await asyncio.to_thread(client.poll, DEADLINE * 1000)
+                assert client.recv() == b"%d" % number
+
+    meet(test)
+
+
+def test_without_heartbeats_the_loop_has_nothing_to_do() -> None:
+    async def test(meeting: Meeting) -> None:
+        client = meeting.client("hb")
+        client.send(b"ping")
+        assert await asyncio.to_thread(client.poll, DEADLINE * 1000)
+        loop: Any = asyncio.get_running_loop()
+        assert any("HeartbeatSocket" in repr(timer) for timer in loop._scheduled)
+        await asyncio.sleep(SILENCE)
+        assert not any("HeartbeatSocket" in repr(timer) for timer in loop._scheduled)
 
     meet(test)
 

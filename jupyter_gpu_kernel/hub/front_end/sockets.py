@@ -18,6 +18,7 @@ from ...errors import HubError, SettingsError
 from ...wire.frames import CHUNK
 from ...wire.queues import MAX_MESSAGE
 from . import local_peers
+from .heartbeat import HeartbeatSocket
 from .watched_socket import WatchedSocket
 
 MAX_UNREAD = 4 * 1024 * 1024
@@ -54,6 +55,7 @@ class Sockets:
         self.connection = dict(connection)
         self._receive = receive
         self._sockets: dict[str, WatchedSocket] = {}
+        self._heartbeat: HeartbeatSocket | None = None
         self._clock = clock
         self._unread = {channel: _UnreadBytes(clock) for channel in _TYPES}
         self._closed = False
@@ -96,17 +98,23 @@ class Sockets:
 
         Unbinding them first would close the connections of clients that stay.
         """
-        for channel, watched in self._sockets.items():
+        for channel, bound in self._bound:
             path = Path(self._address(channel).removeprefix("ipc://"))
             if self._is_ipc and not path.exists():
-                self._bind_address(watched.socket, channel)
+                self._bind_address(bound.socket, channel)
 
     def close(self) -> None:
         """Unbind, after a moment in which messages can still be sent."""
         self._closed = True
-        for watched in self._sockets.values():
-            watched.close(linger=1000)
+        for _, bound in self._bound:
+            bound.close(linger=1000)
         self._sockets.clear()
+        self._heartbeat = None
+
+    @property
+    def _bound(self) -> list[tuple[str, WatchedSocket | HeartbeatSocket]]:
+        heartbeat = [("hb", self._heartbeat)] if self._heartbeat is not None else []
+        return [*self._sockets.items(), *heartbeat]
 
     # -------------------------------------------------------------------------------------- binding
 
@@ -131,8 +139,10 @@ class Sockets:
         except BaseException:
             socket.close(linger=0)
             raise
-        receive = self._echo if channel == "hb" else self._receiver(channel)
-        self._sockets[channel] = WatchedSocket(socket, receive)
+        if channel == "hb":
+            self._heartbeat = HeartbeatSocket(socket)
+        else:
+            self._sockets[channel] = WatchedSocket(socket, self._receiver(channel))
 
     def _new_socket(self, channel: str) -> zmq.Socket[bytes]:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
@@ -192,9 +202,6 @@ class Sockets:
 
     def _receiver(self, channel: str) -> Callable[[list[bytes]], None]:
         return lambda frames: self._receive(channel, frames)
-
-    def _echo(self, frames: list[bytes]) -> None:
-        self._sockets["hb"].send(frames)
 
     @property
     def _ip(self) -> str:
