@@ -173,6 +173,21 @@ def test_what_only_its_owner_could_do_is_not_asked_twice(locked: dict[str, Any])
     assert "open connection" in rows[-4]["message"]
 
 
+def test_the_frameworks_are_checked_over_the_open_connection(locked: dict[str, Any]) -> None:
+    """On which the agent that kernels need answers already; a check needs more of it."""
+    specs = [{"settings": locked, "name": "gpu2"}]
+    with HubClient() as hub:
+        hub.call("login", timeout=DEADLINE, ask=Owner(), settings=locked)
+        before = hub.call("gpus", timeout=DEADLINE, specs=specs)
+        rows = hub.call("check", timeout=DEADLINE, settings=locked, name="gpu2", gpu=True)
+        after = hub.call("gpus", timeout=DEADLINE, specs=specs)
+        hub.call("hang_up", timeout=DEADLINE)
+    assert [row["step"] for row in rows if not row["checked"]][:1] == ["sign in"]
+    (driver,) = [row for row in rows if row["step"] == "driver"]
+    assert driver["ok"] and rows[-1]["step"] == "verdict"
+    assert [row["uuid"] for row in before] == [row["uuid"] for row in after]
+
+
 def test_its_owner_is_asked_where_no_connection_is_open(remote: Remote, locked: dict[str, Any]) -> None:
     owner = Owner()
     with HubClient() as hub:
