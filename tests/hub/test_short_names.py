@@ -124,6 +124,7 @@ def test_no_module_uses_a_private_constant_of_another() -> None:
 SAMPLE = """
 _LIMIT = 3
 _FIRST, SECOND = 1, 2
+_CHANGES = 0
 a = "the module's"
 
 
@@ -156,6 +157,19 @@ def outer(count, start=_LIMIT):
         return error
 
 
+def with_a_global(step):
+    def inner(a):
+        return a + step
+
+    return inner("my "), a
+
+
+def change():
+    global _CHANGES
+    _CHANGES += 1
+    return _CHANGES
+
+
 def class_inside(value):
     class Inner:
         field = value
@@ -172,6 +186,8 @@ RESULTS = {
     "Shape().area(2, 5, 7, wide=1)": 71,
     "Shape().told(5, given=6)": "5 6 the module's",
     "outer(3)": ((12, 2)),
+    "with_a_global('own')": ("my own", "the module's"),
+    "change() + change()": 3,
     "class_inside(4)": 4,
     "seen(1)": ["other", "value"],
 }
