@@ -39,6 +39,9 @@ class Kind(enum.IntEnum):
     REPLY = 8
 
 
+_KINDS = {int(kind): kind for kind in Kind}
+
+
 class Frame(NamedTuple):
     """A frame. `number` is that of a DATA chunk or of an acknowledged one, or pairs a reply with its request."""
 
@@ -126,9 +129,8 @@ class FrameReader:
         start = offset + _HEADER.size
         if len(self._buffer) - start < length:
             return None
-        try:
-            known = Kind(kind)
-        except ValueError:
-            raise FrameError(f"a frame of unknown kind {kind}") from None
+        known = _KINDS.get(kind)
+        if known is None:
+            raise FrameError(f"a frame of unknown kind {kind}")
         with memoryview(self._buffer) as view:  # a slice of the buffer itself would be one more copy
             return Frame(known, attachment, number, flags, bytes(view[start : start + length]))

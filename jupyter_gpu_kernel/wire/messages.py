@@ -34,6 +34,9 @@ class Channel(enum.IntEnum):
     KEEPER = 5
 
 
+_CHANNELS = {int(channel): channel for channel in Channel}
+
+
 class Lane(enum.IntEnum):
     """Which messages may overtake others: a lower lane goes first, and within a lane the order is kept."""
 
@@ -100,9 +103,11 @@ class Message:
         try:
             channel, client, count = _HEAD.unpack_from(data)
             lengths = struct.unpack_from("!%dI" % count, data, _HEAD.size)
-            kind = Channel(channel)
-        except (struct.error, ValueError) as error:
+        except struct.error as error:
             raise MessageError(str(error)) from None
+        kind = _CHANNELS.get(channel)
+        if kind is None:
+            raise MessageError(f"a message of the unknown channel {channel}")
         offset = _HEAD.size + 4 * count
         if offset + sum(lengths) != len(data):
             raise MessageError("the lengths of a message's parts do not add up")

@@ -29,6 +29,9 @@ COMPRESSED = 0x40
 """The flag of a chunk that is compressed."""
 
 
+_LANES = tuple(Lane)
+
+
 class NumberingError(Exception):
     """The peer's numbers contradict ours."""
 
@@ -207,8 +210,7 @@ class Outbox:
         return max(size, min(MOST, int(size * FASTEST / self._window.rate)))
 
     def _cut(self) -> Optional[Chunk]:
-        for lane in Lane:
-            queue = self._lanes[lane]
+        for queue in self._lanes.values():
             if queue:
                 break
         else:
@@ -216,10 +218,10 @@ class Outbox:
         entry = queue[0]
         payload = entry.data[entry.offset : entry.offset + CHUNK]
         size = len(payload)
-        compresses = self.compresses and _compressible(lane, entry.offset) and self._window.rate < SLOW
+        compresses = self.compresses and _compressible(entry.lane, entry.offset) and self._window.rate < SLOW
         packed = self._compressor.compress(payload) if compresses else None
         entry.offset += size
-        flags = int(lane)
+        flags = int(entry.lane)
         self._compressing = packed is not None
         if packed is not None:
             payload, flags = packed, flags | COMPRESSED
@@ -257,13 +259,13 @@ class Inbox:
         if number != self.received + 1:
             raise NumberingError(f"received {number}, expected {self.received + 1}")
         try:
-            lane = Lane(flags & ~self._flags)
+            lane = _LANES[flags & ~self._flags]
             parts = self._parts[lane]
             if flags & COMPRESSED:
                 if not _compressible(lane, len(parts)):
                     raise ValueError
                 payload = compression.decompress(payload, CHUNK)
-        except ValueError:
+        except (IndexError, ValueError):
             raise NumberingError(f"chunk {number} cannot be read (flags {flags:#x})") from None
         if len(payload) > CHUNK or not (payload or flags & _LAST):
             raise NumberingError(f"chunk {number} has {len(payload)} bytes")

@@ -25,6 +25,7 @@ from ..story import Limited, Story
 
 MAX_CONNECTIONS = 64
 MAX_PENDING = 4 * MAX_PAYLOAD
+_READABLE = int(zmq.POLLIN | zmq.POLLERR)
 _TURN = 4
 """Pieces of about a chunk that one connection is sent before others have their turn."""
 MALFORMED = (FieldError, FrameError, MessageError, ProtocolError)
@@ -62,8 +63,8 @@ class ClientConnection:
 
     def _ready(self, events: int) -> None:
         try:
-            if events & (zmq.POLLIN | zmq.POLLERR):
-                data = self.sock.recv(256 * 1024)
+            if events & _READABLE:
+                data = self.sock.recv(CHUNK)
                 if not data:
                     return self._server.disconnected(self)
                 for frame in self._reader.feed(data):

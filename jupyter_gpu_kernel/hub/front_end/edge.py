@@ -21,6 +21,7 @@ from .delivered import Clients
 from .sockets import MAX_UNREAD, Sockets
 
 DELIMITER = b"<IDS|MSG>"
+_NAMES = {channel: channel.name.lower() for channel in Channel}
 SUBSCRIBE_TIMEOUT = 15.0
 """Seconds in which a running client should have subscribed again; until then the other clients wait for it."""
 _MAX_SIGNED = 64 * 1024 * 1024
@@ -276,4 +277,4 @@ class _Signer:
 
 
 def _name(message: Message) -> str:
-    return message.channel.name.lower()
+    return _NAMES[message.channel]
