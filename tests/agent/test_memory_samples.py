@@ -33,7 +33,7 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
 
 
-@pytest.mark.parametrize(("gib", "interval"), [(90, MOST), (20, 5.0), (1, LEAST)])
+@pytest.mark.parametrize(("gib", "interval"), [(90, MOST), (10, 5.0), (1, LEAST)])
 def test_the_less_is_available_the_more_often_it_is_sampled(node: Node, gib: int, interval: float) -> None:
     samples = node.samples(gib)
     node.available(0)

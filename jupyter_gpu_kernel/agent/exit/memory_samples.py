@@ -13,8 +13,8 @@ MAX_AGE = 20.0
 """Seconds for which a sample counts."""
 INTERVALS = (2.0, 10.0)
 """The least and the most seconds between two samples: each one wakes an idle keeper."""
-_FASTEST_USE = 4096
-"""MiB per second: processes hardly use up memory faster, as the system clears it first."""
+_FASTEST_USE = 2048
+"""MiB per second: a thread hardly uses up memory faster, as the system clears it first."""
 
 
 class MemorySamples:
