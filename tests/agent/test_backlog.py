@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import resource
+from operator import sub
 from pathlib import Path
 from typing import Iterator, List
 
@@ -154,6 +155,18 @@ def test_many_small_displays_fit(backlog: Backlog) -> None:
 
 
 # ---------------------------------------------------------------------------------------------- the disk
+
+
+def test_little_is_moved_to_disk_at_once(tmp_path: Path) -> None:
+    """A control message waits meanwhile."""
+    backlog, sizes = Backlog(RUNTIME, [tmp_path], {}), [0]
+    for number in range(150):
+        backlog.put(message("display_data", data={"n": number, "text": "x" * 100_000}))
+        sizes.append(backlog._spill.size)
+    assert sizes[-1] > 4 * MIB
+    assert max(map(sub, sizes[1:], sizes)) < 1.5 * MIB
+    assert [m.content()["data"]["n"] for m in drain(backlog)] == list(range(150))
+    backlog.close()
 
 
 def test_nothing_can_be_read_by_path(tmp_path: Path, backlog: Backlog) -> None:

@@ -19,6 +19,8 @@ from .spill import Record, Spill
 MIB = 1024 * 1024
 MEMORY_MIB = 8
 CAP_MIB = 512
+_PIECE = MIB
+"""Bytes moved to disk at once: few, as other messages wait meanwhile, but more than a line each time."""
 OnProblem = Callable[[str], Any]
 AHEAD = 2 * 1024 * 1024
 """Bytes passed to the endpoint besides its window: enough to keep any link busy, little to hold in memory."""
@@ -64,7 +66,10 @@ class Backlog:
         """Add a message."""
         self._memory.put(message)
         if self._memory.size > self._memory_limit:
-            self._spill.put(self._memory.pop_all())
+            records = []
+            while self._memory and self._memory.size > self._memory_limit - _PIECE:
+                records.append(self._memory.pop())
+            self._spill.put(records)
             if self._spill.full:
                 self._report(
                     f"output that waits for a front end cannot be written to disk: {self._spill.full}"

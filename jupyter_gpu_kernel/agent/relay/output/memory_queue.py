@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from collections import OrderedDict, deque
 from itertools import islice
-from typing import Deque, Dict, Iterator, List, Optional, Tuple
+from typing import Deque, Dict, Iterator, Optional, Tuple
 
 from ....wire.messages import Channel, Message, MessageError
 from ....wire.streams import PIECE, Stream, read_stream, with_stream
@@ -49,12 +49,6 @@ class Cell:
         self.clears: Deque[int] = deque()
         self.clear_next = False
 
-    def forget_entries(self) -> None:
-        """The entries left the memory."""
-        self.last = None
-        self.shown.clear()
-        self.clears.clear()
-
 
 class Entry:
     """One message, or several merged stream messages: then `text` is what they contain."""
@@ -86,7 +80,7 @@ class Entry:
 
 
 class MemoryQueue:
-    """`put` messages, then `pop` one or `pop_all`. `cells`, by number, has also those with messages only on disk."""
+    """`put` messages, then `pop` one. `cells`, by number, has also those with messages only on disk."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -144,16 +138,6 @@ class MemoryQueue:
     def messages(self, first: int = 0) -> Iterator[Message]:
         """Yield the messages from the `first` on, oldest first. They stay; each is put together when it is needed."""
         return (entry.whole() for entry in islice(self._entries.values(), first, None))
-
-    def pop_all(self) -> List[Record]:
-        """Remove and return all messages, oldest first."""
-        records = [entry.record() for entry in self._entries.values()]
-        for entry in self._entries.values():
-            entry.cell.forget_entries()
-        self._entries.clear()
-        self._newest.clear()
-        self.size = 0
-        return records
 
     def release(self, cell: Cell) -> None:
         """One message of this cell no longer waits, in memory or on disk."""

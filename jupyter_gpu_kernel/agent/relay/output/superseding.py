@@ -55,10 +55,6 @@ class Newest:
         """Later messages of this widget supersede none of those before."""
         self._serials.pop((True, comm_id), None)
 
-    def clear(self) -> None:
-        """No message waits."""
-        self._serials.clear()
-
 
 def key_of(message: Message, msg_type: str) -> Optional[Key]:
     """Return what this message sets, if it can be superseded; it can change places with the cell's text then."""
