@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import json
 import struct
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Union
 
 from .fields import FieldError, load_object
 
@@ -92,7 +92,7 @@ class FrameReader:
         """The bytes before MAGIC; all so far, if it has not come."""
         return self._noise if self.greeted else bytes(self._buffer)
 
-    def feed(self, data: bytes) -> List[Frame]:
+    def feed(self, data: Union[bytes, memoryview]) -> List[Frame]:
         """Return every frame that `data` completes. After a FrameError nothing more can be read."""
         before = len(self._buffer)
         self._buffer += data

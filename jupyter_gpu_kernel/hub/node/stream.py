@@ -191,7 +191,7 @@ class StreamThreads:
     def _next_frame(self) -> Frame | None:
         while not self._frames and self._chunks:
             data = self._chunks.popleft()
-            self._frames.extend(self._reader.feed(bytes(data[:CHUNK])))
+            self._frames.extend(self._reader.feed(data[:CHUNK]))
             if self._source is not None:
                 self._arrivals.processed(len(data[:CHUNK]))
                 self._source.consumed(len(data[:CHUNK]))
