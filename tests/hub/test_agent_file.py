@@ -84,6 +84,12 @@ def test_it_is_small() -> None:
     assert bz2.decompress(package.packed("bz2")) == zlib.decompress(package.packed("zlib")) == package.data
 
 
+def test_the_indentation_arrives(agent: Agent) -> None:
+    words = agent_file._compacted(agent_file._read_sources()).decode().split("\0")
+    for source in words[1::2]:
+        assert loader.indented(agent_file.indent_changes(source)) == source
+
+
 def test_no_module_needs_one_that_is_not_sent(agent: Agent) -> None:
     """Both files have all that their modules import. Only the complete one has what only jobs and checks need."""
     small, complete = (set(agent.run(IMPORT_ALL, complete).split()) for complete in (False, True))

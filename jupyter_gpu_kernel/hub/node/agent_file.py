@@ -74,7 +74,7 @@ def packages() -> tuple[Package, Package]:
 
 
 def _package(main: str, modules: dict[str, str], install: bytes) -> Package:
-    sources = "\0".join(part for one in modules.items() for part in one)
+    sources = "\0".join(part for path, text in modules.items() for part in (path, indent_changes(text)))
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in (("__main__.py", main.encode()), ("sources", sources.encode())):
@@ -82,6 +82,18 @@ def _package(main: str, modules: dict[str, str], install: bytes) -> Package:
     data = buffer.getvalue()
     digest = hashlib.sha256(data).hexdigest()
     return Package(f"agent-{digest[:16]}.pyz", data, install, digest)
+
+
+def indent_changes(source: str) -> str:
+    """Return the source as the agent's loader expects it, which compresses better. No line is of spaces only."""
+    lines = []
+    level = 0
+    for line in source.split("\n"):
+        text = line.lstrip(" ")
+        change = len(line) - len(text) - level if text else 0
+        level += change
+        lines.append(("\1" if change > 0 else "\2") * abs(change) + text)
+    return "\n".join(lines)
 
 
 def _read_sources() -> dict[str, str]:
