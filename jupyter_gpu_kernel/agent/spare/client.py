@@ -127,7 +127,7 @@ class ForkedProcess(AdoptedProcess):
         self._parent: Optional[socket.socket] = parent
         self._status: Optional[int] = None
         parent.setblocking(False)
-        loop.watch(parent, lambda _: self._told())
+        loop.watch(parent.fileno(), lambda _: self._receive())
 
     def poll(self) -> Optional[int]:
         """Return None while the process runs, then its return code. The spare interpreter tells it before it lets the
@@ -141,11 +141,6 @@ class ForkedProcess(AdoptedProcess):
                 self._status = UNKNOWN
         return self._status
 
-    def _told(self) -> None:
-        self._receive()
-        if self._status is not None:
-            self._on_end()
-
     def _receive(self) -> None:
         if self._parent is None:
             return
@@ -158,6 +153,6 @@ class ForkedProcess(AdoptedProcess):
         status = packet.get("status")
         if isinstance(status, int) and self._status is None:
             self._status = status
-        self._loop.forget(self._parent)
+        self._loop.forget(self._parent.fileno())
         self._parent.close()
         self._parent = None
