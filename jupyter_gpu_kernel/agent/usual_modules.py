@@ -1,6 +1,6 @@
 """The packages that this user's kernels usually use, by the kernels' own record, for one Python on this node.
 
-    <root>/spare/modules-<hash of the Python>.json   {"kernels": [[name, …], …], "rejected": {name: why}}
+    <root>/spare/modules-<hash of the Python>.json   {"kernels": [[name, …], …], "rejected": {name: why}, "where": …}
 
 When a kernel ends, it records the packages that its user's variables come from. A spare interpreter imports those that
 at least half of the last kernels used, and rejects what is not fit for that. Of two kernels that end at once, one
@@ -53,14 +53,20 @@ class UsualModules:
         """A kernel that used these packages ends."""
         content = self._read()
         kernels = [*content["kernels"], [name for name in names if _is_name(name)][:_NAMES]][-_KERNELS:]
-        self._write({"kernels": kernels, "rejected": content["rejected"]})
+        self._write({**content, "kernels": kernels})
 
-    def reject(self, name: str, why: str) -> bool:
+    def forget_rejected(self, where: str) -> None:
+        """Forget what was rejected elsewhere than `where`, see `spare.files.environment_mark`."""
+        content = self._read()
+        if content["rejected"] and content["where"] != where:
+            self._write({"kernels": content["kernels"], "rejected": {}})
+
+    def reject(self, name: str, why: str, where: str) -> bool:
         """Do not import this package again. Return whether that was stored."""
         content = self._read()
         rejected = {**content["rejected"], name: why[:_LENGTH]}
         kept = dict(list(rejected.items())[-_REJECTED:])
-        return self._write({"kernels": content["kernels"], "rejected": kept})
+        return self._write({"kernels": content["kernels"], "rejected": kept, "where": where})
 
     def _read(self) -> Mapping[str, Any]:
         try:
@@ -73,6 +79,7 @@ class UsualModules:
         return {
             "kernels": [[name for name in one if _is_name(name)][:_NAMES] for one in lists][-_KERNELS:],
             "rejected": rejected if isinstance(rejected, dict) else {},
+            "where": found.get("where"),
         }
 
     def _write(self, content: Dict[str, Any]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import json
 import os
 import signal
 import socket
@@ -18,11 +19,13 @@ from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.agent import procfs
 from jupyter_gpu_kernel.agent.spare import packets
+from jupyter_gpu_kernel.agent.spare.files import environment_mark
 from jupyter_gpu_kernel.agent.spare.kernel_start import KernelStart
 from jupyter_gpu_kernel.agent.spare.memory import is_short
 from jupyter_gpu_kernel.agent.spare.places import MAX_SPARES, SparePlace
 from jupyter_gpu_kernel.agent.spare.proc_title import reserve, reserved_variable
 from jupyter_gpu_kernel.agent.spare.server import _MAX_ASKING
+from jupyter_gpu_kernel.agent.usual_modules import UsualModules
 from jupyter_gpu_kernel.wire.fields import FieldError
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="the agent needs Linux")
@@ -224,6 +227,28 @@ def test_what_cannot_be_rejected_is_not_tried_for_ever(tmp_path: Path) -> None:
     ended = subprocess.run(words, env=env, cwd=str(tmp_path), capture_output=True, timeout=DEADLINE)
     assert ended.returncode != 0 and b"there_is_no_such_package" in ended.stderr
     assert not SparePlace(tmp_path, "key").is_taken()
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_package_that_was_rejected_is_tried_again_in_a_changed_environment(
+    tmp_path: Path, changed: bool
+) -> None:
+    """traitlets was rejected, although nothing is wrong with it."""
+    if is_short():
+        pytest.skip("this machine is short of memory: there are no spare interpreters")
+    path = tmp_path / "spare" / "modules.json"
+    path.parent.mkdir()
+    modules = UsualModules(path)
+    modules.record(["traitlets", "there_is_no_such_package"])
+    modules.reject("traitlets", "it has several threads", "an older one" if changed else environment_mark())
+    one = Spare(tmp_path)
+    try:
+        rejected = json.loads(path.read_text())["rejected"]
+        assert set(rejected) == {"there_is_no_such_package", *([] if changed else ["traitlets"])}
+        assert modules.usual() == (["traitlets"] if changed else [])
+    finally:
+        one.process.kill()
+        one.process.wait()
 
 
 def test_a_folder_whose_name_is_no_text_has_room_reserved() -> None:

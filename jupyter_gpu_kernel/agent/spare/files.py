@@ -60,6 +60,13 @@ class EnvironmentFiles:
         return paths
 
 
+def environment_mark() -> str:
+    """A text that changes with the agent, the interpreter, and the packages that are installed in its environment."""
+    paths = [sysconfig.get_path(name) for name in ("purelib", "platlib")]
+    marks = [_mark(path) for path in (*paths, site.getusersitepackages(), os.path.realpath(sys.executable))]
+    return repr([[path.name for path in archive()], sys.version, marks])
+
+
 def shadows(folder: str, names: Set[str]) -> bool:
     """Whether something in the folder, where kernels look first, has the name of one of these modules, or of its
     settings."""

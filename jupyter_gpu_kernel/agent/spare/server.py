@@ -25,7 +25,7 @@ from ...wire.runtime import Runtime
 from .. import procfs
 from ..usual_modules import VARIABLE, UsualModules
 from . import packets
-from .files import EnvironmentFiles, shadows
+from .files import EnvironmentFiles, environment_mark, shadows
 from .forked_kernel import become_kernel
 from .identity import changed_variables
 from .imports import import_kernel, import_package, is_clean
@@ -36,6 +36,8 @@ from .proc_title import ProcTitle
 
 IDLE_LIMIT = 1800.0
 """Seconds without a start of a kernel after which the process retires. JUPYTER_GPU_KERNEL_SPARE_IDLE: another one."""
+_AGAIN = "JUPYTER_GPU_KERNEL_SPARE_AGAIN"
+"""Set if the process has begun again after it rejected a package."""
 _MAX_ASKING = 32
 _MAX_KERNELS = 500
 """Each has a descriptor here, and select() takes none from 1,024 on."""
@@ -52,6 +54,8 @@ def run(runtime: Runtime, root: Path, key: str) -> int:
         return 0
     files, title, environ = EnvironmentFiles(), ProcTitle.find(), dict(os.environ)
     modules = UsualModules(Path(os.environ.pop(VARIABLE, "") or root / "spare" / "modules.json"))
+    if not os.environ.pop(_AGAIN, ""):  # a package may change its environment with every import
+        modules.forget_rejected(environment_mark())
     import_kernel()
     problem = is_clean()
     if problem:
@@ -60,11 +64,13 @@ def run(runtime: Runtime, root: Path, key: str) -> int:
     for name in packages:
         problem = "" if is_short() else import_package(name, runtime.monotonic)
         if problem:
-            if not modules.reject(name, problem):
+            if not modules.reject(name, problem, environment_mark()):
                 raise OSError(
                     f"{name} cannot be imported before a fork, and that cannot be stored: {problem}"
                 )
-            os.execve(sys.executable, procfs.arguments(os.getpid()), environ)  # begin again without it
+            os.execve(
+                sys.executable, procfs.arguments(os.getpid()), {**environ, _AGAIN: "1"}
+            )  # begin again without it
     imported = {name.partition(".")[0] for name in set(sys.modules) - before}
     files.add_imported(sorted(imported))
     changes = changed_variables(environ)
