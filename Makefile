@@ -9,6 +9,9 @@ BESIDE := jupyter-collaboration jupyter_server_documents jupyter_server_nbmodel
 LABEXTENSION := jupyter_gpu_kernel/labextension/package.json
 LINKED := .venv/share/jupyter/labextensions/jupyter-gpu-kernel
 
+# Without compiled modules, each process that the tests start needs twice the time for its imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help venv sshd programs test test-spare test-browser-side test-labextension test-lowest test-collaboration check labextension link pictures bench demo wheel clean
 
 help:  ## this list

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import os
 import threading
 from typing import Any, Callable, Dict, List, Tuple, TypeVar
@@ -107,7 +108,7 @@ class Loop:
     def _wait_ms(self) -> int:
         if not self._timers:
             return _POLL_MS
-        return max(0, min(_POLL_MS, int((self._timers[0][0] - self.time()) * 1000) + 1))
+        return max(0, min(_POLL_MS, math.ceil((self._timers[0][0] - self.time()) * 1000)))
 
     def _run_timers(self) -> None:
         now = self.time()
