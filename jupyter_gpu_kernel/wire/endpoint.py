@@ -249,11 +249,12 @@ class Endpoint:
     def _our_hello(self) -> Dict[str, Any]:
         delivered = None if self._peer else self._inherited
         features = frozenset(self._our_features)
+        self._acknowledged = self._acknowledgeable
         hello = Hello(
             PROTOCOL,
             self._session,
             self._peer,
-            self._acknowledgeable,
+            self._acknowledged,
             self.outbox.serials,
             delivered,
             features,
@@ -280,8 +281,7 @@ class Endpoint:
         if hello.session != self._peer:
             self._peer = hello.session
             self._inbox = self._new_inbox(hello.serials)
-            self._held = self._overdue = 0
-        self._acknowledged = self._acknowledgeable
+            self._held = self._overdue = self._acknowledged = 0
         self._hello_due = not self.first
         self.state = State.OPEN
 

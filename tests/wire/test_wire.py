@@ -356,6 +356,27 @@ def test_only_what_waits_since_the_last_time_is_acknowledged_alone() -> None:
     assert keeper.outbox.size == 0
 
 
+def test_what_is_let_go_while_the_keeper_answers_is_acknowledged() -> None:
+    """HELLO has told an older number; the keeper sends what it has on from there, and may send nothing new."""
+    hub = Endpoint(RUNTIME, first=True)
+    keeper = Endpoint(RUNTIME, first=False, window=fixed_window(2 * CHUNK))
+    pipe = Pipe(hub, keeper)
+    pipe.connect()
+    exchange(hub, keeper)
+    hub.hold_acknowledgements(1)
+    for _ in range(3):
+        keeper.send(Lane.ORDERED, bytes(CHUNK))
+    exchange(keeper, hub)
+    pipe.cut()
+    pipe.connect()
+    (hello,) = hub.outgoing()
+    hub.hold_acknowledgements(0)
+    keeper.receive(hello)
+    exchange(keeper, hub)
+    exchange(hub, keeper)
+    assert [frame.number for frame in exchange(keeper, hub) if frame.kind is Kind.DATA] == [3]
+
+
 def test_a_little_data_is_acknowledged_with_data_or_on_request() -> None:
     """And more than a chunk at once: an acknowledgement alone wakes up every process on the way."""
     hub, keeper = Endpoint(RUNTIME, first=True), Endpoint(RUNTIME, first=False)
