@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import threading
 from typing import Any, Dict, Iterator, List, Tuple, cast
@@ -37,6 +38,20 @@ class Node:
     def open(self, kernel_id: str, request: Dict[str, Any]) -> Tuple[str, socket.socket]:
         return kernel_id, self._opened
 
+    def handle(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        return {"came": bool(select.select([self.keeper], [], [], 0)[0])}
+
+    def identity(self) -> str:
+        return "node"
+
+    def ask(self, *frames: Frame) -> Dict[str, Any]:
+        """The frames come from the hub at once, with a request behind them, and much behind that: its reply."""
+        request = json_frame(Kind.REQUEST, {"do": "interrupt"}, number=2)
+        behind = [Frame(Kind.ACK, 5, 7)] * 3000
+        os.write(self.hub, b"".join(frame.encode() for frame in (*frames, request, *behind)))
+        (reply,) = FrameReader(greeting=False).feed(os.read(self._said, 1 << 16))
+        return reply.json()
+
     def hears(self, *frames: Frame) -> List[List[Frame]]:
         """The frames come from the hub at once, and then a close: what the keeper gets, by write."""
         os.write(self.hub, b"".join(frame.encode() for frame in (*frames, Frame(Kind.CLOSE, 5))))
@@ -66,3 +81,7 @@ def test_what_comes_at_once_wakes_the_keeper_once_and_a_close_loses_nothing(node
         Frame(Kind.DATA, 5, 9, 0x80, b"stop"),
     ]
     assert node.hears(*frames) == [frames]
+
+
+def test_what_came_before_a_request_is_at_the_keeper_before_it(node: Node) -> None:
+    assert node.ask(Frame(Kind.DATA, 5, 8, 0x82, b"a cell, which the request may interrupt"))["came"]

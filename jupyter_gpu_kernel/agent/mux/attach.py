@@ -98,6 +98,7 @@ class Router:
         if frame.kind is Kind.PING:
             self._write(Frame(Kind.PONG, number=frame.number).encode())
         elif frame.kind is Kind.REQUEST:
+            self._flush_filled()
             self._request(frame)
         elif frame.kind is Kind.CLOSE:
             self._flush_filled()
