@@ -11,9 +11,9 @@ from typing import Any, Dict, Iterator, List, Tuple, cast
 import pytest
 from waiting import DEADLINE
 
-from jupyter_gpu_kernel.agent.mux.attach import Router
+from jupyter_gpu_kernel.agent.mux.attach import MAX_PENDING, Router
 from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
-from jupyter_gpu_kernel.wire.frames import MAGIC, Frame, FrameReader, Kind, json_frame
+from jupyter_gpu_kernel.wire.frames import CHUNK, MAGIC, Frame, FrameReader, Kind, json_frame
 
 OPEN = json_frame(Kind.REQUEST, {"do": "open", "kernel": "k", "attachment": 5}, number=1)
 
@@ -21,10 +21,10 @@ OPEN = json_frame(Kind.REQUEST, {"do": "open", "kernel": "k", "attachment": 5}, 
 class Node:
     """Attach in a thread; `hub` writes to it, and `keeper` is the other end of the one socket that it opens."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: int = socket.SOCK_SEQPACKET) -> None:
         stdin, self.hub = os.pipe()
         self._said, stdout = os.pipe()
-        self.keeper, self._opened = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.keeper, self._opened = socket.socketpair(socket.AF_UNIX, kind)
         self.keeper.settimeout(DEADLINE)
         router = Router(cast(RequestHandlers, self), lambda: None, stdin, stdout)
         self._thread = threading.Thread(target=router.run)
@@ -58,6 +58,13 @@ class Node:
         writes = iter(lambda: self.keeper.recv(1 << 16), b"")
         return [FrameReader(greeting=False).feed(data) for data in writes]
 
+    def flood(self) -> Frame:
+        """More than the window allows comes from the hub, and the keeper reads nothing: what the hub gets first."""
+        frame = Frame(Kind.DATA, 5, 1, 0x02, bytes(CHUNK)).encode()
+        for _ in range(MAX_PENDING // CHUNK + 9):
+            os.write(self.hub, frame)
+        return FrameReader(greeting=False).feed(os.read(self._said, 1 << 16))[0]
+
     def close(self) -> None:
         os.close(self.hub)
         self._thread.join(DEADLINE)
@@ -85,3 +92,10 @@ def test_what_comes_at_once_wakes_the_keeper_once_and_a_close_loses_nothing(node
 
 def test_what_came_before_a_request_is_at_the_keeper_before_it(node: Node) -> None:
     assert node.ask(Frame(Kind.DATA, 5, 8, 0x82, b"a cell, which the request may interrupt"))["came"]
+
+
+def test_for_a_keeper_that_reads_nothing_no_more_is_kept_than_the_window_allows() -> None:
+    node = Node(socket.SOCK_STREAM)
+    closed = node.flood()
+    node.close()
+    assert closed.kind is Kind.CLOSE and "more was sent" in closed.json()["reason"]

@@ -140,6 +140,46 @@ def test_without_heartbeats_the_loop_has_nothing_to_do() -> None:
     meet(test)
 
 
+def heartbeat_timers() -> int:
+    loop: Any = asyncio.get_running_loop()
+    handles = (*loop._scheduled, *loop._ready)
+    return sum("HeartbeatSocket" in repr(handle) and not handle.cancelled() for handle in handles)
+
+
+@pytest.mark.parametrize("quiet", [0, heartbeat._QUIET])
+def test_all_heartbeats_of_a_front_end_have_one_timer(monkeypatch: pytest.MonkeyPatch, quiet: int) -> None:
+    """Also if one comes in the turn in which the loop begins to watch the socket."""
+    monkeypatch.setattr(heartbeat, "_QUIET", quiet)
+
+    async def test(meeting: Meeting) -> None:
+        client = meeting.client("hb", zmq.DEALER)
+        for _ in range(4):
+            client.send(b"ping")
+            assert await asyncio.to_thread(client.poll, DEADLINE * 1000) and client.recv() == b"ping"
+            await meeting.until(lambda: heartbeat_timers())
+            assert heartbeat_timers() == 1
+
+    meet(test)
+
+
+@pytest.mark.parametrize("silence", [0.0, heartbeat.INTERVAL, SILENCE])
+def test_a_closed_edge_answers_no_heartbeats(silence: float) -> None:
+    """Before its first turn, while some may come, and while the loop watches the socket."""
+
+    async def test(meeting: Meeting) -> None:
+        loop = asyncio.get_running_loop()
+        if silence:
+            await asyncio.sleep(silence)
+        sockets = meeting.edge._sockets
+        assert sockets._heartbeat is not None
+        descriptor = sockets._heartbeat.socket.FD
+        sockets.close()
+        assert heartbeat_timers() == 0
+        assert not loop.remove_reader(descriptor), "it is still watched"
+
+    meet(test)
+
+
 @pytest.mark.parametrize("connection", [{}, {"key": ""}, {"key": None}])
 def test_a_connection_file_without_a_key_is_refused(connection: dict[str, Any]) -> None:
     async def main() -> None:
