@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
@@ -95,7 +96,6 @@ def test_what_came_before_a_request_is_at_the_keeper_before_it(node: Node) -> No
 
 
 def test_for_a_keeper_that_reads_nothing_no_more_is_kept_than_the_window_allows() -> None:
-    node = Node(socket.SOCK_STREAM)
-    closed = node.flood()
-    node.close()
+    with contextlib.closing(Node(socket.SOCK_STREAM)) as node:
+        closed = node.flood()
     assert closed.kind is Kind.CLOSE and "more was sent" in closed.json()["reason"]
