@@ -17,6 +17,8 @@ from jupyter_gpu_kernel.hub.node.short_names import given_names, shorten
 SOURCES = agent_file._read_sources()
 GIVEN = set().union(*map(given_names, SOURCES.values()))
 Names = dict[str, str]
+Functions = dict[tuple[str, int], Names]
+"""By name and line of a function's scope."""
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -62,17 +64,22 @@ def scopes(function: Any) -> Iterator[tuple[str, int]]:
     yield from (("lambda", one.lineno) for one in ast.walk(function) if isinstance(one, ast.Lambda))
 
 
-def meaning(table: symtable.SymbolTable, names: Names, functions: dict[tuple[str, int], Names]) -> Any:
-    """What each name is in each scope, with the names replaced by `names`; in a function by those of `functions`."""
+def meaning(table: symtable.SymbolTable, constants: Names, functions: Functions, names: Names) -> Any:
+    """What each name is in each scope. Those of a function are replaced by what `functions` has, and private constants
+    by `constants`: no other name of the module, or of Python, may be another one."""
     names = functions.get((table.get_name(), table.get_lineno()), names)
     symbols = {
-        names.get(one.get_name(), one.get_name()): (
+        (constants if one.is_global() else names).get(one.get_name(), one.get_name()): (
             *(one.is_global(), one.is_local(), one.is_free(), one.is_parameter()),
             *(one.is_assigned(), one.is_imported(), one.is_declared_global(), one.is_nonlocal()),
         )
         for one in table.get_symbols()
     }
-    return table.get_type(), symbols, [meaning(child, names, functions) for child in table.get_children()]
+    return (
+        table.get_type(),
+        symbols,
+        [meaning(child, constants, functions, names) for child in table.get_children()],
+    )
 
 
 def check(small: str, short: str) -> None:
@@ -88,12 +95,10 @@ def check(small: str, short: str) -> None:
         and re.fullmatch("_[A-Z0-9_]+", before.id)
     }
     functions = {
-        place: constants | renamed(before, after)
-        for before, after in outermost(old, new)
-        for place in scopes(before)
+        place: renamed(before, after) for before, after in outermost(old, new) for place in scopes(before)
     }
     tables = [symtable.symtable(source, "source", "exec") for source in (small, short)]
-    assert meaning(tables[0], constants, functions) == meaning(tables[1], {}, {})
+    assert meaning(tables[0], constants, functions, constants) == meaning(tables[1], {}, {}, {})
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.removeprefix("jupyter_gpu_kernel/"))
@@ -210,3 +215,36 @@ def test_parameters_stay_where_calls_are_not_known() -> None:
     short = shorten(SAMPLE, (), parameters=False)
     assert all(re.search(rf"\b{word}\b", short) for word in ("longer", "count", "step", "value"))
     assert not re.search(r"\b(found|factor|product)\b", short)
+
+
+OTHER_BINDINGS = """
+_LIMIT, _TAG = 3, 4
+
+
+def set_up():
+    global shared
+    shared = 1
+
+
+def with_a_global_of_functions():
+    return [shared for shared in range(2)], shared
+
+
+def with_an_import():
+    import math as _TAG
+
+    def A():
+        return _LIMIT
+
+    return _TAG.floor(2.5)
+"""
+
+
+def test_names_that_statements_in_functions_bind() -> None:
+    short = shorten(OTHER_BINDINGS, ())
+    check(OTHER_BINDINGS, short)
+    names: dict[str, Any] = {}
+    exec(compile(short, "sample", "exec", dont_inherit=True), names)
+    names["set_up"]()
+    assert names["with_a_global_of_functions"]() == ([0, 1], 1)
+    assert names["with_an_import"]() == 2 and "A" not in names

@@ -73,10 +73,11 @@ def _short(
 def _short_constants(tree: ast.Module, taken: Collection[str]) -> dict[_Place, str]:
     """The same for private constants: names that the module binds once, at its top."""
     places = sorted(_places(ast.walk(tree)))
-    bound = Counter(place.name for place in places if place.bound)
+    others = {name for node in ast.walk(tree) for name in _bound_by_statement(node)}
+    bound = Counter([*(place.name for place in places if place.bound), *others])
     top = _places(node for one in tree.body if isinstance(one, ast.Assign) for node in ast.walk(one))
     names = {place.name for place in top if bound[place.name] == 1 and _CONSTANT.fullmatch(place.name)}
-    return _short(places, names, taken, ascii_uppercase)
+    return _short(places, names, others.union(taken), ascii_uppercase)
 
 
 def _functions(tree: ast.AST) -> Iterator[_Function]:
@@ -93,12 +94,14 @@ def _is_dynamic(node: ast.AST) -> bool:
 
 
 def _bound_outside(tree: ast.AST) -> Iterator[str]:
-    """The names that modules and classes bind, which functions and their default values may use."""
+    """The names that modules and classes bind, or functions in them declare global; all functions may use these."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             yield node.id
         yield from _bound_by_statement(node)
-        if not isinstance(node, _Function):
+        if isinstance(node, _Function):
+            yield from (name for one in ast.walk(node) if isinstance(one, ast.Global) for name in one.names)
+        else:
             yield from _bound_outside(node)
 
 
