@@ -1,9 +1,10 @@
 """Many real kernels of one Jupyter server, through one hub: do all start, and what do they cost?
 
-    python benchmarks/many.py NAME [NAME …] [--kernels 50] [--idle 60] [--json]
+    python benchmarks/many.py NAME [NAME …] [--kernels 50] [--idle 60] [--heartbeats] [--json]
 
-NAME are kernelspecs made by `jupyter gpu-kernel add`, best with `--gpus 0`; the kernels are spread over them. All start
-at the same moment, in one event loop, as a server starts them. The nodes' processes are counted there, by SSH.
+NAME are kernelspecs made by `jupyter gpu-kernel add`, best with `--gpus 0`; the kernels are spread over them. All
+start at the same moment, in one event loop, as a server starts them. Like a server, the clients send no heartbeats,
+except with --heartbeats. The nodes' processes are counted there, by SSH.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ COUNT = Path(__file__).with_name("node_processes.py")
 class Kernel:
     """A manager and its client."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, heartbeats: bool) -> None:
         self.manager = AsyncKernelManager(kernel_name=name)
+        self.heartbeats = heartbeats
         self.client: Any = None
         self.error = ""
 
@@ -46,7 +48,7 @@ class Kernel:
         try:
             await self.manager.start_kernel()
             self.client = self.manager.client()
-            self.client.start_channels()
+            self.client.start_channels(hb=self.heartbeats)
             await self.client.wait_for_ready(timeout=WITHIN)
             await self.run("1")
         except Exception as error:
@@ -115,15 +117,15 @@ class Nodes:
             node.close()
 
 
-async def main(names: list[str], count: int, idle: float) -> dict[str, Any]:
+async def main(names: list[str], count: int, idle: float, heartbeats: bool) -> dict[str, Any]:
     """Start, measure, shut down; return the figures."""
     hub_client = HubClient()
     hub = int(hub_client.call("hello")["pid"])
-    first = [Kernel(name) for name in names]  # the connections and the agent's ends do not count
+    first = [Kernel(name, heartbeats) for name in names]  # the connections and the agent's ends do not count
     await asyncio.gather(*(one.start() for one in first))
     nodes = Nodes(names)
     before, own, there = cost(hub), cost(os.getpid()), nodes.count()
-    kernels = [Kernel(names[number % len(names)]) for number in range(count)]
+    kernels = [Kernel(names[number % len(names)], heartbeats) for number in range(count)]
     try:
         stalls, began = Stalls(), time.perf_counter()
         await asyncio.gather(*(one.start() for one in kernels))
@@ -191,9 +193,10 @@ if __name__ == "__main__":
     parser.add_argument("names", nargs="+", metavar="NAME")
     parser.add_argument("--kernels", type=int, default=50)
     parser.add_argument("--idle", type=float, default=60.0, help="seconds")
+    parser.add_argument("--heartbeats", action="store_true", help="as jupyter_client's programs send them")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    figures = asyncio.run(main(options.names, options.kernels, options.idle))
+    figures = asyncio.run(main(options.names, options.kernels, options.idle, options.heartbeats))
     if options.json:
         print(json.dumps(figures))
     else:
