@@ -112,9 +112,7 @@ class Endpoint:
         self._hello_due = False
         self._acknowledged = 0
         self._acknowledge_now = False
-        self._overdue = (
-            0  # the number of the last chunk that was received when `acknowledge_overdue` was called
-        )
+        self._overdue = 0  # what was to be acknowledged at the last call of `acknowledge_overdue`
         self._unacknowledged = 0  # bytes received since the last acknowledgement
         self._inherited = delivered
         self._our_features = list(features)
@@ -249,7 +247,7 @@ class Endpoint:
     def _our_hello(self) -> Dict[str, Any]:
         delivered = None if self._peer else self._inherited
         features = frozenset(self._our_features)
-        self._acknowledged = self._acknowledgeable
+        self._acknowledged = self._acknowledgeable  # by this HELLO
         hello = Hello(
             PROTOCOL,
             self._session,

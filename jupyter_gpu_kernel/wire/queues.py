@@ -23,7 +23,7 @@ MAX_MESSAGE = 256 * 1024 * 1024
 A message that is passed on is in memory twice for a moment, and a hub has many kernels.
 """
 BESIDE = 2 * CHUNK
-"""Bytes that may be sent beyond the window of messages that overtake others: they should not wait until it opens."""
+"""Bytes of messages that overtake others, which may be sent although the window is full."""
 _LAST = 0x80
 COMPRESSED = 0x40
 """The flag of a chunk that is compressed."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import multiprocessing
 import os
-import resource
 import signal
 import socket
 import subprocess
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Set
+from typing import Any, Dict, Iterator, List, Set
 
 import pytest
 from keepers import Hub, Place, keeper_of
@@ -23,16 +20,10 @@ from jupyter_gpu_kernel.agent.exit.descendants import TAG, find_descendants
 from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.spare import packets
 from jupyter_gpu_kernel.agent.spare.client import ForkedProcess
-from jupyter_gpu_kernel.agent.spare.forked_kernel import reseed
-from jupyter_gpu_kernel.agent.spare.identity import is_in_job, spare_key
 from jupyter_gpu_kernel.agent.spare.places import SparePlace, retire_all, spares_running
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="the agent needs Linux")
-
-
-_CLONE_NEWUTS = 0x04000000
-_SKIPPED = 77
 
 
 class Forks(Place):
@@ -305,78 +296,6 @@ def test_a_kernel_that_is_ready_has_the_next_start_prepared(
     eventually(lambda: list((forking.path / "spare").glob("*.sock")), "a spare interpreter")
     forking.start("k2").sock.close()
     assert is_forked(forking, "k2")
-
-
-def test_only_equal_kernels_share_one() -> None:
-    command, env = ["python", "agent.pyz"], {"PATH": "/bin", "OMP_NUM_THREADS": "4"}
-    key = spare_key(command, env, "/home", [])
-    same = dict(env, CUDA_VISIBLE_DEVICES="GPU-1", JUPYTER_GPU_KERNEL_ID="k2", SSH_CONNECTION="x")
-    assert spare_key(command, same, "/home", []) == key
-    others = [
-        spare_key(["python3", "agent.pyz"], env, "/home", []),
-        spare_key(command, dict(env, OMP_NUM_THREADS="1"), "/home", []),
-        spare_key(command, dict(env, LD_PRELOAD="a.so"), "/home", []),
-        spare_key(command, env, "/tmp", []),
-        spare_key(command, env, "/home", ["module load cuda"]),
-    ]
-    assert len({key, *others}) == 6
-    before = os.umask(0o027)
-    try:
-        assert spare_key(command, env, "/home", []) != key
-    finally:
-        os.umask(before)
-
-
-def lower_priority() -> None:
-    os.nice(1)
-
-
-def lower_limit() -> None:
-    resource.setrlimit(resource.RLIMIT_NOFILE, (100, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-
-
-def enter_namespace() -> None:
-    if ctypes.CDLL(None).unshare(_CLONE_NEWUTS):
-        os._exit(_SKIPPED)
-
-
-@pytest.mark.parametrize("change", [lower_priority, lower_limit, enter_namespace])
-def test_processes_that_pass_something_else_on_share_none(change: Callable[[], None]) -> None:
-    key = spare_key(["python"], {}, "/", [])
-    child = os.fork()
-    if not child:
-        change()
-        os._exit(0 if spare_key(["python"], {}, "/", []) != key else 1)
-    status = os.waitpid(child, 0)[1]
-    if status == _SKIPPED << 8:
-        pytest.skip("this user may make no namespace")
-    assert status == 0
-
-
-def test_a_forked_process_has_a_key_of_its_own() -> None:
-    """By which the processes of multiprocessing know each other."""
-    before = multiprocessing.current_process().authkey
-    child = os.fork()
-    if not child:
-        reseed()
-        os._exit(0 if multiprocessing.current_process().authkey != before else 1)
-    assert os.waitpid(child, 0)[1] == 0
-
-
-def test_a_job_has_none() -> None:
-    assert (
-        is_in_job({"SLURM_JOB_ID": "1"}) and is_in_job({"JUPYTER_GPU_KERNEL_JOB": "1"}) and not is_in_job({})
-    )
-
-
-def test_a_place_belongs_to_one_process(tmp_path: Path) -> None:
-    place = SparePlace(tmp_path, "key")
-    assert not place.is_taken() and place.connect(1) is None
-    lock = place.lock()
-    assert lock is not None and place.is_taken() and place.lock() is None
-    assert spares_running(tmp_path) == 1
-    os.close(lock)
-    assert not place.is_taken()
 
 
 def test_what_a_kernel_used_is_imported_before_the_next_start(forking: Forks) -> None:

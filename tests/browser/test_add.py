@@ -75,7 +75,9 @@ def test_a_machine_is_added_used_and_removed(lab: Lab, page: Page, form: Locator
     assert kernelspecs.find(NAME).settings["python"] == sys.executable
     form.get_by_role("button", name="New notebook on it").click()
     # A cell that is run before its notebook has a session may be forgotten by JupyterLab.
-    page.wait_for_function("jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'")
+    page.wait_for_function(
+        "jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
+    )
     page.locator(".jp-Notebook .jp-CodeCell .jp-InputArea-editor").click()
     page.keyboard.type("print(6 * 7)")
     page.keyboard.press("Control+Enter")

@@ -8,6 +8,7 @@ import random
 import tracemalloc
 
 import pytest
+from endpoint_pipe import Pipe
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from runtimes import RUNTIME
@@ -176,42 +177,6 @@ def test_numbers_that_cannot_be_right() -> None:
 # ---------------------------------------------------------------------------------------------- connection
 
 
-class Pipe:
-    """Two ends and the frames between them; a cut loses what is on its way."""
-
-    def __init__(self, hub: Endpoint, keeper: Endpoint) -> None:
-        self.ends = (hub, keeper)
-        self.got: tuple[list[bytes], list[bytes]] = ([], [])
-        self.way: tuple[list[Frame], list[Frame]] = ([], [])
-        self.steps = 0
-
-    def connect(self) -> None:
-        for end in self.ends:
-            end.opened(3)
-
-    def cut(self) -> None:
-        for end, way in zip(self.ends, self.way):
-            end.closed()
-            way.clear()
-
-    def step(self, side: int, deliver: int) -> None:
-        """One end writes what it may; at most `deliver` frames reach it. Each third time it acknowledges anyway."""
-        self.steps += 1
-        if self.steps % 3 == 0:
-            self.ends[side].acknowledge()
-        self.way[1 - side].extend(self.ends[side].outgoing())
-        for _ in range(min(deliver, len(self.way[side]))):
-            self.got[side].extend(self.ends[side].receive(self.way[side].pop(0)))
-
-    def settle(self) -> None:
-        for _ in range(100_000):
-            self.step(0, 50)
-            self.step(1, 50)
-            if not any(self.way) and not any(end.outbox.size for end in self.ends):
-                return
-        raise AssertionError(f"never at rest: {self.ends}")
-
-
 def per_lane(messages: list[bytes]) -> dict[bytes, list[bytes]]:
     lanes: dict[bytes, list[bytes]] = {}
     for message in messages:
@@ -328,91 +293,6 @@ def test_a_new_keeper_gets_what_the_old_one_never_acknowledged() -> None:
     again.connect()
     again.settle()
     assert again.got[1] == [b"2"]
-
-
-def test_only_what_waits_since_the_last_time_is_acknowledged_alone() -> None:
-    """Time passes twice: what comes in between may still go with data. Nothing is acknowledged at once later."""
-    hub, keeper = Endpoint(RUNTIME, first=True), Endpoint(RUNTIME, first=False)
-    Pipe(hub, keeper).connect()
-    exchange(hub, keeper)
-
-    hub.acknowledge()
-    hub.acknowledge_overdue()
-    for _ in range(3):  # messages to and fro, slower than time passes
-        keeper.send(Lane.ORDERED, b"output")
-        exchange(keeper, hub)
-        hub.acknowledge_overdue()
-        assert hub.outgoing() == []
-        hub.send(Lane.ORDERED, b"request")
-        assert kinds(exchange(hub, keeper)) == [Kind.ACK, Kind.DATA]
-        hub.acknowledge_overdue()
-
-    keeper.send(Lane.ORDERED, b"output")
-    exchange(keeper, hub)
-    hub.acknowledge_overdue()
-    assert hub.outgoing() == []
-    hub.acknowledge_overdue()
-    assert kinds(exchange(hub, keeper)) == [Kind.ACK]
-    assert keeper.outbox.size == 0
-
-
-def test_what_is_let_go_while_the_keeper_answers_is_acknowledged() -> None:
-    """HELLO has told an older number; the keeper sends what it has on from there, and may send nothing new."""
-    hub = Endpoint(RUNTIME, first=True)
-    keeper = Endpoint(RUNTIME, first=False, window=fixed_window(2 * CHUNK))
-    pipe = Pipe(hub, keeper)
-    pipe.connect()
-    exchange(hub, keeper)
-    hub.hold_acknowledgements(1)
-    for _ in range(3):
-        keeper.send(Lane.ORDERED, bytes(CHUNK))
-    exchange(keeper, hub)
-    pipe.cut()
-    pipe.connect()
-    (hello,) = hub.outgoing()
-    hub.hold_acknowledgements(0)
-    keeper.receive(hello)
-    exchange(keeper, hub)
-    exchange(hub, keeper)
-    assert [frame.number for frame in exchange(keeper, hub) if frame.kind is Kind.DATA] == [3]
-
-
-def test_a_little_data_is_acknowledged_with_data_or_on_request() -> None:
-    """And more than a chunk at once: an acknowledgement alone wakes up every process on the way."""
-    hub, keeper = Endpoint(RUNTIME, first=True), Endpoint(RUNTIME, first=False)
-    Pipe(hub, keeper).connect()
-    exchange(hub, keeper)
-
-    keeper.send(Lane.ORDERED, b"output")
-    assert kinds(exchange(keeper, hub)) == [Kind.DATA]
-    assert hub.owes_acknowledgement and hub.outgoing() == []
-    hub.acknowledge()
-    assert kinds(exchange(hub, keeper)) == [Kind.ACK]
-    assert not hub.owes_acknowledgement and keeper.outbox.size == 0
-
-    keeper.send(Lane.ORDERED, b"output")
-    exchange(keeper, hub)
-    hub.send(Lane.ORDERED, b"request")
-    assert kinds(exchange(hub, keeper)) == [Kind.ACK, Kind.DATA]
-    keeper.send(Lane.ORDERED, b"." * CHUNK)
-    exchange(keeper, hub)
-    assert kinds(exchange(hub, keeper)) == [Kind.ACK]
-
-
-def exchange(*ends: Endpoint) -> list[Frame]:
-    """The first end writes, the second one reads; with HELLO, both do."""
-    first, second = ends
-    frames = first.outgoing()
-    for frame in frames:
-        second.receive(frame)
-    if frames and frames[0].kind is Kind.HELLO:
-        for frame in second.outgoing():
-            first.receive(frame)
-    return frames
-
-
-def kinds(frames: list[Frame]) -> list[Kind]:
-    return [frame.kind for frame in frames]
 
 
 def test_rules_that_must_not_be_broken() -> None:

@@ -61,16 +61,7 @@ def run(runtime: Runtime, root: Path, key: str) -> int:
     if problem:
         raise OSError(f"kernels cannot be forked from this process: {problem}")
     before, packages = set(sys.modules), modules.usual()
-    for name in packages:
-        problem = "" if is_short() else import_package(name, runtime.monotonic)
-        if problem:
-            if not modules.reject(name, problem, environment_mark()):
-                raise OSError(
-                    f"{name} cannot be imported before a fork, and that cannot be stored: {problem}"
-                )
-            os.execve(
-                sys.executable, procfs.arguments(os.getpid()), {**environ, _AGAIN: "1"}
-            )  # begin again without it
+    _import_packages(runtime, modules, packages, environ)
     imported = {name.partition(".")[0] for name in set(sys.modules) - before}
     files.add_imported(sorted(imported))
     changes = changed_variables(environ)
@@ -89,6 +80,21 @@ def run(runtime: Runtime, root: Path, key: str) -> int:
         os._exit(0)  # no exit handler of an imported module runs here
     become_kernel(start, title, changes)
     return 0
+
+
+def _import_packages(
+    runtime: Runtime, modules: UsualModules, packages: List[str], environ: Dict[str, str]
+) -> None:
+    """Import them. If one is not fit for a fork, begin again without it, in a new program."""
+    for name in packages:
+        problem = "" if is_short() else import_package(name, runtime.monotonic)
+        if problem:
+            if not modules.reject(name, problem, environment_mark()):
+                raise OSError(
+                    f"{name} cannot be imported before a fork, and that cannot be stored: {problem}"
+                )
+            again = {**environ, _AGAIN: "1"}
+            os.execve(sys.executable, procfs.arguments(os.getpid()), again)
 
 
 class Fitness(NamedTuple):
