@@ -92,6 +92,12 @@ def start(server: Server, notebook: str = "a.ipynb") -> Asked:
     return Asked(server, "POST", "/api/sessions", body)
 
 
+def until_both_wait(remote: Remote) -> None:
+    """A start that begins after the answer, or after the user has cancelled, would be asked again."""
+    with remote.in_use(), HubClient() as hub:
+        eventually(lambda: len(hub.call("kernels", timeout=DEADLINE)) == 2, "two starting kernels")
+
+
 def test_starts_wait_for_the_answer_and_no_answer_is_ever_readable(remote: Remote, server: Server) -> None:
     browser = Browser(server)
     starts = [start(server), start(server, "b.ipynb")]
@@ -114,6 +120,7 @@ def test_starts_wait_for_the_answer_and_no_answer_is_ever_readable(remote: Remot
 def test_a_cancelled_start_says_so_and_a_sign_in_can_be_made_later(remote: Remote, server: Server) -> None:
     browser = Browser(server)
     starts = [start(server), start(server, "b.ipynb")]
+    until_both_wait(remote)
     browser.cancel()
     for one in starts:
         one.done()
