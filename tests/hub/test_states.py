@@ -16,7 +16,7 @@ from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.states import LINK_STATES, PHASES, LinkState, Phase, transition
 from jupyter_gpu_kernel.hub.node.link import Link
-from jupyter_gpu_kernel.wire.messages import Channel, Message
+from jupyter_gpu_kernel.wire.messages import Channel, Message, keeper_message
 
 GONE = AgentRefusal("there is no such kernel", code="gone", hop="node")
 TAKEN = AgentRefusal("taken over by alice@desk", code="taken", hop="node")
@@ -96,5 +96,18 @@ def test_a_cell_starts_an_ended_kernel_anew_unless_it_is_stopped_meanwhile(stopp
         remote.lost(GONE)
         assert remote.closed is stopped
         assert remote.kernel_id == "k1" if stopped else remote.open_request()["create"] == {"gpus": 0}
+
+    on(test)
+
+
+def test_a_kernel_that_is_ready_does_not_start_any_more() -> None:
+    """ipykernel can publish “starting” behind its first replies, by which the keeper knows that it is ready."""
+
+    def test(remote: RemoteKernel, link: Link) -> None:
+        starting = Message(Channel.IOPUB, 0, make("status", {"execution_state": "starting"}))
+        for state in ("idle", "starting", "idle"):  # a restart between them
+            remote.deliver(keeper_message(event="state", id="k1", state=state).encode())
+            remote.deliver(starting.encode())
+            assert remote.describe()["state"] == state
 
     on(test)

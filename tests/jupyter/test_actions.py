@@ -62,12 +62,13 @@ async def start(jp_fetch: Fetch, name: str) -> tuple[str, str]:
     """Our id and Jupyter's of a new kernel of this server."""
     theirs = (await post(jp_fetch, "api", "kernels", name=name))["id"]
     deadline = time.monotonic() + DEADLINE
-    while time.monotonic() < deadline:  # a launcher takes a moment until the hub knows its kernel
-        for one in await get(jp_fetch, *API, "kernels"):
+    while True:  # a launcher takes a moment until the hub knows its kernel
+        rows = await get(jp_fetch, *API, "kernels")
+        for one in rows:
             if one["kernel_id"] == theirs and one["state"] == "idle":
                 return one["id"], theirs
+        assert time.monotonic() < deadline, rows
         await asyncio.sleep(0.1)
-    raise AssertionError("the hub does not know the kernel")
 
 
 @contextlib.contextmanager

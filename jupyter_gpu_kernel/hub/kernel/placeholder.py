@@ -61,6 +61,15 @@ class Placeholder:
         """Return the kernel's state; `reported`: by the keeper. The kernel's own messages are newer."""
         return self.state if reported in ("idle", "busy") else reported
 
+    def is_outdated(self, message: Message) -> bool:
+        """Whether this is the “starting” of a kernel that the keeper has reported to be ready.
+
+        ipykernel can answer requests on its control thread before its main thread publishes that status, which no other
+        one follows until a cell runs.
+        """
+        is_status = message.channel is Channel.IOPUB and b'"status"' in message.parts[0]
+        return self.state == "idle" and is_status and message.content().get("execution_state") == "starting"
+
     def observe(self, message: Message) -> None:
         """Take note of a message of the kernel to a front end."""
         header = message.parts[0]

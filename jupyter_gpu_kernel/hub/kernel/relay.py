@@ -256,7 +256,7 @@ class Relay:
     def _pass_on(self, message: Message) -> None:
         if message.channel is Channel.KEEPER:
             return self._events.handle(message, self._link.name)
-        if self._deferred.answered_here(message):
+        if self._deferred.answered_here(message) or self._placeholder.is_outdated(message):
             return
         if self._repeated.drops(message):
             return self._acknowledge_failure(message)
