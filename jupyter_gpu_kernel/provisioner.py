@@ -34,6 +34,8 @@ from .wire.texts import with_program
 
 _PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
 _CALL_TIMEOUT = 10.0
+_END_WAIT, _END_INTERVAL = 0.5, 0.01
+"""Seconds that `poll` waits for a kernel that is being shut down, and between two looks at its state."""
 _TERMINAL = """
 JupyterLab has a terminal: File → New → Terminal. JupyterLab starts the kernel when you have signed in; in other front
 ends, start it again."""
@@ -120,27 +122,39 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
     async def poll(self) -> int | None:
         """Called every 3 s, and whenever a manager needs the state. None: alive, also while the link is down.
 
-        A kernel that is being shut down counts as ended while the link is down, since the hub ends it later. To a
+        During a shutdown the manager looks every 0.1 s. So this waits for the end then, and a restart goes on at once.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _END_WAIT
+        while (code := self._returncode()) is None and self._is_ending and loop.time() < deadline:
+            await asyncio.sleep(_END_INTERVAL)
+        return code
+
+    @property
+    def _is_ending(self) -> bool:
+        return self._end is not _End.NOT_REQUESTED
+
+    def _returncode(self) -> int | None:
+        """A kernel that is being shut down counts as ended while the link is down, since the hub ends it later. To a
         Jupyter server, a kernel that ended by itself counts as alive: the server would start a new one at once, but
         that is left to the user's next cell.
         """
-        ending = self._end is not _End.NOT_REQUESTED
         if self._left:  # a server would restart a dead kernel, even while the server itself exits
-            return 0 if ending else None
+            return 0 if self._is_ending else None
         if self._state is None:
             return 0
         link = self._state.get("link")
-        if self._is_server and not ending:
+        if self._is_server and not self._is_ending:
             return None
         if self._state["state"] == "ended" or link == "lost":
             code = self._state.get("returncode")
             return 1 if code is None else int(code)
-        return 0 if ending and link != "up" else None
+        return 0 if self._is_ending and link != "up" else None
 
     async def wait(self) -> int | None:
         """Called after a shutdown or kill: wait until the kernel has ended."""
         while (code := await self.poll()) is None:
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(_END_INTERVAL)
         return code
 
     async def send_signal(self, signum: int) -> None:
