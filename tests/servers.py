@@ -179,7 +179,12 @@ class Server:
     def __exit__(self, *exception: object) -> None:
         if self.process.poll() is None:
             self.server.send_signal(signal.SIGTERM)
-        self.ended()
+        try:
+            self.ended()
+        except subprocess.TimeoutExpired:
+            # A request that ends in this moment leaves a thread of AnyIO, for which Python waits: jupyterlab#10442.
+            assert not self._answers()
+            self.kill()
         for page in self._pages:
             page.close()
         if self.process.stdin is not None:

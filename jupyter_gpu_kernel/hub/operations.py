@@ -326,9 +326,10 @@ def _processes(answers: list[NodeReply], key: str) -> list[dict[str, Any]]:
 
 
 def _code(answers: list[NodeReply]) -> list[dict[str, Any]]:
-    """Return rows about pinned code, likewise."""
+    """Return rows about pinned code, likewise, in the order of nodes and folders."""
     rows = _rows(answers, "code", lambda row: row["folder"])
-    return [dict(row, node=row["hop"]) for row in rows if "hop" in row]
+    rows = [dict(row, node=row["hop"]) for row in rows if "hop" in row]
+    return sorted(rows, key=lambda row: (row["node"], row["folder"]))
 
 
 def _process_key(row: dict[str, Any]) -> tuple[Any, ...]:
