@@ -122,7 +122,8 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
     async def poll(self) -> int | None:
         """Called every 3 s, and whenever a manager needs the state. None: alive, also while the link is down.
 
-        During a shutdown the manager looks every 0.1 s. So this waits for the end then, and a restart goes on at once.
+        During a shutdown the manager calls it every 0.1 s; it then waits up to 0.5 s for the end, so that a restart
+        goes on at once.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _END_WAIT
@@ -135,7 +136,9 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
         return self._end is not _End.NOT_REQUESTED
 
     def _returncode(self) -> int | None:
-        """A kernel that is being shut down counts as ended while the link is down, since the hub ends it later. To a
+        """Return what `poll` returns, without waiting.
+
+        A kernel that is being shut down counts as ended while the link is down, since the hub ends it later. To a
         Jupyter server, a kernel that ended by itself counts as alive: the server would start a new one at once, but
         that is left to the user's next cell.
         """

@@ -16,6 +16,7 @@ from ..wire.runtime import Runtime
 from .client_connection import ClientConnection
 from .front_end.delivered import Delivered
 from .front_end.front_ends import FrontEnd, FrontEndSpec
+from .front_end.unanswered import remove_old
 from .jobs.job_kernels import JobKernels
 from .jobs.job_starter import JobStarter
 from .kernel.placeholder import KernelInfoCache
@@ -25,7 +26,7 @@ from .kernel.vscode_sessions import VSCodeSession, VSCodeSessions
 from .node.node import Node
 from .node.node_link import NodeLink
 from .node.nodes import Nodes, conflict
-from .paths import data_folder, owner
+from .paths import data_folder, hub_folder, owner
 from .placement import Placement
 from .relocation import Relocation
 from .rpc import Call
@@ -53,6 +54,7 @@ class Kernels:
         self._kernels: list[RemoteKernel] = []
         self._reconnect_grace = _ReconnectGrace()
         self._infos = KernelInfoCache(data_folder() / "kernel-info")
+        remove_old(hub_folder() / "delivered", runtime.time())
         self._owner = owner(runtime)  # once: a laptop's name may change with its network
         self.relocation = Relocation(runtime, nodes, placement, self._owner, log)
         self.jobs = JobKernels(
@@ -140,6 +142,9 @@ class Kernels:
         starter = self.jobs.starter(settings)
         delivered = Delivered(self.relocation.delivered(settings, kernel_id))
         try:
+            if how != "adopt" or starter is not None:
+                # Nobody waits for the cells of another front end; and a job may have another kernel by now.
+                delivered.cells.replace([])
             remote = RemoteKernel(
                 self._runtime, kernel_id, settings, front_end_of(call, number), link, self._log, how=how,
                 infos=self._infos, delivered=delivered, owner=self._owner, session=session, starter=starter,

@@ -108,6 +108,22 @@ def test_a_cell_whose_reply_went_to_the_killed_keeper_ends_with_an_error(
     assert not kernel.exchange.passed and kernel.settled == [False]
 
 
+def test_a_cell_that_is_sent_after_the_list_does_not_overtake_one_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when hub and keeper were killed, and the listed cell has reached neither the keeper nor the kernel."""
+    monkeypatch.setattr(inherited_cells, "INTERVAL", 0.0)
+    kernel = Kernel(tmp_path)
+    older, newer, last = (
+        Message(Channel.SHELL, 1, make("execute_request", {"code": code})) for code in "abc"
+    )
+    kernel.cells.set_unanswered({"cells": [unanswered(older, "?")]})
+    assert kernel.cells.hold(newer)
+    kernel.settle()
+    assert [message.msg_id for message in kernel.exchange.passed] == [older.msg_id, newer.msg_id]
+    assert not kernel.cells.hold(last)
+
+
 def test_a_cell_that_the_kernel_aborted_is_aborted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The hub has the reply of the one that failed, so only the kernel's messages tell."""
     monkeypatch.setattr(inherited_cells, "INTERVAL", 0.0)

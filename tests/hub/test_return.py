@@ -91,7 +91,7 @@ def test_a_killed_hubs_successor_finds_what_was_passed_on_of_a_kernel_that_was_f
         front.run("1")
     files = sorted(path.name for path in tmp_path.iterdir())
     loop.call(again.close)
-    assert files == [first.kernel_id, f"{first.kernel_id}.0.clients"]
+    assert files == [first.kernel_id, f"{first.kernel_id}.0.clients", f"{first.kernel_id}.cells"]
 
 
 def test_its_notebook_was_opened_once_more_when_it_comes_back_after_a_drop(

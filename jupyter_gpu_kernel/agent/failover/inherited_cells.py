@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import ast
 import enum
-from typing import Any, Callable, Dict, List, NamedTuple, Set
+from typing import Any, Callable, Dict, List, Set
 
 from ...wire.compose import make
-from ...wire.fields import FieldError, items, number, text
-from ...wire.messages import MAX_CLIENTS, Channel, Message
-from ...wire.queues import MAX_MESSAGE
-from ..keeper.commands import MAX_CELLS
+from ...wire.fields import number
+from ...wire.messages import Channel, Message
 from ..loop import Loop
+from ..relay.received_cells import UNKNOWN_STATE, read_unanswered
 from ..relay.relay import Relay
 from ..relay.requests import SESSION
 from .lost_output import LostOutput
@@ -30,10 +29,6 @@ FEATURE = "unanswered"
 INTERVAL = 0.1
 QUIET_REPLIES = 3
 """So many replies in a row, with no sign of a cell between: the kernel takes older requests and ours in turn."""
-UNKNOWN_STATE = "?"
-"""The state of a cell from a hub that does not tell it."""
-_STATE = "said"
-"""The key of the state in the hub's list: the last status that front ends have been sent of the cell."""
 _LIST_BEGUN = "__import__('gpu_kernel').begun()"
 _OUTPUT_LOST = "this cell has run, but its last output and result are lost: the kernel's keeper was killed"
 _RESULT_UNKNOWN = (
@@ -48,25 +43,6 @@ class State(enum.Enum):
     PROBING = "probing"
     SETTLED = "settled"
     ENDED = "ended"
-
-
-class UnansweredCell(NamedTuple):
-    """An execute_request that the hub has no reply for. `state`: the last status that front ends have been sent."""
-
-    request: Message
-    state: str
-
-    @classmethod
-    def read(cls, cell: Any) -> UnansweredCell:
-        """Read one of the `cells` of the hub's command. Raises FieldError or MessageError if it is malformed."""
-        if not isinstance(cell, dict):
-            raise FieldError("a cell that is no object")
-        texts = [text({"part": part}, "part", most=MAX_MESSAGE) for part in items(cell, "parts", 4, least=4)]
-        parts = tuple(part.encode("utf-8", "surrogateescape") for part in texts)
-        request = Message(Channel.SHELL, number(cell, "client", most=MAX_CLIENTS), parts)
-        text(request.header(), "msg_id")
-        request.content()
-        return cls(request.unparsed(), text(cell, _STATE, UNKNOWN_STATE))
 
 
 class InheritedCells:
@@ -108,8 +84,9 @@ class InheritedCells:
             self._relay.handle_request(cell)
 
     def hold(self, request: Message) -> bool:
-        """Whether the request is held: the kernel may have received it, or one before it, from the killed keeper."""
-        if self.over or (self.listed and not self._held):
+        """Whether the request is held: the kernel may have received it, or one before it, from the killed keeper. Nor
+        may it overtake a cell of the list that has to be sent to the kernel."""
+        if self.over or (self.listed and not self._held and not self._cells):
             return False
         if request.channel is not Channel.SHELL or request.msg_type != "execute_request":
             return False
@@ -119,7 +96,7 @@ class InheritedCells:
     def set_unanswered(self, command: Dict[str, Any]) -> None:
         """The hub has no reply for the "cells"; "count" is the execution count of the last cell that it knows.
         Raises FieldError or MessageError if the command is malformed."""
-        cells = [UnansweredCell.read(cell) for cell in items(command, "cells", MAX_CELLS)]
+        cells = read_unanswered(command)
         answers = self._relay.answers
         answers.count_from(number(command, "count", 0))
         self.listed = True

@@ -21,14 +21,13 @@ from ..job.member import Membership
 from ..process.kernel_process import KernelProcess
 from ..process.signals import Pause
 from ..procfs import boot_id
+from ..relay.received_cells import MAX_CELLS
 from ..relay.relay import Relay
 from ..story import Limited, Story
 from .idle_timer import IdleTimer, cuda_is_open
 from .job_notices import JobNotices
 from .server import KeeperServer
 
-MAX_CELLS = 100_000
-"""Cells in one command."""
 MAX_ELSEWHERE = 20_000
 _NOTEBOOK = 100
 """The length of the end of a notebook's path that other kernels show."""

@@ -31,6 +31,7 @@ from ..process.signals import Pause, Signals
 from ..process_control import ProcessControl
 from ..relay.output.backlog import Backlog
 from ..relay.output.spill import folders
+from ..relay.received_cells import ReceivedCells, read_unanswered
 from ..relay.relay import Relay
 from ..relay.requests import FEATURE as ABORTS_FEATURE
 from ..spare.client import Spare
@@ -80,6 +81,7 @@ class Keeper:
         self.exit_report = ExitReport(loop, processes, self.folder, self.story)
         self.idle_timer = IdleTimer(settings, loop.time)
         self._restart_after_reply = RestartAfterReply(loop, self.restart)
+        self.received_cells = ReceivedCells()
         self.relay = relay = self._make_relay(processes)
         self.gpus: GpuManager = relay.gpus
         self._code = KernelCode(
@@ -365,6 +367,7 @@ class Keeper:
         """A front end's request to the kernel."""
         if self.relay.request_type(message) == "shutdown_request":
             self._prepare_shutdown(bool(message.content().get("restart")))
+        self.received_cells.add(message)
         if self.relay.admit(message):
             self._forward(message)
         self._signals.watch_cell()
@@ -376,7 +379,9 @@ class Keeper:
         return self._requests.handle(request)
 
     def set_unanswered(self, command: Dict[str, Any]) -> None:
-        """The hub lists the cells that it has no reply for. Only a successor needs to know."""
+        """The hub, whose predecessor was killed, lists the cells that have no reply. Handle those that never came."""
+        for cell in self.received_cells.missing(read_unanswered(command), self.relay.unanswered_ids()):
+            self._from_hub(cell)
 
     # -------------------------------------------------------------------------------------- kernel
 

@@ -1,5 +1,5 @@
-"""How many messages of each kernel were delivered to its front ends, and who their clients are, in files: the successor
-of a killed hub continues exactly there.
+"""How many messages of each kernel were delivered to its front ends, who their clients are, and which cells wait for a
+reply, in files: the successor of a killed hub continues exactly there.
 
 The counts are memory-mapped: a write is a write to memory and survives the process, though not the machine. So the
 files belong on this machine; a file server that does not answer would block the hub.
@@ -14,6 +14,7 @@ import struct
 from pathlib import Path
 
 from ...wire.messages import Lane
+from .unanswered import UnansweredCells
 
 _LAYOUT = struct.Struct(f"<{len(Lane)}Q")
 
@@ -87,6 +88,7 @@ class Delivered:
 
     def __init__(self, path: Path) -> None:
         self._clients: dict[int, Clients] = {}
+        self.cells = UnansweredCells(path)
         self._open(path)
         counts = list(_LAYOUT.unpack_from(self._map))
         self.counts = counts if any(counts) else None
@@ -124,7 +126,8 @@ class Delivered:
         if path == self._path:
             return
         waiting = self.waiting.read()
-        self.forget()
+        self.cells.move(path)
+        self._forget()
         self._open(path)
         self.waiting.replace(waiting)
         self.save([0 for _ in Lane])
@@ -135,10 +138,16 @@ class Delivered:
     def close(self) -> None:
         """Close the files, and leave them to a successor."""
         self._map.close()
+        self.cells.close()
 
     def forget(self) -> None:
         """Close and remove the files: there will be no successor."""
-        self.close()
+        self.cells.replace([])
+        self._forget()
+
+    def _forget(self) -> None:
+        """Close and remove all files but that of the cells."""
+        self._map.close()
         self.waiting.replace([])
         for path in (self._path, *self._clients_paths()):
             path.unlink(missing_ok=True)

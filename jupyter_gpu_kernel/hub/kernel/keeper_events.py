@@ -50,12 +50,16 @@ class KeeperEvents:
             for reply in event["replies"]:
                 self._send(Lane.ORDERED, keeper_message(do="heard", reply=reply))
         elif kind == "successor":  # it does not know which cells its killed predecessor got
-            cells, count = self._in_flight().describe(), self._placeholder.count
-            self._send(Lane.ORDERED, keeper_message(do="unanswered", cells=cells, count=count))
+            self.send_unanswered()
         elif kind == "replay":
             (self._pacer.begin_replay if event["state"] == "begin" else self._pacer.end_replay)()
         elif kind == "state" and event["state"]:
             self._state(event)
+
+    def send_unanswered(self) -> None:
+        """Send the keeper a list of the cells that have no reply."""
+        cells, count = self._in_flight().describe(), self._placeholder.count
+        self._send(Lane.ORDERED, keeper_message(do="unanswered", cells=cells, count=count))
 
     def _state(self, event: dict[str, Any]) -> None:
         if event.get("cause"):

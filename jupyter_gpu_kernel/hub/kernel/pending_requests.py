@@ -18,6 +18,7 @@ _MAX_INTERRUPTS = 1000
 """Interrupts whose reply is expected; a front end has one at a time."""
 _MAX_CELLS = 1000
 """Cells in flight that an interrupt names."""
+_UNKNOWN_STATE = "?"
 
 
 class DeferredRequests:
@@ -127,7 +128,8 @@ class DeferredRequests:
 
 
 class InFlightCells:
-    """The cells that were sent to the keeper and have no reply yet: a killed keeper's successor asks for them.
+    """The cells that were sent to the keeper, or that a killed hub has left, and have no reply yet: a killed keeper's
+    successor asks for them.
 
     `sent` gets every request to the keeper, `received` every message of it.
     """
@@ -138,10 +140,10 @@ class InFlightCells:
         self._states: dict[str, str] = {}  # by msg_id: the last execution state that front ends have received
 
     def describe(self) -> list[dict[str, Any]]:
-        """Return the cells, oldest first, as a keeper's successor needs them: [{"client", "parts", "said"}].
+        """Return the cells, oldest first, as a keeper needs them: [{"client", "parts", "said"}].
 
         `parts` may have to go to the kernel unchanged. `said` is the last state that front ends have received: "", busy
-        or idle.
+        or idle; "?" if that is not known.
         """
         return [
             {
@@ -192,6 +194,11 @@ class InFlightCells:
             msg_id = request.msg_id
             self._cells[msg_id] = request.unparsed()
             self._silent.add(msg_id)
+
+    def recall(self, cells: list[Message]) -> None:
+        """Take over the cells that a killed hub had sent, or was about to send."""
+        self._cells = {id_of(cell): cell for cell in cells}
+        self._states = dict.fromkeys(self._cells, _UNKNOWN_STATE)
 
     def received(self, message: Message) -> None:
         """Take note of a message of the keeper or the kernel."""

@@ -64,8 +64,8 @@ class Placeholder:
     def is_outdated(self, message: Message) -> bool:
         """Whether this is the “starting” of a kernel that the keeper has reported to be ready.
 
-        ipykernel can answer requests on its control thread before its main thread publishes that status, which no other
-        one follows until a cell runs.
+        ipykernel can answer requests on its control thread before its main thread publishes that status; no other one
+        follows until a cell runs.
         """
         is_status = message.channel is Channel.IOPUB and b'"status"' in message.parts[0]
         return self.state == "idle" and is_status and message.content().get("execution_state") == "starting"

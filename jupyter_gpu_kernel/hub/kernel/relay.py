@@ -18,9 +18,10 @@ from ...wire.runtime import Runtime
 from .. import requests, validate
 from ..front_end.delivered import Delivered
 from ..front_end.front_ends import Access, FrontEnd, FrontEnds
+from ..front_end.unanswered import UnansweredCells
 from ..node.attachments import new_endpoint
 from ..node.node_link import NodeLink
-from ..requests import id_of, type_of
+from ..requests import id_of, parent_id_of, type_of
 from .keeper_events import KeeperEvents
 from .last_input import LastInput
 from .not_started import NotStarted
@@ -54,6 +55,9 @@ class Relay:
         self._attach_timing = attach_timing
         self._delivered = delivered
         self._in_flight = InFlightCells()
+        self._unanswered = UnansweredCells(None) if delivered is None else delivered.cells
+        recalled = self._unanswered.recall()
+        self._in_flight.recall(recalled)
         self._last_input = LastInput()
         self._repeated = Repeated()
         info, learn = recall(infos, link.name, str(settings.get("python")))
@@ -77,6 +81,10 @@ class Relay:
         self._events = KeeperEvents(
             kernel, self._pacer, self._placeholder, lambda: self._in_flight, self.send, log
         )
+        if recalled:  # by a hub that was killed, perhaps before it had sent them
+            self.settle()  # what else the kernel was sent is not known, so it cannot be repeated elsewhere
+            self._events.send_unanswered()  # before anything else, as the cells are older
+            self._deferred.link_down()  # so an interrupt is answered, and ends the cells that wait
 
     def newest_state(self, reported: str) -> str:
         """Return the kernel's state, of which the keeper has reported this one."""
@@ -173,7 +181,7 @@ class Relay:
             self.command("interrupt")
             return self._placeholder.acknowledge(request)
         if self._deferred.held and self._deferred.defer_if_needed(request):
-            return
+            return self._unanswered.add(request)
         self._kernel.revive_if_ended(front, request)
         if self.not_started.active:
             return self._receive_before_start(request)
@@ -181,8 +189,9 @@ class Relay:
             return
         if request.channel is Channel.SHELL:
             self._kernel.observe_shell_request(request)
-        if not self._deferred.defer_if_needed(request):
-            self._forward(request)
+        if self._deferred.defer_if_needed(request):
+            return self._unanswered.add(request)
+        self._forward(request)
 
     def _receive_before_start(self, request: Message) -> None:
         """There is no kernel yet: it starts with a cell of its user."""
@@ -234,6 +243,7 @@ class Relay:
         if request.channel is Channel.CONTROL and type_of(request) == "shutdown_request":
             self._pacer.end_replay()
             self._kernel.shutdown_requested(restart=requests.wants_restart(request))
+        self._unanswered.add(request)
         self._deferred.sent(request, self._in_flight)
         self._in_flight.sent(request)
         self._last_input.sent(request)
@@ -256,6 +266,8 @@ class Relay:
     def _pass_on(self, message: Message) -> None:
         if message.channel is Channel.KEEPER:
             return self._events.handle(message, self._link.name)
+        if message.channel is Channel.SHELL:  # before it is delivered: if need be, the keeper sends it again
+            self._unanswered.remove(parent_id_of(message))
         if self._deferred.answered_here(message) or self._placeholder.is_outdated(message):
             return
         if self._repeated.drops(message):
@@ -293,6 +305,8 @@ class Relay:
         self._attach_timing.subscribed()
 
     def _send_to_front_ends(self, message: Message) -> None:
+        if message.channel is Channel.SHELL:
+            self._unanswered.remove(parent_id_of(message))
         self.front_ends.send(message)
 
     # -------------------------------------------------------------------------------------- link and kernel
@@ -338,6 +352,7 @@ class Relay:
     def discard_requests(self) -> None:
         """Forget the requests to a kernel that does not exist any more, of which the last one was its shutdown."""
         self._in_flight.clear()
+        self._unanswered.replace([])
         self.not_started.discard()
         self.endpoint.outbox.withdraw()
 

@@ -1,0 +1,162 @@
+"""The cells of one kernel that front ends wait for, in a file: the successor of a killed hub knows them.
+
+A record is appended for each cell, and for each reply. The file is emptied when there is a reply to every cell, and
+rewritten when more than half of it belongs to cells that have a reply. Like the other files of a killed hub it survives
+the process, not the machine. Cells may hold secrets: only the user can read it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...wire.messages import Channel, Message, MessageError
+from ..requests import id_of, type_of
+
+_RECORD = struct.Struct("<cI")
+_CELL, _REPLY = b"c", b"r"
+_COMPACT = 1024 * 1024
+"""A file of at most so many bytes is not rewritten."""
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
+_SUFFIX = ".cells"
+_KEEP = 24 * 3600.0
+"""Seconds for which the file of a killed hub is kept, if nobody asks for its cells."""
+
+
+class UnansweredCells:
+    """`add` each cell, and `remove` it by its msg_id. With a full disk nothing is kept, and a successor finds none."""
+
+    def __init__(self, beside: Path | None) -> None:
+        """`beside`: the file of the kernel's counts; without it nothing is kept."""
+        self._path = None if beside is None else _path_of(beside)
+        self._fd = -1
+        self._sizes: dict[str, int] = {}  # of the cells, by msg_id
+        self._live = self._written = 0  # bytes: of these cells; of the file
+
+    def recall(self) -> list[Message]:
+        """Return the cells that a killed hub has left, in order; of a damaged file those before the damage."""
+        cells = self._read()
+        self.replace(cells)
+        return cells
+
+    def add(self, request: Message) -> None:
+        """Record a cell that a front end waits for; ignore other requests."""
+        is_cell = request.channel is Channel.SHELL and type_of(request) == "execute_request"
+        msg_id = id_of(request)
+        if is_cell and msg_id not in self._sizes:
+            self._sizes[msg_id] = request.size
+            self._live += request.size
+            self._append(_CELL, request.encode())
+
+    def remove(self, msg_id: str) -> None:
+        """Forget the cell: the front end is about to get its reply."""
+        if msg_id not in self._sizes:
+            return
+        self._live -= self._sizes.pop(msg_id)
+        if not self._sizes:
+            return self._empty()
+        self._append(_REPLY, msg_id.encode())
+        if self._written > max(_COMPACT, 2 * self._live):
+            self.recall()
+
+    def replace(self, cells: list[Message]) -> None:
+        """Record these cells, and forget all others."""
+        self.close()
+        self._sizes.clear()
+        self._live = self._written = 0
+        if self._path is not None:
+            _remove(self._path)
+        for cell in cells:
+            self.add(cell)
+
+    def move(self, beside: Path) -> None:
+        """Write them to another file, for another kernel."""
+        cells = self._read()
+        self.replace([])
+        self._path = _path_of(beside)
+        self.replace(cells)
+
+    def close(self) -> None:
+        """Close the file, and leave it to a successor."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+    def _read(self) -> list[Message]:
+        try:
+            data = self._path.read_bytes() if self._path is not None else b""
+        except OSError:
+            return []
+        cells: dict[str, Message] = {}
+        with contextlib.suppress(MessageError):
+            for kind, record in _records(data):
+                if kind == _REPLY:
+                    cells.pop(record.decode(errors="replace"), None)
+                    continue
+                cell = Message.decode(record)
+                with contextlib.suppress(MessageError):  # the keeper could not read it either
+                    cell.content()
+                    cells[cell.msg_id] = cell.unparsed()
+        return list(cells.values())
+
+    def _append(self, kind: bytes, record: bytes) -> None:
+        if self._path is None:
+            return
+        data = _RECORD.pack(kind, len(record)) + record
+        try:
+            if self._fd < 0:
+                self._fd = os.open(self._path, _FLAGS, 0o600)
+            complete = os.write(self._fd, data) == len(data)
+        except OSError:
+            complete = False
+        self._written += len(data)
+        if not complete:
+            self._give_up()
+
+    def _empty(self) -> None:
+        if self._fd >= 0:
+            try:
+                os.ftruncate(self._fd, 0)
+            except OSError:
+                return self._give_up()
+            self._written = 0
+
+    def _give_up(self) -> None:
+        """Keep nothing any more: a cell whose reply was not recorded would look as if a front end waited for it."""
+        self.replace([])
+        self._path = None
+
+
+def remove_old(folder: Path, now: float) -> None:
+    """Remove the files that killed hubs have left below this folder long ago. `now`: in seconds since 1970."""
+    for path in folder.glob(f"*/*{_SUFFIX}"):
+        with contextlib.suppress(OSError):
+            if now - path.stat().st_mtime > _KEEP:
+                path.unlink()
+
+
+def _path_of(beside: Path) -> Path:
+    return beside.with_name(beside.name + _SUFFIX)
+
+
+def _remove(path: Path) -> None:
+    """Remove the file; empty it at least, if another process holds it open (on Windows)."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.truncate(path, 0)
+
+
+def _records(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the complete records."""
+    at = 0
+    while len(data) - at >= _RECORD.size:
+        kind, size = _RECORD.unpack_from(data, at)
+        at += _RECORD.size + size
+        if at <= len(data):
+            yield kind, data[at - size : at]
