@@ -91,11 +91,11 @@ def test_old_files_are_removed(tmp_path: Path) -> None:
     """Nobody has asked for the cells, which may hold secrets."""
     folder = tmp_path / "node"
     folder.mkdir()
-    for name, age in (("old", 25), ("new", 23)):
+    for name, age in (("old", 8), ("new", 6)):
         cells = UnansweredCells(folder / name)
         cells.add(CELLS[0])
         cells.close()
-        os.utime(folder / f"{name}.cells", (0, 1e9 - age * 3600))
+        os.utime(folder / f"{name}.cells", (0, 1e9 - age * 86400))
     remove_old(tmp_path, now=1e9)
     assert [path.name for path in folder.iterdir()] == ["new.cells"]
 

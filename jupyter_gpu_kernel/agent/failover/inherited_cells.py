@@ -93,9 +93,9 @@ class InheritedCells:
         self._held.append(request.unparsed())
         return True
 
-    def set_unanswered(self, command: Dict[str, Any]) -> None:
+    def set_unanswered(self, command: Dict[str, Any]) -> List[Message]:
         """The hub has no reply for the "cells"; "count" is the execution count of the last cell that it knows.
-        Raises FieldError or MessageError if the command is malformed."""
+        Return the cells. Raises FieldError or MessageError if the command is malformed."""
         cells = read_unanswered(command)
         answers = self._relay.answers
         answers.count_from(number(command, "count", 0))
@@ -112,6 +112,7 @@ class InheritedCells:
                 self._relay.executions.fail(request, _RESULT_UNKNOWN, "KeeperError")
         if self._state is State.SETTLED:
             self._probe()
+        return [cell.request for cell in cells]
 
     def _add(self, cell: Message) -> None:
         self._relay.inherit(cell)

@@ -24,7 +24,6 @@ from ..policy import PATH, Policy
 from ..process.adopted_process import AdoptedProcess
 from ..process_control import ProcessControl, detach
 from ..procfs import start_ticks
-from ..relay.received_cells import read_unanswered
 from ..relay.requests import CLIENT, SESSION
 from ..takeover import REPEAT_INPUT
 from .inherited_cells import FEATURE, InheritedCells
@@ -124,9 +123,8 @@ class Successor(Keeper):
     def set_unanswered(self, command: Dict[str, Any]) -> None:
         if self._cells.listed:  # the hub was killed, too
             return super().set_unanswered(command)
-        for cell in read_unanswered(command):
-            self.received_cells.add(cell.request)
-        self._cells.set_unanswered(command)
+        for cell in self._cells.set_unanswered(command):
+            self.received_cells.add(cell)
 
     def _end_cells(self, why: str, for_good: bool) -> None:
         super()._end_cells(why, for_good)

@@ -201,10 +201,8 @@ class Keeper:
     def _save_settings(self) -> None:
         """Write the settings to the kernel, for the keeper that it starts if this one is killed."""
         if self.kernel.pid and not self.kernel.pipe.write_successor(self.settings):
-            self.story.tell(
-                "fault",
-                "the kernel does not read the pipe from its keeper: it cannot replace a killed keeper",
-            )
+            text = "the kernel does not read the pipe from its keeper: it cannot replace a killed keeper"
+            self.story.tell("fault", text)
 
     # -------------------------------------------------------------------------------------- end
 

@@ -22,7 +22,7 @@ _COMPACT = 1024 * 1024
 """A file of at most so many bytes is not rewritten."""
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
 _SUFFIX = ".cells"
-_KEEP = 24 * 3600.0
+_KEEP = 7 * 24 * 3600.0
 """Seconds for which the file of a killed hub is kept, if nobody asks for its cells."""
 
 

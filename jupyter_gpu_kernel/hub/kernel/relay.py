@@ -56,17 +56,15 @@ class Relay:
         self._delivered = delivered
         self._in_flight = InFlightCells()
         self._unanswered = UnansweredCells(None) if delivered is None else delivered.cells
-        recalled = self._unanswered.recall()
-        self._in_flight.recall(recalled)
         self._last_input = LastInput()
         self._repeated = Repeated()
         info, learn = recall(infos, link.name, str(settings.get("python")))
         self._again: list[Message] = []
-        self._placeholder = Placeholder(runtime, self._send_to_front_ends, info, learn)
+        self.placeholder = Placeholder(runtime, self._send_to_front_ends, info, learn)
         program = str(settings.get("program") or "")
         self._notice = OfflineNotice(runtime, self._send_to_front_ends, link.name, program)
-        self._deferred = DeferredRequests(self._placeholder, self._notice)
-        self.not_started = NotStarted(runtime, self._placeholder, self._send_to_front_ends, delivered)
+        self._deferred = DeferredRequests(self.placeholder, self._notice)
+        self.not_started = NotStarted(runtime, self.placeholder, self._send_to_front_ends, delivered)
         self._displays = TransientDisplays(runtime, self._send_to_front_ends)
         self.front_ends = FrontEnds(
             runtime, self._receive_request, self._subscribed, attach_timing.complete, delivered
@@ -79,25 +77,18 @@ class Relay:
             rate_limited=lambda: self.front_ends.rate_limited,
         )
         self._events = KeeperEvents(
-            kernel, self._pacer, self._placeholder, lambda: self._in_flight, self.send, log
+            kernel, self._pacer, self.placeholder, lambda: self._in_flight, self.send, log
         )
-        if recalled:  # by a hub that was killed, perhaps before it had sent them
+        self._recall_cells()
+
+    def _recall_cells(self) -> None:
+        """Take over the cells of a hub that was killed, perhaps before it had sent them."""
+        cells = self._unanswered.recall()
+        if cells:
+            self._in_flight.recall(cells)
             self.settle()  # what else the kernel was sent is not known, so it cannot be repeated elsewhere
             self._events.send_unanswered()  # before anything else, as the cells are older
             self._deferred.link_down()  # so an interrupt is answered, and ends the cells that wait
-
-    def newest_state(self, reported: str) -> str:
-        """Return the kernel's state, of which the keeper has reported this one."""
-        return self._placeholder.newest_state(reported)
-
-    @property
-    def since(self) -> float:
-        """Since when the kernel has its newest state, in seconds since 1970; 0: as the keeper has reported."""
-        return self._placeholder.since
-
-    def show_text(self, cell: Message, text: str) -> None:
-        """Show a text in the cell of this request."""
-        self._placeholder.show_text(cell, text)
 
     @property
     def away_since(self) -> float:
@@ -145,7 +136,7 @@ class Relay:
             return
         cells = self._in_flight.user_cells
         self._repeated.answered_here(cells)
-        self._placeholder.cancel(cells)
+        self.placeholder.cancel(cells)
         for cell in cells:
             self._in_flight.forget(cell)
             heard = keeper_message(do="heard", reply=id_of(cell))  # so that the next cell is not aborted
@@ -172,20 +163,20 @@ class Relay:
         sent = max(self.endpoint.outbox.size, self._in_flight.size)
         waiting = self._deferred.messages + self.not_started.messages
         if requests.exceeds_queue(request, waiting, sent):
-            return self._placeholder.reject(request, requests.QUEUE_FULL.format(self._link.name))
+            return self.placeholder.reject(request, requests.QUEUE_FULL.format(self._link.name))
         if request.channel is Channel.CONTROL and type_of(request) == "shutdown_request":
             front.notify({"event": "shutdown", "kernel": self._kernel.kernel_id})
         if self.not_started.active:
             return self._receive_before_start(request)
         if self._deferred.active and type_of(request) == "interrupt_request":
             self.command("interrupt")
-            return self._placeholder.acknowledge(request)
+            return self.placeholder.acknowledge(request)
         if self._deferred.held and self._deferred.defer_if_needed(request):
             return self._unanswered.add(request)
         self._kernel.revive_if_ended(front, request)
         if self.not_started.active:
             return self._receive_before_start(request)
-        if self._may_use_placeholder() and self._placeholder.answer(request):
+        if self._may_use_placeholder() and self.placeholder.answer(request):
             return
         if request.channel is Channel.SHELL:
             self._kernel.observe_shell_request(request)
@@ -198,11 +189,11 @@ class Relay:
         kind = type_of(request)
         if kind == "interrupt_request":
             self.command("interrupt")
-            return self._placeholder.acknowledge(request)
+            return self.placeholder.acknowledge(request)
         if kind == "shutdown_request":
             restart = requests.wants_restart(request)
             self.not_started.discard()
-            self._placeholder.reply(request, {"status": "ok", "restart": restart})
+            self.placeholder.reply(request, {"status": "ok", "restart": restart})
             return self._kernel.shut_down_before_start(restart=restart)
         if request.channel is Channel.SHELL:
             self._kernel.observe_shell_request(request)
@@ -218,11 +209,11 @@ class Relay:
             self._take_over(front, request)
         elif access is Access.DENIED:
             owner = taken_cause or f"{self.front_ends.owners_label} has this kernel now"
-            self._placeholder.deny(request, f"{owner}: run a cell to take it over")
+            self.placeholder.deny(request, f"{owner}: run a cell to take it over")
             if type_of(request) == "shutdown_request":
                 front.notify({**self._kernel.event(), "state": "ended", "asked": "shutdown", "returncode": 0})
         elif access is Access.NO_KERNEL:
-            self._placeholder.answer(request)
+            self.placeholder.answer(request)
         return access in (Access.GRANTED, Access.TAKES_OVER)
 
     def _take_over(self, front: FrontEnd, cell: Message) -> None:
@@ -230,7 +221,7 @@ class Relay:
             self._kernel.take_back()
         else:
             before = self.front_ends.owners_label
-            self.show_text(cell, f"You have this kernel now; {before} still sees its output.")
+            self.placeholder.show_text(cell, f"You have this kernel now; {before} still sees its output.")
             text = f"taken over by {front.label}"
             self.send(Lane.URGENT, keeper_message(do="tell", event="takeover", text=text))
         self.front_ends.change_owner(front)
@@ -268,7 +259,7 @@ class Relay:
             return self._events.handle(message, self._link.name)
         if message.channel is Channel.SHELL:  # before it is delivered: if need be, the keeper sends it again
             self._unanswered.remove(parent_id_of(message))
-        if self._deferred.answered_here(message) or self._placeholder.is_outdated(message):
+        if self._deferred.answered_here(message) or self.placeholder.is_outdated(message):
             return
         if self._repeated.drops(message):
             return self._acknowledge_failure(message)
@@ -280,11 +271,11 @@ class Relay:
         self._in_flight.received(message)
         if self.not_started.drops(message):
             if message.channel is Channel.SHELL:
-                self._placeholder.observe(message)
+                self.placeholder.observe(message)
             return self._acknowledge_failure(message)
-        self._placeholder.observe(message)
+        self.placeholder.observe(message)
         self._displays.observe(message)
-        self._send_to_front_ends(message)
+        self.front_ends.send(message)
         if self._delivered is not None:  # at once: if the hub is killed before this, the message comes twice
             counts = zip(self.endpoint.delivered, self._pacer.waiting_by_lane, strict=True)
             self._delivered.save([max(0, count - waiting) for count, waiting in counts])
@@ -301,10 +292,11 @@ class Relay:
             self.send(Lane.ORDERED, keeper_message(do="heard", reply=failed))
 
     def _subscribed(self) -> None:
-        self._placeholder.greet_subscriber()
+        self.placeholder.greet_subscriber()
         self._attach_timing.subscribed()
 
     def _send_to_front_ends(self, message: Message) -> None:
+        """Send a message that the hub made."""
         if message.channel is Channel.SHELL:
             self._unanswered.remove(parent_id_of(message))
         self.front_ends.send(message)
@@ -344,9 +336,9 @@ class Relay:
         """Another computer has the kernel: our requests, which the node does not get, are answered here."""
         for request in map(Message.decode, self.endpoint.outbox.withdraw()):
             if requests.needs_owner(request):
-                self._placeholder.deny(request, by)
+                self.placeholder.deny(request, by)
             elif type_of(request) == "kernel_info_request":
-                self._placeholder.answer(request)
+                self.placeholder.answer(request)
         self._fail_cells(f"{by}. {remedy}")
 
     def discard_requests(self) -> None:
@@ -392,7 +384,7 @@ class Relay:
     def _take_endpoint(self, endpoint: Endpoint) -> None:
         """From now on messages pass through this endpoint."""
         self._pacer.flush()
-        self._placeholder.kernel_changed()
+        self.placeholder.kernel_changed()
         queued = list(map(Message.decode, self.endpoint.outbox.withdraw()))
         self._again = self._in_flight.with_queued(queued)
         self.endpoint = endpoint
@@ -405,4 +397,4 @@ class Relay:
             self.send(requests.lane_of_request(request), request)
 
     def _fail_cells(self, reason: str) -> None:
-        self._placeholder.fail(self._in_flight.clear() + self._deferred.clear(), reason)
+        self.placeholder.fail(self._in_flight.clear() + self._deferred.clear(), reason)

@@ -80,8 +80,8 @@ class RemoteKernel(KernelState):
     def describe(self) -> dict[str, Any]:
         """Return {…the keeper's status, "kernel_id" (Jupyter's), "link", "hop", "error", "away_since"}, for clients."""
         problem = self.error or (self.link.problem if self.link_state is LinkState.AWAY else None)
-        state = self._relay.newest_state(self.status["state"])
-        since = self._relay.since or self.status.get("since")
+        state = self._relay.placeholder.newest_state(self.status["state"])
+        since = self._relay.placeholder.since or self.status.get("since")
         status = {**self.status, "state": state, "since": since}
         away_since = self._relay.away_since
         described = describe(self.settings, status, self.link, self.link_state, problem, away_since)
@@ -341,7 +341,7 @@ class RemoteKernel(KernelState):
         if self.late_start.starter is not None and self.link_state is LinkState.LOST:
             self.late_start.tell(text)
         else:
-            self._relay.show_text(request, text)
+            self._relay.placeholder.show_text(request, text)
         if self.link_state is LinkState.LOST:
             return self._create_anew()
         self._relay.send(Lane.ORDERED, keeper_message(do="revive"))
