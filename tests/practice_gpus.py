@@ -6,13 +6,13 @@ import contextlib
 import json
 import os
 import sys
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fronts import Front
+from gpu_names import new_uuid
 from streams import LoopThread, Node, wait_for
 
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
@@ -33,7 +33,7 @@ class Gpus:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "gpus.json"
-        self.uuids = [f"GPU-{uuid.uuid4()}" for _ in range(4)]
+        self.uuids = [new_uuid() for _ in range(4)]
         path = [str(PROGRAMS), str(Path(sys.executable).parent), os.environ["PATH"]]
         self.env = {"PATH": ":".join(path), "FAKE_NVIDIA_STATE": str(self.path)}
         self.say(4)

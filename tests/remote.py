@@ -13,13 +13,13 @@ import os
 import subprocess
 import sys
 import tempfile
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from gpu_names import new_uuid
 from sshd import TwoHops
 from waiting import DEADLINE, eventually
 
@@ -36,7 +36,7 @@ class Remote:
         self.folder = folder
         self.hops = TwoHops(folder / "hops")
         self.base = folder / "node"
-        self.busy, *self.free = (f"GPU-{uuid.uuid4()}" for _ in range(4))
+        self.busy, *self.free = (new_uuid() for _ in range(4))
         self.data = folder / "data"
         self.runtime = folder / "runtime"
         self.transport = "auto"

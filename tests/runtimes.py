@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import partial
 
 from jupyter_gpu_kernel.agent.loop import Loop
@@ -13,11 +14,12 @@ make = partial(compose.make, RUNTIME)
 
 
 class Clock(Runtime):
-    """Time passes only when the test sets `seconds`, or when somebody sleeps."""
+    """Time passes only when the test sets `seconds`, or when its thread sleeps; other threads really sleep."""
 
     def __init__(self) -> None:
         super().__init__()
         self.seconds = 1000.0
+        self._thread = threading.get_ident()
 
     def monotonic(self) -> float:
         return self.seconds
@@ -26,7 +28,10 @@ class Clock(Runtime):
         return self.seconds
 
     def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
+        if threading.get_ident() == self._thread:
+            self.seconds += seconds
+        else:
+            super().sleep(seconds)
 
 
 class ManualLoop(Loop):

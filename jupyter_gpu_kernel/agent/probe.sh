@@ -96,17 +96,23 @@ facts() {
     libc=$(getconf GNU_LIBC_VERSION 2>/dev/null)
     say fact glibc "${libc#glibc }"
     say fact home "$HOME"
-    say fact home_problem "$(home_problem)"
     say fact nvidia_smi "$(command -v nvidia-smi || ls /usr/local/nvidia/bin/nvidia-smi 2>/dev/null)"
 }
 
-# home_problem: why 1 KiB cannot be written there; empty if it can. NFS tells of a quota only when it syncs.
+# write_home: 1 KiB. NFS tells of a quota only when it syncs, which a busy disk may take long for.
+write_home() {
+    file=$HOME/.jupyter-gpu-kernel-probe.$$
+    start "$scratch/home" sh -c 'dd if=/dev/zero "of=$1" bs=1024 count=1 conv=fsync; code=$?; rm -f "$1"; exit $code' \
+        sh "$file"
+}
+
+# home_problem: why nothing can be written there; empty if something can, or if that is not known in time
 home_problem() {
     [ -d "$HOME" ] || { echo "there is no such folder" && return; }
-    file=$HOME/.jupyter-gpu-kernel-probe.$$
-    dd if=/dev/zero "of=$file" bs=1024 count=1 conv=fsync 2>"$scratch/dd" ||
-        { cat "$scratch/dd" && echo 'dd: cannot be written'; } | sed -n '/^dd: /s/.*: *//p' | head -n 1
-    rm -f "$file"
+    await 10 "$scratch/home"
+    [ ! -e "$scratch/home.late" ] || start "$scratch/rm" rm -f "$file"
+    case $(cat "$scratch/home.rc" 2>/dev/null) in '' | 0) return ;; esac
+    { cat "$scratch/home.err" && echo 'dd: cannot be written'; } | sed -n '/^dd: /s/.*: *//p' | head -n 1
 }
 
 # --- Pythons, by their files ---
@@ -238,6 +244,7 @@ survey() {
     ask_login_shell "$@"
     ask_setup "$@"
     [ "$search" = path ] || find_venvs
+    write_home
     facts
     describe_setup
     for name; do describe path "$(command -v "$name")"; done
@@ -246,6 +253,7 @@ survey() {
     said login | grep '^/' >"$scratch/paths"
     while IFS= read -r path; do describe login "$path"; done <"$scratch/paths"
     [ "$search" = path ] || search_home
+    say fact home_problem "$(home_problem)"
     end
 }
 

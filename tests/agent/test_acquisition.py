@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Dict, Iterator, List
 
 import pytest
+from gpu_names import new_uuid
 from leases import read_leases, take_lease
 from runtimes import ManualLoop
 from waiting import DEADLINE
@@ -46,7 +47,7 @@ def test_a_lease_answers_before_the_claim_is_granted(tmp_path: Path, monkeypatch
         loop, ProcessControl(), {"id": kernel, "gpus": 1}, lambda: {"state": "starting"},
         on_acquired=lambda: texts.append("acquired"), on_error=texts.append, on_waiting=texts.append,
     )  # fmt: skip
-    gpu = Gpu(0, f"GPU-{uuid.uuid4()}", "A100", 40960, 1, utilization=0)
+    gpu = Gpu(0, new_uuid(), "A100", 40960, 1, utilization=0)
     waiting.request()
     found: Dict[str, Holder] = {}
     reader = threading.Thread(target=lambda: found.update(read_leases([gpu.uuid], timeout=DEADLINE)))
@@ -77,7 +78,7 @@ def kernel() -> Iterator[Acquisition]:
 
 def test_a_successor_leases_what_is_left_and_says_what_is_not(kernel: Acquisition) -> None:
     """Its kernel uses both GPUs all the same."""
-    uuids = [f"GPU-{uuid.uuid4()}" for _ in range(2)]
+    uuids = [new_uuid() for _ in range(2)]
     other = take_lease(uuids[0], {"id": "other"})
     assert other is not None
     assert kernel.inherit(uuids, since=5.0) == uuids[:1]
@@ -87,7 +88,7 @@ def test_a_successor_leases_what_is_left_and_says_what_is_not(kernel: Acquisitio
 
 
 def test_leases_that_are_passed_on_and_not_needed_are_released(kernel: Acquisition) -> None:
-    uuids = [f"GPU-{uuid.uuid4()}" for _ in range(2)]
+    uuids = [new_uuid() for _ in range(2)]
     sockets = []
     for lease in [take_lease(one, {"id": "replaced"}) for one in uuids]:
         assert lease is not None
@@ -126,7 +127,7 @@ def test_only_failures_in_a_row_end_the_cell(tmp_path: Path, monkeypatch: pytest
         loop, ProcessControl(), {"id": uuid.uuid4().hex[:12], "gpus": 1}, dict,
         on_acquired=lambda: errors.append("acquired"), on_error=errors.append, on_waiting=texts.append,
     )  # fmt: skip
-    busy = Gpu(0, f"GPU-{uuid.uuid4()}", "A100", 40960, 30000, utilization=90)
+    busy = Gpu(0, new_uuid(), "A100", 40960, 30000, utilization=90)
     waiting.request()
     try:
         for _ in range(4):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import socket
 import time
-import uuid
 from dataclasses import replace
 from typing import Iterator, Optional
 
 import pytest
+from gpu_names import new_uuid
 from leases import answering, take_lease
 from runtimes import RUNTIME
 
@@ -72,7 +72,7 @@ def test_unused_without_interruption(disturbance: str) -> None:
 @pytest.fixture
 def gpu() -> Gpu:
     """One that exists nowhere."""
-    return Gpu(0, f"GPU-{uuid.uuid4()}", "A100", 81920, 1, 600, 0, "Default", "Disabled")
+    return Gpu(0, new_uuid(), "A100", 81920, 1, 600, 0, "Default", "Disabled")
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_nobody_can_have_both_names(gpu: Gpu, squatter: socket.socket) -> None:
 
 def test_a_gpu_without_a_lease_is_preferred(gpu: Gpu, squatter: socket.socket) -> None:
     node = Node(gpu)
-    claim, other = node.claim(ignores=True), replace(gpu, index=1, uuid=f"GPU-{uuid.uuid4()}")
+    claim, other = node.claim(ignores=True), replace(gpu, index=1, uuid=new_uuid())
     for _ in range(2):
         claim.add(node.sample()._replace(gpus=[gpu, other]))
         outcome = claim.decide()

@@ -12,11 +12,11 @@ import sys
 import textwrap
 import threading
 import time
-import uuid
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List
 
 import pytest
+from gpu_names import new_uuid
 from leases import answering, read_leases, take_lease
 from runtimes import RUNTIME
 from waiting import DEADLINE
@@ -33,7 +33,7 @@ WHO = {"id": "ab12"}
 @pytest.fixture
 def gpus() -> List[str]:
     """Four UUIDs that no other test run has."""
-    return [f"GPU-{uuid.uuid4()}" for _ in range(4)]
+    return [new_uuid() for _ in range(4)]
 
 
 class Taker:

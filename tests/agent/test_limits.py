@@ -6,10 +6,10 @@ import dataclasses
 import os
 import sys
 import textwrap
-import uuid
 from pathlib import Path
 
 import pytest
+from gpu_names import new_uuid
 from leases import run_in_own_network
 from runtimes import RUNTIME
 
@@ -24,7 +24,7 @@ from jupyter_gpu_kernel.agent.keeper.hold_limit import Advice, HoldClock
 
 
 def gpu(index: int = 0, **facts: str) -> Gpu:
-    idle = Gpu(index, f"GPU-{uuid.uuid4()}", "A100", 81920, 1, 600, 0, "Default", "Disabled")
+    idle = Gpu(index, new_uuid(), "A100", 81920, 1, 600, 0, "Default", "Disabled")
     return dataclasses.replace(idle, **facts)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import List
 
+from gpu_names import new_uuid
 from leases import take_lease
 from runtimes import ManualLoop
 
@@ -32,7 +32,7 @@ def test_a_release_is_noticed_until_the_watch_stops() -> None:
     noticed: List[int] = []
     watch = ReleaseWatch(loop, lambda: noticed.append(1))
     watch.stop()
-    first, second = (take_lease(f"GPU-{uuid.uuid4()}", {}) for _ in range(2))
+    first, second = (take_lease(new_uuid(), {}) for _ in range(2))
     assert first is not None and second is not None
     watch.start()
     loop.advance(INTERVAL)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import uuid
 from pathlib import Path
 from typing import Iterator, List, Optional
 
 import pytest
+from gpu_names import new_uuid
 from leases import take_lease
 from runtimes import RUNTIME
 
@@ -29,7 +29,7 @@ class New:
     """The new kernel, which needs one GPU. `uuid` is the one that the old kernel has."""
 
     def __init__(self, folder: Path) -> None:
-        self.uuid = f"GPU-{uuid.uuid4()}"
+        self.uuid = new_uuid()
         self._loop = Loop(RUNTIME)
         self._root = Root(folder)
         self._root.make_kernel("new")

@@ -7,10 +7,10 @@ import os
 import socket
 import subprocess
 import sys
-import uuid
 from typing import Iterator
 
 import pytest
+from gpu_names import new_uuid
 from leases import read_leases, take_lease
 
 from jupyter_gpu_kernel.agent.gpus.sharing import socket_owner
@@ -42,7 +42,7 @@ sys.stdin.read()
 @pytest.fixture
 def gpu() -> str:
     """A UUID that no other test run has."""
-    return f"GPU-{uuid.uuid4()}"
+    return new_uuid()
 
 
 @contextlib.contextmanager

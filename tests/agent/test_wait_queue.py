@@ -15,6 +15,7 @@ import uuid
 from typing import Iterator, List
 
 import pytest
+from gpu_names import new_uuid
 from leases import read_leases, run_in_own_network, take_lease
 from runtimes import RUNTIME
 from streams import wait_for
@@ -39,7 +40,7 @@ def ids() -> List[str]:
 @pytest.fixture
 def gpus() -> List[str]:
     """The GPUs that these kernels can use; they exist nowhere."""
-    return [f"GPU-{uuid.uuid4()}" for _ in range(2)]
+    return [new_uuid() for _ in range(2)]
 
 
 @pytest.fixture

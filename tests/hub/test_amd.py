@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 from pathlib import Path
 
 import pytest
+from gpu_names import new_uuid
 from leases import read_leases
 from practice_gpus import *  # noqa: F403 (its fixtures)
 from practice_gpus import open_front
@@ -15,17 +17,16 @@ from streams import LoopThread, Node, until
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
 
-IDS = [f"{os.getpid():08x}0000000{number}" for number in range(1, 3)]
-UUIDS = [f"GPU-{name}" for name in IDS]
+UUIDS = sorted(new_uuid(lambda: f"GPU-0000{secrets.token_hex(6)}") for _ in range(2))
 CARDS = {
     f"card{number}": {
-        "Unique ID": f"0x{name.lstrip('0')}",
+        "Unique ID": f"0x{uuid[4:].lstrip('0')}",
         "Card series": "Arcturus GL-XL [Instinct MI100]",
         "GPU use (%)": "0",
         "VRAM Total Memory (B)": "34342961152",
         "VRAM Total Used Memory (B)": "6750208",
     }
-    for number, name in enumerate(IDS)
+    for number, uuid in enumerate(UUIDS)
 }
 SCRIPT = """#!/bin/sh
 case "$*" in

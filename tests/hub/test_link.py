@@ -248,6 +248,32 @@ def test_closed_while_it_dials() -> None:
     world.agents[0].close()
 
 
+def test_closed_when_it_has_just_dialled() -> None:
+    """The thread has ended; the event loop has not processed its result."""
+    world = World()
+    dialling, go, dialled = threading.Event(), threading.Event(), threading.Event()
+
+    def slow(again: bool) -> Socket:
+        dialling.set()
+        go.wait(DEADLINE)
+        stream = world.dial(again)
+        threading.Timer(0.2, dialled.set).start()
+        return stream
+
+    async def main() -> None:
+        link = Link(RUNTIME, "gpu2", slow, log)
+        await asyncio.to_thread(dialling.wait, DEADLINE)
+        go.set()
+        assert dialled.wait(DEADLINE)
+        await link.close()
+
+    asyncio.run(main())
+    try:
+        assert world.agents[0].stream.closed.wait(DEADLINE)
+    finally:
+        world.agents[0].close()
+
+
 def test_requests_end_with_the_link() -> None:
     """Not with a timer."""
 

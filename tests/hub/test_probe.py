@@ -234,6 +234,15 @@ def test_a_full_home_and_nvidia_smi_are_told(node: Node) -> None:
     assert found.to_json()["node"]["home_problem"] == "Disk quota exceeded"
 
 
+def test_a_home_whose_disk_does_not_answer_hides_no_python(node: Node) -> None:
+    python = node.conda(node.home / "miniconda3")
+    (node.programs / "dd").unlink()
+    node.program("dd", 'trap "" TERM; while :; do sleep 1; done')
+    found = node.find()
+    assert found.python.path == str(python) and found.node.home_problem == ""
+    assert list(node.tmp.iterdir()) == []
+
+
 def test_an_account_without_a_shell(node: Node) -> None:
     node.sh = "echo 'This account is currently not available.'; exit 1"
     with pytest.raises(AgentError, match="This account is currently not available"):

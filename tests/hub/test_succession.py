@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 from fronts import Front
+from gpu_names import new_uuid
 from leases import read_leases
 from streams import LoopThread, Node, until, wait_for
 from successions import *  # noqa: F403 (its fixture)
@@ -329,7 +330,7 @@ def test_secrets_stay_where_they_were(loop: LoopThread, link: Link, node: Node) 
 
 
 def test_its_gpu_stays_its_own(tmp_path: Path, loop: LoopThread) -> None:
-    gpu, state = f"GPU-{uuid.uuid4()}", tmp_path / "gpus.json"
+    gpu, state = new_uuid(), tmp_path / "gpus.json"
     state.write_text(json.dumps({"gpus": [{"uuid": gpu}]}))
     env = {"PATH": f"{PROGRAMS}:{os.environ['PATH']}", "FAKE_NVIDIA_STATE": str(state)}
     with Node(**env) as node, started(loop, loop.link(node), node, gpus=1) as kernel:
@@ -344,7 +345,7 @@ def test_its_gpu_stays_its_own(tmp_path: Path, loop: LoopThread) -> None:
 
 def test_a_cell_that_waits_for_a_gpu_still_does(tmp_path: Path, loop: LoopThread) -> None:
     """It is in no kernel: the hub has it."""
-    gpu, state = f"GPU-{uuid.uuid4()}", tmp_path / "gpus.json"
+    gpu, state = new_uuid(), tmp_path / "gpus.json"
     busy = {"uuid": gpu, "processes": [{"pid": 1, "memory": 40_000, "name": "somebody"}]}
     state.write_text(json.dumps({"gpus": [busy]}))
     env = {"PATH": f"{PROGRAMS}:{os.environ['PATH']}", "FAKE_NVIDIA_STATE": str(state)}

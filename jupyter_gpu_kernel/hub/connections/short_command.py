@@ -7,10 +7,9 @@ import threading
 import time
 from subprocess import CompletedProcess
 
-from ...errors import ConnectError
 from ..node.stream import READ_SIZE, CommandStream
+from ..short_command_errors import MAX_OUTPUT, not_ended, too_much_output
 
-_MAX_OUTPUT = 4 * 1024 * 1024  # bytes
 _QUIET = 1.0  # seconds without output after which the output of an ended command is complete
 _STATUS_WAIT = 5.0  # seconds that the exit status may arrive after the end of the output
 
@@ -42,20 +41,15 @@ def run_to_end(
         timer.cancel()
         stream.close()
     if expired.is_set():
-        raise ConnectError(
-            f"a command did not end within {timeout:.0f} s: {command[:80]}",
-            hop=hop,
-            remedy="The machine may be overloaded, or its file system slow: try again.",
-        )
+        raise not_ended(hop, command, timeout, bytes(output))
     return CompletedProcess(command, -1 if status is None else status, bytes(output), stderr)
 
 
 def _read(stream: CommandStream, output: bytearray, hop: str) -> None:
     while data := stream.read(READ_SIZE):
         output += data
-        if len(output) > _MAX_OUTPUT:
-            cause = f"a command printed more than {_MAX_OUTPUT >> 20} MiB"
-            raise ConnectError(cause, hop=hop, remedy="Check what the shell's start-up files print there.")
+        if len(output) > MAX_OUTPUT:
+            raise too_much_output(hop)
 
 
 def _feed(stream: CommandStream, data: bytes) -> None:

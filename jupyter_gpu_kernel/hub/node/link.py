@@ -216,7 +216,7 @@ class Link:
                 await asyncio.wait_for(self._retry_now.wait(), pause)
 
     async def _connect(self) -> StreamThreads:
-        stream = await asyncio.to_thread(self._dial_stream)
+        stream = await self._dial_stream()
         threads = self._stream = StreamThreads(
             stream, self._loop, self._received, self._attachments.pump, self.name
         )
@@ -230,9 +230,19 @@ class Link:
         self._attachments.connected(threads)
         return threads
 
-    def _dial_stream(self) -> Stream:
+    async def _dial_stream(self) -> Stream:
+        dialled = asyncio.ensure_future(asyncio.to_thread(self._dial_in_thread))
+        try:
+            return await asyncio.shield(dialled)
+        except asyncio.CancelledError:
+            dialled.add_done_callback(_close_stream)
+            raise
+
+    def _dial_in_thread(self) -> Stream:
         stream = self._dial(self._reconnects)
-        if self._closed:  # meanwhile: nobody will use the stream
+        if (
+            self._closed
+        ):  # meanwhile: nobody will use the stream, and perhaps the event loop does not run any more
             stream.close()
         return stream
 
@@ -284,6 +294,11 @@ class Link:
         self._unexpected += 1
         if self._unexpected > _MAX_UNEXPECTED and self._stream is not None:
             self._stream.end(f"the node sent more than {_MAX_UNEXPECTED} unexpected frames")
+
+
+def _close_stream(dialled: asyncio.Future[Stream]) -> None:
+    if not dialled.cancelled() and dialled.exception() is None:
+        dialled.result().close()
 
 
 def _set_answer(future: asyncio.Future[dict[str, Any]], frame: Frame, hop: str) -> None:

@@ -17,7 +17,7 @@ from .. import sanitize
 
 SOURCES = ("wanted", "setup", "path", "login", "conda", "uv", "venv", "ours")
 """Where a Python was found, the preferred ones first."""
-_SURVEY_TIMEOUT = 30.0  # seconds; the script has shorter limits of its own
+_SURVEY_TIMEOUT = 60.0  # seconds; the script has limits of its own, of 39 s together
 _MAX_LINES, _MAX_FIELD, _MAX_PYTHONS = 2000, 8192, 200  # of the answer: lines, characters of a field, Pythons
 _MAX_VERSION = 40  # characters
 _VERSIONS = ("version", "ipykernel", "pyzmq")

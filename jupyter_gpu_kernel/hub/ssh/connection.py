@@ -16,13 +16,13 @@ from subprocess import CompletedProcess
 import paramiko
 
 from ...errors import ConnectError
+from ..short_command_errors import MAX_OUTPUT, not_ended, too_much_output
 from . import tcp
 from .channels import ChannelSource
 from .pushing import Consumer
 from .transport import WINDOW, Transport
 
 _MAX_STDERR = 64 * 1024  # bytes of stderr that are kept
-_MAX_OUTPUT = 4 * 1024 * 1024  # bytes of a short command's output
 _MAX_COMMANDS = 4  # short commands at a time; a server allows 10 sessions per connection (MaxSessions)
 _QUIET = 1.0  # seconds without output after which the output of an ended command is complete
 _OPEN_TIMEOUT = 20.0  # seconds for the server to open a session
@@ -205,28 +205,24 @@ class SSHConnection:
         The return code is -1 if the server did not report one; stderr is the last 64 KiB."""
         with self._short_commands:
             stream = self._open(command, timeout)
-            with self._limited(stream, timeout, command):
+            output = bytearray()
+            with self._limited(stream, timeout, command, output):
                 feeder = threading.Thread(
                     target=self._feed, args=(stream, stdin), name="ssh stdin", daemon=True
                 )
                 feeder.start()
                 threading.Thread(target=stream.end_with_command, name="ssh end", daemon=True).start()
-                stdout = self._read_all(stream)
+                self._read_all(stream, output)
                 returncode = stream._channel.recv_exit_status()
         if returncode < 0 and not self.alive():
             raise self._lost_error()
-        return CompletedProcess(command, returncode, stdout, stream.stderr_tail().encode())
+        return CompletedProcess(command, returncode, bytes(output), stream.stderr_tail().encode())
 
-    def _read_all(self, stream: CommandStream) -> bytes:
-        output = bytearray()
+    def _read_all(self, stream: CommandStream, output: bytearray) -> None:
         while data := stream.read():
             output += data
-            if len(output) > _MAX_OUTPUT:
-                cause = f"a command printed more than {_MAX_OUTPUT >> 20} MiB"
-                raise ConnectError(
-                    cause, hop=self.labels[-1], remedy="Check what the shell's start-up files print there."
-                )
-        return bytes(output)
+            if len(output) > MAX_OUTPUT:
+                raise too_much_output(self.labels[-1])
 
     def alive(self) -> bool:
         """Whether every hop still looks connected. A connection that died silently is found out by `responds` only."""
@@ -299,7 +295,9 @@ class SSHConnection:
         stream.close_stdin()
 
     @contextlib.contextmanager
-    def _limited(self, stream: CommandStream, timeout: float, command: str) -> Iterator[None]:
+    def _limited(
+        self, stream: CommandStream, timeout: float, command: str, output: bytearray
+    ) -> Iterator[None]:
         expired = threading.Event()
 
         def expire() -> None:
@@ -315,11 +313,7 @@ class SSHConnection:
             timer.cancel()
             stream.close()
         if expired.is_set():
-            raise ConnectError(
-                f"a command did not end within {timeout:.0f} s: {command[:80]}",
-                hop=self.labels[-1],
-                remedy="The machine may be overloaded, or its file system slow: try again.",
-            )
+            raise not_ended(self.labels[-1], command, timeout, bytes(output))
 
     def _session_error(self, error: Exception) -> ConnectError:
         if not self.alive():
