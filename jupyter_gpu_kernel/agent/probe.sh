@@ -110,8 +110,8 @@ write_home() {
 home_problem() {
     [ -d "$HOME" ] || { echo "there is no such folder" && return; }
     await 10 "$scratch/home"
-    [ ! -e "$scratch/home.late" ] || start "$scratch/rm" rm -f "$file"
-    case $(cat "$scratch/home.rc" 2>/dev/null) in '' | 0) return ;; esac
+    [ ! -e "$scratch/home.late" ] || { start "$scratch/rm" rm -f "$file" && return; }
+    [ "$(cat "$scratch/home.rc")" != 0 ] || return
     { cat "$scratch/home.err" && echo 'dd: cannot be written'; } | sed -n '/^dd: /s/.*: *//p' | head -n 1
 }
 

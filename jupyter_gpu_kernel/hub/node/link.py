@@ -240,9 +240,7 @@ class Link:
 
     def _dial_in_thread(self) -> Stream:
         stream = self._dial(self._reconnects)
-        if (
-            self._closed
-        ):  # meanwhile: nobody will use the stream, and perhaps the event loop does not run any more
+        if self._closed:  # meanwhile, and perhaps the event loop has ended, too
             stream.close()
         return stream
 
