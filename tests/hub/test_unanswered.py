@@ -127,3 +127,28 @@ def test_a_cell_whose_reply_cannot_be_recorded_is_not_kept(tmp_path: Path) -> No
     cells.add(CELLS[2])
     assert not path.exists()
     cells.close()
+
+
+def test_a_file_that_is_rewritten_is_whole_at_all_times(tmp_path: Path) -> None:
+    path = tmp_path / "k.cells"
+    cells = UnansweredCells(path.with_name("k"))
+    for one in CELLS:
+        cells.add(one)
+    old = tmp_path / "old.cells"
+    os.link(path, old)
+    (tmp_path / "k.cells.cells").write_bytes(b"of a hub that was killed")
+    cells.replace(CELLS[1:])
+    cells.add(CELLS[0])
+    assert UnansweredCells(tmp_path / "old").recall() == CELLS, "only the name has changed its file"
+    assert UnansweredCells(path.with_name("k")).recall() == [*CELLS[1:], CELLS[0]]
+    assert not (tmp_path / "k.cells.cells").exists()
+
+
+def test_cells_that_cannot_be_rewritten_are_not_kept(tmp_path: Path) -> None:
+    """The file has cells that have a reply."""
+    cells = UnansweredCells(tmp_path / "k")
+    for one in CELLS:
+        cells.add(one)
+    (tmp_path / "k.cells.cells" / "folder").mkdir(parents=True)
+    cells.replace(CELLS[1:])
+    assert UnansweredCells(tmp_path / "k").recall() == []

@@ -63,14 +63,24 @@ class UnansweredCells:
             self.recall()
 
     def replace(self, cells: list[Message]) -> None:
-        """Record these cells, and forget all others."""
+        """Record these cells, and forget all others. A hub that is killed meanwhile leaves the old file or the new."""
         self.close()
-        self._sizes.clear()
-        self._live = self._written = 0
-        if self._path is not None:
-            _remove(self._path)
-        for cell in cells:
-            self.add(cell)
+        self._sizes = {cell.msg_id: cell.size for cell in cells}
+        records = [_record(_CELL, cell.encode()) for cell in cells]
+        self._live, self._written = sum(self._sizes.values()), sum(map(len, records))
+        if self._path is None:
+            return
+        if not cells:
+            return _remove(self._path)
+        new = _path_of(self._path)
+        _remove(new)  # of a hub that was killed
+        try:
+            with os.fdopen(os.open(new, _FLAGS, 0o600), "wb") as file:
+                file.writelines(records)
+            os.replace(new, self._path)
+        except OSError:
+            _remove(new)
+            self._give_up()
 
     def move(self, beside: Path) -> None:
         """Write them to another file, for another kernel."""
@@ -106,7 +116,7 @@ class UnansweredCells:
     def _append(self, kind: bytes, record: bytes) -> None:
         if self._path is None:
             return
-        data = _RECORD.pack(kind, len(record)) + record
+        data = _record(kind, record)
         try:
             if self._fd < 0:
                 self._fd = os.open(self._path, _FLAGS, 0o600)
@@ -137,6 +147,10 @@ def remove_old(folder: Path, now: float) -> None:
         with contextlib.suppress(OSError):
             if now - path.stat().st_mtime > _KEEP:
                 path.unlink()
+
+
+def _record(kind: bytes, record: bytes) -> bytes:
+    return _RECORD.pack(kind, len(record)) + record
 
 
 def _path_of(beside: Path) -> Path:
