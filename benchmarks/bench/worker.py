@@ -202,7 +202,7 @@ def _end_hub() -> None:
             environment = (entry / "environ").read_bytes().split(b"\0")
         except OSError:  # another user's, or gone
             continue
-        if b"jupyter_gpu_kernel.hub.app" in words and home in environment:
+        if b"jupyter_gpu_kernel.hub" in words and home in environment:
             os.kill(int(entry.name), signal.SIGKILL)  # a hub ignores SIGTERM
             deadline = time.monotonic() + 10
             while _running(entry):

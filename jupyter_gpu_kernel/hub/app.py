@@ -1,7 +1,4 @@
-"""The hub's process: configuration, start, log, protection of its memory, and its exit when nobody uses it.
-
-`spawn.py` starts it as `python -m jupyter_gpu_kernel.hub.app serve`.
-"""
+"""The hub's process: configuration, start, log, protection of its memory, and its exit when nobody uses it."""
 
 from __future__ import annotations
 
@@ -140,7 +137,3 @@ def _run_on_selector_loop(main: Coroutine[Any, Any, None]) -> None:
         loop.run_until_complete(main)
     finally:
         loop.close()
-
-
-if __name__ == "__main__":
-    HubApp.launch_instance(argv=sys.argv[2:])

@@ -18,7 +18,7 @@ from .paths import hub_folder
 
 START_LOG = "start.log"
 _READY = b"ready"
-_SERVE = [sys.executable, "-m", "jupyter_gpu_kernel.hub.app", "serve"]
+_SERVE = [sys.executable, "-m", "jupyter_gpu_kernel.hub", "serve"]
 
 
 def spawn(timeout: float) -> bool:
