@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import logging
 import statistics
+import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -296,7 +297,7 @@ class Link:
 
 def _close_stream(dialled: asyncio.Future[Stream]) -> None:
     if not dialled.cancelled() and dialled.exception() is None:
-        dialled.result().close()
+        threading.Thread(target=dialled.result().close, daemon=True).start()  # it may block on a dead link
 
 
 def _set_answer(future: asyncio.Future[dict[str, Any]], frame: Frame, hop: str) -> None:
