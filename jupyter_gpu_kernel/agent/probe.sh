@@ -101,16 +101,16 @@ facts() {
 
 # write_home: 1 KiB. NFS tells of a quota only when it syncs, which a busy disk may take long for.
 write_home() {
-    file=$HOME/.jupyter-gpu-kernel-probe.$$
+    written=$HOME/.jupyter-gpu-kernel-probe.$$
     start "$scratch/home" sh -c 'dd if=/dev/zero "of=$1" bs=1024 count=1 conv=fsync; code=$?; rm -f "$1"; exit $code' \
-        sh "$file"
+        sh "$written"
 }
 
 # home_problem: why nothing can be written there; empty if something can, or if that is not known in time
 home_problem() {
     [ -d "$HOME" ] || { echo "there is no such folder" && return; }
     await 10 "$scratch/home"
-    [ ! -e "$scratch/home.late" ] || { start "$scratch/rm" rm -f "$file" && return; }
+    [ ! -e "$scratch/home.late" ] || { start "$scratch/rm" rm -f "$written" && return; }
     [ "$(cat "$scratch/home.rc")" != 0 ] || return
     { cat "$scratch/home.err" && echo 'dd: cannot be written'; } | sed -n '/^dd: /s/.*: *//p' | head -n 1
 }

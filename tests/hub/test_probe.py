@@ -237,9 +237,11 @@ def test_a_full_home_and_nvidia_smi_are_told(node: Node) -> None:
 def test_a_home_whose_disk_does_not_answer_hides_no_python(node: Node) -> None:
     python = node.conda(node.home / "miniconda3")
     (node.programs / "dd").unlink()
-    node.program("dd", 'trap "" TERM; while :; do sleep 1; done')
+    node.program("dd", 'trap "" TERM; : >"${2#of=}"; while :; do sleep 1; done')
+    before = set(node.home.rglob("*"))
     found = node.find()
     assert found.python.path == str(python) and found.node.home_problem == ""
+    eventually(lambda: set(node.home.rglob("*")) == before, "only the probe's own file is removed")
     assert list(node.tmp.iterdir()) == []
 
 
