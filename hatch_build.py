@@ -26,8 +26,14 @@ class LabextensionHook(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         source = Path(self.root, "labextension")
         built = Path(self.root, "jupyter_gpu_kernel", "labextension", "package.json")
-        if version == "editable" or is_fresh(built, source):
+        if version == "editable":
             return
+        if not is_fresh(built, source):
+            self._build(source)
+        for left in built.parent.rglob("*.orig"):  # JupyterLab's builder leaves one
+            left.unlink()
+
+    def _build(self, source: Path) -> None:
         npm = shutil.which("npm")
         if npm is None:
             sys.exit(MISSING_NPM)

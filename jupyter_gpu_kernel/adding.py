@@ -38,7 +38,7 @@ def settings_of(way: Way, more: Mapping[str, Any]) -> dict[str, Any]:
     from .hub.ssh.route import parse_route
 
     config, identity = _absolute(way.config), tuple(map(_absolute, way.identity))
-    if config and not os.path.isfile(config):
+    if config and (os.path.isdir(config) or not os.path.exists(config)):  # /dev/null is an empty one
         raise RouteError(f"there is no file {config}", remedy="Check the path given with -F.")
 
     def destinations(host: str, jumps: Sequence[str] = ()) -> list[str]:
@@ -84,7 +84,7 @@ def words_of(settings: Mapping[str, Any]) -> list[str]:
     *jumps, destination = settings["route"]
     words = [destination, *(word for jump in jumps for word in ("-J", jump))]
     for key, value in settings.items():
-        option = {"identity": "-i", "config": "-F"}.get(key, f"--{key.replace('_', '-')}")
+        option = option_of(key)
         if value is True:
             words.append(option)
         elif key not in ("route", "hosts") and value is not False:
@@ -94,6 +94,11 @@ def words_of(settings: Mapping[str, Any]) -> list[str]:
             values = values if isinstance(values, list) else [values]
             words += [word for one in values for word in (option, str(one))]
     return words
+
+
+def option_of(key: str) -> str:
+    """Return the option of `add` for a setting."""
+    return {"identity": "-i", "config": "-F"}.get(key, f"--{key.replace('_', '-')}")
 
 
 def completed(settings: Mapping[str, Any], probe: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,7 +123,7 @@ def common_python(probes: list[dict[str, Any]]) -> str:
 def default_name(settings: Mapping[str, Any]) -> str:
     """Return the kernelspec's name unless the user gives one: that of the node, or of each host."""
     hosts, via = settings.get("hosts") or settings["route"][-1:], settings.get("via", ())
-    return "-".join(map(_name_of, via[-1:] if via and len(hosts) == 1 else hosts))
+    return "-".join(map(name_of, via[-1:] if via and len(hosts) == 1 else hosts))
 
 
 def write(
@@ -157,8 +162,8 @@ def _absolute(path: str | None) -> str:
     return os.path.abspath(os.path.expanduser(path)) if path else ""
 
 
-def _name_of(hop: str) -> str:
-    """The host of a hop, or the last word of a command, as a kernelspec's name can have it."""
+def name_of(hop: str) -> str:
+    """Return the host of a hop, or the last word of a command, as a kernelspec's name can have it."""
     words = [word for word in hop.split() if not word.startswith("-")] or [hop]
     host = words[-1].rpartition("@")[2].rpartition("/")[2]
     host = re.sub(r":\d+$", "", host) if host.count(":") == 1 or "]" in host else host

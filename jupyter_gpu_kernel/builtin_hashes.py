@@ -18,10 +18,9 @@ def use_builtin_hashes() -> None:
         return
     modules["_hashlib"] = None  # its import fails now, and hashlib then takes the others
     try:
-        import hashlib
         import hmac
 
-        hmac.new(b"key", b"", "md5"), hashlib.sha256(b"")
+        hmac.new(b"key", b"", "sha256")
     except (ImportError, AttributeError, ValueError):  # a system's changed Python that needs OpenSSL
         modules.pop("hmac", None)
         modules.pop("hashlib", None)

@@ -16,10 +16,11 @@ from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeout
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
+from multiprocessing.connection import Client, Connection
 from typing import Any
 
 from .errors import Cancelled, GpuKernelError, HubError, NotAnswered
+from .hub.challenge import prove_to_hub
 from .hub.paths import hub_address, hub_folder, hub_key
 from .hub.spawn import START_LOG, spawn
 from .hub.ssh import Asker, Secret
@@ -268,9 +269,7 @@ def _try_to_connect(at: tuple[str, bytes] | None = None) -> Connection[Any, Any]
     except OSError:
         return None
     try:
-        key = hub_key() if at is None else at[1]
-        answer_challenge(connection, key)
-        deliver_challenge(connection, key)
+        prove_to_hub(connection, hub_key() if at is None else at[1])
     except (AuthenticationError, OSError, EOFError):
         connection.close()
         return None

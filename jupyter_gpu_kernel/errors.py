@@ -7,6 +7,7 @@ The class hierarchy:
     ├── RouteError         a destination or the ssh configuration does not give a list of hops
     ├── ConnectError       a hop cannot be reached, or its SSH server does not work
     │   ├── HostKeyError   the hop's host key is unknown, changed or revoked
+    │   │   └── UnknownHost   it is unknown
     │   └── AuthError      the hop refuses the sign-in
     │       ├── NotAnswered   it asked, and nobody answered
     │       └── Cancelled     it asked, and the user cancelled
@@ -21,6 +22,9 @@ The hub sends an error as the dictionary that `to_json` returns. This module imp
 from __future__ import annotations
 
 from typing import Any
+
+BY_LOGIN = "with “jupyter gpu-kernel login NAME” in a terminal"
+"""How to sign in, or to accept a host key. A text does not end with a command: VS Code appends a full stop to it."""
 
 
 class GpuKernelError(Exception):
@@ -51,13 +55,14 @@ class GpuKernelError(Exception):
         """Record (hop, step, seconds) of the steps to connect; the last one failed."""
         self.steps = steps
 
-    def to_json(self) -> dict[str, Any]:
-        """{"kind", "cause", "hop", "remedy"}, all strings, and "login" (true or false). "kind" is a class name."""
+    def to_json(self, name: str = "") -> dict[str, Any]:
+        """{"kind", "cause", "hop", "remedy"}, all strings, and "login" (true or false). "kind" is a class name. `name`:
+        of a kernelspec, for NAME in the remedy; the error itself may concern several."""
         return {
             "kind": next((cls.__name__ for cls in type(self).__mro__ if cls.__name__ in _KINDS), ""),
             "cause": self.cause,
             "hop": self.hop,
-            "remedy": self.remedy,
+            "remedy": self.remedy.replace(" NAME", f" {name}") if name else self.remedy,
             "login": self.login,
         }
 
@@ -89,6 +94,10 @@ class HostKeyError(ConnectError):
     """The hop's host key is unknown, changed or revoked."""
 
 
+class UnknownHost(HostKeyError):
+    """The hop's host key is not known. To front ends it is a HostKeyError."""
+
+
 class AuthError(ConnectError):
     """The hop refuses the sign-in."""
 
@@ -97,17 +106,14 @@ class NotAnswered(AuthError):
     """The user was to be asked, and nobody answered. To front ends it is an AuthError."""
 
     def __init__(self, cause: str, *, hop: str = "") -> None:
-        remedy = "Sign in once in a terminal: jupyter gpu-kernel login NAME"
-        super().__init__(cause, hop=hop, remedy=remedy, login=True)
+        super().__init__(cause, hop=hop, remedy=f"Sign in once {BY_LOGIN}.", login=True)
 
 
 class Cancelled(AuthError):
     """The user was asked, and cancelled. To front ends it is an AuthError."""
 
     def __init__(self, hop: str) -> None:
-        remedy = (
-            "To be asked again, start it again. Or sign in once in a terminal: jupyter gpu-kernel login NAME"
-        )
+        remedy = f"To be asked again, start it again. Or sign in once {BY_LOGIN}."
         super().__init__("you cancelled the sign-in", hop=hop, remedy=remedy, login=True)
 
 
@@ -175,7 +181,7 @@ _REFUSAL_REMEDIES = {
     "malformed": _REPORT,
     "unknown": _REPORT,
     "fault": _REPORT,
-    "job": "If it runs (squeue --me), try again in a minute; if it is over, run a cell to submit another one.",
+    "job": "If it runs (squeue --me), try again in a minute; if it is over, restart the kernel and run a cell.",
     "older": "A new kernel can; “jupyter gpu-kernel stop ID” ends this one.",
     "large": "Ask for less at a time, for example for one cell.",
     "busy": "Try again in a moment.",

@@ -29,7 +29,7 @@ from .kernelspecs import for_hub, read
 from .page_sign_in import PageSignIn
 from .program import ATTACH, notebook_path, running_command, server_kernel_id
 from .served_kernel import ServedKernel
-from .wire.texts import with_program
+from .wire.texts import with_program, wrapped
 
 _PARENT_CHECK_INTERVAL = 1.0
 _CALL_TIMEOUT = 10.0
@@ -54,6 +54,7 @@ def launch(kernel_json: str, connection_file: str) -> int:
             "notebook": notebook_path(),
             "connection": _read_connection(Path(connection_file)),
             "parent": os.getppid(),
+            "started": Path(connection_file).stat().st_mtime,  # written just before this process was started
         }
         if kernel_id := server_kernel_id(Path(connection_file)):
             arguments.update(kernel_id=kernel_id, face="server")
@@ -165,7 +166,7 @@ class _Launcher:
         elif event["event"] == "failed":
             return _fail(event["why"])
         elif event["event"] == "gone":
-            return _fail(f"{event['why']}\nThe kernel is still running. To see it: jupyter gpu-kernel ps")
+            return _fail(f"{event['why']}\nThe kernel is still running: “jupyter gpu-kernel ps” shows it.")
         elif event["event"] == "shutdown":
             self._shutdown_requested = True
             return 0 if self._kernel_ended else None
@@ -220,7 +221,7 @@ if hasattr(signal, "SIGHUP"):
 
 
 def _fail(text: str) -> int:
-    text = with_program(text, running_command())
+    text = wrapped(with_program(text, running_command()))
     with contextlib.suppress(OSError, AttributeError):  # a front end may have closed stderr, or passed none
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 import sysconfig
 from collections.abc import Mapping
@@ -41,17 +42,26 @@ def installed_program() -> Path:
 
 
 def command() -> str:
-    """The command that runs the installed program, with its full path, since it may not be on PATH."""
+    """The command that runs the installed program; with its full path if it is not on PATH."""
     try:
-        return as_typed([str(installed_program())])
+        return _as_found(str(installed_program()))
     except SettingsError:  # it is not installed as a program
         return COMMAND
 
 
 def running_command() -> str:
-    """The command that runs the program of this process, with its full path."""
+    """The command that runs the program of this process; with its full path if it is not on PATH."""
     path = os.path.abspath(sys.argv[0])
-    return as_typed([sys.executable, "-m", "jupyter_gpu_kernel.cli"] if path.endswith(".py") else [path])
+    return (
+        as_typed([sys.executable, "-m", "jupyter_gpu_kernel.cli"])
+        if path.endswith(".py")
+        else _as_found(path)
+    )
+
+
+def _as_found(path: str) -> str:
+    on_path = shutil.which("jupyter") and os.path.abspath(shutil.which("jupyter-gpu-kernel") or "") == path
+    return COMMAND if on_path else as_typed([path])
 
 
 def server_kernel_id(connection_file: Path) -> str:

@@ -30,6 +30,7 @@ _DEFAULT_WORDS = (
     ("spare", "on"),
 )
 _MOST_GPUS = 64  # more than any machine has
+_USER = re.compile(r"[^:/\s]{1,64}")
 _UUID = re.compile(r"(GPU|MIG|AMD)-[A-Za-z0-9/-]{1,76}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -62,6 +63,7 @@ class Settings:
     min_memory: str = ""  # that each GPU must have: "20G"
     gpu_type: str = ""  # what the name of each GPU must contain: "3090"
     ignore_lease: tuple[str, ...] = ()  # UUIDs of GPUs that are taken although somebody else has their lease
+    ignore_place: tuple[str, ...] = ()  # users whose places in the queue count as one if it is passed over
     hosts: tuple[str, ...] = ()  # several machines, each instead of the last hop of the route
     via: tuple[str, ...] = ()  # commands, each run on the hop before it, that lead on from the route
     transport: str = "auto"  # how SSH is spoken: "paramiko", "ssh" (the system's), or what the route needs
@@ -79,6 +81,7 @@ class Settings:
     warn_before: float | None = None  # seconds before the time limit; 0: no signal
     warn_signal: str = "USR1"
     share_job: bool = False  # several kernels in one job
+    way: str = ""  # the only way to the job's node: "ssh" or "srun"
     keep_job: float | None = None  # seconds for which a job that waits is kept after its notebook was closed
 
     def __post_init__(self) -> None:
@@ -115,6 +118,10 @@ class Settings:
                     f"“ignore_lease” contains {_for_message('ignore_lease', uuid)}, which is no UUID of a GPU"
                 )
                 raise SettingsError(cause, remedy="Copy the UUID from: jupyter gpu-kernel gpus --json")
+        for user in self.ignore_place:
+            if not _USER.fullmatch(user):
+                cause = f"“ignore_place” contains {_for_message('ignore_place', user)}, which is no name of a user"
+                raise SettingsError(cause, remedy="“jupyter gpu-kernel gpus” shows the names of who waits.")
         if self.code and (fault := revisions.fault(self.code)):
             raise SettingsError(
                 f"“code” is {_for_message('code', self.code)}: {fault}",

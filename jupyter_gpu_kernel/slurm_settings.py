@@ -14,14 +14,28 @@ KEEP_JOB = times.KEEP_JOB
 """Seconds for which a job that waits is kept after its notebook was closed, unless the setting says otherwise."""
 WARN_BEFORE = times.WARN_BEFORE
 """Seconds before its time limit at which a job gets the warning signal, unless the setting says otherwise."""
+WAYS = ("ssh", "srun")
 SIGNALS = ("USR1", "USR2", "HUP", "INT", "CONT", "WINCH")
 _ONLY_SLURM = (
-    *("partition", "time", "cpus", "mem", "account", "qos", "sbatch", "warn_before", "share_job", "keep_job"),
+    *(
+        "partition",
+        "time",
+        "cpus",
+        "mem",
+        "account",
+        "qos",
+        "sbatch",
+        "warn_before",
+        "share_job",
+        "keep_job",
+        "way",
+    ),
 )
 _NOT_SLURM = {
     "hosts": "Slurm chooses the machine.",
     "min_memory": "Choose a type of GPU (--gpu-type), or a partition.",
     "ignore_lease": "Inside a job there is no search for GPUs.",
+    "ignore_place": "Inside a job there is no search for GPUs.",
     "priority": "Slurm orders its queue itself: --qos, or --sbatch=--nice=100.",
 }
 _NAMES = re.compile(r"[A-Za-z0-9_.@+:-]{1,100}(,[A-Za-z0-9_.@+:-]{1,100}){0,20}")
@@ -78,6 +92,8 @@ def _check_values(values: Mapping[str, Any]) -> None:
         _invalid("gpu_type", values["gpu_type"], "a type of GPU, as “sinfo -o %G” shows it: a100")
     if values["warn_signal"] not in SIGNALS:
         _invalid("warn_signal", values["warn_signal"], f"one of {', '.join(SIGNALS)}")
+    if values["way"] not in ("", *WAYS):
+        _invalid("way", values["way"], f"one of {', '.join(WAYS)}, or left out")
     if (values["warn_before"] or 0) > 65535:
         _invalid("warn_before", values["warn_before"], "at most 65535 (seconds)")
 

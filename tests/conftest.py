@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
+from own_network import isolate
+
 # A shell that starts the tests in the background has SIGINT ignored, and so have all processes that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -12,6 +14,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Kernels are started as programs, or with "wait" all are forked from spare interpreters: `make test-spare`.
 if os.environ.setdefault("JUPYTER_GPU_KERNEL_SPARE", "off") != "off":
     os.environ.setdefault("JUPYTER_GPU_KERNEL_SPARE_IDLE", "2")
+
+# Once, before pytest-xdist starts its workers. A practice cluster is reached over the machine's network.
+if "PYTEST_XDIST_WORKER" not in os.environ and "TESTBED_SSH_CONFIG" not in os.environ:
+    isolate()
 
 pytest_plugins = ["scheduling", "environments", "sshd", "house", "remote", "slurm"]
 

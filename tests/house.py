@@ -28,6 +28,10 @@ class Door(paramiko.ServerInterface):
         self.tries: list[str] = []
         self.answers = threading.Event()  # cleared: it falls silent when a key comes
         self.answers.set()
+        self.banner = ""
+
+    def get_banner(self) -> tuple[str, str]:
+        return self.banner, "en"
 
     def get_allowed_auths(self, username: str) -> str:
         return self.methods[0]

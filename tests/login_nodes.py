@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError
 
-TOOLS = "awk cat env grep head id sed sh sort tail"
+TOOLS = "awk cat env grep head id od sed sh sort tail tr"
 
 
 class LoginNode:
     """A machine with the usual tools; also the connection to it. `drop`: the connection breaks after a command.
-    `refusal`: why nobody can sign in."""
+    `refusal`: why nobody can sign in; `after`: called when a command has ended."""
 
     steps: list[tuple[str, str, float]] = []  # noqa: RUF012
     interactive = False
-    machine_id = "login"
+    host_keys = [("login", "SHA256:login")]  # noqa: RUF012
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.drop = False
         self.refusal: AuthError | None = None
         self.closed = False
+        self.after: Callable[[], object] = lambda: None
         for tool in TOOLS.split():
             if where := shutil.which(tool):
                 (folder / tool).symlink_to(where)
@@ -59,6 +61,7 @@ class LoginNode:
     ) -> subprocess.CompletedProcess[bytes]:
         env = {"HOME": str(self.folder), "PATH": str(self.folder)}
         done = subprocess.run(["/bin/sh"], input=stdin, capture_output=True, timeout=timeout, env=env)
+        self.after()
         if self.drop and b"sbatch --parsable" in stdin:
             self.drop, self.closed = False, True
             raise ConnectError("the connection was lost", hop="login")

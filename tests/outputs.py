@@ -20,7 +20,7 @@ def message(kind: str, cell: str = "a", **content: Any) -> Message:
     """A message of the kernel's in that cell."""
     channel = Channel.SHELL if kind == "execute_reply" else Channel.IOPUB
     parent = json.dumps({"msg_id": cell}, indent=1 if kind == "stream" else None)  # kernels write both ways
-    return Message(channel, 0, make(kind, content, parent.encode(), "kernel"))
+    return Message(channel, 0, make(kind, content, parent.encode()))
 
 
 def stream(text: str, cell: str = "a", name: str = "stdout") -> Message:

@@ -89,7 +89,7 @@ class Host:
     closed = False
 
     def __init__(self, name: str, folder: Path) -> None:
-        self.machine_id = name
+        self.host_keys = [(name, f"SHA256:{name}")]
         self.transport = ""
         self.base = folder / name
         self.base.mkdir(mode=0o700)

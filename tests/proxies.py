@@ -106,3 +106,67 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
             target.sendall(data)
     with contextlib.suppress(OSError):  # closed already
         target.shutdown(socket.SHUT_WR)
+
+
+class Forwarder:
+    """Leads each client to `port`; `address` is its own. After `lose` clients see their connections closed, and new
+    ones too, while the server sees nothing: what it sends is lost. So it is when a laptop changes its network."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.swallowed = bytearray()
+        self._lost = False
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def lose(self) -> None:
+        self._lost = True
+        for client, _ in self._pairs:
+            _shut(client)
+
+    def restore(self) -> None:
+        """For new connections."""
+        self._lost = False
+
+    def close(self) -> None:
+        """End all connections, and take no more."""
+        _shut(self._listener)
+        self._listener.close()
+        for pair in self._pairs:
+            for sock in pair:
+                _shut(sock)
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                client, _ = self._listener.accept()
+                if self._lost:
+                    client.close()
+                    continue
+                server = socket.create_connection(("127.0.0.1", self._port), DEADLINE)
+                server.settimeout(None)
+                self._pairs.append((client, server))
+                threading.Thread(target=self._to_server, args=(client, server), daemon=True).start()
+                threading.Thread(target=self._to_client, args=(server, client), daemon=True).start()
+
+    def _to_server(self, client: socket.socket, server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := client.recv(65536):
+                server.sendall(data)
+        if not self._lost:
+            _shut(server)
+
+    def _to_client(self, server: socket.socket, client: socket.socket) -> None:
+        with server, client, contextlib.suppress(OSError):
+            while data := server.recv(65536):
+                if self._lost:
+                    self.swallowed += data
+                else:
+                    client.sendall(data)
+
+
+def _shut(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)

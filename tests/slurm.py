@@ -72,10 +72,10 @@ class Slurm:
     nodes: tuple[str, str]
     settings: dict[str, Any]
 
-    def run(self, *words: str, stdin: str = "", admin: bool = False) -> str:
-        """What a command says on the login node, as the user whose jobs these are, or as root."""
+    def run(self, *words: str, stdin: str = "", admin: bool = False, bob: bool = False) -> str:
+        """What a command says on the login node, as the user whose jobs these are, as root, or as another user."""
         done = subprocess.run(
-            self._command(words, admin=admin),
+            self._bobs_command(words) if bob else self._command(words, admin=admin),
             input=stdin,
             env=self._environment(),
             capture_output=True,
@@ -86,6 +86,9 @@ class Slurm:
         return done.stdout
 
     def _command(self, words: tuple[str, ...], *, admin: bool) -> list[str]:
+        raise NotImplementedError
+
+    def _bobs_command(self, words: tuple[str, ...]) -> list[str]:
         raise NotImplementedError
 
     def _environment(self) -> dict[str, str]:
@@ -232,6 +235,9 @@ class LoopbackSlurm(Slurm):
     def _command(self, words: tuple[str, ...], *, admin: bool) -> list[str]:
         return list(words)
 
+    def _bobs_command(self, words: tuple[str, ...]) -> list[str]:
+        return ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *words]
+
     def processes(self, job_id: str) -> list[str]:
         return [shlex.join(process.cmdline()) for process in self._processes(SLURM_JOB_ID=job_id)]
 
@@ -278,6 +284,9 @@ class PracticeSlurm(Slurm):
         if admin:
             return ["testbed", "exec", "login", "--", *words]
         return ["ssh", "-F", self.config, "login", shlex.join(words)]
+
+    def _bobs_command(self, words: tuple[str, ...]) -> list[str]:
+        return ["testbed", "exec", "login", "--user", "bob", "--", *words]
 
     def processes(self, job_id: str) -> list[str]:
         look = f"cd /proc; grep -lsz '^SLURM_JOB_ID={job_id}$' [0-9]*/environ | cut -d/ -f1 | xargs -r ps -o args= -p"

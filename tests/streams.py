@@ -33,6 +33,7 @@ from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.errors import ConnectError
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
+from jupyter_gpu_kernel.hub.kernel.placeholder import KernelInfoCache
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.vscode_sessions import VSCodeSession
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
@@ -292,6 +293,7 @@ class LoopThread:
         kernel_id: str = "",
         key: str = "key",
         session: VSCodeSession | None = None,
+        infos: KernelInfoCache | None = None,
         **settings: Any,
     ) -> RemoteKernel:
         """A kernel behind the link, perhaps not up yet; let go of at the end."""
@@ -300,7 +302,9 @@ class LoopThread:
         connection = {"ip": "127.0.0.1", "transport": "tcp", "key": key, "signature_scheme": "hmac-sha256"}
         front_end = FrontEndSpec(connection)
         remote = self.call(
-            lambda: RemoteKernel(RUNTIME, kernel_id, settings, front_end, link, log, session=session)
+            lambda: RemoteKernel(
+                RUNTIME, kernel_id, settings, front_end, link, log, session=session, infos=infos
+            )
         )
 
         async def close() -> None:

@@ -30,6 +30,8 @@ if sys.argv[1] == "run":
     built.joinpath("static").mkdir(parents=True, exist_ok=True)
     built.joinpath("static/remoteEntry.js").write_text("")
     built.joinpath("package.json").write_text("{{}}")
+    built.joinpath("schemas").mkdir(exist_ok=True)
+    built.joinpath("schemas/package.json.orig").write_text("{{}}")
 """
 
 
@@ -99,6 +101,7 @@ def test_a_wheel_carries_what_the_front_ends_need(checkout: Checkout) -> None:
     assert checkout.npm_calls() == ["ci", "run build"]
     assert installs(names, LABEXTENSION + "static/remoteEntry.js")
     assert installs(names, LABEXTENSION + "package.json")
+    assert not any(name.endswith(".orig") for name in names)
     assert installs(names, LABEXTENSION + "install.json")
     assert installs(names, SERVER_CONFIG)
     assert "jupyter_gpu_kernel/agent/__init__.py" in names  # deploy reads it as data

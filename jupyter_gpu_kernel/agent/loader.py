@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from types import CodeType, ModuleType
 
 SOURCES = "sources"
-"""The zip's member with all modules: path, NUL, source, NUL, path … Of its indentation each line has the change only:
-\\1 for each space more, \\2 for each less."""
+"""The zip's member with all modules: path, NUL, source, NUL, path …"""
 
 
 class AgentImporter:
@@ -75,7 +74,7 @@ class AgentImporter:
         path = name.replace(".", "/")
         for file in (path + ".py", path + "/__init__.py"):
             if file in self._sources:
-                return file, indented(self._sources[file])
+                return file, self._sources[file]
         return "", None
 
     def _compiled(self, name: str) -> Optional[CodeType]:
@@ -118,18 +117,6 @@ class AgentImporter:
 
     def _sum(self, data: bytes) -> bytes:
         return zlib.crc32(data, zlib.crc32(self._mark)).to_bytes(4, "big")
-
-
-def indented(source: str) -> str:
-    """Return the source with its spaces."""
-    lines = []
-    level = 0
-    for line in source.split("\n"):
-        text = line.lstrip("\1\2")
-        change = len(line) - len(text)
-        level += change if line.startswith("\1") else -change
-        lines.append(text and " " * level + text)
-    return "\n".join(lines)
 
 
 def _is_private(folder: str) -> bool:

@@ -20,7 +20,7 @@ begin() {
     scratch=
     for place in "${TMPDIR:-/tmp}" /tmp /dev/shm /var/tmp "$HOME"; do
         scratch=$(mktemp -d "$place/jupyter-gpu-kernel-probe.XXXXXX" 2>/dev/null) || continue
-        trap 'rm -rf "$scratch"' EXIT
+        trap 'rm -rf "$scratch" 2>/dev/null || rm -rf "$scratch"' EXIT # what was late may write its .rc meanwhile
         trap 'exit 1' HUP INT PIPE TERM
         echo x 2>/dev/null >"$scratch/x" && [ -s "$scratch/x" ] && return
         rm -rf "$scratch"
@@ -110,7 +110,10 @@ write_home() {
 home_problem() {
     [ -d "$HOME" ] || { echo "there is no such folder" && return; }
     await 10 "$scratch/home"
-    [ ! -e "$scratch/home.late" ] || { start "$scratch/rm" rm -f "$written" && return; }
+    if [ -e "$scratch/home.late" ]; then
+        rm -f "$written" >/dev/null 2>&1 & # not by start: $scratch may be gone before it begins
+        return
+    fi
     [ "$(cat "$scratch/home.rc")" != 0 ] || return
     { cat "$scratch/home.err" && echo 'dd: cannot be written'; } | sed -n '/^dd: /s/.*: *//p' | head -n 1
 }
@@ -216,7 +219,14 @@ describe_setup() {
     [ -n "${setup_lines:-}" ] || return 0
     await 20 "$scratch/setup"
     if ! grep -q "^$mark begin\$" "$scratch/setup"; then
-        say unseen "the PATH after the set-up lines: $(grep . "$scratch/setup.err" | tail -n 1 | grep . || echo they did not end)"
+        words=$(grep . "$scratch/setup.err" | tail -n 1)
+        if [ -e "$scratch/setup.late" ]; then
+            problem="they did not end within 20 s${words:+: $words}"
+        else
+            problem="they ended with exit status $(cat "$scratch/setup.rc")${words:+: $words}"
+            say fact setup_problem "$problem"
+        fi
+        say unseen "the PATH after the set-up lines: $problem"
         return 0
     fi
     said setup | grep '^/' >"$scratch/paths"

@@ -70,6 +70,11 @@ def is_running(pid: int) -> bool:
     return stat is None or stat.state not in "Tt"
 
 
+def has_ended(pid: int) -> bool:
+    """Whether there is no such process, also where /proc hides those of other users."""
+    return _session_of(pid) is None
+
+
 def start_time(pid: int) -> Optional[float]:
     """When the process started, in seconds since the epoch; None if that is unknown."""
     stat = read_stat(pid)
@@ -194,7 +199,7 @@ def booted_at() -> str:
 
 
 def _session_of(pid: int) -> Optional[int]:
-    """The id of its session; None if it has ended or is hidden."""
+    """The id of its session; None if it has ended."""
     try:
         return os.getsid(pid)
     except OSError:

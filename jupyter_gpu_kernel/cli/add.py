@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from typing import Any
 
 from .. import adding, kernelspecs
-from ..errors import AuthError, HostKeyError, SettingsError
+from ..errors import BY_LOGIN, AgentError, AuthError, HostKeyError, SettingsError
 from ..settings import TRANSPORTS, Settings
 from ..wire import MAX_PRIORITY
 from . import add_slurm, create_env, tables
 from .add_hosts import hosts_result
+from .gpu_hours import span
 from .terminal import printable
 from .verb import Verb, add_json_option, print_json
 
@@ -116,9 +118,9 @@ class Add(Verb):
         )
         add(
             "--idle-timeout",
-            metavar="SECONDS",
-            type=float,
-            help="when an idle kernel without a front end ends (default: 7200; 0: never)",
+            metavar="TIME",
+            type=span,
+            help="when an idle kernel without a front end ends (30m, 8h; default: 2h; 0: never)",
         )
 
     def _add_gpu_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -156,6 +158,14 @@ class Add(Verb):
             action="append",
             default=[],
             help="take this GPU although somebody else has its lease, if it is not used; can be repeated",
+        )
+        add(
+            "--ignore-place",
+            metavar="USER",
+            action="append",
+            default=[],
+            help="pass over all places of this user in the queue once free GPUs were left untaken for a minute; can be "
+            "repeated",
         )
 
     def _add_environment_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -215,6 +225,7 @@ class Add(Verb):
         made = create_env.create(args, settings, name.lower(), self._ask_node) if args.create_env else []
         if not args.no_probe:
             probe = self._ask_node("probe", settings=settings)
+            _refuse_impossible(probe, settings)
             settings = adding.completed(settings, probe)
         spec, notes = adding.write(name, settings, prefix=args.prefix, replace=args.replace)
         shown = {
@@ -234,9 +245,7 @@ class Add(Verb):
         try:
             return self.ask_hub(op, lines=not self.args.json, **arguments)
         except (AuthError, HostKeyError) as error:  # `login` needs a kernelspec, which does not exist yet
-            error.fill_in(
-                "once in a terminal: jupyter gpu-kernel login NAME", "by running this command in a terminal"
-            )
+            error.fill_in(f"once {BY_LOGIN}", "by running this command in a terminal")
             raise
 
     def _settings(self, hosts: list[str]) -> dict[str, Any]:
@@ -250,10 +259,24 @@ class Add(Verb):
             config=args.config or "",
             port=args.port,
         )
-        plain = ("via", "transport", "python", "gpus", "min_memory", "gpu_type", "priority", "ignore_lease")
-        more = ("env_file", "cwd", "code", "setup", "sigterm", "spare", "idle_timeout")
+        plain = ("via", "transport", "python", "gpus", "min_memory", "gpu_type", "priority")
+        more = (
+            "ignore_lease",
+            "ignore_place",
+            "env_file",
+            "cwd",
+            "code",
+            "setup",
+            "sigterm",
+            "spare",
+            "idle_timeout",
+        )
         given = {key: getattr(args, key) for key in (*plain, *more)}
-        return adding.settings_of(way, {**given, "env": dict(args.env), **add_slurm.settings(args)})
+        try:
+            return adding.settings_of(way, {**given, "env": dict(args.env), **add_slurm.settings(args)})
+        except SettingsError as error:  # it names the kernelspec's key, and the user wrote an option
+            error.cause = re.sub(r"“([a-z_]+)”", lambda key: adding.option_of(key[1]), error.cause)
+            raise
 
 
 def _assignment(text: str) -> tuple[str, str]:
@@ -268,6 +291,17 @@ def _probes_result(probe: dict[str, Any], settings: dict[str, Any]) -> list[str]
         return _probe_result(probe, settings) + _unknown_leases([probe], settings)
     lines = hosts_result(probe["hosts"], lambda one: _probe_result(one, settings))
     return lines + _unknown_leases(probe["hosts"], settings)
+
+
+def _refuse_impossible(probe: dict[str, Any], settings: dict[str, Any]) -> None:
+    """Raise AgentError if no kernel with these settings can ever get GPUs on the node, or on any of the hosts."""
+    probes = adding.working_hosts(probe["hosts"]) if "hosts" in probe else [probe]
+    if all(one.get("gpus_never") for one in probes):
+        raise AgentError(
+            f"a kernel with these settings can never start: {probes[0]['gpus_problem']}",
+            hop=probes[0].get("host") or adding.hop_names(settings)[-1],
+            remedy="Request fewer GPUs (--gpus N) or other ones (--min-memory, --gpu-type), or use another node.",
+        )
 
 
 def _unknown_leases(probes: list[dict[str, Any]], settings: dict[str, Any]) -> list[str]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from typing import Any
 
 from ..hub.slurm import times
 from ..settings import Settings
-from ..slurm_settings import KEEP_JOB, SIGNALS, WARN_BEFORE
+from ..slurm_settings import KEEP_JOB, SIGNALS, WARN_BEFORE, WAYS
+from .gpu_hours import span
 from .tables import table
 
 _PLAIN = ("slurm", "partition", "time", "cpus", "mem", "account", "qos", "nodes")
-_MORE = ("warn_before", "warn_signal", "share_job", "keep_job")
+_MORE = ("warn_before", "warn_signal", "share_job", "keep_job", "way")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--time",
         metavar="TIME",
         default="",
-        help="the time limit: 4:00:00, 1-12:00:00 (default: 4:00:00, or the partition's)",
+        help="the time limit: 30m, 8h, 4:00:00, 1-12:00:00; a number alone are minutes, as for sbatch (default: "
+        "4:00:00, or the partition's)",
     )
     add("--cpus", metavar="N", type=int, default=Settings.cpus, help="CPUs (sbatch --cpus-per-task)")
     add(
@@ -58,9 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--warn-before",
-        metavar="SECONDS",
-        type=float,
-        help=f"when, before the time limit, a signal tells the kernel (default: {WARN_BEFORE:.0f}; 0: never)",
+        metavar="TIME",
+        type=span,
+        help=f"when, before the time limit, a signal tells the kernel (default: {WARN_BEFORE / 60:.0f}m; 0: never)",
     )
     add(
         "--warn-signal",
@@ -71,16 +74,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--share-job", action="store_true", help="kernels of this kernelspec share one job")
     add(
         "--keep-job",
-        metavar="SECONDS",
-        type=float,
-        help=f"for how long a job that waits is kept after its notebook was closed (default: {KEEP_JOB:.0f}; 0: not)",
+        metavar="TIME",
+        type=span,
+        help="for how long a job that waits is kept after its notebook was closed (default: "
+        f"{KEEP_JOB / 60:.0f}m; 0: not)",
+    )
+    add(
+        "--way",
+        choices=WAYS,
+        default=Settings.way,
+        help="the only way to the job's node: ssh, or srun on the login node, which can read what passes "
+        "(default: ssh, else srun)",
     )
 
 
 def settings(args: argparse.Namespace) -> dict[str, Any]:
     """Return the settings that these options describe."""
+    time = args.time
+    with contextlib.suppress(argparse.ArgumentTypeError):  # what remains is checked with the other settings
+        time = times.limit(int(span(time))) if time[-1:].isalpha() else time
     return {
         **{key: getattr(args, key) for key in (*_PLAIN, *_MORE)},
+        "time": time,
         "sbatch": tuple(map(_option, args.sbatch)),
     }
 

@@ -17,6 +17,10 @@ from .verb import Verb
 VERBS: tuple[type[Verb], ...] = (Add, *verbs.ALL)
 
 
+_OPTIONS = {"version", "V", *JupyterApp.flags, *JupyterApp.aliases}
+"""Options without a verb."""
+
+
 class GpuKernelApp(JupyterApp):
     """The application. It passes its arguments to a verb."""
 
@@ -37,6 +41,13 @@ class GpuKernelApp(JupyterApp):
             near = difflib.get_close_matches(argv[0], self.subcommands, 1)
             hint = f"Did you mean {near[0]}?" if near else "“jupyter gpu-kernel --help” lists the verbs."
             sys.stderr.write(f"There is no verb {argv[0]!r}. {hint}\n")
+            self.exit(2)
+        if (
+            argv[0].startswith("-")
+            and "." not in argv[0]
+            and argv[0].strip("-").partition("=")[0] not in _OPTIONS
+        ):
+            sys.stderr.write(f"There is no option {argv[0]}. “jupyter gpu-kernel --help” lists the verbs.\n")
             self.exit(2)
         return super().parse_command_line(argv)
 

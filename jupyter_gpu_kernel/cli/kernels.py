@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ from typing import Any
 from ..wire import MAX_PRIORITY
 from ..wire.texts import as_typed
 from . import tables
-from .terminal import printable
-from .verb import Ask, Listing, Verb, add_json_option, kernel_id, print_json
+from .terminal import one_line, printable
+from .verb import Ask, Listing, Verb, add_json_option, kernel_id, print_json, whole_id
 from .wait import limit, wait
 from .watch import WatchedVerb
 
@@ -40,15 +41,18 @@ class Ps(WatchedVerb):
         if self.args.wait:
             specs = self.specs_for(self.args.wait[0])
             first = self.ask_hub("ps", specs=specs)
-            return wait(self.args.wait, specs, first, timeout=self.args.timeout, as_json=self.args.json)
+            kernels = [whole_id(text, first) for text in self.args.wait]
+            return wait(kernels, specs, first, timeout=self.args.timeout, as_json=self.args.json)
         if self.args.timeout is not None:
             sys.stderr.write("--timeout needs --wait ID.\n")
             return 2
         specs = self.specs()
-        return self.show(partial(self._listing, specs)) if specs else self.print_listing(Listing([], ""))
+        return self.show(specs, tables.kernels) if specs else self.print_listing(Listing([], ""))
 
-    def _listing(self, specs: list[dict[str, Any]], ask: Ask) -> Listing:
-        return Listing.of(ask("ps", specs=specs), tables.kernels, "No kernel is running.")
+    def listing(self, specs: list[dict[str, Any]], ask: Ask, shown: tables.Shown | None = None) -> Listing:
+        """The kernels."""
+        table = partial(tables.kernels, shown=shown)
+        return Listing.of(ask("ps", specs=specs), table, "No kernel is running.")
 
 
 class Attach(Verb):
@@ -56,14 +60,18 @@ class Attach(Verb):
     summary = "Connect a new local front end to a running kernel, until Ctrl-C."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("kernel", metavar="ID", type=kernel_id, help="a kernel's ID, as “ps” shows it")
+        parser.add_argument(
+            "kernel", metavar="ID", type=kernel_id, help="a kernel's ID, as “ps” shows it, or its beginning"
+        )
         add_json_option(parser)
 
     def run(self) -> int:
         from ..launcher import attach
 
         sys.stderr.write(f"Looking for kernel {printable(self.args.kernel)} …\n")
-        return attach(self.args.kernel, self.specs(), self._print_connection)
+        specs = self.specs()
+        self.args.kernel = self.kernel_of(self.args.kernel, specs)
+        return attach(self.args.kernel, specs, self._print_connection)
 
     def _print_connection(self, path: Path, node: str) -> None:
         if self.args.json:
@@ -80,7 +88,9 @@ class Priority(Verb):
     summary = "Change which of your kernels that wait for GPUs get them first."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("kernel", metavar="ID", type=kernel_id, help="a kernel's ID, as “ps” shows it")
+        parser.add_argument(
+            "kernel", metavar="ID", type=kernel_id, help="a kernel's ID, as “ps” shows it, or its beginning"
+        )
         parser.add_argument(
             "priority",
             metavar="N",
@@ -90,8 +100,9 @@ class Priority(Verb):
         add_json_option(parser)
 
     def run(self) -> int:
-        kernel, priority = self.args.kernel, self.args.priority
-        answer = self.ask_hub("priority", kernel=kernel, priority=priority, specs=self.specs_for(kernel))
+        specs, priority = self.specs_for(self.args.kernel), self.args.priority
+        kernel = self.kernel_of(self.args.kernel, specs)
+        answer = self.ask_hub("priority", kernel=kernel, priority=priority, specs=specs)
         if self.args.json:
             print_json({"id": kernel, "priority": priority, **answer})
             return 0
@@ -110,13 +121,24 @@ class Logs(Verb):
     summary = "Show the log of a kernel: start, drops, signals with their sender, waits, and why it ended."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("kernel", metavar="ID", type=kernel_id, help="a kernel's ID, as “ps” shows it")
+        parser.add_argument(
+            "kernel", metavar="ID", type=kernel_id, help="a kernel's ID, as “ps” shows it, or its beginning"
+        )
         add_json_option(parser)
 
     def run(self) -> int:
-        kernel = self.args.kernel
-        rows = self.ask_hub("logs", kernel=kernel, specs=self.specs_for(kernel))
-        return self.print_listing(Listing.of(rows, tables.story, f"There is no log of kernel {kernel}."))
+        specs = self.specs_for(self.args.kernel)
+        kernel = self.kernel_of(self.args.kernel, specs)
+        rows = self.ask_hub("logs", kernel=kernel, specs=specs)
+        return self.print_listing(
+            Listing.of(rows, partial(_log, kernel), f"There is no log of kernel {kernel}.")
+        )
+
+
+def _log(kernel: str, rows: Sequence[dict[str, Any]]) -> str:
+    """The log, below the name of who tells it."""
+    nodes = dict.fromkeys(str(row.get("hop")) for row in rows)
+    return f"Kernel {kernel}, as {one_line(' and '.join(nodes))} tells it:\n{tables.story(rows)}"
 
 
 def _priority(text: str) -> int:

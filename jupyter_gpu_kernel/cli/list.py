@@ -9,6 +9,7 @@ from typing import Any
 
 from .. import kernelspecs
 from ..errors import SettingsError
+from ..wire import DEFAULT_GPUS
 from . import tables
 from .verb import NO_KERNELSPEC, Verb, add_json_option, print_error, print_json
 
@@ -38,7 +39,11 @@ class List(Verb):
                 ]
             )
         elif specs:
-            print(_kernelspec_table(specs, environments))
+            rows = [
+                (one.name, _gpus(one.settings), _python(one.settings), _way(one.settings), str(one.path))
+                for one in specs
+            ]
+            print(tables.table(("NAME", "GPUS", "PYTHON", "WAY", "KERNELSPEC"), rows))
         elif not bad:
             sys.stderr.write(f"{NO_KERNELSPEC}\n")
         for error in bad:
@@ -46,13 +51,15 @@ class List(Verb):
         return 1 if bad else 0
 
 
-def _kernelspec_table(specs: Sequence[kernelspecs.Spec], environments: dict[str, str]) -> str:
-    """One row for each; with a column for environments that `add --create-env` made, if there are any."""
-    rows = [(one.name, _route(one.settings), str(one.path)) for one in specs]
-    if not environments:
-        return tables.table(("NAME", "ROUTE", "KERNELSPEC"), rows)
-    more = [(*row, environments.get(row[0], "-")) for row in rows]
-    return tables.table(("NAME", "ROUTE", "KERNELSPEC", "ENVIRONMENT"), more)
+def _gpus(settings: dict[str, Any]) -> str:
+    """How many GPUs, and which: "2 3090, 20G"."""
+    number = str(settings.get("gpus", DEFAULT_GPUS))
+    kind = f"{number} {settings.get('gpu_type', '')}".strip()
+    return ", ".join(filter(None, (kind, settings.get("min_memory"))))
+
+
+def _python(settings: dict[str, Any]) -> str:
+    return settings.get("python") or "the best one found"
 
 
 def _environments(specs: Sequence[kernelspecs.Spec]) -> dict[str, str]:
@@ -67,9 +74,10 @@ def _environments(specs: Sequence[kernelspecs.Spec]) -> dict[str, str]:
     }
 
 
-def _route(settings: dict[str, Any]) -> str:
+def _way(settings: dict[str, Any]) -> str:
     """The hops; of several hosts all, in place of the last host; and the job of Slurm, with its partition."""
     *jumps, last = settings["route"]
     job = f"Slurm job ({settings['partition']})" if settings.get("partition") else "Slurm job"
     hops = [*jumps, ", ".join(settings.get("hosts") or [last]), *settings.get("via", ())]
-    return " → ".join([*hops, job] if settings.get("slurm") else hops)
+    way = " → ".join([*hops, job] if settings.get("slurm") else hops)
+    return f"{way} (by {settings['transport']})" if settings.get("transport") else way

@@ -17,7 +17,11 @@ class Stop(Verb):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
-            "kernels", metavar="ID", nargs="*", type=kernel_id, help="kernels' IDs, as “ps” shows them"
+            "kernels",
+            metavar="ID",
+            nargs="*",
+            type=kernel_id,
+            help="kernels' IDs, as “ps” shows them, or their beginnings",
         )
         parser.add_argument("--all", action="store_true", help="end all kernels on all nodes")
         parser.add_argument(
@@ -46,7 +50,7 @@ class Stop(Verb):
         stopped = []
         for kernel in kernels:
             try:
-                more = {"kill": True} if self.args.kill else {}
+                more: dict[str, Any] = {"kill": True} if self.args.kill else {}
                 self.ask_hub("stop", lines=not self.args.json, kernel=kernel, specs=specs, **more)
                 stopped.append(kernel)
             except GpuKernelError as error:  # the other kernels are ended all the same
@@ -88,7 +92,7 @@ class Stop(Verb):
     def _chosen(self, specs: list[dict[str, Any]]) -> tuple[list[str], list[GpuKernelError]]:
         """The ids of the kernels to stop, and the errors of nodes that could not be asked."""
         if self.args.kernels or not specs:
-            return list(dict.fromkeys(self.args.kernels)), []
+            return list(dict.fromkeys(self.kernel_of(text, specs) for text in self.args.kernels)), []
         rows = self.ask_hub("ps", specs=specs)
         errors = [GpuKernelError.from_json(row["error"]) for row in rows if "error" in row]
         return [row["id"] for row in rows if "error" not in row], errors

@@ -20,15 +20,36 @@ _YEAR_9999 = 253_402_300_799
 _LARGEST = 10**15
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table with columns as wide as their widest cell."""
-    rows = [[*(_cell(cell, _CELL) for cell in row[:-1]), _cell(row[-1], _LAST)] for row in rows]
-    widths = [max(len(row[i]) for row in (heads, *rows)) for i in range(len(heads) - 1)]
+class Shown:
+    """What a table that is printed in parts has shown: its rows, and the widths of its columns."""
+
+    def __init__(self) -> None:
+        self.widths: list[int] = []
+        self._keys: set[tuple[str, ...]] = set()
+
+    def new(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Those of the rows that have not been shown, which are now."""
+        names = ("hop", "id", "uuid", "index")
+        found = {tuple(str(row.get(name)) for name in names): row for row in rows}
+        found = {key: row for key, row in found.items() if key not in self._keys}
+        self._keys |= found.keys()
+        return list(found.values())
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], shown: Shown | None = None) -> str:
+    """A table with columns as wide as their widest cell; without `heads` if it continues what is shown."""
+    lines = [[*(_cell(cell, _CELL) for cell in row[:-1]), _cell(row[-1], _LAST)] for row in rows]
+    before = shown.widths if shown is not None else []
+    lines = lines if before else [list(heads), *lines]
+    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)][:-1]
+    widths = list(map(max, widths, before)) if before else widths
+    if shown is not None:
+        shown.widths = widths
     return "\n".join(
         "  ".join(
             [*(cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=True)), row[-1]]
         ).rstrip()
-        for row in (heads, *rows)
+        for row in lines
     )
 
 
@@ -37,10 +58,11 @@ def _cell(text: str, longest: int) -> str:
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
-def gpus(rows: Sequence[dict[str, Any]]) -> str:
-    """GPUs, as the operations `gpus` and `probe` return them."""
+def gpus(rows: Sequence[dict[str, Any]], shown: Shown | None = None) -> str:
+    """GPUs, as the operations `gpus` and `probe` return them; of those that are `shown` none."""
     heads = ("NODE", "GPU", "NAME", "MEMORY MiB", "USE", "WHO", "FREE")
-    return table(heads, [_gpu(row) for row in rows])
+    rows = rows if shown is None else shown.new(rows)
+    return table(heads, [_gpu(row) for row in rows], shown) if rows else ""
 
 
 def queue(rows: Sequence[dict[str, Any]]) -> str:
@@ -57,12 +79,13 @@ def queue(rows: Sequence[dict[str, Any]]) -> str:
 def _queued(row: dict[str, Any]) -> tuple[str, ...]:
     yours = row.get("yours") is True
     return (
-        "you" if yours else _text(row.get("user")),
+        _user(row),
         _text(row.get("gpus")),
         ago(row.get("since")) or "?",
         _text(row.get("priority")) if yours else "-",
         _text(row.get("id")),
-        _text(row.get("notebook") or "-"),
+        _text(row.get("notebook") or "-")
+        + (f"  (passed over: {_text(row['passed'])})" if row.get("passed") else ""),
     )
 
 
@@ -91,19 +114,19 @@ def _free(row: dict[str, Any]) -> str:
 
 
 def _who(row: dict[str, Any]) -> str:
-    """The users of the GPU, and the user who leases it, since when."""
-    users = [
-        f"{_text(one.get('user'))} ({_text(one.get('memory_mib'))} MiB)"
-        for one in _objects(row.get("processes"))
-    ]
+    """The users of the GPU with the memory of each process, and the user who leases it, since when."""
+    users = [f"{_user(one)} ({_text(one.get('memory_mib'))} MiB)" for one in _objects(row.get("processes"))]
     for lease in _objects([row.get("lease")]):
         since = ago(lease.get("since"))
-        user = "you" if lease.get("yours") is True else _text(lease.get("user"))
-        users.append(f"{user}, leased" + (f" {since}" if since else ""))
+        users.append(f"leased by {_user(lease)}" + (f" {since}" if since else ""))
     idle = ago(row.get("idle_since")).removesuffix(" ago")
     users += [f"idle for {idle}"] if idle and users else []
     users += [f"left over from kernel {_text(one.get('kernel'))}" for one in _objects(row.get("leftovers"))]
     return ", ".join(dict.fromkeys(users))
+
+
+def _user(row: dict[str, Any]) -> str:
+    return "you" if row.get("yours") is True else _text(row.get("user"))
 
 
 def history(rows: Sequence[dict[str, Any]]) -> str:
@@ -157,12 +180,15 @@ def _pinned_code(row: dict[str, Any]) -> tuple[str, ...]:
     return node, kernel, f"kept: {_text(row['kept'])}" if row.get("kept") else "removed", folder
 
 
-def kernels(rows: Sequence[dict[str, Any]]) -> str:
-    """Kernels, as the operation `ps` returns them."""
+def kernels(rows: Sequence[dict[str, Any]], shown: Shown | None = None) -> str:
+    """Kernels, as the operation `ps` returns them; of those that are `shown` none."""
+    rows = rows if shown is None else shown.new(rows)
+    if not rows:
+        return ""
     heads = ("ID", "NAME", "NODE", "STATE", "SINCE", "GPUS", "PID", "ATTACHED", "NOTEBOOK")
     nodes = list(dict.fromkeys(map(_node, rows)))  # each node's kernels as they were, then its queue in order
     ordered = sorted(rows, key=lambda row: (nodes.index(_node(row)), _place(row)))
-    return table(heads, [_kernel(row) for row in ordered])
+    return table(heads, [_kernel(row) for row in ordered], shown)
 
 
 def _kernel(row: dict[str, Any]) -> tuple[str, ...]:
@@ -189,16 +215,17 @@ def _state(row: dict[str, Any]) -> str:
 
 
 def _job_facts(job: Any) -> list[str]:
-    """The job in which the kernel runs, or for which it waits: "job 12", "Resources" or "3:20 h left"."""
+    """The job in which the kernel runs, or for which it waits: "job 12", "Resources", "3:20 h left" or "5 min left"."""
     if not isinstance(job, dict) or not job.get("id"):
         return []
-    facts = [f"job {_text(job['id'])}"]
+    facts = [f"job {_text(job['id'])}{' by ' + _text(job['way']) if job.get('way') else ''}"]
     if job.get("state") == "PENDING":
         return facts + ([_text(job["reason"])] if job.get("reason") else [])
     end = job.get("end_time")
     if isinstance(end, int | float):
         minutes = max(0, int(end - time.time())) // 60
-        facts.append(f"{minutes // 60}:{minutes % 60:02} h left")
+        left = f"{minutes // 60}:{minutes % 60:02} h" if minutes >= 60 else f"{minutes} min"
+        facts.append(f"{left} left")
     return facts
 
 

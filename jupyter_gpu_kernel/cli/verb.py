@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from jupyter_core.application import JupyterApp
 
 from .. import __version__, kernelspecs
+from ..adding import name_of
 from ..errors import GpuKernelError, SettingsError
+from ..hub.node.hosts import each_host
 from ..kernelspecs import HOW_TO_ADD
 from ..saved_answers import SavedAnswers
-from .terminal import Progress, TerminalAsker, can_ask, printable, terminal_settings_restored
+from .terminal import OnRows, Progress, TerminalAsker, can_ask, printable, terminal_settings_restored
 
 _TRAIT = re.compile(r"--(([A-Z]\w*\.)\w[\w.]*|log-level|config)=.*|--debug")
 """Arguments for traitlets, not for the verb."""
 
 _KERNEL = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+REACHED_WITHIN = 10.0
+"""Seconds in which each node must be reached, all at the same time, by verbs that ask all nodes."""
+
+_WHOLE_ID, _SHORTEST_ID = 12, 4
+"""Characters of a kernel's ID, and of its beginning that is enough if no other kernel's ID begins so."""
 
 NO_KERNELSPEC = f"There is no remote GPU kernelspec yet. {HOW_TO_ADD}"
 
@@ -52,6 +61,16 @@ class Listing(NamedTuple):
         return list({str(error): error for error in errors}.values())
 
 
+class _Parser(argparse.ArgumentParser):
+    """Bad usage is told in two lines, without the list of all options, which --help prints."""
+
+    def error(self, message: str) -> NoReturn:
+        unknown = message.partition("unrecognized arguments: ")[2].partition("=")[0].partition(" ")[0]
+        near = difflib.get_close_matches(unknown, re.findall(r"--[a-z-]+", self.format_usage()), 1)
+        hint = f"Did you mean {near[0]}? " if near else ""
+        self.exit(2, f"{self.prog}: {message}\n{hint}“{self.prog} --help” describes the arguments.\n")
+
+
 class Verb(JupyterApp):
     """One verb. argparse parses its arguments, except `--Class.trait=value`, which traitlets parses."""
 
@@ -74,9 +93,7 @@ class Verb(JupyterApp):
     def parse_command_line(self, argv: Any = None) -> None:
         """Split the arguments between argparse and traitlets."""
         argv = list(argv or [])
-        parser = argparse.ArgumentParser(
-            f"jupyter gpu-kernel {self.verb}", description=self.summary, allow_abbrev=False
-        )
+        parser = _Parser(f"jupyter gpu-kernel {self.verb}", description=self.summary, allow_abbrev=False)
         self.add_arguments(parser)
         self.args, unknown = parser.parse_known_args([arg for arg in argv if not _TRAIT.fullmatch(arg)])
         if unknown and not self.ignores_unknown:
@@ -90,11 +107,15 @@ class Verb(JupyterApp):
     def _find_subcommand(self, name: str) -> str:
         return ""  # a verb's first argument is not a subcommand
 
-    def ask_hub(self, op: str, *, lines: bool = False, **arguments: Any) -> Any:
-        """Call the hub, with progress and questions in this terminal."""
+    def ask_hub(
+        self, op: str, *, lines: bool = False, on_rows: OnRows | None = None, **arguments: Any
+    ) -> Any:
+        """Call the hub, with progress and questions in this terminal. `on_rows` is called with rows that come early."""
         from ..client import HubClient
 
-        progress = Progress(lines)
+        if "specs" in arguments:
+            arguments["within"] = REACHED_WITHIN
+        progress = Progress(lines, on_rows)
         saved = SavedAnswers()
         asker = TerminalAsker(progress, saved) if can_ask() else None
         with terminal_settings_restored(), saved.settled(), HubClient() as client:
@@ -114,6 +135,10 @@ class Verb(JupyterApp):
             )
         return self.specs()
 
+    def kernel_of(self, text: str, specs: list[dict[str, Any]]) -> str:
+        """The kernel whose ID the text is, or begins; all nodes are asked for that."""
+        return text if len(text) >= _WHOLE_ID else whole_id(text, self.ask_hub("ps", specs=specs))
+
     def print_listing(self, listing: Listing) -> int:
         """Print a list, or that there is none. Errors of nodes go to stderr, and make the exit status 1."""
         if self.args.json:
@@ -127,11 +152,42 @@ class Verb(JupyterApp):
         return 1 if listing.errors else 0
 
     def specs(self, names: Sequence[str] = ()) -> list[dict[str, Any]]:
-        """The named kernelspecs, or all of them, as arguments for the hub."""
-        found = [kernelspecs.find(name) for name in names] or kernelspecs.find_all(print_error)
+        """The named kernelspecs, those that lead to the named nodes, or all, as arguments for the hub."""
+        if names:
+            return [spec for name in names for spec in _named(name)]
+        found = kernelspecs.find_all(print_error)
         if not found and not self.args.json:
             sys.stderr.write(f"{NO_KERNELSPEC}\n")
         return [{"name": spec.name, "settings": spec.settings} for spec in found]
+
+
+def whole_id(text: str, rows: Sequence[dict[str, Any]]) -> str:
+    """The only ID in these rows of `ps` that begins with the text; the text itself if it is too short or none does.
+
+    Raises SettingsError if several do."""
+    found = {str(row["id"]) for row in rows if "error" not in row and str(row["id"]).startswith(text)}
+    if text in found or not found or len(text) < _SHORTEST_ID:
+        return text
+    if len(found) > 1:
+        cause = f"the IDs of several kernels begin with {text}: {', '.join(sorted(found))}"
+        raise SettingsError(cause, remedy="Write more of the ID.")
+    return found.pop()
+
+
+def _named(name: str) -> list[dict[str, Any]]:
+    try:
+        spec = kernelspecs.find(name)
+        return [{"name": spec.name, "settings": spec.settings}]
+    except SettingsError:
+        nodes = [
+            {"name": spec.name, "settings": {key: value for key, value in one.items() if key != "hosts"}}
+            for spec in kernelspecs.find_all(lambda error: None)
+            for one in each_host(spec.settings)
+            if name.lower() == name_of(one["route"][-1]) and not (one.get("slurm") or one.get("via"))
+        ]
+        if not nodes:
+            raise
+        return nodes
 
 
 def print_error(error: GpuKernelError) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from .. import kernelspecs
@@ -19,6 +18,8 @@ from .stop import Stop
 from .terminal import printable
 from .verb import Ask, Listing, Verb, add_json_option, print_error, print_json
 from .watch import WatchedVerb
+
+_NODES_OF_JOBS = "Of a cluster with Slurm, only nodes are asked on which a job with your kernel runs now."
 
 
 class Check(Verb):
@@ -84,7 +85,7 @@ class Gpus(WatchedVerb):
     interval = 5.0
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("specs", metavar="NAME", nargs="*", help="kernelspecs (default: all)")
+        parser.add_argument("specs", metavar="NAME", nargs="*", help="kernelspecs, or nodes (default: all)")
         either = parser.add_mutually_exclusive_group()
         self.add_watch_option(either)
         either.add_argument(
@@ -99,16 +100,23 @@ class Gpus(WatchedVerb):
         if not specs:
             return self.print_listing(Listing([], ""))
         if self.args.history is None:
-            return self.show(partial(self._listing, specs))
+            return self.show(specs, tables.gpus)
         rows = self.ask_hub("history", specs=specs, seconds=self.args.history)
-        return self.print_listing(Listing.of(rows, tables.history, "Your kernels had no GPU in this time."))
+        found = Listing.of(rows, tables.history, "No GPU of your kernels is known in this time.")
+        status = self.print_listing(found)
+        if not self.args.json and any(spec["settings"].get("slurm") for spec in specs):
+            sys.stderr.write(f"{_NODES_OF_JOBS}\n")
+        return status
 
-    def _listing(self, specs: list[dict[str, Any]], ask: Ask) -> Listing:
+    def listing(self, specs: list[dict[str, Any]], ask: Ask, shown: tables.Shown | None = None) -> Listing:
+        """The GPUs, who waits for them, and the clusters."""
+
         def table(rows: Sequence[dict[str, Any]]) -> str:
             direct = [row for row in rows if "slurm" not in row]
             clusters = slurm_tables.clusters([row for row in rows if "slurm" in row])
-            gpus = tables.gpus(direct) if direct else ""
-            return "\n\n".join(filter(None, (gpus, tables.queue(direct), clusters)))
+            gpus = tables.gpus(direct, shown)
+            text = "\n\n".join(filter(None, (gpus, tables.queue(direct), clusters)))
+            return f"\n{text}" if text and direct and not gpus else text
 
         return Listing.of(ask("gpus", specs=specs), table, "These machines have no GPU.")
 

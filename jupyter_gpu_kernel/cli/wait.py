@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import GpuKernelError
+from .gpu_hours import LONGEST, TIMES, span
 from .terminal import Progress, one_line
 from .verb import Ask, print_json
 from .waited_kernel import Outcome, Status, WaitedKernel, duration, outcome_of_story
@@ -21,19 +22,15 @@ from .watch import HubCalls
 
 LOCAL = 1.0
 """Seconds between two looks at what the hub knows."""
-_LONGEST = 30 * 86400
-_UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
-_TIME = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(s|m|min|h|d)?")
 _NUMBER = re.compile(r"[0-9]+")
 _EXIT = {Status.OK: 0, Status.NONE: 0, Status.TIMEOUT: 124}
 
 
 def limit(text: str) -> float:
     """The type of --timeout: seconds."""
-    match = _TIME.fullmatch(text.strip().lower())
-    seconds = float(match[1]) * _UNITS[match[2] or ""] if match else 0.0
-    if not 0 < seconds <= _LONGEST:
-        raise argparse.ArgumentTypeError(f"{text!a} is not a time up to 30d, such as 90, 90s, 30m or 8h")
+    seconds = span(text)
+    if not 0 < seconds <= LONGEST:
+        raise argparse.ArgumentTypeError(f"{text!a} is not a time up to 30d, such as {TIMES}")
     return seconds
 
 

@@ -15,9 +15,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GpuKernelError, HubError
+from .gpu_hours import span
+from .tables import Shown
 from .terminal import one_line, printable
 from .verb import Ask, Listing, Verb, print_error
 
@@ -43,31 +46,46 @@ class WatchedVerb(Verb):
     def add_watch_option(self, parser: argparse.ArgumentParser | argparse._MutuallyExclusiveGroup) -> None:
         """Declare --watch."""
         parser.add_argument(
-            "--watch", metavar="SECONDS", nargs="?", type=seconds, const=self.interval,
-            help="show the list again and again until q or Ctrl-C, this many seconds after each answer (default: "
-            f"{self.interval:g}); with --json, or if the output is not a terminal, one list after the other",
+            "--watch", metavar="TIME", nargs="?", type=seconds, const=self.interval,
+            help="show the list again and again until q or Ctrl-C, this long after each answer (default: "
+            f"{self.interval:g}s); with --json, or if the output is not a terminal, one list after the other",
         )  # fmt: skip
 
-    def show(self, listing: Callable[[Ask], Listing]) -> int:
-        """Show the list that `listing(ask)` makes, once or with --watch. Return the exit status."""
-        first = listing(self.ask_hub)
+    def listing(self, specs: list[dict[str, Any]], ask: Ask, shown: Shown | None = None) -> Listing:
+        """Make the list; `ask` asks the hub. `shown`: rows that have been printed."""
+        raise NotImplementedError
+
+    def show(self, specs: list[dict[str, Any]], table: Callable[..., str]) -> int:
+        """Show the list once, each node's rows in a `table` when they come, or with --watch. Return the exit status."""
         if self.args.watch is None:
-            return self.print_listing(first)
+            return self._show_once(specs, table)
+        listing = partial(self.listing, specs)
+        first = listing(self.ask_hub)
         title = f"jupyter gpu-kernel {self.verb}"
         with HubCalls() as hub:
             if self.args.json or not _has_screen():
                 return _print_all(lambda: listing(hub), first, self.args.watch, self.args.json)
             return Screen(title, listing, hub, first, self.args.watch).run()
 
+    def _show_once(self, specs: list[dict[str, Any]], table: Callable[..., str]) -> int:
+        if self.args.json:
+            return self.print_listing(self.listing(specs, self.ask_hub))
+        shown = Shown()
+
+        def show_rows(rows: list[dict[str, Any]]) -> None:
+            if text := table(rows, shown):
+                print(text, flush=True)
+
+        return self.print_listing(self.listing(specs, partial(self.ask_hub, on_rows=show_rows), shown))
+
 
 def seconds(text: str) -> float:
     """The type of --watch."""
     limits = f"from {SHORTEST:g} to {LONGEST:g}"
     try:
-        value = float(text)
-    except ValueError:
-        cause = f"{text!a} is not a number of seconds {limits}; names come before --watch"
-        raise argparse.ArgumentTypeError(cause) from None
+        value = span(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}; names come before --watch") from None
     if not SHORTEST <= value <= LONGEST:
         raise argparse.ArgumentTypeError(f"{text!a} is not a number of seconds {limits}")
     return value

@@ -9,7 +9,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from traitlets import Bool, Float
 
 from .. import __version__
 from ..wire.runtime import Runtime
-from .connections.connect import connect
+from .connections.connect import OpenConnections, connect
 from .log import write_to
 from .open_files import raise_limit
 from .operations import Operations
@@ -42,6 +42,7 @@ class HubApp(JupyterApp):
     idle_exit = Float(
         300.0,
         help="Seconds after which the hub exits when the last front end has disconnected.",
+        min=0.0,
     ).tag(config=True)
 
     private_memory = Bool(
@@ -69,7 +70,8 @@ class HubApp(JupyterApp):
             say_ready()
 
     async def _run(self, runtime: Runtime) -> None:
-        hub = Operations(runtime, partial(connect, trust_file=trust_file()), self.log)
+        connect_ssh = partial(connect, trust_file=trust_file(), opened=OpenConnections())
+        hub = Operations(runtime, connect_ssh, self.log)
         address = hub_address()
         with contextlib.suppress(FileNotFoundError):
             if sys.platform != "win32":
@@ -84,7 +86,7 @@ class HubApp(JupyterApp):
             return await hub.operation(call)
 
         server = RpcServer(runtime, address, make_hub_key(runtime), operation, self.log)
-        self._ignore_signals()
+        self._on_signals(partial(self._signalled, hub, server, ended))
         say_ready()
         self.log.info("hub %s started, pid %d", __version__, os.getpid())
         await self._until_idle(hub, server, ended)
@@ -100,19 +102,38 @@ class HubApp(JupyterApp):
         last_used = loop.time()
         while True:
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(ended.wait(), min(1.0, self.idle_exit))
+                await asyncio.wait_for(ended.wait(), min(1.0, max(0.1, self.idle_exit)))
                 return await asyncio.sleep(0.1)  # let the answer be sent
             if server.count or hub.in_use:
                 last_used = loop.time()
-            if loop.time() - last_used > self.idle_exit and server.close(if_unused=True):
+            elif loop.time() - last_used > self.idle_exit and server.close(if_unused=True):
                 return
 
-    def _ignore_signals(self) -> None:
-        """Users who end all their processes on a shared machine must not lose kernels. SIGKILL ends the hub."""
+    def _on_signals(self, signalled: Callable[[int], None]) -> None:
+        """Call `signalled(number)` on the event loop."""
+        loop = asyncio.get_running_loop()
+
+        def on_signal(number: int, frame: object) -> None:
+            with contextlib.suppress(RuntimeError):  # the event loop is closed: the hub ends
+                loop.call_soon_threadsafe(signalled, number)
+
         for name in ("SIGTERM", "SIGHUP", "SIGINT"):
             number = getattr(signal, name, None)
             if number is not None:
-                signal.signal(number, lambda number, frame: self.log.info("signal %d ignored", number))
+                signal.signal(number, on_signal)
+
+    def _signalled(self, hub: Operations, server: RpcServer, ended: asyncio.Event, number: int) -> None:
+        """Users who end all their processes on a shared machine must not lose kernels: SIGTERM ends a hub without any.
+        SIGKILL ends each."""
+        why = "only SIGTERM and SIGKILL end a hub"
+        if number == signal.SIGTERM:
+            why = (
+                "it has kernels, or a sign-in for kernels to come" if hub.in_use else "clients are connected"
+            )
+            if not hub.in_use and server.close(if_unused=True):
+                self.log.info("SIGTERM, and nothing uses the hub")
+                return ended.set()
+        self.log.info("signal %d ignored: %s", number, why)
 
 
 def keep_memory_private() -> None:

@@ -18,14 +18,14 @@ from .kernel.cell_history import read_cell_history
 from .kernel.remote_kernel import RemoteKernel
 from .kernel.states import LinkState
 from .kernel.vscode_sessions import is_file
-from .kernels import Kernels, front_end_of
+from .kernels import Kernels, can_be_found, front_end_of
 from .node.node import Node
 from .node.nodes import Nodes, conflict, distinct, has_kernel, not_found
 from .placement import Placement
 from .rpc import Call
 
-START_TIMEOUT = 120.0
-"""Seconds, for a slow file system; permanent errors are raised much earlier."""
+START_TIMEOUT = 200.0
+"""Seconds, for a slow file system: longer than for the agent's answer. Permanent errors are raised much earlier."""
 _GPUS_TIMEOUT = 30.0
 """Seconds for the node to run nvidia-smi."""
 
@@ -44,8 +44,7 @@ class FrontEndOperations:
         settings = _settings(call)
         returning = self._kernels.pop_returning(settings, call)
         if returning is not None:
-            await self._kernels.relocation.restart(returning, call)
-            return await self._serve(returning, call)
+            return await self._serve(returning, call, restart=True)
         kernel_id = _kernel_id(call.arguments.get("kernel") or self._runtime.new_id()[:12])
         login_wait = float(call.arguments.get("login_wait") or 0)
         if settings.get("slurm"):
@@ -82,7 +81,7 @@ class FrontEndOperations:
         new = remote not in self._kernels
         front = self._kernels.connect(remote, call) if new else remote.front_ends.add(front_end_of(call))
         try:
-            await _until_up(remote)
+            await self._until_usable(remote, call)
         except BaseException:
             self._kernels.remove(remote, front)
             raise
@@ -148,8 +147,7 @@ class FrontEndOperations:
         """
         with contextlib.suppress(HubError):  # it is not served any more
             remote, _ = self._kernels.of(call)
-            from_vs_code = remote.session is not None and remote.session.from_vs_code
-            return {"returns": bool(remote.settings["notebook"]) or from_vs_code}
+            return {"returns": can_be_found(remote)}
         return {"returns": True}
 
     async def op_leave(self, call: Call) -> dict[str, Any]:
@@ -192,6 +190,8 @@ class FrontEndOperations:
         """Return {"kernel", "cells"}: the last cells of a kernel that is here, with outputs. `kernel` may be Jupyter's
         id."""
         remote = self._here(str(call.arguments["kernel"]))
+        if remote.late_start.pending:  # it has run no cell yet
+            return {"kernel": remote.kernel_id, "cells": []}
         cells = await read_cell_history(remote.link, remote.kernel_id, str(call.arguments.get("cell") or ""))
         return {"kernel": remote.kernel_id, "cells": cells}
 
@@ -228,12 +228,17 @@ class FrontEndOperations:
         no_link = self._kernels.jobs.no_link(settings)
         return await self._serve(self._kernels.create(kernel_id, settings, call, no_link, "create"), call)
 
-    async def _serve(self, remote: RemoteKernel, call: Call) -> dict[str, Any]:
+    async def _serve(self, remote: RemoteKernel, call: Call, *, restart: bool = False) -> dict[str, Any]:
         self._kernels.connect(remote, call)
         made = remote.kernel_id
         try:
-            await _until_up(remote)
-        except BaseException:  # also when the client left meanwhile
+            if restart:
+                await self._kernels.relocation.restart(remote, call)
+                made = remote.kernel_id  # another one, if it restarts on another host
+            await self._until_usable(remote, call)
+        except BaseException as error:  # also when the client left meanwhile
+            if isinstance(error, GpuKernelError):
+                remote.refuse(error)
             if remote.kernel_id == made:  # nobody has used the kernel yet
                 self._kernels.stop(remote, "it did not start")
             else:  # it is the one that its notebook had left, with all its variables
@@ -241,6 +246,17 @@ class FrontEndOperations:
             raise
         self._kernels.watch_client(remote, call)
         return _answer(remote, call.client)
+
+    async def _until_usable(self, remote: RemoteKernel, call: Call) -> None:
+        """As `_until_up`; but if the link, which does not ask, turns out to be lost until its user signs in, ask."""
+        try:
+            await _until_up(remote)
+        except GpuKernelError as error:
+            link = remote.link
+            if error is not link.problem or not error.login or not call.asks or link.state != "away":
+                raise
+            await self._nodes.of(remote.settings).connected(call)
+            await _until_up(remote)
 
     async def _where(self, kernel_id: str, call: Call) -> tuple[Node, dict[str, Any], dict[str, Any]]:
         """Return the node that has the kernel, the keeper's status, and settings that lead to that node."""
@@ -292,7 +308,8 @@ async def _until_up(remote: RemoteKernel) -> None:
     deadline = loop.time() + START_TIMEOUT
     changed = asyncio.Event()
     with remote.watched(changed.set):
-        await remote.link.up()
+        if not remote.waits_for_link:
+            await remote.link.up()
         while remote.status["state"] not in ("idle", "busy", "waiting"):
             if remote.ended and remote.status.get("asked"):
                 return
@@ -300,6 +317,8 @@ async def _until_up(remote: RemoteKernel) -> None:
             changed.clear()
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(changed.wait(), max(0.1, deadline - loop.time()))
+            if remote.waits_for_link:
+                deadline = loop.time() + START_TIMEOUT
             if loop.time() > deadline:
                 raise _timed_out(remote)
 
@@ -309,7 +328,7 @@ def _raise_if_failed(remote: RemoteKernel) -> None:
         raise remote.error or _ended_early(remote)
     if remote.taken_cause:
         raise KernelStartError(remote.taken_cause, hop=remote.link.name, remedy="Use it there.")
-    if remote.link.problem is not None and remote.link.problem.login:
+    if remote.link.problem is not None and remote.link.problem.login and not remote.waits_for_link:
         raise remote.link.problem  # the link is down, and only its user can sign in again
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from ..errors import HubError
@@ -52,7 +52,7 @@ class Kernels:
         self._nodes = nodes
         self._log = log
         self._kernels: list[RemoteKernel] = []
-        self._reconnect_grace = _ReconnectGrace()
+        self._reconnect_grace = _ReconnectGrace(self.stop, self._abandon)
         self._infos = KernelInfoCache(data_folder() / "kernel-info")
         remove_old(hub_folder() / "delivered", runtime.time())
         self._owner = owner(runtime)  # once: a laptop's name may change with its network
@@ -125,7 +125,8 @@ class Kernels:
         """Return the host of the kernel that the call's client, a launcher of VS Code, may restart by a new one."""
         if settings["notebook"] or "parent" not in call.arguments:
             return ""
-        return self._vscode_sessions.restarted_on((int(call.arguments["parent"]), str(settings["name"])))
+        window = int(call.arguments["parent"]), str(settings["name"])
+        return self._vscode_sessions.restarted_on(window, self._age(call))
 
     def create(
         self,
@@ -197,6 +198,14 @@ class Kernels:
         else:
             remote.close()
 
+    def _abandon(self, remote: RemoteKernel) -> None:
+        """The front end has gone, and has not come back. A kernel that waits for GPUs, and to which no notebook can
+        return, would take them for nobody."""
+        if remote.status["state"] == "waiting" and not can_be_found(remote):
+            self.stop(remote, "its front end has gone, and no notebook can return to it")
+        else:
+            self.release(remote)
+
     def stop(self, remote: RemoteKernel, why: str) -> None:
         """End a kernel for good, as soon as the link is up."""
         self._forget(remote)
@@ -236,7 +245,13 @@ class Kernels:
         if "parent" not in call.arguments or (notebook and call.op == "start") or call.op == "attach":
             return None
         parent, name = int(call.arguments["parent"]), str(settings["name"])
-        return VSCodeSession(self._vscode_sessions, parent, name, notebook, used=call.op == "adopt")
+        used, age = call.op == "adopt", self._age(call)
+        return VSCodeSession(self._vscode_sessions, parent, name, notebook, used, age)
+
+    def _age(self, call: Call) -> float:
+        """Return how many seconds ago the front end has started the call's client, a launcher."""
+        now = self._runtime.time()
+        return max(0.0, now - float(call.arguments.get("started") or now))
 
     def _client_left(self, remote: RemoteKernel, client: ClientConnection) -> None:
         """The client that served a front end has gone, and so the front end, unless it restarts the kernel or was
@@ -245,9 +260,13 @@ class Kernels:
         if remote not in self._kernels or front is None:
             return  # released before
         restarts = remote.phase is Phase.RESTART and front is remote.front_ends.owner
-        if (client.said_bye and not restarts) or (len(remote.front_ends) > 1 and not restarts):
+        alone = len(remote.front_ends) == 1
+        if client.said_bye and front.parent and alone and not restarts:
+            return self._abandon(remote)  # it was a launcher, whose front end has gone
+        if (client.said_bye or not alone) and not restarts:
             return self.remove(remote, front)
-        self._forget(remote)
+        if alone:
+            self._forget(remote)  # else the others go on, and may leave meanwhile
         front.disconnect()
         self._reconnect_grace.add(remote, front.edge.connection, restarts=restarts)
 
@@ -274,15 +293,21 @@ class _ReconnectGrace:
     end that was killed may be started again.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, stop: Callable[[RemoteKernel, str], None], abandon: Callable[[RemoteKernel], None]
+    ) -> None:
+        """`stop(kernel, why)`; `abandon(kernel)`: its front end has not come back."""
+        self._stop = stop
+        self._abandon = abandon
         self._waiting: dict[Ports, _Waiting] = {}
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def add(self, remote: RemoteKernel, connection: dict[str, Any], *, restarts: bool) -> None:
-        """Keep the kernel with its ports. After the timeout it is closed, or, if it was to be restarted, stopped."""
-        remote.hold() if restarts else remote.pause()
+        """Keep the kernel with its ports. After the timeout it is released, or, if it was to be restarted, stopped. It
+        is detached before only if its front end can find it again, with the output."""
+        remote.pause() if can_be_found(remote) and not restarts else remote.hold()
         ports = _ports_of(connection)
         timer = asyncio.get_running_loop().call_later(RECONNECT_TIMEOUT, self._give_up, ports)
         self._waiting[ports] = _Waiting(remote, restarts, timer)
@@ -296,20 +321,20 @@ class _ReconnectGrace:
         return waiting.remote
 
     def release(self, name: str, notebook: str) -> None:
-        """Close the kernel of this kernelspec and notebook, as the notebook returns by another front end."""
+        """Release the kernel of this kernelspec and notebook, as the notebook returns by another front end."""
         for ports, (remote, restarts, timer) in list(self._waiting.items()):
             before = remote.settings["name"], remote.settings["notebook"]
             if notebook and not restarts and before == (name, notebook):
                 timer.cancel()
                 del self._waiting[ports]
-                remote.close()
+                self._abandon(remote)
 
     def _give_up(self, ports: Ports) -> None:
         waiting = self._waiting.pop(ports)
         if waiting.restarts:
-            waiting.remote.stop("its front end did not come back to restart it")
+            self._stop(waiting.remote, "its front end did not come back to restart it")
         else:
-            waiting.remote.close()
+            self._abandon(waiting.remote)
 
 
 def front_end_of(call: Call, number: int | None = None) -> FrontEndSpec:
@@ -324,6 +349,11 @@ def front_end_of(call: Call, number: int | None = None) -> FrontEndSpec:
         rate_limited=arguments.get("face") != "other",
         revives=arguments.get("face") == "server",
     )
+
+
+def can_be_found(remote: RemoteKernel) -> bool:
+    """Whether its front end can find the kernel again by its notebook, which VS Code may not have told or saved yet."""
+    return bool(remote.settings["notebook"]) or remote.is_of_vs_code
 
 
 def _ports_of(connection: dict[str, Any]) -> Ports:

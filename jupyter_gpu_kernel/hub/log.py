@@ -65,9 +65,11 @@ class RateLimit(logging.Filter):
         """Called by the handler, which does not hold its lock."""
         first = record.args[0] if isinstance(record.args, tuple) and record.args else ""
         kind = str(record.msg)[:200], str(first)[:200]
+        now = self._clock()
+        if kind not in self._kinds and len(self._kinds) >= _MAX_KINDS:
+            self._kinds = {one: known for one, known in self._kinds.items() if now - known[0] <= PERIOD}
         if kind not in self._kinds and len(self._kinds) >= _MAX_KINDS:
             kind = "", ""  # all further kinds together
-        now = self._clock()
         began, count = self._kinds.get(kind, (now, 0))
         if now - began > PERIOD:
             if count > BURST:

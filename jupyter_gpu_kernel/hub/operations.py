@@ -140,24 +140,28 @@ class Operations:
         """Connect step by step, and return the time of each step, with a remedy where one fails."""
         hosts, gpu = each_host(call.arguments["settings"]), call.arguments.get("gpu") is True
         if hosts[0].get("slurm"):
-            steps = partial(check_slurm, self._schedulers, call, gpu)
+            steps = partial(check_slurm, self._schedulers, call, gpu, self._jobs.ways(hosts[0]))
             return await check(self._nodes, hosts[0], call, more=steps)
         rows = await asyncio.gather(*(check(self._nodes, one, call, gpu) for one in hosts))
         return [row for each in rows for row in each]
 
     async def op_gpus(self, call: Call) -> list[dict[str, Any]]:
-        """Return every GPU of every node, those of the user's jobs included, once; and a row for each login node."""
+        """Return every GPU of every node, those of the user's jobs included, once; and a row for each login node.
+
+        The rows of each node are reported when it has answered."""
         specs = call.arguments["specs"]
         in_jobs = [spec for spec in specs if spec["settings"].get("slurm")]
         direct = [spec for spec in specs if not spec["settings"].get("slurm")]
+
+        def tell(reply: NodeReply) -> None:
+            call.progress(reply.node.name, "answered", _rows([reply], "gpus", _gpu_key))
+
         replies = await asyncio.gather(
-            self._nodes.ask_each(call, "gpus", timeout=60, specs=each_spec(direct)),
+            self._nodes.ask_each(call, "gpus", timeout=60, specs=each_spec(direct), tell=tell),
             self._jobs.ask_each(call, "gpus", timeout=60, specs=in_jobs),
             cluster_rows(self._schedulers, in_jobs, call),
         )
-        rows, of_jobs = (
-            _rows(found, "gpus", lambda row: row.get("uuid") or row.get("index")) for found in replies[:2]
-        )
+        rows, of_jobs = (_rows(found, "gpus", _gpu_key) for found in replies[:2])
         return [
             *(
                 dict(row, queue=self._kernels.in_queue(row["queue"])) if row.get("queue") else row
@@ -179,15 +183,22 @@ class Operations:
         """Return the user's kernels on all nodes.
 
         If a node cannot be reached, return those of its kernels that front ends of this hub have, in the state "away".
+        The rows of each node are reported when it has answered.
         """
-        rows: list[dict[str, Any]] = []
-        shown = KernelRows(self._nodes.started_on)
-        for reply in await self._jobs.ask_each(call, "list"):
-            node = reply.node
-            if reply.error is not None:
-                rows += [*self._kernels.away(node), reply.error_row]
+        shown, reported = KernelRows(self._nodes.started_on), KernelRows(self._nodes.started_on)
+
+        def rows_of(reply: NodeReply, seen: KernelRows) -> list[dict[str, Any]]:
             kernels = self._kernels.listed(reply.answer.get("kernels", []))
-            rows += [self._with_local_state(node, state) for state in kernels if shown.add(node, state["id"])]
+            node, away = reply.node, self._kernels.away(reply.node) if reply.error is not None else []
+            return away + [self._with_local_state(node, one) for one in kernels if seen.add(node, one["id"])]
+
+        def tell(reply: NodeReply) -> None:
+            call.progress(reply.node.name, "answered", rows_of(reply, reported))
+
+        rows: list[dict[str, Any]] = []
+        for reply in await self._jobs.ask_each(call, "list", tell=tell):
+            rows += rows_of(reply, shown)
+            rows += [reply.error_row] if reply.error is not None else []
         return await self._jobs.with_jobs(rows, call) + shown.errors
 
     async def op_logs(self, call: Call) -> list[dict[str, Any]]:
@@ -221,9 +232,16 @@ class Operations:
         """
         kernel_id = str(call.arguments["kernel"])
         call.progress("", f"stopping {kernel_id}")
-        if await self._jobs.stop(kernel_id, call, kill=call.arguments.get("kill") is True):
-            return {"ok": True}
-        answers = await self._jobs.ask_each(call, "list", specs=self._nodes.specs_for(kernel_id, call))
+        specs = self._nodes.specs_for(kernel_id, call)
+        in_jobs = [spec for spec in specs if spec["settings"].get("slurm")]
+        direct = [spec for spec in specs if not spec["settings"].get("slurm")]
+        asking = asyncio.ensure_future(self._nodes.ask_each(call, "list", specs=direct))
+        try:
+            if await self._jobs.stop(kernel_id, call, kill=call.arguments.get("kill") is True):
+                return {"ok": True}
+            answers = await asking + await self._jobs.ask_each(call, "list", specs=in_jobs)
+        finally:
+            asking.cancel()
         having = [one for one in answers if has_kernel(one, kernel_id)]
         if not having and await self._jobs.cancel(kernel_id, call):
             return {"ok": True}
@@ -310,6 +328,10 @@ def _rows(
         rows += [dict(row, hop=reply.node.name) for row in listed if seen.add(reply.node, name(row))]
         rows += [reply.error_row] if reply.error is not None else []
     return rows
+
+
+def _gpu_key(row: dict[str, Any]) -> Hashable:
+    return row.get("uuid") or row.get("index")
 
 
 def _left_out_row(reply: NodeReply) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import getpass
 import hashlib
 import os
 import socket
+import stat
 import sys
 import tempfile
 from pathlib import Path
@@ -30,6 +31,10 @@ def data_folder() -> Path:
 
 def hub_folder() -> Path:
     """Return the hub's folder, 0700, short enough for a socket's path. One per user, data folder and protocol."""
+    return _own_folder(_usual_hub_folder())
+
+
+def _usual_hub_folder() -> Path:
     user = os.getuid() if sys.platform != "win32" else getpass.getuser()
     mark = hashlib.sha256(str(jupyter_data_dir()).encode()).hexdigest()[:8]
     name = f"jupyter-gpu-kernel-hub-{user}-{mark}-p{PROTOCOL}"
@@ -38,7 +43,7 @@ def hub_folder() -> Path:
         bases = [base for base in bases if len(os.fsencode(base / name / "hub")) <= _MAX_SOCKET_PATH] + [
             Path("/tmp")
         ]
-    return _private_folder(next((base for base in bases if base.is_dir()), bases[-1]) / name)
+    return next((base for base in bases if base.is_dir()), bases[-1]) / name
 
 
 def hub_address() -> str:
@@ -75,7 +80,7 @@ def _socket_folder(name: str) -> Path:
     folder = hub / name
     if len(os.fsencode(folder)) + _CONTROL_SOCKET > _MAX_SOCKET_PATH:
         folder = Path("/tmp") / f"jgk-{name}-{hashlib.sha256(os.fsencode(hub)).hexdigest()[:12]}"
-    return _private_folder(folder)
+    return _own_folder(folder)
 
 
 def hub_key() -> bytes:
@@ -101,7 +106,7 @@ def owner(runtime: Runtime) -> dict[str, str]:
     Two hubs with one home folder must have different ids, or each would take a kernel back from the other repeatedly.
     """
     host = socket.gethostname()
-    mark = hashlib.sha256(f"{_secret(runtime)}\n{hub_folder()}\n{host}".encode()).hexdigest()[:16]
+    mark = hashlib.sha256(f"{_secret(runtime)}\n{_usual_hub_folder()}\n{host}".encode()).hexdigest()[:16]
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user id without a name, as in a container
@@ -124,6 +129,34 @@ def _secret(runtime: Runtime) -> str:
 def trust_file() -> Path:
     """Return our own known_hosts file, with the host keys that the user accepted. The user's file is never written."""
     return data_folder() / "known_hosts"
+
+
+def _own_folder(usual: Path) -> Path:
+    """Return this folder, 0700. Where another user has taken its name in a shared folder: one with a random name, which
+    a link in the data folder names, for this machine, as long as it exists."""
+    mark = hashlib.sha256(os.fsencode(usual)).hexdigest()[:12]
+    link = Path(jupyter_data_dir()) / "gpu-kernel" / f"folder-{mark}@{socket.gethostname()}"
+    with contextlib.suppress(OSError):
+        return _owned(Path(os.readlink(link)))
+    try:
+        return _private_folder(usual)
+    except HubError as error:
+        data_folder()
+        with contextlib.suppress(OSError):
+            link.unlink(missing_ok=True)  # what it named is gone
+            new = tempfile.mkdtemp(prefix="jgk-", dir=usual.parent)
+            with contextlib.suppress(FileExistsError):  # another process was faster
+                os.symlink(new, link)
+            return _owned(Path(os.readlink(link)))
+        raise error
+
+
+def _owned(folder: Path) -> Path:
+    """Return a folder that only this user can enter. Raises OSError for any other."""
+    info = folder.lstat()
+    if sys.platform != "win32" and (info.st_uid, info.st_mode) != (os.getuid(), stat.S_IFDIR | 0o700):
+        raise PermissionError(f"{folder} is not this user's own")
+    return folder
 
 
 def _private_folder(folder: Path) -> Path:

@@ -65,6 +65,7 @@ class Relocation:
             self._runtime, self._nodes, self._owner, remote, self.delivered, self._spawn, self._log
         )
         self._waits.add(wait)
+        remote.on_create = lambda: self._place(remote, remote.settings, restart=False)
         if len(each_host(remote.settings)) > 1:
             remote.on_host_lost = lambda: self._host_lost(remote, wait)
         self._spawn(wait.run())

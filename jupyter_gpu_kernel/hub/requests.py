@@ -5,6 +5,9 @@ A front end may sign something malformed: then these functions return "" or Fals
 
 from __future__ import annotations
 
+from typing import Any
+
+from ..wire.compose import is_user_cell
 from ..wire.messages import Channel, Lane, Message, MessageError
 from ..wire.queues import MAX_MESSAGE
 
@@ -12,6 +15,9 @@ MARGIN = 2 * 1024 * 1024
 """Bytes that a request must be smaller than a message may be: others, in other lanes, may be under way in part."""
 QUEUE_FULL = f"the requests that wait for {{}} would exceed {MAX_MESSAGE // 2**20} MiB; try again later"
 """The reason for a request for which `exceeds_queue` holds; to be formatted with the node's name."""
+
+EXECUTED: dict[str, Any] = {"status": "ok", "execution_count": 0, "user_expressions": {}, "payload": []}
+"""The content of the reply to code that a front end runs by itself."""
 
 
 def type_of(message: Message) -> str:
@@ -42,6 +48,16 @@ def needs_owner(request: Message) -> bool:
     """Return whether only the front end that owns the kernel may send this request."""
     types = ("interrupt_request", "shutdown_request")
     return request.channel is Channel.CONTROL and type_of(request) in types
+
+
+def is_own_code(request: Message) -> bool:
+    """Return whether this is code that a front end runs by itself, and of which it expects no values."""
+    if type_of(request) != "execute_request" or is_user_cell(request):
+        return False
+    try:
+        return not request.content().get("user_expressions")
+    except MessageError:
+        return False
 
 
 def wants_restart(shutdown: Message) -> bool:

@@ -14,11 +14,13 @@ import queue
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, Listener
 from typing import Any
 
 from ..errors import Cancelled, GpuKernelError, HubError, NotAnswered
 from ..wire.runtime import Runtime
+from .challenge import accept_client
 from .client_connection import CANCELLED, BadMessage, ClientConnection, shut_down
 from .ssh import Secret
 
@@ -56,13 +58,20 @@ class Call:
         return "patience" in self.arguments
 
     @property
+    def within(self) -> float | None:
+        """The seconds in which each node must be reached, in one attempt; None if the call waits as long as needed."""
+        value = self.arguments.get("within")
+        return float(value) if isinstance(value, int | float) and value > 0 else None
+
+    @property
     def abandoned(self) -> bool:
         """Whether the client has disconnected, so that nobody waits for the result."""
         return self.client.gone
 
-    def progress(self, hop: str, step: str) -> None:
-        """Report a step that may take over a second, from any thread."""
-        self.client.send({"id": self.number, "progress": {"hop": hop, "step": step}})
+    def progress(self, hop: str, step: str, rows: list[dict[str, Any]] | None = None) -> None:
+        """Report a step that may take over a second, or rows of the result, from any thread."""
+        more = {"rows": rows} if rows else {}
+        self.client.send({"id": self.number, "progress": {"hop": hop, "step": step, **more}})
 
     def secret(self, hop: str, prompt: str, secret: Secret) -> str:
         """Ask the user for a secret, from a worker thread. Raises NotAnswered if there is no answer."""
@@ -149,9 +158,8 @@ class RpcServer:
         timer.daemon = True
         timer.start()
         try:
-            deliver_challenge(connection, self._key)
-            answer_challenge(connection, self._key)
-        except Exception as error:  # a stranger may send anything, and the standard library uses assert
+            accept_client(connection, self._key)
+        except (AuthenticationError, OSError, EOFError) as error:
             self._log.warning("a client failed to authenticate: %s", error)
             return False
         finally:
@@ -183,7 +191,10 @@ class RpcServer:
         message = client.receive()
         if client.said_bye:
             return False
-        self._on_loop(self._received, client, message)
+        if "answer" in message:
+            client.answer_received(message)  # before `close`, which ends the wait for all answers
+        else:
+            self._on_loop(self._received, client, message)
         return True
 
     def _on_loop(self, function: Callable[..., None], *arguments: Any) -> None:
@@ -203,8 +214,6 @@ class RpcServer:
     # ---------------------------------------------------------------------------- on the event loop
 
     def _received(self, client: ClientConnection, message: dict[str, Any]) -> None:
-        if "answer" in message:
-            return client.answer_received(message)
         number = message["id"]
         if number in client.calls:
             return client.send({"id": number, "error": _rejected("its number is in use")})

@@ -76,7 +76,8 @@ class OtherHost:
         if self.reservation is not None and not self.reservation.up:
             return f"{name}: {'the connection is down' if self.reservation.was_up else 'a kernel is starting there'}"
         if status.get("waiting_text"):
-            return str(status["waiting_text"]).replace(STOP_HINT, "")
+            text = str(status["waiting_text"]).replace(STOP_HINT, "")
+            return text[:1].lower() + text[1:]  # behind “Or”
         return f"{name}: {self.problem}; tried again later" if self.problem else f"{name}: asking"
 
 
@@ -211,7 +212,7 @@ class SharedWait:
         )
 
     def _renew(self, now: float) -> None:
-        """Tell all keepers that the hub is there, and the kernel's own what the other hosts say."""
+        """Tell all keepers that the hub is there, the kernel's own what the other hosts say, and these its priority."""
         text = self._text()
         due = now - self._renewed >= RENEW_EVERY
         if due or text != self._said:
@@ -219,10 +220,11 @@ class SharedWait:
             self._remote.standby.renew(text)
         if due:
             self._renewed = now
-            for other in self._others.values():
-                if other.reservation is not None:
-                    other.reservation.renew()
-                    self._spawn(other.reservation.set_priority(self._remote.status.get("priority")))
+        for reservation in (other.reservation for other in self._others.values()):
+            if reservation is not None:
+                if due:
+                    reservation.renew()
+                self._spawn(reservation.set_priority(self._remote.status.get("priority")))
 
     def _text(self) -> str:
         return "\n".join(f"Or {other.text}" for other in self._others.values())[:_MAX_TEXT]

@@ -209,7 +209,13 @@ _STATUS = fields(
     last_cell=or_none(_LAST_CELL),
 )
 _PROCESS = fields(
-    pid=_pid, user=text(64), memory_mib=_mib, name=text(200), since=_moment, cpu_seconds=number(0, 1e12)
+    pid=_pid,
+    user=text(64),
+    memory_mib=_mib,
+    name=text(200),
+    since=_moment,
+    cpu_seconds=number(0, 1e12),
+    yours=flag,
 )
 _LEASE = fields(user=text(64), pid=_pid, id=text(64), since=_moment, idle_since=_moment)
 _QUEUED = fields(
@@ -222,6 +228,7 @@ _QUEUED = fields(
     yours=flag,
     priority=or_none(_priority),
     notebook=text(4096),
+    passed=text(200),
 )
 _LEFTOVER = fields(
     "pid",
@@ -280,6 +287,7 @@ _CELL: dict[str, Shape] = {
     "started": _moment,
     "finished": _moment,
     "dropped": flag,
+    "asks": or_none(text(200)),
 }
 _LIBRARIES = rows(text(400), 100)
 _STACK_FACTS = fields(
@@ -321,6 +329,7 @@ _ANSWERS: dict[str, Shape] = {
         waiting=count,
         usable=rows(text(100), _MAX_GPUS),
         problem=lines,
+        never=flag,
         left=_moment,
     ),
     "history": fields("history", history=rows(_HOLD, _MAX_HOLDS), left_out=number(0)),

@@ -23,6 +23,15 @@ class Handler(APIHandler):
 
     auth_resource = RESOURCE
 
+    async def prepare(self, **options: Any) -> None:
+        """Refuse a GET without the XSRF token, too: it may start the hub, and connect. An image or a link, of another
+        site or in an output, sends the cookies along, but no header."""
+        await super().prepare(**options)
+        if self.request.method == "GET" and not self.token_authenticated:
+            self.check_xsrf_cookie()
+            if not (self.request.headers.get("X-XSRFToken") or self.settings.get("disable_check_xsrf")):
+                raise HTTPError(403, "the header X-XSRFToken is missing")
+
     def get_json_body(self) -> Any:
         """Return the value of the request's body; an error 400 for what is not JSON, whatever it is."""
         try:

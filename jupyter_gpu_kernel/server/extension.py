@@ -9,7 +9,7 @@ from typing import Any
 
 from jupyter_server.extension.application import ExtensionApp
 from jupyter_server.utils import to_api_path, to_os_path
-from traitlets import Bool
+from traitlets import Bool, Enum
 
 from .. import __version__
 from ..client import HubClient
@@ -55,6 +55,13 @@ class GpuKernelExtension(ExtensionApp):
         this server. Otherwise the system holds small messages back, and each cell ends about 40 ms later.""",
     ).tag(config=True)
 
+    prompts = Enum(
+        ["page", "terminal"],
+        default_value="page",
+        help="""Where the user answers what hosts ask for: in a dialog of the page, which scripts of the page can read
+        and answer, or only in a terminal, with “jupyter gpu-kernel login NAME”.""",
+    ).tag(config=True)
+
     _page_socket: PageSocket | None = None
 
     def initialize_handlers(self) -> None:
@@ -72,11 +79,12 @@ class GpuKernelExtension(ExtensionApp):
         )
         server.event_logger.add_listener(schema_id=CONTENTS_EVENTS, listener=self._on_contents_event)
         prompts = self.settings[prompt_handlers.PROMPTS] = Prompts(
-            prompt_handlers.notifier(server, prompt_handlers.SCHEMA)
+            prompt_handlers.notifier(server, prompt_handlers.SCHEMA), shown=self.prompts == "page"
         )
         notify = prompt_handlers.notifier(server, sign_in_requests.SCHEMA)
         self.settings[sign_in_requests.SIGN_INS] = SignInRequests(notify)
-        server.io_loop.add_callback(self._listen)
+        if self.prompts == "page":
+            server.io_loop.add_callback(self._listen)
         self.settings[probes.PROBES] = Probes(lambda name: prompts.asker(Waiting("probe", name)))
         root = str(getattr(server.contents_manager, "root_dir", ""))
         self.settings[overview.OVERVIEW] = Overview(Runtime(), server.kernel_manager, root)

@@ -21,6 +21,11 @@ _RECENT = 45.0
 _SHOWN = ("index", "uuid", "name", "memory_used_mib", "memory_total_mib", "utilization")
 
 
+def processes(row: Row) -> list[Row]:
+    """Return the processes on the GPU of this row of `gpus`, each with `mine`: whether it is of this user."""
+    return [{**one, "mine": one.get("yours") is True} for one in row.get("processes") or ()]
+
+
 @dataclass
 class _Known:
     asked_at: float
@@ -62,7 +67,7 @@ class GpuUse:
             rows = await self._ask_node(kernel_id)
         except GpuKernelError:  # also: a hub of an earlier release, which has no such operation
             return
-        known.rows = [{key: row.get(key) for key in _SHOWN} for row in rows]
+        known.rows = [{key: row.get(key) for key in _SHOWN} | {"processes": processes(row)} for row in rows]
         known.answered_at = self._runtime.monotonic()
 
     def _forget(self, now: float) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from ..kernelspecs import Spec
 from .api import shown_node
 from .gpu_history import GpuHistory
+from .gpu_use import processes
 
 Row = dict[str, Any]
 _LATE = 10.0
@@ -122,16 +123,16 @@ def _node(known: Row) -> Row:
     }
 
 
-def _holders(kernels: Iterable[Row]) -> dict[str, set[str]]:
-    """Return the ids of the user's kernels that have each GPU."""
-    holders: dict[str, set[str]] = {}
+def _holders(kernels: Iterable[Row]) -> dict[str, set[tuple[str, str]]]:
+    """Return the user's kernels that have each GPU, as their nodes report: {uuid: {(node, id)}}."""
+    holders: dict[str, set[tuple[str, str]]] = {}
     for one in kernels:
         for uuid in one.get("gpus") or ():
-            holders.setdefault(uuid, set()).add(one["id"])
+            holders.setdefault(uuid, set()).add((one.get("hop", ""), one["id"]))
     return holders
 
 
-def _add(node: Row, row: Row, holders: dict[str, set[str]], history: GpuHistory) -> None:
+def _add(node: Row, row: Row, holders: dict[str, set[tuple[str, str]]], history: GpuHistory) -> None:
     """Add a row of `gpus` to its node."""
     if "error" in row:
         return _add_problem(node, row)
@@ -142,8 +143,9 @@ def _add(node: Row, row: Row, holders: dict[str, set[str]], history: GpuHistory)
     node["queue"] += [_waiter(one) for one in row["queue"] if (one["place"], one["id"]) not in waiting]
     gpu = {key: value for key, value in row.items() if key != "queue"}
     having, leased_by = holders.get(row["uuid"], set()), (row.get("lease") or {}).get("id")
-    kernel = leased_by if leased_by in having else next(iter(sorted(having)), None)
-    node["gpus"].append({**gpu, "history": history.of(row), "kernel": kernel})
+    here = sorted(one for hop, one in having if hop == row.get("hop", ""))  # not what another node claims
+    kernel = leased_by if leased_by in {one for _, one in having} else next(iter(here), None)
+    node["gpus"].append({**gpu, "processes": processes(row), "history": history.of(row), "kernel": kernel})
 
 
 def _add_problem(node: Row, row: Row) -> None:

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from .. import adding
-from ..errors import AuthError, Cancelled, GpuKernelError, HostKeyError
+from ..errors import BY_LOGIN, AuthError, Cancelled, GpuKernelError, HostKeyError
 from ..hub.ssh import Asker
 from ..program import command
 from ..wire.texts import as_typed
@@ -95,8 +95,7 @@ def _for_form(error: GpuKernelError) -> GpuKernelError:
     if isinstance(error, Cancelled):
         error.remedy = "To be asked again, connect again."
     elif isinstance(error, (AuthError, HostKeyError)):
-        once = "once in a terminal: jupyter gpu-kernel login NAME"
-        error.fill_in(once, "again, and answer the questions that appear here")
+        error.fill_in(f"once {BY_LOGIN}", "again, and answer the questions that appear here")
     return error
 
 

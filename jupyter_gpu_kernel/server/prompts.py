@@ -62,8 +62,10 @@ class _Question:
 class Prompts:
     """All questions of this server. `notify(number of questions)` is called, on any thread, when there are others."""
 
-    def __init__(self, notify: Callable[[int], None]) -> None:
+    def __init__(self, notify: Callable[[int], None], shown: bool = True) -> None:
+        """`shown`: whether pages show questions; else each fails at once, with the command for a terminal."""
         self._notify = notify
+        self._shown = shown
         self._questions: dict[str, _Question] = {}
         self._lock = threading.Lock()
         self._numbers = itertools.count()
@@ -125,6 +127,8 @@ class Prompts:
     def ask(self, asker: PromptAsker, question: dict[str, Any]) -> Reply:
         """Return the user's reply, from a worker thread. Raises NotAnswered if there is none."""
         hop, number = question["hop"], os.urandom(16).hex()
+        if not self._shown:
+            raise NotAnswered("asks for a password, a code or a confirmation", hop=hop)
         posted = _Question({"id": number, **question, "for": asdict(asker.waiting)}, asker)
         with self._lock:
             cancelled = self._cancelled.get(_same(asker.waiting), -1) > asker.number

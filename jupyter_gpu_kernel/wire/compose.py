@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, Optional, Tuple
 
 from .messages import Channel, Message, MessageError
 from .runtime import Runtime
+from .texts import wrapped
 
 Parts = Tuple[bytes, ...]
 Send = Callable[[Channel, int, str, Dict[str, Any], bytes], None]
@@ -25,15 +26,15 @@ def make(
     msg_type: str,
     content: Dict[str, Any],
     parent: bytes = b"{}",
-    session: str = "",
     metadata: Optional[Dict[str, Any]] = None,
+    session: str = "jupyter-gpu-kernel",
 ) -> Parts:
-    """Return a new message's parts. `session` should be the kernel's own once it is known: JupyterLab watches it."""
+    """Return a new message's parts. The hub gives all messages to a front end the same session: see `Edge`."""
     header = {
         "msg_id": runtime.new_id(),
         "msg_type": msg_type,
         "username": "kernel",
-        "session": session or "jupyter-gpu-kernel",
+        "session": session,
         "date": runtime.now(),
         "version": KERNEL_PROTOCOL,
     }
@@ -53,7 +54,7 @@ class TransientDisplay:
         self._runtime = runtime
         self._send = send
         self._prefix = PASSING + kind
-        self._id = ""
+        self._id = self._text = ""
         self._parent = b""
 
     @property
@@ -63,18 +64,23 @@ class TransientDisplay:
 
     def show(self, text: str, parent: bytes) -> None:
         """Show the text in the cell with this header; if one is shown already, replace it."""
+        if self._id and text == self._text:
+            return
         msg_type = "update_display_data" if self._id else "display_data"
+        self._text = text
         self._id = self._id or self._prefix + self._runtime.new_id()
         self._parent = parent
         transient = {"display_id": self._id}
-        content = {"data": {"text/plain": text}, "metadata": {}, "transient": transient}
+        content = {"data": {"text/plain": wrapped(text)}, "metadata": {}, "transient": transient}
         self._send(Channel.IOPUB, 0, msg_type, content, parent)
 
-    def clear(self) -> None:
-        """Remove the text, if one is shown."""
-        if self._id:
+    def clear(self, beside_output: bool = False) -> None:
+        """Remove the text, if one is shown. Beside output, which clearing would remove as well, it becomes empty."""
+        if self._id and beside_output:
+            self.show("", self._parent)
+        elif self._id:
             self._send(Channel.IOPUB, 0, "clear_output", {"wait": False}, self._parent)
-            self.forget()
+        self.forget()
 
     def forget(self) -> None:
         """Nothing is shown any more."""
@@ -95,7 +101,8 @@ def is_user_cell(request: Message) -> bool:
 
 def error_content(name: str, value: str) -> Dict[str, Any]:
     """Return the content of an `error` message; with a status it is that of an error reply."""
-    return {"ename": name, "evalue": value, "traceback": [f"\x1b[31m{name}\x1b[0m: {value}"]}
+    shown = wrapped(f"{name}: {value}")
+    return {"ename": name, "evalue": value, "traceback": [f"\x1b[31m{name}\x1b[0m{shown[len(name) :]}"]}
 
 
 def error_reply(name: str, value: str, count: int) -> Dict[str, Any]:

@@ -135,6 +135,11 @@ class Endpoint:
         """The number of the last chunk that was received: that of a message's last chunk while it is delivered."""
         return self._inbox.received
 
+    @property
+    def assembling(self) -> int:
+        """Bytes of received messages that are not complete yet."""
+        return self._inbox.assembling
+
     def opened(self, attachment: int = 0) -> None:
         """A new stream was opened."""
         self.attachment = attachment

@@ -252,6 +252,11 @@ class Inbox:
         self.delivered = list(serials or [0 for _ in Lane])
         self._parts = {lane: bytearray() for lane in Lane}
 
+    @property
+    def assembling(self) -> int:
+        """Bytes of messages that are not complete yet."""
+        return sum(map(len, self._parts.values()))
+
     def accept(self, number: int, flags: int, payload: bytes) -> Optional[Data]:
         """Return the message that this chunk completes. A number seen before is ignored; a gap is an error."""
         if number <= self.received:
@@ -269,7 +274,7 @@ class Inbox:
             raise NumberingError(f"chunk {number} cannot be read (flags {flags:#x})") from None
         if len(payload) > CHUNK or not (payload or flags & _LAST):
             raise NumberingError(f"chunk {number} has {len(payload)} bytes")
-        if sum(map(len, self._parts.values())) + len(payload) > MAX_MESSAGE:
+        if self.assembling + len(payload) > MAX_MESSAGE:
             raise NumberingError(f"a message of more than {MAX_MESSAGE} bytes")
         self.received = number
         if flags & _LAST:

@@ -6,11 +6,14 @@ import re
 import shlex
 import subprocess
 import sys
+import textwrap
 from typing import Optional, Sequence
 
 _SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?([MGT])(iB|B)?", re.IGNORECASE)
 _POWERS = "MGT"
 _MAX_DIGITS = 18
+_QUOTED = re.compile("“[^”\n]*”")
+_WIDTH = 100
 STOP_HINT = " Interrupt the kernel to stop waiting."
 """The end of the first line that a waiting cell shows."""
 COMMAND = "jupyter gpu-kernel"
@@ -59,6 +62,18 @@ def whole_number(text: str) -> Optional[int]:
 def one_line(text: str, most: int = 120) -> str:
     """Return text that others chose in a form that is safe in a terminal, in one line of at most `most` characters."""
     return "".join(char if char.isprintable() else "?" for char in text.strip())[:most]
+
+
+def wrapped(text: str, indent: str = "") -> str:
+    """Return a text for a cell with lines of at most 100 characters, where it has spaces: VS Code cuts longer ones off.
+
+    A command in quotation marks “…” stays in one line. `indent`: of the second and further lines that a line becomes.
+    """
+    lines = _QUOTED.sub(lambda quoted: quoted[0].replace(" ", "\0"), text).split("\n")
+    wrap = textwrap.TextWrapper(
+        _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(wrap.fill(line) if len(line) > _WIDTH else line for line in lines).replace("\0", " ")
 
 
 def with_program(text: str, program: str) -> str:

@@ -3,6 +3,8 @@
  */
 import type { TranslationBundle } from '@jupyterlab/translation';
 
+import type { IProcess } from './tokens';
+
 const MINUTE = 60;
 const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
@@ -54,6 +56,17 @@ export function memory(used: number | null | undefined, total: number | null | u
 export function gibibytes(mib: number): string {
   const value = mib / 1024;
   return value >= 99.95 ? String(Math.round(value)) : value.toFixed(1).replace(/\.0$/, '');
+}
+
+/** Everybody on GPUs, with the memory that each uses: “bob 11.7 GiB, you 2 GiB”; '' if nobody but the user is there. */
+export function usersOf(processes: readonly IProcess[], trans: TranslationBundle): string {
+  const used = new Map<string, number>();
+  for (const { user, mine, memory_mib } of processes) {
+    const name = mine ? trans.__('you') : user && user !== '?' ? user : trans.__('unknown user');
+    used.set(name, (used.get(name) ?? 0) + (memory_mib ?? NaN)); // the sum is unknown if a part of it is
+  }
+  const texts = [...used].map(([name, mib]) => (Number.isNaN(mib) ? name : trans.__('%1 %2 GiB', name, gibibytes(mib))));
+  return processes.some(one => !one.mine) ? texts.join(', ') : '';
 }
 
 /** The last part of a path of any system. */

@@ -3,6 +3,7 @@
  */
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
+import type { ServiceManager } from '@jupyterlab/services';
 
 /** Seconds for what the server knows by itself, or has the hub tell. */
 const QUICK = 15;
@@ -33,6 +34,14 @@ export async function post(
 /** DELETE of a path below the server's base URL. Rejects as `get` does. */
 export async function remove(settings: ServerConnection.ISettings, path: string): Promise<unknown> {
   return request(settings, path, { method: 'DELETE' }, QUICK);
+}
+
+/**
+ * Lets JupyterLab know at once which kernels its server has now. By itself it asks every ten seconds, and until then shows
+ * a kernel that was stopped here as idle, and sends it cells, which are lost.
+ */
+export async function refreshKernels({ kernels, sessions }: ServiceManager.IManager): Promise<void> {
+  await Promise.allSettled([kernels.refreshRunning(), sessions.refreshRunning()]);
 }
 
 async function request(

@@ -132,4 +132,16 @@ export interface IGpuUse {
   readonly memory_used_mib?: number | null;
   readonly memory_total_mib?: number | null;
   readonly utilization?: number | null;
+  readonly processes?: readonly IProcess[];
+}
+
+/** A process on a GPU. */
+export interface IProcess {
+  readonly pid?: number;
+  readonly user?: string;
+  readonly memory_mib?: number | null;
+  readonly name?: string;
+  readonly since?: number;
+  /** Whether it is the user's. */
+  readonly mine?: boolean;
 }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { parseJournal } from '../lib/outputs/journal.js';
+import { mayAnswer, parseJournal, questionOf } from '../lib/outputs/journal.js';
 
 const cell = {
   msg_id: 'm1',
@@ -14,6 +14,7 @@ const cell = {
   started: 1000.5,
   finished: null,
   dropped: false,
+  asks: null,
   outputs: []
 };
 const bundle = { data: { 'text/plain': '1' }, metadata: {} };
@@ -66,5 +67,23 @@ test('a malformed output is left out, the others stay', () => {
     { msg_type: 'comm_open', content: {} }
   ];
   assert.deepEqual(cellsOf({ outputs: [...wrong, ...outputs] })[0].outputs, outputs);
-  assert.deepEqual(cellsOf({ outputs: {}, dropped: 'yes' })[0], cell);
+  assert.deepEqual(cellsOf({ outputs: {}, dropped: 'yes', asks: 1 })[0], cell);
+});
+
+test('a cell that waits for input says so, until it has ended', () => {
+  const [asking, ended, silent] = [{ asks: 'Name? ' }, { asks: '?' }, {}].map(
+    (changes, i) => cellsOf({ status: i === 1 ? 'error' : 'running', ...changes })[0]
+  );
+  assert.match(questionOf(asking), /waits for an answer to input\(\): “Name\? ”. To end it, interrupt the kernel/);
+  assert.deepEqual([questionOf(ended), questionOf(silent)], ['', '']);
+  assert.notEqual(questionOf({ ...asking, asks: '' }), '');
+});
+
+test('a node is asked only while the link carries the kernel', () => {
+  const row = { kernel_id: 'j1', link: 'up' };
+  assert.ok(mayAnswer([], 'j1'), 'not known yet');
+  assert.ok(mayAnswer([row, { kernel_id: 'j2', link: 'away' }], 'j1'));
+  for (const link of ['connecting', 'away', 'taken', 'lost']) {
+    assert.ok(!mayAnswer([{ ...row, link }], 'j1'), link);
+  }
 });

@@ -102,3 +102,25 @@ test('what has ended while the page was closed is told when it is opened again, 
   reopened.endedBefore('n.ipynb', { ...LONG, msgId: 'of another front end' });
   assert.equal(page.told.length, 1);
 });
+
+test('what a page has shown is not told again when it is opened again, nor what another tab has told', () => {
+  const { page, announcer, create } = announcing({ hidden: false });
+  announcer.begun('a');
+  announcer.ended('n.ipynb', LONG);
+  create().endedBefore('n.ipynb', LONG);
+  page.hidden = true;
+  create().ended('n.ipynb', LONG);
+  assert.deepEqual(page.told, []);
+});
+
+test('a cell that ended while it was switched off, or was short, is not told later', () => {
+  const { page, announcer } = announcing();
+  announcer.begun('a');
+  announcer.endedBefore('n.ipynb', { ...LONG, seconds: 59 });
+  page.enabled = false;
+  announcer.endedBefore('n.ipynb', LONG);
+  announcer.begun('b');
+  page.enabled = true;
+  announcer.endedBefore('n.ipynb', { ...LONG, msgId: 'b' });
+  assert.deepEqual(page.told, []);
+});

@@ -6,7 +6,7 @@ import { Signal } from '@lumino/signaling';
 import { Follower } from '../lib/notebook/follower.js';
 import { parseStatus, rowsOfKernel, rowsOfStatus } from '../lib/notebook/gpuRows.js';
 import { noticeOf } from '../lib/notebook/noticeText.js';
-import { offered, offerText } from '../lib/notebook/offer.js';
+import { beginSearch, continueSearch, offered, offerText } from '../lib/notebook/offer.js';
 import { clock } from '../lib/format.js';
 import { trans } from './trans.mjs';
 
@@ -54,6 +54,26 @@ test('the kernel that the notebook had is offered, or else one that it had left'
   }
   assert.equal(offerText(free, NOW, trans), 'The kernel is still running on gpu2.');
   assert.match(offerText({ ...free, busy_since: NOW - 180 }, NOW, trans), /busy for 3 min/);
+});
+
+test('the kernel is looked for in overviews from after the end of the server, and not for ever', () => {
+  const had = { name: 'gpu2', row: { id: 'k1' } };
+  const free = { ...row, kernel_id: null, attached: false };
+  const [before, without, after] = [[free], [], [free]].map(kernels => ({ time: NOW, nodes: [], kernels }));
+  const next = (search, overview) => continueSearch(search, overview, had, 'a.ipynb');
+  const begun = beginSearch(before);
+  assert.equal(begun.found, null);
+  assert.equal(next(next(begun, before), null), begun);
+  assert.equal(next(begun, after).found, free);
+  assert.equal(next(beginSearch(null), before).found, free);
+  const missed = next(begun, without);
+  assert.deepEqual([missed.found, missed.left, next(missed, without)], [null, begun.left - 1, missed]);
+  assert.deepEqual([next(missed, after).left, next(next(missed, after), without).found], [missed.left, null]);
+  let [search, overviews] = [begun, 0];
+  for (; search.left > 0; overviews++) {
+    search = next(search, { ...without });
+  }
+  assert.equal(overviews, 20);
 });
 
 /** A notebook whose kernel is ours, and a follower of it; `tried` resolves at each attempt to reach the server. */
@@ -108,6 +128,20 @@ test('a message of a kernel that was out of reach asks for its state at once, an
   stage.context.iopubMessage.emit({});
   stage.context.iopubMessage.emit({});
   assert.equal(requests, 1);
+  stage.follower.dispose();
+});
+
+test('a change of the state of a kernel of ours asks for it soon: once for several, and also during a request', async () => {
+  const stage = new Stage();
+  let requests = 0;
+  for (const count of [1, 2]) {
+    await new Promise(asked => {
+      stage.model.refresh = () => ((requests += 1), setImmediate(asked), new Promise(() => undefined)); // no response
+      ['busy', 'idle'].forEach(status => stage.context.statusChanged.emit(status));
+      stage.connect();
+    });
+    assert.equal(requests, count);
+  }
   stage.follower.dispose();
 });
 
@@ -169,4 +203,6 @@ test('an answer that is no status', () => {
 test('what the hub knows of a kernel that is busy', () => {
   const rows = new Map(rowsOfKernel({ ...row, busy_since: NOW - 60 }, [], NOW, trans));
   assert.deepEqual([rows.get('State'), rows.get('Node'), rows.get('Link')], ['busy (for 1 min)', 'gpu2', 'up']);
+  const uses = [{ processes: [{ user: 'bob', memory_mib: 12288, mine: false }] }];
+  assert.equal(new Map(rowsOfKernel(row, uses, NOW, trans)).get('Who uses them'), 'bob 12 GiB');
 });

@@ -70,6 +70,21 @@ test('a GPU is mine, free, or says who has it and why it is not free', () => {
   assert.deepEqual([gpuOf({ free: true }).who, gpuOf({ free: true }).since], ['free', '']);
 });
 
+test('everybody on a GPU is named with the memory of each: a process of another user is not drawn as mine', () => {
+  const process = (user, memory_mib, mine) => ({ user, memory_mib, mine });
+  const leased = (...processes) => gpuOf({ kernel: 'k1', lease: { user: 'me' }, processes }, [kernel]);
+  const [bob, me, ghost] = [process('bob', 12000, false), process('me', 400, true), process('?', 1024, false)];
+  const shared = leased(bob, me, me);
+  assert.deepEqual([shared.holder, shared.who, shared.users], ['shared', 'b.ipynb', 'bob 11.7 GiB, you 0.8 GiB']);
+  assert.deepEqual([leased(me).holder, leased(me).users], ['mine', '']);
+  assert.deepEqual([leased(me, ghost).holder, leased(me, ghost).users], ['mine', 'you 0.4 GiB, unknown user 1 GiB']);
+  assert.equal(leased(process('bob', null, false), bob).users, 'bob');
+  assert.match(shared.hint, /bob 11.7 GiB/);
+  const theirs = gpuOf({ free: false, lease: { user: 'eve' }, processes: [bob] });
+  assert.deepEqual([theirs.holder, theirs.who, theirs.users], ['other', 'eve, bob', 'bob 11.7 GiB']);
+  assert.equal(gpuOf({ free: false, processes: [bob] }).users, '', 'the bar of the memory says it');
+});
+
 test('what the driver does not report is unknown, and not 0', () => {
   const { memory, usage } = gpuOf({ memory_used_mib: null, utilization: null });
   assert.deepEqual([memory.part, memory.text, usage.part, usage.text], [null, 'unknown', null, 'unknown']);

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { hasEnded, Records } from '../lib/outputs/journal.js';
-import { changeOf, isBehind } from '../lib/outputs/rule.js';
+import { changeOf, hasGap, isBehind } from '../lib/outputs/rule.js';
 
 const text = (text, name = 'stdout') => ({ output_type: 'stream', name, text });
 const plot = { output_type: 'display_data', data: { 'image/png': 'aaaa' }, metadata: {} };
@@ -117,4 +117,13 @@ test('a notebook that was saved when its cell ended is not older than that', () 
   const rerun = { executionCount: 3, outputs: [text('old\n')] };
   assert.ok(behind({ ...rerun, saved: record.finished - 0.001 }));
   assert.ok(!behind({ ...rerun, saved: record.finished }));
+});
+
+test('a cell that receives its messages has a gap if it shows anything but a beginning, or more', () => {
+  assert.ok(!hasGap([], whole));
+  assert.ok(!hasGap([text('1\n')], whole), 'the rest is on its way');
+  assert.ok(!hasGap([...whole, text('4\n', 'stderr')], whole), 'more arrived since the node was asked');
+  assert.ok(!hasGap([text('1\n2\n'), plot, text('3\n4\n')], whole));
+  assert.ok(hasGap([text('1\n3\n')], whole));
+  assert.ok(hasGap([text('1\n2\n'), text('3\n')], whole), 'without the plot');
 });

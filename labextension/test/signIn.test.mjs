@@ -147,3 +147,17 @@ test('what goes takes back what it told', async () => {
   page.disposed.emit();
   assert.deepEqual(page.story, ['told work gpu2', 'taken back']);
 });
+
+test('a start of another page that its user cancels here is told in the page of its notebook', async () => {
+  const page = new Page();
+  page.path = 'work/a.ipynb';
+  page.signIn.cancelled('gpu2', 'other.ipynb');
+  page.nodes = []; // the start has not failed yet
+  page.signIn.cancelled('gpu2', 'work/a.ipynb');
+  await page.until('asked');
+  page.nodes = [shut];
+  await page.until('told work gpu2');
+  page.nodes = [open];
+  await page.until('start gpu2');
+  page.signIn.dispose();
+});

@@ -36,6 +36,12 @@ test('memory and use are those of all its GPUs together, and left out where one 
   assert.equal(textOf({}, [{}]), 'gpu2 · 1 GPU · connected');
 });
 
+test('the tooltip names others on its GPUs', () => {
+  const processes = [{ user: 'bob', memory_mib: 12288, mine: false }, { user: 'me', memory_mib: 512, mine: true }];
+  assert.match(view({}, [{ processes }]).tooltip, /^bob 12 GiB, you 0.5 GiB$/m);
+  assert.doesNotMatch(view({}, [{ processes: processes.slice(1) }]).tooltip, /you/);
+});
+
 test('the use of GPUs comes from the row of the kernel, or else from an overview that is recent', () => {
   const mine = { kernel: 'k1', utilization: 5 };
   const overview = { time: NOW - 10, kernels: [], nodes: [{ gpus: [mine, { kernel: 'k2' }, {}] }] };

@@ -6,7 +6,7 @@ from typing import Any
 
 from runtimes import make
 
-from jupyter_gpu_kernel.agent.relay.requests import Aborts
+from jupyter_gpu_kernel.agent.relay.requests import MAX_REQUESTS, Aborts
 from jupyter_gpu_kernel.wire.compose import aborted_reply, error_reply
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
@@ -63,4 +63,7 @@ def test_a_cell_that_an_interrupt_overtook_does_not_run() -> None:
     aborts = Aborts()
     before, after = request(), request()
     aborts.cancel([str(before.header()["msg_id"])])
+    aborts.cancel([])  # by another hub, or by the panel
     assert aborts.should_abort(before) and not aborts.should_abort(after)
+    aborts.cancel(map(str, range(MAX_REQUESTS)))
+    assert not aborts.should_abort(before), "as many as may wait are remembered"

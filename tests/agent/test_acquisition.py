@@ -14,15 +14,18 @@ from typing import Dict, Iterator, List
 import pytest
 from gpu_names import new_uuid
 from leases import read_leases, take_lease
-from runtimes import ManualLoop
+from runtimes import RUNTIME, ManualLoop
 from waiting import DEADLINE
 
+from jupyter_gpu_kernel.agent import procfs
 from jupyter_gpu_kernel.agent.gpus.acquisition import RETRIES, RETRY_AFTER, Acquisition
 from jupyter_gpu_kernel.agent.gpus.devices.gpu import Gpu, SmiError
 from jupyter_gpu_kernel.agent.gpus.devices.nvidia_smi import TIMEOUT
 from jupyter_gpu_kernel.agent.gpus.judge import DEFAULT_CRITERIA
 from jupyter_gpu_kernel.agent.gpus.sampler import Sample
+from jupyter_gpu_kernel.agent.gpus.sharing import announcements
 from jupyter_gpu_kernel.agent.gpus.sharing.lease import Holder
+from jupyter_gpu_kernel.agent.gpus.sharing.passed_places import UNTAKEN_FOR
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
@@ -143,3 +146,58 @@ def test_only_failures_in_a_row_end_the_cell(tmp_path: Path, monkeypatch: pytest
     finally:
         waiting.release()
     assert RETRIES[HANG.code] * (TIMEOUT + RETRY_AFTER) - TIMEOUT >= 60, "the last call begins after a minute"
+
+
+@pytest.mark.parametrize(("gpus", "patience"), [(99, 0.0), (1, UNTAKEN_FOR)])
+def test_a_place_that_nobody_takes_does_not_hold_the_queue_for_ever(
+    gpus: int, patience: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever announces it: any user can, and the keeper that does may hang."""
+    fake_smi(tmp_path, monkeypatch)
+    loop = ManualLoop()
+    texts: List[str] = []
+    loop.clock.seconds = began = RUNTIME.time()  # so that the place's time is plausible
+    waiting = Acquisition(
+        loop, ProcessControl(), {"id": uuid.uuid4().hex[:12], "gpus": 1}, dict,
+        on_acquired=lambda: texts.append("acquired"), on_error=texts.append, on_waiting=texts.append,
+    )  # fmt: skip
+    name = f"{round(began * 1000):011x}.0.{gpus}.99.ffffffffffffffff.{uuid.uuid4().hex[:12]}"
+    place = announcements.bind("jupyter-gpu-kernel/wait/" + name)
+    assert place is not None
+    with place:
+        gpu = Gpu(0, new_uuid(), "A100", 40960, 1, utilization=0)
+        waiting.request()
+        while not texts or not texts[-1].startswith("Checking once more"):
+            assert loop.clock.seconds <= began + patience + 5, texts
+            waiting._sampled(Sample(loop.clock.monotonic(), [gpu], {}))
+            loop.clock.seconds += 2
+        assert loop.clock.seconds >= began + patience
+    waiting.release()
+
+
+def test_a_move_of_the_queue_is_noticed_although_the_place_was_read_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`ps` reads it, at any moment."""
+    fake_smi(tmp_path, monkeypatch)
+    loop = ManualLoop()
+    texts: List[str] = []
+    loop.clock.seconds = began = RUNTIME.time()
+    waiting = Acquisition(
+        loop, ProcessControl(), {"id": uuid.uuid4().hex[:12], "gpus": 1}, dict,
+        on_acquired=lambda: texts.append("acquired"), on_error=texts.append, on_waiting=texts.append,
+    )  # fmt: skip
+    busy = Gpu(0, new_uuid(), "A100", 40960, 30000, utilization=90)
+    procfs.user_name(os.getuid())  # as a sample does
+    waiting.request()
+    for _ in range(DEFAULT_CRITERIA.samples):
+        waiting._sampled(Sample(loop.clock.monotonic(), [busy], {}))
+    assert "Position 1 in the queue" in texts[-1]
+    name = f"{round(began * 1000):011x}.0.1.99.ffffffffffffffff.{uuid.uuid4().hex[:12]}"
+    place = announcements.bind("jupyter-gpu-kernel/wait/" + name)
+    assert place is not None
+    with place:
+        assert waiting.place == 2
+        waiting._changed(released=False)
+        assert "Position 2 in the queue" in texts[-1]
+    waiting.release()

@@ -7,7 +7,7 @@ import os
 import select
 import socket
 import threading
-from typing import Any, Dict, Iterator, List, Tuple, cast
+from typing import Any, Dict, Iterator, List, Optional, Tuple, cast
 
 import pytest
 from waiting import DEADLINE
@@ -17,6 +17,24 @@ from jupyter_gpu_kernel.agent.mux.handlers import RequestHandlers
 from jupyter_gpu_kernel.wire.frames import CHUNK, MAGIC, Frame, FrameReader, Kind, json_frame
 
 OPEN = json_frame(Kind.REQUEST, {"do": "open", "kernel": "k", "attachment": 5}, number=1)
+
+
+class Held(socket.socket):
+    """A keeper's socket that, while bytes are sent, waits a moment for the one who replaces it."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__(fileno=sock.detach())
+        self.sending, self.replaced = threading.Event(), threading.Event()
+
+    def send(self, *arguments: Any) -> int:
+        sent = super().send(*arguments)
+        self.sending.set()
+        self.replaced.wait(0.3)
+        return sent
+
+    def close(self) -> None:
+        super().close()
+        self.replaced.set()
 
 
 class Node:
@@ -32,12 +50,23 @@ class Node:
         self._thread.start()
         self._fds = [stdin, self._said, stdout]
         assert os.read(self._said, len(MAGIC)) == MAGIC
-        os.write(self.hub, OPEN.encode())
-        (reply,) = FrameReader(greeting=False).feed(os.read(self._said, 1 << 16))
-        assert reply.json()["ok"]
+        self.opens: List[Tuple[socket.socket, Optional[threading.Event]]] = [(self._opened, None)]
+        assert self.asks(OPEN)["ok"]
 
     def open(self, kernel_id: str, request: Dict[str, Any]) -> Tuple[str, socket.socket]:
-        return kernel_id, self._opened
+        """`opens` has the sockets, and what is waited for before."""
+        sock, event = self.opens.pop(0)
+        assert event is None or event.wait(DEADLINE)
+        return kernel_id, sock
+
+    def asks(self, request: Frame) -> Dict[str, Any]:
+        os.write(self.hub, request.encode())
+        return self.reply()
+
+    def reply(self) -> Dict[str, Any]:
+        assert select.select([self._said], [], [], DEADLINE)[0]
+        (reply,) = FrameReader(greeting=False).feed(os.read(self._said, 1 << 16))
+        return reply.json()
 
     def handle(self, request: Dict[str, Any]) -> Dict[str, Any]:
         return {"came": bool(select.select([self.keeper], [], [], 0)[0])}
@@ -50,8 +79,7 @@ class Node:
         request = json_frame(Kind.REQUEST, {"do": "interrupt"}, number=2)
         behind = [Frame(Kind.ACK, 5, 7)] * 3000
         os.write(self.hub, b"".join(frame.encode() for frame in (*frames, request, *behind)))
-        (reply,) = FrameReader(greeting=False).feed(os.read(self._said, 1 << 16))
-        return reply.json()
+        return self.reply()
 
     def hears(self, *frames: Frame) -> List[List[Frame]]:
         """The frames come from the hub at once, and then a close: what the keeper gets, by write."""
@@ -93,6 +121,21 @@ def test_what_comes_at_once_wakes_the_keeper_once_and_a_close_loses_nothing(node
 
 def test_what_came_before_a_request_is_at_the_keeper_before_it(node: Node) -> None:
     assert node.ask(Frame(Kind.DATA, 5, 8, 0x82, b"a cell, which the request may interrupt"))["came"]
+
+
+def test_an_attachment_that_is_replaced_while_its_keeper_is_written_to(node: Node) -> None:
+    """Requests have their own threads. No other kernel notices."""
+    first, keeper = map(Held, socket.socketpair())
+    second, other = socket.socketpair()
+    with keeper, other:
+        node.opens = [(first, None), (second, first.sending)]
+        assert node.asks(OPEN)["ok"]
+        os.write(node.hub, OPEN.encode() + Frame(Kind.ACK, 5, 7).encode())
+        assert node.reply()["ok"]
+        assert node.asks(json_frame(Kind.REQUEST, {"do": "interrupt"}, number=2))["root"] == "node"
+        os.write(node.hub, Frame(Kind.ACK, 5, 8).encode())
+        other.settimeout(DEADLINE)
+        assert other.recv(1 << 16) == Frame(Kind.ACK, 5, 8).encode()
 
 
 def test_for_a_keeper_that_reads_nothing_no_more_is_kept_than_the_window_allows() -> None:

@@ -273,5 +273,9 @@ def test_the_connection_holds_little_where_nobody_reads(backlog: Backlog) -> Non
     hub.flow.send(Lane.URGENT, message("status", "urgent"))
     assert ahead < hub.flow.unacknowledged < ahead + 5 * MIB
     hub.leave()
-    assert len(list(hub.flow.withdraw())) > 50
+    for _ in range(200):
+        hub.flow.send(Lane.PROMPT, message("complete_reply", "asked", text="x" * 100_000))
+    assert hub.keeper.outbox.size < ahead + 300_000, "nor of replies, while no hub is there"
+    left = [kind_of(Message.decode(data)) for data in hub.flow.withdraw()]
+    assert len(left) > 220 and left.count("complete_reply") == 200
     assert hub.flow.unacknowledged == 0

@@ -176,7 +176,9 @@ def test_one_quiet_sample_proves_nothing() -> None:
     )
     assert verdict(gpu(utilization=80), gpu(), gpu(), gpu()).free, "only the last three count"
     left = verdict(gpu(), gpu(processes=(BOB,)), gpu())
-    assert left.reason == "a moment ago: in use by bob (pid 1234, python, 11.9 GiB)"
+    assert left.reason == "a moment ago: in use by bob (pid 1234, python, 11.9 GiB)" and left.pending
+    assert not verdict(gpu(processes=(BOB,)), gpu(processes=(BOB,))).pending
+    assert not verdict(gpu(processes=(BOB,)), gpu(), leases={"GPU-0": Holder("al", 1, "k", 5.0, 1)}).pending
     assert judge([]) == []
 
 
@@ -196,6 +198,23 @@ def test_one_quiet_sample_proves_nothing() -> None:
 def test_one_sample_is_enough_only_if_nothing_at_all_is_on_the_gpu(facts: Dict[str, Any], free: bool) -> None:
     (found,) = judge([[gpu(**facts)]])
     assert found.free == free and found.pending == (found.reason == "being checked: 1 of 3 samples taken")
+
+
+def test_a_gpu_that_was_freed_is_sampled_soon_again() -> None:
+    """The kernel that waits has it after two quiet seconds, and not after two more of its usual intervals."""
+    clock = Clock()
+    claim = Claim(clock, 1, LeaseTaker(clock, {"id": "k"}))
+    one = gpu(uuid=f"GPU-{uuid.uuid4()}")
+    delays = []
+    for users in ((BOB,), (BOB,), (BOB,), (), (), ()):
+        claim.add(Sample(clock.monotonic(), [dataclasses.replace(one, processes=users)], {}))
+        outcome = claim.decide()
+        assert isinstance(outcome, ClaimPending)
+        delays.append(outcome.delay)
+        clock.seconds += outcome.delay
+    assert 2.0 <= delays[2] <= 3.0 and delays[3:5] == [1.0, 1.0]
+    assert outcome.text.startswith("Checking once more")
+    claim.release()
 
 
 def test_leases_of_others() -> None:
@@ -268,6 +287,7 @@ def test_choosing() -> None:
     assert choose(found, 1, [kernel()]) == [gpu(2)]
     assert choose(found, 1, [kernel(), kernel()]) is None
     assert choose(found, 1, [kernel(2)]) is None
+    assert choose(found, 1, [kernel(99)._replace(passed="why"), kernel()]) == [gpu(2)]
     assert choose(found, 1, [kernel(2, gpu_bits(["GPU-1"]))]) == [gpu(2)], "it can only use GPU 1"
     assert choose(found, 2, [kernel(4, gpu_bits(["GPU-0"]))]) == [gpu(1), gpu(2)]
 
@@ -285,9 +305,17 @@ def test_the_text_of_a_waiting_cell() -> None:
         f"  your kernel k: 1 GPU, since {time.strftime('%b %d %H:%M', time.localtime(1))}",
         "  uid 4294967294: 2 GPUs",
     ]
-    many = queue_view.lines([kernel()] * 12)
+    waits.insert(0, Waiting("x", 4294967294, math.inf, 99)._replace(passed="why"))
+    assert waiting_text(judge([[gpu(0)]]), 2, "gpu2", waits).endswith(
+        "  uid 4294967294: 2 GPUs\nThese places are passed over:\n  uid 4294967294: 99 GPUs: why"
+    )
+    assert "your kernel k (a.ipynb): 1 GPU" in waiting_text(
+        [], 2, "", waits, "", {"k": "a.ipynb", "x": "b.ipynb"}
+    )
+    assert "Position 3 in" in waiting_text([], 2, "", waits)
+    many = queue_view.lines([kernel()] * 12, {})
     assert len(many) == 1 + queue_view.MOST_LINES and many[-1] == "  and 5 more"
-    assert queue_view.lines([]) == []
+    assert queue_view.lines([], {}) == []
 
 
 def test_who_waits_for_a_gpu() -> None:

@@ -115,11 +115,59 @@ def test_the_magic_is_named_where_the_page_does_not_fill_the_cells(
     assert (HINT in kernel.greeting()) == helps
 
 
+def test_a_cell_that_asked_the_one_who_left_is_named_until_it_has_the_answer() -> None:
+    """The cells of the new front end wait for it, and nobody is asked again."""
+    kernel = Kernel()
+    cell = kernel.add_cell("c1")
+    kernel.history.add_message(
+        Message(Channel.STDIN, 1, make("input_request", {"prompt": "?"}, cell.parts[0]))
+    )
+    kernel.return_after(cell)
+    said = kernel.greeting()
+    assert "waiting for input: f()" in said and "interrupt the kernel" in said
+    kernel.history.add_input_reply(Message(Channel.STDIN, 1, make("input_reply", {"value": "1"})))
+    kernel.return_after(cell)
+    assert "input" not in kernel.greeting()
+
+
 def test_cells_know_that_their_front_end_has_left() -> None:
     kernel = Kernel()
     kernel.return_after(kernel.add_cell("c1"))
     kernel.add_cell("c2")
     assert [cell.left for cell in kernel.history.cells.values()] == [True, False]
+
+
+def test_only_a_text_that_the_user_must_know_delays_the_output() -> None:
+    kernel = Kernel()
+    kernel.text.front_end_returned([])
+    text, seconds = kernel.text.take([])
+    assert "Back on kernel k1" in text and seconds == 0.0
+    for tell in (
+        lambda: kernel.text.front_end_returned(["0123456789ab"]),
+        lambda: kernel.return_after(kernel.add_cell("c1")),
+        lambda: kernel.text.set_notice("It has moved."),
+        lambda: kernel.text.set_warning("It ends soon."),
+    ):
+        tell()
+        assert kernel.text.take([])[1] == READING_TIME
+
+
+def test_a_missed_cell_is_named_until_it_was_named_as_ended() -> None:
+    """Else each return to this kernel delays the first cell, until the user runs the magic."""
+    kernel = Kernel()
+    cell = kernel.add_cell("c1")
+    kernel.return_after(cell)
+    assert "still waiting: f()" in kernel.greeting()
+    reply = make("execute_reply", {"status": "ok", "execution_count": 1}, cell.parts[0])
+    kernel.history.add_message(Message(Channel.SHELL, 1, reply))
+    kernel.reattach.begin([], [])
+    kernel.text.front_end_returned([])
+    text, seconds = kernel.text.take([])
+    assert "[1] f()" in text and seconds == READING_TIME
+    kernel.text.front_end_returned([])
+    text, seconds = kernel.text.take([])
+    assert "f()" not in text and HINT not in text and seconds == 0.0
+    assert [one["code"] for one in kernel.reattach.show(b"")] == ["f()"]  # the magic has it still
 
 
 def test_what_was_read_before_the_return_fills_nothing() -> None:

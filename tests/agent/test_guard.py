@@ -44,7 +44,7 @@ def test_any_sender_any_number(start, tmp_path, how, sender, kind, said):
     kernel.wait_for(request, "started")
     for number in (1, 2, 3):
         with Term(tmp_path, kernel, **sender):
-            kernel.wait_for(request, "the cell goes on.", number)
+            kernel.wait_for(request, "cell goes on", number)
             event = kernel.event()
             assert (event["kind"], event["action"]) == (kind, "survived")
     assert kernel.text(request).count(said) == 3

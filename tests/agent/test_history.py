@@ -76,8 +76,10 @@ def test_what_a_user_answered_is_kept_but_no_password() -> None:
         prints(past, cell, "?")
         asked = make("input_request", {"prompt": prompt, "password": password}, cell.parts[0])
         past.add_message(Message(Channel.STDIN, 1, asked))
+        assert past.summaries(0)["cells"][0]["asks"] == prompt
         for _ in range(2):  # the second answers nothing
             past.add_input_reply(Message(Channel.STDIN, 1, make("input_reply", {"value": value})))
+        assert past.summaries(0)["cells"][0]["asks"] is None
     outputs = [(output["name"], output["text"]) for output in shown(next(iter(past.cells.values())))]
     assert outputs == [
         ("stdout", "?"),

@@ -104,6 +104,7 @@ def test_reads_fields_and_owners(state: State) -> None:
     assert (second.compute_mode, second.mig_mode, second.processes) == ("Prohibited", "Enabled", ())
     ours, theirs = first.processes
     assert (ours.user, ours.memory_mib, ours.name) == (getpass.getuser(), 500, "python3.8")
+    assert (ours.yours, theirs.yours) == (True, False)
     assert ours.since is not None and 0 < time.time() - ours.since < 86400
     assert (theirs.user, theirs.memory_mib, theirs.name, theirs.since) == ("?", None, "?", None)
 

@@ -27,7 +27,8 @@ class Keeper:
     def __init__(self) -> None:
         self.heard: List[Tuple[str, Any]] = []
         self.answers = Answers(self._send)
-        self.reattach = Reattach(History(RUNTIME), self.answers, self._send)
+        self.history = History(RUNTIME)
+        self.reattach = Reattach(self.history, self.answers, self._send)
 
     def _send(self, channel: Channel, client: int, msg_type: str, content: Any, parent: bytes) -> None:
         self.heard.append((msg_type, content))
@@ -57,6 +58,25 @@ def test_a_users_cell_waits_for_its_turn(keeper: Keeper) -> None:
         keeper.reattach.defer(request)
     assert not keeper.reattach.is_answered(id_of(users)) and keeper.reattach.unanswered == [users]
     assert [kind for kind, _ in keeper.heard].count("execute_reply") == 1
+
+
+def test_what_is_remembered_of_former_front_ends_does_not_grow(keeper: Keeper) -> None:
+    """Only of cells that still have no reply, or whose outputs are known."""
+    runs, other = cell(), cell(silent=True)
+    keeper.history.add_request(runs)
+    for _ in range(20):
+        own, gone = cell(silent=True), cell()
+        keeper.reattach.defer(own)
+        keeper.reattach.take_deferred()
+        keeper.reattach.begin([gone], [runs.msg_id, other.msg_id])
+        assert not keeper.reattach.is_answered(own.msg_id)
+    keeper.reattach.defer(own)
+    keeper.reattach.begin([], [runs.msg_id])
+    assert keeper.reattach.is_orphaned(runs.msg_id) and keeper.reattach.is_answered(own.msg_id)
+    assert not keeper.reattach.is_orphaned(other.msg_id)
+    assert [one.msg_id for one in keeper.reattach.missed] == [runs.msg_id] and keeper.reattach._missed == {
+        runs.msg_id
+    }
 
 
 def test_all_that_waits_runs_once_and_what_was_answered_stays_unheard(keeper: Keeper) -> None:

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 from relays import Exchange
+from runtimes import make
 
-from jupyter_gpu_kernel.wire.messages import Channel
+from jupyter_gpu_kernel.agent.relay import requests
+from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
 @pytest.fixture
@@ -36,6 +38,18 @@ def test_a_request_on_the_control_channel_does_not_say_that_the_cell_has_ended(e
     assert exchange.states() == [("busy", "execute_request"), *of_subshell, ("busy", "")]
     ends(exchange, cell)
     assert exchange.states() == [("idle", "execute_request")]
+
+
+def test_requests_that_are_answered_here_wait_no_longer(
+    exchange: Exchange, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel that is busy for long gets its last request as well as its first."""
+    monkeypatch.setattr(requests, "MAX_REQUESTS", 3)
+    runs(exchange)
+    for _ in range(9):
+        request = Message(Channel.SHELL, 1, make("kernel_info_request", {}))
+        assert exchange.relay.admit(request)
+        exchange.relay.handle_request(request)
 
 
 def test_cells_one_after_the_other_have_no_other_states(exchange: Exchange) -> None:
@@ -75,3 +89,22 @@ def test_code_that_was_answered_ahead_leaves_nobody_busy(exchange: Exchange) -> 
     assert exchange.states()[-1] == ("busy", "")
     ends(exchange, own)
     assert exchange.states() == [("idle", "")]
+
+
+def test_who_returns_while_a_cell_waits_for_gpus_hears_so_at_once(exchange: Exchange) -> None:
+    """Its own cell comes next, and does not end with the one that waits. A front end's own code needs no GPU."""
+    gpus = exchange.relay.gpus
+    gpus._gate.close()
+    gpus._gate.text = "Waiting for 1 GPU on node."
+    before = [exchange.asks("execute_request", code=code) for code in ("old()", "older()")]
+    exchange.relay.front_end_returned([], [])
+    exchange.heard.clear()
+    cell = exchange.asks("execute_request", code="new()")
+    shown = [str(one.content()) for one in exchange.heard if one.msg_type == "display_data"]
+    assert len(shown) == 1 and all(text in shown[0] for text in ("still waiting: old()", "Waiting for 1 GPU"))
+    own = exchange.asks("execute_request", code="1", store_history=False)
+    assert [one.parts[0] for one in exchange.passed if one.msg_type == "execute_request"] == [own]
+    assert [one.parts[0] for one in gpus.waiting_cells] == before
+    gpus.fail_first_cell("KeyboardInterrupt", "gave up waiting for a GPU")
+    assert [one.parts[0] for one in gpus.waiting_cells] == [cell]
+    assert not any(one.msg_type == "execute_reply" and one.parts[1] == cell for one in exchange.heard)

@@ -66,7 +66,9 @@ def test_sentences():
     )
     assert sentence(kill, "12:03:04", ENDED).endswith("12:03:04: the kernel ends.")
     assert "from 1001 (pid 42) at" in sentence(Sender("other", 42, 1001), "1", SURVIVED)
-    assert "SIGKILL usually follows" in sentence(Sender("scheduler", 1, 0, "root", "slurmd"), "1", SURVIVED)
+    by_scheduler = sentence(Sender("scheduler", 1, 0, "root", "slurmd"), "1", SURVIVED)
+    assert "SIGKILL usually follows. The cell goes on until then" in by_scheduler
+    assert "the kernel stays" not in by_scheduler
     assert sentence(Sender("unknown"), "1", SURVIVED).startswith("SIGTERM from an unknown sender at 1: ")
 
 

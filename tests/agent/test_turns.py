@@ -6,6 +6,7 @@ import math
 import random
 from typing import Dict, List
 
+from jupyter_gpu_kernel.agent.gpus.sharing.passed_places import UNTAKEN_FOR, PassedPlaces
 from jupyter_gpu_kernel.agent.gpus.sharing.turns import KEPT, Waiting, gpu_bits, in_turn, waiting_before
 
 ANNA, BOB, CARL = 1001, 1002, 1003
@@ -154,3 +155,61 @@ def test_all_get_their_turn() -> None:
             longest = max(longest, clock - next_one.since)
     assert free >= 0 and longest < 100
     assert max(served.values()) < 1.2 * min(served.values())
+
+
+GPUS = [f"GPU-{number}" for number in range(4)]
+ALL = 2**64 - 1
+
+
+def reasons(places: PassedPlaces, ahead: List[Waiting]) -> Dict[str, str]:
+    return {one.kernel_id: one.passed.split(" ")[-1] for one in places.mark(ahead)}
+
+
+def test_a_place_for_more_gpus_than_the_node_has_is_passed_over() -> None:
+    places = PassedPlaces()
+    ahead = [
+        kernel("five", BOB, 1.0, 5, usable=ALL),
+        kernel("four", BOB, 1.0, 4, usable=ALL),
+        kernel("two", BOB, 1.0, 2, usable=gpu_bits(GPUS[:1])),
+        kernel("limited", BOB, 1.0, 2, usable=0),
+    ]
+    assert not any(reasons(places, ahead).values()), "no sample has been taken yet"
+    places.add(0.0, ahead, GPUS, [])
+    assert reasons(places, ahead) == {"five": "has", "four": "", "two": "has", "limited": ""}
+
+
+def test_a_place_for_which_nobody_takes_free_gpus_is_passed_over_after_a_minute() -> None:
+    places = PassedPlaces()
+    ahead = [kernel("hangs", BOB, 1.0, 2, usable=ALL), kernel("next", ANNA, 2.0, 2, usable=ALL)]
+    for now in range(int(UNTAKEN_FOR) + 1):
+        places.add(now, ahead, GPUS, GPUS[:3])
+        assert bool(reasons(places, ahead)["hangs"]) is (now == UNTAKEN_FOR)
+    assert reasons(places, ahead) == {"hangs": "minute", "next": ""}, "only one GPU was left for the next one"
+    places.add(UNTAKEN_FOR + 1, ahead, GPUS, [])
+    assert reasons(places, ahead)["hangs"], "for as long as it has this place"
+    places.add(UNTAKEN_FOR + 2, ahead[1:], GPUS, [])
+    assert not reasons(places, ahead)["hangs"]
+
+
+def test_what_is_free_only_at_times_was_not_left_untaken() -> None:
+    for free, step in ((GPUS[:1], 1), (GPUS[:2], UNTAKEN_FOR + 1)):
+        places, ahead = PassedPlaces(), [kernel("two", BOB, 1.0, 2, usable=ALL)]
+        for number in range(100):
+            places.add(number * step, ahead, GPUS, free if number % 50 else [])
+        assert not any(reasons(places, ahead).values())
+
+
+def test_new_places_do_not_help_a_user_whom_the_setting_names() -> None:
+    """Another user may take a new place every half a minute."""
+    named, other = PassedPlaces([str(BOB)]), PassedPlaces()
+    for now in range(0, 2 * int(UNTAKEN_FOR), 5):
+        ahead = [kernel(f"k{now // 30}", BOB, float(now // 30), usable=ALL)]
+        for places in (named, other):
+            places.add(now, ahead, GPUS, GPUS)
+    assert reasons(
+        named, [*ahead, kernel("new", BOB, 1.0, usable=ALL), kernel("hers", ANNA, 1.0, usable=ALL)]
+    ) == {
+        **dict.fromkeys(("k3", "new"), "minute"),
+        "hers": "",
+    }
+    assert not any(reasons(other, ahead).values())

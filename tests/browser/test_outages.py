@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +9,9 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
+from proxies import Forwarder
 from remote import Remote
+from waiting import eventually
 
 from browser.lab import Lab, Notebook
 from browser.pages import pages
@@ -92,6 +93,21 @@ def test_a_cell_goes_on_after_the_page_was_loaded_anew(lab: Lab, page: Page, tmp
     expect_whole(notebook)
 
 
+def test_a_cell_that_waits_for_input_says_so_after_the_page_was_loaded_anew(lab: Lab, page: Page) -> None:
+    """Nobody is asked again."""
+    notebook = lab.notebook(page, "asks.ipynb", "name = input('Name? ')", kernel="cpu")
+    notebook.expect_kernel("idle")
+    question = notebook.cells.nth(0).locator(".jp-RemoteGPU-question")
+    notebook.run(0)
+    expect(notebook.output(0).locator("input")).to_be_visible()
+    expect(question).to_have_count(0)
+    notebook = lab.open_in(page, "asks.ipynb")
+    expect(question).to_contain_text("input(): “Name? ”. To end it, interrupt the kernel.")
+    notebook.evaluate("PANEL.sessionContext.session.kernel.interrupt().then(() => 0)")
+    expect(notebook.output(0)).to_contain_text("KeyboardInterrupt")
+    expect(question).to_have_count(0)
+
+
 def test_a_restarted_server_finds_the_kernel_and_what_it_printed(
     own_lab: Lab, remote: Remote, page: Page, tmp_path: Path
 ) -> None:
@@ -115,9 +131,71 @@ def test_a_restarted_server_finds_the_kernel_and_what_it_printed(
 
 def test_a_browser_that_was_offline_gets_all_that_it_missed(offline: Callable[[], Notebook]) -> None:
     notebook = offline()
-    with contextlib.suppress(AssertionError):  # JupyterLab's own: “Server Connection Error”
-        notebook.dialog.get_by_role("button", name=re.compile("Close|Dismiss")).click(timeout=2000)
+    dismiss = notebook.dialog.get_by_role("button", name=re.compile("Close|Dismiss"))
+    notebook.page.add_locator_handler(
+        dismiss, lambda: dismiss.click()
+    )  # JupyterLab's “Server Connection Error”
     expect_whole(notebook)
     notebook.run(1)
     notebook.expect_done(1)
     expect(notebook.output(1)).to_contain_text("True")
+
+
+@pytest.fixture
+def way(lab: Lab) -> Iterator[Forwarder]:
+    """The browser's way to the server."""
+    forwarder = Forwarder(int(lab.address.rpartition(":")[2]))
+    yield forwarder
+    forwarder.close()
+
+
+def open_over(way: Forwarder, lab: Lab, page: Page, path: str, *cells: str) -> Notebook:
+    lab.write(path, *cells, kernel="cpu")
+    page.goto(lab.url(path).replace(lab.address, way.address))
+    notebook = Notebook(page, path)
+    notebook.expect_kernel("idle")
+    return notebook
+
+
+def lose(way: Forwarder, messages: bytes, count: int) -> None:
+    """The connection is lost; the server sends so many messages of a type into it before it notices."""
+    way.lose()
+    eventually(lambda: way.swallowed.count(messages) >= count, "lost messages")
+
+
+def reconnect(notebook: Notebook, way: Forwarder) -> None:
+    """As “Reconnect to Kernel” does, since the page itself tries at long intervals."""
+    way.restore()
+    notebook.evaluate("PANEL.sessionContext.session.kernel.reconnect().then(() => 0)")
+
+
+def test_what_the_server_sent_into_a_dead_connection_is_restored(
+    lab: Lab, way: Forwarder, page: Page, tmp_path: Path
+) -> None:
+    """The cell goes on to print over the new connection: the lost part is in its middle."""
+    notebook = open_over(way, lab, page, "lost.ipynb", counting(tmp_path / "go-on"))
+    notebook.run(0)
+    expect(notebook.output(0)).to_contain_text("3")
+    lose(way, b'"stream"', 10)
+    before = int(notebook.output(0).inner_text().split()[-1])
+    reconnect(notebook, way)
+    expect(notebook.output(0)).to_have_text(re.compile(rf"\b{before}\s{before + 1}\b"))  # while the cell runs
+    (tmp_path / "go-on").touch()
+    expect_whole(notebook)
+
+
+def test_a_cell_whose_end_was_sent_into_a_dead_connection_ends(
+    lab: Lab, way: Forwarder, page: Page, tmp_path: Path
+) -> None:
+    notebook = open_over(way, lab, page, "end.ipynb", counting(tmp_path / "go-on"), "print(number > 0)")
+    notebook.run(0)
+    notebook.run(1)
+    expect(notebook.output(0)).to_contain_text("3")
+    way.lose()
+    (tmp_path / "go-on").touch()
+    lose(way, b'"execute_reply"', 2)
+    reconnect(notebook, way)
+    expect_whole(notebook)
+    notebook.expect_done(1)
+    expect(notebook.output(1)).to_contain_text("True")
+    notebook.expect_kernel("idle")

@@ -70,6 +70,10 @@ def test_a_kernel_is_seen_interrupted_and_stopped(lab: Lab, page: Page, remote: 
     kernel.get_by_role("button", name="Stop").click()
     dialog.get_by_role("button", name="Stop").click()
     expect(panel).to_contain_text("None runs.")
+    assert (
+        page.evaluate("[...jupyterapp.serviceManager.kernels.running()].length") == 0
+    )  # known to JupyterLab, too
+    assert page.evaluate("[...jupyterapp.serviceManager.sessions.running()].length") == 0
     expect(node).to_contain_text("3 of 4 free")
 
 

@@ -158,6 +158,7 @@ def test_cut(gpu_lab: Lab, gpu2: Remote, view: Callable[[int, int], Page]) -> No
     film(output, "epoch 5:")
     gpu2.hops.login.stop()
     film(area, "out of reach")
+    still = frames[-1]
     for _ in range(8):
         frames.append(shot(page))
         page.wait_for_timeout(500)
@@ -166,7 +167,7 @@ def test_cut(gpu_lab: Lab, gpu2: Remote, view: Callable[[int, int], Page]) -> No
     film(page.locator(".jp-RemoteGPU-status"), "connected")
     notebook.expect_done(1)
     frames += [shot(page)] * 6
-    animate(frames, FOLDER / "cut.png")
+    animate(frames, still, FOLDER / "cut.png")
 
 
 def test_prompt(gpu_lab: Lab, gpu2: Remote, view: Callable[[int, int], Page]) -> None:
@@ -182,10 +183,11 @@ def test_prompt(gpu_lab: Lab, gpu2: Remote, view: Callable[[int, int], Page]) ->
         expect(page.locator(".jp-RemoteGPU-prompt")).to_have_count(0)
 
 
-def animate(frames: list[Image.Image], file: Path) -> None:
-    """An APNG: half a second a frame, and a repetition for ever."""
+def animate(frames: list[Image.Image], still: Image.Image, file: Path) -> None:
+    """An APNG: half a second a frame, and a repetition for ever. Where nothing moves, `still` is shown."""
     FOLDER.mkdir(exist_ok=True)
     size = (frames[0].width * 2 // 3, frames[0].height * 2 // 3)
-    small = [frame.resize(size, Image.Resampling.LANCZOS) for frame in frames]
-    small[0].save(file, save_all=True, append_images=small[1:], duration=500, loop=0, optimize=True)
+    first, *small = [frame.resize(size, Image.Resampling.LANCZOS) for frame in (still, *frames)]
+    options = {"save_all": True, "append_images": small, "default_image": True, "optimize": True}
+    first.save(file, duration=500, loop=0, **options)
     assert file.stat().st_size < 600_000

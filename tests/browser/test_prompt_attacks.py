@@ -26,7 +26,7 @@ ATTACK = """(async name => {
   (top.ran ??= []).push(name);
   const token = /_xsrf=([^;]*)/.exec(document.cookie)?.[1] ?? '';
   const headers = { 'Content-Type': 'application/json', 'X-XSRFToken': token };
-  const found = await (await fetch('API/prompts')).json();
+  const found = await (await fetch('API/prompts', { headers })).json();
   (top.read ??= []).push(found[0].prompt);
   await fetch(`API/prompts/${found[0].id}`, { method: 'POST', headers, body: '{"answer": "stolen"}' });
 })"""

@@ -61,3 +61,28 @@ def test_only_what_this_page_executed_is_trusted(lab: Lab, remote: Remote, page:
     notebook = loaded(tab)
     expect(notebook.output(1)).to_contain_text("text of user")
     assert trusted(notebook) == [False, False] and tab.evaluate("top.ran ?? 0") == 0
+
+
+def test_outputs_of_executed_cells_run_nothing_where_the_user_trusts_none(lab: Lab, page: Page) -> None:
+    """The first cell defines what the second one shows; the setting is read when a cell is executed."""
+    lab.set("jupyter-gpu-kernel/outputs", {"untrusted_output": True})
+    try:
+        notebook = lab.notebook(page, "none.ipynb", OUTPUTS, "attack('node')\nprint('the end')", kernel="cpu")
+        notebook.expect_kernel("idle")
+        notebook.run(0)
+        notebook.run(1)
+        notebook.expect_done(0, 1)
+        for part in ("html of node", "markdown", "text of node", "the end"):
+            expect(notebook.output(1)).to_contain_text(part)
+        notebook.evaluate("PANEL.context.save()")
+        assert '"trusted": true' not in (lab.root / "none.ipynb").read_text()
+        assert page.evaluate("top.ran ?? 0") == 0
+        notebook = lab.open_in(page, "none.ipynb")
+        expect(notebook.output(1)).to_contain_text("text of node")
+        assert notebook.evaluate("PANEL.content.model.cells.get(1).trusted") is False
+        assert page.evaluate("top.ran ?? 0") == 0
+    finally:
+        lab.set("jupyter-gpu-kernel/outputs", {})
+    notebook.page.reload()
+    notebook.run(1)
+    page.wait_for_function("top.ran?.length >= 4")

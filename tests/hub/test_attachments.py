@@ -19,9 +19,12 @@ from played_agent import (
 )
 from runtimes import RUNTIME
 
+from jupyter_gpu_kernel.hub.front_end_operations import START_TIMEOUT
+from jupyter_gpu_kernel.hub.node import attachments as attachments_module
 from jupyter_gpu_kernel.hub.node.attachments import MAX_UNGREETED, Attachments, ReopenBackoff
-from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
-from jupyter_gpu_kernel.wire.frames import Frame, Kind, json_frame
+from jupyter_gpu_kernel.hub.node.link import AGENT_WAITS, Link, LinkTimeouts
+from jupyter_gpu_kernel.wire.endpoint import Endpoint, State
+from jupyter_gpu_kernel.wire.frames import CHUNK, Frame, FrameReader, Kind, json_frame
 from jupyter_gpu_kernel.wire.messages import Lane
 
 
@@ -82,6 +85,107 @@ def test_a_keeper_that_hangs_up_is_opened_once_however_often_it_is_said() -> Non
         assert len(world.opened) == 2
 
     play(test, clocks=PATIENT)
+
+
+def test_the_hub_waits_longer_than_the_agent() -> None:
+    """Else it gives up what the agent goes on with."""
+    pytest.importorskip("fcntl", reason="the agent needs a POSIX system")
+    from jupyter_gpu_kernel.agent.keeper import client
+    from jupyter_gpu_kernel.agent.mux import handlers, keepers
+    from jupyter_gpu_kernel.agent.pinned_code import worktree
+
+    assert keepers.START_TIMEOUT + worktree.LIMIT + 3 * client.TIMEOUT < AGENT_WAITS["open"] < START_TIMEOUT
+    assert AGENT_WAITS["stop"] > keepers.SUCCESSOR_TIMEOUT + 2 * client.TIMEOUT + handlers.STOP_TIMEOUT
+
+
+def test_an_open_without_an_answer_concerns_that_kernel_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(AGENT_WAITS, "open", 0.0)
+
+    async def test(world: World, link: Link) -> None:
+        attachment, other = Attachment(), Attachment()
+        other.kernel_id = "k2"
+        link.attach(attachment)
+        await attachment.until("attached")
+        answers = iter([None, {"ok": True}])
+        world.opening = lambda request: next(answers)
+        attachments = Attachments(RUNTIME, "gpu2", impatient(link), lambda previous: 0.0, log)
+        attachments.connected(cast(Any, link._stream))
+        attachments.add(other)
+        while len(world.opened) < 3:
+            await asyncio.sleep(0.01)
+        assert len(world.agents) == 1 and link.state == "up"
+        attachments.disconnected("the test is over")
+
+    play(test, clocks=PATIENT)
+
+
+def impatient(link: Link) -> Any:
+    return lambda do, **more: link.request(do, timeout=0.05, **more)
+
+
+class Sink:
+    """A stream; `sent`: the frames that were written."""
+
+    queued = 0
+
+    def __init__(self) -> None:
+        self.sent: list[Frame] = []
+        self._reader = FrameReader(greeting=False)
+
+    def write(self, data: bytes) -> None:
+        self.sent += self._reader.feed(data)
+
+
+def test_incomplete_messages_of_one_node_have_a_limit_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attachments_module, "UNCOUNTED", CHUNK)
+    monkeypatch.setattr(attachments_module, "MAX_ASSEMBLING", 6 * CHUNK)
+
+    async def test() -> None:
+        async def request(do: str, **more: Any) -> dict[str, Any]:
+            return {"kernel": more["kernel"]}
+
+        attachments, stream = Attachments(RUNTIME, "gpu2", request, lambda previous: 60.0, log), Sink()
+        attachments.connected(cast(Any, stream))
+        two = [Attachment(), Attachment()]
+        keepers = [Endpoint(RUNTIME, first=False) for _ in two]
+        for attachment, keeper in zip(two, keepers, strict=True):
+            attachment.kernel_id = str(id(attachment))
+            attachments.add(attachment)
+            while attachment.endpoint.state is State.CLOSED:
+                await asyncio.sleep(0)
+            number = attachment.endpoint.attachment
+            keeper.opened(number)
+            keeper.receive(next(one for one in stream.sent if one.attachment == number))
+            keeper.send(Lane.ORDERED, bytes(9 * CHUNK))
+            frames = keeper.outgoing(5 * CHUNK)  # of which the first one is HELLO
+            for frame in frames[:5]:
+                attachments.receive(frame)
+        assert [one.endpoint.state for one in two] == [State.OPEN, State.CLOSED]
+        assert sum(one.endpoint.assembling for one in two) <= 7 * CHUNK
+
+    asyncio.run(test())
+
+
+def test_an_answer_that_the_link_has_outlived_opens_nothing() -> None:
+    """The link is down, or up again, when the answer that came before is looked at."""
+
+    async def test() -> None:
+        answered = asyncio.Event()
+
+        async def request(do: str, **more: Any) -> dict[str, Any]:
+            attachments.disconnected("a drop")
+            answered.set()
+            return {"kernel": "another"}
+
+        attachments = Attachments(RUNTIME, "gpu2", request, lambda previous: 0.0, log)
+        attachments.connected(cast(Any, Sink()))
+        attachment = Attachment()
+        attachments.add(attachment)
+        await answered.wait()
+        await asyncio.gather(*attachments._tasks)
+        assert attachment.kernel_id == "k1" and attachment.endpoint.state is State.CLOSED
+
+    asyncio.run(test())
 
 
 def test_nonsense_on_an_attachment_costs_that_attachment_a_reopening() -> None:

@@ -153,7 +153,7 @@ def test_that_the_ssh_config_forbids_keys_is_said(house: Callable[..., House]) -
     here = house("publickey")
     with pytest.raises(AuthError) as caught:
         here.visit(None, here.key, limits=replace(UNRESTRICTED, methods=("password",)))
-    assert "Your ssh configuration forbids keys" in caught.value.remedy
+    assert "Your own ssh configuration forbids them" in caught.value.remedy
 
 
 class Forgetful:

@@ -8,9 +8,16 @@ import json
 import pytest
 from runtimes import RUNTIME, make
 
+from jupyter_gpu_kernel.errors import NotAnswered
 from jupyter_gpu_kernel.hub.kernel.pending_requests import _MAX_INTERRUPTS, DeferredRequests, InFlightCells
 from jupyter_gpu_kernel.hub.kernel.placeholder import Placeholder
-from jupyter_gpu_kernel.hub.kernel.transient_displays import OfflineNotice
+from jupyter_gpu_kernel.hub.kernel.transient_displays import (
+    KEEPS_RUNNING,
+    NOTICE_DELAY,
+    STARTS,
+    WAITS_FOR_HOST,
+    OfflineNotice,
+)
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
@@ -31,12 +38,17 @@ class Hub:
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, bytes]] = []
-        self.notice = OfflineNotice(RUNTIME, self._say, "node")
+        self.texts: list[str] = []
+        self.shown: list[Message] = []  # the cells that have output
+        self.notice = OfflineNotice(
+            RUNTIME, self._say, "node", {"name": "gpu2"}, lambda cell: cell in self.shown
+        )
         self.deferred = DeferredRequests(
             Placeholder(RUNTIME, self._say, None, lambda info: None), self.notice
         )
 
     def _say(self, message: Message) -> None:
+        self.texts.append(str(message.content().get("data", {}).get("text/plain")))
         self.heard.append((message.header()["msg_type"], message.parts[1]))
 
     def replies(self, asked: Message) -> list[str]:
@@ -116,13 +128,61 @@ def test_only_a_users_cell_shows_that_it_waits(hub: Hub) -> None:
     asyncio.run(main())
 
 
+def own_code() -> Message:
+    return cell(store_history=False)
+
+
+def test_own_code_is_answered_until_the_kernel_was_connected_once(hub: Hub) -> None:
+    """VS Code waits for the reply without a limit. Later, code may want the kernel's variables."""
+    deferred, sent, waits, later = hub.deferred, own_code(), own_code(), own_code()
+    deferred.link_down([sent])
+    deferred.link_down([sent])
+    assert deferred.defer_if_needed(waits)
+    assert hub.replies(sent) == hub.replies(waits) == ["execute_reply"]
+    assert deferred.link_up() == [waits], "the kernel runs it, too"
+    reply = Message(Channel.SHELL, 1, make("execute_reply", {"status": "ok"}, waits.parts[0]))
+    assert deferred.answered_here(reply)
+    deferred.link_down([later])
+    assert deferred.defer_if_needed(later) and hub.replies(later) == []
+
+
 @pytest.mark.parametrize(
-    ("waits_for_host", "said"),
-    [(False, "the kernel keeps running. This cell will run"), (True, "waits for GPUs on its other hosts")],
+    ("kernel", "said"),
+    [
+        (KEEPS_RUNNING, "the kernel keeps running. This cell will run"),
+        (WAITS_FOR_HOST, "waits for GPUs on its other hosts"),
+        (STARTS, "the kernel starts when it is back. This cell will run"),
+    ],
 )
-def test_the_notice_says_what_becomes_of_the_kernel(hub: Hub, waits_for_host: bool, said: str) -> None:
-    hub.notice.link_down(None, waits_for_host=waits_for_host)
+def test_the_notice_says_what_becomes_of_the_kernel(hub: Hub, kernel: str, said: str) -> None:
+    hub.notice.link_down(None, kernel=kernel)
     assert said in hub.notice._text()
+
+
+@pytest.mark.parametrize("has_output", [False, True])
+@pytest.mark.parametrize(("begun", "said"), [(True, "keeps running."), (False, "has been sent: it")])
+def test_the_notice_in_a_cell_is_removed_without_its_output(
+    hub: Hub, has_output: bool, begun: bool, said: str
+) -> None:
+    """A cell that was sent right before the drop may not have reached the node."""
+    asked = cell()
+    hub.shown = [asked] * has_output
+
+    async def main() -> None:
+        hub.notice.link_down(None, NOTICE_DELAY, asked, begun)
+        while not hub.heard:  # the notice is due at once
+            await asyncio.sleep(0)
+        hub.notice.link_up()
+
+    asyncio.run(main())
+    removed = "update_display_data" if has_output else "clear_output"
+    assert hub.heard == [("display_data", asked.parts[0]), (removed, asked.parts[0])]
+    assert f"This cell {said}" in hub.texts[0] and hub.texts[1] == ("" if has_output else "None")
+
+
+def test_the_notice_names_the_kernelspec_to_sign_in_to(hub: Hub) -> None:
+    hub.notice.link_down(NotAnswered("it asks for a code", hop="login"))
+    assert "jupyter gpu-kernel login gpu2" in hub.notice._text()
 
 
 def test_an_interrupt_that_was_answered_is_not_answered_again(hub: Hub) -> None:

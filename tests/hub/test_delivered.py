@@ -8,17 +8,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from runtimes import make
 
 from jupyter_gpu_kernel.hub.front_end.delivered import Delivered
+from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
 def test_a_successor_finds_counts_and_clients(tmp_path: Path) -> None:
-    before = Delivered(tmp_path / "one")
+    before = Delivered(tmp_path / "node" / "one")
     before.save([1, 2, 3])
     before.clients(0).add(b"first")
     before.clients(1).add(b"of another front end")
     before.close()
-    after = Delivered(tmp_path / "one")
+    after = Delivered(tmp_path / "node" / "one")
     assert (after.counts, after.front_ends) == ([1, 2, 3], [0, 1])
     assert (after.clients(0).known, after.clients(1).known) == ([b"first"], [b"of another front end"])
     after.forget()
@@ -40,6 +42,18 @@ def test_another_kernel_has_the_same_clients_and_nothing_was_passed_on(tmp_path:
     after = Delivered(tmp_path / "two")
     assert (after.counts, after.clients(0).known) == ([0, 0, 7], [b"first", b"second"])
     after.close()
+
+
+def test_cells_go_along_to_a_node_of_which_nothing_is_known(tmp_path: Path) -> None:
+    """Its folder does not exist yet, or was removed with its last kernel."""
+    before = Delivered(tmp_path / "node" / "one")
+    cell = Message(Channel.SHELL, 1, make("execute_request", {"code": "1"}))
+    before.cells.add(cell)
+    before.move(tmp_path / "another node" / "two")
+    before.close()
+    after = Delivered(tmp_path / "another node" / "two")
+    assert after.cells.recall() == [cell]
+    after.forget()
 
 
 def test_a_front_end_that_has_left_is_not_expected_back(tmp_path: Path) -> None:

@@ -146,7 +146,8 @@ def test_a_restart_with_a_new_kernel_hands_the_gpu_over(
     cell = front.run(VISIBLE)
     assert cell.text.strip() == gpus.uuids[0] and "Waiting" not in str(cell.outputs)
     gpu = rf"(GPU 0 \(.+\)|{gpus.uuids[0]})"  # the name, if the new keeper has looked at the GPUs by then
-    assert re.search(f"with {gpu}; the previous one, {old.kernel_id}, has ended", str(cell.outputs))
+    told = str(cell.outputs).replace("\\n", " ")
+    assert re.search(f"with {gpu}; the previous one, {old.kernel_id}, has ended", told)
     assert not (node.root / "k" / old.kernel_id).exists() and busy
     assert read_leases(gpus.uuids[:1])[gpus.uuids[0]].id == new.kernel_id
     gpus.say(2)

@@ -116,7 +116,7 @@ def test_a_running_cell_is_told_and_ends_at_the_limit(
     cell = front.client.execute(TRAINS)
     front.until_text(cell, "trains")
     with somebody_waits(gpus):
-        told = front.until_text(cell, "saved")
+        told = front.until_text(cell, "saved").replace("\n", " ")
         assert "keep its GPUs for 0.5 s while others wait, and a kernel of another user waits" in told
         assert "Save your work" in told
     front.until_text(cell, "Nobody waits for this kernel's GPUs any more")

@@ -159,6 +159,12 @@ def nothing_left(lab: Lab, **kernels: list[str]) -> None:
         wait_for(lambda h=host, n=name: h.kernels() == kernels.get(n, []), f"{name}: {host.kernels()}")  # type: ignore[misc]
 
 
+def queued(lab: Lab) -> list[tuple[str, int]]:
+    """Notebook and priority of the kernels that wait, on all hosts."""
+    rows = lab.call("gpus", specs=[{"name": "lab", "settings": lab.settings()}])
+    return [(one["notebook"], one["priority"]) for row in rows for one in row["queue"]]
+
+
 def test_a_cell_that_waits_runs_where_a_gpu_is_free_first(lab: Lab) -> None:
     """It moves with the cells behind it, each of which is answered once; nothing is left on the host before."""
     crowd(lab, "gpu1", "gpu2")
@@ -167,12 +173,16 @@ def test_a_cell_that_waits_runs_where_a_gpu_is_free_first(lab: Lab) -> None:
     with Front(remote.edge.connection) as front:
         front.run("setup = 5", silent=True)
         cells = [front.client.execute(code) for code in (VISIBLE, "print(setup)", "1 / 0")]
-        await_text(front, "Or Waiting for 1 GPU on")
+        await_text(front, "Or waiting for 1 GPU on")
         assert len(lab.hosts[other].kernels()) == 1
         specs = [{"name": "lab", "settings": lab.settings()}]
         assert [row["state"] for row in lab.call("ps", specs=specs)] == ["waiting"]
         queues = [[one["id"] for one in row["queue"]] for row in lab.call("gpus", specs=specs)]
         assert all(queue == [remote.kernel_id] for queue in queues), queues
+        lab.call("priority", kernel=remote.kernel_id, priority=7, specs=specs)
+        wait_for(
+            lambda: all(one == ("/home/me/a.ipynb", 7) for one in queued(lab)), "its priority on both hosts"
+        )
         lab.hosts[other].gpus.say(1)
         found = [front.finish(cell) for cell in cells]
         assert found[0].text.strip() == lab.hosts[other].gpus.uuids[0]

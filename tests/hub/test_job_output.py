@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,13 +39,13 @@ def read(base: Path, job_id: str) -> Output:
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root() -> Iterator[Path]:
     """The agent's folder, in which a job's folder was made."""
-    tmp_path.chmod(0o700)
-    path = tmp_path / f"jupyter-gpu-kernel-{os.getuid()}"
-    path.mkdir(mode=0o700)
-    Root(path).make_job("99999917")
-    return path
+    with tempfile.TemporaryDirectory(prefix="jgk-", dir="/tmp") as folder:  # a socket's path must be short
+        path = Path(folder) / f"jupyter-gpu-kernel-{os.getuid()}"
+        path.mkdir(mode=0o700)
+        Root(path).make_job("99999917")
+        yield path
 
 
 @pytest.fixture
@@ -72,6 +74,20 @@ def test_only_the_file_of_the_job_moves(root: Path, tmp_path: Path) -> None:
     with other.open("wb") as stdout:
         subprocess.run([sys.executable, "-c", ADOPT, root, "99999917"], stdout=stdout, stderr=subprocess.PIPE)
     assert "goes on" in other.read_text() and not Root(root).job_outputs()
+
+
+def test_the_folder_of_a_killed_job_is_removed_but_none_of_a_job_that_runs(root: Path) -> None:
+    folder = Root(root).job("99999917")
+    with socket.socket(socket.AF_UNIX) as process:
+        process.bind(str(folder / "job.new"))
+        (folder / "job.new").rename(folder / "job")
+        process.listen()
+        read(root.parent, "99999917")
+        assert (folder / "job").exists()
+    read(root.parent, "99999918")
+    assert folder.exists()
+    read(root.parent, "99999917")
+    assert not folder.exists()
 
 
 def test_output_of_old_jobs_is_removed(root: Path) -> None:

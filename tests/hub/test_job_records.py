@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
+
+import pytest
+from waiting import eventually
 
 from jupyter_gpu_kernel.hub.jobs import wait_text
 from jupyter_gpu_kernel.hub.jobs.records import MAX_RECORDS, Record, Records
@@ -13,18 +17,44 @@ from jupyter_gpu_kernel.hub.slurm.dialect import JobState
 NOW = 1_700_000_000.0
 
 
+def written(folder: Path, *records: Record) -> None:
+    """The files of these records are there."""
+    eventually(lambda: all(Records(folder).get(one.kernel) == one for one in records), "they are written")
+
+
 def test_a_notebook_finds_its_newest_job_that_may_still_exist(tmp_path: Path) -> None:
-    records = Records(tmp_path / "jobs")
+    folder = tmp_path / "jobs"
+    records = Records(folder)
     assert records.find("a100", "/home/ada/a.ipynb") is None
-    for at, (kernel, job, over) in enumerate([("k1", "1", False), ("k2", "2", False), ("k3", "3", True)]):
-        records.save(Record(kernel, job, "a100", "/home/ada/a.ipynb", "login", over=over))
-        os.utime(tmp_path / "jobs" / f"{kernel}.json", (NOW + at, NOW + at))
-    found = records.find("a100", "/home/ada/a.ipynb")
-    assert found is not None and found.job == "2"
-    assert records.find("a100", "/home/ada/b.ipynb") is None and records.find("a100", "") is None
-    assert [one.kernel for one in records.of_job("3", "login")] == ["k3"]
-    assert records.of_job("3", "another") == []
-    assert [one.kernel for one in records.of_kernelspec("a100", "login")] == ["k3", "k2", "k1"]
+    jobs = [("k1", "1", False), ("k2", "2", False), ("k3", "3", True)]
+    saved = [
+        Record(kernel, job, "a100", "/home/ada/a.ipynb", "login", over=over) for kernel, job, over in jobs
+    ]
+    for record in saved:
+        records.save(record)
+    written(folder, *saved)
+    for at, record in enumerate(saved):
+        os.utime(folder / f"{record.kernel}.json", (NOW + at, NOW + at))
+    for known in (records, Records(folder)):
+        found = known.find("a100", "/home/ada/a.ipynb")
+        assert found is not None and found.job == "2"
+        assert known.find("a100", "/home/ada/b.ipynb") is None and known.find("a100", "") is None
+        assert [one.kernel for one in known.of_job("3", "login")] == ["k3"]
+        assert known.of_job("3", "another") == []
+        assert [one.kernel for one in known.of_kernelspec("a100", "login")] == ["k3", "k2", "k1"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes in folders")
+def test_nobody_waits_for_a_slow_file_system(tmp_path: Path) -> None:
+    """The file that is to be written is a pipe that nobody reads at first."""
+    os.mkfifo(tmp_path / "k1.new")
+    records = Records(tmp_path)
+    records.save(Record("k1", "1"))
+    records.save(Record("k1", "2"))
+    assert records.get("k1").job == "2"
+    assert json.loads((tmp_path / "k1.new").read_text())["job"] == "1"
+    eventually((tmp_path / "k1.json").is_file, "the pipe was replaced")
+    written(tmp_path, Record("k1", "2"))
 
 
 def test_a_story_is_one_line_each_and_bounded(tmp_path: Path) -> None:
@@ -42,10 +72,13 @@ def test_old_records_are_removed_and_damaged_ones_are_none(tmp_path: Path) -> No
     records = Records(tmp_path)
     for number in range(MAX_RECORDS + 5):
         records.save(Record(f"k{number}", str(number)))
+    assert records.get("k4") == Record("k4") and records.get("k5").job == "5"
+    newest, oldest = tmp_path / f"k{MAX_RECORDS + 4}.json", tmp_path / "k4.json"
+    eventually(lambda: newest.exists() and not oldest.exists(), "all are written, and old ones removed")
     assert len(list(tmp_path.glob("*.json"))) == MAX_RECORDS
-    for text in ("", "{}", "[]", '{"kernel": 1}', "\0"):
+    for text in ("", "{}", "[]", '{"kernel": 1}', "\0", json.dumps(Record("k9", "9")._asdict())):
         (tmp_path / "bad.json").write_text(text)
-        assert records.get("bad") == Record("bad")
+        assert Records(tmp_path).get("bad") == Record("bad")
     assert os.stat(tmp_path / f"k{MAX_RECORDS}.json").st_mode & 0o077 == 0
 
 
@@ -61,4 +94,8 @@ def test_the_waiting_cell_shows_reason_place_and_estimate() -> None:
     assert "estimates" not in late, "an estimate that has passed says nothing"
     assert "Wed 04 Mar 14:05" in wait_text.waiting("login", job, start - 86_400)
     away = job._replace(problem="the controller does not answer")
-    assert "Slurm cannot be asked at present: the controller" in wait_text.waiting("login", away, start)
+    assert wait_text.waiting("login", away, start).splitlines() == [
+        "login: job 12 was PENDING (Resources): it is next, as soon as enough is free, place 3 in the queue",
+        "Slurm cannot be asked at present: the controller does not answer",
+        "Interrupt the cell to cancel the job.",
+    ]

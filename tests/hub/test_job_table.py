@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import getpass
 import logging
-import os
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -35,7 +34,7 @@ class Cluster(LoginNode):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.slurm("", "cat queue; exit $(cat away)")
+        self.slurm("", """mark=${8%%[+]*}; sed "s/^/$mark/" queue; exit $(cat away)""")
         self.program("scancel", "exit $(cat away)")
         self.program("scontrol", "echo 'JobId=7 JobState=RUNNING'")
         self.away(False)
@@ -47,10 +46,7 @@ class Cluster(LoginNode):
     def lists(self, **jobs: str) -> None:
         """Let squeue show these jobs: j7="RUNNING 0f3e"."""
         rows = [(job[1:], *text.split()) for job, text in jobs.items()]
-        lines = [
-            f"{job}|{state}|None|1|1|gpu|1|gpu1|gpu1|{os.getuid()}|jgk-{kernel}\n"
-            for job, state, kernel in rows
-        ]
+        lines = [f"+{job}|{state}|None|1|1|gpu|1|gpu1|gpu1|jgk-{kernel}\n" for job, state, kernel in rows]
         (self.folder / "queue").write_text("".join(lines))
 
     def cancelled(self) -> list[str]:
@@ -127,11 +123,12 @@ def test_a_job_that_waits_is_kept_for_its_notebook(cluster: Cluster, with_table:
         cluster.lists(j7="PENDING k1")
         job = table.submitted("7", table.kernel("k1"))
         table.jobs.leave(job, job.kernels[0], started=False)
-        assert job.kept is not None and table.jobs.in_use
+        timer = job.kept
+        assert timer is not None and table.jobs.in_use
         returned = table.kernel("k2")
         assert await table.jobs.find(returned, "login") is job
         table.jobs.enter(job, returned)
-        assert job.kept is None
+        assert job.kept is None and timer.cancelled()
         table.shut_down(returned)
         table.jobs.leave(job, returned, started=False)
         assert await table.jobs.find(table.kernel("k3"), "login") is None, "it is being cancelled"
@@ -192,6 +189,26 @@ def test_the_job_of_a_notebook_is_not_used_while_another_kernel_of_it_has_it(
     with_table(test)
 
 
+def test_a_kernel_that_replaces_another_one_gets_its_job(cluster: Cluster, with_table: Any) -> None:
+    """Also without a notebook that is a file, and while the other one's front end is still there."""
+
+    async def test(table: Table) -> None:
+        cluster.lists(j7="PENDING k1")
+        old, new = (table.kernel(name, notebook="") for name in ("k1", "k2"))
+        job = table.submitted("7", old)
+        assert await table.jobs.find(new, "login") is None
+        assert await table.jobs.find(new, "login", "k1") is job
+        table.jobs.enter(job, new)
+        table.jobs.leave(job, old, started=False)
+        assert job.kernels == [new] and job.kept is None
+        table.shut_down(new)
+        table.jobs.leave(job, new, started=False)
+        assert await table.jobs.find(table.kernel("k3"), "login", "k2") is None, "it is being cancelled"
+        await table.settled()
+
+    with_table(test)
+
+
 def test_a_shared_job_is_not_cancelled_while_a_kernel_without_front_end_is_in_it(
     cluster: Cluster, with_table: Any
 ) -> None:
@@ -215,6 +232,19 @@ def test_a_shared_job_is_not_cancelled_while_a_kernel_without_front_end_is_in_it
         assert again.ending, "no other kernel is started in it"
         await table.settled()
         assert cluster.cancelled() == [], "it is not known whether others are in it"
+
+    with_table(test)
+
+
+def test_an_end_that_slurm_contradicts_is_not_recorded(cluster: Cluster, with_table: Any) -> None:
+    async def test(table: Table) -> None:
+        job = table.submitted("7", table.kernel("k1"))
+        job.state = job.state._replace(state="TIMEOUT")
+        assert await table.jobs.end(job, 0.0) is None, "scontrol says that it runs"
+        assert not table.jobs.is_over("7", "login")
+        cluster.program("scontrol", "exit 1")
+        end = await table.jobs.end(job, 0.0)
+        assert end is not None and end.state == "TIMEOUT" and "time limit" in end.cause
 
     with_table(test)
 

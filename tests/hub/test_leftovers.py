@@ -19,10 +19,10 @@ from runtimes import RUNTIME
 from streams import LoopThread, Node, until, wait_for
 
 from jupyter_gpu_kernel.agent.exit import leftovers
-from jupyter_gpu_kernel.agent.exit.descendants import find_descendants, open_gpus
+from jupyter_gpu_kernel.agent.exit.descendants import Descendant, end_all, find_descendants, open_gpus
 from jupyter_gpu_kernel.agent.mux.handlers import Refused
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
-from jupyter_gpu_kernel.agent.procfs import boot_id
+from jupyter_gpu_kernel.agent.procfs import boot_id, start_ticks
 from jupyter_gpu_kernel.hub.node.link import Link
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
@@ -133,6 +133,29 @@ def test_leftovers_are_found_and_ended(leftover: subprocess.Popen[bytes], node: 
     assert leftover.poll() is None
     assert node.handlers.handle({"do": "end_leftovers", "leftovers": [row]})["ended"] == [row]
     assert leftover.wait() == -signal.SIGKILL
+
+
+class Signals(ProcessControl):
+    """Notes the signals, and sends none."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[int, int]] = []
+
+    def signal(self, pid: int, number: int, pidfd: int = -1) -> None:
+        self.sent.append((pid, number))
+
+
+def test_a_process_that_has_the_pid_of_an_earlier_one_gets_no_signal() -> None:
+    pid, signals = os.getpid(), Signals()
+    earlier, itself, gone = (
+        Descendant(number, start, "", "past", "")
+        for number, start in ((pid, start_ticks(pid) - 1), (pid, start_ticks(pid)), (2**22 + 1, 0))
+    )
+    assert (earlier.alive, itself.alive) == (False, True)
+    for one in (earlier, gone, itself):
+        one.send(signals, signal.SIGTERM)
+    end_all(RUNTIME, signals, [earlier])
+    assert signals.sent == [(pid, signal.SIGTERM)]
 
 
 def test_processes_of_a_living_kernel_are_no_leftovers(loop: LoopThread, link: Link, node: Node) -> None:

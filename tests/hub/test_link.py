@@ -113,6 +113,27 @@ def test_a_server_that_refuses_us_is_asked_ever_more_seldom() -> None:
     )
 
 
+def test_a_link_that_was_up_for_a_while_comes_back_as_soon_as_at_first() -> None:
+    before: list[float] = []
+
+    class Delays(LinkTimeouts):
+        def next_delay(self, previous: float, refused: bool = False) -> float:
+            before.append(previous)
+            return super().next_delay(previous, refused)
+
+    async def test(world: World, link: Link) -> None:
+        link.attach(Attachment())
+        for count in (1, 2, 3):
+            await reconnected(world, link, count)
+            while link.round_trip is None:  # a ping goes out after more than `retry_most`
+                await asyncio.sleep(0.01)
+            world.agents[-1].close()
+        await reconnected(world, link, 4)
+        assert before == [0.0, 0.0, 0.0]
+
+    play(test, clocks=Delays(*PATIENT))
+
+
 def test_a_link_that_nobody_uses_is_dialled_again_when_somebody_does() -> None:
     other = World()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import sys
@@ -152,7 +153,8 @@ def test_another_user_takes_nobodys_replies_and_holds_nobody_up() -> None:
             await meeting.until(lambda: len(meeting.heard) > before)
             meeting.edge.send(Message(Channel.SHELL, 1, tuple(asked[2:])))
             await meeting.until(lambda: client.poll(0))
-            assert client.recv_multipart()[2:] == asked[2:]
+            header, *parts = client.recv_multipart()[2:]
+            assert [json.loads(header)["msg_id"], *parts] == [json.loads(asked[2])["msg_id"], *asked[3:]]
 
         clients = [meeting.client("shell", identity=b"mine")]
         await served(clients[0])

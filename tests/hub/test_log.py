@@ -60,6 +60,20 @@ def test_kinds_without_end_are_one_kind(log: logging.Logger, tmp_path: Path) -> 
     assert written(tmp_path).count("a front end said") == log_module._MAX_KINDS + BURST
 
 
+def test_kinds_are_forgotten_after_their_period() -> None:
+    now = 0.0
+    limit = log_module.RateLimit(lambda: now)
+
+    def passes(first: str) -> bool:
+        return limit.filter(logging.LogRecord("hub", logging.INFO, "", 0, "kernel %s", (first,), None))
+
+    for number in range(log_module._MAX_KINDS + 100):
+        passes(f"of yesterday {number}")
+    assert not passes("new")
+    now = log_module.PERIOD + 1
+    assert passes("new") and len(limit._kinds) < log_module._MAX_KINDS
+
+
 def test_what_a_node_says_is_inert(log: logging.Logger, tmp_path: Path) -> None:
     log.warning("%s: %s", "gpu1", "a\x1b[2J\n2026-01-01 00:00:00 INFO forged" + "x" * 10**6)
     try:

@@ -18,6 +18,7 @@ from waiting import DEADLINE
 from jupyter_gpu_kernel.errors import AuthError
 from jupyter_gpu_kernel.hub.kernel import transient_displays
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
+from jupyter_gpu_kernel.hub.kernel.vscode_sessions import VSCodeSession, VSCodeSessions
 from jupyter_gpu_kernel.hub.node.link import Link
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
@@ -146,25 +147,26 @@ def test_a_cell_that_runs_and_is_to_be_interrupted_does_not_go_on(loop: LoopThre
         wait_for(lambda: remote._relay._notice._display, "the text")
         assert front.control("interrupt_request")["status"] == "ok"
         text = ""
-        while "will be interrupted when the node is back" not in text:
+        while "will be interrupted" not in text:
             text = str(front.client.get_iopub_msg(timeout=DEADLINE)["content"])
         assert "keeps running. This cell will be" in text
         node.plugged = True
         assert front.finish(asked).reply["ename"] == "KeyboardInterrupt"
 
 
-def test_a_cell_that_has_shown_something_is_left_alone(loop: LoopThread, node: Node) -> None:
-    """The text could not be removed without its output."""
+def test_a_cell_that_has_shown_something_keeps_it(loop: LoopThread, node: Node) -> None:
+    """The text becomes empty: it could not be removed without the output."""
     remote = away(loop, node)
     with Front(remote.edge.connection) as front:
         asked = front.client.execute("import time; print('begun', flush=True); time.sleep(600)")
         front.until_text(asked, "begun\n")
-        assert remote._relay._in_flight.silent_running_cell is None
         node.pull()
-        wait_for(lambda: remote.link_state == "away", "the drop")
+        assert "This cell keeps running" in str(next(front.iopub(asked)))
         node.plugged = True
+        wait_for(lambda: remote.link_state == "up", "the link")
         front.control("interrupt_request")
-        assert [kind for kind, _ in front.finish(asked).outputs] == ["error", "status"]
+        texts = [one["content"].get("data") for one in front.finish(asked).messages]
+        assert texts[0] == {"text/plain": ""} and not any(texts[1:])
 
 
 @pytest.mark.parametrize("stop_on_error", [False, True])
@@ -220,6 +222,38 @@ def test_an_interrupt_that_the_link_swallows_is_answered_once_and_still_comes(
         assert front.finish(asked).reply["ename"] == "KeyboardInterrupt"
         assert front.control("kernel_info_request")["status"] == "ok"
         assert replies == [interrupt]
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+def test_an_interrupt_in_an_outage_ends_the_cell_for_vs_code(
+    loop: LoopThread, node: Node, noticed: bool
+) -> None:
+    """Else VS Code asks ten seconds later whether to restart the kernel. What the cell prints is shown later."""
+    remote = away(loop, node)
+    remote.session = session = VSCodeSession(VSCodeSessions(RUNTIME.monotonic), 1, "gpu2")
+    session.from_vs_code = True
+    heard: list[dict[str, Any]] = []
+    with Front(remote.edge.connection, heard.append) as front:
+        code = "import time\ntry: print('begun', flush=True); time.sleep(600)\nexcept KeyboardInterrupt: print('late')"
+        asked = front.client.execute(code)
+        front.until_text(asked, "begun\n")
+        if noticed:
+            node.pull()
+            wait_for(lambda: remote.link_state == "away", "the drop")
+        else:
+            node.streams[-1].stall()
+        interrupt = front.ask("control", "interrupt_request")
+        if not noticed:
+            wait_for(lambda: remote._relay._deferred._interrupts, "the interrupt on its way")
+            node.pull()
+        assert front.control_reply(interrupt)["status"] == "ok"
+        assert front.reply(asked)["ename"] == "KeyboardInterrupt"
+        node.plugged = True
+        assert front.run("1 + 1").reply["status"] == "ok"
+    of_cell = [one for one in heard if one["parent_header"].get("msg_id") == asked]
+    assert [one["msg_type"] for one in of_cell].count("execute_reply") == 1
+    assert [one["content"].get("execution_state") for one in of_cell].count("idle") == 1
+    assert "late" in str(of_cell)
 
 
 def test_an_interrupt_overtakes_a_cell_that_the_link_has_swallowed(

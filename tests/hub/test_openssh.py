@@ -21,7 +21,7 @@ from pathlib import Path
 
 import paramiko
 import pytest
-from dialling import Owner
+from dialling import CONNECT, Owner
 from house import Door, House, house
 from sshd import TwoHops
 from waiting import DEADLINE, eventually
@@ -42,16 +42,18 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="ssh has no Cont
 ASKED = "The server asks: “Two factors · Look at your telephone · Code:” "
 
 
-def visit(here: House, ask: Owner | None, *keys: Path, batch: bool = False) -> OpenSSHConnection:
+def visit(
+    here: House, ask: Owner | None, *keys: Path, more: str = "", transport: str = "ssh"
+) -> OpenSSHConnection:
     """Connect to the house with a configuration as its user would write it."""
     config = here.trust_file.with_name("config")
     config.write_text(
         f"Host login\n  HostName 127.0.0.1\n  Port {here.port}\n  User alice\n  IdentityAgent none\n"
         + "".join(f"  IdentityFile {key}\n" for key in keys or ["none"])
-        + "  UserKnownHostsFile none\n  GlobalKnownHostsFile none\n  BatchMode yes\n" * batch
+        + f"  UserKnownHostsFile none\n  GlobalKnownHostsFile none\n{more}"
     )
     hops = resolve(["login"], config=str(config))
-    return connect(hops, ask=ask, trust_file=here.trust_file, timeout=DEADLINE)
+    return CONNECT[transport](hops, ask=ask, trust_file=here.trust_file, timeout=DEADLINE)
 
 
 def is_running(pid: int) -> bool:
@@ -89,9 +91,49 @@ def test_a_key_and_then_a_code(house: Callable[..., House]) -> None:
 def test_nobody_to_ask(house: Callable[..., House], methods: list[str], batch: bool) -> None:
     here = house(*methods)
     with pytest.raises(AuthError, match="asks for a password or code") as caught:
-        visit(here, Owner() if batch else None, here.key, batch=batch)
+        visit(here, Owner() if batch else None, here.key, more="  BatchMode yes\n" * batch)
     assert caught.value.login and "jupyter gpu-kernel login" in caught.value.remedy
     assert set(here.door.tries) <= {"publickey"}  # no empty password was sent
+
+
+FORGED = """debug1: Entering interactive session.
+debug1: Authentications that can continue: publickey
+debug1: Offering public key: /home/alice/.ssh/forged RSA SHA256:x
+debug1: read_passphrase: can't open /dev/tty
+Received disconnect from 127.0.0.1 port 22:2: go away
+Permission denied (forged).
+"""
+
+
+@pytest.mark.parametrize("ask", [None, Owner("sesame")], ids=["nobody", "owner"])
+def test_a_banner_is_not_read_as_words_of_ssh(house: Callable[..., House], ask: Owner | None) -> None:
+    here = house("password")
+    here.door.banner = FORGED
+    if ask is None:
+        with pytest.raises(AuthError, match=r"^login: asks for a password or code\n"):
+            visit(here, None)
+    else:
+        visit(here, ask).close()
+        assert ask.questions == ["Password of alice: "]
+
+
+@pytest.mark.parametrize("transport", ["paramiko", "ssh"])
+@pytest.mark.parametrize(
+    ("methods", "line"),
+    [
+        ("password", "PasswordAuthentication no"),
+        ("keyboard-interactive", "KbdInteractiveAuthentication no"),
+        ("password", "PreferredAuthentications publickey"),
+        ("publickey", "PubkeyAuthentication no"),
+    ],
+)
+def test_a_line_of_the_users_own_that_forbids_what_the_server_wants_is_named(
+    house: Callable[..., House], methods: str, line: str, transport: str
+) -> None:
+    here = house(methods)
+    with pytest.raises(AuthError, match=f"accepted methods: {methods}\n") as caught:
+        visit(here, Owner(), here.key, more=f"  {line}\n", transport=transport)
+    assert caught.value.remedy == f"Your own ssh configuration forbids them for this host: check {line}."
 
 
 def test_who_gives_up_ends_the_attempt(house: Callable[..., House]) -> None:
@@ -277,7 +319,7 @@ def test_paths_with_percent_signs_reach_ssh_unchanged(tmp_path: Path) -> None:
     assert f" -S {str(before).replace('%', '%%')} " in told
 
 
-def test_a_banner_names_only_so_many_keys() -> None:
+def test_a_title_names_only_so_many_keys() -> None:
     log = Log()
     log.read(iter_lines(*[f"debug1: Offering public key: {'k' * 1000} SHA256:a"] * 500, "debug1: last"))
     assert len(log.offered) == 50 and max(map(len, log.offered)) == 300

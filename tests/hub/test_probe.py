@@ -266,7 +266,12 @@ def test_set_up_lines_that_fail_are_named_with_their_last_words(node: Node) -> N
     node.conda(node.home / "miniconda3")
     found = node.find(setup=["echo no such module >&2", "exit 1"])
     assert found.python.source == "conda"
-    assert "after the set-up lines: no such module" in " ".join(found.skipped)
+    assert found.node.setup_problem == "they ended with exit status 1: no such module"
+    assert f"after the set-up lines: {found.node.setup_problem}" in " ".join(found.skipped)
+    assert node.find(setup=["no-such-command", "false"]).node.setup_problem == "", (
+        "the kernel starts all the same"
+    )
+    assert node.find(setup=["exit 3"]).node.setup_problem.startswith("they ended with exit status 3")
 
 
 def test_a_virtual_environment_that_is_not_finished_is_not_found(node: Node) -> None:

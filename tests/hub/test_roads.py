@@ -19,7 +19,6 @@ from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.errors import AuthError, ConnectError, GpuKernelError, RouteError
 from jupyter_gpu_kernel.hub.connections import command_errors, process_stream, short_command
-from jupyter_gpu_kernel.hub.connections.borrowed import BorrowedConnection
 from jupyter_gpu_kernel.hub.connections.commands import CommandConnection, CommandHop
 from jupyter_gpu_kernel.hub.connections.connect import connect
 from jupyter_gpu_kernel.hub.node.shared_connection import Connection, hop_names
@@ -253,17 +252,6 @@ def test_a_program_that_this_machine_lacks(join: Join) -> None:
 def test_a_command_has_no_terminal_at_which_it_could_ask(join: Join) -> None:
     session = script(join(route=("localhost",)), "cut -d ' ' -f 6 /proc/$$/stat")
     assert int(session) != os.getsid(0)
-
-
-@needs_linux
-def test_a_borrowed_connection_ends_with_its_lender_and_not_the_reverse(join: Join) -> None:
-    lender = join(route=("localhost",))
-    borrowed, other = BorrowedConnection(lender), BorrowedConnection(lender)
-    borrowed.close()
-    assert borrowed.closed and not borrowed.alive() and lender.alive()
-    assert other.alive() and script(other, "echo on") == "on\n"
-    lender.close()
-    assert other.closed and not other.alive()
 
 
 @needs_linux

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
 import socket
 import stat
+import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
@@ -17,16 +21,19 @@ from multiprocessing import AuthenticationError, Pipe
 from multiprocessing.connection import Client
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import pytest
+from runtimes import RUNTIME
 from sshd import free_port
-from waiting import DEADLINE
+from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.client import HubClient
 from jupyter_gpu_kernel.errors import ConnectError, HubError, NotAnswered, RouteError
 from jupyter_gpu_kernel.hub import rpc
+from jupyter_gpu_kernel.hub.app import HubApp
+from jupyter_gpu_kernel.hub.challenge import prove_to_hub
 from jupyter_gpu_kernel.hub.client_connection import ClientConnection
 from jupyter_gpu_kernel.hub.paths import hub_address, hub_folder
 from jupyter_gpu_kernel.hub.rpc import Call
@@ -91,8 +98,8 @@ def test_a_silent_client_keeps_nobody_out(hub: int) -> None:
 def test_a_wrong_key_is_refused(hub: int) -> None:
     key = hub_folder() / "key"
     right = key.read_bytes()
-    with pytest.raises((AuthenticationError, EOFError, ConnectionError)):
-        Client(hub_address(), authkey=b"not the key")
+    with Client(hub_address()) as connection, pytest.raises((AuthenticationError, EOFError, ConnectionError)):
+        prove_to_hub(connection, b"not the key")
     key.write_bytes(b"another than the hub has")
     try:
         with pytest.raises(HubError):
@@ -103,12 +110,67 @@ def test_a_wrong_key_is_refused(hub: int) -> None:
         assert client.call("hello", timeout=DEADLINE)["pid"] == hub
 
 
+def test_neither_sides_proof_is_the_others() -> None:
+    """A false hub that gives a client its own words back is refused."""
+    ours, theirs = Pipe()
+    with ours, theirs, ThreadPoolExecutor() as pool:
+        client = pool.submit(prove_to_hub, theirs, b"key")
+        ours.send_bytes(bytes(32))
+        ours.send_bytes(ours.recv_bytes()[32:])
+        with pytest.raises(AuthenticationError):
+            client.result(DEADLINE)
+
+
+WITHOUT_MD5 = """
+import logging, sys
+logging.disable()
+sys.modules.update(_hashlib=None, _md5=None)
+from multiprocessing import Pipe
+from threading import Thread
+from jupyter_gpu_kernel.hub.challenge import accept_client, prove_to_hub
+hub, client = Pipe()
+other = Thread(target=accept_client, args=(hub, b"key"))
+other.start()
+prove_to_hub(client, b"key")
+other.join()
+print("both are sure")
+"""
+
+
+def test_a_system_that_refuses_md5() -> None:
+    said = subprocess.run(
+        [sys.executable, "-c", WITHOUT_MD5], capture_output=True, text=True, timeout=DEADLINE
+    )
+    assert (said.stdout, said.stderr) == ("both are sure\n", "")
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 def test_signals_that_hit_every_process_of_a_user(hub: int) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         os.kill(hub, number)
     with HubClient(start=False) as client:
         assert client.call("hello", timeout=DEADLINE)["pid"] == hub
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM kills there")
+def test_sigterm_ends_a_hub_that_nobody_uses(hubs: Path) -> None:
+    with HubClient() as client:
+        process = psutil.Process(client.call("hello", timeout=DEADLINE)["pid"])
+        process.terminate()
+        log = hubs / "XDG_RUNTIME_DIR"
+        eventually(lambda: "signal 15 ignored: clients are connected" in told(log), "it says why it stays")
+
+    def ended() -> bool:  # it has noticed that the client is gone
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.terminate()
+        return not hub_processes()
+
+    eventually(ended, "it ends")
+    assert "SIGTERM, and nothing uses the hub" in told(log) and "hub exits" in told(log)
+
+
+def told(folder: Path) -> str:
+    return "".join(path.read_text() for path in folder.rglob("log"))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX permissions")
@@ -142,6 +204,45 @@ def test_each_question_gets_its_own_answer() -> None:
         assert of_gpu2.empty()
         client.answer_received({"answer": gpu2, "value": "for gpu2"})
         assert of_gpu2.get(timeout=DEADLINE) == "for gpu2"
+
+
+def test_an_answer_counts_also_if_its_client_leaves_at_once(tmp_path: Path) -> None:
+    """Also while the event loop is busy: who cancelled a sign-in is not said to have given no answer."""
+    asked: list[Exception] = []
+
+    def ask(call: Call) -> None:
+        try:
+            call.confirm_host("login", "SHA256:x", "ssh-ed25519")
+        except Exception as error:
+            asked.append(error)
+
+    async def test() -> None:
+        loop, left = asyncio.get_running_loop(), threading.Event()
+        server = rpc.RpcServer(
+            RUNTIME,
+            str(tmp_path / "s"),
+            b"key",
+            lambda call: asyncio.to_thread(ask, call),
+            logging.getLogger(),
+        )
+
+        def cancel_and_leave() -> None:
+            with Client(str(tmp_path / "s")) as connection:
+                prove_to_hub(connection, b"key")
+                connection.send_bytes(json.dumps({"id": 1, "op": "ask"}).encode())
+                question = json.loads(connection.recv_bytes())["question"]
+                loop.call_soon_threadsafe(left.wait, DEADLINE)
+                connection.send_bytes(json.dumps({"answer": question, "cancelled": True}).encode())
+            eventually(lambda: server.count == 0, "the client has left")
+            left.set()
+
+        await asyncio.to_thread(cancel_and_leave)
+        while not asked:
+            await asyncio.sleep(0)
+        server.close()
+
+    asyncio.run(asyncio.wait_for(test(), DEADLINE))
+    assert [type(error).__name__ for error in asked] == ["Cancelled"]
 
 
 def test_a_question_that_nobody_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,6 +318,26 @@ def test_ends_when_nobody_uses_it(hubs: Path) -> None:
         HubClient(start=False)
 
 
+def test_a_hub_that_is_to_end_at_once_does_not_look_all_the_time() -> None:
+    class Used:
+        """The operations of a hub, and its server, with a client."""
+
+        in_use, looks = True, 0
+
+        @property
+        def count(self) -> int:
+            self.looks += 1
+            return 1
+
+    async def main() -> int:
+        hub, ended = Used(), asyncio.Event()
+        asyncio.get_running_loop().call_later(0.3, ended.set)
+        await HubApp(idle_exit=0.0)._until_idle(cast(Any, hub), cast(Any, hub), ended)
+        return hub.looks
+
+    assert asyncio.run(main()) < 10
+
+
 def unreachable(**more: Any) -> dict[str, Any]:
     """What asks for a kernel where nobody listens; with a connection file's content that has its ports."""
     settings = {"route": [f"me@127.0.0.1:{free_port()}"], "config": os.devnull, "python": "/usr/bin/python3"}
@@ -271,10 +392,9 @@ def test_a_hub_folder_that_is_a_trap(hubs: Path) -> None:
     elsewhere = hubs / "elsewhere"
     elsewhere.mkdir()
     folder.symlink_to(elsewhere)
-    with pytest.raises(HubError, match="another user") as error:
-        HubClient()
-    assert "XDG_RUNTIME_DIR" in error.value.remedy
-    assert list(elsewhere.iterdir()) == []
+    with HubClient() as first, HubClient(start=False) as second:
+        assert first.call("hello", timeout=DEADLINE)["pid"] == second.call("hello", timeout=DEADLINE)["pid"]
+    assert list(elsewhere.iterdir()) == [], "the hub has another folder, which its clients find"
 
 
 def test_a_hub_that_cannot_start_says_why(hubs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from waiting import eventually
 from jupyter_gpu_kernel.client import HubClient
 from jupyter_gpu_kernel.errors import HubError
 from jupyter_gpu_kernel.hub import client_connection, rpc
+from jupyter_gpu_kernel.hub.challenge import prove_to_hub
 from jupyter_gpu_kernel.hub.paths import hub_address, make_hub_key
 from jupyter_gpu_kernel.hub.rpc import Call, RpcServer
 from jupyter_gpu_kernel.hub.ssh import Secret
@@ -108,7 +109,8 @@ def server() -> Iterator[Server]:
 
 @contextlib.contextmanager
 def connected(server: Server) -> Iterator[Connection[Any, Any]]:
-    with Client(hub_address(), authkey=server.key) as connection:
+    with Client(hub_address()) as connection:
+        prove_to_hub(connection, server.key)
         yield connection
 
 
@@ -261,8 +263,8 @@ def test_a_stranger_who_says_anything(server: Server, said: bytes) -> None:
 
 def test_more_connections_than_there_may_be(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rpc, "MAX_CLIENTS", 2)
-    with connected(server), connected(server), pytest.raises((EOFError, OSError)):
-        Client(hub_address(), authkey=server.key)
+    with connected(server), connected(server), pytest.raises((EOFError, OSError)), connected(server):
+        pass
     server.nothing_leaks()
     with connected(server) as connection:
         connection.send_bytes(b'{"id": 1, "op": "echo"}')

@@ -25,6 +25,7 @@ class Call:
     """A call of a client that cannot be asked. `steps`: the progress that it was shown."""
 
     asks = abandoned = repeated = False
+    within = None
 
     def __init__(self, op: str, **arguments: Any) -> None:
         self.op = op
@@ -102,9 +103,10 @@ def test_add_refuses_what_can_never_run(
 def test_check_ends_with_the_verdict_of_sbatch(slurm: Slurm, operations: Any) -> None:
     async def test(ask: Ask) -> None:
         rows = await ask("check", settings=settings(slurm, partition="gpu", time="1:00:00"), gpu=True)
-        assert [row["step"] for row in rows][-5:] == ["python", "slurm", "partition", "sbatch", "gpu"]
+        assert [row["step"] for row in rows][-6:] == ["python", "slurm", "partition", "sbatch", "way", "gpu"]
         assert all(row["ok"] for row in rows) and not rows[-1]["checked"]
-        assert "of 2 a100" in rows[-3]["message"] and "it would start at" in rows[-2]["message"]
+        assert "of 2 a100" in rows[-4]["message"] and "it would start at" in rows[-3]["message"]
+        assert rows[-2]["message"].startswith("kernels are reached by ssh, else by srun")
         rows = await ask("check", settings=settings(slurm, partition="gone"))
         assert (
             rows[-1]["step"] == "partition"

@@ -14,7 +14,7 @@ import pytest
 from login_nodes import LoginNode
 from runtimes import RUNTIME
 
-from jupyter_gpu_kernel.errors import AgentError, AuthError
+from jupyter_gpu_kernel.errors import BY_LOGIN, AgentError, AuthError
 from jupyter_gpu_kernel.hub.node.node import Node
 from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings
 from jupyter_gpu_kernel.hub.slurm import scheduler as scheduler_module
@@ -27,6 +27,7 @@ SCRIPT = b"#!/bin/bash\n#SBATCH --job-name=jgk-0f3e\nsleep 60\n"
 
 class Call:
     asks = abandoned = repeated = False
+    within = None
     arguments: dict[str, Any] = {}  # noqa: RUF012
 
     def __init__(self) -> None:
@@ -133,6 +134,32 @@ def test_nothing_is_submitted_again_while_it_is_unknown_whether_there_is_a_job(
     assert len(login.calls("squeue")) == 3
 
 
+def test_the_hub_goes_on_while_a_long_queue_is_read(login: LoginNode, with_scheduler: Any) -> None:
+    """The event loop has its turns after squeue has ended, and before its output is read: a thread reads it."""
+    rows = "".join(f"+{job}|RUNNING|None|1|1|gpu|1|n1|n[1-9999]|jgk-{job}\n" for job in range(1, 2001))
+    (login.folder / "queue").write_text(rows)
+    login.slurm("", """sed "s/^/${8%%[+]*}/" queue""")
+
+    async def test(scheduler: Scheduler, call: Any) -> None:
+        await scheduler.commands()
+        turns, printed, loop = 0, asyncio.Event(), asyncio.get_running_loop()
+        login.after = lambda: loop.call_soon_threadsafe(printed.set)
+
+        async def count() -> None:
+            nonlocal turns
+            await printed.wait()
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.ensure_future(count())
+        assert len(await scheduler.jobs()) == 2000
+        counting.cancel()
+        assert turns > 20
+
+    with_scheduler(test)
+
+
 def test_a_failure_of_scontrol_is_not_the_end_of_a_job(login: LoginNode, with_scheduler: Any) -> None:
     login.slurm("", "")
     login.program("scontrol", 'echo "slurm_load_jobs error: Protocol authentication error" >&2; exit 1')
@@ -165,13 +192,13 @@ def test_accounting_is_asked_who_cancelled_a_job(login: LoginNode, with_schedule
 
 
 def test_where_only_the_user_can_sign_in_the_command_is_named(login: LoginNode, with_scheduler: Any) -> None:
-    remedy = "Run once in a terminal: jupyter gpu-kernel login NAME"
+    remedy = f"Sign in {BY_LOGIN}."
     login.refusal = AuthError("a code is needed", hop="login", remedy=remedy, login=True)
 
     async def test(scheduler: Scheduler, call: Any) -> None:
         with pytest.raises(AuthError) as caught:
             await scheduler.jobs()
-        assert caught.value.remedy.endswith("login a100")
+        assert caught.value.remedy == "Sign in with “jupyter gpu-kernel login a100” in a terminal."
 
     with_scheduler(test)
 

@@ -44,6 +44,9 @@ def test_the_options_for_sbatch():
 def test_what_is_not_set_is_left_to_slurm():
     options = directives({"gpus": 0, "warn_before": 0}, "1")
     assert [one.partition("=")[0] for one in options] == ["--job-name", "--no-requeue", "--output", "--nodes"]
+    assert "--signal=B:USR1@60" in directives({"time": "3:00"}, "1"), "not before there is something to save"
+    assert "--signal=B:USR1@300" in directives({"time": "UNLIMITED"}, "1")
+    assert "--signal=B:USR1@150" in directives({"time": "3:00", "warn_before": 150}, "1")
     assert "--signal=B:USR2@60" in directives({"warn_before": 60.0, "warn_signal": "USR2"}, "1")
     assert "--gres=gpu:1" in directives({}, "1")
 
@@ -95,7 +98,14 @@ SLURM = {"route": ["login"], "slurm": True}
     [
         {"partition": "gpu,long", "time": "4:00:00", "mem": "32G", "cpus": 8, "nodes": 2},
         {"account": "p1", "qos": "long", "sbatch": ["--constraint=a100&ib", "-x gpu7"], "share_job": True},
-        {"warn_before": 60, "warn_signal": "USR2", "keep_job": 0, "mem": "0", "time": "UNLIMITED"},
+        {
+            "warn_before": 60,
+            "warn_signal": "USR2",
+            "keep_job": 0,
+            "way": "ssh",
+            "mem": "0",
+            "time": "UNLIMITED",
+        },
     ],
 )
 def test_settings_of_slurm(more):
@@ -114,6 +124,7 @@ def test_settings_of_slurm(more):
             {"nodes": 0},
             {"slurm": 1},
             {"share_job": "yes"},
+            {"way": "telnet"},
         ),
         *({"partition": "gpu\n#SBATCH --uid=0"}, {"account": "a b"}, {"qos": "$x"}, {"gpu_type": "a 100"}),
         *(

@@ -21,13 +21,14 @@ def output(text: str, errors: str = "", status: int = 0) -> Output:
 
 
 QUEUE = """\
-+14|PENDING|Priority|1795358616|1795358916|gpu|4294901746|n/a||2001|jgk-0f3e
-+13|RUNNING|None|1795358204|1795358264|gpu|4294901747|gpu1|gpu[1-2]|2001|jgk-a|b
-+17|COMPLETED|None|1795358204|1795358204|gpu|4294901743|gpu1|gpu1|2001|sbatch
--12|PENDING||||gpu,long|4294901750|||2002|
--15_[1-100]|PENDING||||gpu|4294901740|||2002|
--11|PENDING||||cpu|4294909999|||2002|
--10|PENDING||||gpu|0|||2002|
++14|PENDING|Priority|1795358616|1795358916|gpu|4294901746|n/a||jgk-0f3e
++13|RUNNING|None|1795358204|1795358264|gpu|4294901747|gpu1|gpu[1-2]|jgk-a|b
++17|COMPLETED|None|1795358204|1795358204|gpu|4294901743|gpu1|gpu1|sbatch
+-12|gpu,long|4294901750
+-14|gpu|4294901746
+-15_[1-100]|gpu|4294901740
+-11|cpu|4294909999
+-10|gpu|0
 === status 0"""
 
 
@@ -44,23 +45,27 @@ def test_the_queue_is_read_with_places_and_times():
 def test_a_place_is_unknown_where_jobs_are_hidden_or_held():
     jobs = dialect.queue(output(QUEUE), private=True)
     assert jobs is not None and jobs["14"].place == 0
-    held = "+9|PENDING|JobHeldUser|N/A|N/A|gpu|0|n/a||2001|jgk-1\n=== status 0"
+    held = "+9|PENDING|JobHeldUser|N/A|N/A|gpu|0|n/a||jgk-1\n-9|gpu|0\n-8|gpu|5\n=== status 0"
     jobs = dialect.queue(output(held))
     assert jobs is not None and jobs["9"].place == 0 and jobs["9"].start_estimate is None
 
 
 def test_a_place_counts_the_jobs_of_all_partitions_that_a_job_may_use():
     rows = [("1", "a", 9), ("2", "b", 8), ("3", "c", 7), ("4", "a,b", 6), ("5", "b", 6), ("6", "a,b", 5)]
-    text = "\n".join(f"+{job}|PENDING|Priority|1|1|{names}|{rank}|n/a||1|x" for job, names, rank in rows)
+    text = "\n".join(
+        f"+{job}|PENDING|Priority|1|1|{names}|{rank}|n/a||x\n-{job}|{names}|{rank}"
+        for job, names, rank in rows
+    )
     jobs = dialect.queue(output(f"{text}\n=== status 0"))
     assert jobs is not None
     assert [jobs[job].place for job, _, _ in rows] == [1, 1, 1, 3, 3, 5]
 
 
 def test_a_huge_queue_is_read_soon():
-    waiting = [f"+{job}|PENDING|Priority|1|1|gpu,p{job}|5|n/a||1|x" for job in range(1, 9000)]
-    running = [f"+{job}|RUNNING|None|1|1|gpu|5|n1|n[1-9999]|1|x" for job in range(9000, 18_000)]
-    jobs = dialect.queue(output("\n".join((*running, *waiting, "=== status 0"))))
+    rows = [f"+{job}|PENDING|Priority|1|1|gpu,p{job}|5|n/a||x" for job in range(1, 1000)]
+    rows += [f"+{job}|RUNNING|None|1|1|gpu|5|n1|n[1-9999]|x" for job in range(9000, 18_000)]
+    rows += [f"-{job}|gpu,p{job}|5" for job in range(1, 10_000)]
+    jobs = dialect.queue(output("\n".join((*rows, "=== status 0"))))
     assert jobs is not None and len(jobs) == 2000
     assert max(len(job.nodes) for job in jobs.values()) == 256
 
@@ -86,9 +91,9 @@ def test_a_queue_that_could_not_be_asked_is_not_an_empty_one():
 @pytest.mark.parametrize(
     "line",
     [
-        "+0|RUNNING|None|1|1|gpu|1|gpu1|gpu1|2001|x",
-        "+12; rm|RUNNING|None|1|1|gpu|1|gpu1|gpu1|2001|x",
-        "+12|running\x1b[2J|None|1|1|gpu|1|gpu1|gpu1|2001|x",
+        "+0|RUNNING|None|1|1|gpu|1|gpu1|gpu1|x",
+        "+12; rm|RUNNING|None|1|1|gpu|1|gpu1|gpu1|x",
+        "+12|running\x1b[2J|None|1|1|gpu|1|gpu1|gpu1|x",
         "+12|RUNNING",
         "*" * 100_000,
     ],
@@ -98,7 +103,7 @@ def test_malformed_rows_are_left_out(line):
 
 
 def test_names_from_the_login_node_are_harmless():
-    row = "+12|RUNNING|a\x1b[2Jb|1|1|g\x07|1|-oProxyCommand=x|gpu1,$(id)|2001|\u202ename\n=== status 0"
+    row = "+12|RUNNING|a\x1b[2Jb|1|1|g\x07|1|-oProxyCommand=x|gpu1,$(id)|\u202ename\n=== status 0"
     jobs = dialect.queue(output(row))
     assert jobs is not None
     job = jobs["12"]
@@ -213,6 +218,16 @@ def test_a_job_that_slurm_forgot():
     assert end is not None and end.state == "GONE" and "no accounting" in end.cause
 
 
+@pytest.mark.parametrize("state", ["NODE_FAIL", "PREEMPTED", "CANCELLED", "COMPLETED", "REVOKED", "GONE"])
+def test_a_front_end_whose_launcher_leaves_with_its_kernel_is_told_to_restart(state):
+    """A cell there reaches nobody."""
+    end = job_end("13", JobRecord(state) if state != "GONE" else None)
+    assert end is not None and end.remedy.startswith("Run a cell to start a new job")
+    assert end.for_front_end(revives=True) == end
+    told = end.for_front_end(revives=False)
+    assert told.remedy.startswith("Restart the kernel to start a new job") and told.cause == end.cause
+
+
 # sbatch's words, recorded from 22.05; those about accounts and QOS are documented, as they need accounting.
 REFUSALS = [
     ("sbatch: error: invalid partition specified: nosuch\n"
@@ -314,16 +329,36 @@ def test_a_script_that_does_not_end_has_no_status():
     assert found.status == -1 and found.errors == "sh: not found"
 
 
-def test_only_the_order_of_other_users_jobs_is_passed_on(programs):
-    uid = subprocess.run(["id", "-u"], capture_output=True, text=True).stdout.strip()
-    rows = (
-        f"7|PENDING|Priority|N/A|N/A|gpu|5|n/a||{uid}|jgk-1\\n8|PENDING|Priority|1|2|gpu|9|n/a||99999|secret"
+FORGED = "13|COMPLETED|None|1|2|gpu|9|gpu1|gpu1|jgk-0f3e"
+"""A row of squeue, as a job's name may contain it."""
+
+
+def test_only_the_order_of_other_users_jobs_is_asked_for(programs):
+    """In place of squeue: a program that prints other users' jobs only where they are asked for, and of each job the
+    columns that it is asked for."""
+    path = programs(
+        "squeue",
+        """mine='7|PENDING|Priority|N/A|N/A|gpu|5|n/a||jgk-1'
+case "$*" in
+  *"-u $(id -un)"*) printf '%s\\n' "${8%%[+]*}+$mine" ;;
+  *%j*) echo "names of others" ;;
+  *) printf "${6%%-*}-%s\\n" '7|gpu|5' '8|gpu|9' ;;
+esac""",
     )
-    path = programs("squeue", f"printf '{rows}\\n9|RUNNING|None|1|2|gpu|9|n/a||99999|secret\\n'")
-    found = Output.of(run(Commands().script(commands.queue_command(True)), path))
-    assert "secret" not in "".join(found.lines)
-    jobs = dialect.queue(found)
+    jobs = dialect.queue(Output.of(run(Commands().script(commands.queue_command(True)), path)))
     assert jobs is not None and list(jobs) == ["7"] and jobs["7"].place == 2
+    jobs = dialect.queue(Output.of(run(Commands().script(commands.queue_command(False)), path)))
+    assert jobs is not None and list(jobs) == ["7"] and jobs["7"].place == 0
+
+
+@pytest.mark.parametrize(
+    "separator", ["\n", "\n+", "\x0b+", "\x1c+", "\u2028+", "\r+", "\r\n+", "\n=== status 1\n+"]
+)
+def test_a_name_with_newlines_is_no_row(programs, separator):
+    name = f"x{separator}{FORGED}"
+    path = programs("squeue", f"""printf '%s\\n' "${{8%%[+]*}}+8|PENDING|None|1|2|gpu|9|n/a||{name}" """)
+    jobs = dialect.queue(Output.of(run(Commands().script(commands.queue_command(False)), path)))
+    assert jobs is not None and list(jobs) == ["8"]
 
 
 def test_a_job_is_not_submitted_twice(programs):

@@ -13,7 +13,7 @@ import pytest
 
 from jupyter_gpu_kernel.errors import ConnectError
 from jupyter_gpu_kernel.hub.slurm.dialect import JobState
-from jupyter_gpu_kernel.hub.slurm.job_queue import FIRST_LOOK, JobQueue
+from jupyter_gpu_kernel.hub.slurm.job_queue import FIRST_LOOK, Ask, JobQueue
 from jupyter_gpu_kernel.wire.runtime import Runtime
 
 RUNNING = JobState("1", "RUNNING", node="gpu1")
@@ -42,7 +42,8 @@ class _Selector(selectors.DefaultSelector):
 
 
 class Slurm(Runtime):
-    """The clock, and what squeue would show: `jobs`, or `error`. `asked`: when, and whether for everyone's jobs."""
+    """The clock, and what squeue would show: `jobs`, or `error`. `asked`: when, and whether for everyone's jobs;
+    `contradicted`: jobs that have not ended, whatever squeue shows."""
 
     def __init__(self, loop: SimulatedTime) -> None:
         super().__init__()
@@ -50,8 +51,15 @@ class Slurm(Runtime):
         self.jobs: dict[str, JobState] = {}
         self.error: ConnectError | None = None
         self.asked: list[tuple[float, bool]] = []
-        self.queue = JobQueue(self, self.ask, logging.getLogger("test"))
+        self.contradicted: set[str] = set()
+        self.queue = self.asked_by(self.ask)
         self.told: list[tuple[float, JobState]] = []
+
+    def asked_by(self, ask: Ask) -> JobQueue:
+        async def has_ended(job_id: str) -> bool:
+            return job_id not in self.contradicted
+
+        return JobQueue(self, ask, has_ended, logging.getLogger("test"))
 
     def monotonic(self) -> float:
         return self._loop.now
@@ -158,7 +166,7 @@ def test_a_job_submitted_while_slurm_answers_is_not_gone(simulated):
             slurm.watch("2")
             return before
 
-        queue = JobQueue(slurm, ask, logging.getLogger("test"))
+        queue = slurm.asked_by(ask)
         queue.watch("1", lambda state: None)
         await asyncio.sleep(FIRST_LOOK + 0.5)
         queue.close()
@@ -173,10 +181,45 @@ def test_a_job_submitted_while_slurm_answers_is_listed(simulated):
             slurm.queue.add(JobState("2", "PENDING"))
             return {"1": RUNNING}
 
-        slurm.queue = JobQueue(slurm, ask, logging.getLogger("test"))
+        slurm.queue = slurm.asked_by(ask)
         assert [job.id for job in await slurm.queue.jobs()] == ["2", "1"]
 
     simulated(main)
+
+
+def test_a_watch_that_begins_while_slurm_answers_is_not_told_that_answer(simulated):
+    """The answer may be older than the job."""
+
+    async def main(slurm: Slurm) -> None:
+        async def ask(everyone: bool) -> dict[str, JobState]:
+            if not slurm.asked:
+                slurm.watch("2")
+            return await slurm.ask(everyone)
+
+        slurm.queue = slurm.asked_by(ask)
+        slurm.jobs = {"1": RUNNING}
+        slurm.watch("1")
+        await asyncio.sleep(5)
+        assert [state.id for _, state in slurm.told] == ["1"]
+
+    simulated(main)
+
+
+@pytest.mark.parametrize("state", [None, JobState("1", "COMPLETED", node="gpu9")])
+def test_an_end_that_slurm_contradicts_is_not_told(simulated, state: JobState | None) -> None:
+    async def main(slurm: Slurm) -> None:
+        slurm.contradicted = {"1"}
+        slurm.jobs = {"1": RUNNING}
+        slurm.watch("1")
+        await asyncio.sleep(5)
+        slurm.jobs = {} if state is None else {"1": state}
+        await asyncio.sleep(60)
+        assert await slurm.queue.jobs() == [RUNNING]
+        slurm.contradicted = set()
+        await asyncio.sleep(60)
+
+    told = [state.state for _, state in simulated(main).told]
+    assert told == ["RUNNING", "COMPLETED" if state else "GONE"]
 
 
 def test_while_slurm_is_away_the_watch_goes_on(simulated):
@@ -214,6 +257,16 @@ def test_a_watch_that_ended_hears_nothing(simulated):
     assert len(slurm.told) == 1 and len(slurm.asked) == 1
 
 
+def test_a_job_that_was_cancelled_just_now_is_not_listed(simulated):
+    async def main(slurm: Slurm) -> None:
+        slurm.jobs = {"1": RUNNING, "2": JobState("2", "PENDING")}
+        assert len(await slurm.queue.jobs()) == 2
+        slurm.queue.remove("2")
+        assert await slurm.queue.jobs() == [RUNNING]
+
+    simulated(main)
+
+
 def test_callers_share_what_is_known(simulated):
     async def main(slurm: Slurm) -> None:
         slurm.jobs = {"1": RUNNING}
@@ -225,3 +278,28 @@ def test_callers_share_what_is_known(simulated):
         await slurm.queue.jobs()
 
     assert [time for time, _ in simulated(main).asked] == [0, 11]
+
+
+def test_watchers_learn_soon_that_there_is_no_answer_and_then_why(simulated):
+    """A connection that is cut is given up only after a while."""
+
+    async def main(slurm: Slurm) -> None:
+        async def ask(everyone: bool) -> dict[str, JobState]:
+            answer = await slurm.ask(everyone)
+            if 1 < len(slurm.asked) < 4:
+                await asyncio.sleep(27)
+                raise ConnectError("connection timed out", hop="login")
+            return answer
+
+        slurm.queue = slurm.asked_by(ask)
+        slurm.jobs = {"1": JobState("1", "PENDING", "Priority")}
+        slurm.watch("1")
+        await asyncio.sleep(200)
+
+    told = [(time - FIRST_LOOK, state.problem) for time, state in simulated(main).told]
+    assert told[:3] == [
+        (0, ""),
+        (15, "there has been no answer for 5 s"),
+        (37, "login: connection timed out"),
+    ]
+    assert len(told) == 4 and told[3][1] == ""  # while the same problem lasts, nothing else is told

@@ -99,6 +99,7 @@ CHOICES = [
     ({"gpus": 2, "gpu_type": "a100", "time": "3-0"}, {"partition": "long", "gpu_type": "a100"}, "cannot run"),
     ({"gpus": 8, "time": "10:00:00", "mem": "64G"}, {"partition": "big"}, "cannot run such a job"),
     ({"partition": "gpu,long", "time": "30"}, {"partition": "gpu,long"}, "1000 MiB"),
+    ({"partition": "gpu", "time": "1-0"}, {"partition": "gpu"}, "1000 MiB"),  # the partition's limit
     ({"partition": "gpu", "nodes": 2}, {"partition": "gpu", "time": "4:00:00"}, "time limit is 4:00:00"),
 ]
 

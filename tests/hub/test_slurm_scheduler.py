@@ -106,6 +106,38 @@ def test_a_job_waits_runs_and_is_cancelled(slurm: Slurm, with_jobs: Callable[...
     with_jobs(test)
 
 
+def test_the_names_of_another_users_jobs_change_nothing(slurm: Slurm, with_jobs: Callable[..., None]) -> None:
+    """squeue prints newlines in names as they are: a name can look like a row about our job."""
+
+    async def test(jobs: Jobs) -> None:
+        ours = await jobs.submit("ours", "--time=5")
+        before = await jobs.until(ours, lambda state: state.state == "RUNNING")
+        user = slurm.run("id", "-u").strip()
+        name = f"x\n{ours}|COMPLETED|None|1|2|gpu|9|evil|evil|{user}|jgk-ours"
+        theirs = slurm.run(
+            "sbatch",
+            "--parsable",
+            "--hold",
+            "--partition=preempt",
+            "--chdir=/",
+            f"--job-name={name}",
+            bob=True,
+            stdin="#!/bin/sh\n",
+        )
+        try:
+            asked = len(jobs.told[ours])
+            waiting = await jobs.submit("waiting", "--hold")
+            await jobs.until(waiting, lambda state: state.state == "PENDING")
+            assert [one for one in await jobs.scheduler.jobs() if one.id == ours] == [before]
+            assert jobs.told[ours][asked:] == []
+        finally:
+            slurm.run("scancel", theirs.strip(), bob=True)
+        await jobs.scheduler.cancel_named("jgk-waiting")
+        await jobs.scheduler.cancel(ours, "KILL")
+
+    with_jobs(test)
+
+
 def test_sbatch_refuses_a_job(with_jobs: Callable[..., None]) -> None:
     async def test(jobs: Jobs) -> None:
         for option, flag in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import shlex
@@ -16,7 +17,9 @@ from sshd import TwoHops
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import ConnectError, RouteError
+from jupyter_gpu_kernel.hub.node.shared_connection import RouteSettings, describe
 from jupyter_gpu_kernel.hub.ssh.connect import connect
+from jupyter_gpu_kernel.hub.ssh.hostkeys import fingerprint
 from jupyter_gpu_kernel.hub.ssh.route import Hop
 
 
@@ -24,6 +27,21 @@ def test_commands_run_on_the_last_hop(dial: Dial, two_hops: TwoHops) -> None:
     done = dial().run('cat; echo "$HOME" >&2; exit 3', stdin=b"in")
     assert (done.returncode, done.stdout) == (3, b"in")
     assert done.stderr.decode().strip() == str(two_hops.work.home)
+
+
+def test_a_connection_tells_what_speaks_ssh_and_the_host_key_of_each_hop(
+    dial: Dial, two_hops: TwoHops, transport: str
+) -> None:
+    settings = RouteSettings(("work",), (), None)
+    keys = [
+        f"of {hop}: {fingerprint(base64.b64decode(server.known_hosts_line().split()[2]))}"
+        for hop, server in (("login", two_hops.login), ("work", two_hops.work))
+    ]
+    told = describe(dial(), settings)
+    assert told.startswith("by paramiko;" if transport == "paramiko" else "by the system's ssh (")
+    assert told.endswith(f"; host key {', '.join(keys)}")
+    commands = describe(dial(), settings._replace(via=("srun --jobid=7",)))
+    assert commands == f"{told}; then by srun --jobid=7 on work"
 
 
 def test_each_step_of_each_hop_is_timed_and_told(two_hops: TwoHops) -> None:

@@ -141,10 +141,10 @@ def test_certificates_of_hosts(login: TwoHops, tmp_path: Path) -> None:
     file = config(login, tmp_path / "config", "StrictHostKeyChecking yes")
     login.known_hosts.write_text(authority.known_hosts_line("[127.0.0.1]:*"))
     assert run_ssh(file, "login").connected
-    machine = arrives(login, file, "the certificate authority for hosts").machine_id
+    machine = arrives(login, file, "the certificate authority for hosts").host_keys
     login.known_hosts.write_text(login.login.known_hosts_line())
     by_paramiko = dial(login, file)
-    assert isinstance(by_paramiko, SSHConnection) and by_paramiko.machine_id == machine
+    assert isinstance(by_paramiko, SSHConnection) and by_paramiko.host_keys == machine
     by_paramiko.close()
     login.known_hosts.write_text(Authority(tmp_path / "other").known_hosts_line())
     assert not run_ssh(file, "login").connected

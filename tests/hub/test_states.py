@@ -11,11 +11,14 @@ from edges import KEY
 from runtimes import RUNTIME, make
 from streams import log
 
-from jupyter_gpu_kernel.errors import AgentRefusal, ConnectError
+from jupyter_gpu_kernel.errors import AgentRefusal, AuthError, ConnectError
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.states import LINK_STATES, PHASES, LinkState, Phase, transition
 from jupyter_gpu_kernel.hub.node.link import Link
+from jupyter_gpu_kernel.hub.node.nodes import Nodes
+from jupyter_gpu_kernel.hub.placement import Placement
+from jupyter_gpu_kernel.hub.relocation import Relocation
 from jupyter_gpu_kernel.wire.messages import Channel, Message, keeper_message
 
 GONE = AgentRefusal("there is no such kernel", code="gone", hop="node")
@@ -30,7 +33,9 @@ def on(test: Callable[[RemoteKernel, Link], None]) -> None:
 
     async def main() -> None:
         link = Link(RUNTIME, "node", fail, log)
-        remote = RemoteKernel(RUNTIME, "k1", {"gpus": 0}, FrontEndSpec(dict(KEY), revives=True), link, log)
+        remote = RemoteKernel(
+            RUNTIME, "k1", {"gpus": 0, "name": "lab"}, FrontEndSpec(dict(KEY), revives=True), link, log
+        )
         remote.attached()
         try:
             test(remote, link)
@@ -52,12 +57,53 @@ def test_only_a_new_kernel_follows_a_lost_one_and_nothing_follows_a_closed_one()
     assert set(LINK_STATES) == set(LinkState) and set(PHASES) == set(Phase)
 
 
+def test_the_command_in_a_remedy_names_the_kernelspec() -> None:
+    def test(remote: RemoteKernel, link: Link) -> None:
+        error = AuthError("asks for a code", remedy="Run: jupyter gpu-kernel login NAME", login=True)
+        remote.lost(error)
+        assert remote.describe()["error"]["remedy"] == "Run: jupyter gpu-kernel login lab"
+        assert error.remedy.endswith("NAME"), "another kernelspec may lead to the same node"
+
+    on(test)
+
+
 def test_a_restart_forgets_that_a_shutdown_was_requested() -> None:
     def test(remote: RemoteKernel, link: Link) -> None:
         remote.shutdown_requested(restart=False)
         assert remote.phase is Phase.SHUT_DOWN
         remote.restart()
         assert remote.phase is Phase.RUN
+
+    on(test)
+
+
+@pytest.mark.parametrize("asked", ["restart", ""])
+def test_an_end_that_is_reported_after_a_drop_does_not_end_the_kernel_that_was_restarted(asked: str) -> None:
+    ended = {"state": "ended", "pid": 0, "asked": asked, "returncode": 0}
+
+    def test(remote: RemoteKernel, link: Link) -> None:
+        remote.status_reported({"state": "idle", "pid": 7})
+        remote.shutdown_requested(restart=True)
+        remote.restart()  # the link is down, so neither the end was reported nor has the keeper got the restart
+        for status in ({"state": "idle", "pid": 7}, ended, ended):
+            remote.status_reported(status)
+            assert remote.status["state"] != "ended"
+        remote.status_reported({"state": "starting", "pid": 8})
+        remote.status_reported(ended)
+        assert remote.status["state"] == "ended"
+
+    on(test)
+
+
+def test_the_end_of_a_restarted_kernel_is_reported_if_it_cannot_start_or_is_shut_down_again() -> None:
+    def test(remote: RemoteKernel, link: Link) -> None:
+        remote.restart()
+        remote.status_reported({"state": "ended", "pid": 0, "cause": "the kernel cannot be started"})
+        assert remote.status["state"] == "ended"
+        remote.restart()
+        remote.shutdown_requested(restart=True)
+        remote.status_reported({"state": "ended", "pid": 0, "asked": "restart", "returncode": 0})
+        assert remote.status["state"] == "ended"
 
     on(test)
 
@@ -95,9 +141,36 @@ def test_a_cell_starts_an_ended_kernel_anew_unless_it_is_stopped_meanwhile(stopp
             remote.stop("the test is over")
         remote.lost(GONE)
         assert remote.closed is stopped
-        assert remote.kernel_id == "k1" if stopped else remote.open_request()["create"] == {"gpus": 0}
+        assert remote.kernel_id == "k1" if stopped else remote.open_request()["create"]["gpus"] == 0
 
     on(test)
+
+
+def test_a_kernel_is_created_anew_over_a_new_link_if_its_own_was_closed_meanwhile() -> None:
+    """As after `stop --all`, which closes every connection that no kernel uses."""
+
+    def connect(*_: Any) -> Any:
+        raise ConnectError("there is no route", hop="node")
+
+    async def main() -> None:
+        nodes, settings = Nodes(RUNTIME, connect, log), {"route": ["node"], "python": "python", "gpus": 0}
+        relocation = Relocation(RUNTIME, nodes, Placement(nodes, log), {}, log)
+        link = nodes.of(settings).begin_link("python", None)
+        remote = RemoteKernel(RUNTIME, "k1", settings, FrontEndSpec(dict(KEY), revives=True), link, log)
+        try:
+            relocation.watch(remote)
+            remote.attached()
+            remote.lost(GONE)
+            await nodes.hang_up(unused_only=True)
+            (front,) = remote.front_ends
+            remote.revive_if_ended(front, Message(Channel.SHELL, 1, make("execute_request", {"code": "1"})))
+            assert nodes.of(settings).kernel_ids == [remote.kernel_id] != ["k1"]
+            assert nodes.started_on(remote.kernel_id) is nodes.of(settings)
+        finally:
+            remote.close()
+            await nodes.hang_up(unused_only=False)
+
+    asyncio.run(main())
 
 
 def test_a_kernel_that_is_ready_does_not_start_any_more() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 
 import pytest
 from played_agent import (
+    DEADLINE,
     Socket,
 )
 
@@ -106,5 +108,39 @@ def test_so_much_is_read_ahead_and_no_more() -> None:
 
     asyncio.run(main())
     assert max(ahead) <= MAX_PENDING_READS
+    ours.close()
+    theirs.close()
+
+
+def test_the_thread_that_reads_ends_with_the_stream_also_if_so_much_was_read_ahead() -> None:
+    """What was read ahead is not worked through any more."""
+
+    class Endless(Socket):
+        waits = threading.Event()  # set by the last read that is allowed
+
+        def __init__(self, sock: socket.socket) -> None:
+            super().__init__(sock)
+            self.reads = 0
+
+        def read(self, size: int, /) -> bytes:
+            self.reads += 1
+            if self.reads == MAX_PENDING_READS:
+                self.waits.set()
+            return b"" if self.closed.is_set() else MAGIC
+
+    ours, theirs = socket.socketpair()
+    stream = Endless(theirs)
+
+    async def main() -> list[threading.Thread]:
+        before = threading.enumerate()
+        wire = StreamThreads(stream, asyncio.get_running_loop(), lambda frame: None, lambda: None, "gpu2")
+        threads = [one for one in threading.enumerate() if one not in before]
+        assert stream.waits.wait(DEADLINE)  # the loop does not work meanwhile
+        wire.close()
+        return threads
+
+    for thread in asyncio.run(main()):
+        thread.join(DEADLINE)
+        assert not thread.is_alive()
     ours.close()
     theirs.close()

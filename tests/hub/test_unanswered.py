@@ -98,17 +98,20 @@ def test_old_files_are_removed(tmp_path: Path) -> None:
         os.utime(folder / f"{name}.cells", (0, 1e9 - age * 86400))
     remove_old(tmp_path, now=1e9)
     assert [path.name for path in folder.iterdir()] == ["new.cells"]
+    (tmp_path / "empty").mkdir()
+    remove_old(tmp_path, now=1e9)
+    assert list(tmp_path.iterdir()) == [folder]
 
 
 def test_another_kernel_gets_the_cells(tmp_path: Path) -> None:
     """They are sent to it, and its front ends wait for it then."""
-    before = Delivered(tmp_path / "one")
+    before = Delivered(tmp_path / "node" / "one")
     before.cells.add(CELLS[0])
     before.switch("two")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["two", "two.cells"]
+    assert sorted(path.name for path in (tmp_path / "node").iterdir()) == ["two", "two.cells"]
     before.cells.add(CELLS[1])
     before.close()
-    after = Delivered(tmp_path / "two")
+    after = Delivered(tmp_path / "node" / "two")
     assert after.cells.recall() == CELLS[:2]
     after.forget()
     assert list(tmp_path.iterdir()) == []

@@ -12,10 +12,20 @@ import pytest
 from fronts import Front
 from runtimes import RUNTIME, make
 from streams import LoopThread, Node, until, wait_for
+from waiting import DEADLINE
 
+from jupyter_gpu_kernel.errors import ConnectError
+from jupyter_gpu_kernel.hub.kernel import vscode_sessions
+from jupyter_gpu_kernel.hub.kernel.placeholder import KernelInfoCache
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
-from jupyter_gpu_kernel.hub.kernel.vscode_sessions import VSCodeSession, VSCodeSessions, notebook_of
+from jupyter_gpu_kernel.hub.kernel.vscode_sessions import (
+    _MAX_LEFT,
+    VSCodeSession,
+    VSCodeSessions,
+    title_of,
+)
 from jupyter_gpu_kernel.hub.node.link import Link
+from jupyter_gpu_kernel.hub.node.node_link import NoLink
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
 
@@ -23,17 +33,20 @@ def request(code: str = "", msg_type: str = "execute_request", **metadata: Any) 
     return Message(Channel.SHELL, 1, make(msg_type, {"code": code}, metadata=metadata))
 
 
+UNSAVED = "vscode-notebook-cell:Untitled-1.ipynb"
+
+
 @pytest.mark.parametrize(
-    ("message", "notebook"),
+    ("message", "title"),
     [
         (request("if 1:\n    __vsc_ipynb_file__ = \"/home/me/a b.ipynb\""), "/home/me/a b.ipynb"),
         (request("__vsc_ipynb_file__ = " + json.dumps("C:\\Users\\me\\a.ipynb")), "C:\\Users\\me\\a.ipynb"),
         (request("1", cellId="vscode-notebook-cell:/home/me/a%20b.ipynb#W0sZmlsZQ%3D%3D"), "/home/me/a b.ipynb"),
         (request("1", cellId="vscode-notebook-cell://ssh-remote%2Bbox/home/me/a.ipynb#W1"), "/home/me/a.ipynb"),
         (request("1", cellId="vscode-notebook-cell:/home/me/a.ipynb?b#W0sZmlsZQ%3D%3D"), "/home/me/a.ipynb"),
-        (request('__vsc_ipynb_file__ = "Untitled-1.ipynb"'), ""),
-        (request("1", cellId="vscode-notebook-cell:Untitled-1.ipynb?jupyter-notebook#W0sdW50aXRsZWQ%3D"), ""),
-        (request("1", cellId="vscode-notebook-cell:/home/me/Untitled-1.ipynb#W0sdW50aXRsZWQ%3D"), ""),
+        (request('__vsc_ipynb_file__ = "Untitled-1.ipynb"'), "Untitled-1.ipynb"),
+        (request("1", cellId=UNSAVED + "?jupyter-notebook#W0sdW50aXRsZWQ%3D"), "Untitled-1.ipynb"),
+        (request("1", cellId="vscode-notebook-cell:/home/me/Untitled-1.ipynb#W0sdW50aXRsZWQ%3D"), "Untitled-1.ipynb"),
         (request("1", cellId="vscode-notebook-cell:/home/me/a.ipynb#W0sno-base64"), "/home/me/a.ipynb"),
         (request("1", cellId="6f1c9a2e"), ""),
         (request("print('__vsc_ipynb_file__')"), ""),
@@ -41,8 +54,8 @@ def request(code: str = "", msg_type: str = "execute_request", **metadata: Any) 
         (Message(Channel.SHELL, 1, (b'{"msg_type": "execute_request"}', b"{}", b"{}", b"torn")), ""),
     ],
 )  # fmt: skip
-def test_the_notebook_is_known_from_what_vs_code_sends(message: Message, notebook: str) -> None:
-    assert notebook_of(message) == notebook
+def test_the_notebook_is_known_from_what_vs_code_sends(message: Message, title: str) -> None:
+    assert title_of(message) == title
 
 
 posix = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
@@ -75,18 +88,27 @@ def test_a_window_that_closes_while_its_notebooks_kernel_is_looked_for(
 class Window:
     """A window of VS Code, whose clock is the test's: notebooks are opened and closed there."""
 
-    def __init__(self, loop: LoopThread, link: Link, process: int = 1) -> None:
+    def __init__(
+        self,
+        loop: LoopThread,
+        link: Link,
+        process: int = 1,
+        sessions: VSCodeSessions | None = None,
+        infos: KernelInfoCache | None = None,
+    ) -> None:
+        """`sessions`: the hub's; `infos`: the answers of kernels before."""
         self.time = 0.0
-        self.sessions = VSCodeSessions(lambda: self.time)
+        self.sessions = sessions or VSCodeSessions(lambda: self.time)
+        self._infos = infos
         self._open: dict[RemoteKernel, VSCodeSession] = {}
         self._loop = loop
         self._link = link
         self._process = process
 
-    def start(self) -> RemoteKernel:
-        """A launcher, which does not say its notebook."""
-        session = VSCodeSession(self.sessions, self._process, "cpu")
-        remote = self._loop.kernel(self._link, session=session, name="cpu")
+    def start(self, age: float = 0.0) -> RemoteKernel:
+        """A launcher, started `age` seconds ago, which does not say its notebook."""
+        session = VSCodeSession(self.sessions, self._process, "cpu", age=age)
+        remote = self._loop.kernel(self._link, session=session, infos=self._infos, name="cpu")
         self._loop.call(self.sessions.begin, session)
         self._open[remote] = session
         return remote
@@ -116,15 +138,15 @@ def name(front: Front, notebook: str) -> None:
 
 @posix
 def test_a_restart_counts_from_the_launchers_start(window: Window, node: Node) -> None:
-    """Python may need half a minute on a slow file system before it can be told the notebook."""
+    """On a slow file system the launcher needs a minute, and the kernel another one to be told the notebook."""
     old = window.start()
     with Front(old.edge.connection) as front:
         name(front, "/slow.ipynb")
         front.run("treasure = 42")
     window.close(old)
-    window.time = 4.0
-    new = window.start()
-    window.time = 30.0
+    window.time = 60.0
+    new = window.start(age=59.5)
+    window.time = 120.0
     with Front(new.edge.connection) as front:
         name(front, "/slow.ipynb")
         assert not (node.root / "k" / old.kernel_id).exists(), (
@@ -145,13 +167,136 @@ def test_who_comes_later_returns(window: Window) -> None:
         name(front, "/later.ipynb")
         front.run("treasure = 42")
     window.close(old)
-    window.time = 5.5
+    window.time = 1.5
     new = window.start()
     with Front(new.edge.connection) as front:
         name(front, "/later.ipynb")
         cell = front.run("treasure")
         assert "42" in str(cell.outputs) and f"Back on kernel {old.kernel_id}" in str(cell.outputs)
         assert "Back on kernel" not in str(cell.shown)
+
+
+@posix
+def test_a_window_is_opened_again_before_its_launcher_has_noticed_that_it_had_gone(
+    loop: LoopThread, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launcher looks once a second whether its parent is there."""
+    monkeypatch.setattr(vscode_sessions, "_LEAVING", DEADLINE)
+    first = Window(loop, link)
+    old = first.start()
+    with Front(old.edge.connection) as front:
+        name(front, "/reloaded.ipynb")
+        front.run("treasure = 42")
+    new = Window(loop, link, process=2, sessions=first.sessions).start()
+    with Front(new.edge.connection) as front:
+        named = front.client.execute("__vsc_ipynb_file__ = '/reloaded.ipynb'", store_history=False)
+        wait_for(lambda: new.session is not None and new.session.notebook, "its notebook")
+        for _ in range(2):  # answered behind what the hub asks without waiting
+            loop.run(link.request("list"))
+        first.close(old)
+        front.finish(named)
+        assert "42" in str(front.run("treasure").outputs)
+
+
+@posix
+def test_a_restart_of_an_unsaved_notebook(window: Window, node: Node) -> None:
+    """Its kernel is not found again, but in its window the name is that of one notebook."""
+    old = window.start()
+    with Front(old.edge.connection) as front:
+        name(front, "Untitled-1.ipynb")
+        front.client.execute("import time; time.sleep(600)")
+        wait_for(lambda: old.describe()["state"] == "busy", "the cell")
+        new = window.start()
+        window.close(old)
+    with Front(new.edge.connection) as front:
+        name(front, "Untitled-1.ipynb")
+        wait_for(lambda: not (node.root / "k" / old.kernel_id).exists(), "the old kernel's end")
+        said = str(front.run("1").outputs)
+        assert f"the previous one, {old.kernel_id}, has ended" in said
+
+
+@posix
+def test_another_unsaved_notebook_of_the_same_name(loop: LoopThread, link: Link, node: Node) -> None:
+    """The first one was closed, or belongs to another window: it keeps its kernel."""
+    window = Window(loop, link)
+    other = Window(loop, link, process=2, sessions=window.sessions)
+    closed, elsewhere = window.start(), other.start()
+    for remote in (closed, elsewhere):
+        with Front(remote.edge.connection) as front:
+            name(front, "Untitled-1.ipynb")
+    window.close(closed)
+    window.time = 1.5
+    new = window.start()
+    with Front(new.edge.connection) as front:
+        name(front, "Untitled-1.ipynb")
+        assert "previous" not in str(front.run("1").outputs)
+    kernels = {closed.kernel_id, elsewhere.kernel_id, new.kernel_id}
+    assert len(kernels) == 3 and all((node.root / "k" / one).exists() for one in kernels)
+
+
+@posix
+def test_a_restart_in_an_outage_outlives_its_window(
+    loop: LoopThread, link: Link, node: Node, tmp_path: Path
+) -> None:
+    """What VS Code runs at the start is answered, and the window that is opened next does not get the old kernel."""
+    infos = KernelInfoCache(tmp_path)
+    first = Window(loop, link, infos=infos)
+    old = first.start()
+    with Front(old.edge.connection) as front:
+        name(front, "/outage.ipynb")
+        front.run("treasure = 42")
+        node.pull()
+        wait_for(lambda: old.link_state == "away", "the drop")
+        first.close(old)
+    new = first.start()
+    with Front(new.edge.connection) as front:
+        name(front, "/outage.ipynb")
+        cell = front.client.execute("1")
+        wait_for(lambda: new._relay._deferred.messages[-1].content()["code"] == "1", "the cell")
+        loop.call(new.refuse, ConnectError("cannot be reached", hop="node"))
+        assert "cannot be reached" in front.reply(cell)["evalue"]
+        first.close(new)
+    second = Window(loop, link, process=2, sessions=first.sessions, infos=infos)
+    again = second.start()
+    with Front(again.edge.connection) as front:
+        name(front, "/outage.ipynb")
+        cell = front.client.execute("'treasure' in dir()")
+        wait_for(lambda: again._relay._deferred.messages[-1:], "the cell")
+        node.plugged = True
+        said = str(front.finish(cell).outputs)
+    assert "False" in said and f"the previous one, {old.kernel_id}, has ended" in said
+    assert not (node.root / "k" / old.kernel_id).exists()
+    assert first.sessions._to_end == {}
+
+
+@posix
+def test_code_that_was_sent_when_the_link_was_thought_to_be_up_is_answered_in_the_outage(
+    loop: LoopThread, link: Link, node: Node, tmp_path: Path
+) -> None:
+    window = Window(loop, link, infos=KernelInfoCache(tmp_path))
+    old = window.start()
+    with Front(old.edge.connection) as front:
+        name(front, "/unnoticed.ipynb")
+    window.close(old)
+    node.streams[-1].stall()
+    node.plugged = False
+    new = window.start()
+    with Front(new.edge.connection) as front:
+        assert front.run("start_up = 1", store_history=False).reply["status"] == "ok"
+        node.plugged = True
+        cell = front.run("start_up")
+        assert cell.reply["status"] == "ok" and "1" in str(cell.outputs), "the kernel has run the code"
+
+
+def test_only_so_many_kernels_that_were_left_are_remembered(loop: LoopThread, tmp_path: Path) -> None:
+    sessions = VSCodeSessions(RUNTIME.monotonic)
+    remote = loop.kernel(NoLink("node"))  # type: ignore[arg-type]
+    for number in range(_MAX_LEFT + 1):
+        session = VSCodeSession(sessions, 1, "cpu", f"/{number}.ipynb")
+        sessions.begin(session)
+        sessions.end(session, remote)
+    assert len(sessions._left) == _MAX_LEFT and (1, "cpu", "/0.ipynb") not in sessions._left
+    assert sessions._current == {}
 
 
 COUNTING = (

@@ -201,6 +201,21 @@ async def test_the_priority_of_kernels(jp_fetch: Fetch) -> None:
     await do(jp_fetch, ours, "stop")
 
 
+async def test_a_page_sees_what_it_has_changed(jp_fetch: Fetch) -> None:
+    """The overview, which serves many pages for two seconds, is asked for anew after each action, also a failed one."""
+
+    async def answered() -> float:
+        return float((await get(jp_fetch, *API, "overview"))["time"])
+
+    ours, _ = await start(jp_fetch, "cpu")
+    for action, body in (("interrupt", {}), ("priority", {"priority": 7}), ("attach", {}), ("stop", {})):
+        before = await answered()
+        await do(jp_fetch, ours, action, **body)
+        after = await answered()
+        await refused(do(jp_fetch, "nothere", action, **body))
+        assert before < after < await answered(), action
+
+
 async def test_refusals(jp_fetch: Fetch) -> None:
     for action in ("interrupt", "restart", "stop", "attach"):
         code, said = await refused(do(jp_fetch, "nothere", action))

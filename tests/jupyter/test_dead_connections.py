@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,8 +83,18 @@ def test_a_kernel_starts_and_stops_over_a_connection_that_was_reset(
         window.client()
         specs = questions(settings)["ps"]["specs"]
         (kernel,) = [row for row in remote.ask("ps", specs=specs) if "error" not in row]
+
+        def connections() -> list[str]:
+            rows = remote.ask("logs", kernel=kernel["id"], specs=specs)
+            return [row["text"] for row in rows if row.get("event") == "connection"]
+
+        eventually(lambda: len(connections()) == 1, "the first connection in the log")
         remote.hops.work.drop()
-        assert remote.ask("logs", kernel=kernel["id"], specs=specs)
+        eventually(lambda: len(connections()) == 2, "the one after the drop")
+        first, second = connections()
+        assert first == second and re.fullmatch(
+            r"by .+; host key of \S+: SHA256:\S+, of \S+: SHA256:\S+", first
+        )
         remote.hops.work.drop()
         assert remote.ask("stop", kernel=kernel["id"], specs=specs) == {"ok": True}
         eventually(lambda: window.ended(), "the launcher ends with its kernel")

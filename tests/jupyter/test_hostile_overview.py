@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hostile import Hostile, hostile
@@ -65,6 +65,32 @@ def test_long_queues_are_merged_in_time() -> None:
     rows = [{"hop": "n", "node": "n", "uuid": str(index), "queue": queue} for index in range(256)]
     (node,) = node_rows([], {"nodes": [], "gpus": rows, "ps": []}, [], GpuHistory())
     assert len(node["gpus"]) == 256 and [one["place"] for one in node["queue"]] == list(range(1000))
+
+
+def test_a_colleague_on_the_gpu_of_my_kernel_is_shown_as_such() -> None:
+    bob, mine = {"pid": 1, "user": "bob", "memory_mib": 12000}, {"pid": 2, "user": "al", "yours": True}
+    row = {"node": "n", "uuid": "u", "queue": [], "processes": [{**bob, "yours": "x", "mine": True}, mine]}
+    kernel = {"id": "k", "gpus": ["u"]}
+    (node,) = node_rows([], {"nodes": [], "gpus": [row], "ps": []}, [kernel], GpuHistory())
+    (gpu,) = node["gpus"]
+    assert gpu["kernel"] == "k" and [one["mine"] for one in gpu["processes"]] == [False, True]
+    assert bob.items() <= gpu["processes"][0].items()
+
+
+def test_a_kernel_of_one_node_has_no_gpu_of_another_unless_that_says_so() -> None:
+    def kernel(lease: str = "") -> str | None:
+        gpu = {
+            "hop": "work",
+            "node": "n",
+            "uuid": "GPU-1",
+            "queue": [],
+            "lease": {"id": lease} if lease else None,
+        }
+        held = [{"id": one, "hop": hop, "gpus": ["GPU-1"]} for one, hop in (("k1", "work"), ("a", "evil"))]
+        (node,) = node_rows([], {"nodes": [], "gpus": [gpu], "ps": []}, held, GpuHistory())
+        return cast("str | None", node["gpus"][0]["kernel"])
+
+    assert (kernel(), kernel(lease="k1"), kernel(lease="a"), kernel(lease="b")) == ("k1", "k1", "a", "k1")
 
 
 def test_a_node_that_always_reports_other_gpus_takes_no_place_of_others() -> None:

@@ -20,6 +20,9 @@ from launchers import Launcher, launched
 from remote import Remote
 from waiting import DEADLINE, eventually
 
+from jupyter_gpu_kernel.errors import NotAnswered
+from jupyter_gpu_kernel.launcher import _fail
+
 pytestmark = pytest.mark.usefixtures("remote")
 GPU = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
 
@@ -290,3 +293,15 @@ def same_ports(launcher: Launcher) -> Path:
     file = launcher.file.with_suffix(".other.json")
     file.write_text(json.dumps({**launcher.connection, "key": uuid.uuid4().hex}))
     return file
+
+
+def test_a_message_for_vs_code_fits_into_its_lines(capfd: pytest.CaptureFixture[str]) -> None:
+    """VS Code does not wrap them, and appends a full stop. A command is not broken."""
+    error = NotAnswered(
+        "asks for a password or a code, which nobody could type here", hop="login.example.org"
+    )
+    error.fill_in("NAME", "n" * 60)
+    _fail(str(error))
+    lines = capfd.readouterr().err.splitlines()
+    assert max(map(len, lines)) <= 100 and any(f"login {'n' * 60}”" in line for line in lines)
+    assert not lines[-1].endswith("n")

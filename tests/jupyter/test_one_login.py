@@ -102,6 +102,22 @@ def test_a_start_that_waits_goes_on_when_its_owner_has_signed_in(
     remote.nothing_left()
 
 
+def test_a_start_just_after_a_drop_asks_its_owner(remote: Remote, locked: dict[str, Any]) -> None:
+    """The hub may not have noticed the drop yet, or its link, which asks nobody, may be reconnecting."""
+    connection = {"transport": "tcp", "ip": "127.0.0.1", "key": "k", "signature_scheme": "hmac-sha256"}
+    start = {"settings": locked, "name": "locked", "notebook": "", "connection": connection}
+    owner = Owner()
+    with remote.in_use(), HubClient() as hub:
+        hub.call("hang_up", timeout=DEADLINE)
+        kernels = [hub.call("start", timeout=DEADLINE, ask=owner, **start)]
+        remote.hops.login.drop()
+        kernels.append(hub.call("start", timeout=DEADLINE, ask=owner, **start))
+        assert owner.asked == 2
+        for kernel in kernels:
+            hub.call("end", kernel=kernel["id"], why="the test is over", timeout=DEADLINE)
+    remote.nothing_left()
+
+
 def test_a_start_whose_owner_does_not_sign_in_says_why(remote: Remote, locked: dict[str, Any]) -> None:
     remote.write("locked", provisioner=True, **locked)
     with remote.in_use(), HubClient() as hub:
@@ -159,5 +175,7 @@ async def test_a_server_says_where_to_type_what_and_what_follows(
     with pytest.raises(HTTPError) as caught:
         await manager.start_kernel(kernel_name="locked")
     assert str(caught.value) == caught.value.log_message
-    assert f"{Path(sys.executable).parent}/jupyter-gpu-kernel login locked\n" in str(caught.value)
+    assert f"{Path(sys.executable).parent}/jupyter-gpu-kernel login locked” in a terminal.\n" in str(
+        caught.value
+    )
     assert "File → New → Terminal" in str(caught.value) and "jupyter gpu-kernel" not in str(caught.value)

@@ -53,7 +53,13 @@ async def test_one_answer_has_nodes_gpus_and_the_notebook_of_a_kernel(
     remote: Remote, jp_fetch: Fetch, jp_root_dir: Path
 ) -> None:
     kernel_id = await start(jp_fetch, jp_root_dir / "train.ipynb", "cpu")
-    shown = await overview(jp_fetch, lambda shown: shown["kernels"] and node_of(shown, "gpu")["gpus"])
+
+    def is_complete(shown: Any) -> bool:
+        return bool(
+            shown["kernels"] and node_of(shown, "gpu")["gpus"] and node_of(shown, "gpu")["state"] == "up"
+        )
+
+    shown = await overview(jp_fetch, is_complete)
     node = node_of(shown, "gpu")
     assert {"cpu", "gpu", "cpu-argv", "gpu-argv"} <= set(node["names"])
     assert len(node["display_names"]) == len(node["names"]) and "Remote GPU (gpu)" in node["display_names"]

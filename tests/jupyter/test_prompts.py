@@ -31,8 +31,14 @@ def jp_nbconvert_templates() -> None:
 
 
 @pytest.fixture
-def jp_server_config() -> dict[str, Any]:
-    return {"ServerApp": {"jpserver_extensions": {"jupyter_gpu_kernel": True}}}
+def shown_in() -> str:
+    return "page"
+
+
+@pytest.fixture
+def jp_server_config(shown_in: str) -> dict[str, Any]:
+    server = {"jpserver_extensions": {"jupyter_gpu_kernel": True}}
+    return {"ServerApp": server, "GpuKernelExtension": {"prompts": shown_in}}
 
 
 class Page:
@@ -211,6 +217,16 @@ async def test_without_a_page_nobody_is_there(page: Page, monkeypatch: pytest.Mo
         with pytest.raises(NotAnswered, match=r"nobody is there\n.*jupyter gpu-kernel login NAME") as caught:
             await secret(ask, "Password of alice: ")
     assert caught.value.login and await page.questions() == []
+
+
+@pytest.mark.parametrize("shown_in", ["terminal"])
+async def test_no_page_gets_a_question_if_they_are_answered_in_a_terminal_only(page: Page) -> None:
+    async with page.prompts.asker(GPU2) as ask:
+        with pytest.raises(NotAnswered, match=r"jupyter gpu-kernel login NAME") as caught:
+            await secret(ask, "Password of alice: ")
+        with pytest.raises(NotAnswered):
+            await asyncio.to_thread(ask.confirm_host, "login", FINGERPRINT, "ssh-ed25519")
+    assert caught.value.login and await page.questions() == [] and page.events.empty()
 
 
 async def test_an_unanswered_question_is_given_up(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,3 +130,23 @@ def test_the_text_says_hop_cause_and_remedy(remote: Remote, tmp_path: Path, refu
     assert caught.value.__cause__ is None and caught.value.__suppress_context__
     assert not manager.has_kernel or not manager.is_alive()
     remote.nothing_left()
+
+
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [
+        (["--cwd", "/nowhere/at/all"], "there is no folder /nowhere/at/all"),
+        (["--cwd", "/", "--code", "nope"], "git finds no repository with files at /"),
+        (["--gpus", "9"], "9 GPUs requested, but this node has 4"),
+        (["--gpu-type", "h100"], "its name does not contain “h100”"),
+        (["--setup", "exit 3"], "they ended with exit status 3"),
+    ],
+    ids=lambda words: str(words[0]),
+)
+def test_add_refuses_what_can_never_start(remote: Remote, words: list[str], cause: str) -> None:
+    *jumps, destination = remote.hops.route
+    way = ["-F", str(remote.hops.ssh_config), "-J", ",".join(jumps), "--python", sys.executable]
+    added = remote.program("add", destination, *way, "--name", "impossible", *words)
+    assert added.returncode == 1 and not added.stdout
+    assert "work: " in added.stderr and cause in added.stderr and "Traceback" not in added.stderr
+    assert "impossible" not in remote.program("list").stdout

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import pytest
 from cells import run, started, wait_for
 from jupyter_client.blocking.client import BlockingKernelClient
-from launchers import launched
+from launchers import Launcher, launched
 from remote import Remote
 from slurm import Slurm
 from waiting import DEADLINE, eventually
@@ -76,16 +78,25 @@ def test_a_cell_submits_a_job_waits_runs_and_is_told_how_the_job_ended(
         [row] = remote.ask("ps", specs=specs)
         assert (row["state"], row["job"]["id"], row["job"]["state"]) == ("idle", running, "RUNNING")
         assert row["job"]["node"] == slurm.nodes[1] and row["job"]["end_time"] > time.time()
+        by_ssh = row["job"]["way"] == "ssh"  # else srun, as when the node's sshd was slow
+        assert by_ssh or row["job"]["way"] == "srun"
         done = remote.program("ps", "--wait", row["id"])
         assert done.returncode == 0 and done.stdout.endswith(": ok\n"), done
 
         asked = client.execute("import time; time.sleep(300)")
         wait_for(client, "execute_input")
         slurm.run("scancel", running)
-        assert f"job {running} was cancelled" in error_of(client, asked)["evalue"]
+        error = error_of(client, asked)
+        assert f"job {running} was cancelled" in error["evalue"]
+        assert "Restart the kernel to start a new job" in "".join(error["traceback"]), error
         story = remote.ask("logs", kernel=row["id"], specs=specs)
         assert any(f"job {running} was cancelled" in line["text"] for line in story), story
+        [way] = [line["text"] for line in story if line["event"] == "connection"]
+        last = rf", of \S*{slurm.nodes[1]}: SHA256:\S+$" if by_ssh else "; then by srun"
+        assert re.search(rf"; host key of .*{last}", way), way
         assert ours(slurm) == [], "no job is submitted unasked"
+        hours = remote.program("gpus", "job", "--history")
+        assert "only nodes are asked on which a job with your kernel runs now" in hours.stderr, hours
         eventually(
             lambda: {one["node"] for one in remote.ask("nodes")} <= known,
             "no connection to the job's node is left",
@@ -107,6 +118,40 @@ def test_a_detached_kernel_in_a_job_is_attached_by_the_kernelspec_of_the_login_n
     slurm.run("scancel", row["job"]["id"])
 
 
+def visit(launcher: Launcher) -> BlockingKernelClient:
+    """A notebook's client, with what VS Code runs before any cell."""
+    client = launcher.client()
+    run(client, '__vsc_ipynb_file__ = "Untitled-1.ipynb"', store_history=False)
+    return client
+
+
+def test_a_restart_in_vs_code_keeps_the_job(
+    remote: Remote, slurm: Slurm, specs: list[dict[str, Any]]
+) -> None:
+    """VS Code restarts by a new launcher, with a key of its own: while the job waits, and when it runs."""
+    remote.write("argv", slurm=True, gpus=4, gpu_type="rtx3090", **slurm.settings)
+    other = slurm.submit("exec sleep 300", "--gres=gpu:4", "--output=/dev/null")
+    slurm.wait_for(other, "RUNNING")
+    with contextlib.ExitStack() as launchers:
+        old = launchers.enter_context(launched(remote, "argv"))
+        visit(old).execute("x = 1")
+        [job] = eventually(lambda: ours(slurm), "a job is submitted", every=0.1)
+        for waits, overlaps in ((True, True), (False, True), (False, False)):
+            new = launchers.enter_context(launched(remote, "argv"))
+            if overlaps:
+                visit(new)
+            old.dispose()
+            assert old.end() == (0, "")
+            client = visit(new)
+            if waits:
+                slurm.run("scancel", other)
+            assert run(client, f"{JOB_ID}; print('x' in globals()); x = 1").text.split() == [job, "False"]
+            eventually(lambda: len(remote.ask("ps", specs=specs)) == 1, "the old kernel has ended")
+            assert ours(slurm) == [job]
+            old = new
+        slurm.run("scancel", job)
+
+
 def test_a_refused_job_ends_the_cell_with_the_words_of_sbatch(
     remote: Remote, slurm: Slurm, specs: list[dict[str, Any]]
 ) -> None:
@@ -118,16 +163,36 @@ def test_a_refused_job_ends_the_cell_with_the_words_of_sbatch(
         assert ours(slurm) == []
 
 
-def test_a_shutdown_cancels_the_job_that_waits(
+def test_a_job_that_waits_outlives_a_restart_and_a_shutdown_cancels_it(
     remote: Remote, slurm: Slurm, specs: list[dict[str, Any]]
 ) -> None:
+    remote.write("argv", slurm=True, gpus=4, gpu_type="rtx3090", **slurm.settings)
     other = slurm.submit("exec sleep 300", "--gres=gpu:4", "--output=/dev/null")
-    with started(remote, "job") as (_, client):
+    with started(remote, "argv") as (manager, client):
         client.execute("print('never')")
         wait_for(client, "update_display_data")
-        assert len(ours(slurm)) == 1
+        [job] = ours(slurm)
+        manager.restart_kernel()
+        client.wait_for_ready(timeout=DEADLINE)
+        client.execute("print('never')")
+        assert f"job {job} is PENDING" in str(wait_for(client, "display_data")["content"])
+        assert ours(slurm) == [job]
+        [row] = eventually(lambda: remote.ask("kernels"), "the new launcher has the kernel", every=0.1)
+        assert remote.ask("journal", kernel=row["id"])["cells"] == []
+        assert row["link"] == "up", "the kernel needs no link yet"
+        row = {one["id"]: one for one in remote.ask("ps", specs=specs)}[row["id"]]
+        assert (row["cells"], row["last_cell"], row["priority"]) == (1, None, 0)
+        assert row["place"] == (row["job"]["place"] or None)
         client.shutdown()
         eventually(
             lambda: ours(slurm) == [], "the job is cancelled, although its front end is there", every=0.1
         )
+    with started(remote, "job") as (_, client):
+        asked = client.execute("print('never')")
+        wait_for(client, "update_display_data")
+        [kernel] = [one["id"] for one in remote.ask("kernels")]
+        remote.ask("stop", kernel=kernel, specs=specs)
+        assert kernel not in {one["id"] for one in remote.ask("ps", specs=specs)}
+        assert "stopped before it was started" in error_of(client, asked)["evalue"]
+        eventually(lambda: ours(slurm) == [], "the job is cancelled", every=0.1)
     slurm.run("scancel", other)

@@ -16,10 +16,12 @@ import pytest
 from environments import Environment
 
 import jupyter_gpu_kernel
-from jupyter_gpu_kernel.cli import create_env, tables, terminal
+from jupyter_gpu_kernel.cli import create_env, gpu_hours, tables, terminal
+from jupyter_gpu_kernel.cli.verb import _named, whole_id
 from jupyter_gpu_kernel.errors import SettingsError
 from jupyter_gpu_kernel.hub.ssh import matches_fingerprint
 from jupyter_gpu_kernel.launcher import _read_connection
+from jupyter_gpu_kernel.program import command, installed_program
 from jupyter_gpu_kernel.saved_answers import SavedAnswers
 
 
@@ -135,7 +137,13 @@ def test_jupyter_finds_it_as_its_own_verb(program: Program) -> None:
         ([], "usage: jupyter gpu-kernel VERB"),
         (["lst"], "Did you mean list"),
         (["add"], "DESTINATION"),
+        (["--bogus"], "There is no option --bogus."),
+        (["--bogus=1"], "There is no option --bogus=1."),
         (["add", "gpu2", "--nope"], "--nope"),
+        (["add", "gpu2", "--gpu=2"], "Did you mean --gpus?"),
+        (["add", "gpu2", "--idle-timeout", "soon"], "'soon' is not a time such as"),
+        (["ps", "--wait", "k1", "--timeout", "0"], "'0' is not a time up to 30d"),
+        (["gpus", "--history", "0"], "'0' is no time at all"),
         (["add", "gpu2", "--gpus", "many"], "--gpus"),
         (["priority", "k1", "100"], "'100' is not a number from -99 to 99"),
         (["priority", "k1", "high"], "'high' is not a number"),
@@ -153,7 +161,37 @@ def test_jupyter_finds_it_as_its_own_verb(program: Program) -> None:
 def test_bad_usage_is_2(program: Program, words: list[str], message: str) -> None:
     done = program(*words)
     assert (done.returncode, done.stdout) == (2, "")
-    assert message in done.stderr
+    assert message in done.stderr and (not words or len(done.stderr.splitlines()) <= 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        *(("90", 90), ("90s", 90), ("1.5m", 90), ("30min", 1800), ("8h", 28800), ("7D", 604800)),
+        *(("4:00:00", 14400), ("1-12:00:00", 129600), ("30:00", 1800), ("0", 0)),
+    ],
+)
+def test_times_are_written_in_one_way(text: str, seconds: int) -> None:
+    assert gpu_hours.span(text) == seconds
+
+
+def test_options_that_are_times(program: Program) -> None:
+    slurm = ("login", "--slurm", "--time", "30m", "--warn-before", "2m", "--keep-job", "1:00:00")
+    got = program.added(*slurm, "--idle-timeout", "8h")
+    keys = ("time", "warn_before", "keep_job", "idle_timeout")
+    assert [got[key] for key in keys] == ["0:30:00", 120, 3600, 28800]
+
+
+def test_an_error_names_the_option(program: Program) -> None:
+    for option, value in (("--min-memory", "foo"), ("--gpus", "100"), ("--ignore-lease", "x")):
+        assert program.refuses("add", "gpu2", "--no-probe", option, value).startswith(f"{option} ")
+    assert program.refuses("add", "gpu2", "--no-probe", "--mem", "1G").startswith(
+        "--mem is set, but --slurm is not"
+    )
+
+
+def test_a_device_is_an_empty_ssh_configuration(program: Program) -> None:
+    assert program.added("alice@gpu2", "-F", os.devnull)["config"] == os.path.abspath(os.devnull)
 
 
 def test_ssh_words_become_a_kernelspec(program: Program) -> None:
@@ -211,9 +249,9 @@ def test_the_name_and_the_route_of_each_road(program: Program) -> None:
     assert program.added("localhost", "--via", "srun --jobid=17 --unbuffered")["name"] == "srun"
     assert program.added("--hosts", "a,b", "--via", "docker exec -i c")["name"] == "a-b"
     lines = {words[0]: " ".join(words[1:]) for words in map(str.split, program.ok("list").splitlines())}
-    assert lines["gpu2"].startswith("alice@login → ssh gpu2 ")
-    assert lines["box"].startswith("login → ssh gpu2 → apptainer exec instance://box ")
-    assert lines["a-b"].startswith("a, b → docker exec -i c ")
+    assert lines["gpu2"].startswith("1 the best one found alice@login → ssh gpu2 ")
+    assert lines["box"].startswith("1 the best one found login → ssh gpu2 → apptainer exec instance://box ")
+    assert lines["a-b"].startswith("1 the best one found a, b → docker exec -i c ")
 
 
 def test_add_tells_what_is_next(program: Program) -> None:
@@ -229,17 +267,36 @@ def test_what_add_refuses(program: Program) -> None:
     assert "HF_TOKEN looks like a secret" in program.refuses(
         "add", "gpu3", "--no-probe", "--env", "HF_TOKEN=abc"
     )
-    assert "“gpus” is -1" in program.refuses("add", "gpu3", "--no-probe", "--gpus", "-1")
-    assert "“priority” is 100" in program.refuses("add", "gpu3", "--no-probe", "--priority", "100")
+    assert "--gpus is -1" in program.refuses("add", "gpu3", "--no-probe", "--gpus", "-1")
+    assert "--priority is 100" in program.refuses("add", "gpu3", "--no-probe", "--priority", "100")
     assert "cannot be a kernelspec's name" in program.refuses("add", "gpu3", "--no-probe", "--name", "a b")
     assert "not an absolute path" in program.refuses("add", "gpu3", "--no-probe", "--python", "~/bin/python")
     assert "env file" in program.refuses("add", "gpu3", "--no-probe", "--env-file", "missing")
     assert "there is no file" in program.refuses("add", "gpu3", "--no-probe", "-F", ".")
     assert "Give DESTINATION, or --hosts" in program("add", "--hosts", ",", "--no-probe").stderr
-    assert "“idle_timeout” is inf" in program.refuses("add", "gpu3", "--no-probe", "--idle-timeout", "inf")
     assert "0 is not a valid port" in program.refuses("add", "gpu3", "--no-probe", "-p", "0")
     assert "0 is not a valid port" in program.refuses("add", "ssh -p 0 gpu3", "--no-probe")
     assert "is not a valid address" in program.refuses("add", "a:b:c@", "--no-probe")
+
+
+def test_the_beginning_of_an_id_is_enough() -> None:
+    rows = [{"id": "3f2a00000001"}, {"id": "3f2b00000002"}, {"id": "nope"}, {"node": "gpu1", "error": {}}]
+    assert whole_id("3f2a", rows) == "3f2a00000001"
+    assert [whole_id(text, rows) for text in ("3f2", "nope", "4711")] == ["3f2", "nope", "4711"]
+    with pytest.raises(SettingsError, match="begin with 3f2a: 3f2a00000001, 3f2a00000009"):
+        whole_id("3f2a", [*rows, {"id": "3f2a00000009"}])
+
+
+def test_nodes_are_named_as_kernelspecs_are(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    program.added("--hosts", "node7,node8", "-J", "login", "--name", "lab")
+    program.added("alice@node9:7092", "--name", "b")
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(program.data))
+    (spec,) = _named("node8")
+    assert (spec["name"], spec["settings"]["route"]) == ("lab", ["login", "node8"]) and "hosts" not in spec[
+        "settings"
+    ]
+    assert [one["name"] for one in (*_named("NODE9"), *_named("lab"))] == ["b", "lab"]
+    assert _named("lab")[0]["settings"]["hosts"] == ["node7", "node8"]
 
 
 def test_list_and_remove(program: Program) -> None:
@@ -254,7 +311,23 @@ def test_list_and_remove(program: Program) -> None:
             "settings": {"route": ["login", "alice@gpu2"], "gpus": 1},
         }
     ]
-    assert "login → alice@gpu2" in program.ok("list")
+    program.added(
+        "gpu3",
+        "--name",
+        "b",
+        "--gpus",
+        "2",
+        "--gpu-type",
+        "3090",
+        "--python",
+        "/opt/py",
+        "--transport",
+        "ssh",
+    )
+    first, second = program.ok("list").splitlines()[1:]
+    assert re.match(r"b +2 3090 +/opt/py +gpu3 \(by ssh\) +/", first)
+    assert re.match(r"gpu2 +1 +the best one found +login → alice@gpu2 +/", second)
+    program.ok("remove", "b")
     assert json.loads(program.ok("remove", "gpu2", "--json")) == {"removed": [str(path.parent)]}
     assert json.loads(program.ok("list", "--json")) == []
 
@@ -321,6 +394,14 @@ def test_traitlets_words_still_go_to_traitlets(program: Program) -> None:
     assert json.loads(done.stdout) == [] and "Searching" in done.stderr
 
 
+def test_a_command_is_as_short_as_path_permits(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = str(installed_program().parent)
+    monkeypatch.setenv("PATH", folder)
+    assert command() == "jupyter gpu-kernel"
+    monkeypatch.setenv("PATH", os.defpath)
+    assert command().startswith((folder, "'", '"'))
+
+
 def test_an_output_that_has_no_arrows(program: Program) -> None:
     done = program("add", "gpu2", "--no-probe", PYTHONIOENCODING="ascii")
     assert done.returncode == 0 and "Select ?Remote GPU (gpu2)?" in done.stdout
@@ -354,7 +435,7 @@ def test_the_table_of_gpus() -> None:
         *("gpu2", "0", "RTX 3090", "12000/24576", "97 %", "bob (11800 MiB)", "no: in use by bob")
     ]
     assert re.split(" {2,}", lines[2]) == ["gpu2", "1", "RTX 3090", "?/24576", "?", "-", "yes"]
-    assert "eve, leased" in lines[3]
+    assert "leased by eve" in lines[3]
 
 
 def test_who_waits_for_gpus() -> None:
@@ -373,6 +454,8 @@ def test_who_waits_for_gpus() -> None:
     lines = tables.queue([row, {**row, "index": 1}]).splitlines()
     assert re.split(" {2,}", lines[1]) == ["1", "gpu2", "bob", "1", "?", "-", "k0", "-"]
     assert re.split(" {2,}", lines[2]) == ["2", "gpu2", "you", "2", "?", "5", "k1", "a.ipynb"]
+    passed = tables.queue([{"node": "gpu2", "queue": [{**first, "passed": "it asks for 99"}]}])
+    assert passed.endswith("k0      -  (passed over: it asks for 99)")
     assert len(lines) == 3, "a kernel that waits for any of several GPUs is shown once"
 
 

@@ -22,9 +22,11 @@ def test_a_time(text: str, seconds: int) -> None:
     assert duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "24", "h", "0h", "-1h", "1.5h", "gpu2", "31d", "9999999999999d", "१h"])
+@pytest.mark.parametrize("text", ["", "h", "0h", "-1h", "gpu2", "31d", "9999999999999d", "१h"])
 def test_a_time_that_is_none(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match=r"such as 90m|longer than 30d"):
+    with pytest.raises(
+        argparse.ArgumentTypeError, match=r"not a time such as 90|longer than 30d|no time at all"
+    ):
         duration(text)
 
 

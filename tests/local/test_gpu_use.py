@@ -14,7 +14,13 @@ from jupyter_gpu_kernel.server.gpu_use import GpuUse
 from jupyter_gpu_kernel.wire.runtime import Runtime
 
 KERNEL = {"id": "k1", "link": "up", "gpus": ["GPU-a"]}
-ROW = {"uuid": "GPU-a", "memory_used_mib": 5, "utilization": 97, "processes": [{"pid": 1}]}
+ROW = {
+    "uuid": "GPU-a",
+    "memory_used_mib": 5,
+    "utilization": 97,
+    "free": False,
+    "processes": [{"pid": 1}, {"pid": 2, "yours": True}],
+}
 
 
 def in_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
@@ -79,7 +85,8 @@ async def test_no_page_waits_and_pages_share_an_answer(use: GpuUse, clock: Clock
     await settled()
     (shown,) = use.of(KERNEL) or ()
     assert (shown["uuid"], shown["memory_used_mib"], shown["utilization"]) == ("GPU-a", 5, 97)
-    assert "processes" not in shown
+    assert [(one["pid"], one["mine"]) for one in shown["processes"]] == [(1, False), (2, True)]
+    assert "free" not in shown
     clock.now += 11
     use.of(KERNEL)
     await settled()

@@ -309,6 +309,7 @@ def test_a_broken_one_does_not_hide_the_others_and_can_be_removed(data: Path) ->
             {**ROUTE, "ignore_lease": ["0"]},
             "“ignore_lease” contains '0', which is no UUID of a GPU\nCopy the UUID from",
         ),
+        ({**ROUTE, "ignore_place": ["a b"]}, "“ignore_place” contains 'a b', which is no name of a user"),
         ({**ROUTE, "hosts": ["gpu1", "gpu1"]}, "“hosts” contains a host twice\nWrite each host once."),
         ({**ROUTE, "min_memory": "20"}, r"“min_memory” is '20'\nIt must be a size of memory: 20G"),
         ({**ROUTE, "code": "--output=x"}, "“code” is '--output=x': it begins with"),

@@ -41,6 +41,29 @@ def test_a_mark_that_a_full_disk_cut_off_is_made_anew(folder: Path) -> None:
     assert [path.name for path in data_folder().iterdir()] == ["owner"]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX permissions")
+@pytest.mark.parametrize("taken", ["file", "link", "folder of another user"])
+def test_a_name_that_another_user_has_taken_is_replaced_by_a_random_one(folder: Path, taken: str) -> None:
+    usual, here = hub_folder(), owner(RUNTIME)
+    usual.rmdir()
+    if taken == "file":
+        usual.touch()
+    elif taken == "link":
+        usual.symlink_to(folder)
+    elif os.getuid() == 0:
+        usual.mkdir()
+        os.chown(usual, 12345, -1)
+    else:
+        pytest.skip("only root can give a folder to another user")
+    other = hub_folder()
+    assert other != usual and other.stat().st_mode & 0o777 == 0o700 and other.parent == usual.parent
+    usual.unlink() if taken != "folder of another user" else usual.rmdir()
+    assert hub_folder() == other, "a hub may run there"
+    assert owner(RUNTIME) == here, "nodes know this computer by it"
+    other.rmdir()
+    assert hub_folder() == usual and hub_folder().is_dir()
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="a pipe has no folder")
 def test_a_long_path_is_no_place_for_a_socket(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     long = folder / ("ä" * 50)

@@ -121,12 +121,32 @@ def test_the_place_in_the_queue(row: dict[str, Any], shown: str) -> None:
     assert re.split(r"  +", tables.kernels([row]).splitlines()[1])[3] == shown
 
 
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(12_030.0, "3:20 h left"), (3590.0, "59 min left"), (30.0, "0 min left")]
+)
+def test_the_time_that_is_left_of_a_job(seconds: float, shown: str) -> None:
+    job = {"id": "17", "end_time": time.time() + seconds}
+    assert f"(job 17, {shown})" in tables.kernels([{"id": "k", "state": "busy", "job": job}])
+
+
 def test_kernels_that_wait_are_listed_in_their_order() -> None:
     places = {"a": 3, "b": None, "c": 1, "d": None, "e": 2}
     rows = [{"id": one, "node": "gpu2", "hop": "gpu2", "place": place} for one, place in places.items()]
     rows.insert(1, {"id": "x", "node": "gpu1", "hop": "gpu1", "place": 1})
     lines = tables.kernels(rows).splitlines()[1:]
     assert "".join(line[0] for line in lines) == "bdceax", "each node's together"
+
+
+def test_a_table_that_is_printed_in_parts() -> None:
+    shown = tables.Shown()
+    row = {"id": "k1", "node": "gpu1", "state": "idle", "notebook": "a.ipynb"}
+    first = tables.kernels([row], shown).splitlines()
+    assert first[0].startswith("ID  NAME") and len(first) == 2
+    other = {**row, "id": "kernel-2", "node": "gpu2"}
+    assert tables.kernels([row, other], shown).startswith(
+        "kernel-2  ?"
+    )  # neither the heads nor the first again
+    assert tables.kernels([row, other], shown) == ""
 
 
 def test_a_gpu_is_named_without_its_maker() -> None:
@@ -136,9 +156,19 @@ def test_a_gpu_is_named_without_its_maker() -> None:
 def test_a_gpu_that_is_held_and_does_no_work() -> None:
     now = time.time()
     row = {"lease": {"user": "bob", "since": now - 3 * 3600 - 9}, "idle_since": now - 2 * 3600 - 9}
-    assert "bob, leased 3 h ago, idle for 2 h" in tables.gpus([row])
+    assert "leased by bob 3 h ago, idle for 2 h" in tables.gpus([row])
     used = {"processes": [{"user": "bob", "memory_mib": 7}], "idle_since": now - 2 * 3600 - 9}
     assert "bob (7 MiB), idle for 2 h" in tables.gpus([used])
+
+
+def test_everybody_on_a_gpu_is_named() -> None:
+    processes = [
+        {"user": "bob", "memory_mib": 12000},
+        {"user": "al", "memory_mib": 300, "yours": True},
+        {"user": "bob", "memory_mib": 7, "yours": "yes"},
+    ]
+    row = {"processes": processes, "lease": {"user": "al", "yours": True}}
+    assert "bob (12000 MiB), you (300 MiB), bob (7 MiB), leased by you" in tables.gpus([row])
 
 
 def test_ordinal_numbers() -> None:

@@ -84,6 +84,15 @@ def test_an_unreachable_node_is_waited_for_and_a_missing_kernel_is_looked_for() 
     assert looks[:2] == [None, None] and looks[2] is not None and looks[2].status is Status.ENDED
 
 
+def test_a_kernel_in_a_job_is_not_missing_while_its_login_node_is_away() -> None:
+    away = {"node": "login", "error": ConnectError("no route", hop="login").to_json()}
+    in_job, other = WaitedKernel("k"), WaitedKernel("k")
+    assert not in_job.take([row("busy", node="gpu2", job={"id": "12"})])
+    assert not other.take([row("busy", node="gpu2")])
+    assert not in_job.take([away]) and in_job.outcome is None
+    assert other.take([away]), "the node of this one has answered"
+
+
 def test_the_log_tells_of_the_end() -> None:
     kernel = WaitedKernel("k")
     start, end = {"event": "start", "text": "started"}, {"event": "end", "text": "stopped: by hand"}
@@ -109,7 +118,7 @@ def test_time_limits(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "nan", "1e9", "31d", "gpu2", "9" * 12])
 def test_time_limits_that_are_none(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="is not a time up to 30d"):
+    with pytest.raises(argparse.ArgumentTypeError, match=r"is not a time (up to 30d, )?such as"):
         limit(text)
 
 

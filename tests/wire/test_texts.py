@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import List
+from typing import Any, List
 
 import pytest
+from runtimes import RUNTIME
 
-from jupyter_gpu_kernel.wire.texts import as_typed
+from jupyter_gpu_kernel.wire.compose import TransientDisplay, error_content
+from jupyter_gpu_kernel.wire.texts import as_typed, wrapped
+
+RED = "\x1b[31m\x1b[0m"
 
 
 @pytest.mark.parametrize(
@@ -23,3 +27,25 @@ def test_a_command_is_written_for_the_shell_of_its_reader(
 ) -> None:
     """On Windows this is PowerShell, where a line that begins with quotes runs nothing."""
     assert as_typed(words, windows) == typed
+
+
+def test_what_cells_show_has_lines_of_at_most_a_hundred_characters() -> None:
+    """VS Code cuts longer ones off. A table's row that is short, and a command to copy, stay as they are."""
+    short = "  GPU 0   NVIDIA A100   in use by alice\n\n"
+    assert wrapped(short) == short
+    command = "“'/a long/path to/jupyter-gpu-kernel' login gpu2”"
+    text = f"{'word ' * 15}{command} {'word ' * 30}\n{short}"
+    lines = wrapped(text, indent="  ").split("\n")
+    assert max(map(len, lines)) <= 100 and sum(command in line for line in lines) == 1
+    assert all(line.startswith("  ") for line in lines[1:3]) and wrapped(text).split() == text.split()
+    assert wrapped("x" * 300) == "x" * 300, "a path can be copied"
+
+
+def test_texts_in_cells_are_wrapped() -> None:
+    long = "word " * 60
+    sent: List[Any] = []
+    TransientDisplay(RUNTIME, lambda *message: sent.append(message[3])).show(long, b"{}")
+    assert sent[0]["data"]["text/plain"] == wrapped(long)
+    shown = error_content("GpuError", long)
+    assert shown["evalue"] == long and max(map(len, shown["traceback"][0].split("\n"))) <= 100 + len(RED)
+    assert shown["traceback"][0].startswith(f"{RED[:5]}GpuError")

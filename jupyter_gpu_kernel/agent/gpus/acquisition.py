@@ -83,9 +83,12 @@ class Acquisition:
         self._early = early
         self._timer: Optional[Timer] = None
         self._failures = 0
+        self._decided_behind: List[Waiting] = []
         self._limits = SiteLimits.from_settings(settings)
-        self._queue = WaitQueue(loop, str(settings["id"]), int(settings.get("priority", 0)), details)
-        self._releases = ReleaseWatch(loop, self._lease_released)
+        ignored_users = list(map(str, settings.get("ignore_place", ())))
+        priority = int(settings.get("priority", 0))
+        self._queue = WaitQueue(loop, str(settings["id"]), priority, details, ignored_users)
+        self._releases = ReleaseWatch(loop, self._changed, lambda: self._claim.users())
         self._variable = device_variable()
         allowed = allowed_gpus(os.environ, self._variable)
         if self._count and allowed and in_allocation(os.environ, self._variable):
@@ -125,7 +128,7 @@ class Acquisition:
     @property
     def place(self) -> Optional[int]:
         """The kernel's place in the queue, from 1 on; None if it is not there."""
-        return len(self._ahead()) + 1 if self._queue.has_place else None
+        return 1 + sum(not one.passed for one in self._ahead()) if self._queue.has_place else None
 
     def set_priority(self, priority: int) -> Optional[int]:
         """Change the priority, also while a cell waits, which then looks at once whether it is its turn.
@@ -261,8 +264,12 @@ class Acquisition:
         try:
             limit = self._limit()
             # A kernel that must wait holds up nobody, but this user's others see that it is there.
-            self._queue.announce([] if limit else self._claim.usable_uuids())
-            outcome = self._claim.decide(self._ahead() if ahead is None else ahead, limit)
+            verdicts = self._claim.verdicts()
+            self._queue.announce([] if limit else [one.gpu.uuid for one in verdicts if not one.unusable])
+            ahead = self._decided_behind = self._ahead() if ahead is None else ahead
+            outcome = self._claim.decide(ahead, limit)
+            free = [one.gpu.uuid for one in verdicts if one.free]
+            self._queue.note_untaken(ahead, [one.gpu.uuid for one in verdicts], free)
         except SmiError as error:
             return self._failed(error)
         if isinstance(outcome, ClaimPending):
@@ -277,8 +284,10 @@ class Acquisition:
     def _ahead(self) -> List[Waiting]:
         return self._queue.before(self._claim.seen_leases())
 
-    def _lease_released(self) -> None:
-        if not self._failures:  # a driver that does not answer is asked again after a pause
+    def _changed(self, released: bool) -> None:
+        """The leases, the queue, or who uses the GPUs has changed."""
+        has_moved = self._ahead() != self._decided_behind
+        if (released or has_moved) and not self._failures:  # a driver that hangs is asked again after a pause
             self._sample()
 
     def _leave_queue(self) -> None:

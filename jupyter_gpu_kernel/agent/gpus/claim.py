@@ -85,7 +85,7 @@ class Claim:
     @property
     def can_decide(self) -> bool:
         """Whether the samples are enough for a decision: fewer are if enough GPUs are empty."""
-        return self.has_all_samples or choose(self._judge(self._recent()), self.count) is not None
+        return self.has_all_samples or choose(self.verdicts(), self.count) is not None
 
     def name(self, uuid: str) -> str:
         """ "GPU 0 (NVIDIA A100)"; the UUID if no sample has that GPU."""
@@ -134,9 +134,13 @@ class Claim:
             return self._pending(verdicts, ahead, limit)
         return self._confirm(recent[-1], verdicts, ahead) if self._leases else self._try(verdicts, ahead)
 
-    def usable_uuids(self) -> List[str]:
-        """The GPUs that the kernel could use, free or not, as far as samples show."""
-        return [verdict.gpu.uuid for verdict in self._judge(self._recent()) if not verdict.unusable]
+    def verdicts(self) -> List[Verdict]:
+        """The verdict on each GPU, by the samples so far."""
+        return self._judge(self._recent())
+
+    def users(self) -> List[int]:
+        """The processes that use GPUs, as the newest sample shows."""
+        return [one.pid for gpu in (self._samples[-1].gpus if self._samples else ()) for one in gpu.processes]
 
     def seen_leases(self) -> List[Holder]:
         """The holders of all leases in the newest sample."""
@@ -148,7 +152,7 @@ class Claim:
             return False
         if limit:
             return True
-        verdicts = [one._replace(free=not one.unusable) for one in self._judge(self._recent())]
+        verdicts = [one._replace(free=not one.unusable) for one in self.verdicts()]
         return choose(verdicts, self.count, ahead) is None
 
     def release(self) -> None:
@@ -227,7 +231,11 @@ class Claim:
         # The random part keeps two kernels that wait from trying at the same moment every time.
         soon = not self.has_all_samples or self._was_released()
         delay = self.delay() if soon else self._runtime.random.uniform(*self._criteria.wait)
-        return ClaimPending(waiting_text(verdicts, self.count, self._node, ahead, limit), delay)
+        if any(verdict.pending for verdict in verdicts):  # it may be free after a few samples
+            delay = min(delay, self._criteria.unhurried)
+        return ClaimPending(
+            waiting_text(verdicts, self.count, self._node, ahead, limit, self._samples[-1].notebooks), delay
+        )
 
     def _was_released(self) -> bool:
         """Whether a lease was released since the older samples, so that its GPU may be free after a few new ones."""

@@ -33,7 +33,8 @@ class Gate:
         self._release = release
         self._cells: Deque[Message] = deque()
         self._display = TransientDisplay(runtime, send)
-        self._text = ""
+        self.text = ""
+        """What the first waiting cell waits for."""
         self._text_visible = False
 
     @property
@@ -56,8 +57,8 @@ class Gate:
 
     def set_text(self, text: str) -> None:
         """Set what the first waiting cell waits for. It is displayed after `show_text`."""
-        if text != self._text:
-            self._text = text
+        if text != self.text:
+            self.text = text
             if self._text_visible:
                 self._display_text()
 
@@ -72,7 +73,7 @@ class Gate:
         self.is_open = True
         if self._cells:
             self._clear_text()
-        self._text = ""
+        self.text = ""
         while self._cells:
             self._release(self._cells.popleft())
 
@@ -81,18 +82,21 @@ class Gate:
         if not self._cells:
             return
         first = self._cells.popleft()
-        self._clear_text()
-        self._answers.fail(first, name, reason)
+        behind: List[Message] = []
         if first.content().get("stop_on_error", True):
-            while self._cells:
-                self._answers.abort(self._cells.popleft())
+            behind = list(self._cells)
+            self._cells.clear()
+        self._clear_text()
+        self._answers.fail(first, name, reason)  # a cell that waited for the end of these may be admitted now
+        for cell in behind:
+            self._answers.abort(cell)
         if self._cells:
             self._answers.begin(self._cells[0])
             self.show_text()
 
     def _display_text(self) -> None:
-        if self._text:
-            self._display.show(self._text, self._cells[0].parts[0])
+        if self.text:
+            self._display.show(self.text, self._cells[0].parts[0])
 
     def _clear_text(self) -> None:
         self._text_visible = False

@@ -33,7 +33,7 @@ class Criteria(NamedTuple):
     samples: int = 3  # the number of samples that a verdict needs
     empty_samples: int = 1  # the same of a GPU that is empty in all of them
     interval: float = 0.4  # between the starts of two samples, before the first verdict
-    unhurried: float = 1.0  # the same if a verdict is possible, but no cell needs it yet
+    unhurried: float = 1.0  # the same if no cell needs the verdict yet, or a GPU was just freed
     span: float = 0.25  # from the first sample to that which confirms: the driver averages over 1/6 s or more
     fresh: float = 60.0  # the age at which a sample is too old
     wait: Tuple[float, float] = (2.0, 3.0)  # between two samples while a cell waits: from, to
@@ -125,8 +125,9 @@ def judge(
         history = [old for sample in recent for old in sample if old.uuid == gpu.uuid]
         reason = unusable or (str(holder) if holder else "") or _busy_reason(history, criteria)
         needed = criteria.empty_samples if all(map(_is_empty, history)) else criteria.samples
-        pending = not reason and len(history) < needed
-        if pending:
+        unused_now = not (unusable or holder or _busy_reason(history[-1:], criteria))
+        pending = unused_now and (bool(reason) or len(history) < needed)
+        if pending and not reason:
             reason = f"being checked: {len(history)} of {needed} samples taken"
         idle_since = holder.idle_since if holder and not any(old.utilization for old in history) else None
         verdicts.append(Verdict(gpu, not reason, reason, bool(unusable), holder, idle_since, pending))
@@ -143,7 +144,7 @@ def choose(
     `links`: how near the GPUs are to each other; of several sets the nearest is chosen.
     """
     free = sorted((verdict.gpu for verdict in verdicts if verdict.free), key=_preference)
-    for kernel in ahead:
+    for kernel in (one for one in ahead if not one.passed):
         kept = [gpu for gpu in free if kernel.can_use(gpu.uuid)][: kernel.gpus]
         free = [gpu for gpu in free if gpu not in kept]
     if len(free) < count:
@@ -180,16 +181,18 @@ def waiting_text(
     node: str = "",
     ahead: Sequence[Waiting] = (),
     limit: str = "",
+    notebooks: Mapping[str, str] = {},
 ) -> str:
     """Return what a waiting cell shows: what it waits for, and why each GPU is not free.
 
-    `node`: its name; `ahead`: the kernels that get GPUs before this one; `limit`: why it waits whatever is free.
+    `node`: its name; `ahead`: the kernels that get GPUs before this one, `notebooks`: those of this user's kernels, by
+    id; `limit`: why it waits whatever is free.
     """
     where = f" on {node}" if node else ""
     together = " They are taken together or not at all." if count > 1 else ""
     place = f" {limit}" if limit else place_text(ahead)
     head = f"{WAITING} {gpu_count(count)}{where}.{together}{place}{STOP_HINT}"
-    return "\n".join([head, *map(_line, verdicts), *queue_lines(ahead)])
+    return "\n".join([head, *map(_line, verdicts), *queue_lines(ahead, notebooks)])
 
 
 def _unusable_reason(gpu: Gpu, allowed: Optional[Sequence[str]]) -> str:

@@ -101,6 +101,11 @@ class GpuManager:
         return self._standby.status(self._text)
 
     @property
+    def wait_text(self) -> str:
+        """What the first cell that waits waits for, "" if none does."""
+        return self._gate.text if self._gate.cells else ""
+
+    @property
     def waiting_cells(self) -> List[Message]:
         """The cells that wait for GPUs."""
         return self._gate.cells

@@ -14,10 +14,18 @@ from .judge import Verdict, allowed_gpus, choose, in_allocation, judge, require_
 from .limits import SiteLimits
 from .requirements import Requirements, free_memory
 from .sampler import Sample, take_samples
+from .sharing.passed_places import PassedPlaces
 from .sharing.turns import gpu_bits, in_turn
 from .sharing.wait_queue import QueueReader
 
-_NO_SEARCH: Dict[str, Any] = {"enough": True, "idle": True, "memory": 0, "waiting": 0, "problem": ""}
+_NO_SEARCH: Dict[str, Any] = {
+    "enough": True,
+    "idle": True,
+    "memory": 0,
+    "waiting": 0,
+    "problem": "",
+    "never": False,
+}
 """The offer to a kernel without GPUs, or with those that a scheduler has allocated."""
 
 
@@ -26,7 +34,8 @@ def read_offer(runtime: Runtime, processes: ProcessControl, settings: Mapping[st
 
     `enough`: whether enough GPUs are free now; `idle`: whether nobody uses any GPU; `memory`: the free MiB of the best
     one; `waiting`: how many kernels wait here; `usable`: the UUIDs that the kernel could use, free or not; `problem`:
-    why it can never get enough, "" if it can.
+    why it can never get enough, "" if it can; `never`: whether that lies in the settings and the GPUs, not in a driver
+    that fails.
     """
     count = int(settings.get("gpus", DEFAULT_GPUS))
     answer = dict(_NO_SEARCH, usable=[])
@@ -47,11 +56,13 @@ def read_offer(runtime: Runtime, processes: ProcessControl, settings: Mapping[st
         verdicts = verdicts_of(samples)
         require_usable(verdicts, count)
     except SmiError as error:
-        return dict(answer, enough=False, idle=False, problem=error.cause)
+        return dict(answer, enough=False, idle=False, problem=error.cause, never=error.code == "few")
     usable = [verdict.gpu.uuid for verdict in verdicts if not verdict.unusable]
     reader = QueueReader(runtime)
     queue = [one for one in reader.read() if one.usable & gpu_bits(usable)]
-    ahead = in_turn((one for one in queue if one.keeps(runtime.time())), {})
+    passed = PassedPlaces()
+    passed.add(runtime.monotonic(), [], [verdict.gpu.uuid for verdict in verdicts], [])
+    ahead = passed.mark(in_turn((one for one in queue if one.keeps(runtime.time())), {}))
     chosen = choose(verdicts, count, ahead)
     own = sum(owner.uid == os.getuid() for owner in reader.lease_owners())
     must_wait = SiteLimits.from_settings(settings).wait_reason(count, own)

@@ -34,6 +34,7 @@ class Sample(NamedTuple):
     leases: Dict[str, Holder]
     links: Mapping[Tuple[int, int], int] = {}  # see topology.py
     ignoring: Mapping[str, Holder] = {}  # the holders that ignore a lease, by the names of their own ones
+    notebooks: Mapping[str, str] = {}  # of this user's kernels that wait, by id
 
     def all_leases(self) -> Dict[str, Holder]:
         """Return the holder of each leased GPU; of two, the one that ignores the other's lease."""
@@ -68,7 +69,8 @@ class SampleReader:
             self._links = self._smi.read_links(timeout, stop)
         uuids = [gpu.uuid for gpu in gpus if gpu.uuid]
         leases = self._leases.read(uuids)
-        return Sample(begin, gpus, leases, self._links, self._leases.read_ignoring(leases))
+        ignoring, notebooks = self._leases.read_ignoring(leases), self._queue.notebooks()
+        return Sample(begin, gpus, leases, self._links, ignoring, notebooks)
 
 
 def take_samples(

@@ -27,6 +27,7 @@ from typing import Any, Callable, ContextManager, Deque, Dict, List, Optional, T
 
 from ...wire.hostlist import expand
 from ...wire.runtime import Runtime
+from ...wire.texts import wrapped
 from .. import procfs
 from ..exit.node_checks import read_memory
 from ..gpus.devices.gpu import SmiError
@@ -278,7 +279,8 @@ def magic(line: str) -> None:
         rows = {
             name: value for name, value in status().items() if name == "gpus" or value not in ("", [], {})
         }
-        print("\n".join(f"{name:14} {_shown(name, value)}" for name, value in rows.items()))
+        for name, value in rows.items():
+            print(wrapped(f"{name:14} {_shown(name, value)}", indent=" " * 15))
         if visible_gpus() and _torch_without_gpu():
             print(
                 "This torch is a build without CUDA. “jupyter gpu-kernel check NAME --gpu” shows one that fits."
@@ -289,7 +291,7 @@ def magic(line: str) -> None:
     elif words == ["fresh"]:
         print(_fresh())
     elif words[0] == "code":
-        print(_pinned(asked=len(words) > 1))
+        print(wrapped(_pinned(asked=len(words) > 1)))
     elif words in (["guard", "on"], ["guard", "off"]):
         print(_switch(words[1] == "on"))
     else:
@@ -326,7 +328,7 @@ def _pinned(asked: bool) -> str:
     """The pinned code, which the keeper has pinned before this cell. `asked`: the cell is to pin it."""
     if asked and _code.get("cell") != _header()["msg_id"]:
         raise CodeError(
-            "“%gpu code REV” must be the first line of the first cell. Restart the kernel, and run that cell first."
+            "“%gpu code REV” must be the first line of the first cell. Restart the kernel, and run it first."
         )
     if not _code:
         return "The code of this kernel is not pinned."

@@ -31,6 +31,7 @@ import time
 import traceback
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
+from ...wire.texts import wrapped
 from .. import procfs
 from .hooks import OUTPUT_LIMIT, TERM, Countdown, Hooks, main_thread_id
 from .signal_rules import ENDED, Sender, classify, decide, sentence
@@ -122,7 +123,7 @@ class Guard:
         with self.usage.lock:
             cells = self.usage.visible_cells()
             if cells:
-                self._write(cells, f"\n{line}\n")
+                self._write(cells, f"\n{wrapped(line)}\n")
 
     def report_failure(self, request: Any, text: str) -> None:
         """A function of the user failed after the cell of this request: show it there, and in the story."""

@@ -14,7 +14,7 @@ ENDED = "ended"
 SCHEDULERS = ("slurmstepd", "slurmd", "srun", "pbs_mom", "sge_shepherd", "sbatchd", "condor_starter")
 MEMORY_DAEMONS = ("earlyoom", "nohang", "systemd-oomd", "oomd")
 CONTAINER_RUNTIMES = ("containerd-shim", "containerd", "dockerd", "runc", "crun", "conmon", "kubelet")
-KILL_FOLLOWS = " SIGKILL usually follows: save what you need."
+KILL_FOLLOWS = ("scheduler", "container", "system")
 
 REPEAT_ENDS = {"owner": 5.0, "memory": 60.0}
 """The seconds within which a second SIGTERM of the same kind ends a kernel that is in use. earlyoom repeats its SIGTERM
@@ -83,10 +83,7 @@ def sentence(sender: Sender, clock: str, action: str) -> str:
             start
             + "memory is short. The cell is interrupted, the variables are kept. A second SIGTERM ends the kernel."
         )
-    more = {
-        "scheduler": KILL_FOLLOWS,
-        "container": KILL_FOLLOWS,
-        "system": KILL_FOLLOWS,
-        "owner": f" A second SIGTERM within {REPEAT_ENDS['owner']:.0f} s ends the kernel.",
-    }
-    return start + "the kernel stays, the cell goes on." + more.get(sender.kind, "")
+    if sender.kind in KILL_FOLLOWS:
+        return start + "SIGKILL usually follows. The cell goes on until then: save what you need."
+    again = f" A second SIGTERM within {REPEAT_ENDS['owner']:.0f} s ends the kernel."
+    return start + "the kernel stays, the cell goes on." + (again if sender.kind == "owner" else "")

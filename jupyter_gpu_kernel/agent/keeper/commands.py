@@ -29,9 +29,9 @@ from .job_notices import JobNotices
 from .server import KeeperServer
 
 MAX_ELSEWHERE = 20_000
+"""Characters about other hosts in one command."""
 _NOTEBOOK = 100
 """The length of the end of a notebook's path that other kernels show."""
-"""Characters about other hosts in one command."""
 _OWNER_KEYS = ("owner", "by")
 Handler = Callable[[Dict[str, Any]], Optional[Dict[str, Any]]]
 
@@ -316,7 +316,9 @@ class Status:
         nothing is read for it."""
         idle_for = self._idle_timer.idle_for() if self.state == "idle" else None
         return {
-            "notebook": str(self._settings.get("notebook", ""))[-_NOTEBOOK:],
+            "notebook": str(self._settings.get("notebook") or self._settings.get("reserved_for", ""))[
+                -_NOTEBOOK:
+            ],
             "state": self.state,
             "state_since": self._since,
             "idle_since": None if idle_for is None else round(self._runtime.time() - idle_for, 1),

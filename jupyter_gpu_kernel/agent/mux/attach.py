@@ -66,6 +66,8 @@ class Router:
         self._stdin = stdin
         self._stdout = stdout
         self._write_lock = threading.Lock()
+        self._attachments_lock = threading.Lock()
+        """Held while the loop handles an event, or the thread of a request adds an attachment."""
         self._selector = selectors.DefaultSelector()
         self._attachments: Dict[int, Attachment] = {}
         self._filled: Dict[int, Attachment] = {}  # those with new `pending` of this turn
@@ -79,20 +81,26 @@ class Router:
         self._selector.register(self._stdin, selectors.EVENT_READ, None)
         while True:
             for key, events in self._selector.select(60.0):
-                if key.data is not None:
-                    self._ready(key.data, events)
-                    continue
-                data = os.read(self._stdin, 4 * CHUNK)
-                if not data:
-                    return
-                self._on_data()
-                try:
-                    frames = reader.feed(data)
-                except FrameError:
-                    return  # the hub connects again
-                for frame in frames:
-                    self._from_hub(frame)
-                self._flush_filled()
+                with self._attachments_lock:
+                    if key.data is not None:
+                        self._ready(key.data, events)
+                    elif not self._read_hub(reader):
+                        return
+
+    def _read_hub(self, reader: FrameReader) -> bool:
+        """Handle what the hub has sent. Returns whether the stream goes on."""
+        data = os.read(self._stdin, 4 * CHUNK)
+        if not data:
+            return False
+        self._on_data()
+        try:
+            frames = reader.feed(data)
+        except FrameError:
+            return False  # the hub connects again
+        for frame in frames:
+            self._from_hub(frame)
+        self._flush_filled()
+        return True
 
     def _from_hub(self, frame: Frame) -> None:
         if frame.kind is Kind.PING:
@@ -170,9 +178,10 @@ class Router:
 
     def _add(self, attachment: Attachment) -> None:
         """The hub uses the attachment only after our reply, so no frame for it can come before this."""
-        self._drop(attachment.number)
-        self._attachments[attachment.number] = attachment
-        self._selector.register(attachment.sock, selectors.EVENT_READ, attachment)
+        with self._attachments_lock:
+            self._drop(attachment.number)
+            self._selector.register(attachment.sock, selectors.EVENT_READ, attachment)
+            self._attachments[attachment.number] = attachment
 
     def _drop(self, number: int, reason: Optional[str] = None) -> None:
         attachment = self._attachments.pop(number, None)

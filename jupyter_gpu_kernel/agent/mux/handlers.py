@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import threading
 import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
@@ -20,11 +21,13 @@ from ..exit.leftovers import Leftovers, explain_missing_story, on_gpu
 from ..gpus.devices.gpu import SmiError
 from ..gpus.devices.gpu_reader import device_variable
 from ..gpus.idle_watch import IdleWatch
-from ..gpus.judge import allowed_gpus
+from ..gpus.judge import Verdict, allowed_gpus
 from ..gpus.offer import read_offer
 from ..gpus.requirements import Requirements
 from ..gpus.sampler import judge_now
 from ..gpus.sharing import queue_view
+from ..gpus.sharing.passed_places import PassedPlaces
+from ..gpus.sharing.turns import Waiting
 from ..gpus.sharing.wait_queue import QueueReader
 from ..job.client import JobGone, job_status
 from ..keeper.client import TIMEOUT, KeeperTimeout
@@ -62,6 +65,7 @@ class RequestHandlers:
         self._processes = processes
         self._policy = policy
         self._idle_watch = IdleWatch()
+        self._passed, self._passed_lock = PassedPlaces(), threading.Lock()
         self._leftovers = Leftovers(runtime, processes, root)
         self._worktrees = Worktrees(runtime, processes, root)
         self._keepers = Keepers(runtime, processes, root, self._leftovers, policy, timeout, successor_timeout)
@@ -275,7 +279,7 @@ class RequestHandlers:
             if not row["lease"]:
                 row["idle_since"] = idle.get(row["uuid"])
         leftovers, reader = self._leftovers.list_processes(), QueueReader(self._runtime)
-        queue, notebooks = reader.in_order(), reader.notebooks()
+        queue, notebooks = self._queue(reader.in_order(), verdicts), reader.notebooks()
         return {
             "gpus": [
                 dict(
@@ -287,9 +291,18 @@ class RequestHandlers:
             ]
         }
 
+    def _queue(self, queue: List[Waiting], verdicts: List[Verdict]) -> List[Waiting]:
+        """The kernels that wait, with those marked that are passed over, as far as the requests so far show."""
+        free = [verdict.gpu.uuid for verdict in verdicts if verdict.free]
+        with self._passed_lock:
+            marked = self._passed.mark(queue)
+            self._passed.add(self._runtime.monotonic(), marked, [one.gpu.uuid for one in verdicts], free)
+            return self._passed.mark(queue)
+
     def _offer(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """What this node offers to a kernel with these settings; `left`: when the kernel was started that its notebook
-        has left here, 0 if there is none."""
+        has left here, 0 if there is none. Raises Refused if there is no such folder (`cwd`) or revision (`code`)."""
+        self._keepers.check_code(request)
         left = self._keepers.newest_detached(request, _owner(request), _attached_kernels(request))
         if left:
             return {"left": left}

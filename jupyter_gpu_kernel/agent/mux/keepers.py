@@ -252,6 +252,15 @@ class Keepers:
         except PolicyError as error:
             raise Refused("policy", str(error)) from None
 
+    def check_code(self, settings: Dict[str, Any]) -> None:
+        """Raise Refused if the folder (`cwd`) does not exist, or has no such revision (`code`)."""
+        cwd = _cwd(settings)
+        if settings.get("code"):
+            try:
+                self._worktrees.find(cwd, str(settings["code"]))
+            except CodeError as error:
+                raise Refused("code", str(error)) from None
+
     def create(self, settings: Dict[str, Any]) -> Optional[socket.socket]:
         """Start the keeper; return a socket to it. If an `attach` whose link broke is starting it already, wait for
         that. The folder's lock passes to the keeper, which holds it as long as it lives.

@@ -98,14 +98,8 @@ class Worktrees:
         self, kernel_id: str, folder: str, revision: str, cancelled: Callable[[], bool] = lambda: False
     ) -> Pin:
         """Check out `revision` of the repository that `folder` belongs to. Raises CodeError; soon, if `cancelled()`."""
-        problem = revisions.fault(revision)
-        if problem:
-            raise CodeError(f"{one_line(revision)!r} is not a revision: {problem}")
-        git = Git(self._runtime, self._processes, folder, LIMIT, cancelled)
-        version = git.version()
-        top = _top(git, folder)
-        prefix = git.line("rev-parse", "--show-prefix")
-        commit = _commit(git, revision, top)
+        git, top, commit = self.find(folder, revision, cancelled)
+        version, prefix = git.version(), git.line("rev-parse", "--show-prefix")
         store = _store(git, folder, version)
         holder = self._reserve(kernel_id)
         pin = Pin(
@@ -124,6 +118,17 @@ class Worktrees:
             self._discard(pin)
             raise CodeError(str(error)) from None
         return pin
+
+    def find(
+        self, folder: str, revision: str, cancelled: Callable[[], bool] = lambda: False
+    ) -> Tuple[Git, str, str]:
+        """Return git in the folder, the top folder of its repository, and the commit. Raises CodeError."""
+        problem = revisions.fault(revision)
+        if problem:
+            raise CodeError(f"{one_line(revision)!r} is not a revision: {problem}")
+        git = Git(self._runtime, self._processes, folder, LIMIT, cancelled)
+        top = _top(git, folder)
+        return git, top, _commit(git, revision, top)
 
     def _git(self, folder: str) -> Git:
         return Git(self._runtime, self._processes, folder, LIMIT)

@@ -27,7 +27,7 @@ from .output.history import History, PastCell
 
 _MAX_HEADER = 64 * 1024
 READING_TIME = 2.0
-"""Seconds that the text is shown at least after a front end has returned to a kernel with all its variables."""
+"""Seconds that a text is shown at least if it says more than that this is the kernel as it was left."""
 MAX_WAITING = 256 * 1024
 """Bytes of output that wait. With more, the text is removed at once."""
 ToHub = Callable[[Lane, Message], None]
@@ -61,9 +61,10 @@ class Reattach:
         undelivered: The messages that did not reach the previous one.
         unanswered: The msg_ids of its requests that have no reply.
         """
-        self._missed.update(filter(None, map(_parent_id, undelivered)))
-        self._orphaned.update(unanswered)
-        self._missed.update(self._orphaned)
+        self._orphaned = set(unanswered)
+        self._answered &= self._orphaned.union(request.msg_id for request in self._deferred)
+        self._missed.update(self._orphaned, map(_parent_id, undelivered))
+        self._missed.intersection_update(self._history.cells)
         self.page_fills_cells = False
         for cell in self._history.cells.values():
             cell.left = True
@@ -107,9 +108,10 @@ class Reattach:
         """The deferred cells that have no reply yet."""
         return [request for request in self._deferred if not self.is_answered(request.msg_id)]
 
-    def must_wait(self, pending: Iterable[str]) -> bool:
-        """Return whether one of the `pending` cells is of a front end that has left."""
-        return any(map(self.is_orphaned, pending))
+    def must_wait(self, pending: Iterable[str], waiting: Iterable[Message]) -> bool:
+        """Return whether a cell that is `pending` in the kernel, or `waiting` for GPUs, is of a front end that has
+        left."""
+        return any(map(self.is_orphaned, [*pending, *(cell.msg_id for cell in waiting)]))
 
     def defer(self, request: Message) -> None:
         """Keep an execute_request until `take_deferred`.
@@ -138,7 +140,7 @@ def describe(cell: PastCell) -> str:
     """Return one line of text about a cell."""
     code = (cell.code.strip().splitlines() or ["?"])[0][:60]
     if not cell.ended:
-        return f"  still {cell.status}: {code}"
+        return f"  still {cell.status}{', waiting for input' if cell.asks is not None else ''}: {code}"
     when = time.strftime("%H:%M:%S", time.localtime(cell.finished))
     number = f"[{cell.count}] " if cell.count else ""
     dropped = " (not all of its output was kept)" if cell.dropped else ""
@@ -165,6 +167,7 @@ class GreetingText:
         self._other_kernels: Sequence[str] = ()
         self._previous_kernel = ""
         self._notice = self._warning = ""
+        self._told: Set[str] = set()  # the ended cells that are still missed, which the user was told about
 
     def set_notice(self, text: str) -> None:
         """The user should read this text about the kernel, too."""
@@ -183,13 +186,17 @@ class GreetingText:
         """This is a new kernel: its notebook was restarted, and `previous_kernel` has ended."""
         self._previous_kernel = previous_kernel
 
-    def take(self, gpu_names: Sequence[str]) -> Tuple[str, float]:
-        """Return the text and how many seconds it should be shown; ("", 0.0) if there is none."""
+    def take(self, gpu_names: Sequence[str], wait_text: str = "") -> Tuple[str, float]:
+        """Return the text and how many seconds it should be shown; ("", 0.0) if there is none.
+
+        wait_text: What the first of the missed cells waits for, if it does.
+        """
         seconds, lines = 0.0, []
         if self._previous_kernel:
             lines.append(self._about_new_kernel(gpu_names))
         elif self._returned:
-            seconds, lines = READING_TIME, self._about_return()
+            lines = [*self._about_return(), *filter(None, [wait_text])]
+            seconds = READING_TIME if len(lines) > 1 else 0.0
         if self._notice or self._warning:
             seconds, lines = READING_TIME, [*lines, *filter(None, [self._notice, self._warning])]
         self._returned, self._other_kernels, self._previous_kernel = False, (), ""
@@ -202,14 +209,19 @@ class GreetingText:
         return f"This is a new kernel on {self._node}{gpus}; the previous one, {before}, has ended."
 
     def _about_return(self) -> List[str]:
-        lines = [f"Back on kernel {self._kernel_id} on {self._node}; its variables are as you left them."]
-        for other in self._other_kernels:
-            stop = f"{self._program} stop {other}"
-            lines.append(f"Another kernel of this notebook is still running: {other}. To end it, run: {stop}")
-        cells = self._reattach.missed
-        lines += map(describe, cells)
+        missed = self._reattach.missed
+        cells = [cell for cell in missed if cell.msg_id not in self._told]
+        self._told = {cell.msg_id for cell in missed if cell.ended}
+        lines: List[str] = []
         if any(not (self._reattach.page_fills_cells and cell.cell_id) for cell in cells):
-            lines.append("Run %gpu missed to see their output.")
+            lines.append("Output of the cells below is missing in this notebook. To see it, run: %gpu missed")
+        lines.append(f"Back on kernel {self._kernel_id} on {self._node}; its variables are as you left them.")
+        for other in self._other_kernels:
+            stop = f"“{self._program} stop {other}”"
+            lines.append(f"Another kernel of this notebook is still running: {other}. To end it, run {stop}.")
+        lines += map(describe, cells)
+        if any(cell.asks is not None and not cell.ended for cell in cells):
+            lines.append("Its question is not asked again. To end the cell, interrupt the kernel.")
         return lines
 
 
@@ -228,7 +240,9 @@ class Greeting:
         self._timer: Optional[Timer] = None
 
     def show(self, request: Message, text: str, seconds: float) -> None:
-        """Show the text in the cell of this request, for so many seconds at least."""
+        """Show the text, if there is one, in the cell of this request, for so many seconds at least."""
+        if not text:
+            return
         self.end()
         self._cell = request.msg_id
         self._until = self._runtime.monotonic() + seconds

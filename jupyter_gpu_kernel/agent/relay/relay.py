@@ -232,7 +232,8 @@ class Relay:
         if self.aborts.should_abort(request):
             return self.answers.abort(request)
         self.aborts.add(request)
-        if self.reattach.must_wait(self.executions.pending_ids()):
+        waiting = self.waiting_cells if is_user_cell(request) else []
+        if self.reattach.must_wait(self.executions.pending_ids(), waiting):
             self._greet(request)
             return self.reattach.defer(request)
         self._pass_gate(request)
@@ -256,9 +257,7 @@ class Relay:
 
     def _greet(self, request: Message) -> None:
         if is_user_cell(request):
-            greeting, seconds = self.greeting_text.take(self.gpus.names)
-            if greeting:
-                self._greeting.show(request, greeting, seconds)
+            self._greeting.show(request, *self.greeting_text.take(self.gpus.names, self.gpus.wait_text))
 
     def _reserve_count(self, count: int) -> None:
         """A cell was answered here: the kernel must not give its execution count to another one."""
@@ -356,7 +355,7 @@ class Relay:
         self, channel: Channel, client: int, msg_type: str, content: Dict[str, Any], parent: bytes
     ) -> None:
         """Send a message in the kernel's name."""
-        parts = make(self._runtime, msg_type, content, parent, self.internal_requests.session)
+        parts = make(self._runtime, msg_type, content, parent)
         message = Message(channel, client, parts)
         if content.get("execution_state") == "idle":
             self._queue_limit.release(message.parent_id)
@@ -384,7 +383,8 @@ class Relay:
             self._release_deferred()
 
     def _release_deferred(self) -> None:
-        if self._state is State.UP and not self.reattach.must_wait(self.executions.pending_ids()):
+        pending = self.executions.pending_ids()
+        if self._state is State.UP and not self.reattach.must_wait(pending, self.waiting_cells):
             for request in self.reattach.take_deferred():
                 self._pass_gate(request)
 

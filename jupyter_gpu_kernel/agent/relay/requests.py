@@ -124,7 +124,7 @@ class Aborts:
 
     def __init__(self) -> None:
         self._stop_on_error: Dict[str, int] = {}  # msg_id: client, of cells without a reply
-        self._interrupted: Set[str] = set()  # msg_ids of cells that must not run if they arrive
+        self._interrupted: Dict[str, None] = {}  # msg_ids of cells that must not run if they arrive
         self._failed: Dict[int, str] = {}  # client: msg_id of its last failed cell that it has not seen
 
     def add(self, request: Message) -> None:
@@ -145,7 +145,9 @@ class Aborts:
 
     def cancel(self, msg_ids: Iterable[str]) -> None:
         """Those of these cells that are still on their way must not run: the user has interrupted them."""
-        self._interrupted = set(msg_ids)
+        self._interrupted.update(dict.fromkeys(msg_ids))
+        while len(self._interrupted) > MAX_REQUESTS:
+            del self._interrupted[next(iter(self._interrupted))]
 
     def should_abort(self, request: Message) -> bool:
         """Return whether this execute_request was sent without knowing that an earlier one had failed, or before an
@@ -225,13 +227,9 @@ class _Internal:
 
 
 class InternalRequests:
-    """`send` or `evaluate` sends a request; `handle` takes what the kernel says about it.
-
-    `session` is the kernel's own, learnt from its replies.
-    """
+    """`send` or `evaluate` sends a request; `handle` takes what the kernel says about it."""
 
     def __init__(self, runtime: Runtime, to_kernel: ToKernel) -> None:
-        self.session = ""
         self._runtime = runtime
         self._to_kernel = to_kernel
         self._pending: Dict[str, _Internal] = {}
@@ -273,7 +271,6 @@ class InternalRequests:
         request = self._pending.get(parent)
         if request is None:
             return False
-        self.session = str(message.header().get("session", ""))
         on_reply = request.take(message)
         if request.over:
             del self._pending[parent]

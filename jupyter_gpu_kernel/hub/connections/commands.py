@@ -57,8 +57,8 @@ class CommandConnection:
         """What speaks SSH for the connection before the commands, in words."""
         self.steps = list(before.steps)
         """(hop, step, seconds) of each step of connecting, in order."""
-        self.machine_id = ""
-        """Not known."""
+        self.host_keys = before.host_keys
+        """(hop, fingerprint) of each hop before the commands."""
         stream = self._start(SHELL, progress, self.steps)
         try:
             check_shell(stream, hops[-1].label, patience)

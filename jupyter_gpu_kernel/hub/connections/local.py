@@ -40,8 +40,8 @@ class LocalConnection:
         """There are none."""
         self.closed = False
         """Whether `close` was called."""
-        self.machine_id = ""
-        """Not known."""
+        self.host_keys: list[tuple[str, str]] = []
+        """There are none."""
         # The hub has the environment of the front end that happened to start it, secrets included.
         self._environment = {
             name: value

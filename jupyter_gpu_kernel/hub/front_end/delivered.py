@@ -146,11 +146,13 @@ class Delivered:
         self._forget()
 
     def _forget(self) -> None:
-        """Close and remove all files but that of the cells."""
+        """Close and remove all files but that of the cells, and the node's folder with the last one."""
         self._map.close()
         self.waiting.replace([])
         for path in (self._path, *self._clients_paths()):
             path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it is not empty
+            self._path.parent.rmdir()
 
     def _open(self, path: Path) -> None:
         self._path = path

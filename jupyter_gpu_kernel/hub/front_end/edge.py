@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import hmac
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,7 @@ _MAX_SIGNED = 64 * 1024 * 1024
 _MAX_PARTS = 1000
 _MAX_CLIENTS = (1 << 16) - 1
 _MAX_SUBSCRIPTIONS = 1000
+_SESSION = re.compile(rb'"session"\s*:\s*"(?:[^"\\]|\\.)*"')
 _COLLECT = 0.02
 """Seconds in which several new subscribers are announced as one."""
 _OTHERS = 0.3
@@ -55,6 +57,7 @@ class Edge:
         """
         self._runtime = runtime
         self._signer = _Signer(connection)
+        self._session = b'"session": "%s"' % self._signer.sign((b"session",))[:32]  # the same at the next hub
         self._on_message = on_message
         self._on_subscribe = on_subscribe
         self._clients = clients
@@ -90,7 +93,7 @@ class Edge:
 
     def send(self, message: Message) -> None:
         """Send a message to its client; on iopub to all, once a client may have subscribed."""
-        parts = message.parts
+        parts = (self._in_one_session(message.parts[0]), *message.parts[1:])
         if message.channel is Channel.IOPUB:
             if self._keep_early(message):
                 return
@@ -103,6 +106,13 @@ class Edge:
             return  # the client's front end has left
         envelope = [prefix, DELIMITER, self._signer.sign(parts[:4])]
         self._sockets.send(_name(message), envelope, parts, message.client)
+
+    def _in_one_session(self, header: bytes) -> bytes:
+        """Return a header of the kernel, of its keeper or of the hub, as all messages of one kernel look.
+
+        JupyterLab and VS Code drop a message if one with another session comes behind it before they have handled it.
+        """
+        return _SESSION.sub(self._session, header)
 
     def disconnect(self, message: Message) -> None:
         """Disconnect the clients that do not read messages such as this one. Running clients connect again. What they

@@ -75,6 +75,7 @@ class UnansweredCells:
         new = _path_of(self._path)
         _remove(new)  # of a hub that was killed
         try:
+            new.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with os.fdopen(os.open(new, _FLAGS, 0o600), "wb") as file:
                 file.writelines(records)
             os.replace(new, self._path)
@@ -142,11 +143,14 @@ class UnansweredCells:
 
 
 def remove_old(folder: Path, now: float) -> None:
-    """Remove the files that killed hubs have left below this folder long ago. `now`: in seconds since 1970."""
+    """Remove what killed hubs have left below this folder long ago, and empty folders. `now`: in seconds since 1970."""
     for path in folder.glob(f"*/*{_SUFFIX}"):
         with contextlib.suppress(OSError):
             if now - path.stat().st_mtime > _KEEP:
                 path.unlink()
+    for path in folder.glob("*"):
+        with contextlib.suppress(OSError):  # it is not empty
+            path.rmdir()
 
 
 def _record(kind: bytes, record: bytes) -> bytes:

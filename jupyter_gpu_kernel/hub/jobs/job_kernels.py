@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...errors import AgentError, GpuKernelError
+from ...errors import AgentError, GpuKernelError, HostKeyError, KernelStartError
 from ...wire.runtime import Runtime
 from ..kernel.remote_kernel import RemoteKernel
 from ..node.hosts import each_spec
@@ -34,6 +34,8 @@ from .records import Records
 
 _REACH_WITHIN = 8.0
 """Seconds to connect to the node of a job that runs, for one request."""
+_NO_CELLS = {"priority": 0, "place": None, "cells": 0, "last_cell": None}
+"""What `ps` tells of a kernel that has run no cell."""
 
 
 class JobKernels:
@@ -76,6 +78,10 @@ class JobKernels:
         """Return the link of a kernel that is not started."""
         return NoLink(self._job_nodes.login(settings).name)
 
+    def ways(self, settings: dict[str, Any]) -> str:
+        """Return by which ways the nodes of jobs are reached, in words."""
+        return self._job_nodes.ways(settings)
+
     def begin(self, starter: JobStarter, remote: RemoteKernel, *, adopted: bool) -> None:
         """Let the starter work for this kernel."""
         self._kernels.add(remote)
@@ -90,45 +96,61 @@ class JobKernels:
         timeout: float = 30,
         specs: list[dict[str, Any]] | None = None,
         more: Callable[[Node], dict[str, Any]] = lambda node: {},
+        tell: Callable[[NodeReply], None] = lambda reply: None,
     ) -> list[NodeReply]:
-        """Do as `Nodes.ask_each`, with the nodes of the jobs that run instead of login nodes."""
+        """Do as `Nodes.ask_each`, with the nodes of the jobs that run instead of login nodes; `tell` is not called
+        for these."""
         given = each_spec(call.arguments["specs"]) if specs is None else specs
-        found = [spec for spec in given if not spec["settings"].get("slurm")]
-        replies: list[NodeReply] = []
-        for login_specs in self._by_login(given):
-            active = await self._active(login_specs[0], call, replies)
-            asked = await asyncio.gather(*(self._spec(login_specs, job, call) for job in active))
-            found += [one for one in asked if isinstance(one, dict)]
-            replies += [one for one in asked if isinstance(one, NodeReply)]
-        return await self._nodes.ask_each(call, do, timeout, found, more) + replies
+        direct = [spec for spec in given if not spec["settings"].get("slurm")]
+
+        async def ask_jobs(specs: list[dict[str, Any]]) -> list[NodeReply]:
+            errors: list[NodeReply] = []
+            active = await self._active(specs[0], call, errors)
+            asked = await asyncio.gather(*(self._spec(specs, job, call) for job in active))
+            errors += [one for one in asked if isinstance(one, NodeReply)]
+            found = [one for one in asked if isinstance(one, dict)]
+            return await self._nodes.ask_each(call, do, timeout, found, more) + errors
+
+        of_nodes = self._nodes.ask_each(call, do, timeout, direct, more, tell)
+        answers = await asyncio.gather(of_nodes, *map(ask_jobs, self._by_login(given)))
+        return [reply for one in answers for reply in one]
 
     async def with_jobs(self, rows: list[dict[str, Any]], call: Call) -> list[dict[str, Any]]:
         """Return the rows of `ps` with the kernels' jobs, and rows for the kernels that wait for a job."""
-        here = [one for one in self._kernels if one.late_start.pending and not one.closed]
-        waiting = {one.kernel_id: self._waiting_row(one) for one in here}
+        waiting = {one.kernel_id: self._waiting_row(one) for one in self._waiting}
         rows = [row for row in rows if row.get("id") not in waiting]
-        for login_specs in self._by_login(call.arguments["specs"]):
-            login = self._job_nodes.login(login_specs[0]["settings"]).name
-            for job in await self._active(login_specs[0], call, []):
+        for spec, jobs in await self._active_jobs(call):
+            login = self._job_nodes.login(spec["settings"]).name
+            for job in jobs:
                 kernels = self._kernels_in(job, login)
                 found = [row for row in rows if _is_in(row, job, kernels)]
                 for row in found:
-                    row["job"] = {**(row.get("job") or {}), **describe(job)}
+                    way = self._job_nodes.way(job.id, login)
+                    row["job"] = {**(row.get("job") or {}), **describe(job), "way": way}
                     row["ends_at"] = row["job"].get("end_time")
                 if not found and not kernels & set(waiting):
                     rows.append(self._row(job, login))
         return rows + list(waiting.values())
 
+    @property
+    def _waiting(self) -> list[RemoteKernel]:
+        """The kernels here that have not been started, and may be."""
+        here = (one for one in self._kernels if one.late_start.pending)
+        return [one for one in here if not (one.closed or one.end_wanted)]
+
     @staticmethod
     def _waiting_row(remote: RemoteKernel) -> dict[str, Any]:
         notebook = str(remote.settings.get("notebook") or "")
         row = {"attached": True, "attached_from": "", "notebook": notebook, "job": None, **remote.describe()}
+        place = (row["job"] or {}).get("place") or None
+        row = {**_NO_CELLS, **row, "place": place, "cells": remote.late_start.cells}
         return {key: value for key, value in row.items() if key not in ("error", "kernel_id")}
 
     def _row(self, job: JobState, login: str) -> dict[str, Any]:
         """Return the row of a job without a kernel, as far as is known."""
         record = self._table.records.get(job.kernel_id)
         return {
+            **_NO_CELLS,
             "id": job.kernel_id,
             "name": record.name,
             "node": login,
@@ -139,8 +161,15 @@ class JobKernels:
             "notebook": record.notebook,
             "attached": False,
             "attached_from": "",
+            "place": job.place or None,
             "job": describe(job),
         }
+
+    async def _active_jobs(self, call: Call) -> list[tuple[dict[str, Any], list[JobState]]]:
+        """Return a spec of each login node, and our jobs there that have not ended."""
+        specs = [specs[0] for specs in self._by_login(call.arguments["specs"])]
+        jobs = await asyncio.gather(*(self._active(spec, call, []) for spec in specs))
+        return list(zip(specs, jobs, strict=True))
 
     async def _active(self, spec: dict[str, Any], call: Call, errors: list[NodeReply]) -> list[JobState]:
         """Return our jobs of one login node that have not ended."""
@@ -173,6 +202,8 @@ class JobKernels:
         reach = self._job_nodes.reach(spec["settings"], job, scheduler, lambda text: None)
         try:
             reached = await asyncio.wait_for(reach, _REACH_WITHIN)
+        except HostKeyError as wrong_key:
+            return NodeReply(self._job_nodes.login(spec["settings"]), {}, wrong_key)
         except (GpuKernelError, asyncio.TimeoutError):
             with contextlib.suppress(GpuKernelError):
                 if await scheduler.ended(job.id) is not None:  # since Slurm was asked
@@ -208,26 +239,33 @@ class JobKernels:
     async def stop(self, kernel_id: str, call: Call, *, kill: bool) -> bool:
         """Cancel the job of a kernel that waits; with `kill` send SIGKILL to the one in which it runs. Return False if
         there is none: the kernel is to be stopped on its node."""
-        for login_specs in self._by_login(call.arguments["specs"]):
-            scheduler = self._schedulers.of(login_settings(login_specs[0]["settings"]))
-            login = self._job_nodes.login(login_specs[0]["settings"]).name
-            for job in await self._active(login_specs[0], call, []):
+        for spec, jobs in await self._active_jobs(call):
+            scheduler = self._schedulers.of(login_settings(spec["settings"]))
+            login = self._job_nodes.login(spec["settings"]).name
+            for job in jobs:
                 if kernel_id in self._kernels_in(job, login) and (job.state == "PENDING" or kill):
                     call.progress(login, f"cancelling job {job.id}")
                     await scheduler.cancel(job.id, "" if job.state == "PENDING" else "KILL", call)
+                    self._stop_waiting(kernel_id)
                     return True
-        for remote in self._kernels:
-            if remote.kernel_id == kernel_id and remote.late_start.pending and not remote.closed:
-                remote.shut_down_before_start(restart=False)
-                return True
-        return False
+        return self._stop_waiting(kernel_id)
+
+    def _stop_waiting(self, kernel_id: str) -> bool:
+        """Shut down a kernel here that has not been started. Return False if there is none."""
+        remote = next((one for one in self._waiting if one.kernel_id == kernel_id), None)
+        if remote is None:
+            return False
+        cause, remedy = "the kernel was stopped before it was started", "Start it again to run the cell."
+        remote.late_start.failed(KernelStartError(cause, hop=remote.link.name, remedy=remedy))
+        remote.shut_down_before_start(restart=False)
+        return True
 
     async def cancel(self, kernel_id: str, call: Call) -> bool:
         """Cancel the job of this name, in which no node has found a kernel. Return False if there is none."""
-        for login_specs in self._by_login(call.arguments["specs"]):
-            for job in await self._active(login_specs[0], call, []):
+        for spec, jobs in await self._active_jobs(call):
+            for job in jobs:
                 if job.kernel_id == kernel_id:
-                    scheduler = self._schedulers.of(login_settings(login_specs[0]["settings"]))
+                    scheduler = self._schedulers.of(login_settings(spec["settings"]))
                     await scheduler.cancel(job.id, call=call)
                     return True
         return False

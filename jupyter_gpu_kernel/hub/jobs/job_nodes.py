@@ -2,7 +2,8 @@
 
 SSH to the job's node may be refused (without a job of ours there, or at all), its host key may be unknown, or it may
 show another /tmp than the job's. A step always sees what the job sees. Its stdin and stdout pass through the connection
-to the login node, which all its jobs share: nobody signs in a second time.
+to the login node, which all its jobs share: nobody signs in a second time. But the login node can read them. So a host
+key that is not the expected one ends the start: whoever shows it must not choose the step by that.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ import logging
 import re
 import shlex
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
-from ...errors import AuthError, GpuKernelError
+from ...errors import AuthError, GpuKernelError, HostKeyError, UnknownHost
 from ..node.node import Node
 from ..node.node_link import NodeLink
 from ..node.nodes import Nodes
@@ -27,15 +28,16 @@ _SOON = (1.0, 1.5, 15.0)
 """Seconds until a job's process is looked for again that may not have been started yet: the first time, the factor for
 later ones, at most."""
 _LATER = (3.0, 2.0, 60.0)
-"""The same for a road that is refused: servers block clients whose sign-in fails often."""
+"""The same for a way that is refused: servers block clients whose sign-in fails often."""
 _OTHER_AFTER = 5.0
-"""Seconds until another road is tried, where one leads to the node but the job's process is not seen there."""
+"""Seconds until another way is tried, where one leads to the node but the job's process is not seen there."""
 _CONNECT_WITHIN = 60.0
 _LOOK_EVERY = 2.0
 """Seconds between two looks at connections that are closed when nothing uses them any more."""
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]{0,63}")
 _OF_JOB = ("job", "login")
-_Road = Callable[[dict[str, Any], JobState, Scheduler], Awaitable["Reached"]]
+SSH, STEP = "ssh", "srun"
+"""The ways to a job's node, as the setting `way` and `ps` name them."""
 
 
 class Reached(NamedTuple):
@@ -53,7 +55,7 @@ def login_settings(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Attempts:
-    """The attempts to take one road: when the next one is due, and why the last one failed."""
+    """The attempts to take one way: when the next one is due, and why the last one failed."""
 
     def __init__(self) -> None:
         self.problem = ""
@@ -61,7 +63,7 @@ class _Attempts:
         self.delay = 0.0
 
     def failed(self, problem: str, now: float, delays: tuple[float, float, float]) -> None:
-        """The road cannot be taken now."""
+        """The way cannot be taken now."""
         first, factor, most = delays
         self.problem = problem
         self.delay = min(max(first, self.delay * factor), most)
@@ -69,12 +71,12 @@ class _Attempts:
 
 
 class JobNodes:
-    """`await reach(…)` connects to a job's node. Remembers which road led there, for each login node."""
+    """`await reach(…)` connects to a job's node. Remembers which way led there, for each login node."""
 
     def __init__(self, nodes: Nodes, log: logging.Logger) -> None:
         self._nodes = nodes
         self._log = log
-        self._worked: dict[str, _Road] = {}
+        self._worked: dict[str, str] = {}
         self._reaching: Counter[Node] = Counter()
         self._reached: dict[tuple[str, str], Node] = {}  # by login node and job
         self._over: set[tuple[str, str]] = set()  # jobs among these that have ended
@@ -90,50 +92,66 @@ class JobNodes:
     ) -> Reached:
         """Connect to the job's node, and wait until the job's process answers there: its set-up lines may take long.
 
-        `tell(text)` is called with what is being done. Goes on until it is cancelled.
+        `tell(text)` is called with what is being done. Goes on until it is cancelled. Raises HostKeyError if a host
+        shows another host key than the expected one.
         """
         login = self.login(settings)
-        attempts = {road: _Attempts() for road in self._roads(login)}
+        attempts = {way: _Attempts() for way in self._ways(login, settings)}
         tell("connecting to it")
         try:
-            return await self._try_roads(attempts, settings, job, scheduler, tell)
-        except (
-            BaseException
-        ):  # it was given up: a node where the job's process was not seen is not needed any more
+            return await self._try_ways(attempts, settings, job, scheduler, tell)
+        except BaseException:  # given up: a node where the job's process was not seen is not needed
             await self.leave(job.id, login.name)
             raise
 
-    async def _try_roads(
+    async def _try_ways(
         self,
-        attempts: dict[_Road, _Attempts],
+        attempts: dict[str, _Attempts],
         settings: dict[str, Any],
         job: JobState,
         scheduler: Scheduler,
         tell: Callable[[str], None],
     ) -> Reached:
         login, loop = self.login(settings), asyncio.get_running_loop()
+        roads = {SSH: self._by_ssh, STEP: self._by_step}
         while True:
-            for road, tried in attempts.items():
+            for way, tried in attempts.items():
                 if loop.time() < tried.due:
                     continue
                 try:
-                    reached = await asyncio.wait_for(road(settings, job, scheduler), _CONNECT_WITHIN)
+                    reached = await asyncio.wait_for(roads[way](settings, job, scheduler), _CONNECT_WITHIN)
                 except (GpuKernelError, asyncio.TimeoutError) as error:
+                    if isinstance(error, HostKeyError) and not isinstance(error, UnknownHost):
+                        raise
                     cause = error.cause if isinstance(error, GpuKernelError) else "no answer"
                     if tried.problem != cause:
-                        way = "by a step" if road == self._by_step else "over SSH"
-                        self._log.info("%s: job %s %s: %s", login.name, job.id, way, cause)
+                        self._log.info("%s: job %s by %s: %s", login.name, job.id, way, cause)
                     reachable = getattr(error, "code", "") == "job"
                     tried.failed(cause, loop.time(), _SOON if reachable else _LATER)
-                    if reachable:  # its process may not run yet; the other roads would say the same
+                    if reachable:  # its process may not run yet; the other ways would say the same
                         tell("waiting for its process to start, after its set-up lines")
                         for other in attempts.values():
                             other.due = max(other.due, loop.time() + _OTHER_AFTER)
                         tried.due = loop.time() + tried.delay
+                    elif all(one.problem for one in attempts.values()):
+                        problems = (f"by {name}: {one.problem}" for name, one in attempts.items())
+                        tell(f"it cannot be reached yet: {'; '.join(problems)}")
                     continue
-                self._worked[login.name] = road
+                self._worked[login.name] = way
                 return reached
             await asyncio.sleep(max(0.1, min(tried.due for tried in attempts.values()) - loop.time()))
+
+    def way(self, job_id: str, login: str) -> str:
+        """Return the way by which a job's node was reached: `SSH`, `STEP`, or "" if it was not."""
+        node = self._reached.get((login, job_id))
+        return "" if node is None else STEP if node.settings.via else SSH
+
+    def ways(self, settings: dict[str, Any]) -> str:
+        """Return the ways that may be taken with these settings, and the last one, in words."""
+        login = self.login(settings)
+        listed = ", else by ".join(self._ways(login, settings))
+        last = self._worked.get(login.name)
+        return f"by {listed}" + (f"; the last one was {last}" if last else "")
 
     async def leave(self, job_id: str, login: str) -> None:
         """The job is over: nothing of it stays on its node, so the connection is closed, unless another job uses it."""
@@ -174,13 +192,13 @@ class JobNodes:
         finally:
             await node.close()
 
-    def _roads(self, login: Node) -> list[_Road]:
-        """Return the roads to try; first the one that has worked before."""
-        roads: list[_Road] = [self._by_step]
-        if not login.interactive and not login.settings.via:  # else its user would have to sign in twice
-            roads.insert(0, self._by_ssh)
-        worked = self._worked.get(login.name)
-        return sorted(roads, key=lambda road: road != worked)
+    def _ways(self, login: Node, settings: dict[str, Any]) -> list[str]:
+        """Return the ways to try; first the one that has worked before."""
+        if only := settings.get("way"):
+            return [only]
+        if login.interactive or login.settings.via:  # else its user would have to sign in twice
+            return [STEP]
+        return sorted((SSH, STEP), key=lambda way: way != self._worked.get(login.name, SSH))
 
     async def _by_ssh(self, settings: dict[str, Any], job: JobState, scheduler: Scheduler) -> Reached:
         derived = await self._settings_by_ssh(settings, job.node, scheduler)

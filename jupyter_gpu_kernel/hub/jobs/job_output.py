@@ -41,13 +41,17 @@ async def read_output(
 
 def script(job_id: str) -> bytes:
     """Return the script that prints the file: from our folder on the node, or from /tmp if the job's process was not
-    started. There it is removed, as nobody else would."""
+    started. There it is removed, as nobody else would; so is the folder of a job whose process was killed."""
     name = shlex.quote(f"slurm-{job_id}.out")
+    socket = f'"${{file%/*}}/{job_id}/job"'  # the kernel lists it under the name at which it was bound
     return Commands().script(
         "uid=$(id -u) user=$(id -un) node=$(uname -n)",
         "root=jupyter-gpu-kernel-$uid",
         f'set -- "${{JUPYTER_GPU_KERNEL_BASE:-/tmp}}/$root/jobs/"{name} "/tmp/$root/jobs/"{name}',
         f'set -- "$@" "/var/tmp/$root/jobs/"{name} "$HOME/.cache/jupyter-gpu-kernel-$node/jobs/"{name}',
+        f'for file in "$@"; do if [ -O {socket} ] && ! grep -qF {socket} /proc/net/unix; then',
+        f'    rm -f {socket}; rmdir "${{file%/*}}/{job_id}"',
+        "fi; done",
         f'for file in "$@" "/tmp/jupyter-gpu-kernel-$user-"*-{job_id}.out; do',
         '    if [ ! -f "$file" ] || [ -L "$file" ] || [ ! -O "$file" ]; then continue; fi',
         f'    tail -c {_BYTES} "$file"',

@@ -7,12 +7,13 @@ submits another one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from ...errors import AgentError, GpuKernelError, HubError, KernelStartError, SettingsError
+from ...errors import AgentError, GpuKernelError, HostKeyError, HubError, KernelStartError, SettingsError
 from ...wire.runtime import Runtime
 from ..kernel.remote_kernel import RemoteKernel
 from ..kernel.states import LinkState, Phase
@@ -30,6 +31,8 @@ from .our_job import OurJob
 
 _END_KNOWN_WITHIN = 10.0
 """Seconds until Slurm knows that a job has ended whose kernel is gone."""
+_RESTART_WITHIN = 1.0
+"""Seconds from an interrupt to the request for a restart, if there is one."""
 _RETRY = 10.0
 
 
@@ -55,6 +58,8 @@ class JobStarter:
         self._changed = asyncio.Event()
         self._interrupted = False
         self._search = False
+        self._replaced = ""  # the kernel that this one replaces, in the same job
+        self._stop_replaced: Callable[[], Awaitable[None]] | None = None
         self._lost: GpuKernelError | None = None
         self._told_end: float | None = None  # when the job ends, as the kernel knows it from us
         self._remote: RemoteKernel | None = None
@@ -83,6 +88,7 @@ class JobStarter:
                 except Exception as error:  # a bug of ours
                     self._log.exception("kernel %s: its job failed", remote.kernel_id)
                     self._fail(remote, HubError(f"{type(error).__name__}: {error}", remedy=REPORT_BUG))
+                await self._end_replaced()
         if self._job is not None:
             self._table.leave(self._job, remote, started=self._started or not self._ours_to_cancel)
 
@@ -115,6 +121,16 @@ class JobStarter:
             self._search = self._table.may_have(self._remote, adopted=False)
             self._changed.set()
 
+    def replace(self, kernel_id: str, stop: Callable[[], Awaitable[None]]) -> bool:
+        """The front end has restarted that kernel by this one, which is started in the same job, before `stop`: a job
+        ends with its last kernel. Return False if this one has a job of its own already."""
+        if self._job is not None and self._replaced != kernel_id:
+            return False
+        self._search = self._search or self._job is None
+        self._replaced, self._stop_replaced = kernel_id, stop
+        self._changed.set()
+        return True
+
     # -------------------------------------------------------------------------------------- one job
 
     async def _live_in_one_job(self, remote: RemoteKernel) -> None:
@@ -143,7 +159,7 @@ class JobStarter:
         """Return the job that the kernel, or its notebook's last one, has already."""
         while self._search and not remote.closed:
             try:
-                job = await self._table.find(remote, login)
+                job = await self._table.find(remote, login, self._replaced)
             except GpuKernelError as error:
                 if error.login:
                     raise
@@ -187,7 +203,7 @@ class JobStarter:
     async def _wait_until_running(self, remote: RemoteKernel, job: OurJob) -> bool:
         """Return whether the job runs. It does not if it was cancelled, or if the front ends have left."""
         remote.status = {"since": self._runtime.time(), **remote.status}
-        while self._wanted(remote) and not job.state.over:
+        while (self._wanted(remote) or await self._restarts(remote)) and not job.state.over:
             if job.state.node and job.state.state == "RUNNING":
                 return True
             remote.status = dict(remote.status, state="waiting", job=job.describe())
@@ -196,19 +212,33 @@ class JobStarter:
         await self._not_started(remote, job)
         return False
 
+    async def _restarts(self, remote: RemoteKernel) -> bool:
+        """Whether the kernel was interrupted only because it is restarted: jupyter_client does both."""
+        if not self._interrupted:
+            return False
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._until(lambda: remote.phase is Phase.RESTART), _RESTART_WITHIN)
+        self._interrupted = remote.phase is not Phase.RESTART
+        return self._wanted(remote)
+
     async def _start(self, remote: RemoteKernel, job: OurJob) -> None:
         """Start the kernel in the job. `_started` tells whether it can be used."""
-        reached = await self._reach(remote, job)
+        try:
+            reached = await self._reach(remote, job)
+        except HostKeyError as error:
+            self._lost, reached = error, None
         if reached is not None:
             settings = {**reached.settings}
             settings |= {key: remote.settings[key] for key in ("notebook", "kernel_id")}
             job.node = reached.node
+            self._table.tell(job, remote, "connection", reached.link.connection)
             delivered = self._delivered(login_settings(settings), remote.kernel_id)
             remote.late_start.start_on(reached.link, settings, delivered)
             await self._until(
                 lambda: not (remote.late_start.pending and self._wanted(remote)) or self._lost is not None
             )
         self._started = not remote.late_start.pending
+        await self._end_replaced()
         if not self._started:
             return await self._not_started(remote, job)
         self._table.tell(job, remote, "start", f"the kernel was started in job {job.id} on {job.state.node}")
@@ -229,8 +259,9 @@ class JobStarter:
             await self._until(lambda: reaching.done() or job.state.over or not self._wanted(remote))
             if not (reaching.done() and self._wanted(remote)):
                 return None
+            reached = reaching.result()
             tell("starting the kernel")
-            return reaching.result()
+            return reached
         finally:
             reaching.cancel()
 
@@ -244,7 +275,8 @@ class JobStarter:
             self._table.dismiss(job, remote, why)
             return await self._give_up(remote)
         lost = self._lost
-        end = await self._table.end(job, _END_KNOWN_WITHIN if lost is not None else 0.0)
+        may_have_ended = lost is not None and not isinstance(lost, HostKeyError)
+        end = await self._table.end(job, _END_KNOWN_WITHIN if may_have_ended else 0.0)
         if end is not None:
             cause, remedy = f"{end.cause}, before the kernel was started in it", end.remedy
             job.kernels = [one for one in job.kernels if one is not remote]
@@ -302,6 +334,8 @@ class JobStarter:
             return
         error = lost or AgentError(f"job {job.id} has ended", hop=job.login)
         if end is not None:
+            owner = remote.front_ends.owner
+            end = end.for_front_end(revives=owner is not None and owner.revives)
             error = AgentError(end.cause, hop=job.login, remedy=end.remedy)
         remote.link.release(remote)
         if end is not None and not asked and remote.ended:  # the keeper told only what it saw
@@ -310,6 +344,11 @@ class JobStarter:
         remote.end(error)
 
     # -------------------------------------------------------------------------------------- helpers
+
+    async def _end_replaced(self) -> None:
+        stop, self._stop_replaced = self._stop_replaced, None
+        if stop is not None:
+            await stop()
 
     async def _give_up(self, remote: RemoteKernel) -> None:
         """The job is not wanted any more: the next cell submits another one; after a shutdown only once

@@ -17,7 +17,7 @@ from ...errors import GpuKernelError
 from ...wire.runtime import Runtime
 from ..kernel.remote_kernel import RemoteKernel
 from ..slurm import times
-from ..slurm.dialect import JobState
+from ..slurm.dialect import GONE, JobRecord, JobState
 from ..slurm.job_end import JobEnd, job_end
 from ..slurm.scheduler import Scheduler, Schedulers
 from .job_nodes import login_settings
@@ -94,19 +94,23 @@ class JobTable:
 
     # -------------------------------------------------------------------------------------- found and submitted
 
-    async def find(self, remote: RemoteKernel, login: str) -> OurJob | None:
-        """Return the job in which this kernel, or the one that its notebook has left, waits or runs. Raises
-        GpuKernelError if Slurm cannot be asked."""
+    async def find(self, remote: RemoteKernel, login: str, replaced: str = "") -> OurJob | None:
+        """Return the job in which this kernel, the one that it replaces, or the one that its notebook has left waits or
+        runs. Raises GpuKernelError if Slurm cannot be asked."""
         settings = login_settings(remote.settings)
         active = {job.id: job for job in await self._schedulers.of(settings).jobs()}
-        records = [self.records.get(remote.kernel_id)]
+        records = [self.records.get(one) for one in (remote.kernel_id, replaced) if one]
         left = self.records.find(str(settings.get("name")), str(settings.get("notebook") or ""))
         records += [left] if left is not None else []
         named = {job.kernel_id: job.id for job in active.values()}
         for record in records:
             job_id = record.job if record.login in ("", login) else ""
             job_id = job_id or named.get(record.kernel, "")
-            if record.kernel != remote.kernel_id and self._is_taken(job_id, login, record.kernel):
+            if record.kernel == replaced:
+                taken = record.over or self._is_ending(job_id, login)
+            else:
+                taken = record.kernel != remote.kernel_id and self._is_taken(job_id, login, record.kernel)
+            if taken:
                 continue
             if job_id in active:
                 job = self.get(job_id, settings, login)
@@ -247,12 +251,15 @@ class JobTable:
             job.end_watch = job.scheduler.watch(job.id, changed)
 
     async def end(self, job: OurJob, within: float) -> JobEnd | None:
-        """Return how the job ended; None if it has not ended within so many seconds, as far as is known."""
+        """Return how the job ended; None if it has not ended within so many seconds, as far as is known. While Slurm
+        does not answer, the last known state counts."""
         loop = asyncio.get_running_loop()
         deadline, pause = loop.time() + within, _ASK_AFTER
         while True:
+            answered = False
             with contextlib.suppress(GpuKernelError):
                 end = await job.scheduler.ended(job.id)
+                answered = True
                 if end is not None:
                     self._record_end(job, end)
                     return end
@@ -260,9 +267,9 @@ class JobTable:
                 break
             await asyncio.sleep(min(pause, max(0.0, deadline - loop.time())))
             pause = min(2 * pause, _LONGEST_PAUSE)
-        if not job.state.over:
+        if answered or not job.state.over:
             return None
-        end = job_end(job.id, None)
+        end = job_end(job.id, JobRecord(job.state.state) if job.state.state != GONE else None)
         assert end is not None
         self._record_end(job, end)
         return end

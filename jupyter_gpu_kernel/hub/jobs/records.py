@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,37 +42,61 @@ class Record(NamedTuple):
 
 
 class Records:
-    """One file for each kernel, below a folder; of very many the oldest are removed."""
+    """One file for each kernel, below a folder; of very many the oldest are removed.
+
+    All of them are kept in memory, as the folder may be on a slow file system: a thread reads them once, and writes
+    what is saved.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._disk = ThreadPoolExecutor(1, "records")
+        self._loading = self._disk.submit(self._load)
+
+    @property
+    def _known(self) -> dict[str, Record]:
+        """The records by kernel, the oldest first."""
+        return self._loading.result()
 
     def get(self, kernel_id: str) -> Record:
         """Return what is known of this kernel."""
-        return self._read(self._folder / f"{kernel_id}.json") or Record(kernel_id)
+        return self._known.get(kernel_id) or Record(kernel_id)
 
     def find(self, name: str, notebook: str) -> Record | None:
         """Return the newest record of the notebook's kernels of this kernelspec whose job may still exist."""
-        if not notebook:
-            return None
-        for path in self._newest_first():
-            record = self._read(path)
-            if record is not None and not record.over and (record.name, record.notebook) == (name, notebook):
-                return record
-        return None
+        wanted = (one for one in self._newest_first() if (one.name, one.notebook) == (name, notebook))
+        return next((one for one in wanted if not one.over), None) if notebook else None
 
     def of_job(self, job_id: str, login: str) -> list[Record]:
         """Return the records of the kernels of this job."""
-        found = (self._read(path) for path in self._newest_first())
-        return [one for one in found if one is not None and (one.job, one.login) == (job_id, login)]
+        return [one for one in self._newest_first() if (one.job, one.login) == (job_id, login)]
 
     def of_kernelspec(self, name: str, login: str) -> list[Record]:
         """Return the records of this kernelspec's kernels, the newest first."""
-        found = (self._read(path) for path in self._newest_first())
-        return [one for one in found if one is not None and (one.name, one.login) == (name, login)]
+        return [one for one in self._newest_first() if (one.name, one.login) == (name, login)]
 
     def save(self, record: Record) -> None:
-        """Write one record."""
+        """Keep a record, and write it soon."""
+        known = self._known
+        known.pop(record.kernel, None)
+        known[record.kernel] = record
+        removed = [known.pop(one).kernel for one in list(known)[:-MAX_RECORDS]]
+        self._disk.submit(self._write, record, removed)
+
+    def _newest_first(self) -> list[Record]:
+        return list(reversed(self._known.values()))
+
+    # -------------------------------------------------------------------------- in the thread
+
+    def _load(self) -> dict[str, Record]:
+        times = []
+        for path in self._folder.glob("*.json"):
+            with contextlib.suppress(OSError):
+                times.append((path.stat().st_mtime, path))
+        read = (_read(path) for _, path in sorted(times))
+        return {record.kernel: record for record in read if record is not None}
+
+    def _write(self, record: Record, removed: list[str]) -> None:
         with contextlib.suppress(OSError):  # a full disk: then a killed hub's successor asks Slurm only
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             path = self._folder / f"{record.kernel}.json"
@@ -80,23 +105,17 @@ class Records:
             with os.fdopen(fd, "w") as file:
                 json.dump(record._asdict(), file)
             os.replace(new, path)
-            for old in self._newest_first()[MAX_RECORDS:]:
-                old.unlink(missing_ok=True)
+            for kernel_id in removed:
+                (self._folder / f"{kernel_id}.json").unlink(missing_ok=True)
 
-    def _newest_first(self) -> list[Path]:
-        times = []
-        for path in self._folder.glob("*.json"):
-            with contextlib.suppress(OSError):
-                times.append((path.stat().st_mtime, path))
-        return [path for _, path in sorted(times, reverse=True)]
 
-    @staticmethod
-    def _read(path: Path) -> Record | None:
-        try:
-            if path.stat().st_size > _MAX_SIZE:
-                return None
-            known = json.loads(path.read_text())
-            known = {key: known[key] for key in Record._fields}
-            return Record(**{**known, "events": tuple(known["events"])})
-        except (OSError, ValueError, TypeError, KeyError):
+def _read(path: Path) -> Record | None:
+    try:
+        if path.stat().st_size > _MAX_SIZE:
             return None
+        known = json.loads(path.read_text())
+        known = {key: known[key] for key in Record._fields}
+        record = Record(**{**known, "events": tuple(known["events"])})
+        return record if f"{record.kernel}.json" == path.name else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None

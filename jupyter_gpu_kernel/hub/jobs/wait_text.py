@@ -22,26 +22,23 @@ def not_submitted(login: str, why: str) -> str:
 
 def waiting(login: str, job: JobState, now: float) -> str:
     """The job waits, or is about to run."""
+    problem = f"Slurm cannot be asked at present: {job.problem}" if job.problem else ""
+    is_ = "was" if problem else "is"
     if job.state != "PENDING":
-        return f"{login}: job {job.id} is {job.state}{_problem(job)}\n{_CANCEL}"
+        return "\n".join(filter(None, (f"{login}: job {job.id} {is_} {job.state}", problem, _CANCEL)))
     reason = why_pending(job.reason)
     shown = f" ({job.reason})" if job.reason else ""
-    parts = [f"{login}: job {job.id} is PENDING{shown}: {reason.text}"]
+    parts = [f"{login}: job {job.id} {is_} PENDING{shown}: {reason.text}"]
     if job.place:
         parts.append(f"place {job.place} in the queue")
     if job.start_estimate is not None and job.start_estimate > now:
         parts.append(f"Slurm estimates its start at {_clock(job.start_estimate, now)}")
-    lines = [", ".join(parts) + _problem(job), reason.remedy, _CANCEL]
-    return "\n".join(line for line in lines if line)
+    return "\n".join(filter(None, (", ".join(parts), problem, reason.remedy, _CANCEL)))
 
 
 def starting(login: str, job: JobState, step: str) -> str:
     """The job runs, and the kernel is being started in it."""
     return f"{login}: job {job.id} runs on {job.node}; {step}\n{_CANCEL}"
-
-
-def _problem(job: JobState) -> str:
-    return f"; Slurm cannot be asked at present: {job.problem}" if job.problem else ""
 
 
 def _clock(moment: float, now: float) -> str:

@@ -18,7 +18,7 @@ MAX_PAGES = 5000
 async def read_cell_history(link: NodeLink, kernel_id: str, cell_id: str = "") -> list[dict[str, Any]]:
     """Return cells, the oldest first; with `cell_id` only the executions of that cell of the notebook.
 
-    {msg_id, cell_id, code, status, execution_count, started, finished, dropped, outputs [{msg_type, content}]}
+    {msg_id, cell_id, code, status, execution_count, started, finished, dropped, asks, outputs [{msg_type, content}]}
 
     Raises AgentError if the node cannot be asked, or does not come to an end.
     """

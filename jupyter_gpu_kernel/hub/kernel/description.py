@@ -21,6 +21,10 @@ class Session(Protocol):
     def from_vs_code(self) -> bool:
         """Whether a request was seen that only VS Code sends."""
 
+    @property
+    def expected(self) -> bool:
+        """Whether this may be a restart or a return, rather than VS Code's first kernel of this kernelspec."""
+
     def observe(self, remote: Any, request: Message) -> None:
         """Take note of a request on the shell channel of this RemoteKernel."""
 
@@ -41,7 +45,7 @@ def describe(
         **times_of(status, link.round_trip if link_state is LinkState.UP else None),
         "link": link_state.value,
         "hop": link.name,
-        "error": problem.to_json() if problem else None,
+        "error": problem.to_json(settings.get("name", "")) if problem else None,
         "away_since": away_since if link_state is LinkState.AWAY and away_since else None,
         "kernel_id": settings.get("kernel_id", ""),
     }

@@ -25,7 +25,7 @@ class KeeperEvents:
         kernel: RelayedKernel,
         pacer: Pacer,
         placeholder: Placeholder,
-        in_flight: Callable[[], InFlightCells],
+        in_flight: InFlightCells,
         send: Callable[[Lane, Message], None],
         log: logging.Logger,
     ) -> None:
@@ -58,7 +58,7 @@ class KeeperEvents:
 
     def send_unanswered(self) -> None:
         """Send the keeper a list of the cells that have no reply."""
-        cells, count = self._in_flight().describe(), self._placeholder.count
+        cells, count = self._in_flight.describe(), self._placeholder.count
         self._send(Lane.ORDERED, keeper_message(do="unanswered", cells=cells, count=count))
 
     def _state(self, event: dict[str, Any]) -> None:

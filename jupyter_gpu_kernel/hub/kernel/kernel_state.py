@@ -29,6 +29,8 @@ class KernelState:
         self.open_arguments = open_arguments(how, settings)
         """{} once the kernel was attached."""
         self._taken_cause = ""
+        self._pid_before_restart: int | None = None
+        """The process that a restart replaces, until the keeper reports the next one; 0 if there was none."""
         self._watchers: list[Callable[[], None]] = []
 
     @property
@@ -65,6 +67,18 @@ class KernelState:
         self.phase = transition(PHASES, self.phase, phase)
         if phase is not Phase.CLOSED:
             self.end_wanted = phase in (Phase.SHUT_DOWN, Phase.STOP)
+
+    def restart_begins(self) -> None:
+        """The keeper is about to be told to restart the kernel."""
+        self._pid_before_restart = int(self.status.get("pid") or 0)
+
+    def is_outdated(self, status: dict[str, Any]) -> bool:
+        """Whether the keeper reported this end before it got the restart that is under way, as it does after a drop.
+        A launcher would exit, as if its front end were still to start the kernel again."""
+        if status.get("pid", 0) not in (0, self._pid_before_restart):
+            self._pid_before_restart = None
+        ended = status["state"] == "ended" and "returncode" in status  # else no process could be started
+        return ended and self._pid_before_restart is not None and self.phase is Phase.RUN
 
     def set_link_state(self, state: LinkState) -> None:
         """Change its attachment to its node."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,11 @@ class LateStart:
         return self._not_started.active
 
     @property
+    def cells(self) -> int:
+        """How many cells of the user wait for the start."""
+        return len(self._not_started.cells)
+
+    @property
     def wanted(self) -> bool:
         """Whether a cell of the user waits for the start."""
         return self.pending and not self._relay.held and bool(self._not_started.cells)
@@ -76,9 +82,11 @@ class LateStart:
         self._relay.switch(kernel_id)
         self.begin()
 
-    def restart(self) -> None:
-        """The front end has restarted a kernel that was not started."""
-        self._not_started.discard()
+    def restart(self, *, requested: bool) -> None:
+        """The front end has restarted a kernel that was not started. `requested`: by a shutdown_request, after which
+        cells were discarded; those that wait now are for the new kernel."""
+        if not requested:
+            self._not_started.discard()
         self._kernel.show_status(state="idle", asked="")
 
     def shut_down(self, *, restart: bool) -> None:
@@ -95,6 +103,10 @@ class LateStart:
         """The user has interrupted the kernel: the cells that waited were canceled."""
         if self.starter is not None:
             self.starter.interrupted()
+
+    def replace(self, kernel_id: str, stop: Callable[[], Awaitable[None]]) -> bool:
+        """The front end has restarted that kernel by this one. Return whether the starter calls `stop`."""
+        return self.pending and self.starter is not None and self.starter.replace(kernel_id, stop)
 
     def lost(self, error: GpuKernelError) -> bool:
         """The keeper does not exist any more. Return whether the starter handles it."""

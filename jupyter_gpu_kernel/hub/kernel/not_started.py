@@ -10,7 +10,7 @@ This module knows neither link nor sockets, and not how the kernel is started: t
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from ...errors import GpuKernelError
@@ -18,7 +18,7 @@ from ...wire.compose import TransientDisplay, is_user_cell, make
 from ...wire.messages import Channel, Message, MessageError
 from ...wire.runtime import Runtime
 from ..front_end.delivered import Delivered
-from ..requests import id_of, parent_id_of, type_of
+from ..requests import EXECUTED, id_of, is_own_code, parent_id_of, type_of
 from .placeholder import Placeholder
 
 _MAX_REPEATED = 50
@@ -37,6 +37,10 @@ class Starter(Protocol):
 
     def restart(self) -> None:
         """The kernel does not exist any more, and is to be started again: with the next cell."""
+
+    def replace(self, kernel_id: str, stop: Callable[[], Awaitable[None]]) -> bool:
+        """The front end has restarted that kernel by this one, which begins where that one is. `stop` is called when it
+        has begun there, or cannot. Return False if it has begun elsewhere: then `stop` is not called."""
 
     def lost(self, error: GpuKernelError) -> bool:
         """The kernel's keeper does not exist any more, or could not be started. Return whether this is handled, with
@@ -94,9 +98,8 @@ class NotStarted:
         answer = known_answer(request)
         if answer is not None:
             return self._placeholder.reply(request, answer)
-        if _is_own_code(request) and self._repeat(request):
-            content = {"status": "ok", "execution_count": 0, "user_expressions": {}, "payload": []}
-            return self._placeholder.reply(request, content)
+        if is_own_code(request) and self._repeat(request):
+            return self._placeholder.reply(request, EXECUTED)
         self._keep(request)
         if is_user_cell(request):
             self._placeholder.show_state("busy")
@@ -194,16 +197,6 @@ class NotStarted:
         self, channel: Channel, client: int, msg_type: str, content: dict[str, Any], parent: bytes
     ) -> None:
         self._send(Message(channel, client, make(self._runtime, msg_type, content, parent)))
-
-
-def _is_own_code(request: Message) -> bool:
-    """Whether this is code that a front end runs by itself, and of which it expects no values."""
-    if type_of(request) != "execute_request" or is_user_cell(request):
-        return False
-    try:
-        return not request.content().get("user_expressions")
-    except MessageError:
-        return False
 
 
 def known_answer(request: Message) -> dict[str, Any] | None:

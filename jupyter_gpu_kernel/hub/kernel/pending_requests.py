@@ -6,11 +6,12 @@ This module knows neither link nor sockets.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from typing import Any
 
 from ...wire.compose import is_user_cell
 from ...wire.messages import Channel, Lane, Message, MessageError
-from ..requests import id_of, lane_of_request, parent_id_of, type_of
+from ..requests import EXECUTED, id_of, is_own_code, lane_of_request, parent_id_of, type_of
 from .placeholder import Placeholder
 from .transient_displays import OfflineNotice
 
@@ -18,6 +19,9 @@ _MAX_INTERRUPTS = 1000
 """Interrupts whose reply is expected; a front end has one at a time."""
 _MAX_CELLS = 1000
 """Cells in flight that an interrupt names."""
+_INTERRUPTED = (
+    "the node is out of reach; the cell is interrupted when it is back, and shows its output until then"
+)
 _UNKNOWN_STATE = "?"
 
 
@@ -26,16 +30,18 @@ class DeferredRequests:
 
     `defer_if_needed` is asked for every request; `resume` and `link_up` return those that can be sent now, in order.
     None has been sent, so an interrupt cancels them at once. An interrupt_request that was lost with the link is
-    answered here as well, as VS Code does nothing for ten seconds otherwise.
+    answered here as well, as VS Code does nothing for ten seconds otherwise. So is code that a front end runs by itself
+    while the kernel waits for its first connection, as VS Code lets its user do nothing before the reply.
     """
 
     def __init__(self, placeholder: Placeholder, notice: OfflineNotice) -> None:
         self._placeholder = placeholder
         self._notice = notice
         self._messages: list[Message] = []
-        self._held = self._link_down = False
+        self._held = self._link_down = self._was_up = False
         self._interrupts: dict[str, tuple[Message, list[str]]] = {}  # sent, without a reply; see `sent`
-        self._answered: dict[str, None] = {}  # msg_ids of interrupts that were sent, but answered here
+        self._answered: dict[str, None] = {}  # msg_ids of those of which the kernel's messages are dropped
+        self._ended: dict[str, None] = {}  # msg_ids of cells of which only output is not dropped
 
     @property
     def messages(self) -> list[Message]:
@@ -61,17 +67,18 @@ class DeferredRequests:
         self._held = False
         return self._pop_sendable()
 
-    def link_down(self) -> list[str]:
-        """From now on requests wait until `link_up`. Answer the interrupts that were sent.
+    def link_down(self, sent: Iterable[Message] = ()) -> list[str]:
+        """From now on requests wait until `link_up`. Answer the interrupts that were sent, and code that a front end
+        runs by itself: `sent`, to a kernel that was never connected.
 
         Returns the ids of the cells that were in flight then: an interrupt may overtake them when the link is up again.
         """
         self._link_down = True
+        for request in () if self._was_up else sent:
+            self._answer_own_code(request)
         interrupts, self._interrupts = self._interrupts, {}
         for msg_id, (request, _) in interrupts.items():
-            self._answered[msg_id] = None
-            if len(self._answered) > _MAX_INTERRUPTS:
-                del self._answered[next(iter(self._answered))]
+            _put(self._answered, msg_id)
             self._placeholder.acknowledge(request)
         if interrupts:
             self._notice.interrupted([])
@@ -79,7 +86,7 @@ class DeferredRequests:
 
     def link_up(self) -> list[Message]:
         """Return the requests that waited for the link, unless they are held."""
-        self._link_down = False
+        self._link_down, self._was_up = False, True
         return self._pop_sendable()
 
     def defer_if_needed(self, request: Message) -> bool:
@@ -89,12 +96,21 @@ class DeferredRequests:
         self._messages.append(request.unparsed())
         if self._link_down and is_user_cell(request):
             self._notice.cell_deferred(request)
+        elif self._link_down and not self._was_up:
+            self._answer_own_code(request)
         return True
 
     def clear(self) -> list[Message]:
         """Drop all requests that wait. Return the cells among them."""
         messages, self._messages = self._messages, []
         return [message for message in messages if type_of(message) == "execute_request"]
+
+    def end_cells(self, cells: list[Message]) -> None:
+        """End cells that were sent: they are interrupted when the link is up. Output until then is theirs."""
+        for cell in cells:
+            _put(self._ended, id_of(cell))
+        self._notice.interrupted(cells)
+        self._placeholder.end_cells(cells, "KeyboardInterrupt", _INTERRUPTED)
 
     def cancel_cells(self) -> None:
         """The user interrupts the kernel: cancel the users' cells that wait."""
@@ -109,13 +125,19 @@ class DeferredRequests:
             self._interrupts[id_of(request)] = (request, in_flight.ids)
 
     def answered_here(self, message: Message) -> bool:
-        """Return whether this message of the kernel belongs to an interrupt_request that was answered here."""
-        if not self._interrupts and not self._answered:
+        """Return whether this message of the kernel belongs to a request that was answered here."""
+        if not self._interrupts and not self._answered and not self._ended:
             return False
         parent = parent_id_of(message)
         if message.channel is Channel.CONTROL:
             self._interrupts.pop(parent, None)
-        return parent in self._answered
+        is_output = message.channel is not Channel.SHELL and type_of(message) != "status"
+        return parent in self._answered or (parent in self._ended and not is_output)
+
+    def _answer_own_code(self, request: Message) -> None:
+        if is_own_code(request) and id_of(request) not in self._answered:
+            _put(self._answered, id_of(request))
+            self._placeholder.reply(request, EXECUTED)
 
     def _pop_sendable(self) -> list[Message]:
         if self._held:
@@ -125,6 +147,12 @@ class DeferredRequests:
             one for one in messages if self._link_down and lane_of_request(one) is not Lane.URGENT
         ]
         return [one for one in messages if one not in self._messages]
+
+
+def _put(known: dict[str, None], msg_id: str) -> None:
+    known[msg_id] = None
+    if len(known) > _MAX_INTERRUPTS:
+        del known[next(iter(known))]
 
 
 class InFlightCells:
@@ -165,10 +193,11 @@ class InFlightCells:
         return list(self._cells)[-_MAX_CELLS:]
 
     @property
-    def silent_running_cell(self) -> Message | None:
-        """The oldest one, which is running, if it is a user's cell and has no output yet."""
+    def oldest(self) -> tuple[Message | None, bool]:
+        """The oldest one, if it is a user's cell, and whether it is known to run."""
         msg_id, cell = next(iter(self._cells.items()), ("", None))
-        return cell if cell is not None and msg_id in self._silent and is_user_cell(cell) else None
+        is_users = cell is not None and is_user_cell(cell)
+        return (cell, self._states.get(msg_id) == "busy") if is_users else (None, False)
 
     @property
     def busy_ids(self) -> set[str]:
@@ -176,9 +205,18 @@ class InFlightCells:
         return {msg_id for msg_id, state in self._states.items() if state == "busy"}
 
     @property
+    def all(self) -> list[Message]:
+        """All of them, oldest first."""
+        return list(self._cells.values())
+
+    @property
     def user_cells(self) -> list[Message]:
         """Those that are cells of users."""
         return [cell for cell in self._cells.values() if is_user_cell(cell)]
+
+    def has_output(self, cell: Message) -> bool:
+        """Whether this cell, if it is one of them, has shown something."""
+        return id_of(cell) in self._cells and id_of(cell) not in self._silent
 
     def forget(self, cell: Message) -> None:
         """This cell was answered here."""

@@ -19,6 +19,7 @@ from ...wire.answers import Answers
 from ...wire.compose import make
 from ...wire.messages import Channel, Message
 from ...wire.runtime import Runtime
+from ...wire.texts import wrapped
 from ..requests import type_of, wants_restart
 
 _MAX_KERNEL_INFO = 64 * 1024
@@ -43,7 +44,6 @@ class Placeholder:
         self._send = send
         self._kernel_info = kernel_info
         self._learn = learn
-        self._session = ""
         self._answers = Answers(self._make)
         self.state = "starting"
         self.since = 0.0
@@ -79,7 +79,6 @@ class Placeholder:
             message.content()  # MessageError: only JSON is remembered
             self._kernel_info = message.parts[3]
             self._learn(message.parts[3])
-            self._session = str(message.header().get("session", ""))
         if b'"status"' in header or b'"execute_' in header:
             self._answers.observe(message)
 
@@ -111,7 +110,7 @@ class Placeholder:
             self._answers.fail(request, "QueueFull", reason)
             self._repeat_busy()
         else:
-            content = {"name": "stderr", "text": f"{type_of(request)} was dropped: {reason}\n"}
+            content = {"name": "stderr", "text": wrapped(f"{type_of(request)} was dropped: {reason}\n")}
             self._make(Channel.IOPUB, 0, "stream", content, request.parts[0])
 
     def acknowledge(self, interrupt: Message) -> None:
@@ -138,7 +137,7 @@ class Placeholder:
 
     def show_text(self, cell: Message, text: str) -> None:
         """Show a text in the cell of this request."""
-        content: dict[str, Any] = {"data": {"text/plain": text}, "metadata": {}, "transient": {}}
+        content: dict[str, Any] = {"data": {"text/plain": wrapped(text)}, "metadata": {}, "transient": {}}
         self._make(Channel.IOPUB, 0, "display_data", content, cell.parts[0])
 
     def _observe_status(self, state: str, parent: str) -> None:
@@ -209,7 +208,7 @@ class Placeholder:
     def _make(
         self, channel: Channel, client: int, msg_type: str, content: dict[str, Any], parent: bytes
     ) -> None:
-        self._send(Message(channel, client, make(self._runtime, msg_type, content, parent, self._session)))
+        self._send(Message(channel, client, make(self._runtime, msg_type, content, parent)))
 
 
 class KernelInfoCache:

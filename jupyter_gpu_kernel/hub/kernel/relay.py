@@ -61,8 +61,8 @@ class Relay:
         info, learn = recall(infos, link.name, str(settings.get("python")))
         self._again: list[Message] = []
         self.placeholder = Placeholder(runtime, self._send_to_front_ends, info, learn)
-        program = str(settings.get("program") or "")
-        self._notice = OfflineNotice(runtime, self._send_to_front_ends, link.name, program)
+        has_output = self._in_flight.has_output
+        self._notice = OfflineNotice(runtime, self._send_to_front_ends, link.name, settings, has_output)
         self._deferred = DeferredRequests(self.placeholder, self._notice)
         self.not_started = NotStarted(runtime, self.placeholder, self._send_to_front_ends, delivered)
         self._displays = TransientDisplays(runtime, self._send_to_front_ends)
@@ -76,9 +76,7 @@ class Relay:
             has_room=self.front_ends.make_room,
             rate_limited=lambda: self.front_ends.rate_limited,
         )
-        self._events = KeeperEvents(
-            kernel, self._pacer, self.placeholder, lambda: self._in_flight, self.send, log
-        )
+        self._events = KeeperEvents(kernel, self._pacer, self.placeholder, self._in_flight, self.send, log)
         self._recall_cells()
 
     def _recall_cells(self) -> None:
@@ -123,25 +121,28 @@ class Relay:
         if do == "interrupt":
             late = self._deferred.active  # when it arrives the kernel may have nothing to interrupt
             self._deferred.cancel_cells()
-            if late and self._kernel.waits_for_host:
-                self._interrupt_waiting()
             arguments = {"cells": self._in_flight.ids, "late": late, **arguments}
+            if late:
+                self._end_interrupted()
         else:
             self._pacer.end_replay()  # the front end waits for the kernel's end now, not for its output
         self.send(Lane.URGENT, keeper_message(do=do, **arguments))
 
-    def _interrupt_waiting(self) -> None:
-        """The host on which cells wait cannot be reached: they end here, as no keeper runs them unconfirmed."""
-        if not self._repeated.can_move:
-            return
+    def _end_interrupted(self) -> None:
+        """Cells are interrupted in an outage. Some end here: those that wait on several hosts, as no keeper runs them
+        unconfirmed, and those of VS Code, which would ask its user to restart the kernel."""
         cells = self._in_flight.user_cells
-        self._repeated.answered_here(cells)
-        self.placeholder.cancel(cells)
+        if self._kernel.waits_for_host and self._repeated.can_move:
+            self._repeated.answered_here(cells)
+            self.placeholder.cancel(cells)
+            self._kernel.waiting_cells_ended()
+        elif self._kernel.is_of_vs_code:
+            self._deferred.end_cells(cells)
+        else:
+            return
         for cell in cells:
             self._in_flight.forget(cell)
-            heard = keeper_message(do="heard", reply=id_of(cell))  # so that the next cell is not aborted
-            self.send(Lane.ORDERED, heard)
-        self._kernel.waiting_cells_ended()
+            self.send(Lane.ORDERED, keeper_message(do="heard", reply=id_of(cell)))  # or it aborts the next
 
     def send(self, lane: Lane, message: Message) -> None:
         """Send a message to the keeper, when the link is up."""
@@ -260,7 +261,8 @@ class Relay:
         if message.channel is Channel.SHELL:  # before it is delivered: if need be, the keeper sends it again
             self._unanswered.remove(parent_id_of(message))
         if self._deferred.answered_here(message) or self.placeholder.is_outdated(message):
-            return
+            self._in_flight.received(message)
+            return self._acknowledge_failure(message)
         if self._repeated.drops(message):
             return self._acknowledge_failure(message)
         if self._last_input.repeats(message):
@@ -313,14 +315,12 @@ class Relay:
         for request in self.not_started.end() + self._deferred.link_up():
             self._forward(request)
 
-    def link_down(
-        self, problem: GpuKernelError | None, silence: float, *, waits_for_host: bool = False
-    ) -> None:
-        """The link to an attached kernel is down; the node has been silent for so many seconds."""
-        running = self._in_flight.silent_running_cell
-        self._notice.link_down(problem, silence, running, waits_for_host=waits_for_host)
-        interrupted = self._deferred.link_down()
+    def link_down(self, problem: GpuKernelError | None, silence: float, kernel: str) -> None:
+        """The link is down; the node has been silent for so many seconds. `kernel`: see OfflineNotice.link_down."""
+        self._notice.link_down(problem, silence, *self._in_flight.oldest, kernel=kernel)
+        interrupted = self._deferred.link_down(self._in_flight.all)
         if interrupted:
+            self._end_interrupted()
             self.send(Lane.URGENT, keeper_message(do="cancel", cells=interrupted))
 
     def stop_waiting(self) -> None:
@@ -388,7 +388,7 @@ class Relay:
         queued = list(map(Message.decode, self.endpoint.outbox.withdraw()))
         self._again = self._in_flight.with_queued(queued)
         self.endpoint = endpoint
-        self._in_flight = InFlightCells()
+        self._in_flight.clear()
 
     def _send_again(self) -> None:
         again, self._again = self._again, []

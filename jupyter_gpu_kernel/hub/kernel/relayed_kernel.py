@@ -27,6 +27,10 @@ class RelayedKernel(Protocol):
     def waits_for_host(self) -> bool:
         """Whether its cells wait for GPUs, on this host or another one."""
 
+    @property
+    def is_of_vs_code(self) -> bool:
+        """Whether its front end is known to be VS Code."""
+
     def event(self) -> dict[str, Any]:
         """Return its state as an event for front ends."""
 

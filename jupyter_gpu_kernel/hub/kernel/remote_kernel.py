@@ -28,6 +28,7 @@ from .relay import Relay
 from .reservation import Reservation
 from .standby import Standby
 from .states import AttachTiming, LinkState, Phase
+from .transient_displays import KEEPS_RUNNING, STARTS, WAITS_FOR_HOST
 
 
 class RemoteKernel(KernelState):
@@ -56,6 +57,7 @@ class RemoteKernel(KernelState):
         self._runtime = runtime
         self.owner = owner or {}
         self.session = session
+        self.on_create = self.create_anew  # on a link that may be another one by then
         self.on_host_lost: Callable[[], None] | None = None
         self.is_lost = False  # its keeper does not exist any more, and its cells wait for another host
         self._delivered = delivered
@@ -67,6 +69,8 @@ class RemoteKernel(KernelState):
         self.late_start = LateStart(self, self._relay, self._attach_timing, starter)
         self.late_start.begin()
         self._attach_timing.begin(at_once=how != "adopt")
+        if self.waits_for_link:
+            self.detached("")
 
     def __repr__(self) -> str:
         state = self.status["state"]
@@ -84,7 +88,8 @@ class RemoteKernel(KernelState):
         since = self._relay.placeholder.since or self.status.get("since")
         status = {**self.status, "state": state, "since": since}
         away_since = self._relay.away_since
-        described = describe(self.settings, status, self.link, self.link_state, problem, away_since)
+        link_state = LinkState.UP if self.late_start.pending else self.link_state  # it needs none yet
+        described = describe(self.settings, status, self.link, link_state, problem, away_since)
         return {**described, "front_ends": len(self.front_ends)}
 
     def event(self) -> dict[str, Any]:
@@ -122,16 +127,18 @@ class RemoteKernel(KernelState):
 
     def restart(self) -> None:
         """Start a new kernel process, with the same ports and GPUs."""
+        requested = self.phase is Phase.RESTART
         self.set_phase(Phase.RUN)
         for front in self.front_ends:
             front.edge.restore_ipc_files()
         if self.late_start.pending:
-            self.late_start.restart()
+            self.late_start.restart(requested=requested)
         elif self.link_state is LinkState.LOST:
             self._relay.discard_requests()
             self.status, self.error = dict(self.status, state="starting"), None
             self._create_anew()
         else:
+            self.restart_begins()
             self._attach_timing.attach()
             self.command("restart")
         self.resume()
@@ -197,6 +204,10 @@ class RemoteKernel(KernelState):
 
     # -------------------------------------------------------------------------------------- the end
 
+    def refuse(self, error: GpuKernelError) -> None:
+        """The front end does not get this kernel: end the cells that it has sent. VS Code waits for the replies."""
+        self._relay.kernel_lost(str(error))
+
     def stop(self, why: str) -> None:
         """End a kernel that has no front end: unbind its ports at once, and close when the keeper has gone."""
         if self.phase in (Phase.STOP, Phase.CLOSED):
@@ -244,15 +255,19 @@ class RemoteKernel(KernelState):
         """The stream to the keeper is open (again)."""
         self.open_arguments = {}
         self.set_link_state(LinkState.UP)
+        if text := self.link.connection:
+            self._relay.send(Lane.URGENT, keeper_message(do="tell", event="connection", text=text))
         self._relay.link_up()
 
     def detached(self, reason: str) -> None:
         """The link is down; it reconnects by itself."""
-        if self.open_arguments:
-            return self.set_link_state(LinkState.CONNECTING)
-        silence = self._runtime.monotonic() - self.link.last_received
-        self._relay.link_down(self.link.problem, silence, waits_for_host=self.waits_for_host)
-        self.set_link_state(LinkState.AWAY)
+        if not self.open_arguments or self.waits_for_link:
+            silence = self._runtime.monotonic() - self.link.last_received
+            kernel = (
+                WAITS_FOR_HOST if self.waits_for_host else STARTS if self.open_arguments else KEEPS_RUNNING
+            )
+            self._relay.link_down(self.link.problem, silence, kernel)
+        self.set_link_state(LinkState.CONNECTING if self.open_arguments else LinkState.AWAY)
 
     def lost(self, error: GpuKernelError) -> None:
         """The keeper does not exist any more, or never did; or another computer has the kernel now."""
@@ -267,7 +282,7 @@ class RemoteKernel(KernelState):
             return self._create_anew()
         if self.on_host_lost is not None and self.standby.can_move and "create" not in self.open_arguments:
             self.is_lost = True
-            self._relay.link_down(None, 0.0, waits_for_host=True)
+            self._relay.link_down(None, 0.0, WAITS_FOR_HOST)
             self.set_link_state(LinkState.AWAY)  # its cells wait for another host
             return self.on_host_lost()
         self.end(error)
@@ -286,7 +301,17 @@ class RemoteKernel(KernelState):
     @property
     def is_reachable(self) -> bool:
         """Whether it was attached before, or can be attached now."""
-        return not self.open_arguments or self.link.state == "up"
+        return not self.open_arguments or self.link.state == "up" or self.waits_for_link
+
+    @property
+    def is_of_vs_code(self) -> bool:
+        """Whether its front end is known to be VS Code."""
+        return self.session is not None and self.session.from_vs_code
+
+    @property
+    def waits_for_link(self) -> bool:
+        """Whether it is a restart or return of VS Code, on a link that is down for a while: this waits as cells do."""
+        return self.session is not None and self.session.expected and self.link.state == "away"
 
     def observe_shell_request(self, request: Message) -> None:
         """A front end sends this request on the shell channel."""
@@ -324,6 +349,8 @@ class RemoteKernel(KernelState):
 
     def status_reported(self, status: dict[str, Any]) -> None:
         """The keeper reports the kernel's status."""
+        if self.is_outdated(status):
+            return
         self.status = dict(status, id=self.kernel_id)  # the id that it has here, whatever the node says
         self.standby.reported(status)
         if self.phase is Phase.REVIVE and status["state"] != "ended":
@@ -353,7 +380,7 @@ class RemoteKernel(KernelState):
         if self.late_start.starter is not None:
             return self.late_start.starter.restart()
         if self.on_host_lost is None:
-            return self.create_anew()
+            return self.on_create()
         self.set_phase(Phase.RUN)
         self.set_link_state(LinkState.CONNECTING)
         self.on_host_lost()

@@ -86,8 +86,9 @@ class Reservation:
         """Create the keeper the first time."""
         if self._created:
             return dict(self._owner)
-        hidden = {"notebook": "", "standby": "now"}  # its notebook must not find it
-        return {**self._owner, "create": {**self.settings, **hidden}}
+        # Its notebook must not find it, but is shown in the queue.
+        changes = {"notebook": "", "reserved_for": self.settings.get("notebook") or "", "standby": "now"}
+        return {**self._owner, "create": {**self.settings, **changes}}
 
     def opened(self, kernel_id: str) -> None:
         """The agent has opened a stream to the keeper."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...errors import GpuKernelError
@@ -27,6 +27,9 @@ _TAIL = 200
 """Bytes at the end of a display that contain its id, as keepers write it."""
 _OFFLINE = "offline-"
 """In the display ids of the offline notice. Our extension of JupyterLab shows a notice of its own in its place."""
+KEEPS_RUNNING = "the kernel keeps running. {cell}"
+WAITS_FOR_HOST = "the kernel waits for GPUs on its other hosts, and there again when it is back."
+STARTS = "the kernel starts when it is back. {cell}"
 _MARK = f'"{PASSING}'.encode()
 
 
@@ -34,6 +37,7 @@ class _CellState(enum.Enum):
     """What becomes of the cell that shows the notice, as the notice says it."""
 
     DEFERRED = "This cell will run when the node is back."
+    SENT = "This cell has been sent: it runs, or it will run when the node is back."
     RUNNING = "This cell keeps running."
     INTERRUPTED = "This cell will be interrupted when the node is back."
 
@@ -41,22 +45,29 @@ class _CellState(enum.Enum):
 class OfflineNotice:
     """The notice that the node cannot be reached: since when, why, and what can be done.
 
-    It is shown in the cell that is running, if that has no output (the notice could not be removed from other output),
-    or else in the first cell that waits.
+    It is shown in the cell that was sent first and has not ended, or else in the first cell that waits.
     """
 
     def __init__(
-        self, runtime: Runtime, send: Callable[[Message], None], node: str, program: str = ""
+        self,
+        runtime: Runtime,
+        send: Callable[[Message], None],
+        node: str,
+        settings: Mapping[str, Any],
+        has_output: Callable[[Message], bool],
     ) -> None:
-        """`program`: how the user runs our commands, if that is known."""
+        """`settings`: the kernel's; "program" is how the user runs our commands. `has_output(cell)`: whether the cell
+        shows something besides the notice."""
         self._runtime = runtime
-        self._program = program
+        self._program = str(settings.get("program") or "")
+        self._name = str(settings.get("name") or "")
+        self._has_output = has_output
         self._send = send
         self._node = node
         self._since = 0.0
         self._problem: GpuKernelError | None = None
-        self._waits_for_host = False
-        self._cell: bytes | None = None  # the header of the cell that shows the notice
+        self._kernel = KEEPS_RUNNING
+        self._cell: Message | None = None  # which shows the notice
         self._cell_state = _CellState.DEFERRED
         self._display = TransientDisplay(runtime, self._send_message, _OFFLINE)
         self._timer: asyncio.TimerHandle | None = None
@@ -74,22 +85,25 @@ class OfflineNotice:
         self,
         problem: GpuKernelError | None,
         silence: float = 0.0,
-        running: Message | None = None,
+        sent: Message | None = None,
+        begun: bool = False,
         *,
-        waits_for_host: bool = False,
+        kernel: str = KEEPS_RUNNING,
     ) -> None:
         """The link is (still) down; the node has been silent for `silence` seconds.
 
         problem: Why it cannot reconnect, if that is known.
-        running: The cell that is running, if it has no output.
-        waits_for_host: Whether the kernel waits for GPUs on several hosts.
+        sent: The user's cell that was sent first and has not ended.
+        begun: Whether it is known to run.
+        kernel: What the kernel does: KEEPS_RUNNING, WAITS_FOR_HOST or STARTS.
         """
         self._problem = problem
-        self._waits_for_host = waits_for_host
+        self._kernel = kernel
         if not self._since:
             self._since = self._runtime.time() - silence
-            if running is not None:
-                self._schedule(running, _CellState.RUNNING, max(0.0, NOTICE_DELAY - silence))
+            if sent is not None:
+                state = _CellState.RUNNING if begun else _CellState.SENT
+                self._schedule(sent, state, max(0.0, NOTICE_DELAY - silence))
         elif self._display.is_shown:
             self._show()
 
@@ -106,7 +120,7 @@ class OfflineNotice:
     def interrupted(self, canceled: list[Message]) -> None:
         """The user has interrupted the kernel, which canceled these deferred cells. A running cell is interrupted when
         the link is up."""
-        if any(cell.parts[0] == self._cell for cell in canceled):
+        if self._cell in canceled:
             self._remove()
         elif self._cell_state is not _CellState.DEFERRED:
             self._cell_state = _CellState.INTERRUPTED
@@ -115,20 +129,22 @@ class OfflineNotice:
 
     def for_user(self, text: str) -> str:
         """Return the text with our commands as this user can run them."""
+        text = text.replace(" login NAME", f" login {self._name}") if self._name else text
         return with_program(text, self._program)
 
     def _schedule(self, cell: Message, state: _CellState, delay: float) -> None:
-        self._cell, self._cell_state = cell.parts[0], state
+        self._cell, self._cell_state = cell.unparsed(), state
         self._timer = asyncio.get_running_loop().call_later(delay, self._show)
 
     def _remove(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._display.clear()
+        self._display.clear(beside_output=self._cell is not None and self._has_output(self._cell))
         self._cell, self._cell_state, self._timer = None, _CellState.DEFERRED, None
 
     def _show(self) -> None:
-        self._display.show(self._text(), self._cell or b"{}")
+        if self._cell is not None:
+            self._display.show(self._text(), self._cell.parts[0])
 
     def _send_message(
         self, channel: Channel, client: int, msg_type: str, content: dict[str, Any], parent: bytes
@@ -137,10 +153,7 @@ class OfflineNotice:
 
     def _text(self) -> str:
         since = time.strftime("%H:%M:%S", time.localtime(self._since))
-        cell = self._cell_state.value
-        kernel = f"the kernel keeps running. {cell}"
-        if self._waits_for_host:
-            kernel = "the kernel waits for GPUs on its other hosts, and there again when it is back."
+        kernel = self._kernel.format(cell=self._cell_state.value)
         text = f"{self._node} has been out of reach since {since}; {kernel}"
         return self.for_user(f"{text}\n{self._problem}") if self._problem is not None else text
 

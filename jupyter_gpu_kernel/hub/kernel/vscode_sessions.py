@@ -3,12 +3,13 @@
 VS Code starts a new launcher with a new key for every start of a kernel, and only the messages tell its notebook:
 start-up code, or a cell's id. So a session begins with a new kernel. When the notebook is known, that kernel becomes
 the notebook's, or the front end gets the kernel that this notebook left before. If the session before it, of the same
-window, kernelspec and notebook, ended at most RESTART_WINDOW seconds before this one started, it was a restart: the new
-kernel stays, and the old one is ended and hands over its GPUs. If Python starts slowly, the notebook becomes known only
-after many seconds; until then the kernels that may have been meant are paused.
+window, kernelspec and notebook, had not ended when this one started, or hardly, it was a restart: the new kernel stays,
+and the old one is ended and hands over its GPUs. If Python starts slowly, the notebook becomes known only after many
+seconds; until then the kernels that may have been meant are paused. If the node cannot be reached, the old kernel is
+ended later, also if its notebook has been closed meanwhile.
 
-Only a file is a notebook that can be recognised again: VS Code calls the first unsaved notebook of every window
-`Untitled-1.ipynb`.
+Only a file can return to its kernel: VS Code calls the first unsaved notebook of every window `Untitled-1.ipynb`. But
+in one window that name means one notebook at a time, so that an unsaved notebook can be restarted.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import base64
 import contextlib
 import re
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -30,8 +32,15 @@ from ..node.node_link import NodeLink
 from .remote_kernel import RemoteKernel
 from .states import LinkState
 
-RESTART_WINDOW = 5.0
-"""Seconds after which a user who left a notebook's kernel and opens the notebook again does not mean a restart."""
+RESTART_WINDOW = 1.0
+"""Seconds between the end of a session and the start of the next one below which this is a restart. VS Code starts the
+new launcher before it ends the old one, or at about the same time; a user closes and opens a notebook more slowly."""
+_LEAVING = 2.0
+"""Seconds in which a launcher notices that its window has gone, which may be opened again by then."""
+_MAX_LEFT = 100
+"""Kernels that were left, or that are to be ended, which are remembered; of more the oldest are forgotten."""
+_MAX_TRIES = 10
+"""Requests to an agent that does not answer, each over another connection as a rule."""
 FindElsewhere = Callable[[RemoteKernel, dict[str, Any]], Awaitable[bool]]
 Key = tuple[int, str, str]
 """The window's process, the kernelspec, the notebook."""
@@ -63,12 +72,18 @@ class VSCodeSessions:
         self.clock = clock
         self.on_return = on_return
         self._left: dict[Key, LeftKernel] = {}
+        self._to_end: dict[Key, LeftKernel] = {}  # by VSCodeSession.lasting_key
         self._current: dict[Key, VSCodeSession] = {}
         self._unknown: set[VSCodeSession] = set()
+        self._ended = asyncio.Event()
+
+    def use(self, name: str) -> bool:
+        """Return whether VS Code has, or had, a kernel of this kernelspec here."""
+        return any(key[1] == name for key in (*self._current, *self._left, *self._to_end))
 
     def begin(self, session: VSCodeSession) -> None:
         """The session's launcher has started a kernel. As a rule the notebook is not known yet."""
-        if session.notebook:
+        if session.title:
             self._current[session.key] = session
             return
         self._unknown.add(session)
@@ -76,35 +91,67 @@ class VSCodeSessions:
             if key[:2] == session.window and _is_restart(left, session):
                 session.suspect(left)
 
-    def restarted_on(self, window: tuple[int, str]) -> str:
-        """Return the host of the kernel that a new launcher of this window and kernelspec may restart; "" if none."""
-        now = self.clock()
+    def restarted_on(self, window: tuple[int, str], age: float) -> str:
+        """Return the host of the kernel that a launcher of this window and kernelspec, started `age` seconds ago, may
+        restart; "" if none."""
+        started = self.clock() - age
         left = [
-            one for key, one in self._left.items() if key[:2] == window and now - one.time < RESTART_WINDOW
+            one
+            for key, one in self._left.items()
+            if key[:2] == window and started - one.time < RESTART_WINDOW
         ]
         return max(left, key=lambda one: one.time).link.name if left else ""
 
-    def identified(self, session: VSCodeSession) -> tuple[bool, LeftKernel | None]:
-        """The session's notebook is known. Return whether it is a restart, and of which kernel, if that was left."""
+    def identified(self, session: VSCodeSession) -> tuple[VSCodeSession | None, LeftKernel | None]:
+        """The session's notebook is known. Return the session that has it still, and the kernel that was left, if this
+        is a restart of one of them."""
         self._unknown.discard(session)
-        overlaps = session.key in self._current
+        overlaps = self._current.get(session.key)
         self._current[session.key] = session
         left = self._left.pop(session.key, None)
         left = left if left is not None and _is_restart(left, session) else None
-        return overlaps or left is not None, left
+        left = left or self._to_end.get(session.lasting_key)
+        return overlaps, left
+
+    def renamed(self, session: VSCodeSession, title: str) -> None:
+        """The session's notebook, which was not saved before, is a file now."""
+        if self._current.get(session.key) is session:
+            del self._current[session.key]
+        session.title = title
+        self._current[session.key] = session
+
+    def end_later(self, session: VSCodeSession, left: LeftKernel) -> None:
+        """The session is a restart of this kernel, which is to be ended, by a session to come if not by this one."""
+        _put(self._to_end, session.lasting_key, left)
+
+    def ended(self, session: VSCodeSession) -> None:
+        """The kernel of `end_later` has been ended."""
+        self._to_end.pop(session.lasting_key, None)
+
+    async def left_elsewhere(self, session: VSCodeSession) -> None:
+        """Return when no other window has this notebook, or after a moment, as one of them may have gone."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _LEAVING
+        while any(key[1:] == session.key[1:] and key != session.key for key in self._current):
+            self._ended.clear()
+            try:
+                await asyncio.wait_for(self._ended.wait(), deadline - loop.time())
+            except asyncio.TimeoutError:
+                return
 
     def end(self, session: VSCodeSession, remote: RemoteKernel) -> None:
         """A session ends. Its kernel lives on, unless this was a restart and the next session is here already."""
         self._unknown.discard(session)
         session.clear_suspects()
-        if not session.notebook:
+        if not session.title:
             return
         left = LeftKernel(remote.kernel_id, remote.link, self.clock())
         current = self._current.get(session.key, session)
         if current is not session:
             return current.replace_later(left)
         self._current.pop(session.key, None)
-        self._left[session.key] = left
+        self._ended.set()
+        _put(self._left, session.key, left)
         for other in self._unknown:
             if other.window == session.window and left.time - other.started < RESTART_WINDOW:
                 other.suspect(left)
@@ -115,6 +162,13 @@ def _is_restart(left: LeftKernel, session: VSCodeSession) -> bool:
     return session.started - left.time < RESTART_WINDOW
 
 
+def _put(kernels: dict[Key, LeftKernel], key: Key, left: LeftKernel) -> None:
+    kernels.pop(key, None)
+    kernels[key] = left
+    if len(kernels) > _MAX_LEFT:
+        del kernels[next(iter(kernels))]
+
+
 class VSCodeSession:
     """One launcher that did not tell its notebook. `observe` gets its requests before the kernel does.
 
@@ -122,14 +176,24 @@ class VSCodeSession:
     """
 
     def __init__(
-        self, sessions: VSCodeSessions, parent: int, name: str, notebook: str = "", used: bool = False
+        self,
+        sessions: VSCodeSessions,
+        parent: int,
+        name: str,
+        notebook: str = "",
+        used: bool = False,
+        age: float = 0.0,
     ) -> None:
         """`parent`: the window's process; `name`: the kernelspec; `notebook`: if it is known from a hub before this
-        one; `used`: whether a cell may have been run already."""
-        self.notebook = notebook
+        one; `used`: whether a cell may have been run already; `age`: the seconds since the front end's start of the
+        launcher."""
+        self.title = notebook
+        """The notebook as VS Code calls it: a path, or the name of an unsaved one; "" while it is not known."""
         self.window = parent, name
-        self.started = sessions.clock()
+        self.started = sessions.clock() - age
         self.from_vs_code = False
+        self.expected = sessions.use(name)
+        """Whether this may be a restart or a return, rather than VS Code's first kernel of this kernelspec."""
         self._sessions = sessions
         self._used = used
         self._remote: RemoteKernel | None = None
@@ -139,17 +203,29 @@ class VSCodeSession:
     @property
     def key(self) -> Key:
         """The window's process, the kernelspec, the notebook."""
-        return (*self.window, self.notebook)
+        return (*self.window, self.title)
+
+    @property
+    def lasting_key(self) -> Key:
+        """The same for a notebook that can be recognised in another window: with 0 for the process."""
+        return (0, self._name, self.title) if self.notebook else self.key
+
+    @property
+    def notebook(self) -> str:
+        """The notebook's path; "" while it is not known, or not saved."""
+        return self.title if is_file(self.title) else ""
 
     def observe(self, remote: RemoteKernel, request: Message) -> None:
         """Take note of a request on the shell channel."""
-        self.from_vs_code = self.from_vs_code or is_from_vs_code(request)
-        if not self.notebook:
-            self.notebook = notebook_of(request)
-            if self.notebook:
-                remote.hold()
-                self._remote = remote
-                self._spawn(self._identified(remote, self._used))
+        title = "" if self.notebook else title_of(request)
+        self.from_vs_code = self.from_vs_code or bool(title)
+        if title and not self.title:
+            self.title, self._remote = title, remote
+            remote.hold()
+            self._spawn(self._identified(remote, self._used))
+        elif is_file(title):
+            self._sessions.renamed(self, title)
+            remote.set_notebook(title)
         self._used = self._used or is_user_cell(request)
 
     def suspect(self, left: LeftKernel) -> None:
@@ -172,14 +248,17 @@ class VSCodeSession:
     async def _identified(self, remote: RemoteKernel, used: bool) -> None:
         """The notebook is known: decide which kernel it gets. `used`: the user has variables in the new one."""
         try:
-            restart, before = self._sessions.identified(self)
+            overlapped, before = self._sessions.identified(self)
             self._suspects = [left for left in self._suspects if left != before]
             self.clear_suspects()
             if before is not None:
                 await self._replace(remote, before)
-            elif not restart and not used:
+            elif overlapped is not None:  # `replace_later` ends its kernel
+                overlapped.hand_over(remote)
+            elif self.notebook and not used:
                 await self._return(remote)
-            remote.set_notebook(self.notebook)
+            if self.notebook:
+                remote.set_notebook(self.notebook)
         finally:
             remote.resume()
 
@@ -191,10 +270,11 @@ class VSCodeSession:
 
     async def _return(self, remote: RemoteKernel) -> None:
         """Give the front end the kernel that its notebook left, if there is one, and end the new one."""
+        await self._sessions.left_elsewhere(self)
         self._sessions.on_return(self._name, self.notebook)
         wanted: dict[str, Any] = {"name": self._name, "notebook": self.notebook, **remote.owner}
         wanted["here"] = remote.link.kernel_ids
-        left = (await self._request(remote, remote.link, "left", **wanted)).get("kernel")
+        left = (await self._request(remote, remote.link, "left", **wanted) or {}).get("kernel")
         fresh, link, find = remote.kernel_id, remote.link, self._sessions.find_elsewhere
         if left and len(remote.front_ends):  # else the front end has left meanwhile
             remote.switch(str(left))
@@ -203,26 +283,48 @@ class VSCodeSession:
         why = "its notebook has another kernel"
         await self._request(remote, link, "stop", kernel=fresh, why=why)
 
+    def hand_over(self, remote: RemoteKernel) -> None:
+        """Another session restarts this one's kernel by `remote`, which begins in the same job, if there is one."""
+
+        async def later() -> None:
+            """`replace_later` ends the kernel."""
+
+        if self._remote is not None:
+            remote.late_start.replace(self._remote.kernel_id, later)
+
     async def _replace(self, remote: RemoteKernel, before: LeftKernel) -> None:
-        """End the kernel before; the new one gets its GPUs."""
+        """End the kernel before; the new one gets its GPUs, or its job."""
+        stop = partial(self._stop, remote, before)
+        if not remote.late_start.replace(before.kernel_id, stop):
+            await stop()
+
+    async def _stop(self, remote: RemoteKernel, before: LeftKernel) -> None:
         why = "restarted by its front end, with a new kernel"
         more = {"kernel": before.kernel_id, "replaced_by": remote.kernel_id}
-        await self._request(remote, before.link, "stop", why=why, **more)
+        self._sessions.end_later(self, before)
+        if await self._request(remote, before.link, "stop", why=why, **more) is not None:
+            self._sessions.ended(self)
 
-    async def _request(self, remote: RemoteKernel, link: NodeLink, do: str, **more: Any) -> dict[str, Any]:
-        """Return the agent's answer, also where the link is down for a while; {} if the agent refuses or the front end
-        has left."""
-        gone = (LinkState.LOST, LinkState.TAKEN)
-        while len(remote.front_ends) and remote.link_state not in gone:
+    async def _request(
+        self, remote: RemoteKernel, link: NodeLink, do: str, **more: Any
+    ) -> dict[str, Any] | None:
+        """Return the agent's answer, also where the link is down for a while; {} if the agent refuses. None if it
+        cannot be asked, or if the front end has left: what the user wants to stop is stopped also then."""
+        for _ in range(_MAX_TRIES):
+            if do != "stop" and not len(remote.front_ends):
+                break
             try:
                 return await link.request(do, **more)
             except AgentRefusal:  # the kernel has ended by itself
                 return {}
             except GpuKernelError:
                 if link is not remote.link:  # the kernelspec leads to another node now
-                    return {}
+                    return None
                 await _until_attached(remote)
-        return {}
+            gone = remote.closed or remote.link_state in (LinkState.LOST, LinkState.TAKEN)
+            if gone and link.state != "up":
+                return None
+        return None
 
     @property
     def _name(self) -> str:
@@ -259,19 +361,9 @@ def is_file(notebook: str) -> bool:
     return absolute and not notebook.endswith(("/", "\\"))
 
 
-def notebook_of(request: Message) -> str:
-    """Return the notebook's path, or "" if this request does not contain it."""
-    path = _name_in(request)
-    return path if is_file(path) else ""
-
-
-def is_from_vs_code(request: Message) -> bool:
-    """Return whether this is a request that only VS Code sends."""
-    return bool(_name_in(request))
-
-
-def _name_in(request: Message) -> str:
-    """Return the notebook's name as VS Code gives it: a path, or the name of an unsaved one."""
+def title_of(request: Message) -> str:
+    """Return the notebook's name as VS Code gives it, a path or the name of an unsaved one; "" if this is not a request
+    of VS Code that contains it."""
     if request.channel is not Channel.SHELL or b"execute_request" not in request.parts[0]:
         return ""
     try:

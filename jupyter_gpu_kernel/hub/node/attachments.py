@@ -26,6 +26,10 @@ STABLE_AFTER = 10.0
 """Seconds after which a reopened attachment counts as stable, so that the next reopening is not delayed."""
 MAX_OPENING = 32
 """Attachments that are opened at a time. The agent refuses more than 64 requests at once."""
+MAX_ASSEMBLING = 1024 * 1024 * 1024
+"""Bytes of incomplete messages of one node, whose attachments may have 256 MiB each."""
+UNCOUNTED = 16 * 1024 * 1024
+"""Bytes of an attachment's incomplete messages for which those of the others are not counted: there may be hundreds."""
 _WRITE_AHEAD = 2 * CHUNK
 _FINAL = ("gone", "taken", "protocol")
 """Refusals after which an attachment that was open cannot be opened again. All others may be temporary."""
@@ -217,6 +221,7 @@ class Attachments:
         try:
             for data in attachment.endpoint.receive(frame):
                 self._deliver(attachment, data)
+            self._limit_assembling(attachment.endpoint)
             if frame.kind is Kind.HELLO and attachment.endpoint.state is State.OPEN:
                 entry.backoff.opened()
                 attachment.attached()
@@ -229,6 +234,12 @@ class Attachments:
             self._write(Frame(Kind.CLOSE, frame.attachment))
             self._reopen(attachment, str(error))
         return True
+
+    def _limit_assembling(self, endpoint: Endpoint) -> None:
+        if endpoint.assembling <= UNCOUNTED:
+            return
+        if sum(entry.attachment.endpoint.assembling for entry in self._entries.values()) > MAX_ASSEMBLING:
+            raise ProtocolError(f"the node's incomplete messages have more than {MAX_ASSEMBLING} bytes")
 
     def _deliver(self, attachment: Attachment, data: Data) -> None:
         try:
@@ -272,11 +283,12 @@ class Attachments:
                 more = {"kernel": attachment.kernel_id, "attachment": number, "here": self.kernel_ids}
                 if "attach" in arguments:  # before the keeper dismisses the other, which might reopen first
                     self._take_from_others(attachment)
-                answer = await self._request("open", timeout=90, **arguments, **more)
+                answer = await self._request("open", **arguments, **more)
         except AgentRefusal as error:
             return self._open_refused(number, attachment, arguments, error)
-        except AgentError as error:  # no answer: a stuck agent is as good as a dead one
-            stream.end(error.cause)
+        except AgentError as error:  # no answer, which concerns this kernel only
+            if number in self._entries:
+                self._reopen(attachment, error.cause)
             return
         except GpuKernelError:
             return  # the link went down meanwhile, and `disconnected` reports it

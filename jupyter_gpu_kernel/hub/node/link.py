@@ -28,6 +28,9 @@ _State = Literal["connecting", "up", "away", "failed"]
 """`connecting`: never up so far; `away`: down, and dialled again; `failed`: given up. `nodes` shows these words."""
 _ROUND_TRIPS = 5
 """Pings of which the median round trip is taken."""
+AGENT_WAITS = {"open": 180.0, "stop": 60.0}
+"""Seconds for the answer to requests for which the agent waits itself, longer than for others: until a keeper has
+started, after the worktree of pinned code was made; until a kernel has ended."""
 _MAX_UNEXPECTED = 50_000
 """Frames without an attachment between two pings: more than can still be on their way for a released kernel."""
 
@@ -75,8 +78,10 @@ class Link:
         dial: Callable[[bool], Stream],
         log: logging.Logger,
         timeouts: LinkTimeouts = TIMEOUTS,
+        about: Callable[[], str] = str,
     ) -> None:
-        """`dial(again)` returns a new stream, on a worker thread; `again` is true if the link is reconnecting."""
+        """`dial(again)` returns a new stream, on a worker thread; `again` is true if the link is reconnecting.
+        `about()` returns over which connection it opened the last one, in words."""
         self._runtime = runtime
         self.name = name
         self.state: _State = "connecting"
@@ -84,6 +89,7 @@ class Link:
         self.root_id = ""
         """The identity of the agent's folder, which the node's last answer named; "" before."""
         self._dial = dial
+        self._about = about
         self._log = log
         self._timeouts = timeouts
         self._loop = asyncio.get_running_loop()
@@ -120,6 +126,11 @@ class Link:
         return statistics.median(self._round_trips) if self._round_trips else None
 
     @property
+    def connection(self) -> str:
+        """The connection of its last stream, in words: what speaks SSH, and the host keys; "" if that is not known."""
+        return self._about()
+
+    @property
     def last_received(self) -> float:
         """The time of the event loop at which something was received from the node for the last time."""
         return self._last_received if self._stream is None else self._stream.last_received
@@ -135,6 +146,7 @@ class Link:
 
     async def request(self, do: str, timeout: float = 30.0, **more: Any) -> dict[str, Any]:
         """Return the agent's answer to a request. Raise AgentError if the agent refuses or does not answer."""
+        timeout = max(timeout, AGENT_WAITS.get(do, 0.0))
         await self.up()
         number = next(self._numbers)
         future: asyncio.Future[dict[str, Any]] = self._loop.create_future()

@@ -17,7 +17,7 @@ from . import deploy
 from .agent_file import pack
 from .find_python import FoundPythons, find_pythons
 from .link import TRY_AGAIN_SOON, Link, LinkDown
-from .shared_connection import Connect, Connection, RouteSettings, SharedConnection
+from .shared_connection import Connect, Connection, RouteSettings, SharedConnection, describe
 from .stream import Stream
 
 T = TypeVar("T")
@@ -41,23 +41,22 @@ class Node:
         connect: Connect,
         log: logging.Logger,
         asks: bool = True,
-        before: Node | None = None,
+        on_sign_in: Callable[[], None] = lambda: None,
         name: str = "",
     ) -> None:
-        """`asks`: as in `SharedConnection`. `before`: the node whose connection leads as far as all but the last
-        command of `via`. `name`: what messages call it, if not what the user wrote."""
+        """`asks`: as in `SharedConnection`. `on_sign_in` is called when the user may have typed a secret. `name`: what
+        messages call it, if not what the user wrote."""
         self._runtime = runtime
         self.settings = settings
         self.python = ""
         self._log = log
-        self._ssh: SharedConnection = SharedConnection(
-            settings, connect, asks, before._ssh if before is not None else None
-        )
-        self.before = before
+        self._ssh: SharedConnection = SharedConnection(settings, connect, asks)
+        self._on_sign_in = on_sign_in
         self.name = name or settings.name
         """The work node as the user wrote it."""
         self._call: Call | None = None
         self._link: Link | None = None
+        self._connection = ""  # that of the link's last stream, in words
         self._complete = False
         self._keep_until = 0.0
         self._refused_until = 0.0
@@ -140,7 +139,7 @@ class Node:
             "names": self._names,
             "state": link.state if link is not None else "connecting",
             "connected": self.alive,
-            "problem": None if problem is None else problem.to_json(),
+            "problem": None if problem is None else problem.to_json((self._names or [""])[-1]),
         }
 
     def same_as(self, other: Node) -> bool:
@@ -150,8 +149,7 @@ class Node:
             return True
         if self._root_id and other._root_id:
             return self._root_id == other._root_id
-        machine_id = self._ssh.machine_id
-        return machine_id != "" and machine_id == other._ssh.machine_id
+        return self._ssh.host_key != "" and self._ssh.host_key == other._ssh.host_key
 
     def add_name(self, name: str) -> None:
         """Record the name of a kernelspec that leads to this node."""
@@ -165,6 +163,13 @@ class Node:
     async def connected(self, call: Call | None) -> Connection:
         """Return the SSH connection, opened now if needed. `call` receives progress and is asked for secrets."""
         return await self._run(call, lambda connection: connection)
+
+    def try_again(self) -> None:
+        """A sign-in that was refused, or that waits for the user, may succeed now."""
+        self._refused_until = 0.0
+        self._connected.set()
+        if self._link is not None and self.needs_user:
+            self._link.retry()
 
     def with_own_link(self) -> Node:
         """Return this node, over the same connection, with a link of its own, which the caller must close."""
@@ -223,7 +228,7 @@ class Node:
         if self._link is None or self._link.state == "failed":
             self.python = python
             self._call = call
-            self._link = Link(self._runtime, self.name, self._dial, self._log)
+            self._link = Link(self._runtime, self.name, self._dial, self._log, about=lambda: self._connection)
         else:
             self._link.retry()
         return self._link
@@ -279,12 +284,15 @@ class Node:
         if call is not None and call.repeated and (refused := self._refusal) is not None:
             raise refused
         proven = self._link is not None and self._link.state == "up"
+        was_alive = self.alive
         try:
             result = await asyncio.to_thread(self._ssh.run, call, work, proven=proven)
         except (AuthError, HostKeyError):
             self._refused_until = self._runtime.monotonic() + REFUSED_FOR
             raise
         self._connected.set()
+        if self.interactive and not was_alive:
+            self._on_sign_in()
         if self._link is not None and self._link.state == "failed":
             self._link = None  # the reason for its failure is gone
         elif self._link is not None:
@@ -299,4 +307,6 @@ class Node:
         return self._ssh.run(call, self._start_agent, proven=again, close_on_failure=True)
 
     def _start_agent(self, connection: Connection) -> Stream:
-        return deploy.dial(connection, pack(self._complete), self.python, self.name)
+        stream = deploy.dial(connection, pack(self._complete), self.python, self.name)
+        self._connection = describe(connection, self.settings)
+        return stream

@@ -32,6 +32,10 @@ class NodeLink(Protocol):
         """The seconds that a message takes to the node and back; None if that is not known."""
 
     @property
+    def connection(self) -> str:
+        """What speaks SSH, and the verified host keys, in words; "" if that is not known."""
+
+    @property
     def last_received(self) -> float:
         """The time of the event loop at which something was received from the node for the last time."""
 
@@ -60,6 +64,7 @@ class NoLink:
     state = "connecting"
     problem = None
     round_trip = None
+    connection = ""
     last_received = 0.0
 
     def __init__(self, name: str) -> None:

@@ -43,13 +43,11 @@ class Nodes:
         return any(node.kept_open or node.in_use for node in self._nodes.values())
 
     def of(self, settings: dict[str, Any], name: str = "") -> Node:
-        """Return the node to which these settings lead. A new one whose last hop is a command uses the connection of
-        the node before, if that is known. `name`: see `Node`."""
+        """Return the node to which these settings lead. `name`: see `Node`."""
         route = RouteSettings.from_settings(settings)
         node = self._nodes.get(route)
         if node is None:
-            before = self._nodes.get(route._replace(via=route.via[:-1])) if route.via else None
-            node = Node(self._runtime, route, self._connect, self._log, before=before, name=name)
+            node = Node(self._runtime, route, self._connect, self._log, on_sign_in=self._try_again, name=name)
             self._nodes[route] = node
         return node
 
@@ -62,7 +60,7 @@ class Nodes:
     def separate(self, settings: dict[str, Any], asks: bool) -> Node:
         """Return the same node with a connection of its own, which the caller must close."""
         route = RouteSettings.from_settings(settings)
-        return Node(self._runtime, route, self._connect, self._log, asks)
+        return Node(self._runtime, route, partial(self._connect, shares=False), self._log, asks)
 
     def describe(self) -> list[dict[str, Any]]:
         """Return `describe()` of each node that is known."""
@@ -79,11 +77,10 @@ class Nodes:
 
     async def hang_up(self, *, unused_only: bool) -> None:
         """Close the connections; keepers live on. With `unused_only`, spare interpreters without kernels do not."""
-        leads_on = {node.before for node in self._nodes.values() if node.in_use}
         for route, node in list(self._nodes.items()):
-            if unused_only and not (node.in_use or node in leads_on):
+            if unused_only and not node.in_use:
                 await node.end_spares()
-            if not (unused_only and (node.in_use or node in leads_on)):
+            if not (unused_only and node.in_use):
                 self._nodes.pop(route, None)
                 await node.close()
 
@@ -113,6 +110,11 @@ class Nodes:
         matching = [spec for spec in specs if RouteSettings.from_settings(spec["settings"]) == route]
         return matching or [{"settings": route.to_settings()}]
 
+    def _try_again(self) -> None:
+        """The user has signed in to a node: others may begin with the same hops."""
+        for node in self._nodes.values():
+            node.try_again()
+
     async def ask_each(
         self,
         call: Call,
@@ -120,8 +122,10 @@ class Nodes:
         timeout: float = 30,
         specs: list[dict[str, Any]] | None = None,
         more: Callable[[Node], dict[str, Any]] = lambda node: {},
+        tell: Callable[[NodeReply], None] = lambda reply: None,
     ) -> list[NodeReply]:
-        """Send a request to each node of `specs` (else of the call's). `more(node)` returns its further arguments.
+        """Send a request to each node of `specs` (else of the call's). `more(node)` returns its further arguments;
+        `tell(reply)` is called with each reply when it comes.
 
         A call with `patience` is repeated: it waits so many seconds for a node, and then takes its last reply.
         """
@@ -130,7 +134,11 @@ class Nodes:
             node = self.of(spec["settings"])
             nodes.setdefault(node.settings, (node, spec))
 
-        ask = partial(self._ask, call=call, do=do, timeout=timeout, more=more)
+        async def ask(node: Node, spec: dict[str, Any]) -> NodeReply:
+            reply = await self._ask(node, spec, call=call, do=do, timeout=timeout, more=more)
+            tell(reply)
+            return reply
+
         patience = patience_of(call)
         if patience is None:
             return list(await asyncio.gather(*(ask(*pair) for pair in nodes.values())))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ...errors import AgentError, GpuKernelError
+from ...errors import AgentError, AgentRefusal, GpuKernelError
 from ..rpc import Call
 from .hosts import each_host, none_usable
+from .node import Node
 from .nodes import Nodes
 
-_NEEDED = ("gpus", "min_memory", "gpu_type")
+_NEEDED = ("gpus", "min_memory", "gpu_type", "cwd", "code")
+_REFUSED = ("cwd", "code")
+"""Why the agent refuses an offer: no kernel with these settings can start."""
 
 
 async def probe(nodes: Nodes, settings: dict[str, Any], call: Call) -> dict[str, Any]:
@@ -36,6 +39,8 @@ async def _probe_host(nodes: Nodes, settings: dict[str, Any], call: Call) -> dic
 async def _probe(nodes: Nodes, settings: dict[str, Any], call: Call) -> dict[str, Any]:
     node = nodes.of(settings)
     found, connection = await node.find_pythons(settings.get("python"), call, settings.get("setup") or ())
+    if found.node.setup_problem:
+        raise AgentRefusal(f"the set-up lines fail: {found.node.setup_problem}", code="setup", hop=node.name)
     answer = {
         **found.to_json(),
         "hops": [dict(zip(("hop", "step", "seconds"), step, strict=True)) for step in connection.steps],
@@ -43,18 +48,26 @@ async def _probe(nodes: Nodes, settings: dict[str, Any], call: Call) -> dict[str
         "gpus": [],
         "gpus_error": None,
         "gpus_problem": "",
+        "gpus_never": False,
     }
     call.progress(node.name, "starting the agent")
     await node.link(found.python.path, call)
     call.progress(node.name, "reading the state of the GPUs")
     needed = {key: settings[key] for key in _NEEDED if key in settings}
-    asked = [node.request(found.python.path, call, "gpus", 60)]
-    if settings.get("gpus"):
-        asked.append(node.request(found.python.path, call, "offer", 60, **needed))
-    try:
-        listed, *offers = await asyncio.gather(*asked)
-        answer["gpus"] = listed["gpus"]
-        answer["gpus_problem"] = "".join(offer.get("problem", "") for offer in offers)
-    except AgentError as error:
-        answer["gpus_error"] = error.cause
+    listed, offer = await asyncio.gather(
+        _ask(node, found.python.path, call, "gpus"), _ask(node, found.python.path, call, "offer", **needed)
+    )
+    answer["gpus_error"] = listed.get("error") or offer.get("error")
+    answer["gpus"] = listed.get("gpus", [])
+    answer["gpus_problem"], answer["gpus_never"] = offer.get("problem", ""), offer.get("never", False)
     return answer
+
+
+async def _ask(node: Node, python: str, call: Call, do: str, **needed: Any) -> dict[str, Any]:
+    """Return the reply, or {"error"}. Raises AgentRefusal if no kernel with these settings can start there."""
+    try:
+        return await node.request(python, call, do, 60, **needed)
+    except AgentError as error:
+        if isinstance(error, AgentRefusal) and error.code in _REFUSED:
+            raise
+        return {"error": error.cause}

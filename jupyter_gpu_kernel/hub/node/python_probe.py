@@ -54,13 +54,15 @@ class Python:
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """Facts about the node, "" where unknown. `home_problem`: why the home is not writable; `nvidia_smi`: its path."""
+    """Facts about the node, "" where unknown. `home_problem`: why the home is not writable; `setup_problem`: how the
+    set-up lines ended, if no kernel can start after them; `nvidia_smi`: its path."""
 
     hostname: str = ""
     machine: str = ""
     glibc: str = ""
     home: str = ""
     home_problem: str = ""
+    setup_problem: str = ""
     nvidia_smi: str = ""
 
 

@@ -18,6 +18,10 @@ from .stream import CommandStream
 T = TypeVar("T")
 _MAX_COMMAND = 60
 """Characters of a command in messages."""
+_MAX_TOLD = 1000
+"""Characters of a connection in a kernel's log."""
+CONNECT_WITHIN = 25.0
+"""Seconds for all hops together, without the time that the user takes to answer."""
 RESPONSE_TIMEOUT = 2.0
 """Seconds within which a connection must show that it is alive."""
 
@@ -27,8 +31,8 @@ class Connection(CommandRunner, Protocol):
 
     steps: list[tuple[str, str, float]]
     """(hop, step, seconds) of each step of connecting, in order."""
-    machine_id: str
-    """A hash of the node's host key; "" if it is not known."""
+    host_keys: list[tuple[str, str]]
+    """(hop, fingerprint) of the verified host key of each hop over SSH; "" if only ssh knows the fingerprint."""
     transport: str
     """What speaks SSH for it, and why, in words; "" for this machine."""
 
@@ -56,8 +60,8 @@ class Connection(CommandRunner, Protocol):
 class Connect(Protocol):
     """Connects to the last host of a route; blocks. All connections of the hub come from here.
 
-    `before`: an open connection that leads as far as all but the last command of `via`; it is used, and stays open.
-    Raises GpuKernelError if a host cannot be reached or refuses the sign-in.
+    `timeout` (s) is for all hops together. `shares`: use the first hops of another open connection if the user typed a
+    secret for them. Raises GpuKernelError if a host cannot be reached or refuses the sign-in.
     """
 
     def __call__(
@@ -70,7 +74,8 @@ class Connect(Protocol):
         transport: str,
         ask: Asker | None,
         progress: Callable[[str, str], None],
-        before: Connection | None = None,
+        timeout: float,
+        shares: bool = True,
     ) -> Connection: ...
 
 
@@ -117,16 +122,14 @@ class SharedConnection:
         settings: RouteSettings,
         connect: Connect,
         asks: bool = True,
-        before: SharedConnection | None = None,
     ) -> None:
-        """`before`: another connection, which leads as far as all but the last command of `via`. It is used if the user
-        typed a secret for it: they are not to sign in a second time."""
-        self._before = before
         self._settings = settings
         self._open_connection = connect
         self._asks = asks
         self.problem: GpuKernelError | None = None
         """Why the last attempt to connect failed, if it did."""
+        self._failed_call: Call | None = None
+        """The call for which that was, if it waits only for a short time."""
         self._connection: Connection | None = None
         self._lock = threading.Lock()
 
@@ -141,9 +144,10 @@ class SharedConnection:
         return self._connection is not None and self._connection.interactive
 
     @property
-    def machine_id(self) -> str:
-        """A hash of the node's host key; "" before the first connection."""
-        return self._connection.machine_id if self._connection is not None else ""
+    def host_key(self) -> str:
+        """The fingerprint of the node's host key, "SHA256:…"; "" if it is not known."""
+        keys = self._connection.host_keys if self._connection is not None else []
+        return keys[-1][1] if keys and not self._settings.via else ""
 
     def run(
         self,
@@ -169,7 +173,8 @@ class SharedConnection:
                 connection.close()
             if not _is_dead(connection):
                 raise self._as_our_error(error) from None
-            connection.close()
+            if not connection.interactive:  # else the next one uses its first hops, if these are open
+                connection.close()
             if final:
                 raise self._as_our_error(error) from None
         return work(self._get(call, False)[0])
@@ -200,23 +205,25 @@ class SharedConnection:
             if existing is not None:
                 if self._is_usable(existing, ask is not None, proven):
                     return existing, False
-                existing.close()
+                if not existing.interactive:
+                    existing.close()
+            if call is not None and call is self._failed_call and self.problem is not None:
+                raise self.problem  # it asks several things of this node
             try:
                 self._connection = self._connect(ask, call)
             except GpuKernelError as error:
                 self.problem = error
+                self._failed_call = call if call is not None and call.within is not None else None
                 raise
-            self.problem = None
+            if existing is not None:
+                existing.close()  # the new one may use its first hops
+            self.problem = self._failed_call = None
             return self._connection, True
 
     def _connect(self, ask: Call | None, call: Call | None) -> Connection:
-        if self._before is not None and self._before.interactive:  # else many would share its few sessions
-            return self._before.run(call, lambda before: self._connect_after(before, ask, call))
-        return self._connect_after(None, ask, call)
-
-    def _connect_after(self, before: Connection | None, ask: Call | None, call: Call | None) -> Connection:
         route, identity, config, via, transport = self._settings
         progress = call.progress if call is not None else (lambda hop, step: None)
+        within = call.within if call is not None else None
         return self._open_connection(
             route,
             identity=identity,
@@ -225,7 +232,7 @@ class SharedConnection:
             transport=transport,
             ask=ask,
             progress=progress,
-            before=before,
+            timeout=CONNECT_WITHIN if within is None else within,
         )
 
     @staticmethod
@@ -241,6 +248,14 @@ class SharedConnection:
         if isinstance(error, GpuKernelError):
             return error
         return ConnectError(str(error), hop=self._settings.name)
+
+
+def describe(connection: Connection, settings: RouteSettings) -> str:
+    """Return what speaks SSH for a connection, the verified host keys, and the commands that lead on, in words."""
+    by = f"by {connection.transport}" if connection.transport else "on this machine"
+    keys = ", ".join(f"of {hop}: {key or 'verified by ssh'}" for hop, key in connection.host_keys)
+    via = f"; then by {settings.name}" if settings.via else ""
+    return f"{by}{'; host key ' if keys else ''}{keys}{via}"[:_MAX_TOLD]
 
 
 def _is_dead(connection: Connection) -> bool:

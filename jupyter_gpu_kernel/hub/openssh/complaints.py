@@ -1,4 +1,4 @@
-"""Why ssh could not connect to a hop: reads what it says on stderr, and makes our errors of it."""
+"""Why ssh could not connect to a hop: reads its log, and makes our errors of it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def not_reached(hop: Hop, log: Log, jump: str, jump_lines: Sequence[str]) -> Gpu
     if found := _first(_CONFIGURATION, words):
         cause = f"the ssh configuration cannot be used: {one_line(found[1])}"
         return RouteError(cause, hop=hop.label, remedy="Correct it, or use --transport paramiko.")
-    said = explanation(words)
+    said = explanation([*log.heard, *words])
     if hop.proxy_command and _first(_CLOSED, words):
         cause = f"its ProxyCommand ended{f': {said}' if said else ''}"
         return ConnectError(cause, hop=hop.label, remedy=f"Try it by hand: {_expanded_command(hop)}")
@@ -132,7 +132,7 @@ def sign_in_failed(hop: Hop, log: Log, keys: UserKeys, can_ask: bool, typed: boo
     if found := _first(_DISCONNECT, words):
         return failures.disconnected(hop, one_line(found[1]), failures.attempts(tried, keys))
     if not any("Permission denied (" in line for line in words):
-        said = [line for line in words if not _NOISE.match(line)]
+        said = [line for line in (*log.heard, *words) if line and not _NOISE.match(line)]
         return failures.closed_while_signing_in(hop, one_line(" ".join(said[-5:]), 500))
     provider = (hop.values.get("pkcs11provider") or ["none"])[0]
     if provider != "none" and not can_ask and not any(line.endswith(" token") for line in log.offered):
@@ -159,7 +159,7 @@ def timed_out(hop: Hop, log: Log, jump: str) -> ConnectError:
 
 def explanation(words: Sequence[str]) -> str:
     """Return the last lines that explain something, as one."""
-    said = [line for line in words if not _NOISE.match(line)]
+    said = [line for line in words if line and not _NOISE.match(line)]
     return one_line("; ".join(said[-3:]), 500)
 
 

@@ -47,22 +47,21 @@ def connect(
     timeout: float = 25.0,
     trust_file: Path,
     why: str = "",
+    begun: OpenSSHConnection | None = None,
 ) -> OpenSSHConnection:
     """Connect along the whole route: as `hub/ssh/connect.py: connect`, with the same errors. `why`: the reason for this
-    transport, if the user has not chosen it."""
+    transport, if the user has not chosen it. `begun`: as there."""
     deadline = Deadline(timeout)
     asker = TimedAsker(ask, deadline) if ask else None
     program = find_program()
     name = f"the system's ssh ({'.'.join(map(str, program.version))})"
-    connection = OpenSSHConnection(f"{name}, for {why}" if why else name)
+    connection = begun or OpenSSHConnection(f"{name}, for {why}" if why else name)
     connector = _Connector(connection, program, deadline, asker, progress, trust_file)
     try:
         connector.connect(route)
     except BaseException:
         connection.close()
         raise
-    if asker is not None and asker.used:
-        connection.interactive = True
     return connection
 
 
@@ -87,14 +86,14 @@ class _Connector:
 
     def connect(self, route: Sequence[Hop]) -> None:
         """Connect to all hops, beginning behind the last one to which the user's own connection is open."""
-        first = 0
-        for number, hop in reversed(list(enumerate(route))):
+        first = begun = len(self.connection.hops)
+        for number, hop in reversed(list(enumerate(route))[begun:]):
             control = open_master(hop)
             if control is not None:
                 since = time.monotonic()
                 self.progress(hop.label, "reach")
                 with contextlib.suppress(MuxError):  # it has ended just now
-                    self.connection.add(hop.label, control, "")
+                    self.connection.add(hop, control, None)
                     self.connection.steps.append((hop.label, "your own connection", time.monotonic() - since))
                     first = number + 1
                     break
@@ -140,7 +139,7 @@ class _Attempt:
         self._ask = connector.ask if hop.restrictions.asks else None
         self._connection, self._deadline = connector.connection, connector.deadline
         self._progress, self._trust_file = connector.progress, connector.trust_file
-        self._jump = self._connection.labels[-1] if self._connection.labels else ""
+        self._jump = self._connection.hops[-1].label if self._connection.hops else ""
         self._before = self._connection.masters[-1].log if self._connection.masters else None
         self._before_lines = self._before.count if self._before else 0
         folder, name, log = control_folder(), secrets.token_hex(4), Log()
@@ -185,12 +184,12 @@ class _Attempt:
                     raise self._with_steps(complaints.timed_out(self._hop, log, self._jump), step)
             if log.step > SIGN_IN and not self.master.listens(_LISTENS_TIMEOUT):
                 self._failed()
-        key = log.host_key
         try:
-            self._connection.add(self._hop.label, self.master.control, key.machine_id if key else "")
+            self._connection.add(self._hop, self.master.control, self.master)
         except MuxError:
             self._failed()
-        self._connection.masters.append(self.master)
+        if self._ask is not None and self._ask.take_used():
+            self._connection.mark_typed()
         self._connection.steps += self._steps(SIGN_IN)
 
     def _failed(self) -> None:

@@ -1,18 +1,22 @@
 """An open SSH connection of one or more hops, held by ControlMasters: runs commands and opens byte streams on the last.
 
-`connect.py` makes it. This module knows no route, no keys and no meaning of the bytes.
+`connect.py` makes it. Connections whose routes begin alike can share the first hops. This module knows no keys and no
+meaning of the bytes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
 
 from ...errors import ConnectError
 from ..connections.short_command import run_to_end
 from ..sanitize import one_line
+from ..ssh.route import Hop, begins_with
 from .master import Master
 from .mux import MuxError, MuxRefused, MuxSocket, MuxTimeout
 from .stream import SessionStream
@@ -21,6 +25,7 @@ _MAX_COMMANDS = 4  # short commands at a time; a server allows 10 sessions per c
 _OPEN_TIMEOUT = 20.0  # seconds for the server to open a session
 _SESSION_RETRY = 2.0  # seconds in which a refused session is asked for again
 _MASTER_TIMEOUT = 5.0  # seconds for a master on this machine to answer
+_sharing = threading.Lock()  # while it changes who uses a master
 
 
 class OpenSSHConnection:
@@ -31,14 +36,13 @@ class OpenSSHConnection:
         """What speaks SSH, and why, in words."""
         self.steps: list[tuple[str, str, float]] = []
         """(hop, step, seconds) of each step of connecting, in order."""
-        self.interactive = False
-        """Whether the user typed a secret for it: it cannot be opened again without the user."""
         self.closed = False
         """Whether `close` was called."""
         self._lost = False  # a master has ended while a session was asked for
-        self.machine_id = ""
-        """A hash of the last hop's host key; "" if the user's own connection is used, as its key is not known."""
-        self.labels: list[str] = []
+        self.host_keys: list[tuple[str, str]] = []
+        """(hop, fingerprint) of each hop's verified host key; "" for the user's own connection."""
+        self.hops: list[Hop] = []
+        self._typed = 0  # the number of hops up to the last one for which the user typed a secret
         self.masters: list[Master] = []
         """Our own, to be ended."""
         self._sockets: list[MuxSocket] = []  # one to each master: it ends when the master does
@@ -54,12 +58,37 @@ class OpenSSHConnection:
         """The ControlPath of the last hop so far."""
         return self._control
 
-    def add(self, label: str, control: Path, fingerprint: str) -> None:
-        """Add the next hop, whose master listens at `control`. Raises MuxError if it does not."""
+    def share(self, route: Sequence[Hop]) -> OpenSSHConnection | None:
+        """As `SSHConnection.share`. Hops that come after the user's own connection are not shared."""
+        shared = OpenSSHConnection(self.transport)
+        with _sharing:
+            hops, all_ours = self.hops[: self._typed], len(self.masters) == len(self.hops)
+            if not hops or self.closed or not all_ours or not begins_with(route, hops):
+                return None
+            with contextlib.suppress(MuxError):  # it has ended
+                for hop, master in zip(route, self.masters[: self._typed], strict=False):
+                    shared.add(hop, master.control, master)
+        if len(shared.hops) < len(hops):
+            shared.close()
+            return None
+        shared._typed = self._typed
+        return shared
+
+    def add(self, hop: Hop, control: Path, master: Master | None) -> None:
+        """Add the next hop, whose master listens at `control`. Raises MuxError if it does not. `master`: that of ours;
+        None for the user's own."""
         self._sockets.append(MuxSocket(control, _MASTER_TIMEOUT))
-        self.labels.append(label)
+        self.hops.append(hop)
         self._control = control
-        self.machine_id = fingerprint
+        key = master.log.host_key if master is not None else None
+        self.host_keys.append((hop.label, key.fingerprint if key is not None else ""))
+        if master is not None:
+            master.users += 1
+            self.masters.append(master)
+
+    def mark_typed(self) -> None:
+        """The user typed a secret for the last hop so far."""
+        self._typed = len(self.hops)
 
     def enable_tcp_nodelay(self) -> None:
         """Run `true` on the last hop so far, without waiting: OpenSSH sets TCP_NODELAY only on connections that have
@@ -82,6 +111,11 @@ class OpenSSHConnection:
 
     # --- for all users
 
+    @property
+    def interactive(self) -> bool:
+        """Whether the user typed a secret for it: it cannot be opened again without the user."""
+        return self._typed > 0
+
     def open(self, command: str) -> SessionStream:
         """Run `command` in the last hop's login shell; return its stdin and stdout as a stream.
 
@@ -95,7 +129,7 @@ class OpenSSHConnection:
         The return code is -1 if the server did not report one; stderr is the last 64 KiB."""
         with self._short_commands:
             stream = self._open(command, min(timeout, _OPEN_TIMEOUT))
-            done = run_to_end(stream, stdin, timeout, self.labels[-1], command)
+            done = run_to_end(stream, stdin, timeout, self.hops[-1].label, command)
         if done.returncode < 0 and not self.alive():
             raise self._lost_error()
         return done
@@ -118,14 +152,20 @@ class OpenSSHConnection:
         return True
 
     def close(self) -> None:
-        """End our own masters, the first one first: the others may be blocked in sending through it. The user's own
-        stays."""
-        self.closed = True
+        """End our own masters that no other connection uses, the first one first: the others may be blocked in sending
+        through it. The user's own stays."""
+        with _sharing:
+            if self.closed:
+                return
+            self.closed = True
+            for master in self.masters:
+                master.users -= 1
+            unused = [master for master in self.masters if not master.users]
         with self._lock:
             streams, self._streams = self._streams, set()
         for stream in streams:
             stream.close()
-        for master in self.masters:
+        for master in unused:
             master.end()
         for one in self._sockets:
             one.close()
@@ -149,7 +189,7 @@ class OpenSSHConnection:
                 if time.monotonic() > patience:
                     raise ConnectError(
                         f"refused another session on this connection (MaxSessions): {one_line(str(error))}",
-                        hop=self.labels[-1],
+                        hop=self.hops[-1].label,
                         remedy="Close other uses of this connection, or ask its administrators for a higher limit.",
                     ) from error
                 time.sleep(0.05)
@@ -158,10 +198,10 @@ class OpenSSHConnection:
                     self._lost = True
                     raise self._lost_error() from error
                 raise ConnectError(
-                    "timed out", hop=self.labels[-1], remedy="Check the network and try again."
+                    "timed out", hop=self.hops[-1].label, remedy="Check the network and try again."
                 ) from error
 
     def _lost_error(self) -> ConnectError:
         return ConnectError(
-            "the connection was lost", hop=self.labels[-1], remedy="Check the network and try again."
+            "the connection was lost", hop=self.hops[-1].label, remedy="Check the network and try again."
         )

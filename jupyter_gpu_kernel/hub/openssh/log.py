@@ -1,12 +1,12 @@
-"""What an ssh process says on stderr at LogLevel DEBUG1: how far it has come, and why it failed.
+"""What an ssh process logs at LogLevel DEBUG1: how far it has come, and why it failed.
 
-The lines are ssh's own, but a banner or a title of the server may be among them, with any text. So the host key is the
-first one that is named, which is before the server can say anything, and a step never goes back.
+The server's banner and the words of a ProxyCommand are not in ssh's log but on its stderr, and are shown only. A title
+of the server's questions is in the log, with any text. So the host key is the first one that is named, which is before
+the server can say anything, and a step never goes back.
 """
 
 from __future__ import annotations
 
-import base64
 import re
 import threading
 import time
@@ -18,7 +18,8 @@ REACH, HOST_KEY, SIGN_IN, READY, ENDED = range(5)
 _MAX_LINES = 400
 _MAX_LINE = 4096  # bytes
 _MAX_SAID = 10  # lines before a question
-_MAX_OFFERED, _MAX_KEY = 50, 300  # keys, of which a server's banner may name any number; characters of each
+_MAX_HEARD = 50
+_MAX_OFFERED, _MAX_KEY = 50, 300  # keys, of which a server's title may name any number; characters of each
 _HOST_KEY_LINE = re.compile(r"debug1: Server host (?:key|certificate): (\S+) (SHA256:[A-Za-z0-9+/]{43})")
 _STEPS = {  # how the first line after each step begins
     "debug1: Server host ": HOST_KEY,
@@ -33,11 +34,6 @@ class HostKey(NamedTuple):
 
     type: str
     fingerprint: str
-
-    @property
-    def machine_id(self) -> str:
-        """The fingerprint in hexadecimal digits, as `hub/ssh/connection.py` has it."""
-        return base64.b64decode(self.fingerprint.removeprefix("SHA256:") + "=").hex()
 
 
 class Log:
@@ -56,6 +52,8 @@ class Log:
         """How often ssh was about to ask the user."""
         self.said: list[str] = []
         """The lines just before the last question, such as the title of the server's questions."""
+        self.heard: deque[str] = deque(maxlen=_MAX_HEARD)
+        """What others than ssh have said: the server in its banner, a ProxyCommand."""
         self._since_debug: list[str] = []
         self.count = 0
         """The number of lines so far."""
@@ -64,10 +62,14 @@ class Log:
         self._changed = threading.Condition()
 
     def read(self, stream: IO[bytes]) -> None:
-        """Read all lines to the end."""
+        """Read all lines of ssh's log."""
         while data := stream.readline(_MAX_LINE):
             self._add(data.decode("utf-8", "replace").rstrip())
-        self.end()
+
+    def hear(self, stream: IO[bytes]) -> None:
+        """Read all lines of others."""
+        while data := stream.readline(_MAX_LINE):
+            self.heard.append(data.decode("utf-8", "replace").rstrip())
 
     def end(self) -> None:
         """Wake who waits: this attempt has ended, whatever ssh does."""

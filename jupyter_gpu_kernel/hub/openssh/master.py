@@ -36,10 +36,11 @@ class Master:
         """Start it. It listens at `control` once it has signed in."""
         self.control = control
         self.log = log
+        self.users = 0  # connections that begin with it
         self._process = subprocess.Popen(
             ["/bin/sh", "-c", _WITH_PIPE, "sh", *command],
             stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,  # its log
             stderr=subprocess.PIPE,
             env={**os.environ, **environment},
             start_new_session=True,  # no terminal, at which it would ask
@@ -78,9 +79,18 @@ class Master:
         self.control.unlink(missing_ok=True)
 
     def _read(self) -> None:
+        hearing = threading.Thread(target=self._hear, name="ssh stderr", daemon=True)
+        hearing.start()
+        assert self._process.stdout is not None
+        with self._process.stdout as stream:
+            self.log.read(stream)
+        hearing.join(_LAST_LINES)
+        self.log.end()
+
+    def _hear(self) -> None:
         assert self._process.stderr is not None
         with self._process.stderr as stream:
-            self.log.read(stream)
+            self.log.hear(stream)
 
     def _wait(self) -> None:
         self._process.wait()

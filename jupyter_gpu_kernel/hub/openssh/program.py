@@ -84,7 +84,8 @@ class Program(NamedTuple):
         elif not hop.proxy_command:
             given["ProxyCommand"] = "none"
         options = [word for key, value in given.items() for word in ("-o", f"{key}={value}")]
-        return [self.path, "-N", "-T", *options, *hop.arguments]
+        log = ["-E", "/dev/stdout"]  # apart from stderr, where the server's banner goes
+        return [self.path, "-N", "-T", *log, *options, *hop.arguments]
 
     def _through(self, before: Path) -> str:
         """Return the ProxyCommand through the master of the previous hop, which must not connect anywhere itself."""

@@ -8,6 +8,7 @@ of `agent job`, which the script becomes.
 from __future__ import annotations
 
 import base64
+import math
 import re
 from typing import Any
 
@@ -57,7 +58,8 @@ def directives(settings: dict[str, Any], kernel_id: str) -> list[str]:
     if not _KERNEL_ID.fullmatch(kernel_id):
         raise ValueError("a kernel's id was expected")
     warn = settings.get("warn_before")
-    seconds = int(times.WARN_BEFORE if warn is None else warn)
+    whole = times.seconds(str(settings.get("time") or "")) or math.inf
+    seconds = int(min(times.WARN_BEFORE, whole / 3) if warn is None else warn)
     nodes = int(settings.get("nodes") or 1)
     options = [
         f"--job-name={JOB_NAME}{kernel_id}",

@@ -7,21 +7,29 @@ import shlex
 
 JOB_NAME = "jgk-"
 """Our jobs are called by this and the kernel's id, so that every hub of the user finds them."""
-COLUMNS = ("%i", "%T", "%r", "%S", "%e", "%P", "%Q", "%B", "%N", "%U", "%.80j")
-"""What squeue prints of each job; the name comes last, as it can contain anything."""
-_MOST_OTHERS = 10_000  # pending jobs of other users that are counted
-# Our own jobs are marked with +. Of other users' pending jobs only what decides the order is passed on.
-_FILTER = f"""$10 == me {{ print "+" $0; next }}
-/^=== status / {{ print; next }}
-$2 == "PENDING" && n < {_MOST_OTHERS} {{ n++; print "-" $1 "|" $2 "||||" $6 "|" $7 "|||" $10 "|" }}"""
+COLUMNS = ("%i", "%T", "%r", "%S", "%e", "%P", "%Q", "%B", "%N", "%.80j")
+"""What squeue prints of each of the user's jobs; the name comes last, as it can contain anything."""
+OTHERS = ("%i", "%P", "%Q")
+"""What it prints of the jobs of all users that wait: what decides the order, and nothing that a user chooses."""
+_MOST_WAITING = 10_000  # pending jobs of all users that are counted
+# A name may contain newlines: only lines that begin with a mark, which no job can know, are rows.
+_FILTER = f"""index($0, mark) == 1 {{
+    row = substr($0, length(mark) + 1)
+    if (row !~ /^-/ || n++ < {_MOST_WAITING}) print row
+}}"""
 
 
 def queue_command(everyone: bool) -> str:
-    """List the user's jobs; with `everyone` also other users' pending ones, of which the order is made."""
-    whose = "" if everyone else ' -u "$(id -un)"'
-    form = shlex.quote("|".join(COLUMNS))
-    squeue = f'{{ squeue -h -a -t all{whose} -o {form} </dev/null; echo "=== status $?"; }}'
-    return f"{squeue} | awk -F '|' -v me=\"$(id -u)\" {shlex.quote(_FILTER)}"
+    """List the user's jobs; with `everyone` also the jobs of all users that wait, of which the order is made."""
+    own = f'squeue -h -a -t all -u "$(id -un)" -o "$mark"{shlex.quote("+" + "|".join(COLUMNS))} </dev/null'
+    waiting = f'squeue -h -a -t PENDING -o "$mark"{shlex.quote("-" + "|".join(OTHERS))} </dev/null'
+    both = f"{own} && {waiting}" if everyone else own
+    return "\n".join(
+        (
+            "mark=$(od -A n -t x1 -N 12 /dev/urandom | tr -d ' \\n')",
+            f'{{ {both}; echo "$mark=== status $?"; }} | awk -v mark="$mark" {shlex.quote(_FILTER)}',
+        )
+    )
 
 
 def named_command(name: str) -> str:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from .. import sanitize
 from . import times
-from .commands import COLUMNS, JOB_NAME
+from .commands import COLUMNS, JOB_NAME, OTHERS
 from .hostlist import expand, is_host
 from .login_node import Output
 
@@ -112,14 +112,14 @@ def queue(output: Output, private: bool = False) -> dict[str, JobState] | None:
     known."""
     if "=== status 0" not in output.lines:
         return None
-    rows = [row for line in output.lines if (row := _row(line)) is not None]
-    order = _Order([] if private else rows)
-    mine = [row for row in rows if row.mine][:_MOST_OWN]
-    return {row.id: _job_state(row, order.place(row)) for row in mine}
+    order = _Order(() if private else output.lines)
+    rows = [row for line in output.lines if (row := _row(line)) is not None][:_MOST_OWN]
+    return {row.id: _job_state(row, order.place(row)) for row in rows}
 
 
 class _Row(NamedTuple):
-    mine: bool
+    """One of the user's jobs."""
+
     id: str
     state: str
     reason: str
@@ -140,17 +140,14 @@ class _Row(NamedTuple):
 class _Order:
     """In which order jobs are considered that wait, in each partition."""
 
-    def __init__(self, rows: Iterable[_Row]) -> None:
-        self._waiting = [(set(row.partition.split(",")), row.rank) for row in rows if self._waits(row)]
+    def __init__(self, lines: Iterable[str]) -> None:
+        """`lines`: those of all users' jobs that wait are read."""
+        self._waiting = [found for line in lines if (found := _waiting(line)) is not None]
         self._ranks: dict[str, list[tuple[int, int]]] = {}  # of jobs that wait for one of these partitions
-
-    @staticmethod
-    def _waits(row: _Row) -> bool:
-        return row.state == "PENDING" and row.priority > 0
 
     def place(self, row: _Row) -> int:
         """Return the place of a job; 0 if it does not wait, or its place is unknown."""
-        if not (self._waiting and self._waits(row)):
+        if not (self._waiting and row.state == "PENDING" and row.priority):
             return 0
         if row.partition not in self._ranks:
             if len(self._ranks) >= _MOST_PARTITIONS:
@@ -162,18 +159,33 @@ class _Order:
         return 1 + bisect_left(self._ranks[row.partition], row.rank)
 
 
+def _waiting(line: str) -> tuple[set[str], tuple[int, int]] | None:
+    """Return the partitions and the rank of a job that waits, of any user; None if it is held."""
+    values = line[1:].split("|")
+    if line[:1] != "-" or len(values) != len(OTHERS):
+        return None
+    job_id, priority = _job_id(values[0]), _priority(values[2])
+    return (set(values[1].split(",")), (-priority, int(job_id))) if job_id and priority else None
+
+
 def _row(line: str) -> _Row | None:
-    if line[:1] not in ("+", "-"):
-        return None
     values = line[1:].split("|", len(COLUMNS) - 1)
-    if len(values) != len(COLUMNS):
+    if line[:1] != "+" or len(values) != len(COLUMNS):
         return None
-    job_id, state, reason, start, end, partition, priority, host, nodes, _, name = values
-    job_id = job_id.partition("_")[0]  # an array of jobs, of others
-    if not is_job_id(job_id) or not _STATE.fullmatch(state):
+    job_id, state, reason, start, end, partition, priority, host, nodes, name = values
+    if not (job_id := _job_id(job_id)) or not _STATE.fullmatch(state):
         return None
-    number = int(priority) if priority.isascii() and priority.isdigit() and len(priority) < 20 else 0
-    return _Row(line[0] == "+", job_id, state, reason, start, end, partition, number, host, nodes, name)
+    return _Row(job_id, state, reason, start, end, partition, _priority(priority), host, nodes, name)
+
+
+def _job_id(text: str) -> str:
+    """Return the number of a job, or of an array of jobs: "15_[1-100]"; "" if it is neither."""
+    number = text.partition("_")[0]
+    return number if is_job_id(number) else ""
+
+
+def _priority(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
 
 
 def _job_state(row: _Row, place: int) -> JobState:

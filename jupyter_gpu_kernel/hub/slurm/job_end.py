@@ -27,6 +27,12 @@ class JobEnd(NamedTuple):
     output: str = ""
     """The file with the job's output, on its node."""
 
+    def for_front_end(self, *, revives: bool) -> JobEnd:
+        """Return it with the remedy for a front end whose user's next cell `revives` an ended kernel, or does not."""
+        return (
+            self if revives else self._replace(remedy=self.remedy.replace("Run a cell", "Restart the kernel"))
+        )
+
 
 def job_end(job_id: str, record: JobRecord | None) -> JobEnd | None:
     """Return the end; None if the job has not ended. `record`: None if Slurm knows the job no more."""

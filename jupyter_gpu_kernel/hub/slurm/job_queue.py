@@ -11,7 +11,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
-from ...errors import GpuKernelError
+from ...errors import ConnectError, GpuKernelError
 from ...wire.runtime import Runtime
 from .dialect import GONE, JobState
 
@@ -21,18 +21,22 @@ LONGEST_INTERVAL = 60.0
 FIRST_LOOK = 3.5
 """Seconds from a new watch to the first look, if the last one is long enough ago: jobs submitted at once share it, and
 Slurm may have started them. It takes up to 3 s for that by default, while others submit (its `batch_sched_delay`)."""
+PATIENCE = 5.0
+"""Seconds without an answer after which watchers learn that there is none: a connection is given up much later."""
 Changed = Callable[[JobState], None]
 Ask = Callable[[bool], Awaitable[dict[str, JobState]]]
+HasEnded = Callable[[str], Awaitable[bool]]
 
 
 class JobQueue:
     """`watch(job_id, changed)`, and `await jobs()`."""
 
-    def __init__(self, runtime: Runtime, ask: Ask, log: logging.Logger) -> None:
-        """`ask(everyone)` returns the user's jobs by id, with their places if other users' jobs are counted. Raises
-        GpuKernelError."""
+    def __init__(self, runtime: Runtime, ask: Ask, has_ended: HasEnded, log: logging.Logger) -> None:
+        """`ask(everyone)` returns the user's jobs by id, with their places if other users' jobs are counted;
+        `has_ended(job_id)` asks about one job in another way. Both raise GpuKernelError."""
         self._runtime = runtime
         self._ask = ask
+        self._has_ended = has_ended
         self._log = log
         self._watched: list[_Watched] = []
         self._poller: asyncio.Task[None] | None = None
@@ -57,6 +61,11 @@ class JobQueue:
         """Record a job that was submitted just now."""
         self._added[job.id] = job
         self._jobs.setdefault(job.id, job)
+
+    def remove(self, job_id: str) -> None:
+        """A job was cancelled just now. Until Slurm is asked again, it is not listed."""
+        self._jobs.pop(job_id, None)
+        self._added.pop(job_id, None)
 
     def watch(self, job_id: str, changed: Changed) -> Callable[[], None]:
         """Call `changed(state)` on the event loop when the job's state changes; return a function that ends this.
@@ -109,8 +118,10 @@ class JobQueue:
         everyone = any(one.state is None or one.state.state == "PENDING" for one in self._watched)
         watched = list(self._watched)  # a job that is submitted meanwhile may be missing in the answer
         self._added.clear()
+        late = asyncio.get_running_loop().call_later(PATIENCE, self._tell_late)
         try:
             jobs = await self._ask(everyone)
+            await self._confirm_ends(watched, jobs)
         except GpuKernelError as error:
             if self._problem is None:
                 self._failed_since = self._runtime.monotonic()
@@ -122,7 +133,15 @@ class JobQueue:
             self._jobs = {**self._added, **jobs}
             self._tell(watched)
         finally:
+            late.cancel()
             self._asked = self._runtime.monotonic()
+
+    async def _confirm_ends(self, watched: list[_Watched], jobs: dict[str, JobState]) -> None:
+        """Correct `jobs` where Slurm contradicts that a job has ended: watchers end kernels of jobs that have."""
+        for one in watched:
+            state = jobs.get(one.job_id)
+            if (state is None or state.over) and not await self._has_ended(one.job_id):
+                jobs[one.job_id] = one.state or JobState(one.job_id, "PENDING")
 
     def _tell(self, watched: list[_Watched]) -> None:
         for one in watched:
@@ -131,6 +150,9 @@ class JobQueue:
                 if state.over:
                     self._watched.remove(one)
                 self._notify(one, state)
+
+    def _tell_late(self) -> None:
+        self._tell_problem(self._problem or ConnectError(f"there has been no answer for {PATIENCE:.0f} s"))
 
     def _tell_problem(self, error: GpuKernelError) -> None:
         for one in list(self._watched):

@@ -70,7 +70,8 @@ class Output(NamedTuple):
         errors = stderr.rpartition(f"\n{_BEGIN}\n")[2] if begun else stderr or text
         number = status.split("\n")[0]
         known = bool(ended) and number.isascii() and number.isdigit() and len(number) < 4
-        lines = (body if ended else rest).splitlines()[:MAX_LINES]
+        printed = (body if ended else rest).removesuffix("\n")
+        lines = printed.split("\n")[:MAX_LINES]  # names may contain other ends of line of `splitlines`
         return cls(int(number) if known else -1, tuple(lines), sanitize.lines(errors, 20))
 
 

@@ -117,20 +117,19 @@ def cluster(output: Output) -> Cluster | None:
     fields = [line.split("|") for line in output.lines]
     used = {row[1]: gpus(row[2]) for row in fields if row[0] == "used" and len(row) == 3}
     partitions: dict[str, Partition] = {}
+    hosts: dict[str, list[Host]] = {}
     for row in fields:
         if len(row) != 9 or not is_host(row[0]):
             continue
         name, default = row[1].rstrip("*"), row[1].endswith("*")
         if not _NAME.fullmatch(name):
             continue
-        known = partitions.setdefault(
-            name,
-            Partition(name, default, row[8] == "up", times.seconds(row[6]), sanitize.line(row[6], 30), ()),
-        )
-        partitions[name] = known._replace(hosts=(*known.hosts, _host(row, used.get(row[0], {}))))
-    return Cluster(
-        tuple(sorted(partitions.values(), key=lambda one: (not one.default, one.name))), _memory(fields)
-    )
+        if name not in partitions:
+            limit = sanitize.line(row[6], 30)
+            partitions[name] = Partition(name, default, row[8] == "up", times.seconds(row[6]), limit, ())
+        hosts.setdefault(name, []).append(_host(row, used.get(row[0], {})))
+    found = [one._replace(hosts=tuple(hosts[one.name])) for one in partitions.values()]
+    return Cluster(tuple(sorted(found, key=lambda one: (not one.default, one.name))), _memory(fields))
 
 
 def gpus(text: str) -> dict[str, int]:

@@ -50,11 +50,17 @@ async def probe_slurm(
 
 
 async def check_slurm(
-    schedulers: Schedulers, call: Call, gpu: bool, report: Report, node: Node, settings: dict[str, Any]
+    schedulers: Schedulers,
+    call: Call,
+    gpu: bool,
+    ways: str,
+    report: Report,
+    node: Node,
+    settings: dict[str, Any],
 ) -> None:
     """Add the steps of `check` on the login node: Slurm there, the partition, and the verdict of sbatch.
 
-    `gpu`: it was asked to check frameworks, too, which needs a job.
+    `gpu`: it was asked to check frameworks, too, which needs a job. `ways`: how jobs' nodes are reached.
     """
     scheduler = schedulers.at(node)
 
@@ -77,6 +83,7 @@ async def check_slurm(
         scheduler.test(batch_script(settings, _TEST, pack(complete=True)), call),
         lambda words: words,
     )
+    report.add("way", 0.0, f"kernels are reached {ways}")
     if gpu:
         row = report.add(
             "gpu", 0.0, "not checked: the login node has no GPUs of jobs. Check in a kernel instead."

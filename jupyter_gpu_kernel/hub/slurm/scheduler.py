@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from ...errors import AgentError, GpuKernelError
 from ...wire.runtime import Runtime
@@ -21,6 +22,7 @@ from .job_queue import INTERVAL, Changed, JobQueue
 from .login_node import Commands, Output
 from .partitions import Cluster
 
+T = TypeVar("T")
 _TIMEOUT = 60.0
 _SUBMIT_TIMEOUT = 180.0  # sbatch itself repeats its request while the controller is busy
 
@@ -34,7 +36,7 @@ class Scheduler:
         self._node = node
         self._commands: Commands | None = None
         self._locating = asyncio.Lock()
-        self._queue = JobQueue(runtime, self._squeue, log)
+        self._queue = JobQueue(runtime, self._squeue, self._has_ended, log)
         self._cluster: Cluster | None = None
         self._cluster_time = 0.0
 
@@ -106,6 +108,8 @@ class Scheduler:
         output = await self.run(commands.cancel_command(job_id, signal), call=call)
         if output.status and not rejection.is_gone(output):
             raise self._failed("scancel", output)
+        if signal in ("", "KILL"):
+            self._queue.remove(job_id)
 
     async def cancel_named(self, name: str) -> None:
         """Cancel the jobs of this name, if there are any."""
@@ -148,8 +152,7 @@ class Scheduler:
         """Return the partitions and nodes, as they were within the last 10 s."""
         now = self._runtime.monotonic()
         if self._cluster is None or now - self._cluster_time >= INTERVAL:
-            output = await self.run(partitions.COMMAND, call=call)
-            found = partitions.cluster(output)
+            output, found = await self._read(partitions.COMMAND, partitions.cluster, call)
             if found is None:
                 raise self._failed("sinfo", output)
             self._cluster, self._cluster_time = found, self._runtime.monotonic()
@@ -176,15 +179,30 @@ class Scheduler:
 
     async def _squeue(self, everyone: bool) -> dict[str, JobState]:
         place = await self.commands()
-        output = await self.run(commands.queue_command(everyone))
-        jobs = dialect.queue(output, place.private_jobs or not everyone)
+        read = partial(dialect.queue, private=place.private_jobs or not everyone)
+        output, jobs = await self._read(commands.queue_command(everyone), read)
         if jobs is None:
             raise self._failed("squeue", output)
         return jobs
 
+    async def _has_ended(self, job_id: str) -> bool:
+        return await self.ended(job_id) is not None
+
     def _failed(self, command: str, output: Output) -> GpuKernelError:
         away = rejection.is_away(output)
         return rejection.away(output, self.name) if away else rejection.failed(command, output, self.name)
+
+    async def _read(
+        self, line: str, read: Callable[[Output], T], call: Call | None = None
+    ) -> tuple[Output, T]:
+        """Run a line of sh. Return its output, and what `read` makes of it on the worker thread: it may be long."""
+        script = (await self.commands(call)).script(line)
+
+        def work(connection: Connection) -> tuple[Output, T]:
+            output = Output.of(connection.run("/bin/sh", stdin=script, timeout=_TIMEOUT))
+            return output, read(output)
+
+        return await self._run(call, work)
 
     async def _run_script(self, script: bytes, call: Call | None, timeout: float) -> Output:
         def work(connection: Connection) -> Output:
@@ -192,7 +210,7 @@ class Scheduler:
 
         return await self._run(call, work)
 
-    async def _run(self, call: Call | None, work: Callable[[Connection], Output]) -> Output:
+    async def _run(self, call: Call | None, work: Callable[[Connection], T]) -> T:
         node = self._node()
         try:
             return await node.run(call, work)

@@ -39,40 +39,47 @@ def connect(
     progress: Progress = lambda hop, step: None,
     timeout: float = 25.0,
     trust_file: Path,
+    begun: SSHConnection | None = None,
 ) -> SSHConnection:
     """Connect along the whole route. Raises ConnectError, HostKeyError or AuthError with the hop that failed.
 
     `timeout` (s) is for all hops together, without the time that the user takes to answer. Without `ask`, unknown
     host keys and password prompts are errors. Host keys that the user accepts are written to `trust_file`.
-    `progress(hop, step)` is called as each step begins: "reach", "host key", "sign in".
+    `progress(hop, step)` is called as each step begins: "reach", "host key", "sign in". `begun`: a connection to the
+    first hops, which becomes that to the whole route.
     """
     if not route or any(hop.kind != "ssh" for hop in route):
         raise RouteError("this route does not consist of SSH hops", hop=route[0].label if route else "")
-    for hop in route:  # an impossible configuration must be reported before the user types a code
-        for directive in hop.restrictions.unsupported:
-            raise unsupported(directive, hop.label)
-        if hop.proxy_command:
-            raise unsupported(f"ProxyCommand {hop.proxy_command}", hop.label)
     deadline = Deadline(timeout)
     asker = TimedAsker(ask, deadline) if ask else None
-    connector = _Connector(deadline, asker, progress, trust_file)
+    connector = _Connector(begun or SSHConnection(), deadline, asker, progress, trust_file)
     try:
-        for hop in route:
+        for hop in route:  # an impossible configuration must be reported before the user types a code
+            for directive in hop.restrictions.unsupported:
+                raise unsupported(directive, hop.label)
+            if hop.proxy_command:
+                raise unsupported(f"ProxyCommand {hop.proxy_command}", hop.label)
+        for hop in route[len(connector.connection.hops) :]:
             connector.connect_hop(hop)
     except BaseException:
         connector.connection.close()
         raise
-    if asker is not None and asker.used:
-        connector.connection.mark_interactive()
     return connector.connection
 
 
 class _Connector:
     """One call of `connect` in progress. `connection` gains a transport per hop."""
 
-    def __init__(self, deadline: Deadline, ask: Asker | None, progress: Progress, trust_file: Path) -> None:
+    def __init__(
+        self,
+        connection: SSHConnection,
+        deadline: Deadline,
+        ask: TimedAsker | None,
+        progress: Progress,
+        trust_file: Path,
+    ) -> None:
+        self.connection = connection
         self.deadline, self.ask, self.progress, self.trust_file = deadline, ask, progress, trust_file
-        self.connection = SSHConnection()
 
     def connect_hop(self, hop: Hop) -> None:
         """Connect to `hop` from the previous hop, or from this machine."""
@@ -84,7 +91,7 @@ class _Connector:
         wanted = hop.restrictions.algorithms.offering(hostkeys.offer(entries))
         with self._step(hop, "reach"):
             transport = self._reach(hop, before, wanted)
-        self.connection.add(hop.label, transport)
+        self.connection.add(hop, transport)
         with self._step(hop, "host key"):
             key = transport.get_remote_server_key()
             confirm = ask.confirm_host if ask else None
@@ -93,6 +100,8 @@ class _Connector:
                 hostkeys.verify_address(hop, transport.getpeername()[0], key.asbytes(), self.trust_file)
         with self._step(hop, "sign in"), _ssh_errors(hop, transport):
             sign_in(transport, hop, ask, self.deadline.remaining)
+        if ask is not None and ask.take_used():
+            self.connection.mark_typed()
 
     @contextlib.contextmanager
     def _step(self, hop: Hop, step: str) -> Iterator[None]:
@@ -167,7 +176,7 @@ class _Connector:
             wait *= 2
 
     def _channel_error(self, hop: Hop, before: Transport, error: Exception) -> ConnectError:
-        jump = self.connection.labels[-1]
+        jump = self.connection.hops[-1].label
         if isinstance(error, paramiko.ChannelException) and error.code == 1:
             return forwarding_refused(hop, jump)
         if isinstance(error, paramiko.ChannelException):

@@ -1,16 +1,16 @@
 """An open SSH connection of one or more hops: runs commands and opens byte streams on the last hop.
 
-`connect.py` makes it, and adds one transport per hop. This module knows no route, no keys and no meaning of the bytes.
+`connect.py` makes it, and adds one transport per hop. Connections whose routes begin alike can share the first hops.
+This module knows no keys and no meaning of the bytes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from subprocess import CompletedProcess
 
 import paramiko
@@ -19,7 +19,9 @@ from ...errors import ConnectError
 from ..short_command_errors import MAX_OUTPUT, not_ended, too_much_output
 from . import tcp
 from .channels import ChannelSource
+from .hostkeys import fingerprint
 from .pushing import Consumer
+from .route import Hop, begins_with
 from .transport import WINDOW, Transport
 
 _MAX_STDERR = 64 * 1024  # bytes of stderr that are kept
@@ -27,6 +29,7 @@ _MAX_COMMANDS = 4  # short commands at a time; a server allows 10 sessions per c
 _QUIET = 1.0  # seconds without output after which the output of an ended command is complete
 _OPEN_TIMEOUT = 20.0  # seconds for the server to open a session
 _SESSION_RETRY = 2.0  # seconds in which a refused session is asked for again
+_sharing = threading.Lock()  # while it changes who uses a hop
 
 
 class CommandStream:
@@ -143,13 +146,12 @@ class SSHConnection:
     def __init__(self) -> None:
         self.steps: list[tuple[str, str, float]] = []
         """(hop, step, seconds) of each step of connecting, in order."""
-        self.interactive = False
-        """Whether the user typed a secret for it: it cannot be opened again without the user."""
         self.closed = False
         """Whether `close` was called."""
-        self.machine_id = ""
-        """A hash of the last hop's host key, which is the same for all routes to one machine."""
-        self.labels: list[str] = []
+        self.host_keys: list[tuple[str, str]] = []
+        """(hop, fingerprint) of each hop's verified host key, in order."""
+        self.hops: list[Hop] = []
+        self._typed = 0  # the number of hops up to the last one for which the user typed a secret
         self._transports: list[Transport] = []
         # An open channel must not be garbage-collected: its finalizer would send.
         self._channels: set[paramiko.Channel] = set()
@@ -162,11 +164,26 @@ class SSHConnection:
     def last_transport(self) -> Transport | None:
         return self._transports[-1] if self._transports else None
 
-    def add(self, label: str, transport: Transport) -> None:
+    def share(self, route: Sequence[Hop]) -> SSHConnection | None:
+        """Return a connection that uses the hops of this one up to the last for which the user typed a secret; None
+        if there are none, if they have ended, or if the route begins with others."""
+        shared = SSHConnection()
+        with _sharing:
+            hops, transports = self.hops[: self._typed], self._transports[: self._typed]
+            active = not self.closed and all(one.is_active() for one in transports)
+            if not hops or not active or not begins_with(route, hops):
+                return None
+            for hop, transport in zip(route, transports, strict=False):
+                shared.add(hop, transport)
+        shared._typed = self._typed
+        return shared
+
+    def add(self, hop: Hop, transport: Transport) -> None:
         """Add the next hop."""
-        self.labels.append(label)
+        transport.users += 1
+        self.hops.append(hop)
         self._transports.append(transport)
-        self.machine_id = hashlib.sha256(transport.get_remote_server_key().asbytes()).hexdigest()
+        self.host_keys.append((hop.label, fingerprint(transport.get_remote_server_key().asbytes())))
 
     def record_step(self, hop: str, step: str, seconds: float) -> None:
         """A step of connecting is done."""
@@ -190,7 +207,17 @@ class SSHConnection:
         except (paramiko.SSHException, OSError, EOFError):
             pass  # a forced command, nologin, MaxSessions: the connection works all the same
 
+    def mark_typed(self) -> None:
+        """The user typed a secret for the last hop so far: do not give the connection up after a silence."""
+        self._typed = len(self.hops)
+        tcp.disable_user_timeout(self._transports[0].sock)
+
     # --- for all users
+
+    @property
+    def interactive(self) -> bool:
+        """Whether the user typed a secret for it: it cannot be opened again without the user."""
+        return self._typed > 0
 
     def open(self, command: str) -> CommandStream:
         """Run `command` in the last hop's login shell; return its stdin and stdout as a stream.
@@ -222,11 +249,12 @@ class SSHConnection:
         while data := stream.read():
             output += data
             if len(output) > MAX_OUTPUT:
-                raise too_much_output(self.labels[-1])
+                raise too_much_output(self.hops[-1].label)
 
     def alive(self) -> bool:
         """Whether every hop still looks connected. A connection that died silently is found out by `responds` only."""
-        return bool(self._transports) and all(transport.is_active() for transport in self._transports)
+        is_open = bool(self._transports) and not self.closed
+        return is_open and all(transport.is_active() for transport in self._transports)
 
     def responds(self, within: float) -> bool:
         """Whether the last hop opens a session, or refuses to, within so many seconds. Blocks."""
@@ -238,17 +266,26 @@ class SSHConnection:
             return False
         return True
 
-    def mark_interactive(self) -> None:
-        """The user typed a secret for this connection: do not give it up after a silence."""
-        self.interactive = True
-        tcp.disable_user_timeout(self._transports[0].sock)
-
     def close(self) -> None:
-        """Close all hops, the first one first: the others may be blocked in sending through it."""
-        self.closed = True
-        for transport in self._transports:
+        """Close all hops that no other connection uses, the first one first: the others may be blocked in sending
+        through it. Through a hop that stays open they may be blocked for long, hence the thread."""
+        with _sharing:
+            if self.closed:
+                return
+            self.closed = True
+            for transport in self._transports:
+                transport.users -= 1
+            unused = [transport for transport in self._transports if not transport.users]
+        closer = threading.Thread(target=self._close_hops, args=(unused,), name="ssh close", daemon=True)
+        closer.start()
+        closer.join(None if len(unused) == len(self._transports) else 1.0)
+
+    def _close_hops(self, unused: Sequence[Transport]) -> None:
+        with self._lock:
+            closing: list[Transport | paramiko.Channel] = [*unused, *self._channels]
+        for one in closing:
             with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # already closed
-                transport.close()
+                one.close()
 
     def _receive_on(self, loop: asyncio.AbstractEventLoop) -> None:
         for transport in self._transports:
@@ -281,7 +318,7 @@ class SSHConnection:
                 if time.monotonic() > patience:
                     raise ConnectError(
                         f"refused another session on this connection (MaxSessions): {error.text}",
-                        hop=self.labels[-1],
+                        hop=self.hops[-1].label,
                         remedy="Close other uses of this connection, or ask its administrators for a higher limit.",
                     ) from error
                 time.sleep(0.05)
@@ -313,20 +350,22 @@ class SSHConnection:
             timer.cancel()
             stream.close()
         if expired.is_set():
-            raise not_ended(self.labels[-1], command, timeout, bytes(output))
+            raise not_ended(self.hops[-1].label, command, timeout, bytes(output))
 
     def _session_error(self, error: Exception) -> ConnectError:
         if not self.alive():
             return self._lost_error()
         if str(error) == "Timeout opening channel.":
-            return ConnectError("timed out", hop=self.labels[-1], remedy="Check the network and try again.")
+            return ConnectError(
+                "timed out", hop=self.hops[-1].label, remedy="Check the network and try again."
+            )
         return ConnectError(
             f"does not run commands: {error}",
-            hop=self.labels[-1],
+            hop=self.hops[-1].label,
             remedy="Try `ssh HOST true` by hand.",
         )
 
     def _lost_error(self) -> ConnectError:
         return ConnectError(
-            "the connection was lost", hop=self.labels[-1], remedy="Check the network and try again."
+            "the connection was lost", hop=self.hops[-1].label, remedy="Check the network and try again."
         )

@@ -45,14 +45,19 @@ class Deadline:
 
 
 class TimedAsker:
-    """An asker that pauses the deadline while the user types. `used`: whether a secret was asked for."""
+    """An asker that pauses the deadline while the user types."""
 
     def __init__(self, ask: Asker, deadline: Deadline) -> None:
         self._ask, self._deadline = ask, deadline
-        self.used = False
+        self._used = False
+
+    def take_used(self) -> bool:
+        """Return whether a secret was asked for since the last call."""
+        used, self._used = self._used, False
+        return used
 
     def secret(self, hop: str, prompt: str, secret: Secret) -> str:
-        self.used = True
+        self._used = True
         with self._deadline.paused():
             return self._ask.secret(hop, prompt, secret)
 

@@ -5,14 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from ...errors import AuthError, ConnectError
+from ...errors import BY_LOGIN, AuthError, ConnectError
 from ..sanitize import one_line
-from .keys import LOGIN, UserKeys
+from .keys import UserKeys
+from .restrictions import switched
 from .route import Hop, parse_destination
 
 MAX_QUESTIONS = 12
 """Questions of one server, repetitions included."""
 TYPED = "the typed password or code"
+_DIRECTIVES = {
+    "publickey": "PubkeyAuthentication",
+    "keyboard-interactive": "KbdInteractiveAuthentication",
+    "password": "PasswordAuthentication",
+}
+"""The directive of the ssh configuration that forbids each method."""
 _DENIED = re.compile(
     r"\b(denied|not allowed|no active jobs?|expired|locked|maintenance|going down)\b", re.IGNORECASE
 )
@@ -83,9 +90,9 @@ def nobody_to_ask(hop: Hop, keys: UserKeys, tried: Sequence[str], partial: bool)
     """Return the error for a server that wants a typed secret. `partial`: something else was accepted before."""
     what = "another password or code" if partial else "a password or code"
     return AuthError(
-        f"asks for {what}, which cannot be typed here" + attempts(tried, keys),
+        f"asks for {what}" + attempts(tried, keys),
         hop=hop.label,
-        remedy=f"Sign in once in a terminal: {LOGIN}",
+        remedy=f"Sign in once {BY_LOGIN}.",
         login=True,
     )
 
@@ -95,9 +102,11 @@ def refused(
 ) -> AuthError:
     """Return the error for a server that accepted nothing. `methods`: those that it does accept."""
     if keys.remedies:
-        remedy = f"Run: {'; '.join(keys.remedies)}"
+        remedy = f"Run {'; '.join(keys.remedies)} in a terminal."
     elif TYPED in tried:
         remedy = "Check the user name, and the password or code."
+    elif forbidden := _forbidden(hop, methods):
+        remedy = f"Your own ssh configuration forbids them for this host: check {forbidden}."
     elif "gssapi-with-mic" in methods and not accepts_keys:
         remedy = (
             "This server accepts no keys (PubkeyAuthentication no), but Kerberos tickets: get one with kinit, and set "
@@ -106,11 +115,6 @@ def refused(
     elif not accepts_keys:
         remedy = (
             "This server accepts no keys (PubkeyAuthentication no). Ask its administrators how to sign in."
-        )
-    elif "publickey" not in hop.restrictions.methods:
-        remedy = (
-            "Your ssh configuration forbids keys for this host: check PubkeyAuthentication and "
-            "PreferredAuthentications."
         )
     elif tried:
         remedy = "Check the user name, and that the public key is in ~/.ssh/authorized_keys there."
@@ -123,6 +127,17 @@ def refused(
         remedy=remedy,
         login=keys.locked,
     )
+
+
+def _forbidden(hop: Hop, methods: Collection[str]) -> str:
+    """Return the directives that forbid every method which the server accepts; "" if they permit one of ours."""
+    ours = [name for name in _DIRECTIVES if name in methods]
+    if any(name in hop.restrictions.methods for name in ours):
+        return ""
+    preferred = f"PreferredAuthentications {next(iter(hop.values.get('preferredauthentications', ())), '')}"
+    directives = (_DIRECTIVES[name] for name in ours)
+    off = (f"{one} no" if not switched(hop.values, one.lower(), True) else preferred for one in directives)
+    return one_line(", ".join(dict.fromkeys(off)), 300)
 
 
 def too_many_questions(hop: Hop) -> AuthError:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from fnmatch import translate
 from pathlib import Path
 
-from ...errors import HostKeyError
+from ...errors import BY_LOGIN, HostKeyError, UnknownHost
 from ...wire.texts import as_typed
 from .algorithms import HOST_KEYS
 from .key_blobs import rsa_bits
@@ -204,9 +204,9 @@ def changed(hop: Hop, known: Sequence[Entry], key_type: str, fingerprint: str) -
     )
 
 
-def strict(hop: Hop, key_type: str, fingerprint: str) -> HostKeyError:
+def strict(hop: Hop, key_type: str, fingerprint: str) -> UnknownHost:
     """Return the error for an unknown key where the user's configuration lets nobody accept it."""
-    return HostKeyError(
+    return UnknownHost(
         f"its host key is not known: {key_type} {fingerprint}, and the ssh configuration has "
         "StrictHostKeyChecking yes",
         hop=hop.label,
@@ -216,19 +216,15 @@ def strict(hop: Hop, key_type: str, fingerprint: str) -> HostKeyError:
 
 def unknown(
     hop: Hop, entries: Sequence[Entry], key_type: str, fingerprint: str, asked: bool, authority: str
-) -> HostKeyError:
+) -> UnknownHost:
     """Return the error for an unknown key. `authority`: why a certificate authority in known_hosts does not help."""
     cause = f"its host key is not known: {key_type} {fingerprint}"
     for entry in entries:
         if entry.marker == "@cert-authority":
             cause += f" ({entry.file}, line {entry.line} trusts a certificate authority, which {authority})"
     remedy = "Compare this fingerprint with the administrators' one, and accept it "
-    remedy += (
-        "by typing its end when asked again."
-        if asked
-        else "once in a terminal: jupyter gpu-kernel login NAME"
-    )
-    return HostKeyError(cause, hop=hop.label, remedy=remedy, login=not asked)
+    remedy += "by typing its end when asked again." if asked else f"once {BY_LOGIN}."
+    return UnknownHost(cause, hop=hop.label, remedy=remedy, login=not asked)
 
 
 # --- RevokedHostKeys and RequiredRSASize of the ssh configuration

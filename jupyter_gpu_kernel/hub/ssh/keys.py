@@ -21,7 +21,7 @@ from ...wire.texts import as_typed
 from . import Asker, certificates, secret_kinds
 from .route import Hop
 
-LOGIN = "jupyter gpu-kernel login NAME"
+_LOGIN = "“jupyter gpu-kernel login NAME”"
 
 
 class UserKeys:
@@ -77,14 +77,14 @@ class UserKeys:
         self.unusable.append(
             f"{file} was not used, because others can read it (mode {status.st_mode & 0o777:04o})"
         )
-        self.remedies.append(as_typed(["chmod", "600", str(file)]))
+        self.remedies.append(f"“{as_typed(['chmod', '600', str(file)])}”")
         return False
 
     def _unlock(self, file: Path) -> paramiko.PKey | None:
         if self._ask is None:
             self.locked = True
             self.unusable.append(f"{file} needs its passphrase")
-            self.remedies.append(f"{as_typed(['ssh-add', str(file)])}, or {LOGIN}")
+            self.remedies.append(f"“{as_typed(['ssh-add', str(file)])}” or {_LOGIN}")
             return None
         wrong = ""
         prompt = f"Passphrase of {file}: "
@@ -101,7 +101,7 @@ class UserKeys:
         """The keys of this PKCS#11 provider were not used, because nobody could type the PIN."""
         self.locked = True
         self.unusable.append(f"the keys of {provider} need their PIN")
-        self.remedies.append(LOGIN)
+        self.remedies.append(_LOGIN)
 
     def forget_problems(self) -> None:
         """The server accepts no keys: no other key, and no passphrase, helps."""

@@ -185,6 +185,17 @@ class Hop:
         default_factory=dict, compare=False, repr=False
     )  # of `ssh -G`
 
+    def same_as(self, other: Hop) -> bool:
+        """Whether both are one account on one machine with the same options, whatever name the user wrote."""
+        names = {"label": "", "destination": "", "arguments": ()}
+        values, others = ({**one.values, "host": ()} for one in (self, other))
+        return replace(self, **names) == replace(other, **names) and values == others  # type: ignore[arg-type]
+
+
+def begins_with(route: Sequence[Hop], hops: Sequence[Hop]) -> bool:
+    """Whether the route begins with the same hops."""
+    return len(route) >= len(hops) and all(map(Hop.same_as, hops, route))
+
 
 def parse_route(
     destination: str,

@@ -115,6 +115,7 @@ class Transport(paramiko.Transport):
         super().__init__(sock, default_window_size=WINDOW, packetizer_class=BoundedPacketizer)  # type: ignore[arg-type]
         self._channels: Channels = Channels()
         self.channel_error = self.disconnect_reason = ""
+        self.users = 0  # connections that begin with it
         self._asker_error: Exception | None = None
         self.server_algorithms: dict[str, list[str]] = {}
         self.banner_timeout = timeout

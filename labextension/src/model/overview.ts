@@ -3,7 +3,7 @@
  *
  * The server extension has validated what comes from nodes; it is still the text of others, and shown as text only.
  */
-import type { IProblem, IRemoteKernel } from '../tokens';
+import type { IGpuUse, IProblem, IRemoteKernel } from '../tokens';
 
 export interface IOverview {
   /** The server's clock, in seconds since 1970: durations are counted from here, not from the browser's clock. */
@@ -27,14 +27,10 @@ export interface INodeOverview {
 }
 
 /** A row of `gpus --json`, with the last ten minutes. */
-export interface IGpu {
+export interface IGpu extends IGpuUse {
   readonly index?: number;
   readonly uuid?: string;
   readonly name?: string;
-  readonly memory_used_mib?: number | null;
-  readonly memory_total_mib?: number | null;
-  readonly utilization?: number | null;
-  readonly processes?: readonly IProcess[];
   readonly lease?: ILease | null;
   readonly free?: boolean;
   /** Why it is not free. */
@@ -49,14 +45,6 @@ export interface IGpu {
 }
 
 export type Sample = readonly [number, number | null, number | null];
-
-export interface IProcess {
-  readonly pid?: number;
-  readonly user?: string;
-  readonly memory_mib?: number | null;
-  readonly name?: string;
-  readonly since?: number;
-}
 
 export interface ILease {
   readonly user?: string;

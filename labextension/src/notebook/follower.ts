@@ -7,13 +7,15 @@
 import type { ISessionContext } from '@jupyterlab/apputils';
 import type { Kernel } from '@jupyterlab/services';
 import type { IDisposable } from '@lumino/disposable';
-import { Poll } from '@lumino/polling';
+import { Poll, Throttler } from '@lumino/polling';
 import { Signal } from '@lumino/signaling';
 
 import type { IRemoteModel } from '../model/tokens';
 import type { IRemoteKernel } from '../tokens';
 
 const INTERVAL = 3000;
+/** Milliseconds from a change of the kernel's state to the request: running many cells changes it often. */
+const SETTLES_IN = 200;
 /** Seconds between two requests because of messages of a kernel that was out of reach. */
 const AGAIN = 1;
 
@@ -38,8 +40,8 @@ export class Follower implements IDisposable {
     const { sessionContext, model } = options;
     sessionContext.sessionChanged.connect(this._update, this);
     sessionContext.kernelChanged.connect(this._update, this);
-    sessionContext.connectionStatusChanged.connect(this._update, this);
-    sessionContext.statusChanged.connect(this._update, this);
+    sessionContext.connectionStatusChanged.connect(this._onStatus, this);
+    sessionContext.statusChanged.connect(this._onStatus, this);
     sessionContext.iopubMessage.connect(this._onMessage, this);
     sessionContext.disposed.connect(this.dispose, this);
     model.changed.connect(this._update, this);
@@ -71,6 +73,7 @@ export class Follower implements IDisposable {
   dispose(): void {
     if (!this.isDisposed) {
       this._poll.dispose();
+      this._refresh.dispose();
       this._watch?.dispose();
       Signal.clearData(this);
     }
@@ -87,6 +90,14 @@ export class Follower implements IDisposable {
     }
     this._adjust();
     this.changed.emit();
+  }
+
+  /** What the server says of the kernel has changed, too. */
+  private _onStatus(): void {
+    this._update();
+    if (this._kernel && !this.isDisposed) {
+      void this._refresh.invoke();
+    }
   }
 
   /** The kernel may be in reach again: this asks at once, and not only at the next poll. */
@@ -140,6 +151,8 @@ export class Follower implements IDisposable {
 
   private readonly _options: Follower.IOptions;
   private readonly _poll: Poll<void>;
+  // It does not wait for the response, since a change during the request needs another one.
+  private readonly _refresh = new Throttler(() => void this._options.model.refresh(), { limit: SETTLES_IN, edge: 'trailing' });
   private _watch: IDisposable | null = null;
   private _kernel: IFollowed | null = null;
   /** Whether the server has the kernel, as far as the page knows. */

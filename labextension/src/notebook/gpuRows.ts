@@ -6,7 +6,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 // The imports have a suffix, for Node's test runner.
-import { clock, duration, memory } from '../format.js';
+import { clock, duration, memory, usersOf } from '../format.js';
 import type { IGpuUse, IRemoteKernel } from '../tokens';
 
 export type Row = readonly [label: string, value: string];
@@ -57,6 +57,7 @@ export function rowsOfKernel(kernel: IRemoteKernel, uses: readonly IGpuUse[], no
   return filled([
     [trans.__('GPUs'), (kernel.gpu_names ?? kernel.gpus).join(', ') || trans.__('none; the first cell takes them')],
     ...uses.map((use): Row => [trans.__('GPU memory in use'), memory(use.memory_used_mib, use.memory_total_mib, trans)]),
+    [trans.__('Who uses them'), usersOf(uses.flatMap(use => use.processes ?? []), trans)],
     [trans.__('Node'), kernel.node],
     [trans.__('State'), kernel.state + busy],
     [trans.__('Link'), away ?? ''],

@@ -6,13 +6,11 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import type { IDisposable } from '@lumino/disposable';
 import { Widget } from '@lumino/widgets';
 
-import type { IKernelOverview, IOverview } from '../model/overview';
+import type { IKernelOverview } from '../model/overview';
 import type { IRemoteModel } from '../model/tokens';
 import type { Follower } from './follower';
-import { offered, offerText } from './offer';
-
-/** The hub may have to connect to the node first. */
-const MAX_OVERVIEWS = 20;
+import { beginSearch, continueSearch, offerText } from './offer';
+import type { ISearch } from './offer';
 
 export class Reconnect {
   constructor(options: Reconnect.IOptions) {
@@ -27,21 +25,20 @@ export class Reconnect {
     if (!follower.isLost || !followed || panel.isDisposed) {
       return this._end();
     }
-    if (this._left === null) {
-      [this._seen, this._left] = [model.overview, MAX_OVERVIEWS];
+    if (this._search === null) {
+      this._search = beginSearch(model.overview);
       this._watch = model.watchOverview();
     }
-    if (this._connecting || !model.overview || model.overview === this._seen) {
-      return; // the overview is older than the end of the server
+    if (this._connecting) {
+      return;
     }
-    this._seen = model.overview;
-    const kernel = offered(model.overview.kernels, followed, panel.context.path);
-    if (kernel) {
-      return this._show(kernel, followed.name);
+    this._search = continueSearch(this._search, model.overview, followed, panel.context.path);
+    const { found, left } = this._search;
+    if (found) {
+      return this._show(found, followed.name);
     }
     this._hide();
-    this._left -= 1;
-    if (this._left <= 0) {
+    if (left <= 0) {
       this._watch?.dispose(); // the kernel is gone, or its node is
     }
   }
@@ -77,16 +74,14 @@ export class Reconnect {
   private _end(): void {
     this._hide();
     this._watch?.dispose();
-    [this._watch, this._left] = [null, null];
+    [this._watch, this._search] = [null, null];
   }
 
   private readonly _options: Reconnect.IOptions;
   private _widget: Offer | null = null;
   private _watch: IDisposable | null = null;
-  /** The last overview that was looked at. */
-  private _seen: IOverview | null = null;
-  /** After how many more without the kernel it counts as gone; null while the notebook has a kernel. */
-  private _left: number | null = null;
+  /** Null while the notebook has a kernel. */
+  private _search: ISearch | null = null;
   private _connecting = false;
 }
 

@@ -5,6 +5,8 @@
  */
 import type { PartialJSONObject } from '@lumino/coreutils';
 
+import type { IRemoteKernel } from '../tokens';
+
 const STATUSES = ['waiting', 'running', 'ok', 'error', 'aborted'] as const;
 
 export type CellStatus = (typeof STATUSES)[number];
@@ -34,6 +36,8 @@ export interface IRecord {
   readonly finished: number | null;
   /** Whether some of the output was too large to keep. */
   readonly dropped: boolean;
+  /** The prompt of its `input()`, as long as that has no answer; null also if the keeper is too old to tell. */
+  readonly asks: string | null;
   readonly outputs: readonly IOutputMessage[];
 }
 
@@ -41,6 +45,11 @@ export interface IJournal {
   readonly kernel: string;
   /** Oldest first. */
   readonly cells: readonly IRecord[];
+}
+
+/** Whether the node of the kernel with this Jupyter kernel id can be asked now, as far as it is known. */
+export function mayAnswer(kernels: readonly IRemoteKernel[], kernelId: string): boolean {
+  return kernels.every(row => row.kernel_id !== kernelId || row.link === 'up'); // a pending kernel is `connecting`
 }
 
 /** The journal without malformed records. */
@@ -58,8 +67,9 @@ function parseRecord(cell: unknown): IRecord[] {
   }
   const outputs = listOf(cell.outputs).filter(isOutputMessage);
   const session = typeof cell.session === 'string' ? cell.session : '';
+  const asks = typeof cell.asks === 'string' ? cell.asks : null;
   const known = cell as unknown as IRecord;
-  return [{ ...known, session, left: cell.left === true, dropped: cell.dropped === true, outputs }];
+  return [{ ...known, session, left: cell.left === true, dropped: cell.dropped === true, asks, outputs }];
 }
 
 type Content = Record<string, unknown>;
@@ -103,6 +113,12 @@ function areNumbers(...values: unknown[]): boolean {
 
 export function hasEnded(record: IRecord): boolean {
   return record.status !== 'waiting' && record.status !== 'running';
+}
+
+/** What a cell shows whose `input()` asked a page that is gone; '' if there is no such question. */
+export function questionOf(record: IRecord): string {
+  const asks = record.asks !== null && !hasEnded(record);
+  return asks ? `This cell waits for an answer to input(): “${record.asks}”. To end it, interrupt the kernel.` : '';
 }
 
 /** All records so far. The last one of each cell is used. */

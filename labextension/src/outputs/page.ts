@@ -5,14 +5,18 @@ import type { CodeCell } from '@jupyterlab/cells';
 import type { IOutput } from '@jupyterlab/nbformat';
 import type { NotebookPanel } from '@jupyterlab/notebook';
 import type { IOutputAreaModel } from '@jupyterlab/outputarea';
+import { Widget } from '@lumino/widgets';
+import type { PanelLayout } from '@lumino/widgets';
 
 import type { IRecord } from './journal';
-import { hasEnded } from './journal';
+import { hasEnded, questionOf } from './journal';
 import { changeOf } from './rule';
 import type { ICell, IChange } from './rule';
 
 /** What jupyter_server_nbmodel notes in a cell while it executes it. */
 const NBMODEL_KEY = 'jupyter_server_nbmodel';
+
+const QUESTION_CLASS = 'jp-RemoteGPU-question';
 
 /** Whether other pages may show and change the same notebook at the same time, as may its server. */
 export function isShared(panel: NotebookPanel): boolean {
@@ -38,6 +42,11 @@ export function isLive(cell: CodeCell): boolean {
   return futureOf(cell)?.isDisposed === false;
 }
 
+/** Receives no more messages of the cell's execution, so that it is restored as if the page was loaded anew. */
+export function giveUp(cell: CodeCell): void {
+  futureOf(cell)?.dispose();
+}
+
 export function viewOfCell(panel: NotebookPanel, cell: CodeCell): ICell {
   const saved = Date.parse(panel.context.contentsModel?.last_modified ?? '');
   return {
@@ -53,6 +62,12 @@ export function viewOfCell(panel: NotebookPanel, cell: CodeCell): ICell {
 
 /** Whether restored outputs may run scripts; `unchanged`: keep the user's decision since the restoring began. */
 export type Trust = 'trusted' | 'untrusted' | 'unchanged';
+
+/** Scripts in the outputs that the cell gets from now on do not run. */
+export function distrust(model: CodeCell['model']): void {
+  model.trusted = false;
+  model.deleteMetadata('trusted'); // else the notebook is signed with these outputs when it is saved
+}
 
 const ANEW: IChange = { clear: true, set: [], addFrom: 0 };
 
@@ -74,8 +89,7 @@ export function update(
     model.outputs.clear();
   }
   if (change && trust === 'untrusted') {
-    model.trusted = false; // before any output is added
-    model.deleteMetadata('trusted'); // else the notebook is signed with these outputs when it is saved
+    distrust(model); // before any output is added
   }
   if (change?.clear && trust === 'trusted') {
     model.trusted = true; // not while it has outputs of another execution
@@ -87,6 +101,7 @@ export function update(
     model.executionCount = count;
   }
   showRunning(cell, !hasEnded(record));
+  showQuestion(cell, questionOf(record));
 }
 
 function replace(outputs: IOutputAreaModel, i: number, output: IOutput, shared: boolean): void {
@@ -114,6 +129,24 @@ export function showRunning(cell: CodeCell, running: boolean): void {
     cell.setPrompt(running ? '*' : `${cell.model.executionCount ?? ''}`); // an older JupyterLab
   } else if (cell.model.executionState !== state) {
     cell.model.executionState = state;
+  }
+}
+
+/** Shows the text below the cell's outputs, and not among them, which are saved; '' removes it. */
+export function showQuestion(cell: CodeCell, text: string): void {
+  const layout = cell.layout as PanelLayout;
+  let widget = layout.widgets.find(each => each.hasClass(QUESTION_CLASS));
+  if (text === '') {
+    return widget?.dispose();
+  }
+  if (!widget) {
+    widget = new Widget();
+    widget.addClass(QUESTION_CLASS);
+    widget.node.setAttribute('role', 'status');
+    layout.addWidget(widget);
+  }
+  if (widget.node.textContent !== text) {
+    widget.node.textContent = text; // a screen reader reads each change
   }
 }
 

@@ -4,12 +4,15 @@
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { Notification } from '@jupyterlab/apputils';
 import { INotebookTracker } from '@jupyterlab/notebook';
+import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
+import { IRemoteModel } from '../model/tokens';
 import { isOurs } from '../specs';
 import { OUTPUTS_PLUGIN_ID, TRANSLATION_DOMAIN } from '../tokens';
 import { fetchJournal } from './fetchJournal';
+import { mayAnswer } from './journal';
 import type { IRecord } from './journal';
 import { MessageIds } from './messageIds';
 import { Restorer } from './restorer';
@@ -18,9 +21,16 @@ export const outputs: JupyterFrontEndPlugin<void> = {
   id: OUTPUTS_PLUGIN_ID,
   description: 'Restores outputs of remote GPU kernels that the page has missed.',
   autoStart: true,
-  requires: [INotebookTracker],
+  requires: [INotebookTracker, IRemoteModel, ISettingRegistry],
   optional: [ITranslator],
-  activate: (app: JupyterFrontEnd, tracker: INotebookTracker, translator: ITranslator | null): void => {
+  activate: (
+    app: JupyterFrontEnd,
+    tracker: INotebookTracker,
+    model: IRemoteModel,
+    registry: ISettingRegistry,
+    translator: ITranslator | null
+  ): void => {
+    const loading = registry.load(OUTPUTS_PLUGIN_ID);
     const { serverSettings, kernelspecs } = app.serviceManager;
     const trans = (translator ?? nullTranslator).load(TRANSLATION_DOMAIN);
     const dismissed = new MessageIds(window.localStorage, 'jupyter-gpu-kernel:dismissed');
@@ -28,12 +38,14 @@ export const outputs: JupyterFrontEndPlugin<void> = {
     // Stored for this browser tab only, so that trust ends with the tab.
     const executed = new MessageIds(window.sessionStorage, 'jupyter-gpu-kernel:executed');
     tracker.widgetAdded.connect(async (_, panel) => {
-      await Promise.all([panel.context.ready, kernelspecs.ready]);
+      const [settings] = await Promise.all([loading, panel.context.ready, kernelspecs.ready]);
       if (!panel.isDisposed) {
         new Restorer({
           panel,
           isOurs: kernel => isOurs(kernelspecs.specs, kernel),
+          mayAnswer: ({ id }) => mayAnswer(model.kernels, id),
           fetch: (kernelId, cellId) => fetchJournal(serverSettings, kernelId, cellId),
+          trustsNone: () => settings.get('untrusted_output').composite === true,
           dismissed,
           executed,
           hasRun,

@@ -7,10 +7,12 @@
  */
 import { CodeCellModel } from '@jupyterlab/cells';
 import type { Cell, CodeCell } from '@jupyterlab/cells';
+import type { IOutput } from '@jupyterlab/nbformat';
 import { NotebookActions } from '@jupyterlab/notebook';
 import type { Notebook, NotebookPanel } from '@jupyterlab/notebook';
 import { ServerConnection } from '@jupyterlab/services';
-import type { Kernel } from '@jupyterlab/services';
+import type { Kernel, KernelMessage } from '@jupyterlab/services';
+import { JSONExt } from '@lumino/coreutils';
 import { Poll } from '@lumino/polling';
 import { Signal } from '@lumino/signaling';
 
@@ -19,13 +21,13 @@ import { hasEnded, Records } from './journal';
 import type { IJournal, IRecord } from './journal';
 import { execution } from './messageIds';
 import type { MessageIds } from './messageIds';
-import { askedOf, cellOf, codeCells, isLive, isShared, showRunning, update, viewOfCell } from './page';
+import { askedOf, cellOf, codeCells, distrust, giveUp, isLive, isShared, showQuestion, showRunning, update, viewOfCell } from './page';
 import type { Trust } from './page';
 import { Pages } from './pages';
 import { Playback } from './playback';
 import { RanCells } from './ranCells';
 import { OwnRequests } from './requests';
-import { isBehind } from './rule';
+import { begins, hasGap, isBehind } from './rule';
 
 const SHORTEST_INTERVAL = 1000;
 const LONGEST_INTERVAL = 30000;
@@ -112,7 +114,13 @@ export class Restorer {
   }
 
   private _stop(cellId: string): boolean {
-    this._pages.release(this._filling.get(cellId) ?? '');
+    const msgId = this._filling.get(cellId) ?? '';
+    const cell = cellOf(this._options.panel, cellId);
+    if (cell) {
+      showQuestion(cell, '');
+    }
+    this._pages.release(msgId);
+    this._checks.delete(msgId);
     return this._filling.delete(cellId);
   }
 
@@ -120,9 +128,21 @@ export class Restorer {
   private _onMessage(_: unknown, { msg, direction }: Kernel.IAnyMessageArgs): void {
     if (direction !== 'send') {
       this._requests.received(msg);
+      this._moved.add(movedBy(msg));
     } else if (msg.header.msg_type === 'execute_request' && msg.metadata.cellId !== undefined) {
-      this._options.executed.add(execution(String(msg.metadata.cellId), msg.header.msg_id));
+      this._trust(String(msg.metadata.cellId), msg.header.msg_id);
       this._requests.sent(msg);
+    }
+  }
+
+  /** JupyterLab trusts the cell that is executed, before it sends the request. */
+  private _trust(cellId: string, msgId: string): void {
+    if (!this._options.trustsNone() || !this._kernel || !this._options.isOurs(this._kernel)) {
+      return this._options.executed.add(execution(cellId, msgId));
+    }
+    const cell = cellOf(this._options.panel, cellId);
+    if (cell) {
+      distrust(cell.model);
     }
   }
 
@@ -165,6 +185,9 @@ export class Restorer {
     const [turn, kernel] = [this._turn, this._kernel];
     if (!kernel) {
       return void this._poll.stop();
+    }
+    if (!this._options.mayAnswer(kernel)) {
+      return;
     }
     if (isShared(this._options.panel)) {
       await this._pages.known;
@@ -258,6 +281,16 @@ export class Restorer {
     if (!cell || !this._mayFill(cell, record, isBehindRecord) || !this._pages.claim(record.msg_id)) {
       return void this._stop(cellId);
     }
+    if (isLive(cell)) {
+      this._filling.set(cellId, record.msg_id);
+      return this._check(cell, record, outputs);
+    }
+    if (!hasEnded(record) && askedOf(cell) === record.msg_id && cell.model.executionCount !== null) {
+      return; // the cell has ended since the journal was written
+    }
+    if (this._checks.has(record.msg_id) && this._isPart(record) && cell.model.outputs.length) {
+      return void this._stop(cellId);
+    }
     update(cell, record, outputs, this._trustOf(record, cellId), isShared(panel));
     this._filling.set(cellId, record.msg_id);
     if (hasEnded(record)) {
@@ -266,10 +299,39 @@ export class Restorer {
   }
 
   private _mayFill(cell: CodeCell, record: IRecord, isBehind: () => boolean): boolean {
+    const isAsked = isLive(cell) && askedOf(cell) === record.msg_id;
     if (this._filling.get(cell.model.id) === record.msg_id) {
-      return !isLive(cell);
+      return isAsked || !isLive(cell);
     }
-    return !this._options.dismissed.has(record.msg_id) && isBehind();
+    return !this._options.dismissed.has(record.msg_id) && (isAsked || isBehind());
+  }
+
+  /**
+   * Checks a cell that receives its messages. Messages that were sent when the page was connected again may still
+   * arrive until the second check.
+   */
+  private _check(cell: CodeCell, record: IRecord, outputs: readonly IOutput[]): void {
+    const shown = cell.model.outputs.toJSON();
+    const earlier = this._checks.get(record.msg_id);
+    const gap = !hasEnded(record) && !this._isPart(record) && hasGap(shown, outputs);
+    this._checks.set(record.msg_id, { shown, hadGap: gap || earlier?.hadGap === true });
+    if (earlier === undefined) {
+      return;
+    }
+    if (gap) {
+      update(cell, record, outputs, 'unchanged', isShared(this._options.panel));
+    } else if (hasEnded(record)) {
+      if (JSONExt.deepEqual(earlier.shown, shown)) {
+        giveUp(cell); // its last messages are lost
+      }
+    } else if (this._isPart(record) || (!earlier.hadGap && begins(outputs, shown))) {
+      this._stop(cell.model.id); // nothing was missed, or it is not known
+    }
+  }
+
+  /** Whether the outputs of a record may differ from those of a cell that has received all messages. */
+  private _isPart(record: IRecord): boolean {
+    return record.dropped || this._moved.has(record.msg_id);
   }
 
   /** Only executions by this page are trusted: a node can forge the record of any other cell. */
@@ -289,10 +351,20 @@ export class Restorer {
   private _playback = newPlayback();
   /** Unfinished cells that are restored, oldest first: cell id → msg_id. */
   private readonly _filling = new Map<string, string>();
+  /** The checks of cells that receive their messages: msg_id → what the cell showed, and whether it had a gap. */
+  private readonly _checks = new Map<string, { readonly shown: IOutput[]; readonly hadGap: boolean }>();
+  /** Executions whose outputs were shown by `Output` widgets. */
+  private readonly _moved = new Set<string>();
   /** Increases when responses to earlier requests become invalid. */
   private _turn = 0;
   private _unknown = 0;
   private _begun = 0;
+}
+
+/** The msg_id of the execution whose outputs an `Output` widget shows from now on, or ''. */
+function movedBy(msg: KernelMessage.IMessage): string {
+  const { data } = msg.content as { data?: { state?: { msg_id?: unknown } } };
+  return String((msg.header.msg_type === 'comm_msg' && data?.state?.msg_id) || '');
 }
 
 function newPlayback(): Playback {
@@ -304,10 +376,14 @@ export namespace Restorer {
     /** The panel, whose notebook is loaded. */
     readonly panel: NotebookPanel;
     readonly isOurs: (kernel: Kernel.IKernelConnection) => boolean;
+    /** Whether the node can be asked now, as far as it is known. */
+    readonly mayAnswer: (kernel: Kernel.IKernelConnection) => boolean;
     /** Fetches the journal of a kernel, for one cell or, with '', for all. */
     readonly fetch: (kernelId: string, cellId: string) => Promise<IJournal>;
     /** Executions whose outputs the user has discarded: by clearing them, or by a restart of the kernel. */
     readonly dismissed: MessageIds;
+    /** Whether the user trusts no output of remote kernels, also of cells that this page executes. */
+    readonly trustsNone: () => boolean;
     /** Executions by this browser tab (see `execution`). */
     readonly executed: MessageIds;
     /** “kernel cell” of the cells that this browser has run, whoever sent the request. */

@@ -14,6 +14,9 @@
  *
  * The restoring of a cell goes on until its execution has ended, also if the user edits the cell meanwhile.
  *
+ * A cell that still receives its messages after the page was connected again is compared (`hasGap`), since messages
+ * may be lost that the server wrote into the former connection.
+ *
  * Records without the id of a cell are in `identify.ts`, other pages with the same notebook in `pages.ts`.
  */
 import type { IOutput } from '@jupyterlab/nbformat';
@@ -54,6 +57,14 @@ export function isBehind(cell: ICell, record: IRecord, outputs: readonly IOutput
 
 function isOlder(cell: ICell, record: IRecord): boolean {
   return hasEnded(record) ? record.finished !== null && cell.saved < record.finished : true;
+}
+
+/**
+ * Whether the page has missed outputs of an execution that it asked for, and whose messages it receives. It has if the
+ * connection was lost while the server still wrote into it. `shown`: what the cell shows.
+ */
+export function hasGap(shown: readonly IOutput[], outputs: readonly IOutput[]): boolean {
+  return !begins(shown, outputs) && !begins(outputs, shown);
 }
 
 /** Whether `outputs` begin with `part`. */

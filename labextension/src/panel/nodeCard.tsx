@@ -78,6 +78,7 @@ function Gpu({ gpu, now }: { gpu: IGpuView; now: number }): JSX.Element {
       </div>
       <Meter label={trans.__('mem')} name={trans.__('Memory of %1', gpu.label)} meter={gpu.memory} now={now} />
       <Meter label={trans.__('use')} name={trans.__('Utilization of %1', gpu.label)} meter={gpu.usage} now={now} />
+      {gpu.users && <p className="jp-RemoteGPU-reason jp-RemoteGPU-users">{gpu.users}</p>}
       {gpu.reason && <p className="jp-RemoteGPU-reason">{gpu.reason}</p>}
     </li>
   );

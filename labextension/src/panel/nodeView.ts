@@ -7,7 +7,7 @@ import type { IGpu, IKernelOverview, INodeOverview, IWaiter } from '../model/ove
 import type { IProblem } from '../tokens';
 // The imports have a suffix, for Node's test runner.
 import { memoryParts, usageParts } from './curve.js';
-import { basename, elapsed, gibibytes, share, shortName } from '../format.js';
+import { basename, elapsed, gibibytes, share, shortName, usersOf } from '../format.js';
 import { titleOf } from './kernelView.js';
 
 export interface IMeter {
@@ -20,12 +20,14 @@ export interface IMeter {
 export interface IGpuView {
   readonly key: string;
   readonly label: string;
-  /** 'mine': one of the user's kernels has it. 'other': not free, for whatever reason. */
-  readonly holder: 'mine' | 'other' | 'free';
+  /** 'mine': one of the user's kernels has it; 'shared': others use it as well. 'other': not free, for whatever reason. */
+  readonly holder: 'mine' | 'shared' | 'other' | 'free';
   readonly who: string;
   readonly since: string;
   /** The notebook of the user's kernel, if the server can open it. */
   readonly path: string | null;
+  /** Everybody on it with the memory of each, unless one person alone is there. */
+  readonly users: string;
   /** Why it is not free, and warnings. */
   readonly reason: string;
   /** Everything, for the tooltip. */
@@ -106,19 +108,23 @@ function gpuView(
   now: number
 ): IGpuView {
   const mine = gpu.kernel ? kernels.find(kernel => kernel.id === gpu.kernel) : undefined;
-  const others = [...new Set((gpu.processes ?? []).map(one => one.user).filter(user => user && user !== '?'))];
-  const user = gpu.lease?.user || others.join(', ');
-  const since = gpu.lease?.since ?? earliest((gpu.processes ?? []).map(one => one.since));
+  const processes = gpu.processes ?? [];
+  const others = processes.filter(one => !one.mine).map(one => one.user || '?');
+  const people = new Set([gpu.lease?.user ?? '', ...processes.map(one => one.user ?? '')].filter(Boolean));
+  const user = [...people].filter(one => one !== '?').join(', ');
+  const users = people.size > 1 || mine ? usersOf(processes, trans) : '';
+  const since = gpu.lease?.since ?? earliest(processes.map(one => one.since));
   const reason = [gpu.free || mine || user ? '' : gpu.reason, gpu.warning].filter(Boolean).join('; ');
   return {
     key: gpu.uuid ?? String(index),
     label: [node.cluster ? gpu.node : '', trans.__('GPU %1', gpu.index ?? index)].filter(Boolean).join(' '),
-    holder: mine ? 'mine' : gpu.free ? 'free' : 'other',
+    holder: mine ? (others.some(one => one !== '?') ? 'shared' : 'mine') : gpu.free ? 'free' : 'other',
     who: mine ? titleOf(trans, mine) : gpu.free ? trans.__('free') : user || trans.__('not free'),
     since: gpu.free ? '' : idleOf(trans, gpu, now) || elapsed(since, now, trans),
     path: mine?.path ?? null,
+    users,
     reason,
-    hint: [gpu.name, gpu.uuid, gpu.node, gpu.reason, gpu.warning].filter(Boolean).join('\n'),
+    hint: [gpu.name, gpu.uuid, gpu.node, usersOf(processes, trans), gpu.reason, gpu.warning].filter(Boolean).join('\n'),
     memory: memoryOf(trans, gpu),
     usage: usageOf(trans, gpu)
   };

@@ -9,6 +9,7 @@ import { IStateDB } from '@jupyterlab/statedb';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
 import { IRemoteModel } from '../model/tokens';
+import { refreshKernels } from '../request';
 import { PANEL_PLUGIN_ID, TRANSLATION_DOMAIN } from '../tokens';
 import { Actions } from './actions';
 import { CollapsedNodes } from './collapsed';
@@ -45,7 +46,9 @@ export const panel: JupyterFrontEndPlugin<void> = {
     const trans = (translator ?? nullTranslator).load(TRANSLATION_DOMAIN);
     const { commands, shell } = app;
     const requests = new Requests(app.serviceManager.serverSettings);
-    const actions = new Actions(problemOf, () => model.refresh());
+    const actions = new Actions(problemOf, async () => {
+      await Promise.all([refreshKernels(app.serviceManager), model.refresh()]);
+    });
     addCommands(commands, {
       trans,
       model,

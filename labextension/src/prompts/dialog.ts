@@ -6,7 +6,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import { Widget } from '@lumino/widgets';
 
 import { textsOf } from './prompt';
-import type { IPrompt } from './prompt';
+import type { IPrompt, ITexts } from './prompt';
 import type { IShown, Reply } from './queue';
 
 /** Shows the question. `problem`: why the last answer cannot be right, or ''. */
@@ -21,7 +21,7 @@ export function showPrompt(prompt: IPrompt, problem: string, trans: TranslationB
       Dialog.okButton({ label: texts.accept })
     ],
     focusNodeSelector: '.jp-RemoteGPU-promptField',
-    ...(prompt.saveable ? { checkbox: keyringCheckbox(trans) } : {})
+    ...(prompt.saveable ? { checkbox: keyringCheckbox(texts, trans) } : {})
   });
   dialog.addClass('jp-RemoteGPU-prompt');
   return {
@@ -35,12 +35,10 @@ export function showPrompt(prompt: IPrompt, problem: string, trans: TranslationB
   };
 }
 
-function keyringCheckbox(trans: TranslationBundle): Partial<Dialog.ICheckbox> {
+function keyringCheckbox(texts: ITexts, trans: TranslationBundle): Partial<Dialog.ICheckbox> {
   return {
     label: trans.__('Store in the system keyring'),
-    caption: trans.__(
-      'The keyring of the computer on which Jupyter runs. “jupyter gpu-kernel login NAME --forget” deletes it.'
-    )
+    caption: texts.keyring
   };
 }
 

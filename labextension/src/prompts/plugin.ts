@@ -6,14 +6,19 @@ import { Notification } from '@jupyterlab/apputils';
 import { ServerConnection } from '@jupyterlab/services';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import type { TranslationBundle } from '@jupyterlab/translation';
+import { Signal } from '@lumino/signaling';
 
 import { PROMPTS_EVENT, PROMPTS_PLUGIN_ID, SIGN_IN, TRANSLATION_DOMAIN } from '../tokens';
 import { showPrompt } from './dialog';
 import { line } from './prompt';
+import type { IPrompt } from './prompt';
 import { PromptQueue } from './queue';
 import { fetchPrompts, sendReply, signIn } from './requests';
 
 const LONGEST_ERROR = 500;
+
+/** Emitted with each question that the user has cancelled in this page. */
+export const cancelled = new Signal<object, IPrompt>({});
 
 export const prompts: JupyterFrontEndPlugin<void> = {
   id: PROMPTS_PLUGIN_ID,
@@ -26,7 +31,13 @@ export const prompts: JupyterFrontEndPlugin<void> = {
     const queue = new PromptQueue({
       fetch: () => fetchPrompts(serverSettings),
       show: (prompt, problem) => showPrompt(prompt, problem, trans),
-      send: (prompt, reply) => sendReply(serverSettings, prompt.id, reply)
+      send: async (prompt, reply) => {
+        const problem = await sendReply(serverSettings, prompt.id, reply);
+        if (reply === null) {
+          cancelled.emit(prompt);
+        }
+        return problem;
+      }
     });
     events.stream.connect((_, event) => {
       if (event.schema_id === PROMPTS_EVENT) {

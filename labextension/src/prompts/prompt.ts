@@ -40,6 +40,8 @@ export interface ITexts {
   /** The label of the field. */
   readonly label: string;
   readonly accept: string;
+  /** Where an answer is stored. */
+  readonly keyring: string;
 }
 
 /** The questions in the server's response; what is none is left out. */
@@ -95,7 +97,11 @@ export function textsOf(prompt: IPrompt, trans: TranslationBundle): ITexts {
     question: questionOf(prompt, trans),
     purpose: purposeOf(prompt.waits, trans),
     label: labelOf(prompt.kind, trans),
-    accept: isHost ? trans.__('Accept Key') : trans.__('Sign In')
+    accept: isHost ? trans.__('Accept Key') : trans.__('Sign In'),
+    keyring: trans.__(
+      'The keyring of the computer on which Jupyter runs. “jupyter gpu-kernel login %1 --forget” deletes it.',
+      prompt.waits.name
+    )
   };
 }
 

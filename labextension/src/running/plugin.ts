@@ -7,7 +7,7 @@ import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import type { IDisposable } from '@lumino/disposable';
 
 import { IRemoteModel } from '../model/tokens';
-import { post } from '../request';
+import { post, refreshKernels } from '../request';
 import { KERNELS_PATH, RUNNING_PLUGIN_ID, TRANSLATION_DOMAIN } from '../tokens';
 import { RunningRemoteKernels } from './manager';
 
@@ -26,9 +26,12 @@ export const running: JupyterFrontEndPlugin<void> = {
     managers: IRunningSessionManagers | null,
     translator: ITranslator | null
   ): void => {
-    const { serverSettings } = app.serviceManager;
+    const { serviceManager } = app;
     const trans = (translator ?? nullTranslator).load(TRANSLATION_DOMAIN);
-    const stop = (id: string): Promise<unknown> => post(serverSettings, `${KERNELS_PATH}/${encodeURIComponent(id)}/stop`, {});
+    const stop = async (id: string): Promise<void> => {
+      await post(serviceManager.serverSettings, `${KERNELS_PATH}/${encodeURIComponent(id)}/stop`, {});
+      await refreshKernels(serviceManager);
+    };
     managers?.add(new RunningRemoteKernels({ model, commands: app.commands, stop, trans }));
     if (managers) {
       void app.restored.then(() => watchWhileVisible(model));

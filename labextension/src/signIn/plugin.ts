@@ -5,6 +5,8 @@ import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/applica
 import { INotebookTracker } from '@jupyterlab/notebook';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
+import { cancelled } from '../prompts/plugin';
+import type { IPrompt } from '../prompts/prompt';
 import { get } from '../request';
 import { NODES_PATH, SIGN_IN_PLUGIN_ID, TRANSLATION_DOMAIN } from '../tokens';
 import type { INode } from '../tokens';
@@ -21,12 +23,15 @@ export const signIn: JupyterFrontEndPlugin<void> = {
     const trans = (translator ?? nullTranslator).load(TRANSLATION_DOMAIN);
     const { serverSettings, kernelspecs } = app.serviceManager;
     tracker.widgetAdded.connect((_, { sessionContext }) => {
-      new SignIn({
+      const signIn = new SignIn({
         sessionContext,
         specs: () => kernelspecs.specs,
         fetch: async () => (await get(serverSettings, NODES_PATH)) as INode[],
         tell: (node, name) => askToSignIn(app.commands, node, name, trans)
       });
+      const onCancelled = (_: object, { waits }: IPrompt): void => signIn.cancelled(waits.name, waits.notebook);
+      cancelled.connect(onCancelled);
+      sessionContext.disposed.connect(() => cancelled.disconnect(onCancelled));
     });
   }
 };

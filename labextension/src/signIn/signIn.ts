@@ -14,6 +14,8 @@ import type { INode } from '../tokens';
 
 const INTERVAL = 2000;
 const LONGEST_INTERVAL = 30000;
+/** How often the nodes are asked before a cancelled start counts as failed for another reason. */
+const TRIES = 5;
 
 /** The node of this kernelspec, if it refuses connections until the user has signed in. */
 export function refusing(nodes: readonly INode[], name: string): INode | undefined {
@@ -45,6 +47,19 @@ export class SignIn {
     Signal.clearData(this);
   }
 
+  /**
+   * The user has cancelled the sign-in for which the kernel of a notebook waits. Where another page has started it, as
+   * the list of files of Notebook 7 does, this page would not say why its notebook has no kernel.
+   */
+  cancelled(name: string, notebook: string): void {
+    const { path, session } = this._options.sessionContext;
+    if (this._name === undefined && !session?.kernel && notebook === path) {
+      this._name = name;
+      this._tries = TRIES;
+      void this._poll.refresh();
+    }
+  }
+
   private _onStatus(context: ISessionContext, status: Kernel.Status): void {
     const [kernel, specs] = [context.session?.kernel, this._options.specs()];
     if (kernel || status === 'starting') {
@@ -63,6 +78,7 @@ export class SignIn {
   /** Stops waiting. */
   private _end(): void {
     this._name = undefined;
+    this._tries = 0;
     void this._poll.stop();
     this._withdraw?.();
     this._withdraw = undefined;
@@ -80,7 +96,7 @@ export class SignIn {
       await this._options.sessionContext.changeKernel({ name }).catch(() => undefined); // JupyterLab shows the error
     } else if (!this._withdraw && node) {
       this._withdraw = this._options.tell(node, name);
-    } else if (!this._withdraw) {
+    } else if (!this._withdraw && --this._tries < 0) {
       this._end(); // the start failed for another reason
     }
   }
@@ -89,6 +105,7 @@ export class SignIn {
   private readonly _poll: Poll<void>;
   /** The kernelspec of the pending or refused start. */
   private _name: string | undefined;
+  private _tries = 0;
   /** Closes the notification; set while waiting for the sign-in. */
   private _withdraw: (() => void) | undefined;
 }

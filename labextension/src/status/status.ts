@@ -5,7 +5,6 @@ import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 import type { Kernel, KernelSpec } from '@jupyterlab/services';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import type { IDisposable } from '@lumino/disposable';
-import { Debouncer } from '@lumino/polling';
 import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
 
@@ -16,9 +15,6 @@ import type { IRemoteKernel } from '../tokens';
 import { usesOf } from './uses';
 import { outdated, viewOf } from './view';
 import type { IView } from './view';
-
-/** Delay after a change of the kernel's state, since running many cells changes it often. */
-const SETTLES_IN = 200;
 
 export class LinkStatus extends Widget {
   constructor(options: LinkStatus.IOptions) {
@@ -47,7 +43,6 @@ export class LinkStatus extends Widget {
   }
 
   override dispose(): void {
-    this._refresh.dispose();
     this._watch?.dispose();
     Signal.clearData(this);
     super.dispose();
@@ -56,13 +51,9 @@ export class LinkStatus extends Widget {
   private _follow(_: INotebookTracker, panel: NotebookPanel | null): void {
     if (this._panel && !this._panel.isDisposed) {
       this._panel.sessionContext.kernelChanged.disconnect(this._ask, this);
-      this._panel.sessionContext.statusChanged.disconnect(this._askSoon, this);
-      this._panel.sessionContext.connectionStatusChanged.disconnect(this._askSoon, this);
     }
     this._panel = panel;
     panel?.sessionContext.kernelChanged.connect(this._ask, this);
-    panel?.sessionContext.statusChanged.connect(this._askSoon, this);
-    panel?.sessionContext.connectionStatusChanged.connect(this._askSoon, this);
     this._ask();
   }
 
@@ -71,12 +62,6 @@ export class LinkStatus extends Widget {
     this._show(undefined, null);
     this._adjust();
     void this._options.model.refresh();
-  }
-
-  /** The kernel's state has changed, so the item may have to change. */
-  private _askSoon(): void {
-    this._adjust();
-    void this._refresh.invoke();
   }
 
   private _kernel(): Kernel.IKernelConnection | null {
@@ -157,7 +142,6 @@ export class LinkStatus extends Widget {
   }
 
   private readonly _options: LinkStatus.IOptions;
-  private readonly _refresh = new Debouncer(() => this._options.model.refresh(), SETTLES_IN);
   private readonly _icon = document.createElement('span');
   private readonly _text = document.createElement('span');
   private readonly _foreign = new Set<string>();

@@ -5,7 +5,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { IGpuUse, IRemoteKernel } from '../tokens';
 // The import has a suffix, for Node's test runner.
-import { clock, duration, memory, roundTrip } from '../format.js';
+import { clock, duration, memory, roundTrip, usersOf } from '../format.js';
 
 /** normal; attention: wait, or look at it soon; problem: it does not go on by itself. */
 export type Level = 'normal' | 'attention' | 'problem';
@@ -134,7 +134,8 @@ function gpusOf(kernel: IRemoteKernel, uses: readonly IGpuUse[], trans: Translat
   const names = (kernel.gpu_names ?? kernel.gpus).join(', ');
   return [
     trans.__('GPUs: %1', names || trans.__('none; the first cell takes them')),
-    uses.length ? trans.__('In use: %1', useText(uses, trans)) : ''
+    uses.length ? trans.__('In use: %1', useText(uses, trans)) : '',
+    usersOf(uses.flatMap(use => use.processes ?? []), trans)
   ];
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import NamedTuple, Optional, Tuple
 
 from ....wire.texts import one_line
@@ -21,6 +22,7 @@ class GpuProcess(NamedTuple):
     name: str  # of its program, without the folder, printable; "?" if unknown
     since: Optional[float] = None  # seconds since the epoch
     cpu_seconds: Optional[float] = None  # the CPU time that it has used
+    yours: bool = False  # whether its user is the one who asks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,4 +75,4 @@ def process_on_gpu(pid: int, memory_mib: Optional[int], name: str = "") -> GpuPr
     user = "?" if uid is None else procfs.user_name(uid)
     shown = one_line(name or (procfs.command_name(pid) if pid else "")) or "?"
     cpu = procfs.cpu_seconds(pid) if pid else None
-    return GpuProcess(pid, user, memory_mib, shown, procfs.start_time(pid), cpu)
+    return GpuProcess(pid, user, memory_mib, shown, procfs.start_time(pid), cpu, uid == os.getuid())

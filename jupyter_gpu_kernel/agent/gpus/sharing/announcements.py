@@ -195,9 +195,7 @@ class OwnerReader:
             name = row.name[len(start) :].decode("ascii", "replace")
             if row.listening and self._pattern.fullmatch(name) and len(found) < _MOST:
                 owner = self._known.get((name, row.inode))
-                if owner is None or not procfs.is_running(
-                    owner.pid
-                ):  # it may have passed its socket to another one
+                if owner is None or procfs.has_ended(owner.pid):  # the socket may have been passed on
                     owner = self._ask(name) or owner
                 if owner is not None:
                     found[name, row.inode] = owner

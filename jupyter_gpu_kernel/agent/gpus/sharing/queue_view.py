@@ -17,6 +17,7 @@ _MOST_ROWS = 100
 
 def place_text(ahead: Sequence[Waiting]) -> str:
     """ " Position 4 in the queue, behind 2 of your kernels and 1 of bob's." """
+    ahead = [kernel for kernel in ahead if not kernel.passed]
     if not ahead:
         return " Position 1 in the queue."
     users = Counter(kernel.uid for kernel in ahead)
@@ -26,13 +27,21 @@ def place_text(ahead: Sequence[Waiting]) -> str:
     return f" Position {len(ahead) + 1} in the queue, behind {' and '.join(kernels)}."
 
 
-def lines(ahead: Sequence[Waiting]) -> List[str]:
-    """Return a line for each of these kernels, but no more than MOST_LINES, below a heading."""
-    if not ahead:
-        return []
-    shown = [f"  {_who(kernel)}: {gpu_count(kernel.gpus)}{_since(kernel)}" for kernel in ahead]
+def lines(ahead: Sequence[Waiting], notebooks: Mapping[str, str]) -> List[str]:
+    """Return a line for each of these kernels, but no more than MOST_LINES, below a heading; then the same for those
+    that are passed over. `notebooks`: those of this user's kernels, by id."""
+    first = [_line(kernel, notebooks) for kernel in ahead if not kernel.passed]
+    passed = [f"{_line(kernel, notebooks)}: {kernel.passed}" for kernel in ahead if kernel.passed]
+    return [*_below("These kernels come first:", first), *_below("These places are passed over:", passed)]
+
+
+def _below(heading: str, shown: List[str]) -> List[str]:
     more = [f"  and {len(shown) - MOST_LINES + 1} more"] if len(shown) > MOST_LINES else []
-    return ["These kernels come first:", *(shown[: MOST_LINES - 1] + more if more else shown)]
+    return [heading, *(shown[: MOST_LINES - 1] + more if more else shown)] if shown else []
+
+
+def _line(kernel: Waiting, notebooks: Mapping[str, str]) -> str:
+    return f"  {_who(kernel, notebooks)}: {gpu_count(kernel.gpus)}{_since(kernel)}"
 
 
 def rows(queue: Sequence[Waiting], uuid: str, notebooks: Mapping[str, str]) -> List[Dict[str, Any]]:
@@ -60,14 +69,16 @@ def _row(place: int, kernel: Waiting, notebooks: Mapping[str, str]) -> Dict[str,
         "yours": yours,
         "priority": kernel.priority if yours else None,  # that of others makes no difference
         "notebook": notebooks.get(kernel.kernel_id, "") if yours else "",
+        "passed": kernel.passed,
     }
 
 
-def _who(kernel: Waiting) -> str:
+def _who(kernel: Waiting, notebooks: Mapping[str, str]) -> str:
     if kernel.uid != os.getuid():
         return procfs.known_user_name(kernel.uid)
-    priority = f" (priority {kernel.priority})" if kernel.priority else ""
-    return f"your kernel {kernel.kernel_id}{priority}"
+    facts = [notebooks.get(kernel.kernel_id, ""), f"priority {kernel.priority}" if kernel.priority else ""]
+    known = ", ".join(filter(None, facts))
+    return f"your kernel {kernel.kernel_id}" + (f" ({known})" if known else "")
 
 
 def _since(kernel: Waiting) -> str:

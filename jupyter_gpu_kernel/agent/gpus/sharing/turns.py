@@ -28,6 +28,7 @@ class Waiting(NamedTuple):
     usable: int = 0  # the sum of `gpu_bit` of the GPUs that it can use
     pid: int = 0
     turn: float = 0.0  # until when its user had GPUs while it waited, in seconds since the epoch
+    passed: str = ""  # why nothing is kept for it (passed_places.py)
 
     def can_use(self, uuid: str) -> bool:
         """Whether it can use this GPU, as far as is known."""

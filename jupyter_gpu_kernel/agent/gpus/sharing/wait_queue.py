@@ -10,13 +10,14 @@ import math
 import os
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Dict, Iterable, List, Optional
+from typing import TYPE_CHECKING, Collection, Dict, Iterable, List, Optional, Sequence, Set
 
 from ....wire.runtime import Runtime
 from ....wire.texts import one_line
 from ... import procfs
 from . import announcements, lease
 from .announcements import Announcement, Details, OwnerReader
+from .passed_places import PassedPlaces
 from .socket_owner import Owner
 from .turns import Waiting, gpu_bits, in_turn, own_order, waiting_before
 
@@ -58,7 +59,11 @@ class QueueReader:
 
     def notebooks(self, timeout: float = 0.3) -> Dict[str, str]:
         """Return the notebooks of this user's kernels that wait, by id. Blocks for up to `timeout` seconds."""
-        own = [name for name, owner in self._waiting.read().items() if owner.uid == os.getuid()]
+        own = [
+            name
+            for name, owner in self._waiting.read().items()
+            if owner.uid == os.getuid() and owner.pid != os.getpid() and procfs.is_running(owner.pid)
+        ]
         told = announcements.AnnouncementReader(self._runtime, _PREFIX).read(own, timeout)
         known = ((name.rpartition(".")[2], answer.told.get("notebook")) for name, answer in told.items())
         return {kernel_id: one_line(path) for kernel_id, path in known if isinstance(path, str)}
@@ -71,13 +76,22 @@ class QueueReader:
 class WaitQueue:
     """A kernel's place in the queue: `join`, `announce` what it can use, ask `before` at each attempt, then `leave`."""
 
-    def __init__(self, loop: Loop, kernel_id: str, priority: int = 0, details: Details = dict) -> None:
-        """`details`: {"notebook": …}, for this user's own processes."""
+    def __init__(
+        self,
+        loop: Loop,
+        kernel_id: str,
+        priority: int = 0,
+        details: Details = dict,
+        ignored_users: Iterable[str] = (),
+    ) -> None:
+        """`details`: {"notebook": …}, for this user's own processes; `ignored_users`: see PassedPlaces."""
+        self._passed = PassedPlaces(ignored_users)
         self._details = details
         self._loop = loop
         self._me = Waiting(kernel_id[:_ID_LENGTH], os.getuid(), 0.0, 0, priority, pid=os.getpid())
         self._announced: Optional[Waiting] = None
         self._had_gpus = False  # whether the user had GPUs at the last look
+        self._claiming: Set[int] = set()  # this user's processes that were about to confirm their leases then
         self._announcement: Optional[Announcement] = None
         self._reader = QueueReader(loop.runtime)
 
@@ -90,7 +104,7 @@ class WaitQueue:
         """Wait for `gpus` GPUs; a kernel that waits already keeps its place."""
         if not self._me.gpus:
             self._me = self._me._replace(since=round(self._loop.runtime.time(), 3), gpus=gpus, turn=0.0)
-            self._had_gpus = False
+            self._had_gpus, self._claiming = False, set()
 
     def set_priority(self, priority: int) -> None:
         """Change the priority, also while the kernel waits."""
@@ -105,7 +119,7 @@ class WaitQueue:
             self._announce()
 
     def before(self, leases: Iterable[lease.Holder] = ()) -> List[Waiting]:
-        """Return the kernels that get GPUs before this one, in their order.
+        """Return the kernels that get GPUs before this one, in their order, and those that are passed over.
 
         `leases`: those of the newest sample. A kernel that has its leases already, and is about to confirm them, counts
         until they are in a sample.
@@ -114,9 +128,9 @@ class WaitQueue:
             return []
         now = self._loop.runtime.time()
         waiting, owners = self._reader.read(), self._reader.lease_owners()
-        # A kernel that still waits has leases only until it has confirmed that nobody else uses their GPUs.
-        unconfirmed = {self._me.pid, *(one.pid for one in waiting)}
-        self._note_turn(any(one.uid == self._me.uid and one.pid not in unconfirmed for one in owners), now)
+        self._note_holders(
+            {one.pid for one in owners if one.uid == self._me.uid}, {one.pid for one in waiting}, now
+        )
         held = Counter(owner.uid for owner in owners)
         held_by_process = Counter(holder.pid for holder in leases)
         others = [
@@ -126,7 +140,12 @@ class WaitQueue:
             and one.keeps(now)
             and not (one.pid and held_by_process[one.pid] >= one.gpus)
         ]
-        return waiting_before(self._me, others, held)
+        return self._passed.mark(waiting_before(self._me, others, held))
+
+    def note_untaken(self, ahead: Sequence[Waiting], gpus: Collection[str], free: Collection[str]) -> None:
+        """Note which GPUs of the node were free while these kernels came first, so that places that nobody takes are
+        passed over."""
+        self._passed.add(self._loop.runtime.monotonic(), ahead, gpus, free)
 
     def share_before(self) -> int:
         """Return how many GPUs this user's other kernels have on this node, or get before this one."""
@@ -160,6 +179,15 @@ class WaitQueue:
         """Leave the queue; harmless when repeated."""
         self.withdraw()
         self._me = self._me._replace(gpus=0)
+
+    def _note_holders(self, holders: Set[int], waiting: Set[int], now: float) -> None:
+        """Note which processes of the user have leases. One that still waits has them only until it has confirmed that
+        nobody else uses their GPUs; if it has neither at the next look, it had the GPUs for a moment."""
+        if self._claiming - holders - waiting:
+            self._had_gpus = True
+        others = holders - {self._me.pid}
+        self._note_turn(bool(others - waiting), now)
+        self._claiming = others & waiting
 
     def _note_turn(self, has_gpus: bool, now: float) -> None:
         """If the user had GPUs, and has none now, this kernel comes after those of others that have waited so long."""

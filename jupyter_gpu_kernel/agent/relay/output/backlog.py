@@ -87,7 +87,7 @@ class Backlog:
             return [record.data]
         taken = [record.data]
         if cell.left_out and record.begin >= cell.left_out_at:
-            taken.insert(0, notice(self._runtime, cell, record.data))
+            taken.insert(0, notice(self._runtime, cell))
             cell.left_out = 0
         self._memory.release(cell)
         return taken
@@ -126,13 +126,21 @@ class Flow:
         return self._endpoint.outbox.size + (self._backlog.size or bool(self._backlog))
 
     @property
-    def _flows(self) -> bool:
-        outbox = self._endpoint.outbox
-        return self._endpoint.state is State.OPEN and outbox.size < outbox.window + AHEAD
+    def _attached(self) -> bool:
+        return self._endpoint.state is State.OPEN
+
+    @property
+    def _has_room(self) -> bool:
+        return self._endpoint.outbox.size < self._endpoint.outbox.window + AHEAD
 
     def send(self, lane: Lane, message: Message) -> None:
-        """Queue a message. In the ORDERED lane it waits behind the backlog."""
-        if lane is Lane.ORDERED and (self._backlog or not self._flows):
+        """Queue a message. In the ORDERED lane it waits behind the backlog; in others, if the hub has left and the
+        endpoint holds much."""
+        if lane is Lane.ORDERED:
+            waits = bool(self._backlog) or not (self._attached and self._has_room)
+        else:
+            waits = not self._attached and not self._has_room
+        if waits:
             self._backlog.put(message)
         else:
             self._endpoint.send(lane, message.encode())
@@ -146,7 +154,7 @@ class Flow:
 
     def feed(self) -> None:
         """Pass the backlog on as fast as the hub takes it."""
-        while self._flows:
+        while self._attached and self._has_room:
             taken = self._backlog.take()
             for data in taken:
                 self._endpoint.send(Lane.ORDERED, data)

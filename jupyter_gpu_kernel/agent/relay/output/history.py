@@ -46,6 +46,8 @@ class PastCell:
         self.msg_id = request.msg_id
         self.code = str(request.content().get("code", ""))[:CODE]
         self.cell_id = _cell_id(request)
+        self.asks: Optional[str] = None
+        """The prompt of its input(), as long as that has no answer."""
         self.session = str(request.header().get("session", ""))[:_ID]
         self.left = False
         self.status = "waiting"
@@ -75,6 +77,7 @@ class PastCell:
             "finished": self.finished or None,
             "outputs": len(self.shown),
             "dropped": self.dropped,
+            "asks": None if self.ended else self.asks,
         }
 
     def brief(self) -> Dict[str, Any]:
@@ -139,7 +142,7 @@ class History:
         elif message.channel is Channel.SHELL and msg_type == "execute_reply":
             cell.end(message.content(), self._runtime.time())
         elif message.channel is Channel.STDIN:
-            self._question = message
+            self._question, cell.asks = message, str(message.content().get("prompt", ""))[:_LINE]
 
     def last_ended(self) -> Optional[PastCell]:
         """Return the last cell that has ended; one that was aborted, as a cell before it failed, does not count."""
@@ -156,6 +159,7 @@ class History:
         content = {"name": "stdin", "text": f"{question_content.get('prompt', '')} {value}\n"}
         cell = self.cells.get(question.parent_id)
         if cell is not None:
+            cell.asks = None
             parts = make(self._runtime, "stream", content, question.parts[1])
             self._show(cell, Message(Channel.IOPUB, 0, parts))
 

@@ -159,11 +159,10 @@ class Reduction:
         cell.left_out += size
 
 
-def notice(runtime: Runtime, cell: Cell, before: bytes) -> bytes:
-    """Return the notice in place of a cell's output that was left out before the message in these bytes."""
+def notice(runtime: Runtime, cell: Cell) -> bytes:
+    """Return the notice in place of a cell's output that was left out."""
     text = f"\n[… {_format_size(cell.left_out)} of output left out here: {_REASON} …]\n"
-    session = str(Message.decode(before).header().get("session", ""))
-    parts = make(runtime, "stream", {"name": "stderr", "text": text}, cell.parent, session)
+    parts = make(runtime, "stream", {"name": "stderr", "text": text}, cell.parent)
     return Message(Channel.IOPUB, 0, parts).encode()
 
 
@@ -217,10 +216,9 @@ def limit_size(
 
 def _replacement(runtime: Runtime, message: Message, msg_type: str, reason: str) -> List[Message]:
     parent = message.parts[1] if len(message.parts[1]) <= _MAX_HEADER else b"{}"
-    session = str(message.header().get("session"))[:256]
 
     def create(kind: str, content: Dict[str, Any], channel: Channel = message.channel) -> Message:
-        return Message(channel, message.client, make(runtime, kind, content, parent, session))
+        return Message(channel, message.client, make(runtime, kind, content, parent))
 
     text = f"\n[… left out here: {reason} …]\n"
     notice = create("stream", {"name": "stderr", "text": text}, Channel.IOPUB)

@@ -1,0 +1,90 @@
+"""By which way a job's node is reached: connections that fail as a test says, behind a login node that is a real sh."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from login_nodes import LoginNode
+from runtimes import RUNTIME
+from waiting import DEADLINE
+
+from jupyter_gpu_kernel.errors import AuthError, ConnectError, GpuKernelError, HostKeyError, UnknownHost
+from jupyter_gpu_kernel.hub.jobs.job_nodes import JobNodes
+from jupyter_gpu_kernel.hub.node.nodes import Nodes
+from jupyter_gpu_kernel.hub.slurm.dialect import JobState
+from jupyter_gpu_kernel.hub.slurm.scheduler import Schedulers
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the scripts run on the login node's sh")
+SETTINGS = {"route": ["login"], "slurm": True, "python": "/usr/bin/python3"}
+JOB = JobState("7", "RUNNING", node="gpu1")
+
+
+class Cluster(LoginNode):
+    """A login node; connections to the job's node fail with `by_ssh`, and steps of the job with `by_srun`."""
+
+    def __init__(self, folder: Path, by_ssh: GpuKernelError) -> None:
+        super().__init__(folder)
+        self.slurm("", "")
+        self.by_ssh = by_ssh
+        self.tried: list[str] = []
+
+    def __call__(self, route: Any, *_: Any, via: Any = (), **more: Any) -> LoginNode:
+        if via:
+            self.tried.append("srun")
+            raise ConnectError("srun was refused", hop="login")
+        if route[-1].endswith("gpu1"):
+            self.tried.append("ssh")
+            raise self.by_ssh
+        return super().__call__(route, **more)
+
+
+def reach(cluster: Cluster, **settings: Any) -> str:
+    """Try to reach the job's node, until it fails or all ways have failed; return what was told last."""
+
+    async def run() -> str:
+        log = logging.getLogger("test")
+        nodes = Nodes(RUNTIME, cluster, log)  # type: ignore[arg-type]
+        schedulers, failed = Schedulers(RUNTIME, nodes, log), asyncio.get_running_loop().create_future()
+        given = {**SETTINGS, **settings}
+
+        def tell(text: str) -> None:
+            if "cannot be reached" in text and not failed.done():
+                failed.set_result(text)
+
+        reaching = asyncio.ensure_future(JobNodes(nodes, log).reach(given, JOB, schedulers.of(given), tell))
+        try:
+            await asyncio.wait([reaching, failed], timeout=DEADLINE, return_when=asyncio.FIRST_COMPLETED)
+            return str(reaching.result() if reaching.done() else failed.result())
+        finally:
+            reaching.cancel()
+            schedulers.close()
+            await nodes.hang_up(unused_only=False)
+
+    return asyncio.run(run())
+
+
+def test_a_changed_host_key_of_a_jobs_node_is_final(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, HostKeyError("its host key has changed", hop="gpu1"))
+    with pytest.raises(HostKeyError, match="has changed"):
+        reach(cluster)
+    assert cluster.tried == ["ssh"]
+
+
+@pytest.mark.parametrize("error", [UnknownHost("not known", hop="gpu1"), AuthError("no job", hop="gpu1")])
+def test_another_way_is_tried_where_ssh_to_nodes_is_not_set_up(tmp_path: Path, error: GpuKernelError) -> None:
+    cluster = Cluster(tmp_path, error)
+    told = reach(cluster)
+    assert cluster.tried == ["ssh", "srun"]
+    assert told == f"it cannot be reached yet: by ssh: {error.cause}; by srun: srun was refused"
+
+
+@pytest.mark.parametrize("way", ["ssh", "srun"])
+def test_only_the_way_of_the_settings_is_tried(tmp_path: Path, way: str) -> None:
+    cluster = Cluster(tmp_path, AuthError("no job", hop="gpu1"))
+    assert f"by {way}: " in reach(cluster, way=way)
+    assert cluster.tried == [way]

@@ -1,0 +1,155 @@
+"""The kernels that front ends have in the hub, while front ends come and go. Their nodes cannot be reached."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runtimes import RUNTIME
+from streams import log
+from waiting import DEADLINE
+
+from jupyter_gpu_kernel.errors import ConnectError, KernelStartError
+from jupyter_gpu_kernel.hub import kernels as kernels_module
+from jupyter_gpu_kernel.hub.client_connection import ClientConnection
+from jupyter_gpu_kernel.hub.front_end_operations import FrontEndOperations
+from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
+from jupyter_gpu_kernel.hub.kernel.states import Phase
+from jupyter_gpu_kernel.hub.kernels import Kernels, front_end_of
+from jupyter_gpu_kernel.hub.node.nodes import Nodes
+from jupyter_gpu_kernel.hub.placement import Placement
+from jupyter_gpu_kernel.hub.rpc import Call
+from jupyter_gpu_kernel.hub.slurm.scheduler import Schedulers
+from jupyter_gpu_kernel.wire.messages import Message
+
+
+class Hub:
+    """Kernels, the operations of front ends, and calls of clients."""
+
+    def __init__(self) -> None:
+        self.nodes = Nodes(RUNTIME, self._connect, log)
+        placement = Placement(self.nodes, log)
+        self.kernels = Kernels(RUNTIME, self.nodes, placement, Schedulers(RUNTIME, self.nodes, log), log)
+        self.operations = FrontEndOperations(RUNTIME, self.nodes, self.kernels, placement)
+
+    def _connect(self, *_: Any, **__: Any) -> Any:
+        raise ConnectError("there is no route", hop="node")
+
+    def call(self, op: str, client: ClientConnection | None = None, **arguments: Any) -> Call:
+        client = client or ClientConnection(Pipe()[0])
+        return Call(client, {"id": 1, "op": op, "kernel": "k1", "connection": {"key": "k"}, **arguments})
+
+    def start(self, call: Call, **settings: Any) -> RemoteKernel:
+        """A kernel that was attached, whose first front end the call's client serves."""
+        settings = {
+            "route": ["node"], "python": "python", "gpus": 0, "name": "n", "notebook": "", "kernel_id": "", **settings
+        }  # fmt: skip
+        link = self.nodes.of(settings).begin_link("python", None)
+        remote = self.kernels.create("k1", settings, call, link, "create")
+        self.kernels.connect(remote, call)
+        self.kernels.watch_client(remote, call)
+        remote.attached()
+        return remote
+
+    def leaves(self, call: Call, *, said_bye: bool = True) -> None:
+        call.client.said_bye = said_bye
+        call.client.close()
+        call.client.disconnected()
+
+
+@pytest.fixture
+def play(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[[Callable[[Hub], Coroutine[Any, Any, None]]], None]:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path))
+    monkeypatch.setattr(kernels_module, "RECONNECT_TIMEOUT", 0.05)
+
+    def play(test: Callable[[Hub], Coroutine[Any, Any, None]]) -> None:
+        async def main() -> None:
+            hub = Hub()
+            try:
+                await test(hub)
+            finally:
+                hub.kernels.close()
+                await hub.nodes.hang_up(unused_only=False)
+
+        asyncio.run(main())
+
+    return play
+
+
+@pytest.mark.parametrize("returns", [False, True])
+def test_a_front_end_that_leaves_while_the_owner_restarts_the_kernel_leaves_it(
+    play: Any, returns: bool
+) -> None:
+    async def test(hub: Hub) -> None:
+        owner, other = hub.call("start"), hub.call("attach", connection={"key": "other"})
+        remote = hub.start(owner)
+        remote.front_ends.add(front_end_of(other))
+        hub.kernels.watch_client(remote, other)
+        remote.shutdown_requested(restart=True)
+        hub.leaves(owner)
+        ports = next(iter(remote.front_ends)).edge.connection
+        await hub.operations.op_release(hub.call("release", other.client))
+        assert len(remote.front_ends) == 1
+        if returns:
+            again = hub.call("start", connection=ports)
+            assert hub.kernels.pop_returning(remote.settings, again) is remote
+            remote.restart()
+            hub.kernels.connect(remote, again)
+            hub.kernels.watch_client(remote, again)
+            hub.leaves(again)
+        await until(lambda: remote.closed)
+        assert not hub.kernels.in_use
+
+    play(test)
+
+
+def test_a_restart_that_fails_gives_up_the_kernel_and_its_ports(play: Any) -> None:
+    """By argv: the restart is the start of another launcher."""
+
+    async def test(hub: Hub) -> None:
+        call = hub.call("start")
+        remote = hub.start(call, hosts=["node", "other"])
+        remote.shutdown_requested(restart=True)
+        hub.leaves(call)
+        again = hub.call("start", connection=remote.edge.connection, settings=remote.settings, name="n")
+        with pytest.raises(KernelStartError, match="none of the hosts"):
+            await hub.operations.op_start(again)
+        assert remote.phase in (Phase.STOP, Phase.CLOSED) and not len(remote.front_ends)
+        assert not hub.kernels.in_use
+
+    play(test)
+
+
+@pytest.mark.parametrize("notebook", ["", "/home/me/a.ipynb"])
+@pytest.mark.parametrize("state", ["waiting", "busy"])
+@pytest.mark.parametrize("parent", [0, 7])
+def test_a_kernel_waits_for_gpus_only_as_long_as_somebody_can_return(
+    play: Any, parent: int, state: str, notebook: str
+) -> None:
+    """As papermill, killed: its provisioner's connection just ends, its launcher says that it leaves."""
+
+    async def test(hub: Hub) -> None:
+        call = hub.call("start", parent=parent)
+        remote = hub.start(call, notebook=notebook)
+        remote.status_reported({"state": state, "gpus": []})
+        hub.leaves(call, said_bye=bool(parent))
+        await until(lambda: not hub.kernels.in_use)
+        sent = [Message.decode(data).content().get("do") for data in remote.endpoint.outbox.withdraw()]
+        assert ("stop" in sent) is (state == "waiting" and not notebook)
+
+    play(test)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async def look() -> None:
+        while not condition():
+            await asyncio.sleep(0.005)
+
+    await asyncio.wait_for(look(), DEADLINE)

@@ -1,0 +1,174 @@
+"""One sign-in serves all routes that begin with the same hops: two hops of real OpenSSH, whose first one asks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dialling import Owner, in_thread
+from runtimes import RUNTIME
+from sshd import TwoHops, make_key
+from streams import LoopThread
+from waiting import DEADLINE, eventually
+
+from jupyter_gpu_kernel.errors import AuthError, GpuKernelError
+from jupyter_gpu_kernel.hub.connections.connect import OpenConnections, connect
+from jupyter_gpu_kernel.hub.node.nodes import Nodes
+from jupyter_gpu_kernel.hub.node.shared_connection import Connection, RouteSettings, SharedConnection
+
+LOGIN, WORK = ("login",), ("login", "work")
+Join = Callable[..., Connection]
+
+
+@pytest.fixture
+def locked(two_hops: TwoHops) -> Path:
+    """The key that the login node takes; the user has to type its passphrase."""
+    key = make_key(two_hops.folder / "locked", passphrase="open sesame")
+    two_hops.login.authorized.write_text(Path(f"{key}.pub").read_text())
+    two_hops.ssh_config.write_text(f"Host login\n  IdentityFile {key}\n{two_hops.ssh_config.read_text()}")
+    return key
+
+
+@pytest.fixture
+def join(two_hops: TwoHops, transport: str) -> Iterator[Join]:
+    """`connect` of one hub, with the ssh configuration; connections are closed afterwards."""
+    opened, made = OpenConnections(), list[Connection]()
+
+    def joined(route: tuple[str, ...] = WORK, **options: Any) -> Connection:
+        given = {"identity": (), "ask": None, "via": (), "progress": lambda hop, step: None, **options}
+        given |= {"config": str(two_hops.ssh_config), "transport": transport}
+        made.append(connect(route, **given, trust_file=two_hops.trust_file, opened=opened))
+        return made[-1]
+
+    yield joined
+    for connection in made:
+        connection.close()
+
+
+def echo(connection: Connection) -> bytes:
+    return connection.run("echo on").stdout
+
+
+def sign_ins(two_hops: TwoHops) -> list[int]:
+    return [
+        sum("Accepted publickey" in line for line in host.log) for host in (two_hops.login, two_hops.work)
+    ]
+
+
+@pytest.mark.usefixtures("locked")
+def test_a_hop_for_which_the_user_typed_is_shared_until_nobody_uses_it(two_hops: TwoHops, join: Join) -> None:
+    owner = Owner("open sesame")
+    first, login, second = join(ask=owner), join(LOGIN), join()
+    commands = join(LOGIN, via=["env A=1"])
+    assert len(owner.questions) == 1 and sign_ins(two_hops) == [1, 2]
+    assert all(one.interactive for one in (first, login, second, commands))
+    stream = login.open("cat")
+    first.close()
+    assert not first.alive() and echo(second) == b"on\n"
+    stream.write(b"here")
+    assert stream.read() == b"here"
+    login.close()
+    assert stream.read() == b"" and not login.alive(), "the session ends, though its connection stays"
+    assert commands.run("echo $A").stdout == b"1\n" and second.responds(DEADLINE)
+    commands.close()
+    second.close()
+    eventually(
+        lambda: two_hops.login.sessions() + two_hops.work.sessions() == 0, "all connections are closed"
+    )
+
+
+def test_connections_that_nobody_typed_for_are_not_shared(two_hops: TwoHops, join: Join) -> None:
+    assert join().alive() and join().alive() and join(LOGIN).alive()
+    assert sign_ins(two_hops) == [3, 2]
+
+
+def test_other_options_or_a_wish_to_be_alone_are_another_sign_in(
+    two_hops: TwoHops, locked: Path, join: Join
+) -> None:
+    assert join(ask=Owner("open sesame")).alive()
+    for changed in ({"identity": (str(two_hops.key),)}, {"shares": False}):
+        with pytest.raises(AuthError, match="needs its passphrase"):
+            join(**changed)
+
+
+@pytest.mark.usefixtures("locked")
+def test_a_cut_is_noticed_by_all_and_ends_the_sharing(two_hops: TwoHops, join: Join) -> None:
+    first, second = join(ask=Owner("open sesame")), join()
+    two_hops.login.drop()
+    eventually(lambda: not first.alive() and not second.alive(), "both are lost")
+    with pytest.raises(AuthError):
+        join()
+    assert join(ask=Owner("open sesame")).alive()
+
+
+@pytest.mark.usefixtures("locked")
+def test_a_silent_hop_is_used_unless_the_user_can_sign_in(two_hops: TwoHops, join: Join) -> None:
+    join(ask=Owner("open sesame"))
+    with two_hops.login.stalled():
+        owner = Owner("open sesame")
+        assert join(LOGIN, ask=owner).alive() and len(owner.questions) == 1
+        waiting = in_thread(partial(join, LOGIN))
+    connection = waiting.get(timeout=DEADLINE)
+    assert not isinstance(connection, Exception), connection
+
+
+@pytest.mark.usefixtures("locked")
+def test_a_node_that_restarts_is_reached_again_without_the_user(two_hops: TwoHops, join: Join) -> None:
+    asked = join(ask=Owner("open sesame"))
+    shared = SharedConnection(RouteSettings(WORK, (), None), lambda route, **options: join(route))
+    assert shared.run(None, echo) == b"on\n"
+    asked.close()  # only `shared` has the first hop now
+    two_hops.work.stop()
+    with pytest.raises(GpuKernelError):
+        shared.run(None, echo)
+    two_hops.work.start()
+    assert shared.run(None, echo) == b"on\n" and sign_ins(two_hops)[0] == 1
+    shared.close()
+
+
+class Hop:
+    """A connection that needs nothing."""
+
+    interactive = True
+
+    def alive(self) -> bool:
+        return True
+
+    def close(self) -> None: ...
+
+
+def test_a_sign_in_lets_nodes_try_again_that_waited_for_the_user() -> None:
+    asked: list[str] = []
+
+    def first_hop(route: tuple[str, ...], ask: Any, **_: Any) -> Any:
+        asked.append(route[-1])
+        if ask is None and "work" not in asked:
+            raise AuthError(
+                "asks for a code", hop="login", remedy="jupyter gpu-kernel login NAME", login=True
+            )
+        return Hop()
+
+    class Repeated:
+        asks, abandoned, repeated, within = False, False, True, None
+
+        def progress(self, hop: str, step: str) -> None: ...
+
+    class Asking(Repeated):
+        asks = True
+
+    with LoopThread() as loop:
+        nodes = loop.call(Nodes, RUNTIME, first_hop, logging.getLogger("test"))
+        other, node = (loop.call(nodes.of, {"route": ["login", name]}) for name in ("other", "work"))
+        for _ in range(2):
+            with pytest.raises(AuthError):
+                loop.run(other.connected(Repeated()))  # type: ignore[arg-type]
+        loop.call(other.add_name, "lab")
+        assert other.describe()["problem"]["remedy"] == "jupyter gpu-kernel login lab"
+        assert asked == ["other"], "a refused sign-in is not tried again soon"
+        loop.run(node.connected(Asking()))  # type: ignore[arg-type]
+        loop.run(other.connected(Repeated()))  # type: ignore[arg-type]
+        assert asked == ["other", "work", "other"]
