@@ -67,8 +67,9 @@ def separate_folders(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         configure(Path(folder))
         yield Path(folder)
         for process in hub_processes():
-            process.kill()
-            process.wait(DEADLINE)
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended by itself
+                process.kill()
+                process.wait(DEADLINE)
 
 
 def hub_processes() -> list[psutil.Process]:
