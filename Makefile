@@ -84,7 +84,7 @@ test-lowest: .venv-lowest/installed sshd programs  ## the same with the lowest v
 test-collaboration: $(BESIDE:%=.venv-beside/%/installed) sshd  ## JupyterLab beside extensions that share notebooks or execute cells
 	JUPYTER_GPU_KERNEL_BESIDE=$(CURDIR)/.venv-beside $(BIN)/python -m pytest tests/browser/test_beside.py $(ARGS)
 
-check: .venv/installed .venv-py38check/installed  ## style, types (also as Python 3.8), import contracts, documents
+check: .venv/installed .venv-py38check/installed  ## style, types (also as Python 3.8), import contracts, lines of code, documents
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -92,6 +92,7 @@ check: .venv/installed .venv-py38check/installed  ## style, types (also as Pytho
 	    --follow-imports=silent --allow-subclassing-any --allow-untyped-decorators --no-warn-return-any --no-warn-unused-ignores \
 	    -p jupyter_gpu_kernel.wire -p jupyter_gpu_kernel.agent
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python checks/lines_of_code.py
 	$(BIN)/python -m pytest --quiet checks
 
 labextension: .venv/installed labextension/node_modules/.package-lock.json  ## build the JupyterLab side (needs Node), and link it into .venv

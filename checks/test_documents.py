@@ -1,4 +1,4 @@
-"""The files and names that the documents mention exist, and the changelog is in order. `make check` runs this."""
+"""What the documents mention exists, the tables of ssh_config are complete, the changelog is in order: `make check`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpu_kernel.hub.ssh import directives
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "jupyter_gpu_kernel"
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
 FILE = re.compile(r"`([\w./-]+\.(?:py|sh|tsx?))(?:: (\w+)[^`]*)?`")
 HEADINGS = ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")
 ELSEWHERE = {"jupyter_server_config.py", "kernel.py"}
+DIRECTIVES = {
+    "Honoured": directives.HONOURED,
+    "Refused by name": directives.NEEDS_SSH,
+    "No effect with paramiko, but ssh uses them": directives.ONLY_SSH_USES,
+    "No effect": directives.NO_EFFECT,
+}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -26,10 +34,31 @@ def test_files_and_names_that_a_document_names_exist(document: Path) -> None:
         assert any(within in path.read_text(encoding="utf-8") for path in found), f"no {within} in {name}"
 
 
-def test_the_changelog_says_each_thing_once_and_below_a_known_heading() -> None:
+def test_the_changelog_has_known_headings_and_no_line_twice() -> None:
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     for release in text.split("\n## ")[1:]:
         headings = re.findall(r"^### (.+)$", release, re.MULTILINE)
         assert headings == [name for name in HEADINGS if name in headings]
         lines = Counter(line for line in release.splitlines() if line.startswith("- "))
         assert [line for line, count in lines.items() if count > 1] == []
+
+
+def test_files_and_folders_that_security_names_exist() -> None:
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([\w/.]+(?:/|\.py))`", text)
+    named = [name for name in named if name != "jupyter_server_config.py"]
+    missing = [
+        name
+        for name in named
+        if not any((base / name).exists() for base in (ROOT, ROOT / "jupyter_gpu_kernel"))
+    ]
+    assert len(named) > 15 and missing == []
+
+
+def test_the_documentation_has_every_directive_in_its_section() -> None:
+    text = (ROOT / "docs/ssh-config.md").read_text(encoding="utf-8")
+    for title, names in DIRECTIVES.items():
+        section = text.split(f"\n## {title}\n")[1].split("\n## ")[0]
+        rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+        found = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+        assert sorted(found) == sorted(names), title

@@ -294,25 +294,6 @@ def hops(lab: Lab) -> Iterator[Lab]:
     lab.two.work.stop()
 
 
-# --- the documentation
-
-DOCUMENTED = {
-    "Honoured": directives.HONOURED,
-    "Refused by name": directives.NEEDS_SSH,
-    "No effect with paramiko, but ssh uses them": directives.ONLY_SSH_USES,
-    "No effect": directives.NO_EFFECT,
-}
-
-
-def test_the_documentation_has_every_directive_in_its_section() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "ssh-config.md").read_text()
-    for title, names in DOCUMENTED.items():
-        section = text.split(f"\n## {title}\n")[1].split("\n## ")[0]
-        rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
-        found = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
-        assert sorted(found) == sorted(names), title
-
-
 def test_every_directive_that_this_ssh_prints_is_known(lab: Lab) -> None:
     assert [key for key in permitted(lab.config("")) if not directives.is_known(key.lower())] == []
 
