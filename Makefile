@@ -12,7 +12,7 @@ LINKED := .venv/share/jupyter/labextensions/jupyter-gpu-kernel
 # Without compiled modules, each process that the tests start needs twice the time for its imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv sshd programs test test-spare test-browser-side test-labextension test-lowest test-collaboration check labextension link pictures bench demo wheel clean
+.PHONY: help venv sshd programs test test-full test-spare test-browser-side test-labextension test-lowest test-collaboration check labextension link pictures bench demo wheel clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,7 +55,10 @@ programs:
 	@.ci/packages krb5kdc:krb5-kdc kadmin.local:krb5-admin-server kinit:krb5-user softhsm2-util:softhsm2 \
 	    nc:netcat-openbsd munged:munge sbatch:slurm-client slurmctld:slurmctld slurmd:slurmd
 
-test: .venv/installed sshd programs test-browser-side  ## all tests, JOBS files at a time (ARGS="tests/wire -k cut" for some)
+test: .venv/installed sshd programs test-browser-side  ## the tests that every change runs, JOBS files at a time
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile -m "not full and not pictures" $(ARGS)
+
+test-full: .venv/installed sshd programs test-browser-side  ## all tests (ARGS="tests/wire -k cut" for some)
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(ARGS)
 
 labextension/node_modules/.package-lock.json: labextension/package-lock.json
@@ -73,7 +76,7 @@ test-spare: .venv/installed sshd  ## tests of kernels, keepers and the guard wit
 	JUPYTER_GPU_KERNEL_SPARE=wait $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile tests/agent tests/hub $(ARGS)
 
 # Old libraries warn about themselves, which is not our business here.
-test-lowest: .venv-lowest/installed sshd programs  ## the same with the lowest versions that pyproject.toml allows
+test-lowest: .venv-lowest/installed sshd programs  ## all tests with the lowest versions that pyproject.toml allows
 	$(BINLOW)/python -m pytest --numprocesses $(JOBS) --dist loadfile -W default::DeprecationWarning $(ARGS)
 
 # Extensions that are large, or change often, each in an environment of its own.

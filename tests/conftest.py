@@ -15,8 +15,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if os.environ.setdefault("JUPYTER_GPU_KERNEL_SPARE", "off") != "off":
     os.environ.setdefault("JUPYTER_GPU_KERNEL_SPARE_IDLE", "2")
 
-# Once, before pytest-xdist starts its workers. A practice cluster is reached over the machine's network.
-if "PYTEST_XDIST_WORKER" not in os.environ and "TESTBED_SSH_CONFIG" not in os.environ:
+# A practice cluster is reached over the machine's network.
+if "TESTBED_SSH_CONFIG" not in os.environ:
     isolate()
 
 pytest_plugins = ["scheduling", "environments", "sshd", "house", "remote", "slurm"]

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-import psutil
 from fronts import Front
+from processes import has_ended
 from streams import LoopThread, Node, until, wait_for
 
 from jupyter_gpu_kernel.agent.story import read_story
@@ -59,6 +59,4 @@ def stop(loop: LoopThread, remote: RemoteKernel, node: Node) -> None:
 
 
 def gone(pid: int) -> None:
-    wait_for(
-        lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie", f"the end of {pid}"
-    )
+    wait_for(lambda: has_ended(pid), f"the end of {pid}")

@@ -1,7 +1,8 @@
-"""A network namespace for this run of the tests: abstract sockets belong to it.
+"""A network namespace for this process that runs tests: abstract sockets belong to it.
 
-Leases of GPUs, and the queue of those that wait, are abstract sockets. Two runs on one machine would see each other's.
-Where the system makes no namespace, this one goes on without.
+Leases of GPUs, and the queue of those that wait, are abstract sockets. Two runs on one machine would see each other's,
+and so would the workers of pytest-xdist. Workers have a namespace each only if root runs the tests; otherwise they
+share that of their run. Where the system makes no namespace, the tests go on without.
 """
 
 from __future__ import annotations
@@ -14,12 +15,17 @@ import struct
 import sys
 
 _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
+_SUCCEEDED = "TESTS_HAVE_OWN_NETWORK"  # for the workers, which inherit the environment
 _SET_ADDRESS, _SET_FLAGS, _UP_AND_RUNNING = 0x8916, 0x8914, 0x1 | 0x40
 
 
 def isolate() -> None:
     """Move this process, and all that it starts from now on, into a namespace with a loopback device only."""
     if not sys.platform.startswith("linux"):
+        return
+    if "PYTEST_XDIST_WORKER" in os.environ:  # it has threads: it can neither fork nor make a user namespace
+        if os.environ.get(_SUCCEEDED) and os.geteuid() == 0:
+            _enter()
         return
     trial = os.fork()  # a user namespace cannot be left again
     if trial == 0:
@@ -30,6 +36,7 @@ def isolate() -> None:
         os._exit(0)
     if os.waitpid(trial, 0)[1] == 0:
         _enter()
+        os.environ[_SUCCEEDED] = "1"
 
 
 def _enter() -> None:

@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 import pytest
 from gpu_names import new_uuid
+from processes import has_ended, kill
 from sshd import TwoHops
 from waiting import DEADLINE, eventually
 
@@ -160,18 +161,15 @@ class Remote:
     def stop(self) -> None:
         """The hub ends when told so, and then nothing of ours is left."""
         with contextlib.suppress(GpuKernelError):
-            hub = psutil.Process(self.hub_pid())  # which hides its environment from everybody but root
+            hub = self.hub_pid()  # which hides its environment from everybody but root
             self.ask("shutdown")
-            eventually(lambda: not hub.is_running(), "the hub has ended")
+            eventually(lambda: has_ended(hub), "the hub has ended")
         for root in self.base.glob("jupyter-gpu-kernel-*"):  # they would wait for another kernel first
             retire_all(root)
         try:
             eventually(lambda: not self.processes(), "no process is left")
         finally:
-            left = [process.as_dict(["pid", "cmdline"]) for process in self.processes()]
-            for process in self.processes():
-                with contextlib.suppress(psutil.Error):
-                    process.kill()
+            left = kill(self.processes())
             self.hops.stop()
         assert not left
 

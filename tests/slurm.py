@@ -21,6 +21,7 @@ from typing import Any
 
 import psutil
 import pytest
+from processes import kill
 from sshd import Sshd, free_port, make_key
 from waiting import DEADLINE, eventually
 
@@ -239,7 +240,11 @@ class LoopbackSlurm(Slurm):
         return ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *words]
 
     def processes(self, job_id: str) -> list[str]:
-        return [shlex.join(process.cmdline()) for process in self._processes(SLURM_JOB_ID=job_id)]
+        commands = []
+        for process in self._processes(SLURM_JOB_ID=job_id):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                commands.append(shlex.join(process.cmdline()))
+        return commands
 
     def _processes(self, **marks: str) -> list[psutil.Process]:
         """Those that belong to this Slurm, and have these variables."""
@@ -263,10 +268,7 @@ class LoopbackSlurm(Slurm):
                 daemon.wait(DEADLINE)
             for server in (self.login, *self.machines):
                 server.stop()
-            left = {process.pid: process.cmdline() for process in self._processes()}
-            for process in self._processes():
-                with contextlib.suppress(psutil.Error):
-                    process.kill()
+            left = kill(self._processes())
         assert not left
 
 

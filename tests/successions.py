@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from fronts import Front
+from processes import has_ended
 from streams import LoopThread, Node, until, wait_for
 
 from jupyter_gpu_kernel.agent.story import read_story
@@ -59,12 +59,7 @@ class Kernel:
     def is_gone(self) -> None:
         wait_for(lambda: self.remote.kernel_id not in self.node.handlers.root.kernels(), "the folder's end")
         for pid in (self.pid, self.keeper):
-            wait_for(lambda pid=pid: ended(pid), f"the end of {pid}")  # type: ignore[misc]
-
-
-def ended(pid: int) -> bool:
-    """A zombie is not ours to reap: our parent, or the one in its place, does."""
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie"
+            wait_for(lambda pid=pid: has_ended(pid), f"the end of {pid}")  # type: ignore[misc]
 
 
 @contextlib.contextmanager

@@ -247,7 +247,7 @@ def test_a_server_that_falls_silent_is_given_up_in_time(house: Callable[..., Hou
     here = house("publickey")
     here.door.answers.clear()
     with pytest.raises(ConnectError, match="timed out while signing in"):
-        here.visit(None, here.key, timeout=1.5)
+        here.visit(None, here.key, timeout=4)
     here.door.answers.set()
 
 

@@ -327,7 +327,7 @@ def test_what_a_thread_prints_while_its_gpu_goes_back_is_its_cells(
             assert message["parent_header"]["msg_id"] == request
             said += message["content"]["text"]
     assert said.split() == [str(number) for number in range(60)]
-    assert not remote.status["gpus"]
+    wait_for(lambda: not remote.status["gpus"], "the GPU goes back")
     history = loop.run(link.request("history", seconds=3600))["history"]
     (held,) = [row for row in history if row["kernel"] == remote.kernel_id]
     assert held["to"] >= held["from"] and held["seconds_held"] >= held["seconds_busy"] >= 0

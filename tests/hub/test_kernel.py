@@ -116,9 +116,7 @@ def test_a_reply_comes_after_its_own_output(front: Front) -> None:
     poller.register(front.client.iopub_channel.socket, zmq.POLLIN)
     seen = []
     states: list[str] = []
-    while "idle" not in states and poller.poll(
-        1000
-    ):  # what is there now; what came later would be missed here
+    while "idle" not in states and poller.poll(5000):  # what came later would be missed here
         message = front.client.get_iopub_msg(timeout=1)
         if message["parent_header"].get("msg_id") == request:
             seen.append(message)

@@ -11,6 +11,7 @@ import pytest
 import zmq
 from fronts import Front
 from keepers import keeper_of
+from processes import has_ended
 from shared_kernel import *  # noqa: F403 (for this file)
 from streams import LoopThread, Node, until, wait_for
 from waiting import DEADLINE
@@ -64,10 +65,11 @@ def test_the_kernel_is_killed_in_mid_cell(loop: LoopThread, remote: RemoteKernel
 
 def asleep(pid: int) -> bool:
     """Tell whether no thread of a process runs, or could."""
-    states = [
-        file.read_text().rpartition(")")[2].split()[0] for file in Path(f"/proc/{pid}/task").glob("*/stat")
-    ]
-    return set(states) == {"S"}
+    try:
+        stats = [file.read_text() for file in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except (FileNotFoundError, ProcessLookupError):  # a thread has just ended
+        return False
+    return {stat.rpartition(")")[2].split()[0] for stat in stats} == {"S"}
 
 
 def test_what_a_killed_kernel_said_last(
@@ -102,7 +104,7 @@ def test_what_a_killed_kernel_said_last(
             pass
     wait_for(lambda: asleep(kernel.pid), "an end of its writing")
     kernel.kill()
-    wait_for(lambda: not kernel.is_running() or kernel.status() == psutil.STATUS_ZOMBIE, "its end")
+    wait_for(lambda: has_ended(kernel.pid), "its end")
     keeper.resume()
     cell = front.finish(request)
     assert cell.text.startswith("".join(f"{i} {'z' * 100}\n" for i in range(50)))

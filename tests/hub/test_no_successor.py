@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 from endings import DETACHED
+from processes import has_ended
 from streams import LoopThread, Node, wait_for
 from successions import *  # noqa: F403 (its fixture)
-from successions import Kernel, ended, loops, started
+from successions import Kernel, loops, started
 
 from jupyter_gpu_kernel.agent.in_kernel import keeper_watch
 from jupyter_gpu_kernel.hub.node.link import Link
@@ -45,10 +46,12 @@ def test_without_a_successor_a_cell_may_finish(
         os.kill(kernel.keeper, signal.SIGKILL)
         wait_for(lambda: kernel.story("orphan"), "the kernel's notice")
         assert "no other keeper could be started: [Errno 2]" in kernel.story("fault")[-1]["text"]
-        assert not ended(kernel.pid) and not done.exists(), "the cell goes on"
+        assert not has_ended(kernel.pid) and not done.exists(), "the cell goes on"
         assert not kernel.listed() and node.handlers.root.kernel(kernel.remote.kernel_id).exists()
         stop.touch()
-        wait_for(lambda: ended(kernel.pid) and ended(child), "the end of the kernel and of what it started")
+        wait_for(
+            lambda: has_ended(kernel.pid) and has_ended(child), "the end of the kernel and of what it started"
+        )
         assert done.read_text() == "hook"
         wait_for(lambda: kernel.remote.link_state == "lost", "the hub's notice")
         assert "keeper" in str(kernel.remote.status["cause"])
@@ -62,7 +65,7 @@ def test_so_many_successors_are_enough(kernel: Kernel) -> None:
     os.kill(kernel.keeper, signal.SIGKILL)
     wait_for(lambda: kernel.story("orphan"), "the kernel's notice")
     assert "the last 5 ended, too" in kernel.story("fault")[-1]["text"]
-    wait_for(lambda: ended(kernel.pid), "the kernel's end")
+    wait_for(lambda: has_ended(kernel.pid), "the kernel's end")
     assert not kernel.listed()
 
 
@@ -75,7 +78,7 @@ def test_without_a_successor_an_endless_cell_ends(
         kernel.front.until_text(request, "3\n")
         python.unlink()
         os.kill(kernel.keeper, signal.SIGKILL)
-        wait_for(lambda: ended(kernel.pid), "the kernel's end")
+        wait_for(lambda: has_ended(kernel.pid), "the kernel's end")
         assert [entry["event"] for entry in kernel.story()][-3:] == ["fault", "orphan", "end"]
         wait_for(lambda: kernel.remote.link_state == "lost", "the hub's notice")
         assert not kernel.listed()

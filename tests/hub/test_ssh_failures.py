@@ -35,7 +35,7 @@ def silent() -> Iterator[int]:
     [
         ({"host": "no-such-host.invalid"}, "cannot be resolved"),
         ({"port": "free"}, "connection refused"),
-        ({"port": "silent"}, "no SSH version string"),
+        ({"port": "silent", "connect_timeout": 2.0}, "no SSH version string"),
     ],
 )
 def test_an_unreachable_hop_is_named_with_cause_and_remedy(
@@ -45,7 +45,7 @@ def test_an_unreachable_hop_is_named_with_cause_and_remedy(
     change = {key: ports.get(str(value), value) for key, value in change.items()}
     route = behind(two_hops, **change)
     with pytest.raises(ConnectError, match=words) as caught:
-        dial(route if where == "through the jump" else route[1:], timeout=3)
+        dial(route if where == "through the jump" else route[1:])
     assert caught.value.hop == "work"
     assert caught.value.remedy
 
@@ -66,7 +66,7 @@ def test_an_unreachable_hop_is_named_with_cause_and_remedy(
 def test_a_host_is_named_once(dial: Dial, two_hops: TwoHops, label: str, host: str, said: str) -> None:
     hop = changed(two_hops.hops[-1], label=label, host=host, port=free_port())
     with pytest.raises(ConnectError) as caught:
-        dial([hop], timeout=3)
+        dial([hop])
     assert re.match(said, str(caught.value)), str(caught.value)
 
 

@@ -13,9 +13,10 @@ import pytest
 from fronts import Front
 from gpu_names import new_uuid
 from leases import read_leases
+from processes import has_ended
 from streams import LoopThread, Node, until, wait_for
 from successions import *  # noqa: F403 (its fixture)
-from successions import PID, Kernel, ended, loops, started
+from successions import PID, Kernel, loops, started
 
 from jupyter_gpu_kernel.agent.story import read_story
 from jupyter_gpu_kernel.hub.node import agent_file
@@ -290,7 +291,7 @@ def test_interrupt_and_restart(kernel: Kernel) -> None:
     assert kernel.front.finish(request).reply["ename"] == "KeyboardInterrupt"
     kernel.loop.call(kernel.remote.restart)
     wait_for(lambda: kernel.remote.status["state"] == "idle" and kernel.remote.status["pid"] != kernel.pid)
-    wait_for(lambda: ended(kernel.pid), "the old kernel's end")
+    wait_for(lambda: has_ended(kernel.pid), "the old kernel's end")
     kernel.pid = int(kernel.front.run(PID).text)
     kernel.kill_keeper()
     text = kernel.front.run(PID).text  # and a notice, if the cell has come before the successor
