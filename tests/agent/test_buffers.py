@@ -14,7 +14,10 @@ from runtimes import RUNTIME
 from jupyter_gpu_kernel.agent.mux.attach import MAX_PENDING, Attachment
 from jupyter_gpu_kernel.agent.relay.output.backlog import Backlog
 
-pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="the agent needs Linux")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="the agent needs Linux"),
+]
 MB = 1_000_000
 MIB = 1 << 20
 

@@ -22,6 +22,8 @@ from jupyter_gpu_kernel.agent.gpus.judge import Criteria
 from jupyter_gpu_kernel.agent.gpus.sampler import Sample
 from jupyter_gpu_kernel.agent.gpus.sharing.lease import Holder, LeaseTaker, leased_uuids
 
+pytestmark = pytest.mark.full
+
 KERNELS, GPUS = 12, 4
 ENOUGH = 30.0
 """Seconds of a round: every kernel that can get a GPU has it by then."""

@@ -15,6 +15,8 @@ from waiting import eventually
 
 from jupyter_gpu_kernel.agent.in_kernel import hooks
 
+pytestmark = pytest.mark.full
+
 
 def test_the_owner_ends_it_by_two(start, tmp_path):
     kernel = start()

@@ -29,7 +29,10 @@ from jupyter_gpu_kernel.agent.spare.server import _MAX_ASKING
 from jupyter_gpu_kernel.agent.usual_modules import UsualModules
 from jupyter_gpu_kernel.wire.fields import FieldError
 
-pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="the agent needs Linux")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="the agent needs Linux"),
+]
 MANY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 WORDS = st.one_of(st.text(max_size=9), st.sampled_from(["\ud800", "\0", "é", "\udcff"]))
 LISTS = st.lists(WORDS, max_size=5)

@@ -23,6 +23,8 @@ from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.wire.hostlist import expand
 from jupyter_gpu_kernel.wire.messages import Channel, Message, keeper_message
 
+pytestmark = pytest.mark.full
+
 __all__ = ["job"]
 HOOK = """
 import gpu_kernel, time

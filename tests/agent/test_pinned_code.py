@@ -27,7 +27,10 @@ from jupyter_gpu_kernel.agent.relay.code_gate import is_only_request, requested_
 from jupyter_gpu_kernel.wire import revisions
 from jupyter_gpu_kernel.wire.messages import Channel, Message, keeper_message
 
-pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git here")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(shutil.which("git") is None, reason="there is no git here"),
+]
 IMPORT = "import lib, os; print(lib.VALUE, os.getcwd())"
 
 

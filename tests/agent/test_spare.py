@@ -23,7 +23,10 @@ from jupyter_gpu_kernel.agent.spare.client import ForkedProcess
 from jupyter_gpu_kernel.agent.spare.places import SparePlace, retire_all, spares_running
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
-pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="the agent needs Linux")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="the agent needs Linux"),
+]
 
 
 class Forks(Place):

@@ -24,6 +24,8 @@ from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.agent.stack import frameworks, supervision
 from jupyter_gpu_kernel.wire.frames import Kind, json_frame
 
+pytestmark = pytest.mark.full
+
 PROGRAMS = Path(__file__).parents[1] / "programs"
 UUID = f"GPU-{RUNTIME.new_id()}"
 COMPUTES = """

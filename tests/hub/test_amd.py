@@ -15,7 +15,10 @@ from practice_gpus import *  # noqa: F403 (its fixtures)
 from practice_gpus import open_front
 from streams import LoopThread, Node, until
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system"),
+]
 
 UUIDS = sorted(new_uuid(lambda: f"GPU-0000{secrets.token_hex(6)}") for _ in range(2))
 CARDS = {

@@ -22,6 +22,8 @@ from jupyter_gpu_kernel.hub.openssh.mux import MuxSocket
 from jupyter_gpu_kernel.hub.ssh.transport import WINDOW, JumpSocket
 from jupyter_gpu_kernel.wire.frames import CHUNK, MAGIC, Frame, Kind
 
+pytestmark = pytest.mark.full
+
 MB = 1_000_000
 PIECES = [(1, MB), (1000, 200 * MB), (MB, 200 * MB)]
 

@@ -21,7 +21,7 @@ from jupyter_gpu_kernel.hub.node import agent_file, deploy
 from jupyter_gpu_kernel.hub.node.stream import CommandStream, Stream
 from jupyter_gpu_kernel.wire.frames import MAGIC, FrameReader, Kind, json_frame
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a work node has Linux")
+pytestmark = [pytest.mark.full, pytest.mark.skipif(sys.platform != "linux", reason="a work node has Linux")]
 SHELLS = {"dash": ["dash"], "bash": ["bash"], "bash as sh": ["bash", "--posix"], "busybox": ["busybox", "sh"]}
 
 

@@ -21,7 +21,10 @@ from jupyter_gpu_kernel.agent.procfs import boot_id
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
 from jupyter_gpu_kernel.hub.node.link import Link
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system"),
+]
 CGROUPS = Path("/sys/fs/cgroup/memory")
 
 

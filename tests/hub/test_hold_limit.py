@@ -19,9 +19,10 @@ from streams import LoopThread, Node, until, wait_for
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.node.link import Link
 
-pytestmark = pytest.mark.skipif(
-    os.name != "posix" or os.getuid() != 0, reason="only root can be somebody else"
-)
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root can be somebody else"),
+]
 
 ROOT = Path(__file__).parents[2]
 QUICK = """

@@ -23,7 +23,10 @@ from jupyter_gpu_kernel.hub.placement import GRACE, PATIENCE, Offer, wait_until
 from jupyter_gpu_kernel.wire.messages import keeper_message
 
 __all__ = ["hosts", "lab", "loop"]
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system"),
+]
 
 
 def refuse(*_: Any, **__: Any) -> Any:

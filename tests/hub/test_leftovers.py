@@ -25,7 +25,10 @@ from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.agent.procfs import boot_id, start_ticks
 from jupyter_gpu_kernel.hub.node.link import Link
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system"),
+]
 
 
 def test_a_job_that_took_keeper_and_kernel_along_says_who_told_before(node: Node) -> None:

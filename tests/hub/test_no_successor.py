@@ -18,7 +18,10 @@ from successions import Kernel, loops, started
 from jupyter_gpu_kernel.agent.in_kernel import keeper_watch
 from jupyter_gpu_kernel.hub.node.link import Link
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system"),
+]
 
 
 @pytest.fixture

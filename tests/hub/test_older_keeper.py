@@ -21,7 +21,10 @@ from streams import LoopThread, Node, until, wait_for
 from jupyter_gpu_kernel.errors import AgentRefusal
 from jupyter_gpu_kernel.hub.kernel.cell_history import read_cell_history
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system"),
+]
 AGENTS = sorted((Path(__file__).parent.parent / "fixtures").glob("agent-protocol-*.pyz"))
 
 

@@ -38,7 +38,10 @@ from jupyter_gpu_kernel.hub.paths import control_folder
 from jupyter_gpu_kernel.hub.ssh.route import Hop, resolve
 
 __all__ = ["house"]
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="ssh has no ControlMaster on Windows")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(sys.platform == "win32", reason="ssh has no ControlMaster on Windows"),
+]
 ASKED = "The server asks: “Two factors · Look at your telephone · Code:” "
 
 

@@ -17,7 +17,10 @@ from jupyter_gpu_kernel.hub.node.shared_connection import Connection
 from jupyter_gpu_kernel.hub.openssh import needs
 from jupyter_gpu_kernel.hub.ssh.route import resolve
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="ssh has no ControlMaster on Windows")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(sys.platform == "win32", reason="ssh has no ControlMaster on Windows"),
+]
 Join = Callable[..., Connection]
 FIDO = "sk-ssh-ed25519@openssh.com AAAAGnNrLXNzaC1lZDI1NTE5QG9wZW5zc2guY29tAAAAIA== alice\n"
 

@@ -10,7 +10,10 @@ from streams import wait_for
 from successions import *  # noqa: F403 (its fixture)
 from successions import Kernel, loops
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system"),
+]
 
 
 def test_a_pause_begins_when_the_keeper_has_noticed_that_the_hub_left(kernel: Kernel) -> None:

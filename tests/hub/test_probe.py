@@ -14,7 +14,10 @@ from waiting import eventually
 from jupyter_gpu_kernel.errors import AgentError
 from jupyter_gpu_kernel.hub.node.python_probe import Python
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the script runs on the work node's sh")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(sys.platform == "win32", reason="the script runs on the work node's sh"),
+]
 
 
 @pytest.fixture

@@ -21,6 +21,8 @@ from jupyter_gpu_kernel.hub.ssh.connect import connect
 from jupyter_gpu_kernel.hub.ssh.connection import CommandStream, SSHConnection
 from jupyter_gpu_kernel.hub.ssh.transport import WINDOW, JumpSocket
 
+pytestmark = pytest.mark.full
+
 KIB = 1024
 
 

@@ -14,7 +14,10 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel.agent.relay.output.backlog import MIB
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system"),
+]
 CAP = 3
 
 

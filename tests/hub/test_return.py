@@ -21,7 +21,10 @@ from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
 
 STATUSES = "[cell['status'] for cell in gpu_kernel.missed()]"
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system"),
+]
 
 
 def start(loop: LoopThread, link: Link, notebook: str, name: str = "gpu2", key: str = "key") -> RemoteKernel:

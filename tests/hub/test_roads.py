@@ -23,6 +23,8 @@ from jupyter_gpu_kernel.hub.connections.commands import CommandConnection, Comma
 from jupyter_gpu_kernel.hub.connections.connect import connect
 from jupyter_gpu_kernel.hub.node.shared_connection import Connection, hop_names
 
+pytestmark = pytest.mark.full
+
 Join = Callable[..., Connection]
 
 

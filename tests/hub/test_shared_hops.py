@@ -20,6 +20,8 @@ from jupyter_gpu_kernel.hub.connections.connect import OpenConnections, connect
 from jupyter_gpu_kernel.hub.node.nodes import Nodes
 from jupyter_gpu_kernel.hub.node.shared_connection import Connection, RouteSettings, SharedConnection
 
+pytestmark = pytest.mark.full
+
 LOGIN, WORK = ("login",), ("login", "work")
 Join = Callable[..., Connection]
 

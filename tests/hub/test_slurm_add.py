@@ -18,6 +18,8 @@ from jupyter_gpu_kernel.errors import GpuKernelError, SettingsError
 from jupyter_gpu_kernel.hub.connections.connect import connect
 from jupyter_gpu_kernel.hub.operations import Operations
 
+pytestmark = pytest.mark.full
+
 Ask = Callable[..., Coroutine[Any, Any, Any]]
 
 

@@ -22,6 +22,8 @@ from jupyter_gpu_kernel.hub.ssh.connect import connect
 from jupyter_gpu_kernel.hub.ssh.hostkeys import fingerprint
 from jupyter_gpu_kernel.hub.ssh.route import Hop
 
+pytestmark = pytest.mark.full
+
 
 def test_commands_run_on_the_last_hop(dial: Dial, two_hops: TwoHops) -> None:
     done = dial().run('cat; echo "$HOME" >&2; exit 3', stdin=b"in")

@@ -15,6 +15,8 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import GpuKernelError
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:

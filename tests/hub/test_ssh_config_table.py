@@ -21,6 +21,8 @@ from jupyter_gpu_kernel.hub.ssh import algorithms, directives
 from jupyter_gpu_kernel.hub.ssh.connect import connect
 from jupyter_gpu_kernel.hub.ssh.route import parse_route
 
+pytestmark = pytest.mark.full
+
 HARMLESS = """
   RekeyLimit default none
   AddKeysToAgent no

@@ -14,6 +14,8 @@ from jupyter_gpu_kernel.errors import GpuKernelError
 from jupyter_gpu_kernel.hub.connections.connect import connect
 from jupyter_gpu_kernel.hub.node.shared_connection import Connection
 
+pytestmark = pytest.mark.full
+
 CONNECTS = [
     "BindInterface lo",
     "Ciphers chacha20-poly1305@openssh.com",

@@ -22,6 +22,8 @@ from waiting import DEADLINE
 from jupyter_gpu_kernel.errors import AuthError
 from jupyter_gpu_kernel.hub.connections.connect import connect
 
+pytestmark = pytest.mark.full
+
 PASSWORD, CODE, KEY = "password", "keyboard-interactive", "publickey"
 WRONG = "wrong"
 

@@ -21,6 +21,8 @@ from jupyter_gpu_kernel.hub.node.shared_connection import Connection, RouteSetti
 from jupyter_gpu_kernel.hub.openssh.connection import OpenSSHConnection
 from jupyter_gpu_kernel.hub.ssh.connection import SSHConnection
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 def silent() -> Iterator[int]:

@@ -25,6 +25,8 @@ from jupyter_gpu_kernel.hub.openssh.connection import OpenSSHConnection
 from jupyter_gpu_kernel.hub.ssh import Asker
 from jupyter_gpu_kernel.hub.ssh.connection import SSHConnection
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoHops]:

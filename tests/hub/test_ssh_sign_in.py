@@ -13,6 +13,8 @@ from sshd import TwoHops, make_key
 
 from jupyter_gpu_kernel.errors import AuthError, HostKeyError
 
+pytestmark = pytest.mark.full
+
 
 def test_an_unknown_host_is_refused_before_any_credential(dial: Dial, two_hops: TwoHops) -> None:
     two_hops.known_hosts.write_text(two_hops.login.known_hosts_line())

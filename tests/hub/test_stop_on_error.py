@@ -12,7 +12,10 @@ from streams import Faults, LoopThread, Node, wait_for
 
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system"),
+]
 FAILS = """import os, time
 print('begun', flush=True)
 while not os.path.exists({go!r}): time.sleep(0.01)

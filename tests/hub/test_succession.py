@@ -23,7 +23,10 @@ from jupyter_gpu_kernel.hub.node import agent_file
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
 from jupyter_gpu_kernel.wire.messages import Lane
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system"),
+]
 PROGRAMS = Path(__file__).parent.parent / "programs"
 
 

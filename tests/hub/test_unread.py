@@ -25,7 +25,10 @@ from jupyter_gpu_kernel.wire.messages import Channel, Message
 from jupyter_gpu_kernel.wire.queues import MAX_MESSAGE
 from jupyter_gpu_kernel.wire.window import MOST
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system"),
+]
 MEGABYTE = "print('%d ' % i + 'x' * 1_000_000, flush=True)"
 LINES = 24
 

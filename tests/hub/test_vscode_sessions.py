@@ -28,6 +28,8 @@ from jupyter_gpu_kernel.hub.node.link import Link
 from jupyter_gpu_kernel.hub.node.node_link import NoLink
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
+pytestmark = pytest.mark.full
+
 
 def request(code: str = "", msg_type: str = "execute_request", **metadata: Any) -> Message:
     return Message(Channel.SHELL, 1, make(msg_type, {"code": code}, metadata=metadata))

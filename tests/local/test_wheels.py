@@ -12,6 +12,8 @@ from wheelhouse import make_wheel
 from jupyter_gpu_kernel.cli.wheels import Machine, download
 from jupyter_gpu_kernel.errors import GpuKernelError
 
+pytestmark = pytest.mark.full
+
 OLD = Machine("x86_64", "glibc 2.17", "3.8.10", "cp38")
 NEW = Machine("aarch64", "glibc 2.39", "3.13.1", "cp313")
 MARKERS = (
