@@ -43,19 +43,21 @@ class Node:
     def __init__(self, kind: int = socket.SOCK_SEQPACKET) -> None:
         stdin, self.hub = os.pipe()
         self._said, stdout = os.pipe()
-        self.keeper, self._opened = socket.socketpair(socket.AF_UNIX, kind)
+        self.keeper, first = socket.socketpair(socket.AF_UNIX, kind)
         self.keeper.settimeout(DEADLINE)
         router = Router(cast(RequestHandlers, self), lambda: None, stdin, stdout)
         self._thread = threading.Thread(target=router.run)
         self._thread.start()
         self._fds = [stdin, self._said, stdout]
         assert os.read(self._said, len(MAGIC)) == MAGIC
-        self.opens: List[Tuple[socket.socket, Optional[threading.Event]]] = [(self._opened, None)]
+        self.opens: List[Tuple[socket.socket, Optional[threading.Event]]] = [(first, None)]
+        self._opened: List[socket.socket] = []
         assert self.asks(OPEN)["ok"]
 
     def open(self, kernel_id: str, request: Dict[str, Any]) -> Tuple[str, socket.socket]:
         """`opens` has the sockets, and what is waited for before."""
         sock, event = self.opens.pop(0)
+        self._opened.append(sock)
         assert event is None or event.wait(DEADLINE)
         return kernel_id, sock
 
@@ -99,8 +101,8 @@ class Node:
         self._thread.join(DEADLINE)
         for fd in self._fds:
             os.close(fd)
-        self.keeper.close()
-        self._opened.close()
+        for sock in (self.keeper, *self._opened):
+            sock.close()
 
 
 @pytest.fixture
