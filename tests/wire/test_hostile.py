@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from malformed import HELLO, NO_OBJECTS, frames, numbers, some
 from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.wire import PROTOCOL, queues
@@ -18,36 +18,6 @@ from jupyter_gpu_kernel.wire.frames import MAX_PAYLOAD, Frame, FrameError, Frame
 from jupyter_gpu_kernel.wire.messages import Lane, Message, MessageError
 from jupyter_gpu_kernel.wire.queues import Inbox, NumberingError, Outbox
 from jupyter_gpu_kernel.wire.window import Window, fixed_window
-
-some = settings(max_examples=100, derandomize=True, deadline=None)
-numbers = st.integers(0, 2**64 - 1) | st.integers(0, 9)
-values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
-    max_leaves=8,
-)
-HELLO: dict[str, Any] = {"protocol": PROTOCOL, "session": "s", "peer": "", "received": 0, "features": []}
-DEEP = b'{"a":' + b"[" * 200_000 + b"]" * 200_000 + b"}"
-
-
-@st.composite
-def hellos(draw: st.DrawFn) -> Frame:
-    """A HELLO with some values exchanged, or left out."""
-    keys = [*HELLO, "serials", "delivered"]
-    said = {**HELLO, **draw(st.dictionaries(st.sampled_from(keys), values, max_size=3))}
-    for key in draw(st.lists(st.sampled_from(keys), max_size=2)):
-        said.pop(key, None)
-    return json_frame(Kind.HELLO, said)
-
-
-frames = hellos() | st.builds(
-    Frame,
-    kind=st.sampled_from(Kind),
-    attachment=st.integers(0, 2**32 - 1),
-    number=numbers,
-    flags=st.integers(0, 255),
-    payload=st.binary(max_size=60) | values.map(lambda value: json.dumps(value).encode()),
-)
 
 
 @some
@@ -103,19 +73,25 @@ def exchange(end: Endpoint, other: Endpoint) -> list[bytes]:
 @pytest.mark.parametrize(
     "wrong",
     [
+        {"protocol": PROTOCOL + 1},
+        {"protocol": None},
         {"protocol": "1"},
         {"protocol": True},
         {"session": ""},
         {"session": ["s"]},
+        {"session": 7},
         {"session": "s" * 1000},
         {"peer": {}},
+        {"received": "all"},
         {"received": -1},
         {"received": 1.5},
         {"received": 1 << 64},
+        {"serials": [1]},
         {"serials": [1, 2]},
         {"serials": ["1", 2, 3]},
         {"serials": [1, 2, -3]},
         {"delivered": 5},
+        {"delivered": "abc"},
         {"delivered": [1, 2, 3, 4]},
         {"features": 5},
         {"features": [5]},
@@ -230,7 +206,7 @@ def test_what_a_repeat_after_a_reconnect_need_not_say_any_more() -> None:
     assert [chunk.payload for chunk in outbox.take()] == []
 
 
-@pytest.mark.parametrize("data", [DEEP, b"[]", b"", b"\xff", b'{"a": ' + b"9" * 5000 + b"}"])
+@pytest.mark.parametrize("data", NO_OBJECTS)
 def test_json_that_is_not_read(data: bytes) -> None:
     with pytest.raises(FieldError):
         load_object(data)
