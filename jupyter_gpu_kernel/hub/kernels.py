@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 from ..errors import HubError
 from ..wire.runtime import Runtime
 from .client_connection import ClientConnection
+from .disk_thread import DiskThread
 from .front_end.delivered import Delivered
 from .front_end.front_ends import FrontEnd, FrontEndSpec
 from .front_end.unanswered import remove_old
 from .jobs.job_kernels import JobKernels
 from .jobs.job_starter import JobStarter
+from .jobs.records import Records
 from .kernel.placeholder import KernelInfoCache
 from .kernel.remote_kernel import RemoteKernel
 from .kernel.states import LinkState, Phase
@@ -34,6 +36,8 @@ from .slurm.scheduler import Schedulers
 
 RECONNECT_TIMEOUT = 10.0
 """Seconds in which a front end that left may return."""
+_SAVE_WITHIN = 2.0
+"""Seconds that the hub's end waits for files to be written."""
 Ports = tuple[str, int]
 
 
@@ -53,13 +57,13 @@ class Kernels:
         self._log = log
         self._kernels: list[RemoteKernel] = []
         self._reconnect_grace = _ReconnectGrace(self.stop, self._abandon)
-        self._infos = KernelInfoCache(data_folder() / "kernel-info")
+        self._disk = DiskThread()
+        self._infos = KernelInfoCache(data_folder() / "kernel-info", self._disk)
         remove_old(hub_folder() / "delivered", runtime.time())
         self._owner = owner(runtime)  # once: a laptop's name may change with its network
         self.relocation = Relocation(runtime, nodes, placement, self._owner, log)
-        self.jobs = JobKernels(
-            runtime, nodes, schedulers, data_folder() / "jobs", self.relocation.delivered, log
-        )
+        records = Records(data_folder() / "jobs", self._disk)
+        self.jobs = JobKernels(runtime, nodes, schedulers, records, self.relocation.delivered, log)
         self._vscode_sessions = VSCodeSessions(
             runtime.monotonic, self._reconnect_grace.release, self._find_elsewhere
         )
@@ -98,10 +102,11 @@ class Kernels:
             del row["error"]
         return [{**row, "state": "away", "attached": True} for row in rows]
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close all kernels; their keepers live on."""
         for kernel in list(self._kernels):
             kernel.close()
+        await self._disk.done(_SAVE_WITHIN)
 
     def pop_returning(self, settings: dict[str, Any], call: Call) -> RemoteKernel | None:
         """Return the kernel whose front end has returned with the same ports; None if it is a new front end. If that

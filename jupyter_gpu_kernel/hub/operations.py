@@ -86,7 +86,7 @@ class Operations:
 
     async def close(self) -> None:
         """Close everything; keepers live on."""
-        self._kernels.close()
+        await self._kernels.close()
         self._schedulers.close()
         await self._nodes.hang_up(unused_only=False)
 
@@ -209,7 +209,7 @@ class Operations:
             call, "story", specs=ways, more=lambda node: {"kernel": kernel_id}
         )
         stories = distinct(reply for reply in answers if reply.error is None)
-        of_job = self._jobs.story(kernel_id)
+        of_job = await self._jobs.story(kernel_id)
         printed = await self._jobs.output(kernel_id, call)
         if not stories and of_job:
             return of_job + printed

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
-from waiting import eventually
+from waiting import DEADLINE, eventually
 
+from jupyter_gpu_kernel.hub.disk_thread import DiskThread
 from jupyter_gpu_kernel.hub.jobs import wait_text
 from jupyter_gpu_kernel.hub.jobs.records import MAX_RECORDS, Record, Records
 from jupyter_gpu_kernel.hub.slurm.dialect import JobState
@@ -17,14 +21,21 @@ from jupyter_gpu_kernel.hub.slurm.dialect import JobState
 NOW = 1_700_000_000.0
 
 
+def loaded(folder: Path) -> Records:
+    """The records of this folder, as a hub that starts reads them."""
+    records = Records(folder, DiskThread())
+    asyncio.run(records.loaded(DEADLINE))
+    return records
+
+
 def written(folder: Path, *records: Record) -> None:
     """The files of these records are there."""
-    eventually(lambda: all(Records(folder).get(one.kernel) == one for one in records), "they are written")
+    eventually(lambda: all(loaded(folder).get(one.kernel) == one for one in records), "they are written")
 
 
 def test_a_notebook_finds_its_newest_job_that_may_still_exist(tmp_path: Path) -> None:
     folder = tmp_path / "jobs"
-    records = Records(folder)
+    records = loaded(folder)
     assert records.find("a100", "/home/ada/a.ipynb") is None
     jobs = [("k1", "1", False), ("k2", "2", False), ("k3", "3", True)]
     saved = [
@@ -35,7 +46,7 @@ def test_a_notebook_finds_its_newest_job_that_may_still_exist(tmp_path: Path) ->
     written(folder, *saved)
     for at, record in enumerate(saved):
         os.utime(folder / f"{record.kernel}.json", (NOW + at, NOW + at))
-    for known in (records, Records(folder)):
+    for known in (records, loaded(folder)):
         found = known.find("a100", "/home/ada/a.ipynb")
         assert found is not None and found.job == "2"
         assert known.find("a100", "/home/ada/b.ipynb") is None and known.find("a100", "") is None
@@ -48,7 +59,7 @@ def test_a_notebook_finds_its_newest_job_that_may_still_exist(tmp_path: Path) ->
 def test_nobody_waits_for_a_slow_file_system(tmp_path: Path) -> None:
     """The file that is to be written is a pipe that nobody reads at first."""
     os.mkfifo(tmp_path / "k1.new")
-    records = Records(tmp_path)
+    records = loaded(tmp_path)
     records.save(Record("k1", "1"))
     records.save(Record("k1", "2"))
     assert records.get("k1").job == "2"
@@ -57,8 +68,31 @@ def test_nobody_waits_for_a_slow_file_system(tmp_path: Path) -> None:
     written(tmp_path, Record("k1", "2"))
 
 
+_HOME_HANGS = """
+import asyncio, pathlib, sys
+from jupyter_gpu_kernel.hub.disk_thread import DiskThread
+from jupyter_gpu_kernel.hub.jobs.records import Record, Records
+
+async def main():
+    disk = DiskThread()
+    records = Records(pathlib.Path(sys.argv[1]), disk)
+    await records.loaded(within=0.01)
+    assert records.get("k1") == Record("k1") and records.find("a100", "/a.ipynb") is None
+    await disk.done(within=0.01)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes in folders")
+def test_a_home_that_does_not_answer_stops_neither_the_event_loop_nor_the_exit(tmp_path: Path) -> None:
+    """The file that is to be read is a pipe that nobody writes."""
+    os.mkfifo(tmp_path / "k1.json")
+    subprocess.run([sys.executable, "-c", _HOME_HANGS, tmp_path], timeout=DEADLINE, check=True)
+
+
 def test_a_story_is_one_line_each_and_bounded(tmp_path: Path) -> None:
-    records = Records(tmp_path)
+    records = loaded(tmp_path)
     record = Record("k1", "1")
     for number in range(300):
         record = record.told(NOW + number, "job", f"state\n{number}")
@@ -69,7 +103,7 @@ def test_a_story_is_one_line_each_and_bounded(tmp_path: Path) -> None:
 
 
 def test_old_records_are_removed_and_damaged_ones_are_none(tmp_path: Path) -> None:
-    records = Records(tmp_path)
+    records = loaded(tmp_path)
     for number in range(MAX_RECORDS + 5):
         records.save(Record(f"k{number}", str(number)))
     assert records.get("k4") == Record("k4") and records.get("k5").job == "5"
@@ -78,7 +112,7 @@ def test_old_records_are_removed_and_damaged_ones_are_none(tmp_path: Path) -> No
     assert len(list(tmp_path.glob("*.json"))) == MAX_RECORDS
     for text in ("", "{}", "[]", '{"kernel": 1}', "\0", json.dumps(Record("k9", "9")._asdict())):
         (tmp_path / "bad.json").write_text(text)
-        assert Records(tmp_path).get("bad") == Record("bad")
+        assert loaded(tmp_path).get("bad") == Record("bad")
     assert os.stat(tmp_path / f"k{MAX_RECORDS}.json").st_mode & 0o077 == 0
 
 

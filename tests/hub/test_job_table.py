@@ -15,6 +15,7 @@ from login_nodes import LoginNode
 from runtimes import RUNTIME
 from waiting import DEADLINE
 
+from jupyter_gpu_kernel.hub.disk_thread import DiskThread
 from jupyter_gpu_kernel.hub.jobs import job_table
 from jupyter_gpu_kernel.hub.jobs.job_table import JobTable
 from jupyter_gpu_kernel.hub.jobs.records import Record, Records
@@ -61,7 +62,7 @@ class Table:
         log = logging.getLogger("test")
         self.nodes = Nodes(RUNTIME, cluster, log)  # type: ignore[arg-type]
         self.schedulers = Schedulers(RUNTIME, self.nodes, log)
-        self.records = Records(folder / "records")
+        self.records = Records(folder / "records", DiskThread())
         self.jobs = JobTable(RUNTIME, self.schedulers, self.records, self._no_output, self._leave_node, log)
 
     @staticmethod
@@ -109,6 +110,7 @@ def with_table(
 
     async def run(test: Callable[[Table], Coroutine[Any, Any, None]]) -> None:
         table = Table(cluster, tmp_path)
+        await table.records.loaded()
         try:
             await test(table)
         finally:

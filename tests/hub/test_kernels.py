@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 from collections.abc import Callable, Coroutine
 from multiprocessing import Pipe
 from pathlib import Path
@@ -17,6 +19,8 @@ from jupyter_gpu_kernel.errors import ConnectError, KernelStartError
 from jupyter_gpu_kernel.hub import kernels as kernels_module
 from jupyter_gpu_kernel.hub.client_connection import ClientConnection
 from jupyter_gpu_kernel.hub.front_end_operations import FrontEndOperations
+from jupyter_gpu_kernel.hub.jobs import job_kernels
+from jupyter_gpu_kernel.hub.jobs.records import Record
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.states import Phase
 from jupyter_gpu_kernel.hub.kernels import Kernels, front_end_of
@@ -75,7 +79,7 @@ def play(
             try:
                 await test(hub)
             finally:
-                hub.kernels.close()
+                await hub.kernels.close()
                 await hub.nodes.hang_up(unused_only=False)
 
         asyncio.run(main())
@@ -153,3 +157,25 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.005)
 
     await asyncio.wait_for(look(), DEADLINE)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes in folders")
+def test_a_home_that_does_not_answer_stops_no_kernel(
+    play: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files of records and replies are pipes, which nobody writes at first."""
+    monkeypatch.setattr(job_kernels, "_READ_WITHIN", 0.01)
+    for folder, name in (("jobs", "k1.json"), ("kernel-info", f"{'0' * 16}.json")):
+        (tmp_path / "gpu-kernel" / folder).mkdir(parents=True, mode=0o700)
+        os.mkfifo(tmp_path / "gpu-kernel" / folder / name)
+
+    async def test(hub: Hub) -> None:
+        hub.start(hub.call("start"), name="other")
+        assert await hub.kernels.jobs.story("k1") == []
+        (tmp_path / "gpu-kernel/kernel-info" / f"{'0' * 16}.json").write_text("{}")
+        record = Record("k1", "7").told(1.0, "job", "job 7 is submitted")
+        (tmp_path / "gpu-kernel/jobs/k1.json").write_text(json.dumps(record._asdict()))
+        monkeypatch.setattr(job_kernels, "_READ_WITHIN", DEADLINE)
+        assert [row["text"] for row in await hub.kernels.jobs.story("k1")] == ["job 7 is submitted"]
+
+    play(test)

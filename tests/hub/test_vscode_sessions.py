@@ -15,6 +15,7 @@ from streams import LoopThread, Node, until, wait_for
 from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import ConnectError
+from jupyter_gpu_kernel.hub.disk_thread import DiskThread
 from jupyter_gpu_kernel.hub.kernel import vscode_sessions
 from jupyter_gpu_kernel.hub.kernel.placeholder import KernelInfoCache
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
@@ -241,7 +242,7 @@ def test_a_restart_in_an_outage_outlives_its_window(
     loop: LoopThread, link: Link, node: Node, tmp_path: Path
 ) -> None:
     """What VS Code runs at the start is answered, and the window that is opened next does not get the old kernel."""
-    infos = KernelInfoCache(tmp_path)
+    infos = KernelInfoCache(tmp_path, DiskThread())
     first = Window(loop, link, infos=infos)
     old = first.start()
     with Front(old.edge.connection) as front:
@@ -275,7 +276,7 @@ def test_a_restart_in_an_outage_outlives_its_window(
 def test_code_that_was_sent_when_the_link_was_thought_to_be_up_is_answered_in_the_outage(
     loop: LoopThread, link: Link, node: Node, tmp_path: Path
 ) -> None:
-    window = Window(loop, link, infos=KernelInfoCache(tmp_path))
+    window = Window(loop, link, infos=KernelInfoCache(tmp_path, DiskThread()))
     old = window.start()
     with Front(old.edge.connection) as front:
         name(front, "/unnoticed.ipynb")

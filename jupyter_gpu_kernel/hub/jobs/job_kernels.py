@@ -34,6 +34,8 @@ from .records import Records
 
 _REACH_WITHIN = 8.0
 """Seconds to connect to the node of a job that runs, for one request."""
+_READ_WITHIN = 5.0
+"""Seconds that a command waits for the records, in the user's home: without them it shows less."""
 _NO_CELLS = {"priority": 0, "place": None, "cells": 0, "last_cell": None}
 """What `ps` tells of a kernel that has run no cell."""
 
@@ -46,11 +48,11 @@ class JobKernels:
         runtime: Runtime,
         nodes: Nodes,
         schedulers: Schedulers,
-        folder: Path,
+        records: Records,
         delivered: Callable[[dict[str, Any], str], Path],
         log: logging.Logger,
     ) -> None:
-        """`folder`: for the records of kernels; `delivered(settings, kernel id)`: the file for the counts of one."""
+        """`delivered(settings, kernel id)`: the file for the counts of a kernel."""
         self._runtime = runtime
         self._nodes = nodes
         self._schedulers = schedulers
@@ -58,7 +60,7 @@ class JobKernels:
         self._log = log
         self._job_nodes = JobNodes(nodes, log)
         read = partial(job_output.read_output, self._job_nodes)
-        self._table = JobTable(runtime, schedulers, Records(folder), read, self._job_nodes.leave, log)
+        self._table = JobTable(runtime, schedulers, records, read, self._job_nodes.leave, log)
         self._kernels: weakref.WeakSet[RemoteKernel] = weakref.WeakSet()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -175,6 +177,7 @@ class JobKernels:
         """Return our jobs of one login node that have not ended."""
         settings = login_settings(spec["settings"])
         node = self._job_nodes.login(settings)
+        await self._table.records.loaded(_READ_WITHIN)
         call.progress(node.name, "asking Slurm")
         try:
             await node.connected(call)
@@ -270,8 +273,9 @@ class JobKernels:
                     return True
         return False
 
-    def story(self, kernel_id: str) -> list[dict[str, Any]]:
+    async def story(self, kernel_id: str) -> list[dict[str, Any]]:
         """Return what this computer knows of a kernel in a job, as lines of its story."""
+        await self._table.records.loaded(_READ_WITHIN)
         record = self._table.records.get(kernel_id)
         return [dict(one, hop=record.login) for one in record.events]
 

@@ -77,7 +77,8 @@ class JobStarter:
 
         `adopted`: a hub that was killed may have submitted its job already."""
         self._remote = remote
-        self._search = self._table.may_have(remote, adopted=adopted)
+        await self._table.records.loaded()
+        self._search |= self._table.may_have(remote, adopted=adopted)
         with remote.watched(self._changed.set):
             while not remote.closed:
                 self._interrupted, self._lost, self._started = False, None, False
@@ -182,7 +183,8 @@ class JobStarter:
             shared = await self._table.shared(remote.settings, login)
             if shared is not None:
                 return shared
-            script = batch_script(login_settings(remote.settings), remote.kernel_id, pack(complete=True))
+            package = await asyncio.to_thread(pack, complete=True)
+            script = batch_script(login_settings(remote.settings), remote.kernel_id, package)
             name = job_name(script)
             try:
                 job_id = await self._scheduler.submit(script, None, waits, lambda: self._wanted(remote))

@@ -7,11 +7,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import sanitize
+from ..disk_thread import DiskThread
 
 MAX_RECORDS = 200
 _MAX_EVENTS = 200
@@ -45,18 +46,20 @@ class Records:
     """One file for each kernel, below a folder; of very many the oldest are removed.
 
     All of them are kept in memory, as the folder may be on a slow file system: a thread reads them once, and writes
-    what is saved.
+    what is saved. Nothing may be saved before they are `loaded`.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, disk: DiskThread) -> None:
         self._folder = folder
-        self._disk = ThreadPoolExecutor(1, "records")
-        self._loading = self._disk.submit(self._load)
+        self._disk = disk
+        self._known: dict[str, Record] = {}  # by kernel, the oldest first
+        self._is_loaded = False
+        disk.call(self._load)
 
-    @property
-    def _known(self) -> dict[str, Record]:
-        """The records by kernel, the oldest first."""
-        return self._loading.result()
+    async def loaded(self, within: float | None = None) -> None:
+        """Return when the files have been read, or after so many seconds: until then no record is known."""
+        if not self._is_loaded:
+            await self._disk.done(within)
 
     def get(self, kernel_id: str) -> Record:
         """Return what is known of this kernel."""
@@ -81,20 +84,22 @@ class Records:
         known.pop(record.kernel, None)
         known[record.kernel] = record
         removed = [known.pop(one).kernel for one in list(known)[:-MAX_RECORDS]]
-        self._disk.submit(self._write, record, removed)
+        self._disk.call(partial(self._write, record, removed))
 
     def _newest_first(self) -> list[Record]:
         return list(reversed(self._known.values()))
 
     # -------------------------------------------------------------------------- in the thread
 
-    def _load(self) -> dict[str, Record]:
+    def _load(self) -> None:
         times = []
-        for path in self._folder.glob("*.json"):
-            with contextlib.suppress(OSError):
-                times.append((path.stat().st_mtime, path))
+        with contextlib.suppress(OSError):
+            for path in self._folder.glob("*.json"):
+                with contextlib.suppress(OSError):
+                    times.append((path.stat().st_mtime, path))
         read = (_read(path) for _, path in sorted(times))
-        return {record.kernel: record for record in read if record is not None}
+        self._known = {record.kernel: record for record in read if record is not None}
+        self._is_loaded = True
 
     def _write(self, record: Record, removed: list[str]) -> None:
         with contextlib.suppress(OSError):  # a full disk: then a killed hub's successor asks Slurm only

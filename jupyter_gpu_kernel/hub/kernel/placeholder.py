@@ -20,6 +20,7 @@ from ...wire.compose import make
 from ...wire.messages import Channel, Message
 from ...wire.runtime import Runtime
 from ...wire.texts import wrapped
+from ..disk_thread import DiskThread
 from ..requests import type_of, wants_restart
 
 _MAX_KERNEL_INFO = 64 * 1024
@@ -213,21 +214,17 @@ class Placeholder:
 
 class KernelInfoCache:
     """Contents of kernel_info replies (JSON bytes) by node and Python, one file each under `folder`, so that the
-    placeholder of the next kernel has one. If it is lost or broken, a front end waits a second longer."""
+    placeholder of the next kernel has one. If it is lost, broken or not read yet, a front end waits a second longer."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, disk: DiskThread) -> None:
         self._folder = folder
+        self._disk = disk
         self._known: dict[str, bytes] = {}
+        disk.call(self._load)
 
     def get(self, node: str, python: str) -> bytes | None:
         """Return the reply of the last kernel there."""
-        name = _file_name(node, python)
-        if name not in self._known:
-            with contextlib.suppress(OSError, ValueError):
-                data = (self._folder / name).read_bytes()
-                json.loads(data)
-                self._known[name] = data
-        return self._known.get(name)
+        return self._known.get(_file_name(node, python))
 
     def put(self, node: str, python: str, content: bytes) -> None:
         """Keep the reply of a kernel there."""
@@ -235,6 +232,19 @@ class KernelInfoCache:
         if self._known.get(name) == content:
             return
         self._known[name] = content
+        self._disk.call(functools.partial(self._write, name, content))
+
+    # -------------------------------------------------------------------------- in the thread
+
+    def _load(self) -> None:
+        with contextlib.suppress(OSError):
+            for path in self._folder.glob("*.json"):
+                with contextlib.suppress(OSError, ValueError):
+                    data = path.read_bytes()
+                    json.loads(data)
+                    self._known.setdefault(path.name, data)
+
+    def _write(self, name: str, content: bytes) -> None:
         with contextlib.suppress(OSError):  # a full disk: then the next hub does not know it
             self._folder.mkdir(mode=0o700, exist_ok=True)
             new = self._folder / (name + ".new")

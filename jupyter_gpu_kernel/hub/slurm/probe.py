@@ -5,6 +5,7 @@ No agent is started there, and no job is left.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from ..node.agent_file import pack
@@ -31,7 +32,8 @@ async def probe_slurm(
     choice = choose(cluster, settings, node.name)
     call.progress(node.name, "asking Slurm whether it would take such a job (sbatch --test-only)")
     complete = {**settings, **choice.settings, "python": found.python.path}
-    verdict = await scheduler.test(batch_script(complete, _TEST, pack(complete=True)), call)
+    package = await asyncio.to_thread(pack, complete=True)
+    verdict = await scheduler.test(batch_script(complete, _TEST, package), call)
     return {
         **found.to_json(),
         "hops": [dict(zip(("hop", "step", "seconds"), step, strict=True)) for step in connection.steps],
@@ -78,11 +80,9 @@ async def check_slurm(
 
     await report.step("slurm", scheduler.commands(call), lambda found: found.version)
     await report.step("partition", usable(), lambda words: words)
-    await report.step(
-        "sbatch",
-        scheduler.test(batch_script(settings, _TEST, pack(complete=True)), call),
-        lambda words: words,
-    )
+    package = await asyncio.to_thread(pack, complete=True)
+    script = batch_script(settings, _TEST, package)
+    await report.step("sbatch", scheduler.test(script, call), lambda words: words)
     report.add("way", 0.0, f"kernels are reached {ways}")
     if gpu:
         row = report.add(

@@ -69,7 +69,7 @@ class EnvironmentOperations:
         settings, node = self._of(call)
         plan, wheels = call.arguments["plan"], call.arguments["wheels"]
         folder = Path(str(call.arguments["folder"]))
-        _check_wheels(folder, wheels)
+        await asyncio.to_thread(_check_wheels, folder, wheels)
         request = {
             "path": plan["path"],
             "uv": plan["uv"],
