@@ -225,7 +225,8 @@ class RemoteGPUProvisioner(KernelProvisionerBase):
             await self._call("end", why="lost")
             await self._disconnect()
             return None
-        return dict(await client.acall("restart", kernel=self._served.id))
+        async with self._asker(str(self._served.arguments["name"])) as ask:
+            return dict(await client.acall("restart", ask=ask, kernel=self._served.id))
 
     async def _start(self) -> dict[str, Any]:
         """Start a kernel, or attach to the one that the environment names."""

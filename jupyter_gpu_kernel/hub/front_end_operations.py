@@ -121,7 +121,7 @@ class FrontEndOperations:
             remedy = "Run a cell here first: that takes it over."
             raise KernelStartError(cause, hop=remote.link.name, remedy=remedy)
         await self._kernels.relocation.restart(remote, call)
-        await _until_up(remote)
+        await self._until_usable(remote, call)
         return _answer(remote, call.client)
 
     async def op_command(self, call: Call) -> dict[str, Any]:

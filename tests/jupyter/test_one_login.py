@@ -118,6 +118,28 @@ def test_a_start_just_after_a_drop_asks_its_owner(remote: Remote, locked: dict[s
     remote.nothing_left()
 
 
+def test_a_restart_and_a_command_just_after_a_drop_ask_their_owner(
+    remote: Remote, locked: dict[str, Any]
+) -> None:
+    connection = {"transport": "tcp", "ip": "127.0.0.1", "key": "k", "signature_scheme": "hmac-sha256"}
+    start = {"settings": locked, "name": "locked", "notebook": "", "connection": connection}
+    specs = [{"settings": locked, "name": "locked"}]
+    owner = Owner()
+    with remote.in_use(), HubClient() as hub:
+        hub.call("hang_up", timeout=DEADLINE)
+        kernel = hub.call("start", timeout=DEADLINE, ask=owner, **start)["id"]
+        remote.hops.login.drop()
+        assert hub.call("restart", kernel=kernel, timeout=DEADLINE, ask=owner)["link"] == "up"
+        assert owner.asked == 2
+        remote.hops.login.drop()
+        eventually(lambda: hub.call("kernels", timeout=DEADLINE)[0]["link"] == "away", "the hub notices")
+        (row,) = hub.call("ps", specs=specs, timeout=DEADLINE, ask=owner)
+        assert row.get("id") == kernel, row
+        assert owner.asked == 3
+        hub.call("end", kernel=kernel, why="the test is over", timeout=DEADLINE)
+    remote.nothing_left()
+
+
 def test_a_start_whose_owner_does_not_sign_in_says_why(remote: Remote, locked: dict[str, Any]) -> None:
     remote.write("locked", provisioner=True, **locked)
     with remote.in_use(), HubClient() as hub:

@@ -136,6 +136,19 @@ def test_a_cancelled_start_says_so_and_a_sign_in_can_be_made_later(remote: Remot
     server.ask("DELETE", f"/api/kernels/{kernel}")
 
 
+def test_a_restart_after_a_lost_connection_asks_as_a_start_does(remote: Remote, server: Server) -> None:
+    browser = Browser(server)
+    started = start(server)
+    browser.answer("sesame")
+    kernel = started.done()["kernel"]["id"]
+    remote.hops.login.drop()
+    restarted = Asked(server, "POST", f"/api/kernels/{kernel}/restart")
+    question = browser.answer("sesame")
+    assert question["for"] == {"what": "kernel", "name": "locked", "notebook": "a.ipynb"}
+    assert restarted.done()["id"] == kernel, restarted.refusal
+    server.ask("DELETE", f"/api/kernels/{kernel}")
+
+
 def test_a_stored_answer_is_tried_once_and_deleted_when_it_is_wrong(
     remote: Remote, server: Server, keyring: Path
 ) -> None:

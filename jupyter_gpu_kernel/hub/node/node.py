@@ -271,14 +271,17 @@ class Node:
         if self.trouble is not None:
             raise self.trouble
         link = self._link
-        if link is None or not link.in_use or link.state != "away" or link.problem is not None:
-            return await self.link(python or self.python or await self.best_python(call), call)
-        try:
-            await asyncio.wait_for(link.up(), RECONNECT_WAIT)
-        except asyncio.TimeoutError:
-            cause = "the connection is down, and is being restored"
-            raise ConnectError(cause, hop=self.name, remedy=TRY_AGAIN_SOON) from None
-        return link
+        if link is not None and link.in_use and link.state == "away" and link.problem is None:
+            try:
+                await asyncio.wait_for(link.up(), RECONNECT_WAIT)
+                return link
+            except asyncio.TimeoutError:
+                cause = "the connection is down, and is being restored"
+                raise ConnectError(cause, hop=self.name, remedy=TRY_AGAIN_SOON) from None
+            except (AuthError, HostKeyError):  # the link does not ask
+                if call is None or not call.asks:
+                    raise
+        return await self.link(python or self.python or await self.best_python(call), call)
 
     async def _run(self, call: Call | None, work: Callable[[Connection], T]) -> T:
         if call is not None and call.repeated and (refused := self._refusal) is not None:
