@@ -6,10 +6,12 @@ This module joins sampler, claim, wait queue and leases with the keeper's event 
 from __future__ import annotations
 
 import enum
+import math
 import os
 import socket
+from collections import deque
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Deque, Dict, List, Optional, Sequence
 
 from ...wire import DEFAULT_GPUS
 from .. import procfs
@@ -34,6 +36,9 @@ from .sharing.wait_queue import WaitQueue
 RETRIES = {"hang": 4, "driver": 2}
 """By the code of the error, how often the GPUs are read again before the cell fails: a driver may hang for a minute."""
 RETRY_AFTER = 5.0
+EARLY_SAMPLES, EARLY_WITHIN = 4, 10.0
+"""At most so many samples in so many seconds are taken because something has changed on the node: every user can add
+and remove places and leases all the time. Those that are due anyway come every few seconds."""
 
 
 class _State(enum.Enum):
@@ -83,6 +88,7 @@ class Acquisition:
         self._early = early
         self._timer: Optional[Timer] = None
         self._failures = 0
+        self._early_times: Deque[float] = deque([-math.inf] * EARLY_SAMPLES, EARLY_SAMPLES)
         self._decided_behind: List[Waiting] = []
         self._limits = SiteLimits.from_settings(settings)
         ignored_users = list(map(str, settings.get("ignore_place", ())))
@@ -128,7 +134,9 @@ class Acquisition:
     @property
     def place(self) -> Optional[int]:
         """The kernel's place in the queue, from 1 on; None if it is not there."""
-        return 1 + sum(not one.passed for one in self._ahead()) if self._queue.has_place else None
+        if not self._queue.has_place:
+            return None
+        return 1 + sum(not one.passed for one in self._queue.before(self._claim.seen_leases()))
 
     def set_priority(self, priority: int) -> Optional[int]:
         """Change the priority, also while a cell waits, which then looks at once whether it is its turn.
@@ -266,7 +274,7 @@ class Acquisition:
             # A kernel that must wait holds up nobody, but this user's others see that it is there.
             verdicts = self._claim.verdicts()
             self._queue.announce([] if limit else [one.gpu.uuid for one in verdicts if not one.unusable])
-            ahead = self._decided_behind = self._ahead() if ahead is None else ahead
+            ahead = self._decided_behind = self._look() if ahead is None else ahead
             outcome = self._claim.decide(ahead, limit)
             free = [one.gpu.uuid for one in verdicts if one.free]
             self._queue.note_untaken(ahead, [one.gpu.uuid for one in verdicts], free)
@@ -281,14 +289,14 @@ class Acquisition:
         self._stop_sampling()
         self._on_acquired()
 
-    def _ahead(self) -> List[Waiting]:
-        return self._queue.before(self._claim.seen_leases())
+    def _look(self) -> List[Waiting]:
+        return self._queue.look(self._claim.seen_leases())
 
     def _changed(self, released: bool) -> None:
         """The leases, the queue, or who uses the GPUs has changed."""
-        has_moved = self._ahead() != self._decided_behind
+        has_moved = self._look() != self._decided_behind
         if (released or has_moved) and not self._failures:  # a driver that hangs is asked again after a pause
-            self._sample()
+            self._sample(early=True)
 
     def _leave_queue(self) -> None:
         self._queue.leave()
@@ -317,12 +325,18 @@ class Acquisition:
             self._timer.cancel()  # so that only one sample is ever due
         self._timer = self._loop.later(seconds, self._sample)
 
-    def _sample(self) -> None:
+    def _sample(self, early: bool = False) -> None:
+        """`early`: it is not due, but something has changed."""
         if self._state is _State.WAITING:
-            ahead = self._ahead()
+            ahead = self._look()
             named = all(procfs.knows_user(kernel.uid) for kernel in ahead)  # else a sample looks the names up
             if named and self._claim.is_out_of_reach(ahead, self._limit()):
                 return self._decide(ahead)  # only the queue may have changed
+        if early:
+            now = self._loop.time()
+            if now - self._early_times[0] < EARLY_WITHIN:
+                return
+            self._early_times.append(now)
         if self._sampler is not None:
             self._sampler.start()
 

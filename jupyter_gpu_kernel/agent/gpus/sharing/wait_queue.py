@@ -74,7 +74,7 @@ class QueueReader:
 
 
 class WaitQueue:
-    """A kernel's place in the queue: `join`, `announce` what it can use, ask `before` at each attempt, then `leave`."""
+    """A kernel's place in the queue: `join`, `announce` what it can use, `look` at each attempt, then `leave`."""
 
     def __init__(
         self,
@@ -118,19 +118,28 @@ class WaitQueue:
         if self._me.gpus and self._me != self._announced:
             self._announce()
 
+    def look(self, leases: Iterable[lease.Holder] = ()) -> List[Waiting]:
+        """Return the same as `before`, and note whether the user has GPUs, on which the user's turn depends."""
+        waiting, owners = self._reader.read(), self._reader.lease_owners()
+        if self._me.gpus:
+            own = {one.pid for one in owners if one.uid == self._me.uid}
+            self._note_holders(own, {one.pid for one in waiting}, self._loop.runtime.time())
+        return self._before(waiting, owners, leases)
+
     def before(self, leases: Iterable[lease.Holder] = ()) -> List[Waiting]:
         """Return the kernels that get GPUs before this one, in their order, and those that are passed over.
 
         `leases`: those of the newest sample. A kernel that has its leases already, and is about to confirm them, counts
         until they are in a sample.
         """
+        return self._before(self._reader.read(), self._reader.lease_owners(), leases)
+
+    def _before(
+        self, waiting: List[Waiting], owners: List[Owner], leases: Iterable[lease.Holder]
+    ) -> List[Waiting]:
         if not self._me.gpus:
             return []
         now = self._loop.runtime.time()
-        waiting, owners = self._reader.read(), self._reader.lease_owners()
-        self._note_holders(
-            {one.pid for one in owners if one.uid == self._me.uid}, {one.pid for one in waiting}, now
-        )
         held = Counter(owner.uid for owner in owners)
         held_by_process = Counter(holder.pid for holder in leases)
         others = [
