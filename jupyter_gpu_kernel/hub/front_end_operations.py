@@ -17,7 +17,7 @@ from .client_connection import ClientConnection
 from .kernel.cell_history import read_cell_history
 from .kernel.remote_kernel import RemoteKernel
 from .kernel.states import LinkState
-from .kernel.vscode_sessions import is_file
+from .kernel.vscode_notebook import is_file
 from .kernels import Kernels, can_be_found, front_end_of
 from .node.node import Node
 from .node.nodes import Nodes, conflict, distinct, has_kernel, not_found

@@ -19,11 +19,12 @@ from jupyter_gpu_kernel.hub.disk_thread import DiskThread
 from jupyter_gpu_kernel.hub.kernel import vscode_sessions
 from jupyter_gpu_kernel.hub.kernel.placeholder import KernelInfoCache
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
+from jupyter_gpu_kernel.hub.kernel.vscode_notebook import title_of
 from jupyter_gpu_kernel.hub.kernel.vscode_sessions import (
     _MAX_LEFT,
+    LeftKernel,
     VSCodeSession,
     VSCodeSessions,
-    title_of,
 )
 from jupyter_gpu_kernel.hub.node.link import Link
 from jupyter_gpu_kernel.hub.node.node_link import NoLink
@@ -391,3 +392,15 @@ def test_the_newest_of_several_kernels_comes_back_and_names_the_others(loop: Loo
     with Front(again.edge.connection) as front:
         said = str(front.run("1").outputs)
     assert f"Back on kernel {ids[1]}" in said and f"jupyter gpu-kernel stop {ids[0]}" in said
+
+
+def test_a_kernel_that_is_to_be_ended_is_known_after_its_notebook_was_saved(loop: LoopThread) -> None:
+    sessions = VSCodeSessions(RUNTIME.monotonic)
+    session = VSCodeSession(sessions, 1, "cpu", "Untitled-1.ipynb")
+    left = LeftKernel("k1", NoLink("node"), 0.0)
+    sessions.end_later(session, left)
+    sessions.renamed(session, "/saved.ipynb")
+    another = VSCodeSession(sessions, 2, "cpu", "/saved.ipynb")
+    assert sessions.identified(another) == (None, left)
+    sessions.ended(session)
+    assert sessions.identified(another)[1] is None

@@ -14,23 +14,19 @@ in one window that name means one notebook at a time, so that an unsaved noteboo
 
 from __future__ import annotations
 
-import ast
 import asyncio
-import base64
 import contextlib
-import re
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
 from ...errors import AgentRefusal, GpuKernelError
 from ...wire.compose import is_user_cell
-from ...wire.messages import Channel, Message, MessageError
+from ...wire.messages import Message
 from ..node.node_link import NodeLink
 from .remote_kernel import RemoteKernel
 from .states import LinkState
+from .vscode_notebook import is_file, title_of
 
 RESTART_WINDOW = 1.0
 """Seconds between the end of a session and the start of the next one below which this is a restart. VS Code starts the
@@ -44,9 +40,6 @@ _MAX_TRIES = 10
 FindElsewhere = Callable[[RemoteKernel, dict[str, Any]], Awaitable[bool]]
 Key = tuple[int, str, str]
 """The window's process, the kernelspec, the notebook."""
-
-_STARTUP = re.compile(r"__vsc_ipynb_file__\s*=\s*(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')")
-_CELL = re.compile(r"^vscode-notebook-cell:(?://[^/]*)?([^#?]+)(?:\?[^#]*)?(?:#W\d+s(?P<scheme>[^#]*))?")
 
 
 class LeftKernel(NamedTuple):
@@ -117,8 +110,11 @@ class VSCodeSessions:
         """The session's notebook, which was not saved before, is a file now."""
         if self._current.get(session.key) is session:
             del self._current[session.key]
+        left = self._to_end.pop(session.lasting_key, None)
         session.title = title
         self._current[session.key] = session
+        if left is not None:
+            self.end_later(session, left)
 
     def end_later(self, session: VSCodeSession, left: LeftKernel) -> None:
         """The session is a restart of this kernel, which is to be ended, by a session to come if not by this one."""
@@ -350,50 +346,3 @@ async def _request_once(left: LeftKernel, do: str) -> None:
     """Do not repeat the request after a drop: by then it is known what the user meant."""
     with contextlib.suppress(GpuKernelError):
         await left.link.request(do, kernel=left.kernel_id)
-
-
-# ---------------------------------------------------------------------- the notebook in VS Code's messages
-
-
-def is_file(notebook: str) -> bool:
-    """Return whether this is the absolute path of a file; a folder (a session without a name) is none."""
-    absolute = PurePosixPath(notebook).is_absolute() or PureWindowsPath(notebook).is_absolute()
-    return absolute and not notebook.endswith(("/", "\\"))
-
-
-def title_of(request: Message) -> str:
-    """Return the notebook's name as VS Code gives it, a path or the name of an unsaved one; "" if this is not a request
-    of VS Code that contains it."""
-    if request.channel is not Channel.SHELL or b"execute_request" not in request.parts[0]:
-        return ""
-    try:
-        code = str(request.content().get("code", ""))
-        return _name_in_code(code) or _name_in_cell_id(request.metadata())
-    except MessageError:
-        return ""
-
-
-def _name_in_code(code: str) -> str:
-    found = _STARTUP.search(code)
-    if found is None:
-        return ""
-    try:
-        return str(ast.literal_eval(found[1]))
-    except (ValueError, SyntaxError):
-        return ""
-
-
-def _name_in_cell_id(metadata: dict[str, Any]) -> str:
-    found = _CELL.match(str(metadata.get("cellId", "")))
-    if found is None:
-        return ""
-    path = unquote(found[1])
-    return PurePosixPath(path).name if _scheme(found["scheme"] or "") == "untitled" else path
-
-
-def _scheme(encoded: str) -> str:
-    """Return the scheme of the notebook's own URI, which VS Code adds to the id of each cell in base64."""
-    try:
-        return base64.b64decode(unquote(encoded)).decode()
-    except ValueError:
-        return ""
