@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from runtimes import RUNTIME, make
 
+from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.relay.output.backlog import Backlog
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
@@ -46,6 +47,6 @@ def printed(messages: list[Message], cell: str = "a", name: str = "stdout") -> s
 @pytest.fixture
 def backlog(tmp_path: Path) -> Iterator[Backlog]:
     """With small sizes."""
-    backlog = Backlog(RUNTIME, [tmp_path], {"journal_memory_mib": 0.25, "journal_cap_mib": 4})
+    backlog = Backlog(RUNTIME, [tmp_path], KernelSettings(journal_memory_mib=0.25, journal_cap_mib=4))
     yield backlog
     backlog.close()

@@ -9,6 +9,7 @@ from typing import Any
 from runtimes import RUNTIME, make
 
 from jupyter_gpu_kernel.agent.gpus.manager import GpuManager
+from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.agent.relay.output.reduction import MESSAGE_LIMITS
@@ -25,7 +26,7 @@ class Exchange:
         self.passed: list[Message] = []
         self.on_message: Callable[[Message], object] = lambda message: None
         loop = Loop(RUNTIME)
-        settings = {"id": "k", "gpus": 0}
+        settings = KernelSettings("k", gpus=0)
 
         def gpus(relay: Relay) -> GpuManager:
             return GpuManager(

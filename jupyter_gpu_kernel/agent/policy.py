@@ -17,14 +17,12 @@ import pwd
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
 
-from ..wire import DEFAULT_GPUS
+from .kernel_settings import KernelSettings, SiteRules
 
 PATH = Path("/etc/jupyter-gpu-kernel/policy.json")
 STRICT_GPUS = 1
 STRICT_IDLE = 3600.0
 STRICT_HOLD = 24 * 3600.0
-SETTING = "site"
-"""The key of the settings under which a keeper finds the rules about the node's GPUs."""
 EVERY_GPU = "*"
 _MAX_RESERVED = 1000
 _LONGEST = 1e12  # seconds
@@ -55,26 +53,23 @@ class Policy(NamedTuple):
     reserved_gpus: Optional[Mapping[str, Sequence[str]]] = None
     problem: str = ""
 
-    def apply(self, settings: Dict[str, Any]) -> Dict[str, Any]:
+    def apply(self, settings: KernelSettings) -> KernelSettings:
         """Return the settings as this site allows them. Raises PolicyError if they request more GPUs than allowed."""
-        gpus = int(settings.get("gpus", DEFAULT_GPUS))
-        self._check_gpus(gpus, self.max_gpus, "a kernel")
-        self._check_gpus(gpus, self.gpus_per_user, "a user")
-        allowed = dict(settings)
-        if not self.guard:
-            allowed["sigterm"] = "default"
-        if not self.spare:
-            allowed["spare"] = "off"
-        if self.max_idle is not None:
-            for name in ("idle_timeout", "idle_timeout_attached"):
-                own = float(settings.get(name) or math.inf)  # 0 means "never", which the site overrides
-                allowed[name] = min(own, self.max_idle)
+        self._check_gpus(settings.gpus, self.max_gpus, "a kernel")
+        self._check_gpus(settings.gpus, self.gpus_per_user, "a user")
+        allowed = settings
         if (self.gpus_per_user, self.longest_hold, self.reserved_gpus) != (None, None, None):
-            allowed[SETTING] = {
-                "gpus_per_user": self.gpus_per_user,
-                "longest_hold": self.longest_hold,
-                "reserved_gpus": self.reserved_from_us(),
-            }
+            site = SiteRules(self.gpus_per_user, self.longest_hold, tuple(self.reserved_from_us()))
+            allowed = allowed._replace(site=site)
+        if not self.guard:
+            allowed = allowed._replace(sigterm="default")
+        if not self.spare:
+            allowed = allowed._replace(spare="off")
+        if self.max_idle is not None:  # a setting of 0 means "never", which the site overrides
+            allowed = allowed._replace(
+                idle_timeout=min(settings.idle_timeout or math.inf, self.max_idle),
+                idle_timeout_attached=min(settings.idle_timeout_attached or math.inf, self.max_idle),
+            )
         return allowed
 
     def reserved_from_us(self) -> List[str]:

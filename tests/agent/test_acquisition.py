@@ -33,6 +33,7 @@ from jupyter_gpu_kernel.agent.gpus.sharing import announcements
 from jupyter_gpu_kernel.agent.gpus.sharing.lease import Holder
 from jupyter_gpu_kernel.agent.gpus.sharing.passed_places import UNTAKEN_FOR
 from jupyter_gpu_kernel.agent.gpus.sharing.release_watch import INTERVAL
+from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
@@ -54,7 +55,7 @@ def test_a_lease_answers_before_the_claim_is_granted(tmp_path: Path, monkeypatch
     loop, kernel = ManualLoop(), uuid.uuid4().hex[:12]
     texts: List[str] = []
     waiting = Acquisition(
-        loop, ProcessControl(), {"id": kernel, "gpus": 1}, lambda: {"state": "starting"},
+        loop, ProcessControl(), KernelSettings(kernel, gpus=1), lambda: {"state": "starting"},
         on_acquired=lambda: texts.append("acquired"), on_error=texts.append, on_waiting=texts.append,
     )  # fmt: skip
     gpu = Gpu(0, new_uuid(), "A100", 40960, 1, utilization=0)
@@ -79,7 +80,7 @@ def test_a_lease_answers_before_the_claim_is_granted(tmp_path: Path, monkeypatch
 def kernel() -> Iterator[Acquisition]:
     """One that needs a GPU; nothing samples any."""
     acquisition = Acquisition(
-        ManualLoop(), ProcessControl(), {"id": uuid.uuid4().hex[:12], "gpus": 1}, dict,
+        ManualLoop(), ProcessControl(), KernelSettings(uuid.uuid4().hex[:12], gpus=1), dict,
         on_acquired=lambda: None, on_error=lambda text: None, on_waiting=lambda text: None,
     )  # fmt: skip
     yield acquisition
@@ -116,7 +117,7 @@ def test_a_lease_that_the_system_refuses_is_an_error_of_the_cell(
     loop = ManualLoop()
     errors: List[str] = []
     waiting = Acquisition(
-        loop, ProcessControl(), {"id": uuid.uuid4().hex[:12], "gpus": 1}, dict,
+        loop, ProcessControl(), KernelSettings(uuid.uuid4().hex[:12], gpus=1), dict,
         on_acquired=lambda: errors.append("acquired"), on_error=errors.append, on_waiting=lambda text: None,
     )  # fmt: skip
     gpu = Gpu(0, f"GPU-{'0' * 200}", "A100", 40960, 1, utilization=0)
@@ -134,7 +135,7 @@ def test_only_failures_in_a_row_end_the_cell(tmp_path: Path, monkeypatch: pytest
     errors: List[str] = []
     texts: List[str] = []
     waiting = Acquisition(
-        loop, ProcessControl(), {"id": uuid.uuid4().hex[:12], "gpus": 1}, dict,
+        loop, ProcessControl(), KernelSettings(uuid.uuid4().hex[:12], gpus=1), dict,
         on_acquired=lambda: errors.append("acquired"), on_error=errors.append, on_waiting=texts.append,
     )  # fmt: skip
     busy = Gpu(0, new_uuid(), "A100", 40960, 30000, utilization=90)
@@ -165,7 +166,7 @@ def test_a_place_that_nobody_takes_does_not_hold_the_queue_for_ever(
     texts: List[str] = []
     loop.clock.seconds = began = RUNTIME.time()  # so that the place's time is plausible
     waiting = Acquisition(
-        loop, ProcessControl(), {"id": uuid.uuid4().hex[:12], "gpus": 1}, dict,
+        loop, ProcessControl(), KernelSettings(uuid.uuid4().hex[:12], gpus=1), dict,
         on_acquired=lambda: texts.append("acquired"), on_error=texts.append, on_waiting=texts.append,
     )  # fmt: skip
     name = f"{round(began * 1000):011x}.0.{gpus}.99.ffffffffffffffff.{uuid.uuid4().hex[:12]}"
@@ -191,7 +192,7 @@ def test_a_move_of_the_queue_is_noticed_although_the_place_was_read_meanwhile(
     texts: List[str] = []
     loop.clock.seconds = began = RUNTIME.time()
     waiting = Acquisition(
-        loop, ProcessControl(), {"id": uuid.uuid4().hex[:12], "gpus": 1}, dict,
+        loop, ProcessControl(), KernelSettings(uuid.uuid4().hex[:12], gpus=1), dict,
         on_acquired=lambda: texts.append("acquired"), on_error=texts.append, on_waiting=texts.append,
     )  # fmt: skip
     busy = Gpu(0, new_uuid(), "A100", 40960, 30000, utilization=90)

@@ -12,6 +12,7 @@ import pytest
 from outputs import NEVER, drain, kind_of, message, printed, stream
 from runtimes import RUNTIME
 
+from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.relay.output.backlog import AHEAD, MIB, Backlog, Flow
 from jupyter_gpu_kernel.wire.endpoint import Endpoint
 from jupyter_gpu_kernel.wire.messages import Lane, Message, keeper_message
@@ -159,7 +160,7 @@ def test_many_small_displays_fit(backlog: Backlog) -> None:
 
 def test_little_is_moved_to_disk_at_once(tmp_path: Path) -> None:
     """A control message waits meanwhile."""
-    backlog, sizes = Backlog(RUNTIME, [tmp_path], {}), [0]
+    backlog, sizes = Backlog(RUNTIME, [tmp_path], KernelSettings()), [0]
     for number in range(150):
         backlog.put(message("display_data", data={"n": number, "text": "x" * 100_000}))
         sizes.append(backlog._spill.size)
@@ -189,7 +190,7 @@ def small_disk() -> Iterator[None]:
 def test_a_disk_that_takes_no_more(tmp_path: Path, folder: str, small_disk: None) -> None:
     """Nor one that is not there: it is the cap, and no more."""
     troubles: List[str] = []
-    memory_and_cap = {"journal_memory_mib": 2, "journal_cap_mib": 64}
+    memory_and_cap = KernelSettings(journal_memory_mib=2, journal_cap_mib=64)
     backlog = Backlog(RUNTIME, [tmp_path / folder], memory_and_cap, troubles.append)
     lines = ["%060d\n" % number for number in range(400_000)]
     for at in range(0, len(lines), 100):

@@ -11,6 +11,7 @@ from moves import Moves, file_bytes, lines
 from outputs import drain, message, stream
 from runtimes import RUNTIME
 
+from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.mux.attach import MAX_PENDING, Attachment
 from jupyter_gpu_kernel.agent.relay.output.backlog import Backlog
 
@@ -52,7 +53,7 @@ def put(backlog: Backlog, text: str, count: int) -> None:
 @pytest.mark.parametrize("text", ["x", "x\n", "x\r"])
 def test_small_output_that_waits_in_memory(tmp_path: Path, text: str) -> None:
     """Each message costs the same, whatever waits."""
-    few, many = (Backlog(RUNTIME, [tmp_path], {"journal_memory_mib": 64}) for _ in range(2))
+    few, many = (Backlog(RUNTIME, [tmp_path], KernelSettings(journal_memory_mib=64)) for _ in range(2))
     put(few, text, 70)
     put(many, text, 21_000)
     assert lines(put, many, text, 200) == lines(put, few, text, 200)
@@ -66,7 +67,7 @@ def test_displays_of_which_the_newest_counts(tmp_path: Path) -> None:
             transient = {"display_id": str(number % 50)}
             backlog.put(message("update_display_data", data={}, metadata={}, transient=transient))
 
-    few, many = (Backlog(RUNTIME, [tmp_path], {"journal_memory_mib": 64}) for _ in range(2))
+    few, many = (Backlog(RUNTIME, [tmp_path], KernelSettings(journal_memory_mib=64)) for _ in range(2))
     for backlog, size in ((few, 60), (many, 5000)):
         for number in range(size):
             backlog.put(message("display_data", data={"text/plain": str(number)}, metadata={}, transient={}))
@@ -78,7 +79,7 @@ def test_displays_of_which_the_newest_counts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("size", "total"), [(1000, 12 * MB), (MB, 200 * MB)])
 def test_what_waits_on_disk_is_written_and_read_once(tmp_path: Path, size: int, total: int) -> None:
-    backlog = Backlog(RUNTIME, [tmp_path], {"journal_memory_mib": 1, "journal_cap_mib": 512})
+    backlog = Backlog(RUNTIME, [tmp_path], KernelSettings(journal_memory_mib=1))
     before = file_bytes()
     for number in range(total // size):
         backlog.put(message("display_data", data={"text/plain": f"{number:9}" * (size // 9)}))
@@ -93,7 +94,7 @@ def test_what_exceeds_the_cap_is_written_and_read_a_few_times(tmp_path: Path) ->
 
     def moved(cap: int, name: str) -> float:
         (tmp_path / name).mkdir()
-        settings = {"journal_memory_mib": 1, "journal_cap_mib": cap}
+        settings = KernelSettings(journal_memory_mib=1, journal_cap_mib=cap)
         backlog, before, text = Backlog(RUNTIME, [tmp_path / name], settings), file_bytes(), "x" * 100_000
         for _ in range(4 * cap * 10):
             backlog.put(stream(text))

@@ -15,6 +15,7 @@ from runtimes import RUNTIME
 from jupyter_gpu_kernel.agent.gpus.devices.gpu_reader import GpuReader
 from jupyter_gpu_kernel.agent.gpus.early_reading import EarlyReading, EarlyReadings, Reading
 from jupyter_gpu_kernel.agent.gpus.sampler import SampleReader
+from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
@@ -47,7 +48,7 @@ def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Smi:
 
 def passed(settings: Dict[str, Any], readings: Optional[EarlyReadings] = None) -> List[int]:
     """The descriptors that the keeper gets."""
-    with (readings or EarlyReadings(RUNTIME, PROCESSES)).begin(settings) as early:
+    with (readings or EarlyReadings(RUNTIME, PROCESSES)).begin(KernelSettings.from_json(settings)) as early:
         return [os.dup(one) for one in early]
 
 

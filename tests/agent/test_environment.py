@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.process.environment import kernel_environment
 
 
@@ -17,7 +18,9 @@ def test_the_gpus_given_and_our_own_names_win_over_the_users(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
     monkeypatch.setenv("JPY_PARENT_PID", "1")
     own = {"CUDA_VISIBLE_DEVICES": "0,1", "CUDA_DEVICE_ORDER": "FASTEST_FIRST", "JUPYTER_GPU_KERNEL_ID": "k2"}
-    settings = {"id": "k1", "env": {**own, "JUPYTER_GPU_KERNEL_ROOT": "/", "MINE": "yes"}}
+    settings = KernelSettings.from_json(
+        {"id": "k1", "env": {**own, "JUPYTER_GPU_KERNEL_ROOT": "/", "MINE": "yes"}}
+    )
     found = kernel_environment(settings, folder, {"CUDA_VISIBLE_DEVICES": "GPU-1"})
     expected = {
         "CUDA_VISIBLE_DEVICES": "GPU-1",

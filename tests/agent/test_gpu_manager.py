@@ -8,6 +8,7 @@ from typing import List
 from runtimes import RUNTIME, ManualLoop, make
 
 from jupyter_gpu_kernel.agent.gpus.manager import RETRY_AFTER, GpuManager
+from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.agent.relay.requests import InternalRequests
 from jupyter_gpu_kernel.agent.story import Story
@@ -28,7 +29,7 @@ def test_a_kernel_that_aborts_what_it_is_asked_is_asked_again_after_a_pause(tmp_
     questions = InternalRequests(RUNTIME, aborts)
     states: List[str] = []
     manager = GpuManager(
-        loop, ProcessControl(), {"id": "k", "gpus": 0}, lambda *said: None, Answers(lambda *said: None),
+        loop, ProcessControl(), KernelSettings("k", gpus=0), lambda *said: None, Answers(lambda *said: None),
         lambda cell: None, questions, Story(tmp_path / "story", RUNTIME.time), states.append, dict,
     )  # fmt: skip
     manager._tell_kernel()

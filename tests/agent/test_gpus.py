@@ -30,6 +30,7 @@ from jupyter_gpu_kernel.agent.gpus.sampler import Sample
 from jupyter_gpu_kernel.agent.gpus.sharing import queue_view
 from jupyter_gpu_kernel.agent.gpus.sharing.lease import Holder, Lease, LeaseTaker
 from jupyter_gpu_kernel.agent.gpus.sharing.turns import Waiting, gpu_bits
+from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 
 NO_MEMORY = "the driver does not report its memory, of which 953 MiB are requested"
 DRIVERS_MEMORY = "it has 80.0 GiB of memory, of which the driver keeps 600 MiB, but 80.0 GiB are requested"
@@ -69,7 +70,7 @@ def verdict(*samples: Gpu, **words: Any) -> Verdict:
 def test_a_kernel_requires_memory_and_a_type(
     min_memory: str, gpu_type: str, facts: Dict[str, Any], unusable: bool, reason: str
 ) -> None:
-    needs = Requirements.from_settings({"min_memory": min_memory, "gpu_type": gpu_type})
+    needs = Requirements.of(KernelSettings(min_memory=min_memory, gpu_type=gpu_type))
     found = verdict(gpu(**facts), needs=needs)
     assert (found.free, found.unusable, found.reason) == (not reason, unusable, reason)
 

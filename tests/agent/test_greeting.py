@@ -8,6 +8,7 @@ from typing import Callable, List, Tuple
 import pytest
 from runtimes import RUNTIME, make
 
+from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.loop import Timer
 from jupyter_gpu_kernel.agent.relay.output.history import History
 from jupyter_gpu_kernel.agent.relay.reattach import (
@@ -87,7 +88,7 @@ class Kernel:
     def __init__(self) -> None:
         self.history = History(RUNTIME)
         self.reattach = Reattach(self.history, Answers(lambda *message: None), lambda *message: None)
-        self.text = GreetingText({"id": "k1", "program": "gpu-kernel"}, self.reattach)
+        self.text = GreetingText(KernelSettings("k1", program="gpu-kernel"), self.reattach)
 
     def add_cell(self, cell_id: str) -> Message:
         parts = make("execute_request", {"code": "f()"}, metadata={"cellId": cell_id})

@@ -8,6 +8,7 @@ import sys
 from typing import Any, Dict
 
 from jupyter_gpu_kernel.agent.keeper.idle_timer import Advice, IdleTimer, cuda_is_open, tree_cpu
+from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 
 
 class Time:
@@ -22,7 +23,7 @@ class Time:
 
 def make(**settings: float) -> tuple[IdleTimer, Time]:
     time = Time()
-    return IdleTimer(dict(settings), time), time
+    return IdleTimer(KernelSettings(**settings), time), time
 
 
 QUIET: Dict[str, Any] = {"busy": False, "attached": False, "cpu": 0.0, "has_gpu": False, "cuda_open": False}

@@ -16,11 +16,12 @@ from runtimes import RUNTIME
 from jupyter_gpu_kernel.agent.gpus.claim import Claim, ClaimGranted, ClaimPending
 from jupyter_gpu_kernel.agent.gpus.devices.gpu import Gpu
 from jupyter_gpu_kernel.agent.gpus.judge import Criteria, judge
-from jupyter_gpu_kernel.agent.gpus.limits import SiteLimits
+from jupyter_gpu_kernel.agent.gpus.limits import wait_reason
 from jupyter_gpu_kernel.agent.gpus.requirements import Requirements
 from jupyter_gpu_kernel.agent.gpus.sampler import Sample
 from jupyter_gpu_kernel.agent.gpus.sharing.lease import LeaseTaker
 from jupyter_gpu_kernel.agent.keeper.hold_limit import Advice, HoldClock
+from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings, SiteRules
 
 
 def gpu(index: int = 0, **facts: str) -> Gpu:
@@ -29,10 +30,10 @@ def gpu(index: int = 0, **facts: str) -> Gpu:
 
 
 def test_how_many_a_user_may_have() -> None:
-    limits = SiteLimits.from_settings({"site": {"gpus_per_user": 3}})
-    assert limits.wait_reason(1, others=2) == "" == SiteLimits.from_settings({}).wait_reason(8, others=99)
-    assert "allows a user 3 GPUs on this node, and your other kernels have 2" in limits.wait_reason(
-        2, others=2
+    rules = SiteRules(gpus_per_user=3)
+    assert wait_reason(rules, 1, others=2) == "" == wait_reason(SiteRules(), 8, others=99)
+    assert "allows a user 3 GPUs on this node, and your other kernels have 2" in wait_reason(
+        rules, 2, others=2
     )
 
 
@@ -76,7 +77,7 @@ def test_a_kernel_at_the_limit_waits_although_a_gpu_is_free() -> None:
     [([], False), (["0"], True), (["GPU-a"], True), (["*"], True), (["1", "GPU-b"], False)],
 )
 def test_reserved_gpus_are_never_offered(words: list[str], reserved: bool) -> None:
-    needs = Requirements.from_settings({"site": {"reserved_gpus": words}})
+    needs = Requirements.of(KernelSettings(site=SiteRules(reserved_gpus=tuple(words))))
     for one in (gpu(uuid="GPU-ab12"), gpu(uuid="MIG-7", parent="GPU-ab12")):
         (verdict,) = judge([[one]], criteria=Criteria(samples=1), needs=needs)
         assert verdict.reason == ("reserved by the site's policy" if reserved else "")
@@ -148,12 +149,14 @@ def test_who_waits_for_a_gpu_that_a_kernel_holds() -> None:
 OFFERS = textwrap.dedent("""
     from jupyter_gpu_kernel.agent.gpus.sharing.lease import LeaseTaker
     from jupyter_gpu_kernel.agent.gpus.offer import read_offer
+    from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings, SiteRules
     from jupyter_gpu_kernel.agent.process_control import ProcessControl
     from jupyter_gpu_kernel.wire.runtime import Runtime
 
     leases = LeaseTaker(Runtime(), {"id": "o1"}).take_all(["GPU-of-another-vendor"])
     for most in (1, 2):
-        print(read_offer(Runtime(), ProcessControl(), {"gpus": 1, "site": {"gpus_per_user": most}})["enough"])
+        settings = KernelSettings(gpus=1, site=SiteRules(gpus_per_user=most))
+        print(read_offer(Runtime(), ProcessControl(), settings)["enough"])
 """)
 
 

@@ -13,6 +13,7 @@ from runtimes import RUNTIME, make
 
 from jupyter_gpu_kernel.agent.keeper.output_pace import AHEAD, RATE, OutputPace
 from jupyter_gpu_kernel.agent.keeper.server import KeeperServer
+from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.relay.output.backlog import Backlog
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
@@ -25,7 +26,7 @@ class Paced:
 
     def __init__(self, folder: Path) -> None:
         self.loop = Loop(RUNTIME)
-        self.backlog = Backlog(RUNTIME, [folder], {})
+        self.backlog = Backlog(RUNTIME, [folder], KernelSettings())
         self.server = KeeperServer(
             self.loop, folder / "keeper", self.backlog,
             on_message=lambda message: None, on_request=lambda request: {}, on_attached=self.loop.stop,

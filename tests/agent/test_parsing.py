@@ -10,6 +10,7 @@ from typing import Any, Callable, List
 from relays import Exchange
 from runtimes import RUNTIME, make
 
+from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.relay.output.backlog import Backlog
 from jupyter_gpu_kernel.agent.relay.output.history import History
 from jupyter_gpu_kernel.wire.fields import load_object
@@ -40,7 +41,7 @@ def message(channel: Channel, msg_type: str, content: Any, parent: bytes = b"{}"
 
 def test_a_cell_that_runs(tmp_path: Path) -> None:
     exchange = Exchange(tmp_path)
-    backlog = Backlog(RUNTIME, [tmp_path], {})
+    backlog = Backlog(RUNTIME, [tmp_path], KernelSettings())
     request = message(Channel.SHELL, "execute_request", {"code": "print(1)"})
     answers = [
         message(channel, msg_type, content, request.parts[0])

@@ -10,6 +10,7 @@ import pwd
 import pytest
 from runtimes import RUNTIME
 
+from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings, SiteRules
 from jupyter_gpu_kernel.agent.mux.handlers import Refused, RequestHandlers
 from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.policy import (
@@ -35,48 +36,49 @@ def policy(tmp_path):
 
 def test_no_file_no_rules(tmp_path):
     policy = read_policy(tmp_path / "none" / "policy.json")
-    settings = {"gpus": 8, "sigterm": "survive"}
+    settings = KernelSettings(gpus=8)
     assert policy.apply(settings) == settings and str(policy) == ""
 
 
 def test_the_guard_can_be_forbidden(policy):
     rules = policy({"guard": False})
-    assert rules.apply({"sigterm": "survive"})["sigterm"] == "default"
+    assert rules.apply(KernelSettings()).sigterm == "default"
     assert "no guard" in str(rules)
-    assert policy({"guard": True}).apply({"sigterm": "default"})["sigterm"] == "default"
+    assert policy({"guard": True}).apply(KernelSettings(sigterm="default")).sigterm == "default"
 
 
 def test_too_many_gpus_are_refused_in_the_sites_name(policy, tmp_path):
     rules = policy({"max_gpus": 1})
-    assert rules.apply({"gpus": 1})["gpus"] == 1 and rules.apply({}) == {}
+    assert rules.apply(KernelSettings()) == KernelSettings()
     with pytest.raises(PolicyError) as refused:
-        rules.apply({"gpus": 2})
+        rules.apply(KernelSettings(gpus=2))
     assert [
         w
         for w in ("site's policy", "policy.json", "at most 1 GPU;", "--gpus 1")
         if w not in str(refused.value)
     ] == []
     with pytest.raises(PolicyError):
-        policy({"max_gpus": 0}).apply({})
+        policy({"max_gpus": 0}).apply(KernelSettings())
 
 
 def test_the_gpus_of_all_kernels_of_a_user(policy):
     rules = policy({"gpus_per_user": 2})
-    assert rules.apply({"gpus": 2})["site"]["gpus_per_user"] == 2
+    assert rules.apply(KernelSettings(gpus=2)).site.gpus_per_user == 2
     with pytest.raises(PolicyError, match="allows a user at most 2 GPUs; 3 requested"):
-        rules.apply({"gpus": 3})
-    assert policy({"max_idle": 7}).apply({}).get("site") is None
+        rules.apply(KernelSettings(gpus=3))
+    assert policy({"max_idle": 7}).apply(KernelSettings()).site == SiteRules()
 
 
 def test_no_spare_interpreters(policy):
-    assert policy({"spare": False}).apply({})["spare"] == "off"
+    assert policy({"spare": False}).apply(KernelSettings()).spare == "off"
     assert "no spare interpreters" in str(policy({"spare": False}))
-    assert "spare" not in policy({"spare": True}).apply({})
-    assert policy({"spare": "off"}).apply({})["spare"] == policy({"spear": True}).apply({})["spare"] == "off"
+    assert policy({"spare": True}).apply(KernelSettings()).spare == "on"
+    for broken in ({"spare": "off"}, {"spear": True}):
+        assert policy(broken).apply(KernelSettings()).spare == "off"
 
 
 def test_the_longest_hold(policy):
-    assert policy({"longest_hold": 7200}).apply({})["site"]["longest_hold"] == 7200
+    assert policy({"longest_hold": 7200}).apply(KernelSettings()).site.longest_hold == 7200
     strict = policy({"longest_hold": "2h"})
     assert strict.longest_hold == STRICT_HOLD and "longest_hold" in str(strict)
 
@@ -86,18 +88,24 @@ def test_reserved_gpus(policy):
     assert policy({"reserved_gpus": ["GPU-12ab", 3]}).reserved_from_us() == ["GPU-12ab", "3"]
     users = {"GPU-12ab": [me], "2": [f"@{group}", "amy"], "3": ["amy", "@nobodys"], "MIG-7": []}
     rules = policy({"reserved_gpus": users})
-    assert rules.apply({})["site"]["reserved_gpus"] == ["3", "MIG-7"] and "reserved GPUs" in str(rules)
-    assert policy({"reserved_gpus": {}}).apply({})["site"]["reserved_gpus"] == []
+    assert rules.apply(KernelSettings()).site.reserved_gpus == ("3", "MIG-7") and "reserved GPUs" in str(
+        rules
+    )
+    assert policy({"reserved_gpus": {}}).apply(KernelSettings()).site.reserved_gpus == ()
 
 
 def test_idle_is_the_least_of_both(policy):
     rules = policy({"max_idle": 600})
-    both = ("idle_timeout", "idle_timeout_attached")
-    assert [rules.apply({})[name] for name in both] == [600, 600]
-    assert rules.apply({"idle_timeout": 60})["idle_timeout"] == 60
-    assert rules.apply({"idle_timeout": 0})["idle_timeout"] == 600, "0 is never"
-    own = rules.apply({"idle_timeout": 60, "idle_timeout_attached": 500})
-    assert [own[name] for name in both] == [60, 500], "each by itself"
+
+    def applied(**settings):
+        allowed = rules.apply(KernelSettings(**settings))
+        return allowed.idle_timeout, allowed.idle_timeout_attached
+
+    assert applied() == (600, 600)
+    assert applied(idle_timeout=60) == (60, 600)
+    assert applied(idle_timeout=0) == (600, 600), "0 is never"
+    assert applied(idle_timeout=60, idle_timeout_attached=500) == (60, 500), "each by itself"
+    assert policy({"max_idle": 1e6}).apply(KernelSettings()) == KernelSettings(), "the defaults are shorter"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "7", "\x00", '{"guard": false', "[" * 100_000])

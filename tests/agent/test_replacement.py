@@ -12,6 +12,7 @@ from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.agent.gpus.manager import GpuManager
 from jupyter_gpu_kernel.agent.keeper.lifetime import Replacement
+from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
@@ -38,12 +39,12 @@ class New:
         self._gpus = self._manager("new")
         reattach = Reattach(History(RUNTIME), self._answers, lambda *message: None)
         self.replacement = Replacement(
-            self._root, {"id": "new"}, self._loop, self._gpus, GreetingText({}, reattach), self._story
+            self._root, "new", self._loop, self._gpus, GreetingText(KernelSettings(), reattach), self._story
         )
 
     def _manager(self, kernel_id: str) -> GpuManager:
         return GpuManager(
-            self._loop, ProcessControl(), {"id": kernel_id, "gpus": 1}, lambda *message: None,
+            self._loop, ProcessControl(), KernelSettings(kernel_id, gpus=1), lambda *message: None,
             self._answers, lambda cell: None, InternalRequests(RUNTIME, lambda *message: None), self._story,
             lambda state: None, dict,
         )  # fmt: skip

@@ -13,6 +13,7 @@ from jupyter_gpu_kernel.agent.exit.descendants import Cleanup
 from jupyter_gpu_kernel.agent.keeper.idle_timer import IdleTimer
 from jupyter_gpu_kernel.agent.keeper.lifetime import FETCH_TIMEOUT, Shutdown
 from jupyter_gpu_kernel.agent.keeper.server import KeeperServer
+from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.agent.relay.output.backlog import Backlog
 from jupyter_gpu_kernel.wire.messages import Lane, keeper_message
@@ -26,7 +27,7 @@ def loop() -> ManualLoop:
 @pytest.fixture
 def server(loop: ManualLoop) -> Iterator[KeeperServer]:
     with tempfile.TemporaryDirectory() as folder:  # a short path: sockets' are limited
-        backlog = Backlog(RUNTIME, [Path(folder)], {})
+        backlog = Backlog(RUNTIME, [Path(folder)], KernelSettings())
         server = KeeperServer(
             loop, Path(folder) / "keeper", backlog, on_message=lambda message: None, on_request=lambda request: {},
             on_attached=lambda: None, on_detached=lambda: None, on_rejected=lambda error: None,
@@ -38,7 +39,7 @@ def server(loop: ManualLoop) -> Iterator[KeeperServer]:
 
 def leaving(loop: ManualLoop, server: KeeperServer) -> Shutdown:
     """Of a kernel that has been idle for longer than it may."""
-    idle_timer = IdleTimer({"idle_timeout": 1.0}, loop.time)
+    idle_timer = IdleTimer(KernelSettings(idle_timeout=1.0), loop.time)
     loop.advance(2.0)
     cleanup = Cleanup(loop.later, ProcessControl(), Path("no folder", "k", "no kernel"))
     return Shutdown(loop, server, idle_timer, cleanup)

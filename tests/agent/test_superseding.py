@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from outputs import NEVER, drain, kind_of, message, stream
 from runtimes import RUNTIME
 
+from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.relay.output.backlog import Backlog
 from jupyter_gpu_kernel.agent.relay.output.superseding import TerminalText, collapse
 from jupyter_gpu_kernel.wire.messages import Message, keeper_message
@@ -130,7 +131,7 @@ def test_a_front_end_shows_the_same_in_the_end(
     tmp_path_factory: pytest.TempPathFactory, said: List[Tuple[Message, int]], memory: float
 ) -> None:
     """Whatever waits, for however long; some of it is on disk where the memory is small."""
-    backlog = Backlog(RUNTIME, [tmp_path_factory.getbasetemp()], {"journal_memory_mib": memory})
+    backlog = Backlog(RUNTIME, [tmp_path_factory.getbasetemp()], KernelSettings(journal_memory_mib=memory))
     taken: List[Message] = []
     for one, read in said:
         backlog.put(one)

@@ -10,9 +10,9 @@ import contextlib
 import fcntl
 import json
 import os
-import sys
 from typing import Any, Dict
 
+from ..kernel_settings import KernelSettings
 from ..paths import agent_command
 
 _F_SETPIPE_SZ = getattr(fcntl, "F_SETPIPE_SZ", 1031)
@@ -44,13 +44,11 @@ class KeeperPipe:
         except OSError:
             return False
 
-    def write_successor(self, settings: Dict[str, Any]) -> bool:
+    def write_successor(self, settings: KernelSettings) -> bool:
         """Tell the kernel how to start another keeper with these settings."""
-        python = str(settings.get("python") or sys.executable)
-        command = [*agent_command(python), "succeed", str(settings["id"])]
-        return self.write(
-            {"command": command, "environ": dict(os.environ), "cwd": os.getcwd(), "settings": settings}
-        )
+        command = [*agent_command(settings.python), "succeed", settings.id]
+        where = {"environ": dict(os.environ), "cwd": os.getcwd()}
+        return self.write({"command": command, **where, "settings": settings.to_json()})
 
     def close(self) -> None:
         """Close the pipe: the kernel has ended, or is to see that we have."""

@@ -19,6 +19,7 @@ from ...wire.compose import make
 from ...wire.messages import Channel, Lane, Message, keeper_message
 from ...wire.runtime import Runtime
 from ..keeper.keeper import Keeper
+from ..kernel_settings import KernelSettings
 from ..paths import Root
 from ..policy import PATH, Policy
 from ..process.adopted_process import AdoptedProcess
@@ -43,14 +44,15 @@ class RunningKernel(NamedTuple):
     pipe: int
     gpus: List[str]
     guard: bool
-    settings: Dict[str, Any]
+    settings: KernelSettings
 
     @classmethod
     def read(cls, stream: IO[str]) -> RunningKernel:
         """Read what `KeeperWatch` writes: one line, as a process that a cell forked may hold the stream open. No
         process that we start inherits the pipe."""
         info: Dict[str, Any] = json.loads(stream.readline())
-        kernel = cls(info["kernel"], info[_PIPE], info["gpus"], info["guard"], info["settings"])
+        settings = KernelSettings.from_json(info["settings"])
+        kernel = cls(info["kernel"], info[_PIPE], info["gpus"], info["guard"], settings)
         os.set_inheritable(kernel.pipe, False)
         return kernel
 
@@ -86,7 +88,7 @@ class Successor(Keeper):
         self.ready.reset()
         self.relay.kernel_taken_over()
         self.gpus.inherit(
-            self._running.gpus, self.settings.get("held_since")
+            self._running.gpus, self.settings.now.held_since
         )  # before others see that nobody has them
         facts = self.exit_report.process_started(self._running.pid, self._running.guard)
         self.server.endpoint.outbox.count_from(int(self.loop.runtime.time()) << 20)

@@ -11,10 +11,10 @@ import os
 import socket
 from collections import deque
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, List, Optional, Sequence
+from typing import Callable, Deque, Dict, List, Optional, Sequence
 
-from ...wire import DEFAULT_GPUS
 from .. import procfs
+from ..kernel_settings import KernelSettings
 from ..loop import Loop, Timer
 from ..process_control import ProcessControl
 from .claim import Claim, ClaimPending
@@ -23,7 +23,7 @@ from .devices.gpu_reader import device_variable
 from .devices.visible_devices import variables
 from .given import GivenGpus
 from .judge import allowed_gpus, in_allocation
-from .limits import SiteLimits
+from .limits import wait_reason
 from .requirements import Requirements
 from .sampler import Sample, Sampler
 from .sharing.announcements import Announcement, Details
@@ -54,7 +54,7 @@ class Acquisition:
         self,
         loop: Loop,
         processes: ProcessControl,
-        settings: Dict[str, Any],
+        settings: KernelSettings,
         details: Details,
         *,
         on_acquired: Callable[[], None],
@@ -65,7 +65,7 @@ class Acquisition:
     ) -> None:
         """Create the acquisition of the GPUs of one kernel.
 
-        settings: The kernel's; "gpus" is how many it needs.
+        settings: The kernel's.
         details: Return what the leases tell the user's other kernels of this one.
         on_acquired: Called when the GPUs that were requested are ours.
         on_error: Called with the reason when they cannot be had.
@@ -78,8 +78,8 @@ class Acquisition:
         """Who has leases that this kernel ignores, by the GPU's UUID."""
         self.held_since: Optional[float] = None
         """Since when the kernel has leases, in seconds since the epoch."""
-        self._given = GivenGpus(loop, processes, settings, self._named, on_given)
-        self._count = 0 if self._given.in_job else int(settings.get("gpus", DEFAULT_GPUS))
+        self._given = GivenGpus(loop, processes, bool(settings.job), self._named, on_given)
+        self._count = 0 if self._given.in_job else settings.gpus
         self._state = _State.ACQUIRED if self._count == 0 else _State.IDLE
         self._loop, self._processes = loop, processes
         self._on_acquired, self._on_error, self._on_waiting = on_acquired, on_error, on_waiting
@@ -90,19 +90,17 @@ class Acquisition:
         self._failures = 0
         self._early_times: Deque[float] = deque([-math.inf] * EARLY_SAMPLES, EARLY_SAMPLES)
         self._decided_behind: List[Waiting] = []
-        self._limits = SiteLimits.from_settings(settings)
-        ignored_users = list(map(str, settings.get("ignore_place", ())))
-        priority = int(settings.get("priority", 0))
-        self._queue = WaitQueue(loop, str(settings["id"]), priority, details, ignored_users)
+        self._site = settings.site
+        self._queue = WaitQueue(loop, settings.id, settings.priority, details, list(settings.ignore_place))
         self._releases = ReleaseWatch(loop, self._changed, lambda: self._claim.users())
         self._variable = device_variable()
         allowed = allowed_gpus(os.environ, self._variable)
         if self._count and allowed and in_allocation(os.environ, self._variable):
             self.uuids, self._state = allowed, _State.ACQUIRED
-        ignored = list(map(str, settings.get("ignore_lease", ())))
-        self._taker = LeaseTaker(loop.runtime, {"id": settings["id"]}, details, ignored, self._answer)
+        ignored = list(settings.ignore_lease)
+        self._taker = LeaseTaker(loop.runtime, {"id": settings.id}, details, ignored, self._answer)
         node = socket.gethostname()
-        needs = Requirements.from_settings(settings)
+        needs = Requirements.of(settings)
         self._claim = Claim(
             loop.runtime, self._count, self._taker, allowed=allowed, node=node, needs=needs, ignored=ignored
         )
@@ -304,9 +302,9 @@ class Acquisition:
 
     def _limit(self) -> str:
         """Why the kernel must wait whatever is free, by the site's policy."""
-        if self._limits.gpus_per_user is None:
+        if self._site.gpus_per_user is None:
             return ""
-        return self._limits.wait_reason(self._count, self._queue.share_before())
+        return wait_reason(self._site, self._count, self._queue.share_before())
 
     def _failed(self, error: SmiError) -> None:
         """Retry an error that may pass; any other is the waiting cell's error."""

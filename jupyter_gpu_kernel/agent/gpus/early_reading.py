@@ -15,8 +15,8 @@ import select
 import threading
 from typing import Any, Iterator, List, Mapping, NamedTuple, Optional
 
-from ...wire import DEFAULT_GPUS
 from ...wire.runtime import Runtime
+from ..kernel_settings import KernelSettings
 from ..process_control import ProcessControl
 from .devices.gpu import Gpu, GpuProcess, SmiError
 from .devices.gpu_reader import GpuReader, device_variable
@@ -46,10 +46,10 @@ class EarlyReadings:
         self._lacking: List[str] = []  # what the last reading has found out
 
     @contextlib.contextmanager
-    def begin(self, settings: Mapping[str, Any]) -> Iterator[List[int]]:
+    def begin(self, settings: KernelSettings) -> Iterator[List[int]]:
         """Begin to read the GPUs for a kernel with these settings, in a thread; yield the descriptors for its keeper:
         one, or none if the keeper reads no GPUs, or in another environment."""
-        if settings.get("job") or settings.get("setup") or not _searches(settings):
+        if settings.job or settings.setup or not (settings.gpus and _may_search()):
             yield []
             return
         read_fd, write_fd = os.pipe()
@@ -97,11 +97,10 @@ class EarlyReading:
         return None
 
 
-def _searches(settings: Mapping[str, Any]) -> bool:
-    """Whether a kernel with these settings searches for GPUs."""
+def _may_search() -> bool:
+    """Whether kernels search for GPUs here: a scheduler has allocated none."""
     variable = device_variable()
-    allocated = bool(allowed_gpus(os.environ, variable)) and in_allocation(os.environ, variable)
-    return bool(int(settings.get("gpus", DEFAULT_GPUS))) and not allocated
+    return not (allowed_gpus(os.environ, variable) and in_allocation(os.environ, variable))
 
 
 def _parse(data: bytes, now: float) -> Optional[Reading]:

@@ -6,16 +6,13 @@ Their variables stay as the scheduler set them. Only their names are read, for w
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Dict, List, Mapping, Tuple
+from typing import Callable, Dict, List, Tuple
 
 from ..loop import Loop
 from ..process_control import ProcessControl
 from .devices.gpu import Gpu, SmiError
 from .devices.gpu_reader import GpuReader, device_variable
 from .judge import allowed_gpus
-
-SETTING = "job"
-"""The setting with the id of the job."""
 
 
 class GivenGpus:
@@ -25,11 +22,11 @@ class GivenGpus:
         self,
         loop: Loop,
         processes: ProcessControl,
-        settings: Mapping[str, Any],
+        in_job: bool,
         on_named: Callable[[List[str]], None],
         on_read: Callable[[], None],
     ) -> None:
-        self.in_job = bool(settings.get(SETTING))
+        self.in_job = in_job
         self.names: Dict[str, str] = {}
         """"GPU 0 (NVIDIA A100)", by UUID."""
         self._loop = loop

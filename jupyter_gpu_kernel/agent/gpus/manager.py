@@ -14,6 +14,7 @@ from ...wire.answers import Answers
 from ...wire.compose import Send
 from ...wire.messages import Message
 from ...wire.texts import STOP_HINT, with_program
+from ..kernel_settings import KernelSettings
 from ..loop import Loop, Timer
 from ..process_control import ProcessControl
 from ..relay.requests import InternalRequests
@@ -38,7 +39,7 @@ class GpuManager:
         self,
         loop: Loop,
         processes: ProcessControl,
-        settings: Dict[str, Any],
+        settings: KernelSettings,
         send: Send,
         answers: Answers,
         release: Callable[[Message], None],
@@ -60,7 +61,7 @@ class GpuManager:
         early: See Acquisition.
         """
         self._loop = loop
-        self._program = str(settings.get("program") or "")
+        self._program = settings.program
         self._notice = ""
         self._internal_requests = internal_requests
         self._story = story
@@ -79,7 +80,7 @@ class GpuManager:
         )
         self._on_given = on_given
         self.gpu_time = GpuTime(loop.time, story, lambda: self.uuids, lambda: self.names)
-        self._standby = Standby(loop, settings, on_lapse)
+        self._standby = Standby(loop, settings.standby, on_lapse)
         self._told = False  # whether the kernel knows its GPUs
         self._text = ""
         self._waits_since: Optional[float] = None  # when the story was told that cells wait

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, List
 
-from ...wire import DEFAULT_GPUS
 from ...wire.runtime import Runtime
+from ..kernel_settings import KernelSettings
 from ..process_control import ProcessControl
 from .devices.gpu import SmiError
 from .devices.gpu_reader import device_variable
 from .judge import Verdict, allowed_gpus, choose, in_allocation, judge, require_usable
-from .limits import SiteLimits
+from .limits import wait_reason
 from .requirements import Requirements, free_memory
 from .sampler import Sample, take_samples
 from .sharing.passed_places import PassedPlaces
@@ -29,7 +29,7 @@ _NO_SEARCH: Dict[str, Any] = {
 """The offer to a kernel without GPUs, or with those that a scheduler has allocated."""
 
 
-def read_offer(runtime: Runtime, processes: ProcessControl, settings: Mapping[str, Any]) -> Dict[str, Any]:
+def read_offer(runtime: Runtime, processes: ProcessControl, settings: KernelSettings) -> Dict[str, Any]:
     """Return {enough, idle, memory, waiting, usable, problem} for a kernel with these settings; blocks for a while.
 
     `enough`: whether enough GPUs are free now; `idle`: whether nobody uses any GPU; `memory`: the free MiB of the best
@@ -37,13 +37,13 @@ def read_offer(runtime: Runtime, processes: ProcessControl, settings: Mapping[st
     why it can never get enough, "" if it can; `never`: whether that lies in the settings and the GPUs, not in a driver
     that fails.
     """
-    count = int(settings.get("gpus", DEFAULT_GPUS))
+    count = settings.gpus
     answer = dict(_NO_SEARCH, usable=[])
     variable = device_variable()
     allowed = allowed_gpus(os.environ, variable)
     if not count or (allowed and in_allocation(os.environ, variable)):
         return answer
-    needs = Requirements.from_settings(settings)
+    needs = Requirements.of(settings)
 
     def verdicts_of(samples: List[Sample]) -> List[Verdict]:
         gpus, leases = [sample.gpus for sample in samples], samples[-1].all_leases()
@@ -65,7 +65,7 @@ def read_offer(runtime: Runtime, processes: ProcessControl, settings: Mapping[st
     ahead = passed.mark(in_turn((one for one in queue if one.keeps(runtime.time())), {}))
     chosen = choose(verdicts, count, ahead)
     own = sum(owner.uid == os.getuid() for owner in reader.lease_owners())
-    must_wait = SiteLimits.from_settings(settings).wait_reason(count, own)
+    must_wait = wait_reason(settings.site, count, own)
     return dict(
         answer,
         enough=chosen is not None and not must_wait,

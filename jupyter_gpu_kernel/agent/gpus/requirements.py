@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, NamedTuple, Optional, Tuple
+from typing import NamedTuple, Optional, Tuple
 
 from ...wire.texts import memory_mib, memory_size
-from ..policy import EVERY_GPU, SETTING
+from ..kernel_settings import KernelSettings
+from ..policy import EVERY_GPU
 from .devices.gpu import Gpu
 
 
@@ -18,12 +19,10 @@ class Requirements(NamedTuple):
     reserved: Tuple[str, ...] = ()
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Requirements:
+    def of(cls, settings: KernelSettings) -> Requirements:
         """Return what the settings `min_memory` and `gpu_type` and the site's policy require. Both are valid."""
         return cls(
-            memory_mib(str(settings.get("min_memory") or "")) or 0,
-            str(settings.get("gpu_type") or "").strip(),
-            tuple((settings.get(SETTING) or {}).get("reserved_gpus", ())),
+            memory_mib(settings.min_memory) or 0, settings.gpu_type.strip(), settings.site.reserved_gpus
         )
 
     def unusable_reason(self, gpu: Gpu) -> str:

@@ -7,13 +7,12 @@ run nothing yet. This module knows no GPUs and no cells.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Mapping, Optional
+from typing import Any, Callable, Dict, Optional
 
 from ..loop import Loop, Timer
 
-SETTING = "standby"
 CELL, NOW = "cell", "now"
-"""The values of the setting: GPUs are taken when a cell waits, or at once (a reservation). "" is no standby."""
+"""The values of the setting `standby`: GPUs are taken when a cell waits, or at once (a reservation). "": no standby."""
 LAPSES_AFTER = 45.0
 """Seconds without a renewal after which a kernel that waits on standby ends."""
 
@@ -23,8 +22,7 @@ _LAPSED = "its hub has not renewed the wait for GPUs on several hosts"
 class Standby:
     """`active` until `confirm`. Call `begin` when the kernel waits, `end` when it does not, `renew` for the hub."""
 
-    def __init__(self, loop: Loop, settings: Mapping[str, Any], on_lapse: Callable[[str], None]) -> None:
-        mode = settings.get(SETTING)
+    def __init__(self, loop: Loop, mode: str, on_lapse: Callable[[str], None]) -> None:
         self.active = mode in (CELL, NOW)
         self.is_reservation = mode == NOW
         self.elsewhere = ""
@@ -62,7 +60,7 @@ class Standby:
         if not self.active:
             return {}
         return {
-            SETTING: True,
+            "standby": True,
             "reservation": self.is_reservation,
             "waiting_text": waiting_text,
             "problem": self.problem,

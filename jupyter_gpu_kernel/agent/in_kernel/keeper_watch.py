@@ -23,7 +23,6 @@ from typing import Any, Callable, Dict, List, Tuple
 
 from ...wire.runtime import Runtime
 from ..exit.descendants import ROOT, TAG, end_all, find_descendants
-from ..job.client import SETTING as JOB
 from ..job.client import job_is_over
 from ..paths import job_folder
 from ..process_control import ProcessControl
@@ -89,7 +88,7 @@ class KeeperWatch:
 
     def _job_is_over(self) -> bool:
         """Whether the kernel runs in a scheduler's job whose process has ended."""
-        job_id = str(self._successor.get("settings", {}).get(JOB) or "")
+        job_id = str(self._successor.get("settings", {}).get("job") or "")
         return bool(job_id) and job_is_over(job_folder(self._story.path.parents[1], job_id))
 
     def _read(self, pipe: int) -> None:

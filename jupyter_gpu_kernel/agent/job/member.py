@@ -7,9 +7,10 @@ from typing import Any, Callable, Dict, Mapping, Optional
 
 from ...wire.fields import FieldError, items, number, text
 from ...wire.hostlist import MAX_HOSTS
+from ..kernel_settings import KernelSettings
 from ..loop import Loop
 from ..paths import Root
-from .client import SETTING, JobConnection, JobGone
+from .client import JobConnection, JobGone
 
 LATEST = 253_402_300_799
 """The last second of the year 9999, since the epoch."""
@@ -18,12 +19,12 @@ LATEST = 253_402_300_799
 def join_job(
     loop: Loop,
     root: Root,
-    settings: Dict[str, Any],
+    settings: KernelSettings,
     on_event: Callable[[Dict[str, Any]], None],
     on_over: Callable[[], None],
 ) -> Optional[Membership]:
     """Return the membership of a kernel that runs in a job; None for any other."""
-    return Membership(loop, root, settings, on_event, on_over) if settings.get(SETTING) else None
+    return Membership(loop, root, settings, on_event, on_over) if settings.job else None
 
 
 class Membership:
@@ -33,7 +34,7 @@ class Membership:
         self,
         loop: Loop,
         root: Root,
-        settings: Dict[str, Any],
+        settings: KernelSettings,
         on_event: Callable[[Dict[str, Any]], None],
         on_over: Callable[[], None],
     ) -> None:
@@ -41,8 +42,8 @@ class Membership:
         self._loop = loop
         self._on_event = on_event
         self._on_over = on_over
-        self._connection: Optional[JobConnection] = JobConnection(root, str(settings[SETTING]))
-        request = {"do": "join", "kernel": str(settings["id"]), "pid": os.getpid()}
+        self._connection: Optional[JobConnection] = JobConnection(root, settings.job)
+        request = {"do": "join", "kernel": settings.id, "pid": os.getpid()}
         facts = self._connection.ask(request)
         self.job_id = text(facts, "id", most=20)
         self.partition, self.node = text(facts, "partition"), text(facts, "node")

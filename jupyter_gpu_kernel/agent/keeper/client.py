@@ -20,6 +20,7 @@ from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence
 
 from ...wire.frames import FrameError, FrameReader, Kind, json_frame
 from ...wire.runtime import Runtime
+from ..kernel_settings import KernelSettings
 from ..process_control import ChildProcess
 
 TIMEOUT = 5.0
@@ -71,7 +72,7 @@ class StartRequest(NamedTuple):
     """What the started process receives. `lock`: the descriptor of the folder's lock, which the keeper holds as long as
     it lives. `early`: that of the first reading of the GPUs, see `gpus/early_reading.py`; -1: there is none."""
 
-    settings: Dict[str, Any]
+    settings: KernelSettings
     lock: int
     sock: socket.socket
     early: int = -1
@@ -93,7 +94,7 @@ def start_keeper(
     runtime: Runtime,
     folder: Path,
     launch: Callable[[], ChildProcess],
-    settings: Dict[str, Any],
+    settings: KernelSettings,
     lock: int,
     timeout: float,
     on_connected: Callable[[], None] = lambda: None,
@@ -141,7 +142,7 @@ def receive_request(folder: Path) -> StartRequest:
     for _level, _kind, data in ancillary:
         received.frombytes(data[: len(data) - len(data) % received.itemsize])
     with sock.makefile("rb") as file:
-        settings: Dict[str, Any] = json.loads(file.read().decode())
+        settings = KernelSettings.from_json(json.loads(file.read().decode()))
     return StartRequest(settings, received[0], sock, received[1] if len(received) > 1 else -1)
 
 
@@ -185,12 +186,12 @@ def _accept(
         raise
 
 
-def _exchange(sock: socket.socket, settings: Dict[str, Any], passed: Sequence[int], timeout: float) -> bytes:
+def _exchange(sock: socket.socket, settings: KernelSettings, passed: Sequence[int], timeout: float) -> bytes:
     """Send settings and descriptors; return what the process reports."""
     sock.settimeout(max(0.1, timeout))
     try:
         sock.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", passed))])
-        sock.sendall(json.dumps(settings).encode())
+        sock.sendall(json.dumps(settings.to_json()).encode())
         sock.shutdown(socket.SHUT_WR)
         with sock.makefile("rb") as file:
             return file.read(4 * _LOG_TAIL)

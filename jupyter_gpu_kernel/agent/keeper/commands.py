@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import socket
-from typing import Any, Callable, Dict, Mapping, Optional, Protocol
+from typing import Any, Callable, Dict, Optional, Protocol
 
 from ...wire import MAX_PRIORITY, PROTOCOL
 from ...wire.fields import items, number, text
@@ -16,8 +16,8 @@ from ...wire.messages import Lane, keeper_message
 from ...wire.runtime import Runtime
 from ..exit.report import ExitReport
 from ..gpus.manager import GpuManager
-from ..gpus.standby import SETTING as STANDBY
 from ..job.member import Membership
+from ..kernel_settings import CurrentSettings
 from ..process.kernel_process import KernelProcess
 from ..process.signals import Pause
 from ..procfs import boot_id
@@ -43,7 +43,6 @@ class KernelControl(Protocol):
     def restart(self, why: str) -> None: ...
     def restart_after(self, cell: str) -> None: ...
     def send_signal(self, number: int) -> None: ...
-    def update_settings(self, changes: Mapping[str, Any]) -> None: ...
     def set_unanswered(self, command: Dict[str, Any]) -> None: ...
 
 
@@ -53,6 +52,7 @@ class CommandHandlers:
     def __init__(
         self,
         keeper: KernelControl,
+        settings: CurrentSettings,
         relay: Relay,
         status: Status,
         story: Limited,
@@ -60,6 +60,7 @@ class CommandHandlers:
     ) -> None:
         """`job_notices`: of a kernel that runs in a job."""
         self._keeper = keeper
+        self._settings = settings
         self._relay = relay
         self._status = status
         self._story = story
@@ -121,7 +122,7 @@ class CommandHandlers:
         changes: Dict[str, Any] = {
             key: text(command, key) for key in ("notebook", "placement") if key in command
         }
-        self._keeper.update_settings({**changes, STANDBY: ""})
+        self._settings.change(**changes, standby="")
         if "placement" in changes:
             self._story.tell("host", changes["placement"])
         self._relay.gpus.confirm()
@@ -129,7 +130,7 @@ class CommandHandlers:
     def _notebook(self, command: Dict[str, Any]) -> None:
         notebook = text(command, "notebook")
         self._story.tell("notebook", f"the kernel's notebook is {notebook}", notebook=notebook)
-        self._keeper.update_settings({"notebook": notebook})
+        self._settings.change(notebook=notebook)
         self._status.tell()
 
 
@@ -139,7 +140,7 @@ class RequestHandlers:
     def __init__(
         self,
         keeper: KernelControl,
-        settings: Mapping[str, Any],
+        settings: CurrentSettings,
         story: Story,
         server: KeeperServer,
         relay: Relay,
@@ -196,7 +197,7 @@ class RequestHandlers:
 
     def _owner(self, _: Dict[str, Any]) -> Dict[str, Any]:
         """The owner of this kernel, and the protocol that this keeper speaks."""
-        return {"protocol": PROTOCOL, **{key: self._settings.get(key, "") for key in _OWNER_KEYS}}
+        return {"protocol": PROTOCOL, "owner": self._settings.now.owner, "by": self._settings.now.by}
 
     def _stop(self, request: Dict[str, Any]) -> None:
         """`replaced_by`: the kernel that its notebook has instead, and that gets the GPUs."""
@@ -218,10 +219,10 @@ class RequestHandlers:
             self._story.tell("takeover", f"taken over by {by}")
             self._server.detach()
         else:
-            notebook = changes.get("notebook") or self._settings.get("notebook", "")
+            notebook = changes.get("notebook") or self._settings.now.notebook
             front_end = changes.get("notebook") or by
             self._story.tell("return", f"a front end returned: {front_end}", notebook=notebook)
-        self._keeper.update_settings(changes)
+        self._settings.change(**changes)
         self._idle_timer.used()
         self._pause.end()
         others = list(map(str, request.get("others", [])))
@@ -230,7 +231,7 @@ class RequestHandlers:
     def _set_priority(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """The place in the queue is None if the kernel is not there: the priority is for the time when it is."""
         priority = number(request, "priority", least=-MAX_PRIORITY, most=MAX_PRIORITY)
-        self._keeper.update_settings({"priority": priority})
+        self._settings.change(priority=priority)
         place = self._relay.gpus.set_priority(priority)
         self._status.tell()
         return {"priority": priority, "place": place}
@@ -254,7 +255,7 @@ class Status:
     def __init__(
         self,
         runtime: Runtime,
-        settings: Dict[str, Any],
+        settings: CurrentSettings,
         kernel: KernelProcess,
         exit_report: ExitReport,
         server: KeeperServer,
@@ -314,11 +315,10 @@ class Status:
     def brief(self) -> Dict[str, Any]:
         """What other kernels show of this one, whose GPUs they wait for. Any user can ask for it again and again, so
         nothing is read for it."""
+        settings = self._settings.now
         idle_for = self._idle_timer.idle_for() if self.state == "idle" else None
         return {
-            "notebook": str(self._settings.get("notebook") or self._settings.get("reserved_for", ""))[
-                -_NOTEBOOK:
-            ],
+            "notebook": (settings.notebook or settings.reserved_for)[-_NOTEBOOK:],
             "state": self.state,
             "state_since": self._since,
             "idle_since": None if idle_for is None else round(self._runtime.time() - idle_for, 1),
@@ -326,26 +326,27 @@ class Status:
 
     def json(self) -> Dict[str, Any]:
         """The row of `ps`. With an ended kernel, also the reason of its end."""
+        settings = self._settings.now
         reason = self._exit_report.reason._asdict() if self.state == "ended" else {}
         return {
             **reason,
             **self._gpus.standby_status,
             **({} if self._job is None else {"job": self._job.status()}),
-            "id": str(self._settings["id"]),
-            "name": self._settings.get("name", ""),
+            "id": settings.id,
+            "name": settings.name,
             "node": socket.gethostname(),
             "state": self.state,
             "gpus": self._gpus.uuids,
             "gpu_names": self._gpus.names,
             "ignored_leases": self._gpus.ignored_leases,
             "pid": self.pid,
-            "notebook": self._settings.get("notebook", ""),
+            "notebook": settings.notebook,
             "attached": self.attached,
             "since": self._since,
-            "priority": self._settings.get("priority", 0),
+            "priority": settings.priority,
             "place": self._gpus.place,
-            "started": self._settings.get("started", 0),
+            "started": settings.started,
             "boot": boot_id(),
             "protocol": PROTOCOL,
-            "placement": str(self._settings.get("placement") or ""),
+            "placement": settings.placement,
         }

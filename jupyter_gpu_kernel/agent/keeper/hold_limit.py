@@ -8,10 +8,10 @@ them back; any other one ends, since only then its GPUs are free.
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Mapping, NamedTuple, Optional
+from typing import Callable, NamedTuple, Optional
 
 from ...wire.messages import Channel
-from ..gpus.limits import SiteLimits
+from ..kernel_settings import SiteRules
 from ..loop import Loop
 from ..relay.relay import Relay
 from ..story import Story
@@ -64,7 +64,7 @@ class HoldLimit:
     def __init__(
         self,
         loop: Loop,
-        settings: Mapping[str, Any],
+        site: SiteRules,
         relay: Relay,
         story: Story,
         status: Status,
@@ -78,10 +78,9 @@ class HoldLimit:
         self._stop = stop
         self._told = False
         self._ending = False
-        longest = SiteLimits.from_settings(settings).longest_hold
-        if longest is not None:
-            self._longest = longest
-            self._clock = HoldClock(longest, NOTICE)
+        if site.longest_hold is not None:
+            self._longest = site.longest_hold
+            self._clock = HoldClock(site.longest_hold, NOTICE)
             loop.later(INTERVAL, self._look)
 
     def _look(self) -> None:

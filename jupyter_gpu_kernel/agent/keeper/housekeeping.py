@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Callable, Mapping
+from typing import Callable
 
 from ..gpus.manager import GpuManager
+from ..kernel_settings import CurrentSettings
 from ..loop import Loop
 from ..paths import agent_files, touch
 from ..process.kernel_sockets import Readiness
@@ -24,7 +25,7 @@ class Housekeeping:
     def __init__(
         self,
         loop: Loop,
-        settings: Mapping[str, Any],
+        settings: CurrentSettings,
         folder: Path,
         idle_timer: IdleTimer,
         status: Status,
@@ -69,7 +70,7 @@ class Housekeeping:
             cpu=tree_cpu(self._status.pid),
             has_gpu=self._gpus.holds_leases,
             cuda_open=self._status.has_opened_gpus,
-            named=bool(self._settings.get("notebook")),
+            named=bool(self._settings.now.notebook),
         )
         if advice.warn:
             self._story.tell("idle", advice.warn)

@@ -8,15 +8,13 @@ the kernel.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, NamedTuple, Optional
+from typing import Callable, NamedTuple, Optional
 
 from .. import procfs
+from ..kernel_settings import KernelSettings
 
-DETACHED = 2 * 3600.0
-ATTACHED = 12 * 3600.0
-UNUSED_GPU = 30 * 60.0
 UNNAMED = 5 * 60.0
-"""Seconds, instead of DETACHED, for a kernel without a notebook: no front end returns to it by itself."""
+"""Seconds, at the most, for a detached kernel without a notebook: no front end returns to it by itself."""
 WORKING = 0.02
 """Share of one CPU above which a process tree counts as working: polling loops and heartbeats use less."""
 
@@ -32,10 +30,10 @@ class Advice(NamedTuple):
 class IdleTimer:
     """Measures how long the kernel has been idle. `now` returns the time in seconds, of a monotonic clock."""
 
-    def __init__(self, settings: Dict[str, Any], now: Callable[[], float]) -> None:
-        self._detached = float(settings.get("idle_timeout", DETACHED))
-        self._attached = float(settings.get("idle_timeout_attached", ATTACHED))
-        self._unused = float(settings.get("gpu_timeout", UNUSED_GPU))
+    def __init__(self, settings: KernelSettings, now: Callable[[], float]) -> None:
+        self._detached = settings.idle_timeout
+        self._attached = settings.idle_timeout_attached
+        self._unused = settings.gpu_timeout
         shortest = min(limit for limit in (self._detached, self._attached, self._unused, 300.0) if limit)
         self.tick = max(0.5, shortest / 10)
         """Seconds between two calls of `advise`."""

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import shutil
 import signal
-import sys
 from functools import partial
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, Optional
 
 from ...wire.compose import Parts
 from ...wire.fields import FieldError
@@ -20,6 +19,7 @@ from ..exit.descendants import SETUP
 from ..exit.report import ExitReport
 from ..gpus.manager import GpuManager
 from ..job.member import join_job
+from ..kernel_settings import CurrentSettings, KernelSettings
 from ..loop import Loop, Timer
 from ..paths import Root
 from ..pinned_code.kernel_code import KernelCode
@@ -57,17 +57,18 @@ class Keeper:
         runtime: Runtime,
         processes: ProcessControl,
         root: Root,
-        settings: Dict[str, Any],
+        settings: KernelSettings,
         policy: Policy,
         early: int = -1,
     ) -> None:
         """`early`: the descriptor of the first reading of the GPUs, see `gpus/early_reading.py`."""
         self._early = early
-        self.settings = settings = policy.apply(settings)
-        settings.setdefault("started", runtime.time())  # a successor keeps it
+        settings = policy.apply(settings)
+        settings = settings._replace(started=settings.started or runtime.time())  # a successor keeps it
+        self.settings = current = CurrentSettings(settings, self._save_settings)
         self.loop = loop = Loop(runtime)
-        self.folder = root.make_kernel(str(settings["id"]))
-        self.story = Story(root.story(str(settings["id"])), runtime.time)
+        self.folder = root.make_kernel(settings.id)
+        self.story = Story(root.story(settings.id), runtime.time)
         if str(policy):
             self.story.tell("policy", str(policy))
         self._job = join_job(loop, root, settings, self._job_told, self._job_over)
@@ -84,27 +85,27 @@ class Keeper:
         self.received_cells = ReceivedCells()
         self.relay = relay = self._make_relay(processes)
         self.gpus: GpuManager = relay.gpus
-        self._code = KernelCode(
-            loop, processes, root, settings, relay.internal_requests, self.story, self._save_settings
-        )
+        self._code = KernelCode(loop, processes, root, current, relay.internal_requests, self.story)
         self.status = Status(
-            runtime, settings, self.kernel, self.exit_report, self.server, self.gpus, self.idle_timer, self._job
+            runtime, current, self.kernel, self.exit_report, self.server, self.gpus, self.idle_timer, self._job
         )  # fmt: skip
         self.ready = Readiness(loop, relay.internal_requests, self._kernel_up)
-        self.replacement = Replacement(root, settings, loop, self.gpus, relay.greeting_text, self.story)
+        self.replacement = Replacement(root, settings.id, loop, self.gpus, relay.greeting_text, self.story)
         self.pause = Pause(loop, processes, self.kernel, self.story)
         self._shutdown = Shutdown(loop, self.server, self.idle_timer, self.exit_report.cleanup)
         self._signals = Signals(
             loop, self.kernel, relay.executions, self.story, self._reap, self.exit_report.guard_switched
         )
         self._job_notices = notices = self._make_job_notices()
-        self._commands = CommandHandlers(self, relay, self.status, Limited(self.story, loop.time), notices)
-        self._requests = RequestHandlers(
-            self, settings, self.story, self.server, relay, self.status, self.pause, self.idle_timer
+        self._commands = CommandHandlers(
+            self, current, relay, self.status, Limited(self.story, loop.time), notices
         )
-        self._hold_limit = HoldLimit(loop, settings, relay, self.story, self.status, self.stop)
+        self._requests = RequestHandlers(
+            self, current, self.story, self.server, relay, self.status, self.pause, self.idle_timer
+        )
+        self._hold_limit = HoldLimit(loop, settings.site, relay, self.story, self.status, self.stop)
         self._housekeeping = Housekeeping(
-            loop, settings, self.folder, self.idle_timer, self.status, self.ready, self.gpus, self.story, self.stop
+            loop, current, self.folder, self.idle_timer, self.status, self.ready, self.gpus, self.story, self.stop
         )  # fmt: skip
         self._end_request = EndRequest.NONE
         self._timer: Optional[Timer] = None  # a SIGKILL, or the end of the wait for a restart
@@ -119,13 +120,13 @@ class Keeper:
     def _make_relay(self, processes: ProcessControl) -> Relay:
         def gpus(relay: Relay) -> GpuManager:
             return GpuManager(
-                self.loop, processes, self.settings, relay.send, relay.answers, relay.release,
+                self.loop, processes, self.settings.now, relay.send, relay.answers, relay.release,
                 relay.internal_requests, self.story, self._gpus_changed_state, lambda: self.status.brief(), self.stop,
                 lambda: self.status.tell(), self._early,
             )  # fmt: skip
 
         return Relay(
-            self.loop, self.settings, self.kernel.send, self.server.send, gpus,
+            self.loop, self.settings.now, self.kernel.send, self.server.send, gpus,
             pin=lambda *request: self._code.pin(*request),
             on_user_cell=self.idle_timer.used, on_reply=self._restart_after_reply.reply_sent, on_message=self._observe,
         )  # fmt: skip
@@ -137,8 +138,8 @@ class Keeper:
 
     def _gpus_changed_state(self, state: str) -> None:
         self.status.become(state)
-        if self.settings.get("held_since") != self.gpus.held_since:  # a successor goes on counting
-            self.update_settings({"held_since": self.gpus.held_since})
+        if self.settings.now.held_since != self.gpus.held_since:  # a successor goes on counting
+            self.settings.change(held_since=self.gpus.held_since)
 
     def run(self) -> None:
         """Start the kernel and serve it; return when it has ended and everything is cleaned up."""
@@ -157,8 +158,8 @@ class Keeper:
     # -------------------------------------------------------------------------------------- start
 
     def _begin(self) -> None:
-        if self.settings.get("placement"):
-            self.story.tell("host", str(self.settings["placement"]))
+        if self.settings.now.placement:
+            self.story.tell("host", self.settings.now.placement)
         self.relay.set_notice(self._code.tell_story())
         self._start()
 
@@ -167,16 +168,16 @@ class Keeper:
         self._end_request = EndRequest.NONE
         self.relay.kernel_starting()
         self.replacement.kernel_starting()
-        env = kernel_environment(self.settings, self.folder, self.gpus.environment())
-        python = str(self.settings.get("python") or sys.executable)
+        settings = self.settings.now
+        env = kernel_environment(settings, self.folder, self.gpus.environment())
         try:
-            self.kernel.start(python, env, self._code.cwd, self.ready.begin)
+            self.kernel.start(settings.python, env, self._code.cwd, self.ready.begin)
         except OSError as error:
             self.status.become("ended", cause=f"the kernel cannot be started: {error}")
             return self._leave()
         pid = self.kernel.pid
-        known = {key: str(self.settings.get(key) or "") for key in ("name", "notebook")}
-        facts = self.exit_report.process_started(pid, guard=self.settings.get("sigterm") != "default")
+        known = {"name": settings.name, "notebook": settings.notebook}
+        facts = self.exit_report.process_started(pid, guard=settings.sigterm != "default")
         text = f"kernel process {pid} {'forked' if self.kernel.forked else 'started'}"
         self.story.tell("start", text, pid=pid, **known, **facts)
         self._save_settings()
@@ -193,14 +194,9 @@ class Keeper:
     def _kernel_ready(self) -> None:
         self.status.become("idle")
 
-    def update_settings(self, changes: Mapping[str, Any]) -> None:
-        """Change settings of the running kernel."""
-        self.settings.update(changes)
-        self._save_settings()
-
     def _save_settings(self) -> None:
         """Write the settings to the kernel, for the keeper that it starts if this one is killed."""
-        if self.kernel.pid and not self.kernel.pipe.write_successor(self.settings):
+        if self.kernel.pid and not self.kernel.pipe.write_successor(self.settings.now):
             text = "the kernel does not read the pipe from its keeper: it cannot replace a killed keeper"
             self.story.tell("fault", text)
 

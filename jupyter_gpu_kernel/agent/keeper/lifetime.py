@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import socket
 from functools import partial
-from typing import Any, Callable, List, Mapping, Optional
+from typing import Callable, List, Optional
 
 from ..exit.descendants import Cleanup
 from ..gpus.manager import GpuManager
@@ -124,14 +124,14 @@ class Replacement:
     def __init__(
         self,
         root: Root,
-        settings: Mapping[str, Any],
+        kernel_id: str,
         loop: Loop,
         gpus: GpuManager,
         greeting_text: GreetingText,
         story: Story,
     ) -> None:
         self._root = root
-        self._id = str(settings["id"])
+        self._id = kernel_id
         self._gpus = gpus
         self._greeting_text = greeting_text
         self._story = story

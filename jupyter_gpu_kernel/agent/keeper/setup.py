@@ -12,7 +12,7 @@ import os
 import shlex
 from functools import partial
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import List
 
 from ...wire.runtime import Runtime
 from ..exit.descendants import ROOT, SETUP, end_all, find_descendants
@@ -33,9 +33,9 @@ def run_setup(
 ) -> None:
     """Run the set-up lines and then the keeper; report the result to the starter."""
     folder, story = root.kernel(kernel_id), Story(root.story(kernel_id), runtime.time)
-    python = str(request.settings["python"])
     script = folder / "setup.sh"
-    _write(script, _lines(request.settings), [*agent_command(python), "serve", kernel_id])
+    command = [*agent_command(request.settings.python), "serve", kernel_id]
+    _write(script, list(request.settings.setup), command)
     told = False
 
     def tell() -> None:
@@ -78,10 +78,6 @@ def _error(error: StartError, output: str) -> str:
     if error.status is not None:
         text = f"the set-up lines, or the keeper started after them, exited with status {error.status}"
     return f"{text}; they printed:\n{output}" if output else text
-
-
-def _lines(settings: Dict[str, Any]) -> List[str]:
-    return [str(line) for line in settings["setup"]]
 
 
 def _write(script: Path, lines: List[str], command: List[str]) -> None:

@@ -31,6 +31,7 @@ from ..gpus.sharing.turns import Waiting
 from ..gpus.sharing.wait_queue import QueueReader
 from ..job.client import JobGone, job_status
 from ..keeper.client import TIMEOUT, KeeperTimeout
+from ..kernel_settings import KernelSettings
 from ..paths import Root, is_kernel_id
 from ..pinned_code.worktree import Worktrees
 from ..policy import PATH, PolicyError, read_policy
@@ -84,7 +85,7 @@ class RequestHandlers:
             "journal": self._journal,
             "stack": self._stack,
             "job": self._job,
-            "left": lambda request: {"kernel": self._take_detached(request, request)},
+            "left": self._left,
             "leftovers": lambda _: {
                 "leftovers": self._leftovers.list_processes(),
                 "code": self._worktrees.leftovers(self._leftovers.is_gone),
@@ -125,12 +126,12 @@ class RequestHandlers:
                 else:
                     _refuse_others(kernel_id, owner_now, owner)
         if sock is None and create is not None:
-            create = dict(create, **owner)
-            detached = self._take_detached(create, request)
+            settings = KernelSettings.from_json(dict(create, **owner, id=kernel_id))
+            detached = self._keepers.take_detached(settings, _attached_kernels(request))
             if detached:
                 kernel_id, sock = detached, self._keepers.connect(detached)
             else:
-                sock = self._keepers.create(dict(create, id=kernel_id))
+                sock = self._keepers.create(settings)
         if sock is None:
             raise Refused("gone", self._why_gone(kernel_id, str(request.get("boot", ""))))
         return kernel_id, sock
@@ -150,9 +151,6 @@ class RequestHandlers:
                 f"{protocol_of(reply)}; this version speaks {PROTOCOL}. Use that version for it, or stop the kernel",
             )
         return reply
-
-    def _take_detached(self, settings: Dict[str, Any], request: Dict[str, Any]) -> str:
-        return self._keepers.take_detached(settings, _owner(request), _attached_kernels(request))
 
     def _why_gone(self, kernel_id: str, boot: str = "") -> str:
         """Why a kernel has no keeper. `boot`: the boot id when it ran, if the hub knows it."""
@@ -178,6 +176,11 @@ class RequestHandlers:
 
     def _list(self, _: Dict[str, Any]) -> Dict[str, Any]:
         return {"kernels": self._keepers.states()}
+
+    def _left(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """Give the hub the kernel that this notebook has left, if there is one."""
+        settings = KernelSettings.from_json(request)
+        return {"kernel": self._keepers.take_detached(settings, _attached_kernels(request))}
 
     def _story(self, request: Dict[str, Any]) -> Dict[str, Any]:
         kernel_id = _checked(request["kernel"])
@@ -252,9 +255,10 @@ class RequestHandlers:
         """One part of `check --gpu`: of the node, or of a framework. Blocks for up to some minutes."""
         from ..stack.check import CheckRefused, check_stack  # only the complete agent has it
 
-        settings = self._keepers.as_allowed(dict(request["settings"]))
+        settings = self._keepers.as_allowed(KernelSettings.from_json(request["settings"]))
+        wanted = dict(request, settings=settings.to_json())
         try:
-            return check_stack(self._runtime, self._processes, self.root, dict(request, settings=settings))
+            return check_stack(self._runtime, self._processes, self.root, wanted)
         except CheckRefused as error:
             raise Refused(error.code, str(error)) from None
 
@@ -302,12 +306,13 @@ class RequestHandlers:
     def _offer(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """What this node offers to a kernel with these settings; `left`: when the kernel was started that its notebook
         has left here, 0 if there is none. Raises Refused if there is no such folder (`cwd`) or revision (`code`)."""
-        self._keepers.check_code(request)
-        left = self._keepers.newest_detached(request, _owner(request), _attached_kernels(request))
+        settings = KernelSettings.from_json(request)
+        self._keepers.check_code(settings)
+        left = self._keepers.newest_detached(settings, _attached_kernels(request))
         if left:
             return {"left": left}
         try:
-            settings = read_policy(self._policy).apply(request)
+            settings = read_policy(self._policy).apply(settings)
         except PolicyError as error:
             return {"problem": str(error)}
         return read_offer(self._runtime, self._processes, settings)

@@ -22,9 +22,10 @@ from ..gpus.early_reading import EarlyReadings
 from ..job.client import JobChild, job_is_over, no_job_here
 from ..keeper.client import NO_KEEPER, KeeperTimeout, StartError, ask_keeper, log_tail, start_keeper
 from ..keeper.setup import TIMEOUT as SETUP_TIMEOUT
+from ..kernel_settings import KernelSettings
 from ..paths import Root, agent_command, is_job_id
 from ..pinned_code.git import CodeError
-from ..pinned_code.worktree import KEY, Pin, Worktrees
+from ..pinned_code.worktree import Pin, Worktrees
 from ..policy import PolicyError, read_policy
 from ..process_control import ChildProcess, ProcessControl
 from ..story import read_story
@@ -164,53 +165,42 @@ class Keepers:
         runs = self._leftovers.kernel_runs(kernel_id)
         return runs and not (self._gave_up(kernel_id) or hidden_keeper(kernel_id))
 
-    def take_detached(
-        self, settings: Dict[str, Any], owner: Dict[str, Any], attached: Optional[List[str]]
-    ) -> str:
-        """Give the newest kernel that the same notebook with the same kernelspec has left to `owner`.
+    def take_detached(self, settings: KernelSettings, attached: Optional[List[str]]) -> str:
+        """Give the newest kernel that the same notebook with the same kernelspec has left to the settings' owner.
 
         Returns its id; "" if there is none. Its keeper is told that a front end returns, and which other kernels the
         notebook has left. `attached`: the kernels that are attached to this owner's hub, None if that is unknown.
         """
-        notebook, name = settings.get("notebook"), settings.get("name")
-        if not notebook or not name or settings.get("fresh"):
-            return ""
-        ids = [str(one["id"]) for one in self._find_detached(notebook, name, owner, attached)]
+        ids = [str(one["id"]) for one in self._find_detached(settings, attached)]
         for kernel_id in ids:
             others = [other for other in ids if other != kernel_id]
-            request = dict(owner, do="return", notebook=notebook, others=others)
+            request = dict(_owner(settings), do="return", notebook=settings.notebook, others=others)
             if self.request(kernel_id, request) or self.request_successor(kernel_id, request):
                 return kernel_id
         return ""
 
-    def _find_detached(
-        self, notebook: str, name: str, owner: Dict[str, Any], attached: Optional[List[str]]
-    ) -> List[Dict[str, Any]]:
+    def _find_detached(self, settings: KernelSettings, attached: Optional[List[str]]) -> List[Dict[str, Any]]:
         """The states of the kernels that this notebook with this kernelspec has left, newest first.
 
         Raises Refused if the keeper of such a kernel does not reply: a second kernel would not have the variables.
         """
-        same = [one for one in self.states() if (one.get("notebook"), one.get("name")) == (notebook, name)]
+        notebook = settings.notebook, settings.name
+        if not all(notebook) or settings.fresh:
+            return []
+        same = [one for one in self.states() if (one.get("notebook"), one.get("name")) == notebook]
         for state in same:
             if state["state"] == "unresponsive":
                 raise self.unresponsive(str(state["id"]))
-        left = [one for one in same if self._is_detached(one, owner, attached)]
+        left = [one for one in same if self._is_detached(one, settings.owner, attached)]
         left.sort(key=lambda one: float(one.get("started", 0)), reverse=True)
         return left
 
-    def newest_detached(
-        self, settings: Dict[str, Any], owner: Dict[str, Any], attached: Optional[List[str]]
-    ) -> float:
+    def newest_detached(self, settings: KernelSettings, attached: Optional[List[str]]) -> float:
         """Return when the kernel was started that `take_detached` would give; 0 if there is none."""
-        notebook, name = settings.get("notebook"), settings.get("name")
-        if not notebook or not name or settings.get("fresh"):
-            return 0.0
-        left = self._find_detached(notebook, name, owner, attached)
+        left = self._find_detached(settings, attached)
         return float(left[0].get("started") or 1) if left else 0.0
 
-    def _is_detached(
-        self, state: Dict[str, Any], owner: Dict[str, Any], attached: Optional[List[str]]
-    ) -> bool:
+    def _is_detached(self, state: Dict[str, Any], owner: str, attached: Optional[List[str]]) -> bool:
         """Whether this kernel can be attached to, and no front end is.
 
         A dead connection counts as attached for a minute. It is known to be dead if it belongs to the hub that asks,
@@ -220,10 +210,10 @@ class Keepers:
             return False
         if not state.get("attached"):
             return True
-        if not owner.get("owner") or attached is None or state["id"] in attached:
+        if not owner or attached is None or state["id"] in attached:
             return False
         reply = self.request(str(state["id"]), {"do": "owner"}) or {}
-        return bool(reply.get("owner") == owner["owner"])
+        return bool(reply.get("owner") == owner)
 
     def unresponsive(self, kernel_id: str) -> Refused:
         """The error for a keeper that does not reply."""
@@ -244,24 +234,24 @@ class Keepers:
 
     # -------------------------------------------------------------------------------------- start
 
-    def as_allowed(self, settings: Dict[str, Any]) -> Dict[str, Any]:
+    def as_allowed(self, settings: KernelSettings) -> KernelSettings:
         """Return the settings of a check as the site allows them, with the folder in which its kernel would start.
         Raises Refused if the site's policy or the node would refuse the kernel."""
         try:
-            return dict(read_policy(self._policy).apply(settings), cwd=_cwd(settings))
+            return read_policy(self._policy).apply(settings)._replace(cwd=_cwd(settings))
         except PolicyError as error:
             raise Refused("policy", str(error)) from None
 
-    def check_code(self, settings: Dict[str, Any]) -> None:
+    def check_code(self, settings: KernelSettings) -> None:
         """Raise Refused if the folder (`cwd`) does not exist, or has no such revision (`code`)."""
         cwd = _cwd(settings)
-        if settings.get("code"):
+        if settings.code:
             try:
-                self._worktrees.find(cwd, str(settings["code"]))
+                self._worktrees.find(cwd, settings.code)
             except CodeError as error:
                 raise Refused("code", str(error)) from None
 
-    def create(self, settings: Dict[str, Any]) -> Optional[socket.socket]:
+    def create(self, settings: KernelSettings) -> Optional[socket.socket]:
         """Start the keeper; return a socket to it. If an `attach` whose link broke is starting it already, wait for
         that. The folder's lock passes to the keeper, which holds it as long as it lives.
         """
@@ -269,13 +259,12 @@ class Keepers:
             read_policy(self._policy).apply(settings)
         except PolicyError as error:
             raise Refused("policy", str(error)) from None
-        kernel_id = str(settings["id"])
-        path = self.root.make_kernel(kernel_id) / "lock"
+        path = self.root.make_kernel(settings.id) / "lock"
         lock = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             deadline = self._runtime.monotonic() + START_TIMEOUT
             while not _locked(lock):
-                sock = self.connect(kernel_id)
+                sock = self.connect(settings.id)
                 if sock is not None or self._runtime.monotonic() > deadline:
                     return sock
                 self._runtime.sleep(_POLL_INTERVAL)
@@ -285,21 +274,18 @@ class Keepers:
         except Refused:
             os.close(lock)
             lock = -1
-            self._leftovers.remove_unused(kernel_id)
+            self._leftovers.remove_unused(settings.id)
             raise
         finally:
             if lock >= 0:
                 os.close(lock)
-        return self.connect(kernel_id)
+        return self.connect(settings.id)
 
-    def _start(self, settings: Dict[str, Any], lock: int) -> None:
+    def _start(self, settings: KernelSettings, lock: int) -> None:
         """Run `serve`, or `setup` if there are set-up lines, which runs `serve`. Raises Refused if it fails."""
-        folder = self.root.kernel(str(settings["id"]))
-        settings = dict(settings, python=str(settings.get("python") or sys.executable))
-        job = str(settings.get("job") or "")  # its batch script has run the set-up lines
-        sets_up = bool(settings.get("setup")) and not job
-        verb, python = ("setup", sys.executable) if sets_up else ("serve", settings["python"])
-        cwd = _cwd(settings)
+        folder, job, cwd = self.root.kernel(settings.id), settings.job, _cwd(settings)
+        sets_up = settings.setup and not job  # a job's batch script has run the set-up lines
+        verb, python = ("setup", sys.executable) if sets_up else ("serve", settings.python)
         if job:
             self._check_job(job)
 
@@ -315,7 +301,7 @@ class Keepers:
 
         pin = self._pin(settings, cwd)
         if pin is not None:
-            settings[KEY] = pin._asdict()
+            settings = settings._replace(pin=pin._asdict())
         try:
             with self._early_readings.begin(settings) as early:
                 start_keeper(self._runtime, folder, launch, settings, lock, START_TIMEOUT, early=early)
@@ -331,12 +317,12 @@ class Keepers:
         if not is_job_id(job) or job_is_over(self.root.job(job)):
             raise Refused("job", no_job_here(job))
 
-    def _pin(self, settings: Dict[str, Any], cwd: str) -> Optional[Pin]:
+    def _pin(self, settings: KernelSettings, cwd: str) -> Optional[Pin]:
         """The code that the kernel is to run, if the settings ask for a commit."""
-        if not settings.get("code"):
+        if not settings.code:
             return None
         try:
-            return self._worktrees.make(str(settings["id"]), cwd, str(settings["code"]))
+            return self._worktrees.make(settings.id, cwd, settings.code)
         except CodeError as error:
             raise Refused("code", str(error)) from None
 
@@ -347,10 +333,14 @@ def protocol_of(reply: Dict[str, Any]) -> int:
     return protocol if isinstance(protocol, int) else 0
 
 
-def _cwd(settings: Dict[str, Any]) -> str:
-    cwd = os.path.expanduser(str(settings.get("cwd") or "~"))
+def _owner(settings: KernelSettings) -> Dict[str, str]:
+    return {key: value for key, value in (("owner", settings.owner), ("by", settings.by)) if value}
+
+
+def _cwd(settings: KernelSettings) -> str:
+    cwd = os.path.expanduser(settings.cwd or "~")
     if not os.path.isdir(cwd):
-        if settings.get("cwd"):
+        if settings.cwd:
             raise Refused("cwd", f"there is no folder {cwd} on this node")
         return "/"
     return cwd

@@ -7,13 +7,14 @@ import threading
 from functools import partial
 from typing import Any, Callable, Dict, Optional, Union
 
+from ..kernel_settings import CurrentSettings
 from ..loop import Loop
 from ..paths import Root
 from ..process_control import ProcessControl
 from ..relay.requests import InternalRequests
 from ..story import Story
 from .git import CodeError
-from .worktree import KEY, LIMIT, Pin, Worktrees
+from .worktree import LIMIT, Pin, Worktrees
 
 RETRY_AFTER = 0.1
 """Seconds until the kernel is told again, if it did not execute the request."""
@@ -28,20 +29,17 @@ class KernelCode:
         loop: Loop,
         processes: ProcessControl,
         root: Root,
-        settings: Dict[str, Any],
+        settings: CurrentSettings,
         internal_requests: InternalRequests,
         story: Story,
-        save_settings: Callable[[], None],
     ) -> None:
-        """`settings`: the kernel's, with the pin if it was made at the start; `save_settings` stores them for a
-        successor."""
+        """`settings`: the kernel's, with the pin if it was made at the start."""
         self._loop = loop
         self._worktrees = Worktrees(loop.runtime, processes, root)
         self._settings = settings
-        self._kernel_id = str(settings["id"])
+        self._kernel_id = settings.now.id
         self._internal_requests = internal_requests
         self._story = story
-        self._save_settings = save_settings
         self._folder = os.getcwd()
         self._cancelled = threading.Event()  # of the pin that is made
         self._making = threading.Lock()
@@ -49,8 +47,8 @@ class KernelCode:
     @property
     def current(self) -> Optional[Pin]:
         """The kernel's code; None if it is not pinned."""
-        pin = self._settings.get(KEY)
-        return None if pin is None else Pin.from_json(pin)
+        pin = self._settings.now.pin
+        return Pin.from_json(pin) if pin else None
 
     @property
     def cwd(self) -> Optional[str]:
@@ -118,8 +116,7 @@ class KernelCode:
         current = self.current
         if current is not None and current.is_same(pin):
             pin = current._replace(revision=pin.revision, changes=pin.changes)
-        self._settings[KEY] = pin._asdict()
-        self._save_settings()
+        self._settings.change(pin=pin._asdict())
         self.tell_story()
         self._tell_kernel(cell, done)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any, Dict
+from typing import Dict
 
+from ..kernel_settings import KernelSettings
 from ..usual_modules import VARIABLE as MODULES
 from ..usual_modules import modules_file
 
@@ -15,28 +16,28 @@ _PRIVATE = (
 )
 
 
-def kernel_environment(settings: Dict[str, Any], folder: Path, gpus: Dict[str, str]) -> Dict[str, str]:
-    """Return the environment. `settings["env"]` overrides everything but our own variables."""
+def kernel_environment(settings: KernelSettings, folder: Path, gpus: Dict[str, str]) -> Dict[str, str]:
+    """Return the environment. The setting `env` overrides everything but our own variables."""
     env = {key: value for key, value in os.environ.items() if key not in _PRIVATE}
     env.update(_activated(env))
     env.update(_ipython_folder(env, folder))
-    env.update({str(key): str(value) for key, value in settings.get("env", {}).items()})
+    env.update(settings.env)
     env.update(gpus)
     env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    env["JUPYTER_GPU_KERNEL_ID"] = str(settings["id"])
+    env["JUPYTER_GPU_KERNEL_ID"] = settings.id
     env["JUPYTER_GPU_KERNEL_ROOT"] = str(
         folder.parent.parent
     )  # shows which agent a leftover process belongs to
-    if settings.get("spare") != "off" and not settings.get("job"):
-        env[MODULES] = str(modules_file(folder.parent.parent, str(settings.get("python") or sys.executable)))
+    if settings.spare != "off" and not settings.job:
+        env[MODULES] = str(modules_file(folder.parent.parent, settings.python))
     env["JUPYTER_GPU_KERNEL_STORY"] = str(folder / "story")
-    env["JUPYTER_GPU_KERNEL_SIGTERM"] = str(settings.get("sigterm", "survive"))
-    if settings.get("job"):
-        env["JUPYTER_GPU_KERNEL_JOB"] = str(settings["job"])
+    env["JUPYTER_GPU_KERNEL_SIGTERM"] = settings.sigterm
+    if settings.job:
+        env["JUPYTER_GPU_KERNEL_JOB"] = settings.job
         # With sbatch --export this keeps the variables of the kernel from what `srun` starts.
         env.pop("SLURM_EXPORT_ENV", None)
-    if "guard_linger" in settings:
-        env["JUPYTER_GPU_KERNEL_LINGER"] = str(settings["guard_linger"])
+    if settings.guard_linger is not None:
+        env["JUPYTER_GPU_KERNEL_LINGER"] = str(settings.guard_linger)
     return env
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 from ...wire.answers import Answers
 from ...wire.compose import Send, TransientDisplay, is_user_cell, make
@@ -21,6 +21,7 @@ from ...wire.fields import load_object, text
 from ...wire.messages import Channel, Lane, Message, MessageError
 from ...wire.runtime import Runtime
 from ...wire.texts import COMMAND
+from ..kernel_settings import KernelSettings
 from ..loop import Timer
 from ..paths import is_kernel_id
 from .output.history import History, PastCell
@@ -157,10 +158,10 @@ def _parent_id(message: Message) -> str:
 class GreetingText:
     """What the next user cell shows, once, after a front end has returned or a kernel was replaced."""
 
-    def __init__(self, settings: Mapping[str, Any], reattach: Reattach) -> None:
-        """`settings`: the kernel's; "program" is how the user runs our commands."""
-        self._kernel_id = str(settings.get("id"))
-        self._program = settings.get("program") or COMMAND
+    def __init__(self, settings: KernelSettings, reattach: Reattach) -> None:
+        """`settings`: the kernel's."""
+        self._kernel_id = settings.id
+        self._program = settings.program or COMMAND
         self._node = os.uname().nodename
         self._reattach = reattach
         self._returned = False

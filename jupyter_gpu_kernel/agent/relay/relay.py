@@ -15,6 +15,7 @@ from ...wire.compose import Parts, is_user_cell, make
 from ...wire.fields import text
 from ...wire.messages import MAX_PARTS, Channel, Lane, Message, MessageError, lane_of
 from ..gpus.manager import GpuManager
+from ..kernel_settings import KernelSettings
 from ..loop import Loop
 from .code_gate import CodeGate, Pin
 from .output.history import History
@@ -51,7 +52,7 @@ class Relay:
     def __init__(
         self,
         loop: Loop,
-        settings: Mapping[str, Any],
+        settings: KernelSettings,
         to_kernel: ToKernel,
         to_hub: ToHub,
         gpus: Callable[[Relay], GpuManager],

@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from ...wire.fields import FieldError, number
 from ..exit.reason import UNKNOWN
+from ..kernel_settings import KernelSettings
 from ..loop import Loop
 from ..paths import FolderError, agent_command
 from ..process.adopted_process import AdoptedProcess
@@ -41,7 +42,7 @@ class Spare:
         loop: Loop,
         processes: ProcessControl,
         root: Path,
-        settings: Mapping[str, Any],
+        settings: KernelSettings,
         on_end: Callable[[], None],
     ) -> None:
         """`on_end()` is called when a forked kernel has ended."""
@@ -80,12 +81,13 @@ class Spare:
         self._started = [process for process in self._started if process.poll() is None]
 
     def _allowed(self, env: Mapping[str, str]) -> bool:
-        wanted = self._settings.get("spare") != "off" and os.environ.get(MODE) != "off"
-        return wanted and not self._settings.get("job") and not is_in_job(env)
+        wanted = self._settings.spare != "off" and os.environ.get(MODE) != "off"
+        return wanted and not self._settings.job and not is_in_job(env)
 
     def _place(self, python: str, start: KernelStart) -> SparePlace:
-        setup = [str(line) for line in self._settings.get("setup") or []]
-        return SparePlace(self._root, spare_key(agent_command(python), start.env, start.cwd, setup))
+        return SparePlace(
+            self._root, spare_key(agent_command(python), start.env, start.cwd, self._settings.setup)
+        )
 
     def _start(self, place: SparePlace, python: str, start: KernelStart) -> None:
         command = [*agent_command(python), "spare", place.key]

@@ -12,7 +12,6 @@ import os
 import socket
 from typing import Any, Dict, List, NamedTuple, Tuple
 
-from ...wire import DEFAULT_GPUS
 from ...wire.fields import FieldError, load_object
 from ...wire.runtime import Runtime
 from ..gpus.claim import Claim, ClaimGranted
@@ -21,11 +20,12 @@ from ..gpus.devices.gpu import Gpu, SmiError
 from ..gpus.devices.gpu_reader import GpuReader, device_variable
 from ..gpus.devices.visible_devices import AMD, variables
 from ..gpus.judge import DEFAULT_CRITERIA, allowed_gpus, in_allocation
-from ..gpus.limits import SiteLimits
+from ..gpus.limits import wait_reason
 from ..gpus.requirements import Requirements
 from ..gpus.sampler import SampleReader
 from ..gpus.sharing.lease import Lease, LeaseTaker, release_all
 from ..gpus.sharing.wait_queue import QueueReader
+from ..kernel_settings import KernelSettings
 from ..paths import Root, agent_command
 from ..process.environment import kernel_environment
 from ..process_control import ProcessControl
@@ -49,7 +49,7 @@ class NodeCheck:
     """Examines what one request asks for."""
 
     def __init__(
-        self, runtime: Runtime, processes: ProcessControl, root: Root, settings: Dict[str, Any], stop: int
+        self, runtime: Runtime, processes: ProcessControl, root: Root, settings: KernelSettings, stop: int
     ) -> None:
         """`stop`: readable when nobody wants the answer any more."""
         self._runtime = runtime
@@ -98,17 +98,17 @@ class NodeCheck:
         return {"gpu": choice.uuid, "gpu_name": choice.name, "no_gpu": choice.why_not, **found}
 
     def _choose(self) -> _Choice:
-        if not int(self._settings.get("gpus", DEFAULT_GPUS)):
+        if not self._settings.gpus:
             return _Choice(why_not="the kernelspec asks for no GPU (--gpus 0)")
         allowed = allowed_gpus(os.environ, self._variable)
         if allowed and in_allocation(os.environ, self._variable):
             gpus = ",".join(allowed)
             return _Choice(gpus, f"GPU {gpus} of the allocation", visible_at_start=gpus)
         own = sum(owner.uid == os.getuid() for owner in QueueReader(self._runtime).lease_owners())
-        if reason := SiteLimits.from_settings(self._settings).wait_reason(1, own):
+        if reason := wait_reason(self._settings.site, 1, own):
             return _Choice(why_not=reason.rstrip("."))
-        taker = LeaseTaker(self._runtime, {"id": self._settings["id"]})
-        needs = Requirements.from_settings(self._settings)
+        taker = LeaseTaker(self._runtime, {"id": self._settings.id})
+        needs = Requirements.of(self._settings)
         claim = Claim(self._runtime, 1, taker, allowed=allowed, node=socket.gethostname(), needs=needs)
         try:
             return self._claim(claim)
@@ -134,9 +134,9 @@ class NodeCheck:
 
     def _run(self, name: str, choice: _Choice, limit: float = _LIMIT) -> Dict[str, Any]:
         """Run the process that imports a framework, with the environment of a kernel that starts."""
-        folder = self._root.kernel(str(self._settings["id"]))  # does not exist: nothing is written to it
+        folder = self._root.kernel(self._settings.id)  # does not exist: nothing is written to it
         env = kernel_environment(self._settings, folder, self._visible(choice.visible_at_start))
-        command = [*agent_command(str(self._settings["python"])), "check-framework", name]
+        command = [*agent_command(self._settings.python), "check-framework", name]
         request = json.dumps({"gpu": choice.uuid, "env": self._visible(choice.uuid)}).encode() + b"\n"
         watch = {lease.fileno(): lease.answer for lease in choice.leases}
         result = self._supervisor.run(command, request, limit, env=env, watch=watch)
@@ -154,7 +154,7 @@ def run(runtime: Runtime, processes: ProcessControl, root: Root) -> int:
     """Serve the request of this process; return the exit code."""
     request_fd, answer_fd = inherited_pipes()
     request = load_object(read_request(request_fd))
-    check = NodeCheck(runtime, processes, root, request["settings"], request_fd)
+    check = NodeCheck(runtime, processes, root, KernelSettings.from_json(request["settings"]), request_fd)
     part = str(request["part"])
     limit = min(float(request.get("limit") or _LIMIT), _LIMIT)
     answer = check.node() if part == "node" else check.framework(part, limit)

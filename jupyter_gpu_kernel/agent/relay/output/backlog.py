@@ -7,18 +7,17 @@ ends, because jupyter_server must get it at a limited rate. This module knows ne
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Iterator, List, Optional, Sequence
 
 from ....wire.endpoint import Endpoint, State
 from ....wire.messages import Lane, Message, keeper_message
 from ....wire.runtime import Runtime
+from ...kernel_settings import KernelSettings
 from .memory_queue import MemoryQueue
 from .reduction import CANNOT_READ, Reduction, notice
 from .spill import Record, Spill
 
 MIB = 1024 * 1024
-MEMORY_MIB = 8
-CAP_MIB = 512
 _PIECE = MIB
 """Bytes moved to disk at once: few, as other messages wait meanwhile, but more than a line each time."""
 OnProblem = Callable[[str], Any]
@@ -33,7 +32,7 @@ class Backlog:
         self,
         runtime: Runtime,
         folders: Sequence[Path],
-        settings: Dict[str, Any],
+        settings: KernelSettings,
         on_problem: OnProblem = lambda text: None,
     ) -> None:
         """Create an empty backlog.
@@ -43,8 +42,8 @@ class Backlog:
         on_problem: Called once for each problem.
         """
         self._runtime = runtime
-        self._memory_limit = int(float(settings.get("journal_memory_mib", MEMORY_MIB)) * MIB)
-        cap = int(float(settings.get("journal_cap_mib", CAP_MIB)) * MIB)
+        self._memory_limit = int(settings.journal_memory_mib * MIB)
+        cap = int(settings.journal_cap_mib * MIB)
         self._spill = Spill(folders, cap, self._memory_limit)
         self._memory = MemoryQueue()
         self._reduction = Reduction(self._memory, self._spill, self._memory_limit, self._report)
