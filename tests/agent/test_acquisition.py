@@ -222,7 +222,7 @@ def test_places_that_come_and_go_do_not_make_a_kernel_read_the_gpus_all_the_time
     loop.clock.seconds = began = RUNTIME.time()
     texts: List[str] = []
     waiting = Acquisition(
-        loop, ProcessControl(), {"id": uuid.uuid4().hex[:12], "gpus": 1}, dict,
+        loop, ProcessControl(), KernelSettings(uuid.uuid4().hex[:12], gpus=1), dict,
         on_acquired=lambda: texts.append("acquired"), on_error=texts.append, on_waiting=texts.append,
     )  # fmt: skip
 
