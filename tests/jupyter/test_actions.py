@@ -21,7 +21,7 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel.client import HubClient
 
-pytestmark = pytest.mark.usefixtures("remote", "nothing_stays")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("remote", "nothing_stays")]
 Fetch = Callable[..., Awaitable[Any]]
 API = ("jupyter-gpu-kernel", "api")
 EMPTY = '{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}'

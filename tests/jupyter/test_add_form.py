@@ -26,7 +26,7 @@ from jupyter_gpu_kernel import kernelspecs
 from jupyter_gpu_kernel.client import HubClient
 from jupyter_gpu_kernel.server.probes import PROBES, Probes
 
-pytestmark = pytest.mark.usefixtures("remote")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("remote")]
 API = "/jupyter-gpu-kernel/api"
 Ask = Callable[..., Awaitable[tuple[int, Any]]]
 

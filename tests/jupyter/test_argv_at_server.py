@@ -14,7 +14,7 @@ from remote import Remote
 from servers import Server
 from waiting import DEADLINE, eventually
 
-pytestmark = pytest.mark.usefixtures("remote")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("remote")]
 API = "/jupyter-gpu-kernel/api/kernels"
 
 

@@ -27,7 +27,7 @@ from waiting import DEADLINE, eventually
 from jupyter_gpu_kernel.client import HubClient
 from jupyter_gpu_kernel.errors import HubError, KernelStartError
 
-pytestmark = pytest.mark.usefixtures("remote")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("remote")]
 
 
 class Attached:

@@ -11,7 +11,7 @@ from jupyter_client.manager import KernelManager
 from remote import Remote
 from waiting import DEADLINE
 
-pytestmark = pytest.mark.usefixtures("remote")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("remote")]
 Pair = tuple[KernelManager, BlockingKernelClient]
 
 

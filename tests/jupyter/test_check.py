@@ -14,7 +14,7 @@ from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.client import HubClient
 
-pytestmark = pytest.mark.usefixtures("remote")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("remote")]
 STEPS = [(hop, step) for hop in ("login", "work") for step in ("reach", "host key", "sign in")]
 LOOKS = ["python", "agent", "gpus"]
 

@@ -19,7 +19,7 @@ from wheelhouse import make_wheel, repack
 
 from jupyter_gpu_kernel.client import HubClient
 
-pytestmark = pytest.mark.usefixtures("remote")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("remote")]
 
 
 class Node:

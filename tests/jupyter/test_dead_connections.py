@@ -17,7 +17,7 @@ from waiting import DEADLINE, eventually
 from jupyter_gpu_kernel.client import HubClient
 from jupyter_gpu_kernel.errors import GpuKernelError
 
-pytestmark = [pytest.mark.usefixtures("remote"), over_both_transports]
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("remote"), over_both_transports]
 
 
 @pytest.fixture

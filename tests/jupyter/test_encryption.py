@@ -15,6 +15,7 @@ from waiting import DEADLINE
 from zmq.utils.monitor import recv_monitor_message
 
 pytestmark = [
+    pytest.mark.full,
     pytest.mark.usefixtures("remote"),
     pytest.mark.skipif(
         not hasattr(KernelManager, "transport_encryption"), reason="jupyter_client 8.9 encrypts"

@@ -15,7 +15,7 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel import kernelspecs
 
-pytestmark = pytest.mark.usefixtures("remote")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("remote")]
 
 
 @pytest.fixture(scope="module")

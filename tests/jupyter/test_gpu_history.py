@@ -10,7 +10,7 @@ from jupyter_client.manager import start_new_kernel
 from remote import Remote
 from waiting import DEADLINE
 
-pytestmark = pytest.mark.usefixtures("remote")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("remote")]
 
 
 def history(remote: Remote, kernel: str) -> list[dict[str, Any]]:

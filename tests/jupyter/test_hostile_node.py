@@ -19,6 +19,8 @@ from waiting import DEADLINE, eventually
 from jupyter_gpu_kernel.client import HubClient
 from jupyter_gpu_kernel.errors import GpuKernelError
 
+pytestmark = pytest.mark.full
+
 __all__ = ["hostile"]
 
 Specs = list[dict[str, Any]]

@@ -14,6 +14,8 @@ from waiting import eventually
 from jupyter_gpu_kernel.server.gpu_history import GpuHistory
 from jupyter_gpu_kernel.server.overview_rows import node_rows
 
+pytestmark = pytest.mark.full
+
 __all__ = ["hostile"]
 OVERVIEW = "/jupyter-gpu-kernel/api/overview"
 WAITER = {"user": "eve", "gpus": 1, "since": 1, "yours": False, "priority": None, "notebook": ""}

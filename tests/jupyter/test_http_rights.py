@@ -28,6 +28,8 @@ from jupyter_gpu_kernel.client import HubClient
 from jupyter_gpu_kernel.errors import HubError
 from jupyter_gpu_kernel.server.api import API
 
+pytestmark = pytest.mark.full
+
 Fetch = Callable[..., Awaitable[HTTPResponse]]
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 NONSENSE = (

@@ -14,7 +14,7 @@ from waiting import DEADLINE, eventually
 from jupyter_gpu_kernel.agent.keeper.client import ask_keeper
 from jupyter_gpu_kernel.errors import HubError
 
-pytestmark = pytest.mark.usefixtures("remote")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("remote")]
 GPU = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
 
 

@@ -23,7 +23,7 @@ from waiting import DEADLINE, eventually
 from jupyter_gpu_kernel.errors import NotAnswered
 from jupyter_gpu_kernel.launcher import _fail
 
-pytestmark = pytest.mark.usefixtures("remote")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("remote")]
 GPU = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
 
 

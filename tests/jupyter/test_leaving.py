@@ -18,7 +18,7 @@ from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.client import HubClient
 
-pytestmark = pytest.mark.usefixtures("remote")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("remote")]
 
 
 @pytest.mark.usefixtures("nothing_stays")

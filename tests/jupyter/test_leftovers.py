@@ -20,6 +20,8 @@ from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.pinned_code.worktree import Worktrees
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture()
 def leftover(remote: Remote) -> Iterator[subprocess.Popen[bytes]]:

@@ -24,7 +24,7 @@ from waiting import DEADLINE, eventually
 from jupyter_gpu_kernel.client import HubClient
 from jupyter_gpu_kernel.errors import GpuKernelError
 
-pytestmark = pytest.mark.usefixtures("remote")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("remote")]
 
 
 def stop_what_is_left(remote: Remote, spec: list[dict[str, Any]]) -> None:

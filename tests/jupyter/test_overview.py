@@ -20,7 +20,7 @@ from jupyter_gpu_kernel.errors import GpuKernelError
 from jupyter_gpu_kernel.server.overview import OVERVIEW, Overview
 from jupyter_gpu_kernel.server.overview_rows import relative_path
 
-pytestmark = pytest.mark.usefixtures("remote", "nothing_stays")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("remote", "nothing_stays")]
 Fetch = Callable[..., Awaitable[Any]]
 API = ("jupyter-gpu-kernel", "api")
 

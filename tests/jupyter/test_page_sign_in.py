@@ -20,7 +20,7 @@ from jupyter_gpu_kernel.hub.paths import page_servers
 
 API = "/jupyter-gpu-kernel/api"
 NAME = "locked-argv"
-pytestmark = pytest.mark.usefixtures("remote")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("remote")]
 
 
 @pytest.fixture(scope="module")

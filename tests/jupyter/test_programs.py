@@ -14,7 +14,7 @@ from nbclient.exceptions import CellExecutionError, DeadKernelError
 from remote import Remote
 from waiting import DEADLINE
 
-pytestmark = pytest.mark.usefixtures("remote")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("remote")]
 
 CELLS = [
     "print('first')",

@@ -16,7 +16,7 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel.client import HubClient
 
-pytestmark = pytest.mark.usefixtures("remote")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("remote")]
 
 
 class Refusal(NamedTuple):

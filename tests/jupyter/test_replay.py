@@ -16,7 +16,7 @@ from remote import Remote, over_both_transports
 from server_fixtures import *  # noqa: F403 (for this file)
 from waiting import DEADLINE, eventually
 
-pytestmark = pytest.mark.usefixtures("remote")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("remote")]
 Fetch = Callable[..., Awaitable[Any]]
 
 

@@ -16,7 +16,7 @@ from launchers import launched
 from remote import Remote
 from waiting import eventually
 
-pytestmark = pytest.mark.usefixtures("remote")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("remote")]
 GPU = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
 COUNT = """
 import pathlib, time

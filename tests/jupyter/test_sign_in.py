@@ -20,7 +20,7 @@ from jupyter_gpu_kernel.client import HubClient
 
 API = "/jupyter-gpu-kernel/api"
 PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
-pytestmark = pytest.mark.usefixtures("remote")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("remote")]
 
 
 class Browser:

@@ -14,7 +14,7 @@ from servers import Server
 from slurm import Slurm
 from waiting import eventually
 
-pytestmark = pytest.mark.usefixtures("remote")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("remote")]
 WHERE = "import os; print(os.environ['SLURM_JOB_ID'])"
 BUSY = "print('begun in', __import__('os').environ['SLURM_JOB_ID'], flush=True); import time; time.sleep(600)"
 HOOK = "import gpu_kernel; gpu_kernel.on_sigterm(lambda: print('checkpoint saved', flush=True))\n"

@@ -16,6 +16,8 @@ from remote import Remote
 from slurm import Slurm
 from waiting import DEADLINE, eventually
 
+pytestmark = pytest.mark.full
+
 JOB_ID = "import os; print(os.environ['SLURM_JOB_ID'])"
 
 

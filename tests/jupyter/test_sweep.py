@@ -13,6 +13,8 @@ from nbclient import NotebookClient
 from remote import Remote
 from waiting import DEADLINE
 
+pytestmark = pytest.mark.full
+
 CELL = """
 import os, pathlib, time
 folder = pathlib.Path({folder!r})

@@ -18,7 +18,7 @@ from launchers import Launcher, launched
 from remote import Remote
 from waiting import DEADLINE, eventually
 
-pytestmark = pytest.mark.usefixtures("remote", "nothing_stays")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("remote", "nothing_stays")]
 NOTEBOOK = "/home/me/of-vs-code.ipynb"
 STARTUP = f'if "__vsc_ipynb_file__" not in globals():\n    __vsc_ipynb_file__ = "{NOTEBOOK}"'
 

@@ -20,7 +20,7 @@ from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel.errors import HubError
 
-pytestmark = pytest.mark.usefixtures("remote")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("remote")]
 
 
 class Waits:

@@ -24,6 +24,8 @@ from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel import kernelspecs
 
+pytestmark = pytest.mark.full
+
 SHOWN, HIDDEN = "\x1b[?1049h", "\x1b[?1049l"
 """What switches to the alternate screen, and back."""
 
