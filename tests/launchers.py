@@ -74,7 +74,8 @@ class Launcher:
         """As VS Code ends it: SIGTERM to every descendant, by ppid, and then to the launcher."""
         launcher = psutil.Process(self.process.pid)
         for process in (*launcher.children(recursive=True), launcher):
-            process.terminate()
+            with contextlib.suppress(psutil.NoSuchProcess):  # the end of another one has ended it
+                process.terminate()
 
     def close(self) -> None:
         for client in self.clients:
