@@ -26,6 +26,7 @@ from jupyter_gpu_kernel.demo.cluster import processes
 from jupyter_gpu_kernel.demo.show import numbers_in, process_in
 
 pytestmark = [
+    pytest.mark.full,
     pytest.mark.skipif(sys.platform != "linux", reason="the practice cluster needs Linux"),
     pytest.mark.skipif(find_spec("jupyterlab") is None, reason="no JupyterLab: pip install '.[demo]'"),
 ]

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the practice cluster needs Linux")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(sys.platform != "linux", reason="the practice cluster needs Linux"),
+]
 COMMAND = [sys.executable, "-c", "from jupyter_gpu_kernel.demo import run_demo; raise SystemExit(run_demo())"]
 
 

@@ -8,6 +8,8 @@ from playwright.sync_api import Locator, Page, expect
 from browser.accessibility import assert_accessible
 from browser.lab import Lab
 
+pytestmark = pytest.mark.full
+
 PANEL = ".jp-RemoteGPU-panel"
 OUTSIDE = """panel => [...panel.querySelectorAll('li *')]
     .filter(one => one.getBoundingClientRect().right > panel.getBoundingClientRect().right + 1)

@@ -15,6 +15,8 @@ from sshd import Sshd
 from browser.lab import Lab
 from jupyter_gpu_kernel import kernelspecs
 
+pytestmark = pytest.mark.full
+
 NAME = "stranger"
 
 

@@ -17,7 +17,7 @@ from browser.conftest import NewPage
 from browser.lab import Lab, Notebook
 
 FOLDER = os.environ.get("JUPYTER_GPU_KERNEL_BESIDE", "")
-pytestmark = pytest.mark.skipif(not FOLDER, reason="run by make test-collaboration")
+pytestmark = [pytest.mark.full, pytest.mark.skipif(not FOLDER, reason="run by make test-collaboration")]
 EXTENSIONS = ["jupyter-collaboration", "jupyter_server_documents", "jupyter_server_nbmodel"]
 LINES = [f"line {i}" for i in range(5)]
 CELL = """import os, time

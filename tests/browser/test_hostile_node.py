@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from hostile import Hostile, hostile, status
 from playwright.sync_api import Page, expect
 
 from browser.lab import Lab
 from browser.test_panel import opened
+
+pytestmark = pytest.mark.full
 
 __all__ = ["hostile"]
 SCRIPT = "(top.ran ??= []).push(1)"

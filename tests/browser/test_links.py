@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from html import escape
 
+import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 from playwright.sync_api import Page, Request, expect
 from waiting import DEADLINE
 
 from browser.lab import Lab
+
+pytestmark = pytest.mark.full
 
 COMMANDS = """jupyterapp.commands.listCommands().map(name => name.split(':'))
     .filter(([of]) => of === 'jupyter-gpu-kernel').map(([_, name]) => name)"""

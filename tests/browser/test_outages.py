@@ -16,6 +16,8 @@ from waiting import eventually
 from browser.lab import Lab, Notebook
 from browser.pages import pages
 
+pytestmark = pytest.mark.full
+
 OUTAGE = 30.0
 """Seconds that the browser is offline: longer than Jupyter's servers wait for the answer to a ping. The other tests of
 this module run meanwhile."""

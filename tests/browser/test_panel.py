@@ -11,6 +11,8 @@ from remote import Remote
 
 from browser.lab import Lab
 
+pytestmark = pytest.mark.full
+
 AXE = Path(__file__).parents[2] / "labextension" / "node_modules" / "axe-core" / "axe.min.js"
 RUN = """path => jupyterapp.commands.execute('docmanager:open', {path}).then(async document => {
     await document.context.ready; await document.sessionContext.ready;

@@ -18,6 +18,8 @@ from waiting import eventually
 from browser.lab import Lab
 from browser.signing_in import API, SignIn, node
 
+pytestmark = pytest.mark.full
+
 __all__ = ["node"]
 
 # What runs in a page notes its name in `top.ran`.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from playwright.sync_api import Page, expect
 from remote import Remote
 
@@ -12,6 +13,8 @@ from browser.accessibility import assert_accessible
 from browser.conftest import NewPage
 from browser.lab import Lab
 from browser.signing_in import SignIn, dialog_of, node
+
+pytestmark = pytest.mark.full
 
 __all__ = ["node"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from launchers import launched
 from locked import Owner, log_in
 from playwright.sync_api import Page, expect
@@ -12,6 +13,8 @@ from waiting import DEADLINE
 
 from browser.lab import Lab
 from jupyter_gpu_kernel.client import HubClient
+
+pytestmark = pytest.mark.full
 
 
 def test_a_refused_start_goes_on_when_its_user_has_signed_in(

@@ -5,11 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 from playwright.sync_api import Page, expect
 from remote import Remote
 from waiting import DEADLINE
 
 from browser.lab import Lab, Notebook
+
+pytestmark = pytest.mark.full
 
 # What runs in the page notes its name in `top.ran`.
 OUTPUTS = """
