@@ -152,3 +152,32 @@ def test_a_restart_with_a_new_kernel_hands_the_gpu_over(
     assert read_leases(gpus.uuids[:1])[gpus.uuids[0]].id == new.kernel_id
     gpus.say(2)
     assert other.finish(waits).text.strip() == gpus.uuids[1]
+
+
+def test_a_text_of_the_old_kernel_becomes_empty_by_the_first_cell_of_the_new_one(
+    loop: LoopThread, link: Link, gpus: Gpus, stack: contextlib.ExitStack
+) -> None:
+    """VS Code does not receive what the old kernel sends after a restart."""
+    gpus.say(1, gpus=[{"uuid": gpus.uuids[0], "ghost": 30000}])
+    stack.callback(gpus.say, 4)
+    sessions = VSCodeSessions(RUNTIME.monotonic)
+    session, next_session = VSCodeSession(sessions, 1, "one"), VSCodeSession(sessions, 1, "one")
+    old = loop.kernel(link, session=session, gpus=1, name="one")
+    front = stack.enter_context(Front(old.edge.connection))
+    loop.call(sessions.begin, session)
+    front.run(NAMED, store_history=False)
+    waits = front.iopub(front.client.execute("1"))
+    shown = next(one["content"] for one in waits if one["msg_type"] == "display_data")
+    assert "Waiting" in str(shown["data"])
+    new = loop.kernel(link, session=next_session, gpus=0, name="one")
+    loop.call(sessions.begin, next_session)
+    loop.call(sessions.end, session, old)
+    loop.call(old.close)
+    front = open_front(loop, new, stack)
+    front.run(NAMED, store_history=False)
+    cells = [front.run("1") for _ in range(2)]
+    updates = [
+        [one["content"] for one in cell.messages if one["msg_type"] == "update_display_data"]
+        for cell in cells
+    ]
+    assert updates == [[{"data": {"text/plain": ""}, "metadata": {}, "transient": shown["transient"]}], []]

@@ -314,3 +314,17 @@ def test_an_interrupt_is_answered_while_a_notebooks_kernel_is_looked_for(
         assert front.finish(cell).reply["ename"] == "KeyboardInterrupt"
         loop.call(remote.resume)
         assert "2" in str(front.run("1 + 1").outputs)
+
+
+def test_the_ids_of_what_is_shown_are_known_until_it_is_removed(loop: LoopThread, node: Node) -> None:
+    """The notice, too: of VS Code's next kernel they are the inheritance."""
+    remote = away(loop, node)
+    with Front(remote.edge.connection) as front:
+        node.pull()
+        wait_for(lambda: remote.link_state == "away", "the link's end")
+        asked = front.client.execute("1")
+        shown = next(front.iopub(asked))["content"]["transient"]["display_id"]
+        assert remote.displays.ids == [shown]
+        node.plugged = True
+        front.finish(asked)
+        assert remote.displays.ids == []

@@ -61,11 +61,11 @@ class Relay:
         info, learn = recall(infos, link.name, str(settings.get("python")))
         self._again: list[Message] = []
         self.placeholder = Placeholder(runtime, self._send_to_front_ends, info, learn)
+        self.displays = TransientDisplays(runtime, self._send_to_front_ends)
         has_output = self._in_flight.has_output
-        self._notice = OfflineNotice(runtime, self._send_to_front_ends, link.name, settings, has_output)
+        self._notice = OfflineNotice(runtime, self.displays.send, link.name, settings, has_output)
         self._deferred = DeferredRequests(self.placeholder, self._notice)
-        self.not_started = NotStarted(runtime, self.placeholder, self._send_to_front_ends, delivered)
-        self._displays = TransientDisplays(runtime, self._send_to_front_ends)
+        self.not_started = NotStarted(runtime, self.placeholder, self.displays.send, delivered)
         self.front_ends = FrontEnds(
             runtime, self._receive_request, self._subscribed, attach_timing.complete, delivered
         )
@@ -106,7 +106,7 @@ class Relay:
         """Stop passing messages on; the front ends leave."""
         self._notice.link_up()
         self.not_started.hide()
-        self._displays.clear()
+        self.displays.clear()
         self._pacer.close()
 
     # -------------------------------------------------------------------------------------- to the keeper
@@ -239,6 +239,7 @@ class Relay:
         self._deferred.sent(request, self._in_flight)
         self._in_flight.sent(request)
         self._last_input.sent(request)
+        self.displays.cell_sent(request)
         if self._repeated.can_move:
             self._repeated.sent(request)
         self.send(requests.lane_of_request(request), request)
@@ -276,7 +277,7 @@ class Relay:
                 self.placeholder.observe(message)
             return self._acknowledge_failure(message)
         self.placeholder.observe(message)
-        self._displays.observe(message)
+        self.displays.observe(message)
         self.front_ends.send(message)
         if self._delivered is not None:  # at once: if the hub is killed before this, the message comes twice
             counts = zip(self.endpoint.delivered, self._pacer.waiting_by_lane, strict=True)
@@ -289,8 +290,7 @@ class Relay:
 
     def _acknowledge_failure(self, message: Message) -> None:
         """At once, so that the front end's next requests, sent after the reply to a cell that failed, follow it."""
-        failed = requests.failed_cell(message)
-        if failed:
+        if failed := requests.failed_cell(message):
             self.send(Lane.ORDERED, keeper_message(do="heard", reply=failed))
 
     def _subscribed(self) -> None:
@@ -375,7 +375,7 @@ class Relay:
         """The front ends get a kernel of another host (after `set_link`), whose keeper has this endpoint: it repeats
         what the kernel before has executed for them, and gets the cells that wait."""
         repeated = self._repeated.begin(set(self._in_flight.ids), self._in_flight.busy_ids)
-        self._displays.clear()
+        self.displays.clear()
         self._take_endpoint(endpoint)
         for request in repeated:
             self.send(requests.lane_of_request(request), request)

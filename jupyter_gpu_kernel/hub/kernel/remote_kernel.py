@@ -64,7 +64,7 @@ class RemoteKernel(KernelState):
         self._attach_timing = AttachTiming(link, self)
         self._relay = Relay(runtime, self, link, self._attach_timing, settings, log, infos, delivered)
         self.standby = Standby(self, self._relay, settings)
-        self.front_ends = self._relay.front_ends
+        self.front_ends, self.displays = self._relay.front_ends, self._relay.displays
         self.front_ends.add(front_end)
         self.late_start = LateStart(self, self._relay, self._attach_timing, starter)
         self.late_start.begin()

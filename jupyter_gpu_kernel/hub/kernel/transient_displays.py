@@ -1,28 +1,29 @@
 """Displays that a cell shows for a while and that are removed again, so that they are not saved with the notebook.
 
-`OfflineNotice` is our own: the node cannot be reached. `TransientDisplays` are those of the keeper, such as why a cell
-waits. The keeper removes them, but not from the notebooks of front ends that have left before. This module knows
-neither link nor sockets.
+`OfflineNotice` is our own: the node cannot be reached. `TransientDisplays` are all that are shown: those of the keeper,
+too, such as why a cell waits. The keeper removes them, but not from the notebooks of front ends that have left before.
+This module knows neither link nor sockets.
 """
 
 from __future__ import annotations
 
 import asyncio
 import enum
+import re
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from ...errors import GpuKernelError
-from ...wire.compose import PASSING, TransientDisplay, make
+from ...wire.compose import PASSING, TransientDisplay, is_user_cell, make
 from ...wire.messages import Channel, Message, MessageError
 from ...wire.runtime import Runtime
 from ...wire.texts import with_program
 
 NOTICE_DELAY = 3.0
 """Seconds a cell waits until it shows the notice: most interruptions are shorter."""
-_MAX_CELLS = 100
-"""Cells with displays that are remembered, so that a kernel cannot fill our memory."""
+_MAX_SHOWN = 100
+"""Displays that are remembered, so that a kernel cannot fill our memory."""
 _TAIL = 200
 """Bytes at the end of a display that contain its id, as keepers write it."""
 _OFFLINE = "offline-"
@@ -30,7 +31,8 @@ _OFFLINE = "offline-"
 KEEPS_RUNNING = "the kernel keeps running. {cell}"
 WAITS_FOR_HOST = "the kernel waits for GPUs on its other hosts, and there again when it is back."
 STARTS = "the kernel starts when it is back. {cell}"
-_MARK = f'"{PASSING}'.encode()
+_ID = re.compile(f'"({PASSING}[^"]*)"'.encode())
+_EMPTY = b'"text/plain": ""'
 
 
 class _CellState(enum.Enum):
@@ -158,32 +160,69 @@ class OfflineNotice:
         return self.for_user(f"{text}\n{self._problem}") if self._problem is not None else text
 
 
+class _Shown(NamedTuple):
+    cell: str
+    header: bytes
+    of_keeper: bool
+
+
 class TransientDisplays:
-    """The keeper's displays for the moment: `clear` removes them before the front ends leave."""
+    """All transient displays that front ends show. `clear` removes the keeper's before the front ends leave."""
 
     def __init__(self, runtime: Runtime, send: Callable[[Message], None]) -> None:
         self._runtime = runtime
         self._send = send
-        self._cells: dict[str, bytes] = {}  # msg_id and header of the cells that show one
+        self._shown: dict[str, _Shown] = {}  # by display id
+        self._inherited: list[str] = []
 
-    def observe(self, message: Message) -> None:
-        """Take note of a message of the kernel to a front end."""
+    @property
+    def ids(self) -> list[str]:
+        """The display ids of those that are shown."""
+        return list(self._shown)
+
+    def send(self, message: Message) -> None:
+        """Send a message that the hub made."""
+        self.observe(message, of_keeper=False)
+        self._send(message)
+
+    def observe(self, message: Message, of_keeper: bool = True) -> None:
+        """Take note of a message to front ends."""
         if message.channel is not Channel.IOPUB:
             return
-        header = message.parts[0]
+        header, content = message.parts[0], message.parts[3]
         try:
-            if b'"display_data"' in header and _MARK in message.parts[3][-_TAIL:]:
-                self._cells[message.parent_id] = message.parts[1]
-                if len(self._cells) > _MAX_CELLS:
-                    self._cells.pop(next(iter(self._cells)))
-            elif self._cells and (b'"clear_output"' in header or b'"idle"' in message.parts[3][:_TAIL]):
-                self._cells.pop(message.parent_id, None)
+            found = _ID.search(content[-_TAIL:]) if b'display_data"' in header else None
+            if found is not None:
+                self._note(found[1].decode(), _Shown(message.parent_id, message.parts[1], of_keeper), content)
+            elif self._shown and (b'"clear_output"' in header or b'"idle"' in content[:_TAIL]):
+                ended = message.parent_id
+                self._shown = {name: one for name, one in self._shown.items() if one.cell != ended}
         except MessageError:
             pass  # front ends cannot read it either
 
+    def _note(self, display_id: str, shown: _Shown, content: bytes) -> None:
+        self._shown.pop(display_id, None)
+        if _EMPTY not in content:
+            self._shown[display_id] = shown
+        if len(self._shown) > _MAX_SHOWN:
+            del self._shown[next(iter(self._shown))]
+
     def clear(self) -> None:
-        """Remove all of them."""
-        cells, self._cells = self._cells, {}
-        for header in cells.values():
-            parts = make(self._runtime, "clear_output", {"wait": False}, header)
-            self._send(Message(Channel.IOPUB, 0, parts))
+        """Remove those of the keeper."""
+        for header in {one.cell: one.header for one in self._shown.values() if one.of_keeper}.values():
+            self.send(Message(Channel.IOPUB, 0, make(self._runtime, "clear_output", {"wait": False}, header)))
+
+    def inherit(self, ids: Sequence[str]) -> None:
+        """VS Code shows these of a kernel that this one replaces, whose messages it does not receive any more."""
+        self._inherited = list(ids)
+
+    def cell_sent(self, cell: Message) -> None:
+        """A front end has sent a request: if it is a cell of the user, the inherited displays become empty by its
+        output, as VS Code finds them by their ids."""
+        if not self._inherited or not is_user_cell(cell):
+            return
+        ids, self._inherited = self._inherited, []
+        for one in ids:
+            content = {"data": {"text/plain": ""}, "metadata": {}, "transient": {"display_id": one}}
+            parts = make(self._runtime, "update_display_data", content, cell.parts[0])
+            self.send(Message(Channel.IOPUB, 0, parts))

@@ -43,11 +43,13 @@ Key = tuple[int, str, str]
 
 
 class LeftKernel(NamedTuple):
-    """The kernel of a session that has ended. `time`: its end, by `VSCodeSessions.clock`."""
+    """The kernel of a session that has ended. `time`: its end, by `VSCodeSessions.clock`; `displays`: the ids of the
+    transient displays that were shown then."""
 
     kernel_id: str
     link: NodeLink
     time: float
+    displays: tuple[str, ...] = ()
 
 
 class VSCodeSessions:
@@ -141,7 +143,7 @@ class VSCodeSessions:
         session.clear_suspects()
         if not session.title:
             return
-        left = LeftKernel(remote.kernel_id, remote.link, self.clock())
+        left = LeftKernel(remote.kernel_id, remote.link, self.clock(), tuple(remote.displays.ids))
         current = self._current.get(session.key, session)
         if current is not session:
             return current.replace_later(left)
@@ -290,6 +292,7 @@ class VSCodeSession:
 
     async def _replace(self, remote: RemoteKernel, before: LeftKernel) -> None:
         """End the kernel before; the new one gets its GPUs, or its job."""
+        remote.displays.inherit(before.displays)
         stop = partial(self._stop, remote, before)
         if not remote.late_start.replace(before.kernel_id, stop):
             await stop()
