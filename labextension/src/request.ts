@@ -5,6 +5,12 @@ import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 import type { ServiceManager } from '@jupyterlab/services';
 
+// The imports have a suffix, for Node's test runner.
+import { KERNELS_PATH } from './tokens.js';
+import type { IProblem } from './tokens';
+import { isRecord, recordOf } from './untrusted.js';
+import type { Facts } from './untrusted';
+
 /** Seconds for what the server knows by itself, or has the hub tell. */
 const QUICK = 15;
 /** Seconds for what changes something on a node, such as the start of a kernel. */
@@ -34,6 +40,31 @@ export async function post(
 /** DELETE of a path below the server's base URL. Rejects as `get` does. */
 export async function remove(settings: ServerConnection.ISettings, path: string): Promise<unknown> {
   return request(settings, path, { method: 'DELETE' }, QUICK);
+}
+
+/** The path of a request about a kernel, which is named by our id or Jupyter's. */
+export function kernelPath(kernel: string, what: string): string {
+  return `${KERNELS_PATH}/${encodeURIComponent(kernel)}/${what}`;
+}
+
+/** All that the server says with a refusal; nothing if a proxy has answered, or nobody. */
+export async function answerOf(error: unknown): Promise<Facts> {
+  return error instanceof ServerConnection.ResponseError
+    ? recordOf(await error.response.clone().json().catch(() => undefined))
+    : {};
+}
+
+/** A failed request as the error that the server describes, or else with the message only. */
+export async function problemOf(error: unknown): Promise<IProblem> {
+  const { error: problem } = await answerOf(error);
+  return isRecord(problem) && problem.cause
+    ? (problem as unknown as IProblem)
+    : { kind: 'Error', hop: '', cause: error instanceof Error ? error.message : String(error), remedy: '' };
+}
+
+/** Whether a request was refused with 404. */
+export function isNotFound(error: unknown): boolean {
+  return error instanceof ServerConnection.ResponseError && error.response.status === 404;
 }
 
 /**

@@ -8,11 +8,11 @@ const SOURCES = new URL('../src/', import.meta.url);
 /** Imports go down; what is in one line knows nothing of the others in it. */
 const LAYERS = [
   ['index'],
-  ['add', 'longCells', 'notebook', 'panel', 'running', 'signIn', 'waiting'],
+  ['add', 'links', 'longCells', 'notebook', 'panel', 'running', 'signIn', 'waiting'],
   ['outputs', 'prompts', 'status'],
   ['model'],
-  ['format', 'icon', 'refresher', 'request', 'specs'],
-  ['svg.d', 'tokens']
+  ['confirm', 'format', 'icon', 'notebooks', 'refresher', 'request', 'specs'],
+  ['svg.d', 'tokens', 'untrusted']
 ];
 
 /** [folder (or file at the top), what it imports]. */

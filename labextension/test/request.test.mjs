@@ -4,7 +4,7 @@ import { test } from 'node:test';
 
 import services from '@jupyterlab/services';
 
-import { get, post, remove } from '../lib/request.js';
+import { answerOf, get, isNotFound, kernelPath, post, problemOf, remove } from '../lib/request.js';
 
 const { ServerConnection } = services;
 
@@ -39,6 +39,27 @@ test('a refusal has the message, and all that the server said can still be read'
   assert.ok(error instanceof ServerConnection.ResponseError);
   assert.deepEqual([error.message, error.response.status], ['login: no route', 502]);
   assert.deepEqual(await error.response.json(), said);
+});
+
+test('a refusal as the error that the server describes', async t => {
+  const said = { message: 'login: no route', error: { hop: 'login', cause: 'no route', remedy: 'Wait.' }, field: 'jumps' };
+  const settings = await serving(t, (_, response) => response.writeHead(404).end(JSON.stringify(said)));
+  const error = await get(settings, kernelPath('a/b', 'journal')).catch(reason => reason);
+  assert.ok(isNotFound(error) && !isNotFound(new Error('404')));
+  assert.deepEqual([await problemOf(error), (await answerOf(error)).field], [said.error, 'jumps']);
+});
+
+test('a refusal that the server does not describe', async t => {
+  const proxy = await serving(t, (_, response) => response.writeHead(504).end('<h1>Gateway</h1>'));
+  const terse = await serving(t, (_, response) => response.writeHead(400).end('{"message": "no such kernel"}'));
+  const causes = [];
+  for (const settings of [proxy, terse]) {
+    const error = await get(settings, 'a').catch(reason => reason);
+    causes.push((await problemOf(error)).cause);
+  }
+  assert.deepEqual(causes, ['Invalid response: 504 Gateway Timeout', 'no such kernel']);
+  assert.equal((await problemOf(new Error('out of reach'))).cause, 'out of reach');
+  assert.deepEqual(await answerOf('nobody'), {});
 });
 
 test('what a proxy says is no message', async t => {

@@ -24,6 +24,7 @@ test('a request ends with its reply and its idle, in any order', () => {
   assert.deepEqual(heard(reply('a'), status('a', 'idle'))[0], ['a true', 'a false']);
   assert.deepEqual(heard(status('a', 'idle'), status('a', 'idle'), reply('a'), reply('a'))[0], ['a true', 'a false']);
   assert.deepEqual(heard(reply('b'), status('b', 'idle'))[0], ['a true']);
+  assert.ok(heard(reply('a'))[1].has('a') && !heard(reply('a'), status('a', 'idle'))[1].has('a'));
 });
 
 test('a restart ends all of them', () => {

@@ -10,30 +10,38 @@ import type { Kernel, KernelMessage } from '@jupyterlab/services';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
-import { fetchJournal } from '../outputs/fetchJournal';
+import { IRemoteModel } from '../model/tokens';
+import { eachNotebook } from '../notebooks';
+import type { IRecord } from '../outputs/journal';
+import { JournalPoll } from '../outputs/journalPoll';
+import type { IJournalSource } from '../outputs/journalPoll';
+import { journalSource } from '../outputs/journalSource';
 import { MessageIds } from '../outputs/messageIds';
 import { isOurs } from '../specs';
-import { LONG_CELLS_PLUGIN_ID, TOGGLE_LONG_CELLS, TRANSLATION_DOMAIN } from '../tokens';
+import { TOGGLE_LONG_CELLS, TRANSLATION_DOMAIN } from '../tokens';
 import { Announcer } from './announcer';
 import { endOf, Runs } from './runs';
 import { Teller } from './tell';
 
+const ID = 'jupyter-gpu-kernel:long-cells';
+
 export const longCells: JupyterFrontEndPlugin<void> = {
-  id: LONG_CELLS_PLUGIN_ID,
+  id: ID,
   description: 'Says when a long cell of a remote GPU kernel has ended while the page was hidden or closed.',
   autoStart: true,
-  requires: [INotebookTracker, ISettingRegistry],
+  requires: [INotebookTracker, IRemoteModel, ISettingRegistry],
   optional: [ITranslator, ICommandPalette],
   activate: async (
     app: JupyterFrontEnd,
     tracker: INotebookTracker,
+    model: IRemoteModel,
     registry: ISettingRegistry,
     translator: ITranslator | null,
     palette: ICommandPalette | null
   ): Promise<void> => {
     const trans = (translator ?? nullTranslator).load(TRANSLATION_DOMAIN);
     const teller = new Teller(trans);
-    const settings = await registry.load(LONG_CELLS_PLUGIN_ID);
+    const settings = await registry.load(ID);
     const enabled = (): boolean => settings.get('enabled').composite === true;
     addSwitch(app, settings, enabled, teller, trans.__('Notify When a Long Cell of a Remote GPU Ends'));
     palette?.addItem({ command: TOGGLE_LONG_CELLS, category: trans.__('Remote GPUs') });
@@ -45,15 +53,10 @@ export const longCells: JupyterFrontEndPlugin<void> = {
       begun: new MessageIds(window.localStorage, 'jupyter-gpu-kernel:begun'),
       told: new MessageIds(window.localStorage, 'jupyter-gpu-kernel:told')
     });
-    const { kernelspecs } = app.serviceManager;
-    const add = async (panel: NotebookPanel): Promise<void> => {
-      await Promise.all([panel.context.ready, kernelspecs.ready]);
-      if (!panel.isDisposed) {
-        follow(app, panel, announcer, enabled);
-      }
-    };
-    tracker.forEach(panel => void add(panel));
-    tracker.widgetAdded.connect((_, panel) => void add(panel));
+    const { kernelspecs, serverSettings } = app.serviceManager;
+    const source = journalSource(serverSettings, model);
+    const ours = (kernel: Kernel.IKernelConnection): boolean => isOurs(kernelspecs.specs, kernel);
+    eachNotebook(app, tracker, panel => follow(panel, source, ours, announcer, enabled));
   }
 };
 
@@ -82,28 +85,40 @@ function addSwitch(
 }
 
 /** Watches the kernels of a notebook. */
-function follow(app: JupyterFrontEnd, panel: NotebookPanel, announcer: Announcer, enabled: () => boolean): void {
-  const { serverSettings, kernelspecs } = app.serviceManager;
+function follow(
+  panel: NotebookPanel,
+  source: IJournalSource,
+  ours: (kernel: Kernel.IKernelConnection) => boolean,
+  announcer: Announcer,
+  enabled: () => boolean
+): void {
   const { sessionContext, context } = panel;
   const name = (): string => PathExt.basename(context.path);
-  const watch = async (kernel: Kernel.IKernelConnection | null | undefined): Promise<void> => {
-    if (!kernel || !isOurs(kernelspecs.specs, kernel)) {
+  let journal: JournalPoll | null = null;
+  const watch = (kernel: Kernel.IKernelConnection | null | undefined): void => {
+    journal?.dispose();
+    if (!kernel || !ours(kernel)) {
       return;
     }
     const runs = new Runs(
       msgId => announcer.begun(msgId),
       ended => announcer.ended(name(), ended)
     );
-    kernel.iopubMessage.connect((_, message: KernelMessage.IIOPubMessage) => runs.observe(message));
-    if (!enabled()) {
-      return;
-    }
-    const { cells } = await fetchJournal(serverSettings, kernel.id, '').catch(() => ({ cells: [] }));
-    for (const record of cells) {
+    const notice = (record: IRecord): void => {
       const ended = endOf(record);
       ended ? announcer.endedBefore(name(), ended) : runs.resume(record);
+    };
+    kernel.iopubMessage.connect((_, message: KernelMessage.IIOPubMessage) => runs.observe(message));
+    if (enabled()) {
+      journal = new JournalPoll({
+        source,
+        kernelId: kernel.id,
+        next: () => undefined, // the whole journal, once
+        take: ({ cells }) => cells.forEach(notice)
+      });
     }
   };
-  void watch(sessionContext.session?.kernel);
-  sessionContext.kernelChanged.connect((_, { newValue }) => void watch(newValue));
+  watch(sessionContext.session?.kernel);
+  sessionContext.kernelChanged.connect((_, { newValue }) => watch(newValue));
+  panel.disposed.connect(() => journal?.dispose());
 }

@@ -9,49 +9,48 @@ import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import { IRemoteModel } from '../model/tokens';
+import { eachNotebook } from '../notebooks';
 import { isOurs } from '../specs';
-import { OUTPUTS_PLUGIN_ID, TRANSLATION_DOMAIN } from '../tokens';
-import { fetchJournal } from './fetchJournal';
-import { mayAnswer } from './journal';
+import { TRANSLATION_DOMAIN } from '../tokens';
 import type { IRecord } from './journal';
+import { journalSource } from './journalSource';
 import { MessageIds } from './messageIds';
 import { Restorer } from './restorer';
 
+const ID = 'jupyter-gpu-kernel:outputs';
+
 export const outputs: JupyterFrontEndPlugin<void> = {
-  id: OUTPUTS_PLUGIN_ID,
+  id: ID,
   description: 'Restores outputs of remote GPU kernels that the page has missed.',
   autoStart: true,
   requires: [INotebookTracker, IRemoteModel, ISettingRegistry],
   optional: [ITranslator],
-  activate: (
+  activate: async (
     app: JupyterFrontEnd,
     tracker: INotebookTracker,
     model: IRemoteModel,
     registry: ISettingRegistry,
     translator: ITranslator | null
-  ): void => {
-    const loading = registry.load(OUTPUTS_PLUGIN_ID);
+  ): Promise<void> => {
     const { serverSettings, kernelspecs } = app.serviceManager;
+    const source = journalSource(serverSettings, model);
     const trans = (translator ?? nullTranslator).load(TRANSLATION_DOMAIN);
     const dismissed = new MessageIds(window.localStorage, 'jupyter-gpu-kernel:dismissed');
     const hasRun = new MessageIds(window.localStorage, 'jupyter-gpu-kernel:has-run');
     // Stored for this browser tab only, so that trust ends with the tab.
     const executed = new MessageIds(window.sessionStorage, 'jupyter-gpu-kernel:executed');
-    tracker.widgetAdded.connect(async (_, panel) => {
-      const [settings] = await Promise.all([loading, panel.context.ready, kernelspecs.ready]);
-      if (!panel.isDisposed) {
-        new Restorer({
-          panel,
-          isOurs: kernel => isOurs(kernelspecs.specs, kernel),
-          mayAnswer: ({ id }) => mayAnswer(model.kernels, id),
-          fetch: (kernelId, cellId) => fetchJournal(serverSettings, kernelId, cellId),
-          trustsNone: () => settings.get('untrusted_output').composite === true,
-          dismissed,
-          executed,
-          hasRun,
-          onDoubt: records => Notification.info(doubt(trans, panel.title.label, records), { autoClose: false })
-        });
-      }
+    const settings = await registry.load(ID);
+    eachNotebook(app, tracker, panel => {
+      new Restorer({
+        panel,
+        isOurs: kernel => isOurs(kernelspecs.specs, kernel),
+        source,
+        trustsNone: () => settings.get('untrusted_output').composite === true,
+        dismissed,
+        executed,
+        hasRun,
+        onDoubt: records => Notification.info(doubt(trans, panel.title.label, records), { autoClose: false })
+      });
     });
   }
 };

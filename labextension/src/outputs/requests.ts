@@ -13,6 +13,11 @@ export class OwnRequests {
     this._onChange = onChange;
   }
 
+  /** Whether this request has not ended. */
+  has(msgId: string): boolean {
+    return this._pending.has(msgId);
+  }
+
   sent(message: KernelMessage.IMessage): void {
     this._pending.set(message.header.msg_id, new Set([REPLY, IDLE]));
     this._onChange(message.header.msg_id, true);

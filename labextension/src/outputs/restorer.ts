@@ -2,23 +2,22 @@
  * Restores the outputs that the page of one notebook has missed. It requests the journal at every (re)connection
  * to a kernel, and repeatedly while a cell runs.
  *
- * `rule.ts` decides which cells change, and `pages.ts` which page changes them. Failed requests are repeated without a
- * message to the user.
+ * `rule.ts` decides which cells change, `pages.ts` which page changes them, and `journalPoll.ts` when requests are made.
  */
 import { CodeCellModel } from '@jupyterlab/cells';
 import type { Cell, CodeCell } from '@jupyterlab/cells';
 import type { IOutput } from '@jupyterlab/nbformat';
 import { NotebookActions } from '@jupyterlab/notebook';
 import type { Notebook, NotebookPanel } from '@jupyterlab/notebook';
-import { ServerConnection } from '@jupyterlab/services';
 import type { Kernel, KernelMessage } from '@jupyterlab/services';
 import { JSONExt } from '@lumino/coreutils';
-import { Poll } from '@lumino/polling';
 import { Signal } from '@lumino/signaling';
 
 import { identify } from './identify';
 import { hasEnded, Records } from './journal';
 import type { IJournal, IRecord } from './journal';
+import { JournalPoll } from './journalPoll';
+import type { IJournalSource } from './journalPoll';
 import { execution } from './messageIds';
 import type { MessageIds } from './messageIds';
 import { askedOf, cellOf, codeCells, distrust, giveUp, isLive, isShared, showQuestion, showRunning, update, viewOfCell } from './page';
@@ -29,21 +28,9 @@ import { RanCells } from './ranCells';
 import { OwnRequests } from './requests';
 import { begins, hasGap, isBehind } from './rule';
 
-const SHORTEST_INTERVAL = 1000;
-const LONGEST_INTERVAL = 30000;
-/** After how many 404 responses a kernel counts as one without a journal. */
-const UNKNOWN_AT_MOST = 5;
-
 export class Restorer {
   constructor(options: Restorer.IOptions) {
     this._options = options;
-    this._poll = new Poll<void>({
-      auto: false,
-      name: 'jupyter-gpu-kernel:journal',
-      factory: () => this._ask(),
-      frequency: { interval: SHORTEST_INTERVAL, backoff: true, max: LONGEST_INTERVAL },
-      standby: 'never'
-    });
     const { sessionContext, model } = options.panel.context;
     this._pages = new Pages(model.sharedModel.awareness, () => this._refresh());
     this._requests = new OwnRequests((msgId, pending) => this._pages.receive(msgId, pending));
@@ -59,7 +46,7 @@ export class Restorer {
   }
 
   dispose(): void {
-    this._poll.dispose();
+    this._poll?.dispose();
     this._onHide();
     window.removeEventListener('pagehide', this._onHide);
     Signal.clearData(this);
@@ -72,6 +59,12 @@ export class Restorer {
     return this._options.panel.sessionContext.session?.kernel ?? null;
   }
 
+  /** The kernel, if the page is connected to it, and it is one of ours. */
+  private get _connected(): Kernel.IKernelConnection | null {
+    const kernel = this._kernel;
+    return kernel?.connectionStatus === 'connected' && this._options.isOurs(kernel) ? kernel : null;
+  }
+
   private _onKernel(): void {
     this._ran.reset();
     this._begin();
@@ -81,29 +74,37 @@ export class Restorer {
   private _begin(): void {
     this._end();
     this._kernel?.anyMessage.connect(this._onMessage, this);
-    if (this._kernel?.connectionStatus === 'connected' && this._options.isOurs(this._kernel)) {
+    if (this._connected) {
       this._records = new Records();
       this._ran.setKernel('');
       this._playback = newPlayback();
-      [this._unknown, this._begun] = [0, Date.now()];
       this._refresh();
     }
   }
 
   /** Requests the whole journal anew, since cells may have to be restored here now. */
   private _refresh(): void {
-    if (this._kernel?.connectionStatus === 'connected' && this._options.isOurs(this._kernel)) {
-      this._turn++; // else the response to an earlier request may replace that to this one, and end the requests
-      [...this._filling.keys()].forEach(cellId => this._stop(cellId));
-      void this._poll.refresh();
+    const { panel, source } = this._options;
+    const kernel = this._connected;
+    if (!kernel) {
+      return;
     }
+    this._poll?.dispose();
+    [...this._filling.keys()].forEach(cellId => this._stop(cellId));
+    this._poll = new JournalPoll({
+      source,
+      kernelId: kernel.id,
+      ready: isShared(panel) ? this._pages.known : undefined,
+      next: () => this._next,
+      take: (journal, asked) => this._take(journal, asked),
+      onNotFound: () => this._end()
+    });
   }
 
   /** Stops requests, and the display of running cells. */
   private _end(): void {
-    this._turn++;
+    this._poll?.dispose();
     [...this._filling.keys()].forEach(cellId => this._leave(cellId));
-    void this._poll.stop();
   }
 
   private _leave(cellId: string): void {
@@ -128,10 +129,18 @@ export class Restorer {
   private _onMessage(_: unknown, { msg, direction }: Kernel.IAnyMessageArgs): void {
     if (direction !== 'send') {
       this._requests.received(msg);
-      this._moved.add(movedBy(msg));
+      this._onMoved(movedBy(msg));
     } else if (msg.header.msg_type === 'execute_request' && msg.metadata.cellId !== undefined) {
       this._trust(String(msg.metadata.cellId), msg.header.msg_id);
       this._requests.sent(msg);
+    }
+  }
+
+  /** An `Output` widget shows the outputs of an execution from now on. Those that have ended are forgotten. */
+  private _onMoved(msgId: string): void {
+    if (msgId !== '') {
+      const isNeeded = (id: string): boolean => this._requests.has(id) || this._checks.has(id);
+      this._moved = new Set([...this._moved, msgId].filter(isNeeded));
     }
   }
 
@@ -180,62 +189,14 @@ export class Restorer {
     this._leave(cell.model.id);
   }
 
-  /** Requests the whole journal first, and then the records of unfinished cells, the oldest one first. */
-  private async _ask(): Promise<void> {
-    const [turn, kernel] = [this._turn, this._kernel];
-    if (!kernel) {
-      return void this._poll.stop();
-    }
-    if (!this._options.mayAnswer(kernel)) {
-      return;
-    }
-    if (isShared(this._options.panel)) {
-      await this._pages.known;
-    }
-    let asked: string | undefined;
-    let begun: number;
-    do {
-      [asked, begun] = [this._next, Date.now()];
-      const journal = await this._fetch(kernel.id, asked ?? '');
-      if (turn !== this._turn || this._poll.isDisposed) {
-        return; // the connection has changed, or is closed
-      }
-      this._ran.setKernel(journal.kernel);
-      this._take(journal.cells, asked);
-    } while (asked !== undefined && this._next !== undefined && asked !== this._next);
-    if (this._next === undefined) {
-      return void this._poll.stop();
-    }
-    this._slowDown(Date.now() - begun);
-  }
-
-  private async _fetch(kernelId: string, cellId: string): Promise<IJournal> {
-    try {
-      return await this._options.fetch(kernelId, cellId);
-    } catch (error) {
-      console.debug('jupyter-gpu-kernel: no journal yet', error);
-      const unknown = error instanceof ServerConnection.ResponseError && error.response.status === 404;
-      if (unknown && ++this._unknown >= UNKNOWN_AT_MOST) {
-        this._end();
-      }
-      throw error; // so that the poll slows down
-    }
-  }
-
   /** The oldest unfinished cell that is restored: its id, or that of its request if the journal has no other. */
   private get _next(): string | undefined {
     const msgId = this._filling.values().next().value;
     return msgId === undefined ? undefined : this._records.get(msgId)?.cell_id || msgId;
   }
 
-  /** Requests are less frequent if they take long, or if the cell runs for long. */
-  private _slowDown(took: number): void {
-    const waited = Date.now() - this._begun;
-    const interval = Math.max(SHORTEST_INTERVAL, Math.min(waited / 60, 5 * SHORTEST_INTERVAL), 5 * took);
-    this._poll.frequency = { ...this._poll.frequency, interval: Math.min(interval, LONGEST_INTERVAL) };
-  }
-
-  private _take(fetched: readonly IRecord[], asked: string | undefined): void {
+  private _take({ kernel, cells: fetched }: IJournal, asked: string | undefined): void {
+    this._ran.setKernel(kernel);
     if (asked !== undefined && !fetched.some(record => [record.cell_id, record.msg_id].includes(asked))) {
       const cells = [...this._filling].filter(([cellId, msgId]) => [cellId, msgId].includes(asked));
       cells.forEach(([cellId]) => this._leave(cellId)); // its record no longer exists
@@ -343,7 +304,7 @@ export class Restorer {
   }
 
   private readonly _options: Restorer.IOptions;
-  private readonly _poll: Poll<void>;
+  private _poll: JournalPoll | null = null;
   private readonly _pages: Pages;
   private readonly _requests: OwnRequests;
   private readonly _ran: RanCells;
@@ -353,12 +314,8 @@ export class Restorer {
   private readonly _filling = new Map<string, string>();
   /** The checks of cells that receive their messages: msg_id → what the cell showed, and whether it had a gap. */
   private readonly _checks = new Map<string, { readonly shown: IOutput[]; readonly hadGap: boolean }>();
-  /** Executions whose outputs were shown by `Output` widgets. */
-  private readonly _moved = new Set<string>();
-  /** Increases when responses to earlier requests become invalid. */
-  private _turn = 0;
-  private _unknown = 0;
-  private _begun = 0;
+  /** Executions whose outputs were shown by `Output` widgets: those that run here, or are checked. */
+  private _moved: ReadonlySet<string> = new Set();
 }
 
 /** The msg_id of the execution whose outputs an `Output` widget shows from now on, or ''. */
@@ -376,10 +333,7 @@ export namespace Restorer {
     /** The panel, whose notebook is loaded. */
     readonly panel: NotebookPanel;
     readonly isOurs: (kernel: Kernel.IKernelConnection) => boolean;
-    /** Whether the node can be asked now, as far as it is known. */
-    readonly mayAnswer: (kernel: Kernel.IKernelConnection) => boolean;
-    /** Fetches the journal of a kernel, for one cell or, with '', for all. */
-    readonly fetch: (kernelId: string, cellId: string) => Promise<IJournal>;
+    readonly source: IJournalSource;
     /** Executions whose outputs the user has discarded: by clearing them, or by a restart of the kernel. */
     readonly dismissed: MessageIds;
     /** Whether the user trusts no output of remote kernels, also of cells that this page executes. */

@@ -2,17 +2,19 @@
  * The requests of the dialog: the questions that wait, the user's replies, and a sign-in.
  */
 import { URLExt } from '@jupyterlab/coreutils';
-import { ServerConnection } from '@jupyterlab/services';
+import type { ServerConnection } from '@jupyterlab/services';
 
-import { get, post, remove } from '../request';
-import { NODES_PATH, PROMPTS_PATH } from '../tokens';
+import { get, isNotFound, post, remove } from '../request';
+import { API_PATH, NODES_PATH } from '../tokens';
 import { parsePrompts } from './prompt';
 import type { IPrompt } from './prompt';
 import type { Reply } from './queue';
 
+const PATH = `${API_PATH}/prompts`;
+
 /** The questions that wait for the user; whoever fetches them shows them. Rejects as `get` does. */
 export async function fetchPrompts(settings: ServerConnection.ISettings): Promise<IPrompt[]> {
-  return parsePrompts(await get(settings, PROMPTS_PATH));
+  return parsePrompts(await get(settings, PATH));
 }
 
 /**
@@ -20,12 +22,11 @@ export async function fetchPrompts(settings: ServerConnection.ISettings): Promis
  * taken, or nobody waits for it any more. Never rejects.
  */
 export async function sendReply(settings: ServerConnection.ISettings, id: string, reply: Reply): Promise<string> {
-  const path = URLExt.join(PROMPTS_PATH, encodeURIComponent(id));
+  const path = URLExt.join(PATH, encodeURIComponent(id));
   try {
     await (reply ? post(settings, path, reply) : remove(settings, path));
   } catch (error) {
-    const isGone = error instanceof ServerConnection.ResponseError && error.response.status === 404;
-    if (reply && !isGone) {
+    if (reply && !isNotFound(error)) {
       return error instanceof Error ? error.message : String(error);
     }
   }
