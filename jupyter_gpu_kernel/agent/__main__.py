@@ -1,7 +1,7 @@
 """The agent's subcommands and its exit codes, which the local side turns into advice.
 
-    attach | job | setup ID | serve ID | succeed ID | ipykernel ARGUMENTS | check ID |
-    check-node ID | check-framework NAME
+    attach | job | setup ID | serve ID | succeed ID | spare KEY FILLER |
+    ipykernel ARGUMENTS | check ID | check-framework NAME
 
 The agent runs from a zip in its folder. In a checkout, JUPYTER_GPU_KERNEL_ROOT names the folder.
 """
@@ -24,7 +24,7 @@ OLD_PYTHON = 91
 NO_ZMQ = 92
 BAD_FOLDER = 93
 _COMMANDS = """usage: agent attach | job | setup ID | serve ID | succeed ID | spare KEY FILLER |
-             ipykernel ARGUMENTS | check ID | check-node ID | check-framework NAME
+             ipykernel ARGUMENTS | check ID | check-framework NAME
 """
 
 
@@ -40,7 +40,7 @@ def main(argv: List[str]) -> int:
         run_kernel(rest)
         return 0
     if command == "check-framework" and len(rest) == 1:
-        from .stack.framework_check import main as check_framework
+        from .stack.framework import main as check_framework
 
         check_framework(rest[0])
     try:
@@ -70,8 +70,10 @@ def _run(root: Root, command: str, rest: List[str]) -> int:
         from .spare.server import run as run_spare
 
         return run_spare(Runtime(), root.path, rest[0])
-    if command in ("check", "check-node") and len(rest) == 1:
-        return _check(root, command, rest[0])
+    if command == "check" and len(rest) == 1:
+        from .stack.check import run as run_check
+
+        return run_check(Runtime(), ProcessControl(), root, rest[0])
     sys.stderr.write(_COMMANDS)
     return USAGE
 
@@ -98,17 +100,6 @@ def _run_setup(root: Root, kernel_id: str) -> int:
 
     run_setup(Runtime(), ProcessControl(), root, kernel_id, receive_request(root.kernel(kernel_id)))
     return 0
-
-
-def _check(root: Root, command: str, check_id: str) -> int:
-    """Run one of the processes of `check --gpu`."""
-    if command == "check":
-        from .stack.check import run as run_check
-
-        return run_check(Runtime(), ProcessControl(), root, check_id)
-    from .stack.node_check import run as check_node
-
-    return check_node(Runtime(), ProcessControl(), root)
 
 
 def _serve(root: Root, kernel_id: str) -> int:

@@ -31,8 +31,8 @@ class Check(Verb):
         parser.add_argument(
             "--gpu",
             action="store_true",
-            help="also check whether torch, tensorflow and jax in that Python fit the driver and the GPUs, and "
-            "multiply matrices with each of them on a free GPU",
+            help="also check the driver, and whether torch, tensorflow, jax and cupy in that Python multiply matrices "
+            "on a free GPU",
         )
         add_json_option(parser)
 

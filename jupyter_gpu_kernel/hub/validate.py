@@ -142,7 +142,6 @@ _moment = number(0, _YEAR_9999)
 _mib = number(0, 1e9)
 _priority = number(-MAX_PRIORITY, MAX_PRIORITY)
 _place = number(1, 100_000)
-_duration = number(0, 1e6)
 
 _JOB = fields(
     "id",
@@ -289,30 +288,6 @@ _CELL: dict[str, Shape] = {
     "dropped": flag,
     "asks": or_none(text(200)),
 }
-_LIBRARIES = rows(text(400), 100)
-_STACK_FACTS = fields(
-    stage=word,
-    installed=fields(torch=text(60), tensorflow=text(60), jax=text(60)),
-    python=text(40),
-    version=text(60),
-    package=text(60),
-    file=text(500),
-    cuda=text(20),
-    hip=text(40),
-    archs=rows(text(30), 100),
-    devices=count,
-    capability=text(10),
-    device=text(100),
-    right=flag,
-    first_seconds=_duration,
-    seconds=_duration,
-    early=flag,
-    startup_error=text(),
-    library_path=text(4000),
-    libraries=_LIBRARIES,
-    own=_LIBRARIES,
-    error=fields("stage", "text", stage=word, type=text(100), text=text()),
-)
 _ANY = fields()
 _ANSWERS: dict[str, Shape] = {
     "open": fields(ok=flag, kernel=kernel_id),
@@ -339,16 +314,18 @@ _ANSWERS: dict[str, Shape] = {
     ),
     "end_leftovers": fields("ended", ended=rows(_LEFTOVER, _MAX_PROCESSES), code=rows(_CODE, _MAX_KERNELS)),
     "stack": fields(
-        "facts",
         driver=text(40),
         cuda=text(20),
-        amd=flag,
-        gpus=rows(fields(index=count, uuid=text(100), name=text(100), capability=text(10)), _MAX_GPUS),
+        gpus=rows(text(100), _MAX_GPUS),
         problem=fields("code", "text", code=word, text=text()),
+        installed=rows(word, 20),
         gpu=text(1000),
         gpu_name=text(1000),
         no_gpu=text(),
-        facts=_STACK_FACTS,
+        version=text(60),
+        built_for=text(60),
+        right=flag,
+        raised=text(),
         output=partial(lines, most=300),
         status=or_none(count),
         late=flag,

@@ -25,6 +25,7 @@ from jupyter_gpu_kernel.hub.kernel.vscode_sessions import (
 )
 from jupyter_gpu_kernel.hub.node.link import Link
 from jupyter_gpu_kernel.hub.node.node_link import NoLink
+
 pytestmark = pytest.mark.full
 
 

@@ -63,7 +63,7 @@ def test_the_frameworks_are_checked_and_nothing_stays(
 ) -> None:
     """A PyTorch for the CPU, in place of which a module says that it is one."""
     (tmp_path / "torch.py").write_text(
-        "__version__ = '2.6.0+cpu'\nclass version: cuda = hip = None\n__file__ = ''\nprint('noise')\n"
+        "__version__ = '2.6.0+cpu'\nclass version: cuda = hip = None\nprint('noise')\n"
     )
     settings |= {"env": {"PYTHONPATH": str(tmp_path)}, "cwd": str(tmp_path)}
     steps: list[str] = []
@@ -73,11 +73,11 @@ def test_the_frameworks_are_checked_and_nothing_stays(
     )  # fmt: skip
     driver, torch, verdict = rows[-3:]
     assert driver["ok"] and driver["message"].startswith(
-        "driver 550.54.15, which serves CUDA up to 12.4; 4 ×"
+        "driver 550.54.15, which supports CUDA up to 12.4; 4 ×"
     )
-    assert [gpu["capability"] for gpu in driver["facts"]["gpus"]] == ["8.0"] * 4
-    assert not torch["ok"] and "without CUDA" in torch["message"] and "/whl/cu126" in torch["remedy"]
-    assert torch["facts"]["gpu"] in remote.free and torch["facts"]["facts"]["version"] == "2.6.0+cpu"
+    assert len(driver["facts"]["gpus"]) == 4
+    assert not torch["ok"] and "built for the CPU only" in torch["message"] and "for GPUs" in torch["remedy"]
+    assert torch["facts"]["gpu"] in remote.free and torch["facts"]["version"] == "2.6.0+cpu"
     assert not verdict["ok"] and verdict["message"] == "PyTorch cannot use the GPUs"
     assert steps[-1] == "importing torch and multiplying matrices"
     remote.nothing_left()

@@ -253,14 +253,13 @@ class RequestHandlers:
 
     def _stack(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """One part of `check --gpu`: of the node, or of a framework. Blocks for up to some minutes."""
-        from ..stack.check import CheckRefused, check_stack  # only the complete agent has it
+        from ..stack.check import check_stack  # only the complete agent has it
 
         settings = self._keepers.as_allowed(KernelSettings.from_json(request["settings"]))
-        wanted = dict(request, settings=settings.to_json())
-        try:
-            return check_stack(self._runtime, self._processes, self.root, wanted)
-        except CheckRefused as error:
-            raise Refused(error.code, str(error)) from None
+        answer = check_stack(self._runtime, self._processes, settings, request)
+        if "refused" in answer:
+            raise Refused(*map(str, answer["refused"]))
+        return answer
 
     def _job(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """What the process of a scheduler's job knows of the job, whose folder is on this node."""

@@ -1,8 +1,8 @@
 """The request `stack`, which is one part of `check --gpu`: the process `check ID`, and the function that starts it.
 
-The process runs the set-up lines and `check-node ID`, and ends everything that they leave. `attach` starts it, and
-keeps its pipe open for as long as the answer is wanted. So nothing stays on the node when the connection or `attach`
-ends. Nothing is written to a disk but the set-up lines, to a file without a name.
+The process has its request on stdin, which stays open for as long as the answer is wanted, and its answer goes to
+stdout. It ends everything that it has started. So nothing stays on the node when the connection or `attach` ends.
+Nothing is written to a disk but the set-up lines, to a file without a name.
 """
 
 from __future__ import annotations
@@ -12,111 +12,137 @@ import json
 import os
 import sys
 import tempfile
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Sequence
 
 from ...wire.fields import FieldError, load_object
 from ...wire.runtime import Runtime
 from ..exit.descendants import ROOT, SETUP, TAG, end_all, find_descendants
+from ..gpus.devices.driver import read_driver
+from ..gpus.devices.gpu import SmiError
+from ..gpus.devices.gpu_reader import GpuReader, device_variable
+from ..gpus.devices.visible_devices import variables
 from ..gpus.sharing.lease import CHECK
 from ..keeper.client import shown_end
-from ..keeper.setup import shell_script
+from ..kernel_settings import KernelSettings
 from ..paths import Root, agent_command
+from ..process.environment import kernel_environment
 from ..process_control import ProcessControl
-from .supervision import Result, Supervisor, inherited_pipes, read_request, write_answer
+from .free_gpu import FreeGpu, leased_gpu
+from .supervision import MAX_ANSWER, Supervisor
 
 SETUP_TIMEOUT = 60.0
-PART_TIMEOUT = 240.0
-"""Seconds for the search for a free GPU and one framework: an import over a cold NFS takes a minute."""
-TIMEOUT = SETUP_TIMEOUT + PART_TIMEOUT
-_CLEANUP = 15.0
-"""Seconds that ending the processes of a check may take."""
-
-
-class CheckRefused(Exception):
-    """The check could not be done; `code` is one word for programs."""
-
-    def __init__(self, code: str, text: str) -> None:
-        super().__init__(text)
-        self.code = code
+_LIMIT = 150.0
+"""Seconds for the list of the installed frameworks, and the most for a framework."""
 
 
 def check_stack(
-    runtime: Runtime, processes: ProcessControl, root: Root, request: Dict[str, Any]
+    runtime: Runtime, processes: ProcessControl, settings: KernelSettings, request: Dict[str, Any]
 ) -> Dict[str, Any]:
-    """Return what the node found. Blocks for up to some minutes. Raises CheckRefused if it could not check.
+    """Return what the node found, or {"refused": [code, text]}. Blocks for up to some minutes.
 
-    request: {"part": "node", or the name of a framework, "limit": seconds that a framework may take, "settings":
-    {"python", "setup", "env", "cwd", "gpus"}}; the folder "cwd" exists.
+    settings: Those of a kernel that would be started; the folder `cwd` exists.
+    request: {"part": "node", or the name of a framework, "limit": seconds that a framework may take}.
     """
-    check_id = CHECK + runtime.new_id()[:12]
-    settings = dict(request["settings"], id=check_id)
-    settings["python"] = str(settings.get("python") or sys.executable)
-    wanted = {"part": request["part"], "limit": request.get("limit"), "settings": settings}
-    data = json.dumps(wanted).encode() + b"\n"
-    command = [*agent_command(sys.executable), "check", check_id]
+    settings = settings._replace(id=CHECK + runtime.new_id()[:12])
+    command = [*agent_command(settings.python), "check", settings.id]
+    (stdin, request_end), (answer_end, output) = os.pipe(), os.pipe()
+    with os.fdopen(request_end, "wb", 0) as wanted, os.fdopen(answer_end, "rb") as answer:
+        try:
+            process = processes.start(command, stdin=stdin, output=output, cwd=settings.cwd)
+        except OSError as error:
+            return {"refused": ["keeper", f"the check cannot be started: {error}"]}
+        finally:
+            os.close(stdin)
+            os.close(output)
+        with contextlib.suppress(BrokenPipeError):
+            wanted.write(json.dumps(dict(request, settings=settings.to_json())).encode() + b"\n")
+        data = answer.read(2 * MAX_ANSWER)
+    process.wait()
     try:
-        result = Supervisor(runtime, processes).run(
-            command, data, TIMEOUT + _CLEANUP, env=dict(os.environ), cwd="/"
-        )
-        answer = load_object(result.answer)
-    except OSError as error:
-        raise CheckRefused("keeper", f"the check cannot be started: {error}") from None
+        return load_object(data.rpartition(b"\n")[2])
     except FieldError:
-        raise CheckRefused("keeper", result.output[-500:] or "the check ended without an answer") from None
-    if "refused" in answer:
-        raise CheckRefused(str(answer["refused"]["code"]), str(answer["refused"]["text"]))
-    return answer
+        printed = shown_end(data.decode("utf-8", "replace"))
+        return {"refused": ["keeper", printed or "the check ended without an answer"]}
 
 
 def run(runtime: Runtime, processes: ProcessControl, root: Root, check_id: str) -> int:
     """Serve the request of the process `check ID`; return the exit code."""
-    request_fd, answer_fd = inherited_pipes()
-    data = read_request(request_fd)
-    supervisor = Supervisor(runtime, processes, request_fd)
+    os.environ.pop(TAG, None)
     try:
-        settings = load_object(data)["settings"]
-        result = _check_node(supervisor, root, check_id, settings, data)
-        answer = _answer(result, bool(settings.get("setup")))
-    except (OSError, FieldError, KeyError) as error:
-        answer = _refused("keeper", f"the check cannot be started: {error}")
+        request = load_object(sys.stdin.buffer.readline())
+        answer = Check(runtime, processes, root, KernelSettings.from_json(request["settings"])).answer(
+            request
+        )
     finally:
         for tag in (SETUP, TAG):
             end_all(runtime, processes, find_descendants(check_id, tag, str(root.path)))
-    write_answer(answer_fd, answer)
+    sys.stdout.write("\n" + json.dumps(answer))
     return 0
 
 
-def _check_node(
-    supervisor: Supervisor, root: Root, check_id: str, settings: Dict[str, Any], request: bytes
-) -> Result:
-    """Run `check-node` as a keeper is run: with the kernel's Python, after the set-up lines in a login shell."""
-    command = [*agent_command(str(settings["python"])), "check-node", check_id]
-    env = {name: value for name, value in os.environ.items() if name != TAG}
-    env.update({SETUP: check_id, ROOT: str(root.path)})
-    cwd: Optional[str] = str(settings["cwd"])
-    if not settings.get("setup"):
-        del env[SETUP]
-        return supervisor.run(command, request, PART_TIMEOUT, env=env, cwd=cwd)
-    lines: List[str] = list(map(str, settings["setup"]))
-    with tempfile.TemporaryFile() as script:
-        script.write(shell_script(lines, command).encode("utf-8", "surrogateescape"))
-        script.flush()
-        shell = ["bash", "--login", f"/dev/fd/{script.fileno()}"]
-        return supervisor.run(shell, request, TIMEOUT, env=env, cwd=cwd, pass_fds=[script.fileno()])
+class Check:
+    """Examines what one request asks for, in the environment of a kernel with these settings."""
 
+    def __init__(
+        self, runtime: Runtime, processes: ProcessControl, root: Root, settings: KernelSettings
+    ) -> None:
+        self._runtime = runtime
+        self._processes = processes
+        self._root = root
+        self._settings = settings
+        self._supervisor = Supervisor(runtime, processes, stop=sys.stdin.fileno())
 
-def _answer(result: Result, has_setup: bool) -> bytes:
-    """The answer of `check-node`, or why there is none."""
-    with contextlib.suppress(FieldError):
-        if result.answer:
-            load_object(result.answer)
-            return result.answer
-    what = "the set-up lines, or the check started after them," if has_setup else "the check"
-    how = "did not end in time" if result.late else f"exited with status {result.status}"
-    printed = shown_end(result.output)
-    text = f"{what} {how}" + (f"; they printed:\n{printed}" if printed else "")
-    return _refused("setup" if has_setup else "keeper", text)
+    def answer(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """Return what the hub wants to know."""
+        problem = self._run_setup(self._settings.setup)
+        if problem:
+            return {"refused": ["setup", problem]}
+        part, limit = str(request["part"]), min(float(request.get("limit") or _LIMIT), _LIMIT)
+        if part == "node":
+            return {**self._run("installed", FreeGpu(), _LIMIT), **self._driver()}
+        with leased_gpu(self._runtime, self._processes, self._settings) as gpu:
+            found = self._run(part, gpu, limit)
+            return {**found, "gpu": gpu.uuid, "gpu_name": gpu.name, "no_gpu": gpu.why_not}
 
+    def _run_setup(self, lines: Sequence[str]) -> str:
+        """Run the user's set-up lines in a login shell, and take over the variables that it has at their end. Return
+        what is wrong with them, or ""."""
+        if not lines:
+            return ""
+        text = "\n".join(["exec 3>&1 >&2", *lines, f"unset {SETUP}", "exec cat /proc/self/environ >&3", ""])
+        env = {**os.environ, SETUP: self._settings.id, ROOT: str(self._root.path)}
+        with tempfile.TemporaryFile() as script:
+            script.write(text.encode("utf-8", "surrogateescape"))
+            script.flush()
+            shell = ["bash", "--login", f"/dev/fd/{script.fileno()}"]
+            result = self._supervisor.run(shell, SETUP_TIMEOUT, env=env, pass_fds=[script.fileno()])
+        if result.status != 0 or not result.answer:
+            how = "did not end in time" if result.late else f"exited with status {result.status}"
+            printed = shown_end(result.output)
+            return f"the set-up lines {how}" + (f"; they printed:\n{printed}" if printed else "")
+        entries = (entry.partition("=") for entry in os.fsdecode(result.answer).split("\0"))
+        os.environ.clear()
+        os.environ.update({name: value for name, equals, value in entries if equals})
+        return ""
 
-def _refused(code: str, text: str) -> bytes:
-    return json.dumps({"refused": {"code": code, "text": text}}).encode()
+    def _driver(self) -> Dict[str, Any]:
+        """The driver and the names of the GPUs, or why they cannot be used."""
+        try:
+            gpus = GpuReader(self._runtime, self._processes).read()
+        except SmiError as error:
+            return {"problem": {"code": error.code, "text": error.cause}}
+        driver, cuda = read_driver(self._processes)
+        return {"driver": driver, "cuda": cuda, "gpus": [gpu.name for gpu in gpus if not gpu.parent]}
+
+    def _run(self, name: str, gpu: FreeGpu, limit: float) -> Dict[str, Any]:
+        """Run `check-framework NAME` in the environment of a kernel that has this GPU, and no other."""
+        folder = self._root.kernel(self._settings.id)  # does not exist: nothing is written to it
+        visible = variables(gpu.uuid.split(",") if gpu.uuid else [], device_variable())
+        env = kernel_environment(self._settings, folder, visible)
+        command = [*agent_command(self._settings.python), "check-framework", name]
+        result = self._supervisor.run(command, limit, env=env, leases=gpu.leases)
+        facts: Dict[str, Any] = {}
+        for line in result.answer.splitlines():
+            with contextlib.suppress(FieldError):  # cut off by a crash, or written by a library
+                facts.update(load_object(line))
+        return {**facts, "output": result.output, "status": result.status, "late": result.late}

@@ -4,8 +4,8 @@ It opens a connection of its own, as host keys, key files and rules may have cha
 a hop asks for a code while the shared connection is open, the user is not asked: the other steps are checked over the
 shared connection, and the rows say which hops were not checked.
 
-With `gpu`, the node is asked about its driver and about each framework, too: gpu_stack.py and gpu_framework.py say what
-the answers mean.
+With `gpu`, the node is asked about its driver and about each framework, too; gpu_verdicts.py says what the answers
+mean.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from ...errors import AgentError, GpuKernelError
 from ...wire import DEFAULT_GPUS
 from ..rpc import Call
 from .check_report import Report
-from .gpu_framework import judge_framework
-from .gpu_stack import FRAMEWORKS, NodeStack, Verdict, conclude, judge_driver
+from .gpu_verdicts import FRAMEWORKS, Verdict, conclude, judge_driver, judge_framework
 from .node import Node
 from .nodes import Nodes
 from .shared_connection import Connection
@@ -134,16 +133,14 @@ async def _check_stack(report: Report, node: Node, settings: dict[str, Any], pyt
         row = report.add(step, seconds, verdict.message, verdict.remedy, ok=verdict.ok)
         row |= {"checked": verdict.checked, "facts": facts}
 
-    answer, seconds = await report.attempt("driver", ask("node"), shown="driver and Python packages")
-    stack = NodeStack.from_answer(python, answer)
-    driver = judge_driver(stack, answer)
-    add("driver", driver, seconds, {key: answer.get(key) for key in ("driver", "cuda", "gpus")})
+    node_answer, seconds = await report.attempt("driver", ask("node"), shown="driver and Python packages")
+    driver = judge_driver(node_answer)
+    add("driver", driver, seconds, {key: node_answer.get(key) for key in ("driver", "cuda", "gpus")})
     verdicts: dict[str, Verdict] = {}
     for name in FRAMEWORKS:
-        if name in answer["facts"].get("installed", {}):
-            found, seconds = await report.attempt(
-                name, ask(name), shown=f"importing {name} and multiplying matrices"
-            )
-            verdicts[name] = judge_framework(name, stack, found)
-            add(name, verdicts[name], seconds, found)
-    add("verdict", conclude(verdicts, stack, driver), 0.0, {})
+        if name in node_answer.get("installed", ()):
+            shown = f"importing {name} and multiplying matrices"
+            answer, seconds = await report.attempt(name, ask(name), shown)
+            verdicts[name] = judge_framework(name, python, node_answer.get("cuda", ""), answer)
+            add(name, verdicts[name], seconds, answer)
+    add("verdict", conclude(verdicts, python, driver), 0.0, {})
