@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from jupyter_gpu_kernel.agent.keeper.server import KeeperServer
+from jupyter_gpu_kernel.agent.keeper.server import HubEvents, KeeperServer
 from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.relay.output.backlog import Backlog
@@ -47,10 +47,17 @@ class PlayedKeeper:
         self._id = kernel_id
         self._count = 0
         self._server = KeeperServer(
-            loop, folder / "keeper", Backlog(RUNTIME, [], {}),
-            on_message=self._received, on_request=self._request, on_attached=self._tell_state,
-            on_detached=lambda: None, on_rejected=lambda error: print(error, file=sys.stderr),
-        )  # fmt: skip
+            loop,
+            folder / "keeper",
+            Backlog(RUNTIME, [], {}),
+            HubEvents(
+                self._received,
+                self._request,
+                self._tell_state,
+                lambda: None,
+                lambda error: print(error, file=sys.stderr),
+            ),
+        )
 
     def _request(self, request: dict[str, Any]) -> dict[str, Any]:
         if request["do"] == "status":

@@ -29,6 +29,7 @@ from .kernelspecs import for_hub, read
 from .page_sign_in import PageSignIn
 from .program import ATTACH, notebook_path, running_command, server_kernel_id
 from .served_kernel import ServedKernel
+from .wire.files import create_file
 from .wire.texts import with_program, wrapped
 
 _PARENT_CHECK_INTERVAL = 1.0
@@ -81,9 +82,8 @@ def attach(kernel_id: str, specs: list[dict[str, Any]], on_ready: Callable[[Path
 
     def started(answer: dict[str, Any]) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(fd, "w") as file:
-            json.dump({**answer["connection"], "kernel_name": answer.get("name", "")}, file)
+        content = {**answer["connection"], "kernel_name": answer.get("name", "")}
+        create_file(path, json.dumps(content).encode())
         on_ready(path, str(answer["node"]))
 
     signals = {**_SIGNALS, signal.SIGINT: "leave", signal.SIGTERM: "leave"}

@@ -6,15 +6,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from contexts import context
 from runtimes import RUNTIME, make
 
-from jupyter_gpu_kernel.agent.gpus.manager import GpuManager
-from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
+from jupyter_gpu_kernel.agent.gpus.manager import GpuCallbacks, GpuManager
 from jupyter_gpu_kernel.agent.loop import Loop
-from jupyter_gpu_kernel.agent.process_control import ProcessControl
+from jupyter_gpu_kernel.agent.relay.callbacks import RelayCallbacks
 from jupyter_gpu_kernel.agent.relay.output.reduction import MESSAGE_LIMITS
 from jupyter_gpu_kernel.agent.relay.relay import Relay
-from jupyter_gpu_kernel.agent.story import Story
 from jupyter_gpu_kernel.wire.messages import Channel, Lane, Message
 
 
@@ -26,22 +25,19 @@ class Exchange:
         self.passed: list[Message] = []
         self.on_message: Callable[[Message], object] = lambda message: None
         loop = Loop(RUNTIME)
-        settings = KernelSettings("k", gpus=0)
+        kernel = context(loop, folder, id="k", gpus=0)
 
         def gpus(relay: Relay) -> GpuManager:
-            return GpuManager(
-                loop, ProcessControl(), settings, relay.send, relay.answers, relay.release,
-                relay.internal_requests, Story(folder / "story", RUNTIME.time), lambda state: None, dict,
-            )  # fmt: skip
+            return GpuManager(kernel, relay, GpuCallbacks(lambda state: None, dict))
 
         self.relay = relay = Relay(
             loop,
-            settings,
+            kernel.settings.now,
             lambda *message: self.passed.append(Message(*message)),
             lambda lane, message: self.heard.append(message),
             gpus,
-            on_message=lambda message: self.on_message(message),
-            message_limits=limits,
+            RelayCallbacks(on_message=lambda message: self.on_message(message)),
+            limits,
         )
         relay.gpus.kernel_started()
         relay.kernel_up({"status": "ok"})

@@ -33,7 +33,9 @@ from jupyter_gpu_kernel.agent.paths import Root
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.errors import ConnectError
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
+from jupyter_gpu_kernel.hub.kernel.kernel_state import Origin
 from jupyter_gpu_kernel.hub.kernel.placeholder import KernelInfoCache
+from jupyter_gpu_kernel.hub.kernel.relayed_kernel import HubContext
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.vscode_sessions import VSCodeSession
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
@@ -303,7 +305,7 @@ class LoopThread:
         front_end = FrontEndSpec(connection)
         remote = self.call(
             lambda: RemoteKernel(
-                RUNTIME, kernel_id, settings, front_end, link, log, session=session, infos=infos
+                HubContext(RUNTIME, log, infos), kernel_id, settings, front_end, link, Origin(session=session)
             )
         )
 

@@ -8,15 +8,23 @@ from pathlib import Path
 from typing import Optional
 
 
-def take_lock(path: Path) -> Optional[int]:
-    """Return a descriptor that holds the lock of this file, which is made if it is missing; None if it is held."""
-    fd = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def take_lock(path: Path, create: bool = True) -> Optional[int]:
+    """Return a descriptor that holds the lock of this file; None if it is held. A missing file is made, or raises
+    FileNotFoundError."""
+    fd = os.open(str(path), os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o600)
+    if lock_now(fd):
+        return fd
+    os.close(fd)
+    return None
+
+
+def lock_now(fd: int, how: int = fcntl.LOCK_EX) -> bool:
+    """Lock the file with this descriptor, unless another process holds its lock. Return whether that was done."""
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, how | fcntl.LOCK_NB)
     except OSError:
-        os.close(fd)
-        return None
-    return fd
+        return False
+    return True
 
 
 def is_locked(path: Path) -> bool:
@@ -26,9 +34,6 @@ def is_locked(path: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
+        return not lock_now(fd, fcntl.LOCK_SH)
     finally:
         os.close(fd)
-    return False

@@ -22,6 +22,8 @@ import threading
 from pathlib import Path
 from typing import Callable, List
 
+from ..wire.files import create_file
+
 _FOLDERS = ("k", "stories")
 _JOBS = "jobs"
 _KERNEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
@@ -95,8 +97,7 @@ class Root:
         path, new = self.path / "id", self.path / f".id-{os.getpid()}-{threading.get_ident()}"
         try:
             if not path.exists():
-                new.touch(mode=0o600)
-                new.write_text(new_id())
+                create_file(new, new_id().encode())
                 with contextlib.suppress(FileExistsError):  # another process was faster
                     os.link(str(new), str(path))
             return path.read_text()

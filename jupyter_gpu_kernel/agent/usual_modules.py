@@ -9,14 +9,13 @@ record may be lost.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any, Dict, List, Mapping
 
 from ..wire.fields import FieldError, load_object
+from ..wire.files import replace_file
 
 VARIABLE = "JUPYTER_GPU_KERNEL_MODULES"
 """The variable with the path of the file, in the environment of kernels and spare interpreters."""
@@ -83,13 +82,9 @@ class UsualModules:
         }
 
     def _write(self, content: Dict[str, Any]) -> bool:
-        new = self._path.with_name(f".{self._path.name}-{os.getpid()}")
         try:
-            new.write_text(json.dumps(content))
-            os.replace(str(new), str(self._path))
+            replace_file(self._path, json.dumps(content).encode())
         except OSError:  # a full disk
-            with contextlib.suppress(OSError):
-                new.unlink()
             return False
         return True
 

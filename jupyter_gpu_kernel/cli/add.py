@@ -11,10 +11,10 @@ from .. import adding, kernelspecs
 from ..errors import BY_LOGIN, AgentError, AuthError, HostKeyError, SettingsError
 from ..settings import TRANSPORTS, Settings
 from ..wire import MAX_PRIORITY
+from ..wire.texts import printable
 from . import add_slurm, create_env, tables
 from .add_hosts import hosts_result
 from .gpu_hours import span
-from .terminal import printable
 from .verb import Verb, add_json_option, print_json
 
 

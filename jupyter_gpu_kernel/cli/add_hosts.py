@@ -7,7 +7,7 @@ from typing import Any
 
 from ..adding import common_python, working_hosts
 from ..errors import GpuKernelError
-from .terminal import printable
+from ..wire.texts import printable
 
 
 def hosts_result(probes: list[dict[str, Any]], result: Callable[[dict[str, Any]], list[str]]) -> list[str]:

@@ -11,7 +11,8 @@ from typing import Any
 
 from ..errors import ConnectError, SettingsError
 from ..hub.node.hosts import each_host
-from .terminal import Progress, agrees, can_ask, printable
+from ..wire.texts import printable
+from .terminal import Progress, agrees, can_ask
 from .wheels import Machine, Wheel, download
 
 PACKAGES = ("ipykernel>=6.20", "pip")

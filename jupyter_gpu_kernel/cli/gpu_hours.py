@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..hub.slurm import times
+from ..wire.texts import duration
 
 DEFAULT = "24h"
 LONGEST = 30 * 86400
@@ -29,7 +30,7 @@ def span(text: str) -> float:
     return seconds
 
 
-def duration(text: str) -> int:
+def history_span(text: str) -> int:
     """The type of --history: seconds."""
     try:
         seconds = int(span(text))
@@ -65,9 +66,9 @@ class Hours(NamedTuple):
         """The time held, the time busy, and the share of idle time, as far as they are known."""
         known = self.held - self.unknown
         if known < 1:
-            return (_long(self.held), "?", "?")
+            return (duration(self.held), "?", "?")
         idle = 100 * max(0.0, 1 - self.busy / known)
-        return (_long(self.held), _long(self.busy), f"{idle:.0f} %")
+        return (duration(self.held), duration(self.busy), f"{idle:.0f} %")
 
 
 def groups(rows: Sequence[dict[str, Any]], *keys: str) -> list[list[dict[str, Any]]]:
@@ -80,11 +81,3 @@ def groups(rows: Sequence[dict[str, Any]], *keys: str) -> list[list[dict[str, An
 
 def _seconds(value: Any) -> float:
     return float(value) if isinstance(value, int | float) and 0 <= value < 1e12 else 0.0
-
-
-def _long(seconds: float) -> str:
-    """The time, with a precision of about one per cent."""
-    for size, unit in ((3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} s"

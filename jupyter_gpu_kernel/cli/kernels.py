@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..wire import MAX_PRIORITY
-from ..wire.texts import as_typed
+from ..wire.texts import as_typed, one_line, printable
 from . import tables
-from .terminal import one_line, printable
 from .verb import Ask, Listing, Verb, add_json_option, kernel_id, print_json, whole_id
 from .wait import limit, wait
 from .watch import WatchedVerb

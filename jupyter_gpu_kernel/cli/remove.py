@@ -10,7 +10,8 @@ from .. import kernelspecs
 from ..adding import stays_note
 from ..errors import AgentError, GpuKernelError, SettingsError
 from ..hub.node.hosts import each_host
-from .terminal import agrees, can_ask, printable
+from ..wire.texts import printable
+from .terminal import agrees, can_ask
 from .verb import Verb, add_json_option, print_json
 
 

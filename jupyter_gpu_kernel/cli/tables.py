@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from ..wire.texts import node_name
+from ..wire.texts import node_name, printable
 from .gpu_hours import UNKNOWN, Hours, groups
-from .terminal import printable
 
 _CELL, _LAST = 60, 2000  # longest cell, and longest cell of the last column, in characters
 _YEAR_9999 = 253_402_300_799

@@ -15,20 +15,11 @@ from typing import Any
 from ..errors import Cancelled
 from ..hub.ssh import Secret, matches_fingerprint
 from ..saved_answers import SavedAnswers
+from ..wire.texts import one_line
 
 OnRows = Callable[[list[dict[str, Any]]], None]
 _TRIES = 3  # to type the end of a fingerprint
 _WIDTH = 76  # columns of the progress line
-
-
-def printable(text: str) -> str:
-    """The text with “?” for each character that is not printable; line ends stay."""
-    return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)
-
-
-def one_line(text: str) -> str:
-    """The same on one line."""
-    return printable(" ".join(text.split()))
 
 
 def can_ask() -> bool:

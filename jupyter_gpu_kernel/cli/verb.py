@@ -18,7 +18,8 @@ from ..errors import GpuKernelError, SettingsError
 from ..hub.node.hosts import each_host
 from ..kernelspecs import HOW_TO_ADD
 from ..saved_answers import SavedAnswers
-from .terminal import OnRows, Progress, TerminalAsker, can_ask, printable, terminal_settings_restored
+from ..wire.texts import printable
+from .terminal import OnRows, Progress, TerminalAsker, can_ask, terminal_settings_restored
 
 _TRAIT = re.compile(r"--(([A-Z]\w*\.)\w[\w.]*|log-level|config)=.*|--debug")
 """Arguments for traitlets, not for the verb."""

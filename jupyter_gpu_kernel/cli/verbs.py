@@ -10,12 +10,12 @@ from typing import Any
 from .. import kernelspecs
 from ..errors import GpuKernelError
 from ..saved_answers import forget
+from ..wire.texts import printable
 from . import gpu_hours, slurm_tables, tables
 from .kernels import Attach, Logs, Priority, Ps
 from .list import List
 from .remove import Remove
 from .stop import Stop
-from .terminal import printable
 from .verb import Ask, Listing, Verb, add_json_option, print_error, print_json
 from .watch import WatchedVerb
 
@@ -89,7 +89,7 @@ class Gpus(WatchedVerb):
         either = parser.add_mutually_exclusive_group()
         self.add_watch_option(either)
         either.add_argument(
-            "--history", metavar="TIME", nargs="?", type=gpu_hours.duration, const=gpu_hours.DEFAULT,
+            "--history", metavar="TIME", nargs="?", type=gpu_hours.history_span, const=gpu_hours.DEFAULT,
             help="list the GPUs that your kernels had in the last TIME (90m, 24h, 7d; default: 24h), for how many "
             "hours, and the share of it in which no cell ran",
         )  # fmt: skip

@@ -14,10 +14,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import GpuKernelError
+from ..hub.sanitize import MAX_LINE
+from ..wire.texts import duration, one_line
 from .gpu_hours import LONGEST, TIMES, span
-from .terminal import Progress, one_line
+from .terminal import Progress
 from .verb import Ask, print_json
-from .waited_kernel import Outcome, Status, WaitedKernel, duration, outcome_of_story
+from .waited_kernel import Outcome, Status, WaitedKernel, outcome_of_story
 from .watch import HubCalls
 
 LOCAL = 1.0
@@ -112,7 +114,7 @@ class Wait:
                 self._take(due, self._ask("ps", specs=self._specs_of(due)))
         except GpuKernelError as error:
             for one in left:
-                one.problem = one_line(error.cause)
+                one.problem = one_line(error.cause, MAX_LINE)
 
     def _take(self, waited: list[WaitedKernel], rows: list[dict[str, Any]]) -> None:
         for one in waited:

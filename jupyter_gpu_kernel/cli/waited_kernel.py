@@ -7,7 +7,8 @@ import time
 from typing import Any, NamedTuple
 
 from ..errors import AgentError, GpuKernelError
-from .terminal import one_line
+from ..hub.sanitize import MAX_LINE
+from ..wire.texts import duration, one_line
 
 SETTLED = 2.0
 """Seconds without a cell after which they have ended: some front ends send the next cell only after a reply."""
@@ -59,11 +60,11 @@ class Outcome(NamedTuple):
             Status.TIMEOUT: self.error,
         }
         if self.status in simple:
-            return one_line(f"{kernel}: {simple[self.status]}")
+            return one_line(f"{kernel}: {simple[self.status]}", MAX_LINE)
         number = f" [{self.execution_count}]" if self.execution_count else ""
         lasted = "" if self.seconds is None else f" after {duration(self.seconds)}"
         how = {Status.OK: "ok", Status.INTERRUPTED: "interrupted"}.get(self.status, self.error or "error")
-        return one_line(f"{kernel}: the last cell{number} ended{lasted}: {how}")
+        return one_line(f"{kernel}: the last cell{number} ended{lasted}: {how}", MAX_LINE)
 
 
 class WaitedKernel:
@@ -128,7 +129,7 @@ class WaitedKernel:
             error = GpuKernelError.from_json(errors[0]["error"])
             if not self._row:  # it has not been found yet, so this may be a wrong id
                 raise error
-            self.problem = one_line(error.cause)
+            self.problem = one_line(error.cause, MAX_LINE)
         in_job = bool(self._row.get("job"))
         return not any(in_job or one["node"] == self.node for one in errors)
 
@@ -183,7 +184,7 @@ class WaitedKernel:
             self.id,
             self.node,
             status,
-            one_line(error),
+            one_line(error, MAX_LINE),
             execution_count=cell.get("execution_count"),
             seconds=round(max(0.0, ended - begun), 3) if begun and ended else None,
             finished=ended,
@@ -191,7 +192,7 @@ class WaitedKernel:
         )
 
     def _outcome(self, status: Status, error: str = "") -> Outcome:
-        return Outcome(self.id, self.node, status, one_line(error))
+        return Outcome(self.id, self.node, status, one_line(error, MAX_LINE))
 
 
 def outcome_of_story(kernel: WaitedKernel, story: list[dict[str, Any]]) -> Outcome | None:
@@ -200,16 +201,6 @@ def outcome_of_story(kernel: WaitedKernel, story: list[dict[str, Any]]) -> Outco
     if not lives or lives[-1]["event"] != "end":
         return None
     return kernel.ended(_cause(lives[-1]) or str(lives[-1].get("text") or "?"))
-
-
-def duration(seconds: float) -> str:
-    """A time for people: 3.2 s, 12 min 3 s, 5 h 2 min."""
-    if seconds < 60:
-        return f"{seconds:.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"
 
 
 def _cause(row: dict[str, Any]) -> str:

@@ -19,9 +19,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..errors import GpuKernelError, HubError
+from ..hub.sanitize import MAX_LINE
+from ..wire.texts import one_line, printable
 from .gpu_hours import span
 from .tables import Shown
-from .terminal import one_line, printable
 from .verb import Ask, Listing, Verb, print_error
 
 if TYPE_CHECKING:
@@ -130,7 +131,9 @@ class HubCalls:
         return self._client.call(op, progress=self._progress, **{"patience": _PATIENCE, **arguments})
 
     def _progress(self, event: dict[str, Any]) -> None:
-        self.step = one_line(f"{event.get('hop') or ''}: {event.get('step', '')}".removeprefix(": "))
+        self.step = one_line(
+            f"{event.get('hop') or ''}: {event.get('step', '')}".removeprefix(": "), MAX_LINE
+        )
 
 
 # ---------------------------------------------------------------------------------- without a screen

@@ -24,6 +24,7 @@ import paramiko
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from ..wire.files import create_file
 from . import gpus
 from .server import Node
 
@@ -62,7 +63,7 @@ class Cluster:
         if self.simulated:
             gpus.install(folder / "bin", secrets.token_hex(4))
         user, client, work, login = getpass.getuser(), *(_new_key() for _ in range(3))
-        _write(folder / "id_ed25519", client)
+        create_file(folder / "id_ed25519", client.encode())
         self._work = Node(WORK, _key(work), user, _key(client), self._environment(WORK))
         self._login = Node(
             LOGIN, _key(login), user, _key(client), self._environment(LOGIN), {(WORK, 22): self._work}
@@ -203,11 +204,6 @@ def _key(text: str) -> paramiko.PKey:
 
 def _public(node: Node) -> str:
     return f"{node.host_key.get_name()} {node.host_key.get_base64()}"
-
-
-def _write(file: Path, text: str) -> None:
-    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
-        out.write(text)
 
 
 def end_processes(folder: Path, timeout: float = 10.0) -> list[int]:

@@ -21,7 +21,9 @@ from .front_end.unanswered import remove_old
 from .jobs.job_kernels import JobKernels
 from .jobs.job_starter import JobStarter
 from .jobs.records import Records
+from .kernel.kernel_state import Origin
 from .kernel.placeholder import KernelInfoCache
+from .kernel.relayed_kernel import HubContext
 from .kernel.remote_kernel import RemoteKernel
 from .kernel.states import LinkState, Phase
 from .kernel.vscode_sessions import VSCodeSession, VSCodeSessions
@@ -58,9 +60,10 @@ class Kernels:
         self._kernels: list[RemoteKernel] = []
         self._reconnect_grace = _ReconnectGrace(self.stop, self._abandon)
         self._disk = DiskThread()
-        self._infos = KernelInfoCache(data_folder() / "kernel-info", self._disk)
         remove_old(hub_folder() / "delivered", runtime.time())
         self._owner = owner(runtime)  # once: a laptop's name may change with its network
+        infos = KernelInfoCache(data_folder() / "kernel-info", self._disk)
+        self._context = HubContext(runtime, log, infos, self._owner)
         self.relocation = Relocation(runtime, nodes, placement, self._owner, log)
         records = Records(data_folder() / "jobs", self._disk)
         self.jobs = JobKernels(runtime, nodes, schedulers, records, self.relocation.delivered, log)
@@ -143,7 +146,7 @@ class Kernels:
         number: int | None = None,
     ) -> RemoteKernel:
         """Make a kernel for the call's client, which is its first front end and had this number at a killed hub. `how`:
-        see RemoteKernel."""
+        see Origin."""
         session = self._new_session(settings, call)
         starter = self.jobs.starter(settings)
         delivered = Delivered(self.relocation.delivered(settings, kernel_id))
@@ -151,10 +154,9 @@ class Kernels:
             if how != "adopt" or starter is not None:
                 # Nobody waits for the cells of another front end; and a job may have another kernel by now.
                 delivered.cells.replace([])
-            remote = RemoteKernel(
-                self._runtime, kernel_id, settings, front_end_of(call, number), link, self._log, how=how,
-                infos=self._infos, delivered=delivered, owner=self._owner, session=session, starter=starter,
-            )  # fmt: skip
+            origin = Origin(how, delivered, session, starter)
+            front_end = front_end_of(call, number)
+            remote = RemoteKernel(self._context, kernel_id, settings, front_end, link, origin)
         except BaseException:
             # The ports are in use. A client that adopts the kernel tries again, and needs the counts.
             delivered.close() if how == "adopt" else delivered.forget()

@@ -16,6 +16,7 @@ from jupyter_core.paths import jupyter_data_dir
 
 from ..errors import HubError
 from ..wire import PROTOCOL
+from ..wire.files import replace_file
 from ..wire.runtime import Runtime
 
 _MAX_SOCKET_PATH = 103
@@ -90,14 +91,9 @@ def hub_key() -> bytes:
 
 def make_hub_key(runtime: Runtime) -> bytes:
     """Write a new key, 0600, and return it. Only the hub does so, before it listens."""
-    path = hub_folder() / "key"
-    new = path.with_suffix(".new")
-    new.unlink(missing_ok=True)
-    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(runtime.random.randbytes(32))
-    os.replace(new, path)
-    return path.read_bytes()
+    key = runtime.random.randbytes(32)
+    replace_file(hub_folder() / "key", key)
+    return key
 
 
 def owner(runtime: Runtime) -> dict[str, str]:
@@ -115,14 +111,12 @@ def owner(runtime: Runtime) -> dict[str, str]:
 
 
 def _secret(runtime: Runtime) -> str:
-    """Return a random text of this data folder, which never changes. It is written atomically."""
+    """Return a random text of this data folder, which never changes."""
     path = data_folder() / "owner"
     with contextlib.suppress(FileNotFoundError):
         if text := path.read_text():
             return text
-    new = path.with_name(f"owner-{runtime.random.randbytes(4).hex()}")
-    new.write_text(runtime.random.randbytes(8).hex())
-    os.replace(new, path)
+    replace_file(path, runtime.random.randbytes(8).hex().encode())
     return path.read_text()
 
 

@@ -15,6 +15,8 @@ import re
 from collections.abc import Callable, Container
 from typing import Any
 
+from ..wire.texts import one_line as one_line
+
 Shape = Callable[[Any], Any]
 
 MAX_UNKNOWN_KEYS = 20
@@ -45,11 +47,6 @@ def line(value: object, most: int = MAX_LINE) -> str:
     if not text.isprintable():
         text = "".join(map(_printable, text))
     return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def one_line(text: str, most: int = 200) -> str:
-    """Join all lines into one, with single spaces between the words; at most `most` characters."""
-    return line(" ".join(text[: 4 * most].split()), most)
 
 
 def lines(value: object, most: int = 40) -> str:

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from ..errors import SettingsError
 from ..program import installed_program
 from ..saved_answers import forget
 from ..settings import Settings
+from ..wire.files import replace_file
 from .reader import (
     KEY,
     Spec,
@@ -150,17 +150,9 @@ def _remove_folder(folder: Path) -> None:
 
 
 def _write_file(path: Path, content: bytes) -> None:
-    """Write it atomically and readable by its owner only (mkstemp's mode 0600)."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        fd, scratch = tempfile.mkstemp(prefix="kernel-", suffix=".tmp", dir=path.parent)
-        try:
-            with os.fdopen(fd, "wb") as file:
-                file.write(content)
-            os.replace(scratch, path)
-        except BaseException:
-            os.unlink(scratch)
-            raise
+        replace_file(path, content)
     except OSError as error:
         raise SettingsError(
             f"{path} cannot be written: {error.strerror}",

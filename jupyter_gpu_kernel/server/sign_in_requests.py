@@ -22,6 +22,7 @@ from ..hub.paths import page_server_address
 from ..hub.rpc import Call, RpcServer
 from ..hub.sanitize import line
 from ..kernelspecs import find
+from ..wire.files import create_file
 from ..wire.runtime import Runtime
 from .api import API, Handler
 
@@ -107,9 +108,7 @@ class PageSocket:
         runtime, key = Runtime(), os.urandom(32)
         address, self._key_file = page_server_address(os.urandom(4).hex())
         self._server = RpcServer(runtime, address, key, requests.operation, log)
-        fd = os.open(self._key_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            file.write(key)
+        create_file(self._key_file, key)
 
     def close(self) -> None:
         """Accept no more calls."""

@@ -59,9 +59,25 @@ def whole_number(text: str) -> Optional[int]:
     return int(text) if text.isdigit() and text.isascii() and len(text) <= _MAX_DIGITS else None
 
 
-def one_line(text: str, most: int = 120) -> str:
-    """Return text that others chose in a form that is safe in a terminal, in one line of at most `most` characters."""
-    return "".join(char if char.isprintable() else "?" for char in text.strip())[:most]
+def printable(text: str) -> str:
+    """Return text that others chose in a form that is safe in a terminal: “?” for each character that is not printable;
+    line ends stay."""
+    return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)
+
+
+def one_line(text: str, most: int = 200) -> str:
+    """Return the same in one line of at most `most` characters, with single spaces between the words."""
+    line = printable(" ".join(text[: 4 * most].split()))
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def duration(seconds: float) -> str:
+    """A time in words: "0.123 s", "45 s", "12 min 3 s", "5 h 2 min", "1 d 1 h"; "0 s" for a negative one."""
+    for size, unit, part, rest_unit in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if seconds >= size:
+            whole, rest = divmod(round(seconds / part), size // part)
+            return f"{whole} {unit} {rest} {rest_unit}" if rest else f"{whole} {unit}"
+    return f"{max(0.0, seconds):.3g} s"
 
 
 def wrapped(text: str, indent: str = "") -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Dict, Iterator, List
 
 import pytest
+from contexts import context
 from gpu_names import new_uuid
 from leases import read_leases, take_lease
 from runtimes import RUNTIME, ManualLoop
@@ -33,8 +34,6 @@ from jupyter_gpu_kernel.agent.gpus.sharing import announcements
 from jupyter_gpu_kernel.agent.gpus.sharing.lease import Holder
 from jupyter_gpu_kernel.agent.gpus.sharing.passed_places import UNTAKEN_FOR
 from jupyter_gpu_kernel.agent.gpus.sharing.release_watch import INTERVAL
-from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.agent.process_control import ProcessControl
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 HANG = SmiError("hang", "nvidia-smi does not answer")
@@ -55,7 +54,7 @@ def test_a_lease_answers_before_the_claim_is_granted(tmp_path: Path, monkeypatch
     loop, kernel = ManualLoop(), uuid.uuid4().hex[:12]
     texts: List[str] = []
     waiting = Acquisition(
-        loop, ProcessControl(), KernelSettings(kernel, gpus=1), lambda: {"state": "starting"},
+        context(loop, tmp_path, id=kernel, gpus=1), lambda: {"state": "starting"},
         on_acquired=lambda: texts.append("acquired"), on_error=texts.append, on_waiting=texts.append,
     )  # fmt: skip
     gpu = Gpu(0, new_uuid(), "A100", 40960, 1, utilization=0)
@@ -77,10 +76,10 @@ def test_a_lease_answers_before_the_claim_is_granted(tmp_path: Path, monkeypatch
 
 
 @pytest.fixture
-def kernel() -> Iterator[Acquisition]:
+def kernel(tmp_path: Path) -> Iterator[Acquisition]:
     """One that needs a GPU; nothing samples any."""
     acquisition = Acquisition(
-        ManualLoop(), ProcessControl(), KernelSettings(uuid.uuid4().hex[:12], gpus=1), dict,
+        context(ManualLoop(), tmp_path, id=uuid.uuid4().hex[:12], gpus=1), dict,
         on_acquired=lambda: None, on_error=lambda text: None, on_waiting=lambda text: None,
     )  # fmt: skip
     yield acquisition
@@ -117,7 +116,7 @@ def test_a_lease_that_the_system_refuses_is_an_error_of_the_cell(
     loop = ManualLoop()
     errors: List[str] = []
     waiting = Acquisition(
-        loop, ProcessControl(), KernelSettings(uuid.uuid4().hex[:12], gpus=1), dict,
+        context(loop, tmp_path, id=uuid.uuid4().hex[:12], gpus=1), dict,
         on_acquired=lambda: errors.append("acquired"), on_error=errors.append, on_waiting=lambda text: None,
     )  # fmt: skip
     gpu = Gpu(0, f"GPU-{'0' * 200}", "A100", 40960, 1, utilization=0)
@@ -135,7 +134,7 @@ def test_only_failures_in_a_row_end_the_cell(tmp_path: Path, monkeypatch: pytest
     errors: List[str] = []
     texts: List[str] = []
     waiting = Acquisition(
-        loop, ProcessControl(), KernelSettings(uuid.uuid4().hex[:12], gpus=1), dict,
+        context(loop, tmp_path, id=uuid.uuid4().hex[:12], gpus=1), dict,
         on_acquired=lambda: errors.append("acquired"), on_error=errors.append, on_waiting=texts.append,
     )  # fmt: skip
     busy = Gpu(0, new_uuid(), "A100", 40960, 30000, utilization=90)
@@ -166,7 +165,7 @@ def test_a_place_that_nobody_takes_does_not_hold_the_queue_for_ever(
     texts: List[str] = []
     loop.clock.seconds = began = RUNTIME.time()  # so that the place's time is plausible
     waiting = Acquisition(
-        loop, ProcessControl(), KernelSettings(uuid.uuid4().hex[:12], gpus=1), dict,
+        context(loop, tmp_path, id=uuid.uuid4().hex[:12], gpus=1), dict,
         on_acquired=lambda: texts.append("acquired"), on_error=texts.append, on_waiting=texts.append,
     )  # fmt: skip
     name = f"{round(began * 1000):011x}.0.{gpus}.99.ffffffffffffffff.{uuid.uuid4().hex[:12]}"
@@ -192,7 +191,7 @@ def test_a_move_of_the_queue_is_noticed_although_the_place_was_read_meanwhile(
     texts: List[str] = []
     loop.clock.seconds = began = RUNTIME.time()
     waiting = Acquisition(
-        loop, ProcessControl(), KernelSettings(uuid.uuid4().hex[:12], gpus=1), dict,
+        context(loop, tmp_path, id=uuid.uuid4().hex[:12], gpus=1), dict,
         on_acquired=lambda: texts.append("acquired"), on_error=texts.append, on_waiting=texts.append,
     )  # fmt: skip
     busy = Gpu(0, new_uuid(), "A100", 40960, 30000, utilization=90)
@@ -222,7 +221,7 @@ def test_places_that_come_and_go_do_not_make_a_kernel_read_the_gpus_all_the_time
     loop.clock.seconds = began = RUNTIME.time()
     texts: List[str] = []
     waiting = Acquisition(
-        loop, ProcessControl(), KernelSettings(uuid.uuid4().hex[:12], gpus=1), dict,
+        context(loop, tmp_path, id=uuid.uuid4().hex[:12], gpus=1), dict,
         on_acquired=lambda: texts.append("acquired"), on_error=texts.append, on_waiting=texts.append,
     )  # fmt: skip
 

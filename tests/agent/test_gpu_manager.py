@@ -5,14 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import List
 
+from contexts import Messages, context
 from runtimes import RUNTIME, ManualLoop, make
 
-from jupyter_gpu_kernel.agent.gpus.manager import RETRY_AFTER, GpuManager
-from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.agent.process_control import ProcessControl
+from jupyter_gpu_kernel.agent.gpus.manager import RETRY_AFTER, GpuCallbacks, GpuManager
 from jupyter_gpu_kernel.agent.relay.requests import InternalRequests
-from jupyter_gpu_kernel.agent.story import Story
-from jupyter_gpu_kernel.wire.answers import Answers
 from jupyter_gpu_kernel.wire.compose import Parts
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
@@ -28,10 +25,8 @@ def test_a_kernel_that_aborts_what_it_is_asked_is_asked_again_after_a_pause(tmp_
 
     questions = InternalRequests(RUNTIME, aborts)
     states: List[str] = []
-    manager = GpuManager(
-        loop, ProcessControl(), KernelSettings("k", gpus=0), lambda *said: None, Answers(lambda *said: None),
-        lambda cell: None, questions, Story(tmp_path / "story", RUNTIME.time), states.append, dict,
-    )  # fmt: skip
+    kernel = context(loop, tmp_path, id="k", gpus=0)
+    manager = GpuManager(kernel, Messages(questions), GpuCallbacks(states.append, dict))
     manager._tell_kernel()
     for times in (1, 2, 3):
         loop.advance()

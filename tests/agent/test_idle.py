@@ -34,10 +34,10 @@ def test_a_detached_kernel_ends_after_its_time_and_is_told_so_before() -> None:
     time.now += 89
     assert clock.advise(**QUIET) == Advice()
     time.now += 2
-    assert "91 s" in clock.advise(**QUIET).warn
+    assert "1 min 31 s" in clock.advise(**QUIET).warn
     assert clock.advise(**QUIET) == Advice(), "told once"
     time.now += 9
-    assert clock.advise(**QUIET).end == "idle for 100 s without a front end"
+    assert clock.advise(**QUIET).end == "idle for 1 min 40 s without a front end"
 
 
 def test_how_long_it_has_been_idle() -> None:
@@ -115,7 +115,7 @@ def test_a_lid_that_is_closed_ends_no_kernel_at_once() -> None:
     assert clock.advise(**QUIET) == Advice()
     assert clock.advise(**dict(QUIET, attached=True)) == Advice()
     time.now += 100
-    assert clock.advise(**QUIET).end == "idle for 100 s without a front end"
+    assert clock.advise(**QUIET).end == "idle for 1 min 40 s without a front end"
 
 
 def test_never_is_possible() -> None:

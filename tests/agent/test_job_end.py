@@ -17,11 +17,12 @@ from waiting import eventually
 
 from jupyter_gpu_kernel.agent.job.allocation import read_allocation
 from jupyter_gpu_kernel.agent.job.controller import Controller
-from jupyter_gpu_kernel.agent.job.end_notices import EndNotices, remaining
+from jupyter_gpu_kernel.agent.job.end_notices import EndNotices
 from jupyter_gpu_kernel.agent.job.facts import parse_facts
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.wire.hostlist import expand
 from jupyter_gpu_kernel.wire.messages import Channel, Message, keeper_message
+from jupyter_gpu_kernel.wire.texts import duration
 
 pytestmark = pytest.mark.full
 
@@ -243,7 +244,7 @@ def test_a_short_job_does_not_begin_with_a_notice_that_it_ends() -> None:
     [(-5, "0 s"), (59, "59 s"), (300, "5 min"), (3600, "1 h"), (4800, "1 h 20 min"), (90000, "1 d 1 h")],
 )
 def test_remaining_time_in_words(seconds: float, words: str) -> None:
-    assert remaining(seconds) == words
+    assert duration(seconds) == words
 
 
 def test_what_slurm_tells_in_the_environment() -> None:

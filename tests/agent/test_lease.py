@@ -24,7 +24,7 @@ from waiting import DEADLINE
 from jupyter_gpu_kernel.agent.gpus.sharing import announcements
 from jupyter_gpu_kernel.agent.gpus.sharing.announcements import Announcement
 from jupyter_gpu_kernel.agent.gpus.sharing.lease import Holder, LeaseReader, LeaseTaker, owner_readers
-from jupyter_gpu_kernel.agent.gpus.sharing.socket_owner import Owner
+from jupyter_gpu_kernel.agent.unix_sockets import Owner
 from jupyter_gpu_kernel.wire.runtime import Runtime
 
 ROOT = str(Path(__file__).parents[2])

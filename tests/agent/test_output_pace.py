@@ -12,7 +12,7 @@ from keepers import Hub
 from runtimes import RUNTIME, make
 
 from jupyter_gpu_kernel.agent.keeper.output_pace import AHEAD, RATE, OutputPace
-from jupyter_gpu_kernel.agent.keeper.server import KeeperServer
+from jupyter_gpu_kernel.agent.keeper.server import HubEvents, KeeperServer
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.relay.output.backlog import Backlog
@@ -28,10 +28,13 @@ class Paced:
         self.loop = Loop(RUNTIME)
         self.backlog = Backlog(RUNTIME, [folder], KernelSettings())
         self.server = KeeperServer(
-            self.loop, folder / "keeper", self.backlog,
-            on_message=lambda message: None, on_request=lambda request: {}, on_attached=self.loop.stop,
-            on_detached=lambda: None, on_rejected=lambda error: None,
-        )  # fmt: skip
+            self.loop,
+            folder / "keeper",
+            self.backlog,
+            HubEvents(
+                lambda message: None, lambda request: {}, self.loop.stop, lambda: None, lambda error: None
+            ),
+        )
         self.returned: List[int] = []
         self.pace = OutputPace(self.loop, self.server, self._return)
         self.path = str(folder / "keeper")

@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Iterator, List, Optional
 
 import pytest
+from contexts import Messages, context
 from gpu_names import new_uuid
 from leases import take_lease
 from runtimes import RUNTIME
 
-from jupyter_gpu_kernel.agent.gpus.manager import GpuManager
+from jupyter_gpu_kernel.agent.gpus.manager import GpuCallbacks, GpuManager
 from jupyter_gpu_kernel.agent.keeper.lifetime import Replacement
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.agent.paths import Root
-from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.agent.relay.output.history import History
 from jupyter_gpu_kernel.agent.relay.reattach import GreetingText, Reattach
 from jupyter_gpu_kernel.agent.relay.requests import InternalRequests
@@ -43,11 +43,9 @@ class New:
         )
 
     def _manager(self, kernel_id: str) -> GpuManager:
-        return GpuManager(
-            self._loop, ProcessControl(), KernelSettings(kernel_id, gpus=1), lambda *message: None,
-            self._answers, lambda cell: None, InternalRequests(RUNTIME, lambda *message: None), self._story,
-            lambda state: None, dict,
-        )  # fmt: skip
+        messages = Messages(InternalRequests(RUNTIME, lambda *message: None), self._answers)
+        kernel = context(self._loop, self._root.path, id=kernel_id, gpus=1)
+        return GpuManager(kernel, messages, GpuCallbacks(lambda state: None, dict))
 
     def close(self) -> None:
         self.replacement.close()

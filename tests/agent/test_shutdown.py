@@ -12,7 +12,7 @@ from runtimes import RUNTIME, ManualLoop
 from jupyter_gpu_kernel.agent.exit.descendants import Cleanup
 from jupyter_gpu_kernel.agent.keeper.idle_timer import IdleTimer
 from jupyter_gpu_kernel.agent.keeper.lifetime import FETCH_TIMEOUT, Shutdown
-from jupyter_gpu_kernel.agent.keeper.server import KeeperServer
+from jupyter_gpu_kernel.agent.keeper.server import HubEvents, KeeperServer
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.agent.relay.output.backlog import Backlog
@@ -29,9 +29,13 @@ def server(loop: ManualLoop) -> Iterator[KeeperServer]:
     with tempfile.TemporaryDirectory() as folder:  # a short path: sockets' are limited
         backlog = Backlog(RUNTIME, [Path(folder)], KernelSettings())
         server = KeeperServer(
-            loop, Path(folder) / "keeper", backlog, on_message=lambda message: None, on_request=lambda request: {},
-            on_attached=lambda: None, on_detached=lambda: None, on_rejected=lambda error: None,
-        )  # fmt: skip
+            loop,
+            Path(folder) / "keeper",
+            backlog,
+            HubEvents(
+                lambda message: None, lambda request: {}, lambda: None, lambda: None, lambda error: None
+            ),
+        )
         yield server
         server.close()
         backlog.close()

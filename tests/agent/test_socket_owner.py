@@ -16,12 +16,12 @@ from leases import read_leases, take_lease
 from jupyter_gpu_kernel.agent.gpus.sharing import socket_owner
 from jupyter_gpu_kernel.agent.gpus.sharing.lease import PREFIX
 from jupyter_gpu_kernel.agent.gpus.sharing.socket_owner import (
-    Owner,
     find_owners,
     find_process,
     query_uid,
     rows,
 )
+from jupyter_gpu_kernel.agent.unix_sockets import Owner
 
 SQUATTER = r"""
 import os, socket, sys

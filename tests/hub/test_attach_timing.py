@@ -22,6 +22,8 @@ from jupyter_gpu_kernel.hub.front_end.delivered import Delivered
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
 from jupyter_gpu_kernel.hub.front_end.sockets import MAX_UNREAD
 from jupyter_gpu_kernel.hub.kernel import states
+from jupyter_gpu_kernel.hub.kernel.kernel_state import Origin
+from jupyter_gpu_kernel.hub.kernel.relayed_kernel import HubContext
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.states import AttachTiming
 from jupyter_gpu_kernel.hub.node.attachments import new_endpoint
@@ -42,14 +44,12 @@ def adopted(loop: LoopThread, link: Link, tmp_path: Path) -> Iterator[RemoteKern
         known.clients(number)
     remote = loop.call(
         lambda: RemoteKernel(
-            RUNTIME,
+            HubContext(RUNTIME, log),
             before.kernel_id,
             before.settings,
             FrontEndSpec(CONNECTION, number=0),
             link,
-            log,
-            delivered=known,
-            how="adopt",
+            Origin("adopt", known),
         )
     )
     yield remote

@@ -21,6 +21,7 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import HubError
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
+from jupyter_gpu_kernel.hub.kernel.relayed_kernel import HubContext
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.node.link import Link
 
@@ -253,6 +254,8 @@ def test_ports_in_use(loop: LoopThread, link: Link, remote: RemoteKernel) -> Non
         connection = {"ip": "127.0.0.1", "transport": "tcp", "key": "k", "iopub_port": port}
         with pytest.raises(HubError, match=str(port)):
             loop.call(
-                lambda: RemoteKernel(RUNTIME, uuid.uuid4().hex, {}, FrontEndSpec(connection), link, link._log)
+                lambda: RemoteKernel(
+                    HubContext(RUNTIME, link._log), uuid.uuid4().hex, {}, FrontEndSpec(connection), link
+                )
             )
     assert link.kernel_ids == [remote.kernel_id]

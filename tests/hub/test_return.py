@@ -17,6 +17,8 @@ from waiting import DEADLINE
 from jupyter_gpu_kernel.hub.front_end.delivered import Delivered
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
 from jupyter_gpu_kernel.hub.kernel.cell_history import read_cell_history
+from jupyter_gpu_kernel.hub.kernel.kernel_state import Origin
+from jupyter_gpu_kernel.hub.kernel.relayed_kernel import HubContext
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.node.link import Link, LinkTimeouts
 
@@ -80,13 +82,12 @@ def test_a_killed_hubs_successor_finds_what_was_passed_on_of_a_kernel_that_was_f
     connection = {"transport": "tcp", "ip": "127.0.0.1", "key": "key"}
     again = loop.call(
         lambda: RemoteKernel(
-            RUNTIME,
+            HubContext(RUNTIME, log),
             "new",
             settings,
             FrontEndSpec(connection),
             link,
-            log,
-            delivered=Delivered(tmp_path / "new"),
+            Origin(delivered=Delivered(tmp_path / "new")),
         )
     )
     until(again, "idle")
@@ -265,7 +266,9 @@ def owned(loop: LoopThread, link: Link, notebook: str, owner: str) -> RemoteKern
     kernel_id = uuid.uuid4().hex[:12]
     front_end = FrontEndSpec(connection)
     remote = loop.call(
-        lambda: RemoteKernel(RUNTIME, kernel_id, settings, front_end, link, log, owner={"owner": owner})
+        lambda: RemoteKernel(
+            HubContext(RUNTIME, log, owner={"owner": owner}), kernel_id, settings, front_end, link
+        )
     )
     until(remote, "idle")
     return remote

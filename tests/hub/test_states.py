@@ -13,6 +13,7 @@ from streams import log
 
 from jupyter_gpu_kernel.errors import AgentRefusal, AuthError, ConnectError
 from jupyter_gpu_kernel.hub.front_end.front_ends import FrontEndSpec
+from jupyter_gpu_kernel.hub.kernel.relayed_kernel import HubContext
 from jupyter_gpu_kernel.hub.kernel.remote_kernel import RemoteKernel
 from jupyter_gpu_kernel.hub.kernel.states import LINK_STATES, PHASES, LinkState, Phase, transition
 from jupyter_gpu_kernel.hub.node.link import Link
@@ -34,7 +35,11 @@ def on(test: Callable[[RemoteKernel, Link], None]) -> None:
     async def main() -> None:
         link = Link(RUNTIME, "node", fail, log)
         remote = RemoteKernel(
-            RUNTIME, "k1", {"gpus": 0, "name": "lab"}, FrontEndSpec(dict(KEY), revives=True), link, log
+            HubContext(RUNTIME, log),
+            "k1",
+            {"gpus": 0, "name": "lab"},
+            FrontEndSpec(dict(KEY), revives=True),
+            link,
         )
         remote.attached()
         try:
@@ -156,7 +161,9 @@ def test_a_kernel_is_created_anew_over_a_new_link_if_its_own_was_closed_meanwhil
         nodes, settings = Nodes(RUNTIME, connect, log), {"route": ["node"], "python": "python", "gpus": 0}
         relocation = Relocation(RUNTIME, nodes, Placement(nodes, log), {}, log)
         link = nodes.of(settings).begin_link("python", None)
-        remote = RemoteKernel(RUNTIME, "k1", settings, FrontEndSpec(dict(KEY), revives=True), link, log)
+        remote = RemoteKernel(
+            HubContext(RUNTIME, log), "k1", settings, FrontEndSpec(dict(KEY), revives=True), link
+        )
         try:
             relocation.watch(remote)
             remote.attached()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpu_kernel.cli import tables
-from jupyter_gpu_kernel.cli.gpu_hours import UNKNOWN, Hours, duration
+from jupyter_gpu_kernel.cli.gpu_hours import UNKNOWN, Hours, history_span
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from jupyter_gpu_kernel.cli.gpu_hours import UNKNOWN, Hours, duration
     [("90m", 5400), ("90min", 5400), ("24h", 86400), ("7d", 7 * 86400), ("1H", 3600), (" 30d ", 30 * 86400)],
 )
 def test_a_time(text: str, seconds: int) -> None:
-    assert duration(text) == seconds
+    assert history_span(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "h", "0h", "-1h", "gpu2", "31d", "9999999999999d", "१h"])
@@ -27,7 +27,7 @@ def test_a_time_that_is_none(text: str) -> None:
     with pytest.raises(
         argparse.ArgumentTypeError, match=r"not a time such as 90|longer than 30d|no time at all"
     ):
-        duration(text)
+        history_span(text)
 
 
 def row(node: str, index: int, kernel: str, held: float, busy: float | None, unknown: float = 0.0) -> Any:
@@ -48,12 +48,12 @@ def cells(rows: list[dict[str, Any]]) -> list[list[str]]:
 def test_times_are_summed_over_kernels_and_nodes() -> None:
     rows = [row("gpu1", 0, "k1", 2, 1), row("gpu1", 1, "k2", 4, 0.01), row("gpu2", 0, "k3", 6, 6)]
     assert cells([*rows, row("gpu1", 0, "k1", 2, 0)]) == [
-        ["gpu1", "0", "4.0 h", "60.0 min", "75 %"],
-        ["gpu1", "1", "4.0 h", "36 s", "100 %"],
-        ["gpu2", "0", "6.0 h", "6.0 h", "0 %"],
-        ["gpu1", "total", "8.0 h", "60.6 min", "87 %"],
-        ["gpu2", "total", "6.0 h", "6.0 h", "0 %"],
-        ["all", "total", "14.0 h", "7.0 h", "50 %"],
+        ["gpu1", "0", "4 h", "1 h", "75 %"],
+        ["gpu1", "1", "4 h", "36 s", "100 %"],
+        ["gpu2", "0", "6 h", "6 h", "0 %"],
+        ["gpu1", "total", "8 h", "1 h 1 min", "87 %"],
+        ["gpu2", "total", "6 h", "6 h", "0 %"],
+        ["all", "total", "14 h", "7 h 1 min", "50 %"],
     ]
     assert UNKNOWN not in tables.history(rows) and "now" in tables.history(rows).splitlines()[1]
 
@@ -61,9 +61,9 @@ def test_times_are_summed_over_kernels_and_nodes() -> None:
 def test_what_is_unknown_is_not_idle() -> None:
     rows = [row("gpu1", 0, "k1", 4, 1, unknown=2), row("gpu1", 1, "k2", 10, None, unknown=10)]
     assert cells(rows) == [
-        ["gpu1", "0", "4.0 h", "60.0 min", "50 %"],
-        ["gpu1", "1", "10.0 h", "?", "?"],
-        ["all", "total", "14.0 h", "60.0 min", "50 %"],
+        ["gpu1", "0", "4 h", "1 h", "50 %"],
+        ["gpu1", "1", "10 h", "?", "?"],
+        ["all", "total", "14 h", "1 h", "50 %"],
     ]
     assert tables.history(rows).endswith(UNKNOWN)
 

@@ -10,8 +10,9 @@ import pytest
 
 from jupyter_gpu_kernel.cli import waited_kernel
 from jupyter_gpu_kernel.cli.wait import exit_status, limit
-from jupyter_gpu_kernel.cli.waited_kernel import Outcome, Status, WaitedKernel, duration, outcome_of_story
+from jupyter_gpu_kernel.cli.waited_kernel import Outcome, Status, WaitedKernel, outcome_of_story
 from jupyter_gpu_kernel.errors import AgentError, ConnectError
+from jupyter_gpu_kernel.wire.texts import duration
 
 CELL = {"msg_id": "a", "status": "ok", "execution_count": 7, "started": 100.0, "finished": 223.0, "error": ""}
 ERROR = {"node": "gpu2", "error": ConnectError("no route", hop="gpu2").to_json()}

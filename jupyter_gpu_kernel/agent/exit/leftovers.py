@@ -6,20 +6,18 @@ before there is anything in its folder. The reason of the keeper's end is writte
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
-import socket
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from ...wire.runtime import Runtime
-from ..file_lock import is_locked
-from ..keeper.client import NO_KEEPER
+from ..file_lock import is_locked, take_lock
 from ..paths import Root
 from ..process_control import ProcessControl
 from ..procfs import boot_id, booted_at
 from ..story import Story, read_story
+from ..unix_sockets import has_listener
 from .descendants import SETUP, TAG, Descendant, end_all, find_descendants, kernels_with_keeper, open_gpus
 from .node_checks import kills_sessions, user_lingers
 from .reason import ExitReason, KeeperFacts, explain_keeper, same_boot
@@ -116,15 +114,9 @@ class Leftovers:
     def _take_lock(self, folder: Path) -> Optional[int]:
         """Take the folder's lock; None if it is held. For an old folder without a lock file, any descriptor of it."""
         try:
-            lock = os.open(str(folder / "lock"), os.O_RDWR | os.O_CLOEXEC)
+            return take_lock(folder / "lock", create=False)
         except FileNotFoundError:
             return self._open_old(folder)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(lock)
-            return None
-        return lock
 
     def _open_old(self, folder: Path) -> Optional[int]:
         try:
@@ -147,8 +139,7 @@ class Leftovers:
 
 def has_keeper(folder: Path) -> bool:
     """Return whether a keeper listens in this kernel's folder, however busy it is."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as sock:
-        return sock.connect_ex(str(folder / "keeper")) not in NO_KEEPER
+    return has_listener(folder / "keeper")
 
 
 def is_being_served(folder: Path) -> bool:

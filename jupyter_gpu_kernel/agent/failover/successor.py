@@ -8,7 +8,6 @@ The kernel is not its child: see `process/adopted_process.py`.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sys
@@ -18,6 +17,7 @@ from typing import IO, Any, Callable, Dict, List, NamedTuple
 from ...wire.compose import make
 from ...wire.messages import Channel, Lane, Message, keeper_message
 from ...wire.runtime import Runtime
+from ..file_lock import lock_now
 from ..keeper.keeper import Keeper
 from ..kernel_settings import KernelSettings
 from ..paths import Root
@@ -141,10 +141,7 @@ def _lock(runtime: Runtime, folder: Path) -> None:
     """Take the folder's lock. Raises OSError if another process keeps it, or there is no folder."""
     lock = os.open(str(folder / "lock"), os.O_RDWR | os.O_CLOEXEC)
     deadline = runtime.monotonic() + LOCK_TIMEOUT
-    while True:
-        try:
-            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if runtime.monotonic() > deadline:
-                raise
-            runtime.sleep(0.02)
+    while not lock_now(lock):
+        if runtime.monotonic() > deadline:
+            raise BlockingIOError("another process has the kernel's lock")
+        runtime.sleep(0.02)

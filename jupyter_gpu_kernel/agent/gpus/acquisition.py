@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Callable, Deque, Dict, List, Optional, Sequence
 
 from .. import procfs
-from ..kernel_settings import KernelSettings
-from ..loop import Loop, Timer
-from ..process_control import ProcessControl
+from ..kernel_context import KernelContext
+from ..loop import Timer
 from .claim import Claim, ClaimPending
 from .devices.gpu import SmiError
 from .devices.gpu_reader import device_variable
@@ -52,9 +51,7 @@ class Acquisition:
 
     def __init__(
         self,
-        loop: Loop,
-        processes: ProcessControl,
-        settings: KernelSettings,
+        context: KernelContext,
         details: Details,
         *,
         on_acquired: Callable[[], None],
@@ -65,7 +62,6 @@ class Acquisition:
     ) -> None:
         """Create the acquisition of the GPUs of one kernel.
 
-        settings: The kernel's.
         details: Return what the leases tell the user's other kernels of this one.
         on_acquired: Called when the GPUs that were requested are ours.
         on_error: Called with the reason when they cannot be had.
@@ -73,6 +69,7 @@ class Acquisition:
         on_given: Called when it is known which GPUs the scheduler has given to the job in which the kernel runs.
         early: The descriptor of the first reading of the GPUs, which has begun already; -1 if there is none.
         """
+        loop, processes, settings = context.loop, context.processes, context.settings.now
         self.uuids: List[str] = []
         self.ignored_leases: Dict[str, str] = {}
         """Who has leases that this kernel ignores, by the GPU's UUID."""
@@ -99,10 +96,9 @@ class Acquisition:
             self.uuids, self._state = allowed, _State.ACQUIRED
         ignored = list(settings.ignore_lease)
         self._taker = LeaseTaker(loop.runtime, {"id": settings.id}, details, ignored, self._answer)
-        node = socket.gethostname()
         needs = Requirements.of(settings)
         self._claim = Claim(
-            loop.runtime, self._count, self._taker, allowed=allowed, node=node, needs=needs, ignored=ignored
+            loop.runtime, self._count, self._taker, allowed=allowed, needs=needs, ignored=ignored
         )
 
     @property

@@ -6,6 +6,7 @@ know kernels, cells or messages.
 
 from __future__ import annotations
 
+import socket
 from collections import deque
 from typing import Deque, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
@@ -57,19 +58,16 @@ class Claim:
         *,
         allowed: Optional[Sequence[str]] = None,
         criteria: Criteria = DEFAULT_CRITERIA,
-        node: str = "",
         needs: Requirements = ANY_GPU,
         ignored: Iterable[str] = (),
     ) -> None:
-        """`taker` takes the leases; `node`: its name in texts for the user; `needs`: see `judge`; `ignored`: the GPUs
-        whose leases may be ignored."""
+        """`taker` takes the leases; `needs`: see `judge`; `ignored`: the GPUs whose leases may be ignored."""
         self.count = count
         self.choice = ""  # why these GPUs: ", the one with the most free memory of 3"
         self._runtime = runtime
         self._taker = taker
         self._allowed = allowed
         self._criteria = criteria
-        self._node = node
         self._needs = needs
         self._ignored = IgnoredLeases(ignored)
         self._samples: Deque[Sample] = deque(maxlen=criteria.samples)
@@ -234,7 +232,10 @@ class Claim:
         if any(verdict.pending for verdict in verdicts):  # it may be free after a few samples
             delay = min(delay, self._criteria.unhurried)
         return ClaimPending(
-            waiting_text(verdicts, self.count, self._node, ahead, limit, self._samples[-1].notebooks), delay
+            waiting_text(
+                verdicts, self.count, socket.gethostname(), ahead, limit, self._samples[-1].notebooks
+            ),
+            delay,
         )
 
     def _was_released(self) -> bool:

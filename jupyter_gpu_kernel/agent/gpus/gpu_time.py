@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, Optional
 
+from ...wire.texts import duration
 from ..story import Story
 
 INTERVAL = 900.0
@@ -62,16 +63,8 @@ class GpuTime:
 
     def _tell(self, **more: bool) -> None:
         verb = "released" if more else "has"
-        text = f"{verb} {self._text}: in {duration(self._held)}, a cell ran for {duration(self._busy)}"
+        text = f"{verb} {self._text}: in {duration(round(self._held))}, a cell ran for {duration(round(self._busy))}"
         unwritten = self._story.unwritten
         self._story.tell("usage", text, **self.untold(), **more)
         if self._story.unwritten == unwritten:  # else the next entry covers this time, too
             self._held = self._busy = 0.0
-
-
-def duration(seconds: float) -> str:
-    """The time in words, with a precision of about one per cent: "45 s", "2.5 h"."""
-    for size, unit in ((3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} s"

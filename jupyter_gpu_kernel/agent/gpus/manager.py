@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Sequence
 
 from ...wire.answers import Answers
-from ...wire.compose import Send
-from ...wire.messages import Message
-from ...wire.texts import STOP_HINT, with_program
-from ..kernel_settings import KernelSettings
-from ..loop import Loop, Timer
-from ..process_control import ProcessControl
+from ...wire.messages import Channel, Message
+from ...wire.texts import STOP_HINT, duration, with_program
+from ..kernel_context import KernelContext
+from ..loop import Timer
 from ..relay.requests import InternalRequests
-from ..story import Story
 from .acquisition import Acquisition
 from .gate import Gate
-from .gpu_time import GpuTime, duration
+from .gpu_time import GpuTime
 from .judge import WAITING
 from .sharing.announcements import Details
 from .standby import Standby
@@ -32,59 +29,76 @@ SHOW_AFTER = 1.5
 """Seconds that a cell waits before it shows why."""
 
 
+class KernelMessages(Protocol):
+    """How the kernel is reached, and its front ends are answered: `relay.relay.Relay` is one."""
+
+    @property
+    def answers(self) -> Answers:
+        """Answers requests in the kernel's name."""
+
+    @property
+    def internal_requests(self) -> InternalRequests:
+        """Requests of the keeper's own."""
+
+    def send(
+        self, channel: Channel, client: int, msg_type: str, content: Dict[str, Any], parent: bytes
+    ) -> None:
+        """Send a message to front ends in the kernel's name."""
+
+    def release(self, cell: Message) -> None:
+        """Send a cell to the kernel."""
+
+
+class GpuCallbacks(NamedTuple):
+    """What the keeper does and knows.
+
+    on_state: Called with "waiting" and "idle" as the kernel's state changes.
+    details: Return what other kernels show of this one, see `LeaseTaker`. Called whenever somebody asks.
+    on_lapse: Called with the reason when the hub does not renew the standby of a kernel that waits.
+    on_given: Called when it is known which GPUs the scheduler has given.
+    """
+
+    on_state: Callable[[str], None]
+    details: Details
+    on_lapse: Callable[[str], None] = lambda why: None
+    on_given: Callable[[], None] = lambda: None
+
+
 class GpuManager:
-    """Ask `admit` for every cell; `on_state` is called with "waiting" and "idle" as the kernel's state changes."""
+    """Ask `admit` for every cell."""
 
     def __init__(
-        self,
-        loop: Loop,
-        processes: ProcessControl,
-        settings: KernelSettings,
-        send: Send,
-        answers: Answers,
-        release: Callable[[Message], None],
-        internal_requests: InternalRequests,
-        story: Story,
-        on_state: Callable[[str], None],
-        details: Details,
-        on_lapse: Callable[[str], None] = lambda why: None,
-        on_given: Callable[[], None] = lambda: None,
-        early: int = -1,
+        self, context: KernelContext, messages: KernelMessages, callbacks: GpuCallbacks, early: int = -1
     ) -> None:
-        """Create the manager of one kernel's GPUs.
-
-        send, answers: Send messages, and answer requests, in the kernel's name.
-        release: Send a cell to the kernel.
-        details: Return what other kernels show of this one, see `LeaseTaker`. Called whenever somebody asks.
-        on_lapse: Called with the reason when the hub does not renew the standby of a kernel that waits.
-        on_given: Called when it is known which GPUs the scheduler has given.
-        early: See Acquisition.
-        """
+        """`early`: see Acquisition."""
+        loop, self._story = context.loop, context.story
         self._loop = loop
-        self._program = settings.program
+        self._program = context.settings.now.program
         self._notice = ""
-        self._internal_requests = internal_requests
-        self._story = story
-        self._on_state = on_state
+        self._internal_requests = messages.internal_requests
+        self._on_state, self._on_given = callbacks.on_state, callbacks.on_given
         self._retry: Optional[Timer] = None
         self._acquisition = Acquisition(
-            loop,
-            processes,
-            settings,
-            details,
+            context,
+            callbacks.details,
             on_acquired=self._acquired,
             on_error=self._failed,
             on_waiting=self._waiting,
             on_given=self._given,
             early=early,
         )
-        self._on_given = on_given
-        self.gpu_time = GpuTime(loop.time, story, lambda: self.uuids, lambda: self.names)
-        self._standby = Standby(loop, settings.standby, on_lapse)
+        self.gpu_time = GpuTime(loop.time, self._story, lambda: self.uuids, lambda: self.names)
+        self._standby = Standby(loop, context.settings.now.standby, callbacks.on_lapse)
         self._told = False  # whether the kernel knows its GPUs
         self._text = ""
         self._waits_since: Optional[float] = None  # when the story was told that cells wait
-        self._gate = Gate(loop.runtime, send, answers, release, is_open=self._acquisition.acquired)
+        self._gate = Gate(
+            loop.runtime,
+            messages.send,
+            messages.answers,
+            messages.release,
+            is_open=self._acquisition.acquired,
+        )
 
     @property
     def uuids(self) -> List[str]:
@@ -297,7 +311,9 @@ class GpuManager:
     def _acquired(self) -> None:
         """Tell the kernel its GPUs; then the gate opens."""
         waited = (
-            "" if self._waits_since is None else f" after {duration(self._loop.time() - self._waits_since)}"
+            ""
+            if self._waits_since is None
+            else f" after {duration(round(self._loop.time() - self._waits_since))}"
         )
         self._waits_since = None
         self._story.tell(

@@ -13,6 +13,8 @@ import time
 import traceback
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
+from ...wire.texts import duration
+
 AFTER = 60.0
 """Seconds that a cell must have taken, if nobody says otherwise."""
 EXIT_TIMEOUT = 4.0
@@ -130,7 +132,7 @@ def _cell(code: str, reply: Dict[str, Any], started: float, seconds: float) -> C
     how = error if status == "error" else status
     number = f" [{count}]" if count else ""
     return Cell(
-        text=" ".join(f"Cell{number} on {node} ended after {_duration(seconds)}: {how}".split()),
+        text=" ".join(f"Cell{number} on {node} ended after {duration(seconds)}: {how}".split()),
         status=status,
         error=error,
         seconds=round(seconds, 3),
@@ -141,13 +143,6 @@ def _cell(code: str, reply: Dict[str, Any], started: float, seconds: float) -> C
         node=node,
         kernel=os.environ.get("JUPYTER_GPU_KERNEL_ID", ""),
     )
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _name(function: Function) -> str:

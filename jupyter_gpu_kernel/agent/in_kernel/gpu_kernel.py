@@ -27,13 +27,12 @@ from typing import Any, Callable, ContextManager, Deque, Dict, List, Optional, T
 
 from ...wire.hostlist import expand
 from ...wire.runtime import Runtime
-from ...wire.texts import wrapped
+from ...wire.texts import duration, wrapped
 from .. import procfs
 from ..exit.node_checks import read_memory
 from ..gpus.devices.gpu import SmiError
 from ..gpus.devices.gpu_reader import GpuReader, device_variable
 from ..gpus.devices.visible_devices import variables, visible_uuids
-from ..job.end_notices import remaining
 from ..keeper.client import KeeperTimeout, ask_keeper
 from ..process_control import ProcessControl
 from . import pinned_imports
@@ -321,7 +320,7 @@ def _shown_job(job: Dict[str, Any]) -> str:
     if job["seconds_left"] is None:
         return text
     clock = time.strftime("%H:%M on %Y-%m-%d", time.localtime(job["end_time"]))
-    return f"{text}; it ends at {clock}, in {remaining(job['seconds_left'])}"
+    return f"{text}; it ends at {clock}, in {duration(round(job['seconds_left']))}"
 
 
 def _pinned(asked: bool) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import select
 import signal
 import socket
@@ -16,13 +15,13 @@ from ...wire.texts import one_line
 from .. import procfs
 from ..paths import FolderError, Root
 from ..process_control import TimeoutExpired
+from ..unix_sockets import has_listener
 
 TIMEOUT = 5.0
 """Seconds that the job's process has to answer."""
 SETTING = "job"
 """The setting with the id of the job in which a kernel runs."""
 SOCKET = "job"
-_GONE = (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR)
 
 
 class JobGone(Exception):
@@ -31,8 +30,7 @@ class JobGone(Exception):
 
 def job_is_over(folder: Path) -> bool:
     """Return whether the process of the job with this folder has ended."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as sock:
-        return sock.connect_ex(str(folder / SOCKET)) in _GONE
+    return not has_listener(folder / SOCKET)
 
 
 def no_job_here(job_id: str) -> str:

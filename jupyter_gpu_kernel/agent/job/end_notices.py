@@ -37,16 +37,3 @@ class EndNotices:
         """Return the seconds until `due` should be asked again."""
         left = 0.0 if end is None else end - now
         return min([left - step for step in STEPS if left > step] + [_INTERVAL])
-
-
-def remaining(seconds: float) -> str:
-    """Return the time in words: "4 min", "50 s", "1 h 20 min"."""
-    seconds = max(0.0, seconds)
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    if minutes < 60:
-        return f"{minutes} min"
-    days, hours, minutes = minutes // 1440, minutes // 60 % 24, minutes % 60
-    parts = [(days, "d"), (hours, "h"), (minutes, "min")]
-    return " ".join(f"{count} {unit}" for count, unit in parts if count)

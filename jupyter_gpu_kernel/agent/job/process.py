@@ -15,6 +15,7 @@ import sys
 from typing import Any, Dict, Mapping, Set
 
 from ...wire.fields import text
+from ...wire.files import private
 from ...wire.runtime import Runtime
 from ..exit.descendants import SETUP, TAG, find_descendants
 from ..loop import Loop
@@ -100,11 +101,8 @@ class JobProcess:
         command = [*agent_command(text(request, "python")), "serve", folder.name]
         environ = {name: value for name, value in os.environ.items() if name not in (TAG, SETUP, FIRST_HUB)}
         try:
-            log = os.open(str(folder / "log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            try:
+            with open(str(folder / "log"), "ab", opener=private) as log:
                 process = self._processes.start(command, output=log, cwd=text(request, "cwd"), env=environ)
-            finally:
-                os.close(log)
         except OSError as error:
             return connection.reply({"error": {"code": "keeper", "text": str(error)}})
         self._started[process.pid] = _Start(process, connection)

@@ -18,6 +18,7 @@ import zmq
 from ...wire.fields import FieldError
 from ...wire.frames import FrameError, FrameReader, Kind, reply_frame
 from ..loop import Loop
+from ..unix_sockets import listen
 
 MAX_CONNECTIONS = 256
 MAX_PENDING = 1 << 20
@@ -109,13 +110,7 @@ class Server:
         self._on_close = on_close
         self._count = 0
         self._path = path
-        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        new = path.with_suffix(".new")  # whoever finds it at its path can connect
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(str(new))
-        self._sock.bind(str(new))
-        self._sock.listen(64)
-        os.replace(str(new), str(path))
+        self._sock = listen(path, 64)
         loop.watch(self._sock.fileno(), lambda _: self._accept())
 
     def close(self) -> None:

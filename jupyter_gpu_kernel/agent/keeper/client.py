@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import array
 import contextlib
-import errno
 import json
 import os
 import select
@@ -22,11 +21,10 @@ from ...wire.frames import FrameError, FrameReader, Kind, json_frame
 from ...wire.runtime import Runtime
 from ..kernel_settings import KernelSettings
 from ..process_control import ChildProcess
+from ..unix_sockets import listen
 
 TIMEOUT = 5.0
 """Seconds a keeper has to reply."""
-NO_KEEPER = (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR)
-"""The errors of connecting to a keeper's socket where there is no keeper."""
 _SOCKET = "start"
 _STARTED = b"begun"
 _POLL_INTERVAL = 0.05
@@ -107,8 +105,7 @@ def start_keeper(
     """
     deadline = runtime.monotonic() + timeout
     path = folder / _SOCKET
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        _listen(listener, path)
+    with listen(path, 1) as listener:
         try:
             process = launch()
             sock = _accept(runtime, listener, process, deadline)
@@ -159,13 +156,6 @@ def log_tail(log: Path) -> str:
 def shown_end(text: str) -> str:
     """The end of what processes printed, without control characters."""
     return "".join(one for one in text if one.isprintable() or one in "\n\t").strip()[-_LOG_TAIL:]
-
-
-def _listen(listener: socket.socket, path: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):  # else a starter was killed
-        path.unlink()
-    listener.bind(str(path))
-    listener.listen(1)
 
 
 def _accept(

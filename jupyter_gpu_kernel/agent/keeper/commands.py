@@ -1,37 +1,28 @@
 """What the keeper does when it is asked: by the attached hub (commands), or on any connection to its socket (requests).
 
-A request comes from `attach`, or from the kernel itself (`%gpu`), and has a reply. A command has none. `Status` is what
-hubs and `ps` get of the kernel.
+A request comes from `attach`, or from the kernel itself (`%gpu`), and has a reply. A command has none.
 """
 
 from __future__ import annotations
 
 import signal
-import socket
 from typing import Any, Callable, Dict, Optional, Protocol
 
 from ...wire import MAX_PRIORITY, PROTOCOL
 from ...wire.fields import items, number, text
-from ...wire.messages import Lane, keeper_message
-from ...wire.runtime import Runtime
-from ..exit.report import ExitReport
-from ..gpus.manager import GpuManager
-from ..job.member import Membership
+from ..kernel_context import KernelContext
 from ..kernel_settings import CurrentSettings
-from ..process.kernel_process import KernelProcess
 from ..process.signals import Pause
-from ..procfs import boot_id
 from ..relay.received_cells import MAX_CELLS
 from ..relay.relay import Relay
-from ..story import Limited, Story
-from .idle_timer import IdleTimer, cuda_is_open
+from ..story import Limited
+from .idle_timer import IdleTimer
 from .job_notices import JobNotices
 from .server import KeeperServer
+from .status import Status
 
 MAX_ELSEWHERE = 20_000
 """Characters about other hosts in one command."""
-_NOTEBOOK = 100
-"""The length of the end of a notebook's path that other kernels show."""
 _OWNER_KEYS = ("owner", "by")
 Handler = Callable[[Dict[str, Any]], Optional[Dict[str, Any]]]
 
@@ -46,7 +37,7 @@ class KernelControl(Protocol):
     def set_unanswered(self, command: Dict[str, Any]) -> None: ...
 
 
-class CommandHandlers:
+class KernelCommands:
     """Executes commands of the hub: {"do": …}. Unknown ones are ignored, malformed ones raise FieldError."""
 
     def __init__(
@@ -134,14 +125,13 @@ class CommandHandlers:
         self._status.tell()
 
 
-class RequestHandlers:
+class KernelRequests:
     """Handles requests: {"do": …}; each has a reply. Malformed ones raise FieldError."""
 
     def __init__(
         self,
         keeper: KernelControl,
-        settings: CurrentSettings,
-        story: Story,
+        context: KernelContext,
         server: KeeperServer,
         relay: Relay,
         status: Status,
@@ -149,8 +139,8 @@ class RequestHandlers:
         idle_timer: IdleTimer,
     ) -> None:
         self._keeper = keeper
-        self._settings = settings
-        self._story = story
+        self._settings = context.settings
+        self._story = context.story
         self._server = server
         self._relay = relay
         self._status = status
@@ -247,106 +237,3 @@ class RequestHandlers:
     def _fresh(self, request: Dict[str, Any]) -> None:
         """The kernel asks for a restart, after the reply to the cell that does."""
         self._keeper.restart_after(text(request, "cell"))
-
-
-class Status:
-    """`state`: starting, waiting, idle, busy or ended. `become` changes it and tells the hub."""
-
-    def __init__(
-        self,
-        runtime: Runtime,
-        settings: CurrentSettings,
-        kernel: KernelProcess,
-        exit_report: ExitReport,
-        server: KeeperServer,
-        gpus: GpuManager,
-        idle_timer: IdleTimer,
-        job: Optional[Membership] = None,
-    ) -> None:
-        """`job`: in which the kernel runs."""
-        self._runtime = runtime
-        self._job = job
-        self.state = "starting"
-        self._since = runtime.time()
-        self._extra: Dict[str, Any] = {}
-        self._settings = settings
-        self._kernel = kernel
-        self._gpus = gpus
-        self._exit_report = exit_report
-        self._server = server
-        self._idle_timer = idle_timer
-
-    @property
-    def pid(self) -> int:
-        """The kernel's process, 0 if there is none."""
-        return self._kernel.pid
-
-    @property
-    def attached(self) -> bool:
-        """Whether a front end is attached."""
-        return self._server.attached
-
-    @property
-    def has_opened_gpus(self) -> bool:
-        """Whether the kernel's process has opened GPUs, or may have: then they are free only after its end."""
-        return cuda_is_open(self.pid)
-
-    @property
-    def usage(self) -> Dict[str, Any]:
-        """For how long the kernel has had its GPUs, and for how long of it a cell ran, since the story tells of it."""
-        return self._gpus.gpu_time.untold()
-
-    def become(self, state: str, **extra: Any) -> None:
-        """Change the state, and tell the hub. `extra`: fields of this state that the hub gets as well."""
-        self.state, self._since, self._extra = state, self._runtime.time(), extra
-        self._gpus.gpu_time.update(state)
-        self.tell()
-
-    def seen(self, state: str) -> None:
-        """Change the state without telling the hub, which sees it in the kernel's messages."""
-        if state != self.state:
-            self.state, self._since = state, self._runtime.time()
-            self._gpus.gpu_time.update(state)
-
-    def tell(self, lane: Lane = Lane.ORDERED) -> None:
-        """Send the status to the hub that is attached, or to the next one."""
-        self._server.send(lane, keeper_message(event="state", **dict(self.json(), **self._extra)))
-
-    def brief(self) -> Dict[str, Any]:
-        """What other kernels show of this one, whose GPUs they wait for. Any user can ask for it again and again, so
-        nothing is read for it."""
-        settings = self._settings.now
-        idle_for = self._idle_timer.idle_for() if self.state == "idle" else None
-        return {
-            "notebook": (settings.notebook or settings.reserved_for)[-_NOTEBOOK:],
-            "state": self.state,
-            "state_since": self._since,
-            "idle_since": None if idle_for is None else round(self._runtime.time() - idle_for, 1),
-        }
-
-    def json(self) -> Dict[str, Any]:
-        """The row of `ps`. With an ended kernel, also the reason of its end."""
-        settings = self._settings.now
-        reason = self._exit_report.reason._asdict() if self.state == "ended" else {}
-        return {
-            **reason,
-            **self._gpus.standby_status,
-            **({} if self._job is None else {"job": self._job.status()}),
-            "id": settings.id,
-            "name": settings.name,
-            "node": socket.gethostname(),
-            "state": self.state,
-            "gpus": self._gpus.uuids,
-            "gpu_names": self._gpus.names,
-            "ignored_leases": self._gpus.ignored_leases,
-            "pid": self.pid,
-            "notebook": settings.notebook,
-            "attached": self.attached,
-            "since": self._since,
-            "priority": settings.priority,
-            "place": self._gpus.place,
-            "started": settings.started,
-            "boot": boot_id(),
-            "protocol": PROTOCOL,
-            "placement": settings.placement,
-        }

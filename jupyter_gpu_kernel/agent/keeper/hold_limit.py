@@ -11,11 +11,12 @@ import time
 from typing import Callable, NamedTuple, Optional
 
 from ...wire.messages import Channel
+from ...wire.texts import duration
 from ..kernel_settings import SiteRules
 from ..loop import Loop
 from ..relay.relay import Relay
 from ..story import Story
-from .commands import Status
+from .status import Status
 
 NOTICE = 600.0
 """Seconds from the notice to the limit."""
@@ -104,7 +105,7 @@ class HoldLimit:
             "a kernel of another user waits" if waiting == 1 else f"{waiting} kernels of other users wait"
         )
         return (
-            f"The site's policy lets a kernel keep its GPUs for {_duration(self._longest)} while others wait, "
+            f"The site's policy lets a kernel keep its GPUs for {duration(self._longest)} while others wait, "
             f"and {kernels}"
         )
 
@@ -138,7 +139,3 @@ class HoldLimit:
             self._relay.gpus.release_unused(why)
         else:
             self._stop(why)
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds / 3600:g} h" if seconds >= 3600 else f"{seconds:g} s"

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Callable
 
 from ..gpus.manager import GpuManager
-from ..kernel_settings import CurrentSettings
-from ..loop import Loop
+from ..kernel_context import KernelContext
 from ..paths import agent_files, touch
 from ..process.kernel_sockets import Readiness
-from ..story import Story
-from .commands import Status
 from .idle_timer import IdleTimer, tree_cpu
 from .setup import trim
+from .status import Status
 
 TOUCH_INTERVAL = 12 * 3600.0
 """Seconds after which the keeper's files are touched again."""
@@ -24,25 +21,22 @@ class Housekeeping:
 
     def __init__(
         self,
-        loop: Loop,
-        settings: CurrentSettings,
-        folder: Path,
+        context: KernelContext,
         idle_timer: IdleTimer,
         status: Status,
         ready: Readiness,
         gpus: GpuManager,
-        story: Story,
         stop: Callable[[str], None],
     ) -> None:
-        """`settings`, `folder`: the kernel's. `stop(why)`: called when it has been idle for too long."""
-        self._loop = loop
-        self._settings = settings
-        self._folder = folder
+        """`stop(why)`: called when it has been idle for too long."""
+        self._loop = context.loop
+        self._settings = context.settings
+        self._folder = context.folder
+        self._story = context.story
         self._idle_timer = idle_timer
         self._status = status
         self._ready = ready
         self._gpus = gpus
-        self._story = story
         self._stop = stop
 
     def begin(self) -> None:

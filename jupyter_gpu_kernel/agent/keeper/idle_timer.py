@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Callable, NamedTuple, Optional
 
+from ...wire.texts import duration
 from .. import procfs
 from ..kernel_settings import KernelSettings
 
@@ -71,12 +72,14 @@ class IdleTimer:
         limit = self._attached if attached else detached
         idle = self._now() - (self._last if attached else max(self._last, self._seen))
         if limit and idle >= limit:
-            return Advice(end=f"idle for {_duration(idle)} {'with' if attached else 'without'} a front end")
+            return Advice(
+                end=f"idle for {duration(round(idle))} {'with' if attached else 'without'} a front end"
+            )
         give_back = has_gpu and not cuda_open and bool(self._unused) and idle >= self._unused
         if limit and idle >= 0.9 * limit and not self._warned:
             self._warned = True
             return Advice(
-                warn=f"idle for {_duration(idle)}: the kernel will be stopped after {_duration(limit)}",
+                warn=f"idle for {duration(round(idle))}: the kernel will be stopped after {duration(limit)}",
                 give_back=give_back,
             )
         return Advice(give_back=give_back)
@@ -102,11 +105,3 @@ def tree_cpu(session: int) -> float:
 def cuda_is_open(pid: int) -> bool:
     """Whether the process has opened GPUs, with CUDA or ROCm. True if that is unknown, as the GPU may be in use."""
     return procfs.has_opened_gpus(pid) is not False
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return "%.0f s" % seconds
-    if seconds < 7200:
-        return "%.0f min" % (seconds / 60)
-    return "%.1f h" % (seconds / 3600)

@@ -12,8 +12,9 @@ from typing import Any, Callable, Dict, Mapping
 
 from ...wire.fields import number, text
 from ...wire.messages import Channel
+from ...wire.texts import duration
 from ..in_kernel.signal_rules import Sender, classify
-from ..job.end_notices import EndNotices, remaining
+from ..job.end_notices import EndNotices
 from ..job.member import Membership
 from ..loop import Loop
 from ..procfs import known_user_name
@@ -85,7 +86,7 @@ class JobNotices:
 
     def _when(self, end: float) -> str:
         clock = time.strftime("%H:%M", time.localtime(end))
-        return f"at {clock}, in {remaining(end - self._loop.runtime.time())}"
+        return f"at {clock}, in {duration(round(end - self._loop.runtime.time()))}"
 
     # -------------------------------------------------------------------------------------- signals
 

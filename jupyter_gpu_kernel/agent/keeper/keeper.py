@@ -17,8 +17,9 @@ from ...wire.messages import Channel, Lane, Message, MessageError
 from ...wire.runtime import Runtime
 from ..exit.descendants import SETUP
 from ..exit.report import ExitReport
-from ..gpus.manager import GpuManager
+from ..gpus.manager import GpuCallbacks, GpuManager
 from ..job.member import join_job
+from ..kernel_context import KernelContext
 from ..kernel_settings import CurrentSettings, KernelSettings
 from ..loop import Loop, Timer
 from ..paths import Root
@@ -29,6 +30,7 @@ from ..process.kernel_process import KernelProcess
 from ..process.kernel_sockets import Readiness
 from ..process.signals import Pause, Signals
 from ..process_control import ProcessControl
+from ..relay.callbacks import RelayCallbacks
 from ..relay.output.backlog import Backlog
 from ..relay.output.spill import folders
 from ..relay.received_cells import ReceivedCells, read_unanswered
@@ -36,14 +38,15 @@ from ..relay.relay import Relay
 from ..relay.requests import FEATURE as ABORTS_FEATURE
 from ..spare.client import Spare
 from ..story import Limited, Story
-from .commands import CommandHandlers, RequestHandlers, Status
+from .commands import KernelCommands, KernelRequests
 from .hold_limit import HoldLimit
 from .housekeeping import Housekeeping
 from .idle_timer import IdleTimer
 from .job_notices import JobNotices
 from .lifetime import EndRequest, Replacement, RestartAfterReply, Shutdown
 from .output_pace import OutputPace
-from .server import KeeperServer, RejectedInput
+from .server import HubEvents, KeeperServer, RejectedInput
+from .status import Status
 
 RESTART_WAIT = 60.0
 """Seconds that the keeper of an ended kernel waits for a restart."""
@@ -65,17 +68,17 @@ class Keeper:
         self._early = early
         settings = policy.apply(settings)
         settings = settings._replace(started=settings.started or runtime.time())  # a successor keeps it
-        self.settings = current = CurrentSettings(settings, self._save_settings)
+        self.settings = CurrentSettings(settings, self._save_settings)
         self.loop = loop = Loop(runtime)
         self.folder = root.make_kernel(settings.id)
         self.story = Story(root.story(settings.id), runtime.time)
+        self._context = context = KernelContext(loop, processes, self.settings, self.folder, self.story)
         if str(policy):
             self.story.tell("policy", str(policy))
         self._job = join_job(loop, root, settings, self._job_told, self._job_over)
         spare = Spare(loop, processes, root.path, settings, self._reap)
         self.kernel = KernelProcess(loop, processes, self.folder, self._from_kernel, self._marked, spare)
-        on_problem = partial(self.story.tell, "journal")
-        self._backlog = Backlog(runtime, folders(self.folder), settings, on_problem)
+        self._backlog = Backlog(runtime, folders(self.folder), settings, partial(self.story.tell, "journal"))
         self._rejected_input = RejectedInput(self.story, loop.time)
         self.server = self._make_server()
         self._output_pace = OutputPace(loop, self.server, self.kernel.return_mark)
@@ -83,12 +86,12 @@ class Keeper:
         self.idle_timer = IdleTimer(settings, loop.time)
         self._restart_after_reply = RestartAfterReply(loop, self.restart)
         self.received_cells = ReceivedCells()
-        self.relay = relay = self._make_relay(processes)
+        self.relay = relay = self._make_relay()
         self.gpus: GpuManager = relay.gpus
-        self._code = KernelCode(loop, processes, root, current, relay.internal_requests, self.story)
+        self._code = KernelCode(context, root, relay.internal_requests)
         self.status = Status(
-            runtime, current, self.kernel, self.exit_report, self.server, self.gpus, self.idle_timer, self._job
-        )  # fmt: skip
+            context, self.kernel, self.exit_report, self.server, self.gpus, self.idle_timer, self._job
+        )
         self.ready = Readiness(loop, relay.internal_requests, self._kernel_up)
         self.replacement = Replacement(root, settings.id, loop, self.gpus, relay.greeting_text, self.story)
         self.pause = Pause(loop, processes, self.kernel, self.story)
@@ -97,39 +100,39 @@ class Keeper:
             loop, self.kernel, relay.executions, self.story, self._reap, self.exit_report.guard_switched
         )
         self._job_notices = notices = self._make_job_notices()
-        self._commands = CommandHandlers(
-            self, current, relay, self.status, Limited(self.story, loop.time), notices
+        self._commands = KernelCommands(
+            self, self.settings, relay, self.status, Limited(self.story, loop.time), notices
         )
-        self._requests = RequestHandlers(
-            self, current, self.story, self.server, relay, self.status, self.pause, self.idle_timer
+        self._requests = KernelRequests(
+            self, context, self.server, relay, self.status, self.pause, self.idle_timer
         )
         self._hold_limit = HoldLimit(loop, settings.site, relay, self.story, self.status, self.stop)
         self._housekeeping = Housekeeping(
-            loop, current, self.folder, self.idle_timer, self.status, self.ready, self.gpus, self.story, self.stop
-        )  # fmt: skip
+            context, self.idle_timer, self.status, self.ready, self.gpus, self.stop
+        )
         self._end_request = EndRequest.NONE
         self._timer: Optional[Timer] = None  # a SIGKILL, or the end of the wait for a restart
 
     def _make_server(self) -> KeeperServer:
-        return KeeperServer(
-            self.loop, self.folder / "keeper", self._backlog,
-            on_message=self._from_hub, on_request=self._handle_request,
-            on_attached=self._attached, on_detached=self._detached, on_rejected=self._rejected_input.report,
-        )  # fmt: skip
+        events = HubEvents(
+            self._from_hub, self._handle_request, self._attached, self._detached, self._rejected_input.report
+        )
+        return KeeperServer(self.loop, self.folder / "keeper", self._backlog, events)
 
-    def _make_relay(self, processes: ProcessControl) -> Relay:
+    def _make_relay(self) -> Relay:
         def gpus(relay: Relay) -> GpuManager:
-            return GpuManager(
-                self.loop, processes, self.settings.now, relay.send, relay.answers, relay.release,
-                relay.internal_requests, self.story, self._gpus_changed_state, lambda: self.status.brief(), self.stop,
-                lambda: self.status.tell(), self._early,
-            )  # fmt: skip
+            callbacks = GpuCallbacks(
+                self._gpus_changed_state, lambda: self.status.brief(), self.stop, lambda: self.status.tell()
+            )
+            return GpuManager(self._context, relay, callbacks, self._early)
 
-        return Relay(
-            self.loop, self.settings.now, self.kernel.send, self.server.send, gpus,
+        callbacks = RelayCallbacks(
             pin=lambda *request: self._code.pin(*request),
-            on_user_cell=self.idle_timer.used, on_reply=self._restart_after_reply.reply_sent, on_message=self._observe,
-        )  # fmt: skip
+            on_user_cell=self.idle_timer.used,
+            on_reply=self._restart_after_reply.reply_sent,
+            on_message=self._observe,
+        )
+        return Relay(self.loop, self.settings.now, self.kernel.send, self.server.send, gpus, callbacks)
 
     def _make_job_notices(self) -> Optional[JobNotices]:
         if self._job is None:

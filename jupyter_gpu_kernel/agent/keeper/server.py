@@ -7,11 +7,10 @@ REQUEST. The server knows frames and the wire's endpoint, and nothing of kernels
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import traceback
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Optional
+from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional
 
 import zmq
 
@@ -22,6 +21,7 @@ from ...wire.messages import Lane, Message, MessageError
 from ..loop import Loop
 from ..relay.output.backlog import Backlog, Flow
 from ..story import Limited, Story
+from ..unix_sockets import listen
 
 MAX_CONNECTIONS = 64
 MAX_PENDING = 4 * MAX_PAYLOAD
@@ -32,6 +32,17 @@ MALFORMED = (FieldError, FrameError, MessageError, ProtocolError)
 """The exceptions that malformed input raises."""
 OnMessage = Callable[[Message], None]
 OnRequest = Callable[[Dict[str, Any]], Dict[str, Any]]
+
+
+class HubEvents(NamedTuple):
+    """What the keeper does with what hubs send. `on_rejected(error)`: a connection was closed, or a request refused,
+    because of what it sent."""
+
+    on_message: OnMessage
+    on_request: OnRequest
+    on_attached: Callable[[], object]
+    on_detached: Callable[[], object]
+    on_rejected: Callable[[Exception], object]
 
 
 class RejectedInput:
@@ -49,7 +60,7 @@ class RejectedInput:
             traceback.print_exception(type(error), error, error.__traceback__)
 
 
-class ClientConnection:
+class HubConnection:
     """One accepted connection: reads frames, writes what is due, and never blocks."""
 
     def __init__(self, server: KeeperServer, sock: socket.socket) -> None:
@@ -108,39 +119,17 @@ class ClientConnection:
 class KeeperServer:
     """`send` queues a message for the hub that has the attachment, or will have it."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        path: Path,
-        backlog: Backlog,
-        on_message: OnMessage,
-        on_request: OnRequest,
-        on_attached: Callable[[], object],
-        on_detached: Callable[[], object],
-        on_rejected: Callable[[Exception], object],
-    ) -> None:
-        """`on_rejected(error)`: a connection was closed, or a request refused, because of what it sent."""
+    def __init__(self, loop: Loop, path: Path, backlog: Backlog, events: HubEvents) -> None:
         self.loop = loop
         self.path = path
         self.endpoint = Endpoint(loop.runtime, first=False)
         self.flow = Flow(self.endpoint, backlog)
-        self._on_message = on_message
-        self._on_request = on_request
-        self._on_attached = on_attached
-        self._on_detached = on_detached
-        self._on_rejected = on_rejected
-        self._hub: Optional[ClientConnection] = None  # the one that has the attachment
-        self._connections: Dict[int, ClientConnection] = {}
+        self._events = events
+        self._hub: Optional[HubConnection] = None  # the one that has the attachment
+        self._connections: Dict[int, HubConnection] = {}
         self._flush_due = False
         self._acknowledges = False  # whether a timer runs for an acknowledgement
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            os.unlink(str(path))
-        except FileNotFoundError:
-            pass
-        self._listener.bind(str(path))
-        self._listener.listen(16)
-        self._listener.setblocking(False)
+        self._listener = listen(path, 16)
         loop.watch(self._listener.fileno(), self._accept)
 
     @property
@@ -174,7 +163,7 @@ class KeeperServer:
 
     # -------------------------------------------------------------------------------------- called by connections
 
-    def received(self, connection: ClientConnection, frame: Frame) -> None:
+    def received(self, connection: HubConnection, frame: Frame) -> None:
         """A frame was received."""
         if frame.kind is Kind.REQUEST:
             return self._reply(connection, frame)
@@ -186,12 +175,12 @@ class KeeperServer:
         if connection is not self._hub:
             raise ProtocolError("data before HELLO")
         for data in self.endpoint.receive(frame):
-            self._on_message(Message.decode(data))
+            self._events.on_message(Message.decode(data))
         if frame.kind is Kind.HELLO:
-            self._on_attached()
+            self._events.on_attached()
             self.flow.opened()
 
-    def due(self, connection: ClientConnection) -> bytes:
+    def due(self, connection: HubConnection) -> bytes:
         """The next bytes for this connection, about one chunk."""
         if connection is not self._hub or self.endpoint.state is not State.OPEN:
             return b""
@@ -202,38 +191,38 @@ class KeeperServer:
             self.loop.later(ACKNOWLEDGE_WITHIN, self._acknowledge)
         return data
 
-    def disconnected(self, connection: ClientConnection) -> None:
+    def disconnected(self, connection: HubConnection) -> None:
         """The connection has ended."""
         was_attached = connection is self._hub
         self._remove(connection)
         if was_attached:
-            self._on_detached()
+            self._events.on_detached()
 
-    def rejected(self, connection: ClientConnection, error: Exception) -> None:
+    def rejected(self, connection: HubConnection, error: Exception) -> None:
         """The client sent malformed input: its connection ends."""
-        self._on_rejected(error)
+        self._events.on_rejected(error)
         self.disconnected(connection)
 
     # -------------------------------------------------------------------------------------- internal
 
-    def _remove(self, connection: ClientConnection) -> None:
+    def _remove(self, connection: HubConnection) -> None:
         self._connections.pop(id(connection), None)
         connection.close()
         if connection is self._hub:
             self._hub = None
             self.endpoint.closed()
 
-    def _attach(self, connection: ClientConnection) -> None:
+    def _attach(self, connection: HubConnection) -> None:
         if self._hub is not None:
             self.disconnected(self._hub)
         self._hub = connection
         self.endpoint.opened()
 
-    def _reply(self, connection: ClientConnection, frame: Frame) -> None:
+    def _reply(self, connection: HubConnection, frame: Frame) -> None:
         try:
-            reply = self._on_request(frame.json())
+            reply = self._events.on_request(frame.json())
         except MALFORMED as error:
-            self._on_rejected(error)
+            self._events.on_rejected(error)
             reply = {"error": {"code": "malformed", "text": str(error)}}
         connection.pending += reply_frame(reply, frame.number).encode()
         if len(connection.pending) > MAX_PENDING:
@@ -248,7 +237,7 @@ class KeeperServer:
             sock, _address = self._listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
-        connection = ClientConnection(self, sock)
+        connection = HubConnection(self, sock)
         self._connections[id(connection)] = connection
 
     def _flush_soon(self) -> None:

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import List
 
+from ...wire.files import private, replace_file
 from ...wire.runtime import Runtime
 from ..exit.descendants import ROOT, SETUP, end_all, find_descendants
 from ..paths import Root, agent_command
@@ -35,7 +36,7 @@ def run_setup(
     folder, story = root.kernel(kernel_id), Story(root.story(kernel_id), runtime.time)
     script = folder / "setup.sh"
     command = [*agent_command(request.settings.python), "serve", kernel_id]
-    _write(script, list(request.settings.setup), command)
+    replace_file(script, shell_script(list(request.settings.setup), command).encode())
     told = False
 
     def tell() -> None:
@@ -80,15 +81,9 @@ def _error(error: StartError, output: str) -> str:
     return f"{text}; they printed:\n{output}" if output else text
 
 
-def _write(script: Path, lines: List[str], command: List[str]) -> None:
-    fd = os.open(str(script), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(fd, "w") as file:
-        file.write(shell_script(lines, command))
-
-
 def _launch(processes: ProcessControl, root: Root, script: Path) -> ChildProcess:
     environ = dict(os.environ, **{SETUP: script.parent.name, ROOT: str(root.path)})
-    with open(str(script.parent / "log"), "ab") as log:
+    with open(str(script.parent / "log"), "ab", opener=private) as log:
         return processes.start(["bash", "--login", str(script)], output=log, env=environ)
 
 

@@ -6,7 +6,6 @@ in its place. All calls block; there is no state.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import sys
@@ -15,12 +14,14 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from ...wire import PROTOCOL
+from ...wire.files import private
 from ...wire.runtime import Runtime
 from ..exit.descendants import SETUP, TAG, hidden_keeper
 from ..exit.leftovers import Leftovers, is_being_served
+from ..file_lock import lock_now
 from ..gpus.early_reading import EarlyReadings
 from ..job.client import JobChild, job_is_over, no_job_here
-from ..keeper.client import NO_KEEPER, KeeperTimeout, StartError, ask_keeper, log_tail, start_keeper
+from ..keeper.client import KeeperTimeout, StartError, ask_keeper, log_tail, start_keeper
 from ..keeper.setup import TIMEOUT as SETUP_TIMEOUT
 from ..kernel_settings import KernelSettings
 from ..paths import Root, agent_command, is_job_id
@@ -29,6 +30,7 @@ from ..pinned_code.worktree import Pin, Worktrees
 from ..policy import PolicyError, read_policy
 from ..process_control import ChildProcess, ProcessControl
 from ..story import read_story
+from ..unix_sockets import NO_LISTENER
 
 START_TIMEOUT = SETUP_TIMEOUT + 10.0
 SUCCESSOR_TIMEOUT = 25.0
@@ -130,7 +132,7 @@ class Keepers:
                 sock.setblocking(True)
                 return sock
             sock.close()
-            if error in NO_KEEPER:
+            if error in NO_LISTENER:
                 return None
             if self._runtime.monotonic() > deadline:
                 raise self.unresponsive(kernel_id)
@@ -263,7 +265,7 @@ class Keepers:
         lock = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             deadline = self._runtime.monotonic() + START_TIMEOUT
-            while not _locked(lock):
+            while not lock_now(lock):
                 sock = self.connect(settings.id)
                 if sock is not None or self._runtime.monotonic() > deadline:
                     return sock
@@ -292,12 +294,9 @@ class Keepers:
         def launch() -> ChildProcess:
             if job:
                 return JobChild(self.root, job, folder.name, python, cwd)
-            log = os.open(str(folder / "log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            try:
-                command = [*agent_command(python), verb, folder.name]
+            command = [*agent_command(python), verb, folder.name]
+            with open(str(folder / "log"), "ab", opener=private) as log:
                 return self._processes.start(command, output=log, cwd=cwd, env=_environment())
-            finally:
-                os.close(log)
 
         pin = self._pin(settings, cwd)
         if pin is not None:
@@ -344,14 +343,6 @@ def _cwd(settings: KernelSettings) -> str:
             raise Refused("cwd", f"there is no folder {cwd} on this node")
         return "/"
     return cwd
-
-
-def _locked(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _environment() -> Dict[str, str]:

@@ -7,12 +7,9 @@ import threading
 from functools import partial
 from typing import Any, Callable, Dict, Optional, Union
 
-from ..kernel_settings import CurrentSettings
-from ..loop import Loop
+from ..kernel_context import KernelContext
 from ..paths import Root
-from ..process_control import ProcessControl
 from ..relay.requests import InternalRequests
-from ..story import Story
 from .git import CodeError
 from .worktree import LIMIT, Pin, Worktrees
 
@@ -26,20 +23,17 @@ class KernelCode:
 
     def __init__(
         self,
-        loop: Loop,
-        processes: ProcessControl,
+        context: KernelContext,
         root: Root,
-        settings: CurrentSettings,
         internal_requests: InternalRequests,
-        story: Story,
     ) -> None:
-        """`settings`: the kernel's, with the pin if it was made at the start."""
-        self._loop = loop
-        self._worktrees = Worktrees(loop.runtime, processes, root)
-        self._settings = settings
-        self._kernel_id = settings.now.id
+        """The settings have the pin if it was made at the start."""
+        self._loop = context.loop
+        self._worktrees = Worktrees(context.loop.runtime, context.processes, root)
+        self._settings = context.settings
+        self._kernel_id = context.settings.now.id
         self._internal_requests = internal_requests
-        self._story = story
+        self._story = context.story
         self._folder = os.getcwd()
         self._cancelled = threading.Event()  # of the pin that is made
         self._making = threading.Lock()

@@ -17,6 +17,7 @@ from typing import Any, Callable, Dict, List, Tuple
 
 import zmq
 
+from ...wire.files import replace_file
 from ...wire.messages import MAX_CLIENTS, MAX_PARTS, Channel
 from ..loop import Loop
 from ..read_marks import DELIMITER, read_mark
@@ -61,9 +62,7 @@ class KernelSockets:
         ports = {channel.name.lower() + "_port": port for channel, port in _PORTS.items()}
         info = dict(ports, hb_port=_HEARTBEAT_PORT, transport="ipc", ip=self._prefix, key=self._key.decode())
         info.update(signature_scheme="hmac-sha256", kernel_name="")
-        fd = os.open(str(self.connection_file), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(fd, "w") as file:
-            json.dump(info, file)
+        replace_file(self.connection_file, json.dumps(info).encode())
 
     def read_connection_file(self) -> None:
         """Use the key of a kernel that runs already. Raises OSError or ValueError if its folder is damaged."""

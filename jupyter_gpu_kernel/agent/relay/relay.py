@@ -17,13 +17,13 @@ from ...wire.messages import MAX_PARTS, Channel, Lane, Message, MessageError, la
 from ..gpus.manager import GpuManager
 from ..kernel_settings import KernelSettings
 from ..loop import Loop
-from .code_gate import CodeGate, Pin
+from .callbacks import RelayCallbacks
+from .code_gate import CodeGate
 from .output.history import History
 from .output.reduction import MESSAGE_LIMITS, limit_size
 from .reattach import Greeting, GreetingText, Reattach, ToHub
 from .requests import SESSION, Aborts, Executions, InternalRequests, QueueLimit, ToKernel
 
-OnMessage = Callable[[Message], None]
 _REQUESTS = (Channel.SHELL, Channel.CONTROL, Channel.STDIN)
 _MAX_ID = 256
 """Characters of a message's id or type."""
@@ -42,10 +42,6 @@ class Relay:
 
     settings: The kernel's.
     gpus: Create the manager of the kernel's GPUs, which makes user cells wait.
-    pin: Pins the code for `%gpu code` in the first cell.
-    on_user_cell: Called when a user runs a cell.
-    on_reply: Called when the reply to the cell with this msg_id has been sent to the front end.
-    on_message: Called with every message to front ends.
     message_limits: The size of one message of the kernel, in bytes.
     """
 
@@ -56,11 +52,7 @@ class Relay:
         to_kernel: ToKernel,
         to_hub: ToHub,
         gpus: Callable[[Relay], GpuManager],
-        *,
-        pin: Pin = lambda revision, cell, done: lambda: None,
-        on_user_cell: Callable[[], None] = lambda: None,
-        on_reply: Callable[[str], None] = lambda msg_id: None,
-        on_message: OnMessage = lambda message: None,
+        callbacks: RelayCallbacks,
         message_limits: Mapping[Lane, int] = MESSAGE_LIMITS,
     ) -> None:
         self.internal_requests = InternalRequests(loop.runtime, to_kernel)
@@ -74,9 +66,7 @@ class Relay:
         self._runtime = loop.runtime
         self._to_kernel = to_kernel
         self._to_hub = to_hub
-        self._on_user_cell = on_user_cell
-        self._on_reply = on_reply
-        self._on_message = on_message
+        self._callbacks = callbacks
         self._message_limits = message_limits
         self._queue_limit = QueueLimit()
         self._greeting = Greeting(loop.runtime, to_hub, loop.later)
@@ -87,7 +77,7 @@ class Relay:
         self._busy_with: Set[str] = set()  # msg_ids; a control request overlaps with a cell
         self._reserved_count = 0  # of the last cell that was answered here, until the kernel knows it
         self._latest_header = b""  # of the latest execute_request of a front end
-        self.code = CodeGate(self.answers, pin, self._pass_on)
+        self.code = CodeGate(self.answers, callbacks.pin, self._pass_on)
         self.gpus = gpus(self)
 
     @property
@@ -228,7 +218,7 @@ class Relay:
 
     def _execute(self, request: Message) -> None:
         if is_user_cell(request):
-            self._on_user_cell()
+            self._callbacks.on_user_cell()
             self.history.add_request(request)
         if self.aborts.should_abort(request):
             return self.answers.abort(request)
@@ -322,7 +312,7 @@ class Relay:
         is_news = self.answers.observe(message)
         if self.internal_requests.handle(message) or msg_type == "iopub_welcome":
             return
-        self._on_message(message)
+        self._callbacks.on_message(message)
         if msg_type == "execute_reply" and message.channel is Channel.SHELL:
             return self._send_all(self.executions.handle_reply(message))
         if is_news:
@@ -360,7 +350,7 @@ class Relay:
         message = Message(channel, client, parts)
         if content.get("execution_state") == "idle":
             self._queue_limit.release(message.parent_id)
-        self._on_message(message)
+        self._callbacks.on_message(message)
         self._send(lane_of(message, message.msg_type), message)
 
     def _send_status(self, state: str) -> None:
@@ -380,7 +370,7 @@ class Relay:
             self._to_hub(lane, message)
         if message.channel is Channel.SHELL and message.msg_type == "execute_reply":
             self.aborts.handle_reply(message)
-            self._on_reply(parent)
+            self._callbacks.on_reply(parent)
             self._release_deferred()
 
     def _release_deferred(self) -> None:

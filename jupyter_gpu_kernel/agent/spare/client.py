@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from ...wire.fields import FieldError, number
+from ...wire.files import private
 from ..exit.reason import UNKNOWN
 from ..kernel_settings import KernelSettings
 from ..loop import Loop
@@ -95,11 +96,8 @@ class Spare:
         own = {name: value for name, value in os.environ.items() if name.startswith("JUPYTER_GPU_KERNEL_")}
         own.update((name, value) for name, value in start.env.items() if name == MODULES)
         env = {**spare_environment(start.env), **own, **reserved_variable()}
-        log = os.open(str(place.log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
-        try:
+        with open(str(place.log), "wb", opener=private) as log:
             process = self._processes.start(command, output=log, cwd=start.cwd, env=env, core_files=True)
-        finally:
-            os.close(log)
         self._started.append(process)
 
     def _wait(self, place: SparePlace, python: str, start: KernelStart) -> None:

@@ -9,16 +9,15 @@ import array
 import json
 import os
 import socket
-import struct
 from typing import Any, Dict, List, Sequence, Tuple
 
 from ...wire.fields import FieldError, load_object
+from ..unix_sockets import peer
 
 TYPE = socket.SOCK_SEQPACKET
 MAX_FDS = 4
 _MAX_PACKET = 1 << 20
 _FLAGS = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-_CREDENTIALS = struct.Struct("3i")
 
 
 def send(sock: socket.socket, packet: Dict[str, Any], fds: Sequence[int] = ()) -> None:
@@ -48,5 +47,4 @@ def receive(sock: socket.socket) -> Tuple[Dict[str, Any], List[int]]:
 
 def is_own(sock: socket.socket) -> bool:
     """Whether the peer is a process of this user."""
-    data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return bool(_CREDENTIALS.unpack(data)[1] == os.geteuid())
+    return peer(sock).uid == os.geteuid()

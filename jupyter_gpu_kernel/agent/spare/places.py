@@ -15,6 +15,7 @@ from typing import Optional
 
 from ..file_lock import is_locked, take_lock
 from ..paths import FolderError, agent_command, check_private
+from ..unix_sockets import listen
 from . import packets
 
 MAX_SPARES = 3
@@ -54,16 +55,7 @@ class SparePlace:
 
     def listen(self) -> socket.socket:
         """Return a listening socket, whose file appears when it listens. The place must be locked."""
-        new = self._socket.with_suffix(".new")
-        with contextlib.suppress(FileNotFoundError):
-            new.unlink()
-        listener = socket.socket(socket.AF_UNIX, packets.TYPE)
-        listener.bind(str(new))
-        os.chmod(str(new), 0o600)
-        listener.listen(8)
-        listener.setblocking(False)
-        os.replace(str(new), str(self._socket))
-        return listener
+        return listen(self._socket, 8, packets.TYPE)
 
     def connect(self, timeout: float) -> Optional[socket.socket]:
         """Return a connection to the process; None if there is none, or it does not accept one at once."""

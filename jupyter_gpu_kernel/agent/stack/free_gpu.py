@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 from typing import Iterator, NamedTuple, Tuple
 
 from ...wire.runtime import Runtime
@@ -56,7 +55,7 @@ def _choose(runtime: Runtime, processes: ProcessControl, settings: KernelSetting
         return FreeGpu(why_not=reason.rstrip("."))
     taker = LeaseTaker(runtime, {"id": settings.id})
     needs = Requirements.of(settings)
-    claim = Claim(runtime, 1, taker, allowed=allowed, node=socket.gethostname(), needs=needs)
+    claim = Claim(runtime, 1, taker, allowed=allowed, needs=needs)
     try:
         return _claim(runtime, SampleReader(runtime, processes), claim)
     finally:

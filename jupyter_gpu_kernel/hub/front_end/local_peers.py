@@ -11,7 +11,6 @@ Linux reports the user of a connection over netlink, see sock_diag(7), and, more
 from __future__ import annotations
 
 import contextlib
-import errno
 import ipaddress
 import itertools
 import logging
@@ -29,6 +28,8 @@ from typing import Any, NamedTuple
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
+
+from ...wire import sock_diag
 
 Address = tuple[str, int]
 
@@ -211,8 +212,6 @@ _READS = 3
 _ESTABLISHED = 1
 """A socket that its process has closed is in another state, and belongs to root."""
 
-_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, _NLMSG_ERROR = 4, 20, 1, 2
-_HEADER = struct.Struct("=IHHII")
 _SOCKET = struct.Struct("!HH16s16s12s")
 _ANY = bytes(4) + b"\xff" * 8  # interface, cookie
 
@@ -252,17 +251,11 @@ def query_netlink(client: Address, server: Address) -> int | None:
     family = socket.AF_INET if _ip(client[0]).version == 4 else socket.AF_INET6
     request = struct.pack("=BBBxI", family, socket.IPPROTO_TCP, 0, 1 << _ESTABLISHED)
     request += _SOCKET.pack(client[1], server[1], local, remote, _ANY)
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as netlink:
-        size = _HEADER.size + len(request)
-        netlink.send(_HEADER.pack(size, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 0, 0) + request)
-        answer = netlink.recv(8192)
-    _, kind, *_ = _HEADER.unpack_from(answer)
-    if kind == _NLMSG_ERROR:
-        (error,) = struct.unpack_from("=i", answer, _HEADER.size)
-        if -error != errno.ENOENT:
-            raise OSError(-error, os.strerror(-error))
+    try:
+        answer = sock_diag.query(request)
+    except FileNotFoundError:
         return None
-    _, state, *_, uid, _ = struct.unpack_from("=BBBB48x5I", answer, _HEADER.size)
+    _, state, *_, uid, _ = struct.unpack_from("=BBBB48x5I", answer)
     return int(uid) if state == _ESTABLISHED else None
 
 

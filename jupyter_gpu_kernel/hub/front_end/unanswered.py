@@ -13,6 +13,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+from ...wire.files import replace_file
 from ...wire.messages import Channel, Message, MessageError
 from ..requests import id_of, type_of
 
@@ -72,15 +73,10 @@ class UnansweredCells:
             return
         if not cells:
             return _remove(self._path)
-        new = _path_of(self._path)
-        _remove(new)  # of a hub that was killed
         try:
-            new.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with os.fdopen(os.open(new, _FLAGS, 0o600), "wb") as file:
-                file.writelines(records)
-            os.replace(new, self._path)
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_file(self._path, b"".join(records))
         except OSError:
-            _remove(new)
             self._give_up()
 
     def move(self, beside: Path) -> None:

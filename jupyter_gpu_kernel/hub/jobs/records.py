@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ...wire.files import replace_file
 from .. import sanitize
 from ..disk_thread import DiskThread
 
@@ -104,12 +104,7 @@ class Records:
     def _write(self, record: Record, removed: list[str]) -> None:
         with contextlib.suppress(OSError):  # a full disk: then a killed hub's successor asks Slurm only
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path = self._folder / f"{record.kernel}.json"
-            new = path.with_suffix(".new")
-            fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(fd, "w") as file:
-                json.dump(record._asdict(), file)
-            os.replace(new, path)
+            replace_file(self._folder / f"{record.kernel}.json", json.dumps(record._asdict()).encode())
             for kernel_id in removed:
                 (self._folder / f"{kernel_id}.json").unlink(missing_ok=True)
 

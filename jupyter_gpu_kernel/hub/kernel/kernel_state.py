@@ -4,12 +4,36 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from ...errors import GpuKernelError
+from ..front_end.delivered import Delivered
 from ..node.attachments import open_arguments
 from ..node.node_link import NodeLink
+from .description import Session
+from .not_started import Starter
 from .states import LINK_STATES, PHASES, LinkState, Phase, transition
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How the hub comes to a kernel.
+
+    how: "create" a kernel, "attach" to a running one, or "adopt" that of a killed hub, whose front end uses these ports
+        already.
+    delivered: The file with what front ends have received.
+    session: Finds out which notebook the kernel belongs to.
+    starter: Starts the kernel when its user runs a cell; until then the kernel's link is none.
+    """
+
+    how: str = "create"
+    delivered: Delivered | None = None
+    session: Session | None = None
+    starter: Starter | None = None
+
+
+CREATED = Origin()
 
 
 class KernelState:

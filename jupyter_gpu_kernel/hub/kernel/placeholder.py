@@ -10,13 +10,13 @@ import contextlib
 import functools
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ...wire.answers import Answers
 from ...wire.compose import make
+from ...wire.files import replace_file
 from ...wire.messages import Channel, Message
 from ...wire.runtime import Runtime
 from ...wire.texts import wrapped
@@ -247,9 +247,7 @@ class KernelInfoCache:
     def _write(self, name: str, content: bytes) -> None:
         with contextlib.suppress(OSError):  # a full disk: then the next hub does not know it
             self._folder.mkdir(mode=0o700, exist_ok=True)
-            new = self._folder / (name + ".new")
-            new.write_bytes(content)
-            os.replace(new, self._folder / name)
+            replace_file(self._folder / name, content)
 
 
 def recall(

@@ -6,7 +6,6 @@ messages mean for the kernel's life is decided in `remote_kernel.py`.
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from ...errors import GpuKernelError
 from ...wire.compose import is_user_cell
 from ...wire.endpoint import Endpoint, State
 from ...wire.messages import Channel, Data, Lane, Message, keeper_message
-from ...wire.runtime import Runtime
 from .. import requests, validate
 from ..front_end.delivered import Delivered
 from ..front_end.front_ends import Access, FrontEnd, FrontEnds
@@ -27,8 +25,8 @@ from .last_input import LastInput
 from .not_started import NotStarted
 from .pacing import Pacer
 from .pending_requests import DeferredRequests, InFlightCells
-from .placeholder import KernelInfoCache, Placeholder, recall
-from .relayed_kernel import RelayedKernel
+from .placeholder import Placeholder, recall
+from .relayed_kernel import HubContext, RelayedKernel
 from .repeated import Repeated
 from .states import AttachTiming
 from .transient_displays import OfflineNotice, TransientDisplays
@@ -39,15 +37,14 @@ class Relay:
 
     def __init__(
         self,
-        runtime: Runtime,
+        context: HubContext,
         kernel: RelayedKernel,
         link: NodeLink,
         attach_timing: AttachTiming,
         settings: dict[str, Any],
-        log: logging.Logger,
-        infos: KernelInfoCache | None,
         delivered: Delivered | None,
     ) -> None:
+        runtime, log = context.runtime, context.log
         self.endpoint = new_endpoint(runtime, delivered.counts if delivered else None)
         self._runtime = runtime
         self._kernel = kernel
@@ -58,7 +55,7 @@ class Relay:
         self._unanswered = UnansweredCells(None) if delivered is None else delivered.cells
         self._last_input = LastInput()
         self._repeated = Repeated()
-        info, learn = recall(infos, link.name, str(settings.get("python")))
+        info, learn = recall(context.infos, link.name, str(settings.get("python")))
         self._again: list[Message] = []
         self.placeholder = Placeholder(runtime, self._send_to_front_ends, info, learn)
         self.displays = TransientDisplays(runtime, self._send_to_front_ends)

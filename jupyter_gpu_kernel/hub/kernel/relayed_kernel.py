@@ -1,11 +1,27 @@
-"""The kernel whose messages a relay passes on: what the relay asks of it, and what it reports to it."""
+"""The kernel whose messages a relay passes on: what the relay asks of it, and what it reports to it; and what all
+kernels share."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ...wire.messages import Message
+from ...wire.runtime import Runtime
 from ..front_end.front_ends import FrontEnd
+from .placeholder import KernelInfoCache
+
+
+@dataclass(frozen=True)
+class HubContext:
+    """What all kernels of a hub share. `owner`: this user and computer, see `paths.owner`."""
+
+    runtime: Runtime
+    log: logging.Logger
+    infos: KernelInfoCache | None = None
+    owner: Mapping[str, str] = field(default_factory=dict)
 
 
 class RelayedKernel(Protocol):

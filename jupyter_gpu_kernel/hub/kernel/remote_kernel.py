@@ -5,7 +5,6 @@ Its messages pass through `relay.py`. This module knows no SSH.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,17 +13,14 @@ from ...errors import AgentError, GpuKernelError, KernelStartError
 from ...wire.compose import is_user_cell
 from ...wire.endpoint import Endpoint
 from ...wire.messages import Data, Lane, Message, keeper_message
-from ...wire.runtime import Runtime
-from ..front_end.delivered import Delivered
 from ..front_end.edge import Edge
 from ..front_end.front_ends import FrontEnd, FrontEndSpec
 from ..node.node_link import NodeLink
-from .description import Session, describe
-from .kernel_state import KernelState
+from .description import describe
+from .kernel_state import CREATED, KernelState, Origin
 from .late_start import LateStart
-from .not_started import Starter
-from .placeholder import KernelInfoCache
 from .relay import Relay
+from .relayed_kernel import HubContext
 from .reservation import Reservation
 from .standby import Standby
 from .states import AttachTiming, LinkState, Phase
@@ -36,39 +32,30 @@ class RemoteKernel(KernelState):
 
     def __init__(
         self,
-        runtime: Runtime,
+        context: HubContext,
         kernel_id: str,
         settings: dict[str, Any],
         front_end: FrontEndSpec,
         link: NodeLink,
-        log: logging.Logger,
-        *,
-        how: str = "create",
-        infos: KernelInfoCache | None = None,
-        delivered: Delivered | None = None,
-        owner: dict[str, str] | None = None,
-        session: Session | None = None,
-        starter: Starter | None = None,
+        origin: Origin = CREATED,
     ) -> None:
-        """`how`: "create" a kernel, "attach" to a running one, or "adopt" that of a killed hub, whose front end uses
-        these ports already. `front_end`: the first one. `owner`: this user and computer, see `paths.owner`. `starter`:
-        starts the kernel when its user runs a cell; until then `link` is none."""
-        super().__init__(kernel_id, settings, link, how)
-        self._runtime = runtime
-        self.owner = owner or {}
-        self.session = session
+        """`front_end`: the first one."""
+        super().__init__(kernel_id, settings, link, origin.how)
+        self._runtime = context.runtime
+        self.owner = dict(context.owner)
+        self.session = origin.session
         self.on_create = self.create_anew  # on a link that may be another one by then
         self.on_host_lost: Callable[[], None] | None = None
         self.is_lost = False  # its keeper does not exist any more, and its cells wait for another host
-        self._delivered = delivered
+        self._delivered = origin.delivered
         self._attach_timing = AttachTiming(link, self)
-        self._relay = Relay(runtime, self, link, self._attach_timing, settings, log, infos, delivered)
+        self._relay = Relay(context, self, link, self._attach_timing, settings, origin.delivered)
         self.standby = Standby(self, self._relay, settings)
         self.front_ends, self.displays = self._relay.front_ends, self._relay.displays
         self.front_ends.add(front_end)
-        self.late_start = LateStart(self, self._relay, self._attach_timing, starter)
+        self.late_start = LateStart(self, self._relay, self._attach_timing, origin.starter)
         self.late_start.begin()
-        self._attach_timing.begin(at_once=how != "adopt")
+        self._attach_timing.begin(at_once=origin.how != "adopt")
         if self.waits_for_link:
             self.detached("")
 

@@ -16,19 +16,18 @@ import json
 import os
 import selectors
 import socket
-import struct
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Pattern, Sequence, Set, Tuple
 
 from ....wire.runtime import Runtime
 from ... import procfs
-from .socket_owner import Owner, find_owners, rows
+from ...unix_sockets import Owner, peer
+from .socket_owner import find_owners, rows
 
 Details = Callable[[], Mapping[str, Any]]
 """Returns what the same user's processes are told."""
 
 MAX_CONNECTIONS = 32
 """How many processes are answered in one turn of the event loop."""
-_CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
 _MAX_JSON = 4096  # bytes
 _MOST = 1000  # names
 _BATCH = 64  # connections at a time
@@ -60,7 +59,7 @@ class Announcement:
                 return
             with client, contextlib.suppress(OSError):  # the client has ended
                 client.setblocking(False)
-                client.send(self._answer_to(_credentials(client)[1]))
+                client.send(self._answer_to(peer(client).uid))
 
     def close(self) -> None:
         """Take it back; harmless when repeated."""
@@ -153,7 +152,7 @@ class AnnouncementReader:
                 stack.enter_context(client)
                 error = client.connect_ex("\0" + self._prefix + name)
                 if error == 0:
-                    answers[name] = Answer(*_credentials(client)[:2], {})
+                    answers[name] = Answer(*peer(client), {})
                     selector.register(client, selectors.EVENT_READ, (name, client))
                 else:  # no socket has the name; or one that is bound but does not listen, or has a full queue
                     refused.append(name)
@@ -209,7 +208,7 @@ class OwnerReader:
             return None
         with client:
             connected = client.connect_ex("\0" + self._prefix + name) == 0
-            return Owner(*_credentials(client)[:2]) if connected else None
+            return peer(client) if connected else None
 
 
 def _receive(client: socket.socket) -> Mapping[str, Any]:
@@ -220,11 +219,3 @@ def _receive(client: socket.socket) -> Mapping[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def _credentials(sock: socket.socket) -> Tuple[int, int, int]:
-    """(pid, uid, gid) of the other end, from the system."""
-    pid, uid, gid = _CREDENTIALS.unpack(
-        sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    )
-    return pid, uid, gid

@@ -14,18 +14,16 @@ import struct
 import sys
 from typing import Collection, Dict, Iterator, NamedTuple, Optional, Tuple
 
+from ....wire import sock_diag
 from ... import procfs
+from ...unix_sockets import Owner
 
 _NAMES = "/proc/net/unix"
 _STREAM, _UNCONNECTED, _LISTENING = b"0001", b"01", b"00010000"
-_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST = 4, 20, 1
-_HEADER = struct.Struct("=IHHII")  # struct nlmsghdr
 _REQUEST = struct.Struct("=BBHIIIII")  # struct unix_diag_req
 _ANSWER = struct.Struct("=BBBBIII")  # struct unix_diag_msg
 _ATTRIBUTE = struct.Struct("=HH")  # struct nlattr
 _SHOW_NAME_AND_UID, _NAME, _UID = 0x41, 0, 7
-_ANY = 0xFFFFFFFF  # states, cookie
-_NETLINK_TIMEOUT = 0.2
 _MOST_SOCKETS = 50_000
 """How many sockets of the node are read: any user can open so many that reading them all takes seconds."""
 
@@ -37,13 +35,6 @@ class Row(NamedTuple):
     inode: int
     listening: bool
     connected: bool
-
-
-class Owner(NamedTuple):
-    """The process that has a socket. pid 0, uid -1: unknown."""
-
-    pid: int
-    uid: int
 
 
 def rows(prefix: bytes) -> Iterator[Row]:
@@ -80,19 +71,11 @@ def _owner(row: Row) -> Owner:
 def query_uid(inode: int, name: bytes) -> Optional[int]:
     """Return the uid that owns the socket with this inode and abstract name, as netlink reports it; None if it does
     not. Raises OSError if there is no such socket, or no netlink."""
-    request = _REQUEST.pack(socket.AF_UNIX, 0, 0, _ANY, inode, _SHOW_NAME_AND_UID, _ANY, _ANY)
-    header = _HEADER.pack(_HEADER.size + len(request), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 0, 0)
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as netlink:
-        netlink.settimeout(_NETLINK_TIMEOUT)
-        netlink.send(header + request)
-        answer = netlink.recv(8192)
-    if _HEADER.unpack_from(answer)[1] != _SOCK_DIAG_BY_FAMILY:  # an error
-        return None
-    found = dict(_attributes(answer[_HEADER.size + _ANSWER.size :]))
-    if (
-        found.get(_NAME) != b"\0" + name or len(found.get(_UID, b"")) != 4
-    ):  # another socket has the inode by now
-        return None
+    anything = sock_diag.ANY
+    request = _REQUEST.pack(socket.AF_UNIX, 0, 0, anything, inode, _SHOW_NAME_AND_UID, anything, anything)
+    found = dict(_attributes(sock_diag.query(request)[_ANSWER.size :]))
+    if found.get(_NAME) != b"\0" + name or len(found.get(_UID, b"")) != 4:
+        return None  # another socket has the inode by now
     return int.from_bytes(found[_UID], sys.byteorder)
 
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Collection, Dict, Iterable, List, Optional, Se
 from ....wire.runtime import Runtime
 from ....wire.texts import one_line
 from ... import procfs
+from ...unix_sockets import Owner
 from . import announcements, lease
 from .announcements import Announcement, Details, OwnerReader
 from .passed_places import PassedPlaces
-from .socket_owner import Owner
 from .turns import Waiting, gpu_bits, in_turn, own_order, waiting_before
 
 if TYPE_CHECKING:  # attach, which reads leases, runs without pyzmq

@@ -1,0 +1,52 @@
+"""Unix sockets of this user's processes: how they listen, whether one listens, and who is at the other end."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+NO_LISTENER = (errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR)
+"""The errors of connecting to a path at which no process listens."""
+_CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
+
+
+class Owner(NamedTuple):
+    """The process that has a socket. pid 0, uid -1: unknown."""
+
+    pid: int
+    uid: int
+
+
+def listen(path: Path, backlog: int, kind: int = socket.SOCK_STREAM) -> socket.socket:
+    """Return a socket that listens and does not block. Its file appears when it listens, so that whoever finds the file
+    can connect; it takes the place of one that a killed process has left."""
+    new = path.with_suffix(".new")
+    with contextlib.suppress(FileNotFoundError):
+        new.unlink()
+    listener = socket.socket(socket.AF_UNIX, kind | socket.SOCK_NONBLOCK)
+    try:
+        listener.bind(str(new))
+        os.chmod(str(new), 0o600)
+        listener.listen(backlog)
+        os.replace(str(new), str(path))
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def has_listener(path: Path) -> bool:
+    """Return whether a process listens there, however busy it is."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as sock:
+        return sock.connect_ex(str(path)) not in NO_LISTENER
+
+
+def peer(sock: socket.socket) -> Owner:
+    """Return the process at the other end, from the system."""
+    data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return Owner(*_CREDENTIALS.unpack(data)[:2])
