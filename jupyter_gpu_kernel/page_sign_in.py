@@ -1,7 +1,7 @@
 """Asks the pages of the user's Jupyter servers to sign in, so that the start of a kernel elsewhere can go on.
 
-Each server with our extension listens for that (`server/sign_in_requests.py`). No secret passes here: the user's
-answers go from the page to the server, and from there to the hub.
+Each server with our extension listens for that (`server/questions/sign_in_requests.py`). No secret passes here: the
+user's answers go from the page to the server, and from there to the hub.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Any
 from .. import kernelspecs
 from ..errors import SettingsError
 from ..wire import DEFAULT_GPUS
-from . import tables
+from .show import tables
 from .verb import NO_KERNELSPEC, Verb, add_json_option, print_error, print_json
 
 

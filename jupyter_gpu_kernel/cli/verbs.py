@@ -11,13 +11,14 @@ from .. import kernelspecs
 from ..errors import GpuKernelError
 from ..saved_answers import forget
 from ..wire.texts import printable
-from . import gpu_hours, slurm_tables, tables
-from .kernels import Attach, Logs, Priority, Ps
 from .list import List
 from .remove import Remove
-from .stop import Stop
+from .running.kernels import Attach, Logs, Priority, Ps
+from .running.stop import Stop
+from .show import gpu_hours, tables
+from .show import slurm as slurm_tables
+from .show.watch import WatchedVerb
 from .verb import Ask, Listing, Verb, add_json_option, print_error, print_json
-from .watch import WatchedVerb
 
 _NODES_OF_JOBS = "Of a cluster with Slurm, only nodes are asked on which a job with your kernel runs now."
 

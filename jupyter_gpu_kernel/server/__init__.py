@@ -1,4 +1,7 @@
 """The Jupyter server extension: an HTTP API over the hub, for the JupyterLab extension.
 
 Requests are authenticated and authorised as in every Jupyter handler. Nothing of this is needed for a kernel to run.
+
+extension: what Jupyter loads; api: the base of all handlers. add/: the form for a new kernelspec; questions/: what the
+user is asked; running/: kernels and nodes.
 """

@@ -16,25 +16,15 @@ from ..client import HubClient
 from ..errors import GpuKernelError
 from ..provisioner import RemoteGPUProvisioner
 from ..wire.runtime import Runtime
-from . import (
-    actions,
-    attach,
-    kernels,
-    kernelspecs,
-    nodes,
-    overview,
-    probes,
-    prompt_handlers,
-    sign_in,
-    sign_in_requests,
-    ssh_hosts,
-)
+from .add import kernelspecs, probes, ssh_hosts
+from .add.probes import Probes
 from .api import ask_hub
-from .gpu_use import GPU_USE, GpuUse
-from .overview import Overview
-from .probes import Probes
-from .prompts import PromptAsker, Prompts, Waiting
-from .sign_in_requests import PageSocket, SignInRequests
+from .questions import prompt_handlers, sign_in, sign_in_requests
+from .questions.prompts import PromptAsker, Prompts, Waiting
+from .questions.sign_in_requests import PageSocket, SignInRequests
+from .running import actions, attach, kernels, nodes, overview
+from .running.gpu_use import GPU_USE, GpuUse
+from .running.overview import Overview
 from .websockets import CONNECTION_CLASS, without_delay
 
 PENDING_START_TIMEOUT = 5.0

@@ -13,7 +13,8 @@ import pytest
 from runtimes import RUNTIME
 from slurm import Slurm
 
-from jupyter_gpu_kernel.cli import add_slurm, slurm_tables
+from jupyter_gpu_kernel.cli.add import slurm as add_slurm
+from jupyter_gpu_kernel.cli.show import slurm as slurm_tables
 from jupyter_gpu_kernel.errors import GpuKernelError, SettingsError
 from jupyter_gpu_kernel.hub.connections.connect import connect
 from jupyter_gpu_kernel.hub.operations import Operations

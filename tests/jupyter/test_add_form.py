@@ -24,7 +24,7 @@ from waiting import DEADLINE, eventually
 
 from jupyter_gpu_kernel import kernelspecs
 from jupyter_gpu_kernel.client import HubClient
-from jupyter_gpu_kernel.server.probes import PROBES, Probes
+from jupyter_gpu_kernel.server.add.probes import PROBES, Probes
 
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("remote")]
 API = "/jupyter-gpu-kernel/api"

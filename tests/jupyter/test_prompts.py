@@ -14,9 +14,9 @@ from waiting import DEADLINE
 
 from jupyter_gpu_kernel.errors import Cancelled, NotAnswered
 from jupyter_gpu_kernel.hub.ssh import Secret
-from jupyter_gpu_kernel.server import prompts as prompts_module
-from jupyter_gpu_kernel.server.prompt_handlers import EVENT, PROMPTS
-from jupyter_gpu_kernel.server.prompts import PromptAsker, Prompts, Waiting
+from jupyter_gpu_kernel.server.questions import prompts as prompts_module
+from jupyter_gpu_kernel.server.questions.prompt_handlers import EVENT, PROMPTS
+from jupyter_gpu_kernel.server.questions.prompts import PromptAsker, Prompts, Waiting
 
 Fetch = Callable[..., Awaitable[HTTPResponse]]
 API = "/jupyter-gpu-kernel/api/prompts"

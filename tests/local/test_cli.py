@@ -16,7 +16,8 @@ import pytest
 from environments import Environment
 
 import jupyter_gpu_kernel
-from jupyter_gpu_kernel.cli import create_env, gpu_hours, tables, terminal
+from jupyter_gpu_kernel.cli import create_env, terminal
+from jupyter_gpu_kernel.cli.show import gpu_hours, tables
 from jupyter_gpu_kernel.cli.verb import _named, whole_id
 from jupyter_gpu_kernel.errors import SettingsError
 from jupyter_gpu_kernel.hub.ssh import matches_fingerprint

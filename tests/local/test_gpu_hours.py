@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpu_kernel.cli import tables
-from jupyter_gpu_kernel.cli.gpu_hours import UNKNOWN, Hours, history_span
+from jupyter_gpu_kernel.cli.show import tables
+from jupyter_gpu_kernel.cli.show.gpu_hours import UNKNOWN, Hours, history_span
 
 
 @pytest.mark.parametrize(

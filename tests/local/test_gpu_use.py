@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpu_kernel.errors import HubError
-from jupyter_gpu_kernel.server.gpu_use import GpuUse
+from jupyter_gpu_kernel.server.running.gpu_use import GpuUse
 from jupyter_gpu_kernel.wire.runtime import Runtime
 
 KERNEL = {"id": "k1", "link": "up", "gpus": ["GPU-a"]}

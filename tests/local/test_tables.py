@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpu_kernel.cli import tables
+from jupyter_gpu_kernel.cli.show import tables
 
 KEYS = [
     *(

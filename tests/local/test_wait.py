@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu_kernel.cli import waited_kernel
-from jupyter_gpu_kernel.cli.wait import exit_status, limit
-from jupyter_gpu_kernel.cli.waited_kernel import Outcome, Status, WaitedKernel, outcome_of_story
+from jupyter_gpu_kernel.cli.running import waited_kernel
+from jupyter_gpu_kernel.cli.running.wait import exit_status, limit
+from jupyter_gpu_kernel.cli.running.waited_kernel import Outcome, Status, WaitedKernel, outcome_of_story
 from jupyter_gpu_kernel.errors import AgentError, ConnectError
 from jupyter_gpu_kernel.wire.texts import duration
 

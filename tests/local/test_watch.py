@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prompt_toolkit.utils import get_cwidth
 
-from jupyter_gpu_kernel.cli.watch import fit, seconds
+from jupyter_gpu_kernel.cli.show.watch import fit, seconds
 
 ROWS = [f"row {i}" for i in range(10)]
 

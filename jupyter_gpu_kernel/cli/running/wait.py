@@ -1,0 +1,136 @@
+"""`ps --wait`: waits until the cells of kernels have ended, over dropped connections and a killed hub.
+
+What the hub knows of its front ends' kernels is read every second, without the network. Nodes are asked when that shows
+a change, and seldom otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...errors import GpuKernelError
+from ...hub.sanitize import MAX_LINE
+from ...wire.texts import duration, one_line
+from ..show.gpu_hours import LONGEST, TIMES, span
+from ..show.watch import HubCalls
+from ..terminal import Progress
+from ..verb import Ask, print_json
+from .waited_kernel import Outcome, Status, WaitedKernel, outcome_of_story
+
+LOCAL = 1.0
+"""Seconds between two looks at what the hub knows."""
+_NUMBER = re.compile(r"[0-9]+")
+_EXIT = {Status.OK: 0, Status.NONE: 0, Status.TIMEOUT: 124}
+
+
+def limit(text: str) -> float:
+    """The type of --timeout: seconds."""
+    seconds = span(text)
+    if not 0 < seconds <= LONGEST:
+        raise argparse.ArgumentTypeError(f"{text!a} is not a time up to 30d, such as {TIMES}")
+    return seconds
+
+
+def exit_status(outcomes: Sequence[Outcome]) -> int:
+    """0 if each kernel's last cell ended well, 1 if one did not, else 124 at the time limit, as of timeout(1)."""
+    statuses = {_EXIT.get(one.status, 1) for one in outcomes}
+    return next((status for status in (1, 124) if status in statuses), 0)
+
+
+def wait(
+    kernels: Sequence[str],
+    specs: list[dict[str, Any]],
+    first: list[dict[str, Any]],
+    *,
+    timeout: float | None,
+    as_json: bool,
+) -> int:
+    """Wait, and print one line for each kernel. `first`: what `ps` says now. Return the exit status."""
+    progress = Progress(lines=True)
+    try:
+        with HubCalls() as hub:
+            outcomes = Wait(hub, specs, _Shown(progress)).run(kernels, first, timeout)
+    finally:
+        progress.clear()
+    if as_json:
+        print_json([one.to_json() for one in outcomes])
+    else:
+        print("\n".join(one.text for one in outcomes))
+    return exit_status(outcomes)
+
+
+class _Shown:
+    """Shows what is waited for: on a terminal with the time so far, else one line for each change, but of numbers."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._begin = time.monotonic()
+        self._last = ""
+
+    def __call__(self, text: str) -> None:
+        if sys.stderr.isatty():
+            self._progress({"step": f"{duration(round(time.monotonic() - self._begin))}   {text}"})
+        elif (kind := _NUMBER.sub("", text)) != self._last:
+            self._last = kind
+            self._progress({"step": text})
+
+
+class Wait:
+    """Waits for kernels."""
+
+    def __init__(self, ask: Ask, specs: list[dict[str, Any]], show: Callable[[str], None]) -> None:
+        """ask: calls the hub; specs: all kernelspecs; show: called with a line at every look."""
+        self._ask = ask
+        self._specs = specs
+        self._show = show
+
+    def run(
+        self, kernels: Sequence[str], first: list[dict[str, Any]], timeout: float | None
+    ) -> list[Outcome]:
+        """Return how the cells of each of these kernels ended. `first`: what `ps` says now."""
+        begin = time.monotonic()
+        waited = [WaitedKernel(kernel) for kernel in dict.fromkeys(kernels)]
+        self._take(waited, first)
+        while left := [one for one in waited if one.outcome is None]:
+            seconds = time.monotonic() - begin
+            if timeout is not None and seconds >= timeout:
+                return [one.outcome or one.timed_out(timeout) for one in waited]
+            self._show("; ".join(one.line for one in left))
+            time.sleep(LOCAL if timeout is None else min(LOCAL, max(0.01, timeout - seconds)))
+            self._look(left)
+        return [one.outcome for one in waited if one.outcome is not None]
+
+    def _look(self, left: list[WaitedKernel]) -> None:
+        """Ask about the kernels for which it is time. A hub or a node that cannot be asked is asked again."""
+        try:
+            here = {row["id"]: row for row in self._ask("kernels")}
+            due = [one for one in left if one.is_due(here.get(one.id))]
+            if due:
+                self._take(due, self._ask("ps", specs=self._specs_of(due)))
+        except GpuKernelError as error:
+            for one in left:
+                one.problem = one_line(error.cause, MAX_LINE)
+
+    def _take(self, waited: list[WaitedKernel], rows: list[dict[str, Any]]) -> None:
+        for one in waited:
+            if one.take(rows):
+                one.outcome = self._end_of(one)
+
+    def _end_of(self, kernel: WaitedKernel) -> Outcome | None:
+        """How a kernel ended that no node lists; None if it may be there all the same, as its keeper is replaced."""
+        try:
+            story = self._ask("logs", kernel=kernel.id, specs=self._specs_of([kernel]), patience=None)
+        except GpuKernelError as error:
+            return kernel.not_listed(error)
+        return outcome_of_story(kernel, story) or kernel.not_listed(None)
+
+    def _specs_of(self, kernels: list[WaitedKernel]) -> list[dict[str, Any]]:
+        """The kernelspecs of these kernels, as far as they are known; else all."""
+        names = {one.name for one in kernels}
+        known = [spec for spec in self._specs if spec["name"] in names]
+        return known if names <= {spec["name"] for spec in known} else self._specs

@@ -1,0 +1,214 @@
+"""One kernel for whose cells `ps --wait` waits: what is known of it, when to ask again, and how its last cell ended."""
+
+from __future__ import annotations
+
+import enum
+import time
+from typing import Any, NamedTuple
+
+from ...errors import AgentError, GpuKernelError
+from ...hub.sanitize import MAX_LINE
+from ...wire.texts import duration, one_line
+
+SETTLED = 2.0
+"""Seconds without a cell after which they have ended: some front ends send the next cell only after a reply."""
+INTERVAL, SELDOM = 5.0, 30.0
+"""Seconds after which the node is asked again: about a kernel without a front end here; about one that is busy, as the
+hub hears of its end."""
+_LONG_IDLE = 60.0
+_LOOKS = 3
+"""So many times in succession a kernel is not listed before it counts as gone."""
+_QUIET = ("idle", "detached")
+
+
+class Status(str, enum.Enum):
+    """How the last cell of a kernel ended. NONE: there was no cell. UNKNOWN: nobody has seen its end."""
+
+    OK = "ok"
+    ERROR = "error"
+    INTERRUPTED = "interrupted"
+    NONE = "none"
+    UNKNOWN = "unknown"
+    ENDED = "ended"
+    TIMEOUT = "timeout"
+
+
+class Outcome(NamedTuple):
+    """The result for one kernel. seconds: for which the cell ran; error: what ended it, or the kernel."""
+
+    id: str
+    node: str
+    status: Status
+    error: str = ""
+    execution_count: int | None = None
+    seconds: float | None = None
+    finished: float | None = None
+    code: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """A row of `ps --wait --json`."""
+        return {**self._asdict(), "status": self.status.value}
+
+    @property
+    def text(self) -> str:
+        """One line for the user."""
+        kernel = f"Kernel {self.id}" + (f" on {self.node}" if self.node else "")
+        simple = {
+            Status.NONE: "no cell has run yet",
+            Status.UNKNOWN: f"no cell is running. How the last one ended is unknown: {self.error}",
+            Status.ENDED: f"the kernel has ended: {self.error}",
+            Status.TIMEOUT: self.error,
+        }
+        if self.status in simple:
+            return one_line(f"{kernel}: {simple[self.status]}", MAX_LINE)
+        number = f" [{self.execution_count}]" if self.execution_count else ""
+        lasted = "" if self.seconds is None else f" after {duration(self.seconds)}"
+        how = {Status.OK: "ok", Status.INTERRUPTED: "interrupted"}.get(self.status, self.error or "error")
+        return one_line(f"{kernel}: the last cell{number} ended{lasted}: {how}", MAX_LINE)
+
+
+class WaitedKernel:
+    """`take` the rows of `ps` whenever `is_due`, until there is an `outcome`."""
+
+    def __init__(self, kernel_id: str) -> None:
+        self.id = kernel_id
+        self.outcome: Outcome | None = None
+        self.problem = ""
+        """Why it could not be asked for."""
+        self._row: dict[str, Any] = {}
+        self._asked_at = 0.0
+        self._was_active = False
+        self._quiet_with: Any = None
+        """The last cell when no cell was running any more."""
+        self._looks_absent = 0
+        self._may_be_there = False
+
+    @property
+    def name(self) -> str:
+        """Its kernelspec's; "" if unknown."""
+        return str(self._row.get("name") or "")
+
+    @property
+    def node(self) -> str:
+        """Where it runs; "" if unknown."""
+        return one_line(str(self._row.get("hop") or self._row.get("node") or ""))
+
+    @property
+    def line(self) -> str:
+        """What is waited for."""
+        where = f"{self.node or 'kernel'} ({self.id})"
+        if self.problem:
+            return f"{where}: {self.problem}"
+        state, cells = one_line(str(self._row.get("state") or "looking for it")), self._row.get("cells")
+        more = f", {cells} cells left" if isinstance(cells, int) and cells > 1 else ""
+        return f"{where}: {state}{more}"
+
+    def is_due(self, here: dict[str, Any] | None) -> bool:
+        """Whether its node is to be asked now. `here`: what the hub knows, if a front end here has the kernel."""
+        waited = time.monotonic() - self._asked_at
+        if self._quiet_with is not None:
+            return waited >= SETTLED
+        if here is None:
+            return waited >= INTERVAL
+        ended = here["state"] == "ended" or here.get("link") in ("lost", "taken")
+        return waited >= SELDOM or ended or (here["state"] in _QUIET and here.get("link") == "up")
+
+    def take(self, rows: list[dict[str, Any]]) -> bool:
+        """Take the answer to `ps`. Return whether the kernel is missing in it, and no error is a reason for that."""
+        self._asked_at = time.monotonic()
+        row = next((row for row in rows if row.get("id") == self.id and "error" not in row), None)
+        if row is None:
+            return self._is_missing([row for row in rows if "error" in row])
+        self._row, self.problem, self._looks_absent = row, "", 0
+        self._judge(row)
+        return False
+
+    def _is_missing(self, errors: list[dict[str, Any]]) -> bool:
+        self._may_be_there = bool(errors)
+        if errors:
+            error = GpuKernelError.from_json(errors[0]["error"])
+            if not self._row:  # it has not been found yet, so this may be a wrong id
+                raise error
+            self.problem = one_line(error.cause, MAX_LINE)
+        in_job = bool(self._row.get("job"))
+        return not any(in_job or one["node"] == self.node for one in errors)
+
+    def _judge(self, row: dict[str, Any]) -> None:
+        if row["state"] == "ended":
+            self.outcome = self.ended(_cause(row) or "?")
+        elif row["state"] not in _QUIET or row.get("cells"):
+            self._was_active = self._was_active or row["state"] != "away"
+            self._quiet_with = None
+        else:
+            last = (row.get("last_cell") or {}).get("msg_id", "")
+            if last == self._quiet_with or (not self._was_active and _since(row) > _LONG_IDLE):
+                self.outcome = self._outcome_of_cell(row)
+            self._quiet_with = last
+
+    def not_listed(self, error: GpuKernelError | None) -> Outcome | None:
+        """The kernel is not listed, and its log does not tell of its end. Raises the error for one that was never
+        found."""
+        if not self._row:
+            raise error or AgentError(
+                f"no node has a kernel {self.id}", remedy="“jupyter gpu-kernel ps” lists the kernels."
+            )
+        if self._may_be_there:  # one machine can have several names, of which another one was asked
+            return None
+        self._looks_absent += 1
+        self.problem = "it is not listed"
+        return self.ended("no node has it any more") if self._looks_absent >= _LOOKS else None
+
+    def ended(self, why: str) -> Outcome:
+        """The outcome for a kernel that has ended."""
+        return self._outcome(Status.ENDED, why)
+
+    def timed_out(self, seconds: float) -> Outcome:
+        """The outcome at the time limit."""
+        state = self.problem or self._row.get("state") or "?"
+        return self._outcome(Status.TIMEOUT, f"still {state} after {duration(seconds)}")
+
+    def _outcome_of_cell(self, row: dict[str, Any]) -> Outcome:
+        cell = row.get("last_cell")
+        if "last_cell" not in row and row.get("pid"):
+            return self._outcome(Status.UNKNOWN, "an earlier release started the kernel")
+        if cell is None and self._was_active:
+            return self._outcome(Status.UNKNOWN, "the process that manages the kernel was replaced meanwhile")
+        if cell is None:
+            return self._outcome(Status.NONE)
+        error = str(cell.get("error") or "")
+        status = Status.OK if cell["status"] == "ok" else Status.ERROR
+        if error.partition(":")[0] == "KeyboardInterrupt":
+            status = Status.INTERRUPTED
+        begun, ended = cell.get("started"), cell.get("finished")
+        return Outcome(
+            self.id,
+            self.node,
+            status,
+            one_line(error, MAX_LINE),
+            execution_count=cell.get("execution_count"),
+            seconds=round(max(0.0, ended - begun), 3) if begun and ended else None,
+            finished=ended,
+            code=str(cell.get("code") or ""),
+        )
+
+    def _outcome(self, status: Status, error: str = "") -> Outcome:
+        return Outcome(self.id, self.node, status, one_line(error, MAX_LINE))
+
+
+def outcome_of_story(kernel: WaitedKernel, story: list[dict[str, Any]]) -> Outcome | None:
+    """The outcome if the kernel's log tells of its end."""
+    lives = [row for row in story if row.get("event") in ("start", "end")]
+    if not lives or lives[-1]["event"] != "end":
+        return None
+    return kernel.ended(_cause(lives[-1]) or str(lives[-1].get("text") or "?"))
+
+
+def _cause(row: dict[str, Any]) -> str:
+    """Why a kernel has ended, by a row of `ps` or the last line of its log."""
+    evidence = f" ({row['evidence']})" if row.get("evidence") else ""
+    return f"{row['cause']}{evidence}" if row.get("cause") else ""
+
+
+def _since(row: dict[str, Any]) -> float:
+    since = row.get("since")
+    return time.time() - since if isinstance(since, int | float) else 0.0

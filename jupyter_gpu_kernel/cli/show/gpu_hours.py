@@ -1,0 +1,83 @@
+"""GPU hours and idle shares, summed over the rows that the operation `history` returns: for `gpus --history`."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ...hub.slurm import times
+from ...wire.texts import duration
+
+DEFAULT = "24h"
+LONGEST = 30 * 86400
+"""Seconds for which a node keeps the story of a kernel that has ended."""
+UNKNOWN = "Of some of this time it is unknown whether a cell ran; IDLE leaves that out."
+_TIME = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(s|m|min|h|d)?")
+_UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+TIMES = "90 or 90s, 30m, 8h, 7d, 4:00:00"
+
+
+def span(text: str) -> float:
+    """The type of every option that is a time, in seconds. Slurm's way of writing is known, too, if it has a colon."""
+    match = _TIME.fullmatch(text.strip().lower())
+    seconds = float(match[1]) * _UNITS[match[2] or ""] if match else None
+    if seconds is None and ":" in text:
+        seconds = times.seconds(text)
+    if seconds is None:
+        raise argparse.ArgumentTypeError(f"{text!a} is not a time such as {TIMES}")
+    return seconds
+
+
+def history_span(text: str) -> int:
+    """The type of --history: seconds."""
+    try:
+        seconds = int(span(text))
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}; names come before it") from None
+    if not seconds:
+        raise argparse.ArgumentTypeError(f"{text!a} is no time at all")
+    if seconds > LONGEST:
+        raise argparse.ArgumentTypeError(
+            f"{text!a} is longer than 30d: nodes keep the logs of kernels for 30 days"
+        )
+    return seconds
+
+
+class Hours(NamedTuple):
+    """Seconds in which GPUs were held, and in which a cell ran there; it is unknown for `unknown` of them."""
+
+    held: float
+    busy: float
+    unknown: float
+
+    @classmethod
+    def of(cls, rows: Sequence[dict[str, Any]]) -> Hours:
+        """The sum of the rows."""
+        sums = (
+            sum(_seconds(row.get(key)) for row in rows)
+            for key in ("seconds_held", "seconds_busy", "seconds_unknown")
+        )
+        return cls(*sums)
+
+    @property
+    def cells(self) -> tuple[str, str, str]:
+        """The time held, the time busy, and the share of idle time, as far as they are known."""
+        known = self.held - self.unknown
+        if known < 1:
+            return (duration(self.held), "?", "?")
+        idle = 100 * max(0.0, 1 - self.busy / known)
+        return (duration(self.held), duration(self.busy), f"{idle:.0f} %")
+
+
+def groups(rows: Sequence[dict[str, Any]], *keys: str) -> list[list[dict[str, Any]]]:
+    """The rows that have the same values of these keys, in the order in which these appear."""
+    found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(tuple(str(row.get(key)) for key in keys), []).append(row)
+    return list(found.values())
+
+
+def _seconds(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) and 0 <= value < 1e12 else 0.0

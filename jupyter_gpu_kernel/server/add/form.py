@@ -1,0 +1,109 @@
+"""What the form “Add a remote GPU” sends, checked: the way to a machine, and the settings. Each error names a field."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+from ...adding import Way, settings_of, split_hosts
+from ...errors import GpuKernelError, RouteError, SettingsError
+from ...settings import Settings
+
+MAX_TEXT = 2000
+"""Characters of one field."""
+MAX_BODY = 64 * 1024
+"""Bytes of a request."""
+_WAY = ("destination", "jumps", "identity", "config")
+_NOT_HERE = ("route", "hosts", "identity", "config", "env_dir")
+"""Settings that come from other fields, or only from `add --create-env`."""
+_QUOTED = re.compile(r"“(\w+)”")
+_SETTINGS = {one.name for one in fields(Settings)}
+
+
+class FieldError(Exception):
+    """An error about one field of the form; `field` is "" if it is about none."""
+
+    def __init__(self, error: GpuKernelError, field: str) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.field = field
+
+
+def settings_from(body: Any) -> dict[str, Any]:
+    """Return the settings that the form describes: {"destination", "jumps", "identity", "config", "settings"}.
+
+    All but the destination may be left out. "jumps" are comma-separated; "settings" is an object of other settings.
+    Raises FieldError. This runs ssh, and so may block.
+    """
+    from ...hub.ssh.route import existing_files, parse_destination  # paramiko is large
+
+    if not isinstance(body, dict):
+        raise FieldError(SettingsError("the request is not an object"), "")
+    destination, jumps, identity, config = (_text(body, field) for field in _WAY)
+    with _about("destination"):
+        if not destination:
+            raise RouteError("there is no destination", remedy="Write user@host, or choose a host.")
+        parse_destination(destination)
+    with _about("jumps"):
+        for jump in split_hosts([jumps]):
+            if jump != "none":
+                parse_destination(jump)
+    for field, file in (("identity", identity), ("config", config)):
+        with _about(field):
+            existing_files([file] if file else [])
+    more = body.get("settings", {})
+    with _about("settings"):
+        if not isinstance(more, dict) or (unknown := more.keys() & set(_NOT_HERE)):
+            raise SettingsError(
+                "“settings” is not an object" if not isinstance(more, dict) else f"{min(unknown)} is no field"
+            )
+        _check_sizes(more)
+    with _about("destination"), _about_settings():
+        keys = [identity] if identity else []
+        return settings_of(
+            Way([destination], jumps=[jumps] if jumps else [], identity=keys, config=config), more
+        )
+
+
+def field_of(error: GpuKernelError, otherwise: str = "") -> str:
+    """Return the setting that the error is about."""
+    found = _QUOTED.search(error.cause) if isinstance(error, SettingsError) else None
+    return found[1] if found and found[1] in _SETTINGS else otherwise
+
+
+@contextlib.contextmanager
+def _about(field: str) -> Iterator[None]:
+    try:
+        yield
+    except GpuKernelError as error:
+        raise FieldError(error, field_of(error, field)) from None
+
+
+@contextlib.contextmanager
+def _about_settings() -> Iterator[None]:
+    """The same for errors about settings; others are left to the field around it."""
+    try:
+        yield
+    except SettingsError as error:
+        raise FieldError(error, field_of(error, "settings")) from None
+
+
+def _text(body: dict[str, Any], field: str) -> str:
+    value = body.get(field, "")
+    with _about(field):
+        if not isinstance(value, str) or len(value) > MAX_TEXT or not value.isprintable():
+            raise SettingsError(f"this is not one line of at most {MAX_TEXT} characters")
+    return str(value).strip()
+
+
+def _check_sizes(more: dict[str, Any]) -> None:
+    """Raise SettingsError for texts that no settings have; `Settings` checks everything else."""
+    for key, value in more.items():
+        texts = value if isinstance(value, list) else value.values() if isinstance(value, dict) else [value]
+        if len(texts) > 200 or any(isinstance(text, str) and len(text) > MAX_TEXT for text in texts):
+            raise SettingsError(
+                f"“{key[:40]}” is too long", remedy=f"A text may have at most {MAX_TEXT} characters."
+            )

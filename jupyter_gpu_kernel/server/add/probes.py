@@ -1,0 +1,132 @@
+"""The probes of the form “Add a remote GPU”: started, watched and ended over HTTP. Each ends when its page is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import tornado
+from jupyter_server.auth.decorator import authorized
+
+from ...errors import HubError
+from ..api import API, Handler
+from .form import MAX_BODY, FieldError, settings_from
+from .probe import Asking, Probe
+
+PROBES = "jupyter_gpu_kernel_probes"
+"""The key of the probes in the server's settings."""
+PAGE_TIMEOUT = 90.0
+"""Seconds after which a page that has not asked is gone: browsers let hidden pages ask only once a minute."""
+MAX_RUNNING = 8
+MAX_KEPT = 32
+"""Ended probes that are kept, so that a kernelspec can be written from them."""
+
+
+class Probes:
+    """The probes of one Jupyter server. `asking(name)` returns who asks the user the questions of one."""
+
+    def __init__(self, asking: Callable[[str], Asking], page_timeout: float = PAGE_TIMEOUT) -> None:
+        self._asking = asking
+        self._page_timeout = page_timeout
+        self._probes: dict[str, Probe] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._ending = set[asyncio.Task[bool]]()
+
+    @property
+    def ids(self) -> list[str]:
+        """Those that are known."""
+        return list(self._probes)
+
+    def start(self, settings: dict[str, Any]) -> Probe:
+        """Start one. Raises HubError if too many are running."""
+        ended = [one.id for one in self._probes.values() if not one.running]
+        if len(self._probes) - len(ended) >= MAX_RUNNING:
+            raise HubError(f"{MAX_RUNNING} other searches are running", remedy="Cancel one, or wait.")
+        for old in ended[: len(ended) - MAX_KEPT + 1] if len(ended) >= MAX_KEPT else ():
+            self._forget(old)
+        probe = Probe(settings, self._asking(settings["route"][-1]))
+        self._probes[probe.id] = probe
+        self.get(probe.id)
+        return probe
+
+    def get(self, probe_id: str) -> Probe | None:
+        """Return the probe for its page, which is there."""
+        probe = self._probes.get(probe_id)
+        if probe is not None and probe.running:
+            self._stop_timer(probe_id)
+            loop = asyncio.get_running_loop()
+            self._timers[probe_id] = loop.call_later(self._page_timeout, self._page_gone, probe_id)
+        return probe
+
+    async def cancel(self, probe_id: str) -> bool:
+        """End a probe and forget it. Return whether it was there."""
+        probe = self._forget(probe_id)
+        if probe is not None:
+            await probe.cancel()
+        return probe is not None
+
+    async def close(self) -> None:
+        """End all."""
+        await asyncio.gather(*(self.cancel(probe_id) for probe_id in self.ids))
+
+    def _page_gone(self, probe_id: str) -> None:
+        if self._probes[probe_id].running:
+            ending = asyncio.ensure_future(self.cancel(probe_id))
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+
+    def _forget(self, probe_id: str) -> Probe | None:
+        self._stop_timer(probe_id)
+        return self._probes.pop(probe_id, None)
+
+    def _stop_timer(self, probe_id: str) -> None:
+        if timer := self._timers.pop(probe_id, None):
+            timer.cancel()
+
+
+class ProbesHandler(Handler):
+    """Starts a probe of what the form describes: {"destination", "jumps", "identity", "config", "settings"}."""
+
+    @tornado.web.authenticated
+    @authorized("execute")  # type: ignore[untyped-decorator]
+    async def post(self) -> None:
+        """The answer is that of the probe."""
+        if len(self.request.body) > MAX_BODY:
+            return await self.refuse(413, "the request is too large")
+        probes: Probes = self.settings[PROBES]
+        body = self.get_json_body()
+        try:
+            probe = probes.start(await asyncio.to_thread(settings_from, body))
+        except FieldError as error:
+            return await self.refuse_with(error.error, 400, field=error.field)
+        except HubError as error:
+            return await self.refuse_with(error, 429)
+        self.set_status(201)
+        await self.answer(probe.to_json())
+
+
+class ProbeHandler(Handler):
+    """One probe: its progress, and its result or error."""
+
+    @tornado.web.authenticated
+    @authorized("execute")  # type: ignore[untyped-decorator]
+    async def get(self, probe_id: str) -> None:
+        """See `Probe.to_json`."""
+        probes: Probes = self.settings[PROBES]
+        probe = probes.get(probe_id)
+        if probe is None:
+            return await self.refuse(404, "there is no such probe")
+        await self.answer(probe.to_json())
+
+    @tornado.web.authenticated
+    @authorized("execute")  # type: ignore[untyped-decorator]
+    async def delete(self, probe_id: str) -> None:
+        """Cancel it."""
+        probes: Probes = self.settings[PROBES]
+        if not await probes.cancel(probe_id):
+            return await self.refuse(404, "there is no such probe")
+        await self.answer({"ok": True})
+
+
+HANDLERS = [(API + "/probes", ProbesHandler), (API + r"/probes/([0-9a-f]{32})", ProbeHandler)]

@@ -1,0 +1,211 @@
+"""The queue of questions to the user in the browser: what the hub asks while this server's calls connect.
+
+A question leaves the queue when it is answered, cancelled or given up. Its answer goes to the thread that asked, once,
+and cannot be read here. A question that no page fetches within `PAGE_TIMEOUT` has nobody to answer it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from types import TracebackType
+from typing import Any, Literal
+
+from ...errors import Cancelled, NotAnswered
+from ...hub.rpc import ANSWER_TIMEOUT
+from ...hub.ssh import Secret, matches_fingerprint
+from ...saved_answers import SavedAnswers
+
+PAGE_TIMEOUT = 10.0
+"""Seconds for a page to fetch a question."""
+LONGEST_PROMPT = 2000
+LONGEST_ANSWER = 4096
+MAX_QUESTIONS = 100
+MAX_CANCELLED = 100
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What waits for the answers: the start of a kernel, a sign-in or a probe, with the kernelspec and notebook."""
+
+    what: Literal["kernel", "login", "probe"]
+    name: str
+    notebook: str = ""
+
+
+class Rejected(Exception):
+    """The answer cannot be right, and the question stays."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the user did: an answer, whether to store it; or they cancelled (`text` is None), or the call has ended."""
+
+    text: str | None = field(repr=False)
+    save: bool = False
+
+
+@dataclass(frozen=True)
+class _Question:
+    shown: dict[str, Any]
+    asker: PromptAsker
+    fetched: threading.Event = field(default_factory=threading.Event)
+    replies: queue.SimpleQueue[Reply] = field(default_factory=queue.SimpleQueue)
+
+
+class Prompts:
+    """All questions of this server. `notify(number of questions)` is called, on any thread, when there are others."""
+
+    def __init__(self, notify: Callable[[int], None], shown: bool = True) -> None:
+        """`shown`: whether pages show questions; else each fails at once, with the command for a terminal."""
+        self._notify = notify
+        self._shown = shown
+        self._questions: dict[str, _Question] = {}
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self._askers = set[PromptAsker]()
+        self._cancelled: dict[Waiting, int] = {}
+
+    def asker(self, waiting: Waiting) -> PromptAsker:
+        """Return an Asker for one call: `async with prompts.asker(…) as ask: await client.acall(…, ask=ask)`."""
+        return PromptAsker(self, waiting, next(self._numbers))
+
+    # --- for pages
+
+    def open(self) -> list[dict[str, Any]]:
+        """Return the questions, first come first, to a page that shows them."""
+        with self._lock:
+            questions = list(self._questions.values())
+        for one in questions:
+            one.fetched.set()
+        return [one.shown for one in questions]
+
+    def answer(self, number: str, text: str, save: bool) -> None:
+        """Hand over the answer to a question. Raises KeyError if there is no such question (any more), or Rejected."""
+        shown = self._questions[number].shown
+        if shown["kind"] == "host" and not matches_fingerprint(text, shown["fingerprint"]):
+            raise Rejected("The fingerprint does not end with that.")
+        self._close(number, Reply(text, save and shown["saveable"]))
+
+    def cancel(self, number: str) -> None:
+        """Give up a question, and those of all calls that wait already for the same. Raises KeyError."""
+        same = _same(self._questions[number].asker.waiting)
+        with self._lock:
+            self._cancelled.pop(same, None)  # so that the oldest are forgotten first
+            self._cancelled[same] = next(self._numbers)
+            if len(self._cancelled) > MAX_CANCELLED:
+                del self._cancelled[next(iter(self._cancelled))]
+        self._close(number, Reply(None))
+
+    def _close(self, number: str, reply: Reply) -> None:
+        with self._lock:
+            question = self._questions.pop(number)
+        question.replies.put(reply)
+        self._notify(len(self._questions))
+
+    # --- for askers
+
+    def begin(self, asker: PromptAsker) -> None:
+        """From now on it may ask."""
+        with self._lock:
+            self._askers.add(asker)
+
+    def end(self, asker: PromptAsker) -> None:
+        """Its call has ended: its questions leave the queue, and it cannot ask any more."""
+        with self._lock:
+            self._askers.discard(asker)
+            numbers = [number for number, one in self._questions.items() if one.asker is asker]
+        for number in numbers:
+            self._withdraw(number)
+
+    def ask(self, asker: PromptAsker, question: dict[str, Any]) -> Reply:
+        """Return the user's reply, from a worker thread. Raises NotAnswered if there is none."""
+        hop, number = question["hop"], os.urandom(16).hex()
+        if not self._shown:
+            raise NotAnswered("asks for a password, a code or a confirmation", hop=hop)
+        posted = _Question({"id": number, **question, "for": asdict(asker.waiting)}, asker)
+        with self._lock:
+            cancelled = self._cancelled.get(_same(asker.waiting), -1) > asker.number
+            if cancelled or asker not in self._askers:
+                raise _cancelled(asker.waiting, hop)
+            if len(self._questions) >= MAX_QUESTIONS:
+                raise NotAnswered("too many questions wait for an answer", hop=hop)
+            self._questions[number] = posted
+        self._notify(len(self._questions))
+        try:
+            return _reply(posted, hop)
+        finally:
+            self._withdraw(number)
+
+    def _withdraw(self, number: str) -> None:
+        """Forget a question for which nobody waits any more."""
+        with contextlib.suppress(KeyError):  # it has left the queue already
+            question = self._questions[number]
+            self._close(number, Reply(None))
+            question.fetched.set()
+
+
+class PromptAsker:
+    """An Asker for one call, whose questions leave the queue at its end."""
+
+    def __init__(self, prompts: Prompts, waiting: Waiting, number: int) -> None:
+        self._prompts, self.waiting, self.number = prompts, waiting, number
+        self._saved = SavedAnswers(waiting.name if waiting.what != "probe" else "")
+
+    async def __aenter__(self) -> PromptAsker:
+        self._prompts.begin(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._prompts.end(self)
+        await asyncio.to_thread(self._saved.settle, error)
+
+    def secret(self, hop: str, prompt: str, secret: Secret) -> str:
+        """Return the answer: the stored one, or what the user types. Raises NotAnswered."""
+        stored = self._saved.stored(hop, secret)
+        if stored is not None:
+            return stored
+        question = {"hop": hop, "kind": secret.kind, "prompt": prompt[:LONGEST_PROMPT], "again": secret.again}
+        more = {"fingerprint": "", "key_type": "", "saveable": self._saved.can_store(secret)}
+        reply = self._prompts.ask(self, {**question, **more})
+        if reply.save:
+            self._saved.store_later(secret, str(reply.text))
+        return str(reply.text)
+
+    def confirm_host(self, hop: str, fingerprint: str, key_type: str) -> bool:
+        """Return True: the user has typed a part of the fingerprint. Raises NotAnswered."""
+        question = {"hop": hop, "kind": "host", "prompt": "", "again": False}
+        more = {"fingerprint": fingerprint, "key_type": key_type, "saveable": False}
+        return self._prompts.ask(self, {**question, **more}).text is not None
+
+
+def _reply(question: _Question, hop: str) -> Reply:
+    if not question.fetched.wait(PAGE_TIMEOUT):
+        raise NotAnswered("asks for a password, a code or a confirmation, and nobody is there", hop=hop)
+    try:
+        reply = question.replies.get(timeout=ANSWER_TIMEOUT)
+    except queue.Empty:
+        raise NotAnswered("its question was not answered", hop=hop) from None
+    if reply.text is None:
+        raise _cancelled(question.asker.waiting, hop)
+    return reply
+
+
+def _same(waiting: Waiting) -> Waiting:
+    """Return what all calls that ask the same questions have in common."""
+    return Waiting(waiting.what, waiting.name)
+
+
+def _cancelled(waiting: Waiting, hop: str) -> Cancelled:
+    error = Cancelled(hop)
+    if waiting.what != "probe":  # which is for no kernelspec yet
+        error.fill_in("NAME", waiting.name)
+    return error

@@ -1,0 +1,79 @@
+"""What the GPUs of a kernel do, for the pages that show it: its own node is asked, seldom, and no page waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import GpuKernelError
+from ...wire.runtime import Runtime
+
+Row = dict[str, Any]
+Ask = Callable[[str], Awaitable[list[Row]]]
+GPU_USE = "jupyter_gpu_kernel_gpu_use"
+"""The key of the server's `GpuUse` in the web application's settings."""
+_INTERVAL = 12.0
+"""Seconds between two requests about a kernel, however many pages show it. The node runs nvidia-smi for each."""
+_RECENT = 45.0
+"""Seconds for which an answer says something about now."""
+_SHOWN = ("index", "uuid", "name", "memory_used_mib", "memory_total_mib", "utilization")
+
+
+def processes(row: Row) -> list[Row]:
+    """Return the processes on the GPU of this row of `gpus`, each with `mine`: whether it is of this user."""
+    return [{**one, "mine": one.get("yours") is True} for one in row.get("processes") or ()]
+
+
+@dataclass
+class _Known:
+    asked_at: float
+    asking: asyncio.Task[None] | None = None
+    answered_at: float = 0.0
+    rows: list[Row] | None = None
+
+
+class GpuUse:
+    """Asks about a kernel when a page wants to know, and at no other time."""
+
+    def __init__(self, runtime: Runtime, ask: Ask) -> None:
+        """`ask`: has the node of the kernel with this id asked; it may raise GpuKernelError."""
+        self._runtime = runtime
+        self._ask_node = ask
+        self._known: dict[str, _Known] = {}
+
+    def of(self, kernel: Row) -> list[Row] | None:
+        """Return the rows of its GPUs, as they were asked last; None if that is not known, or too long ago.
+
+        `kernel`: the hub's row. Meanwhile its node is asked again, if that is due, it has GPUs, and its link is up.
+        """
+        now = self._runtime.monotonic()
+        self._forget(now)
+        known = self._known.get(kernel["id"])
+        if kernel["link"] != "up" or not kernel["gpus"]:
+            return None
+        if known is None:
+            known = self._known[kernel["id"]] = _Known(now - _INTERVAL)
+        is_asking = known.asking is not None and not known.asking.done()
+        if not is_asking and now - known.asked_at >= _INTERVAL:
+            known.asked_at = now
+            known.asking = asyncio.create_task(self._ask(kernel["id"], known))
+        held = set(kernel["gpus"])
+        return None if known.rows is None else [row for row in known.rows if row["uuid"] in held]
+
+    async def _ask(self, kernel_id: str, known: _Known) -> None:
+        try:
+            rows = await self._ask_node(kernel_id)
+        except GpuKernelError:  # also: a hub of an earlier release, which has no such operation
+            return
+        known.rows = [{key: row.get(key) for key in _SHOWN} | {"processes": processes(row)} for row in rows]
+        known.answered_at = self._runtime.monotonic()
+
+    def _forget(self, now: float) -> None:
+        """Remove what is too old."""
+        for kernel_id, known in list(self._known.items()):
+            if now - max(known.asked_at, known.answered_at) > _RECENT:
+                del self._known[kernel_id]
+            elif now - known.answered_at > _RECENT:
+                known.rows = None

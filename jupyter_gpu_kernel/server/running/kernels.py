@@ -1,0 +1,67 @@
+"""The remote kernels of this user's front ends, and the outputs of their last cells."""
+
+from __future__ import annotations
+
+import tornado
+from jupyter_core.utils import ensure_async
+from jupyter_server.auth.decorator import authorized
+
+from ...errors import GpuKernelError
+from ...program import command
+from ..api import API, Handler, ask_hub, list_of, shown_node, with_command
+from .gpu_use import GPU_USE, GpuUse
+
+
+class KernelsHandler(Handler):
+    """The remote kernels of this user's front ends: [{id, kernel_id, name, node, state, link, gpus, error, remedy}].
+
+    The remedies name our command with the path that works in a terminal of this server.
+    """
+
+    @tornado.web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """Ask the hub, if there is one; it does not use the network for this.
+
+        `?gpus=`: Jupyter's ids of kernels that get `gpu_use`, too; later requests have what their nodes answer.
+        """
+        program, wanted = command(), set(self.get_query_arguments("gpus"))
+        kernels = [
+            dict(with_command(kernel, program), node=shown_node(kernel))
+            for kernel in await list_of("kernels")
+        ]
+        if wanted and await self._may_ask_nodes():
+            use: GpuUse = self.settings[GPU_USE]
+            for kernel in kernels:
+                if kernel["kernel_id"] in wanted:
+                    kernel["gpu_use"] = use.of(kernel)
+        await self.answer(kernels)
+
+    async def _may_ask_nodes(self) -> bool:
+        """As `@authorized("execute")` does; without the right the answer has all the rest."""
+        allowed = self.authorizer.is_authorized(self, self.current_user, "execute", self.auth_resource)
+        return bool(await ensure_async(allowed))
+
+
+class JournalHandler(Handler):
+    """The last cells of a kernel and their outputs: {kernel, cells: [{msg_id, cell_id, code, status, outputs, …}]}."""
+
+    @tornado.web.authenticated
+    @authorized("execute")  # type: ignore[untyped-decorator]
+    async def get(self, kernel: str) -> None:
+        """`kernel`: our id or Jupyter's; `?cell=`: the id of a notebook's cell, for that one only. Asks the node."""
+        known = await list_of("kernels")
+        if not any(kernel in (one["id"], one["kernel_id"]) for one in known):
+            return await self.refuse(404, f"no front end here uses a remote kernel {kernel}")
+        try:
+            await self.answer(
+                dict(await ask_hub("journal", kernel=kernel, cell=self.get_query_argument("cell", "")))
+            )
+        except GpuKernelError as error:
+            await self.refuse_with(error)
+
+
+HANDLERS = [
+    (API + "/kernels", KernelsHandler),
+    (API + r"/kernels/([^/]+)/journal", JournalHandler),
+]
