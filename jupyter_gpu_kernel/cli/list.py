@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -11,15 +10,12 @@ from .. import kernelspecs
 from ..errors import SettingsError
 from ..wire import DEFAULT_GPUS
 from .show import tables
-from .verb import NO_KERNELSPEC, Verb, add_json_option, print_error, print_json
+from .verb import NO_KERNELSPEC, Verb, print_error, print_json
 
 
 class List(Verb):
     verb = "list"
     summary = "List the kernelspecs of remote GPU kernels."
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        add_json_option(parser)
 
     def run(self) -> int:
         bad: list[SettingsError] = []

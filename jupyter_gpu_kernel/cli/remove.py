@@ -12,7 +12,7 @@ from ..errors import AgentError, GpuKernelError, SettingsError
 from ..hub.node.hosts import each_host
 from ..wire.texts import printable
 from .terminal import agrees, can_ask
-from .verb import Verb, add_json_option, print_json
+from .verb import Verb, print_json
 
 
 class Remove(Verb):
@@ -31,7 +31,6 @@ class Remove(Verb):
             action="store_true",
             help="with --env: do not ask before packages are removed that you have added",
         )
-        add_json_option(parser)
 
     def run(self) -> int:
         environments = self._remove_environment() if self.args.env else []

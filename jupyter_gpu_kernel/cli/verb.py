@@ -79,6 +79,8 @@ class Verb(JupyterApp):
     version = __version__
     verb = ""
     summary = ""
+    has_json = True
+    """Whether it has the option --json."""
     ignores_unknown = False
     """Whether other arguments are no error."""
     args: argparse.Namespace
@@ -96,10 +98,19 @@ class Verb(JupyterApp):
         argv = list(argv or [])
         parser = _Parser(f"jupyter gpu-kernel {self.verb}", description=self.summary, allow_abbrev=False)
         self.add_arguments(parser)
+        if self.has_json:
+            parser.add_argument("--json", action="store_true", help="print JSON, for programs")
         self.args, unknown = parser.parse_known_args([arg for arg in argv if not _TRAIT.fullmatch(arg)])
         if unknown and not self.ignores_unknown:
             parser.error(f"unrecognized arguments: {' '.join(unknown)}")
         super().parse_command_line([arg for arg in argv if _TRAIT.fullmatch(arg)])
+
+    def print_result(self, value: Any, text: str) -> None:
+        """Print the value as JSON for programs, with --json; else the text."""
+        if self.args.json:
+            print_json(value)
+        elif text:
+            print(text)
 
     def start(self) -> None:
         """Run the verb; the application calls this."""
@@ -201,9 +212,11 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2))
 
 
-def add_json_option(parser: argparse.ArgumentParser) -> None:
-    """Declare --json, which every verb with a result has."""
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+def add_kernel(parser: argparse.ArgumentParser) -> None:
+    """Declare the argument that names a kernel."""
+    parser.add_argument(
+        "kernel", metavar="ID", type=kernel_id, help="a kernel's ID, as “ps” shows it, or its beginning"
+    )
 
 
 def kernel_id(text: str) -> str:

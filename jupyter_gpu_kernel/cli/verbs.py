@@ -18,7 +18,7 @@ from .running.stop import Stop
 from .show import gpu_hours, tables
 from .show import slurm as slurm_tables
 from .show.watch import WatchedVerb
-from .verb import Ask, Listing, Verb, add_json_option, print_error, print_json
+from .verb import Ask, Listing, Verb, print_error
 
 _NODES_OF_JOBS = "Of a cluster with Slurm, only nodes are asked on which a job with your kernel runs now."
 
@@ -35,16 +35,12 @@ class Check(Verb):
             help="also check the driver, and whether torch, tensorflow, jax and cupy in that Python multiply matrices "
             "on a free GPU",
         )
-        add_json_option(parser)
 
     def run(self) -> int:
         spec = kernelspecs.find(self.args.spec)
         lines = self.args.gpu and not self.args.json
         rows = self.ask_hub("check", lines=lines, settings=spec.settings, name=spec.name, gpu=self.args.gpu)
-        if self.args.json:
-            print_json(rows)
-        else:
-            print(tables.check(rows))
+        self.print_result(rows, tables.check(rows))
         bad = [row for row in rows if not row["ok"]]
         for row in bad:
             print_error(
@@ -64,17 +60,13 @@ class Login(Verb):
             action="store_true",
             help="first delete the passwords and passphrases that were stored in the system keyring for it",
         )
-        add_json_option(parser)
 
     def run(self) -> int:
         spec = kernelspecs.find(self.args.spec)
         for forgotten in forget(spec.name) if self.args.forget else ():
             sys.stderr.write(printable(f"Deleted from the system keyring: the answer for {forgotten}\n"))
         answer = self.ask_hub("login", lines=not self.args.json, settings=spec.settings, name=spec.name)
-        if self.args.json:
-            print_json(answer)
-        else:
-            print(printable(f"Connected to {answer['node']}."))
+        self.print_result(answer, printable(f"Connected to {answer['node']}."))
         for error in answer.get("errors", []):
             print_error(GpuKernelError.from_json(error))
         return 1 if answer.get("errors") else 0
@@ -94,7 +86,6 @@ class Gpus(WatchedVerb):
             help="list the GPUs that your kernels had in the last TIME (90m, 24h, 7d; default: 24h), for how many "
             "hours, and the share of it in which no cell ran",
         )  # fmt: skip
-        add_json_option(parser)
 
     def run(self) -> int:
         specs = self.specs(self.args.specs)
@@ -124,6 +115,7 @@ class Gpus(WatchedVerb):
 
 class Launch(Verb):
     verb = "launch"
+    has_json = False
     summary = "Serve one front end; the argv of a kernelspec runs this."
     ignores_unknown = True  # `jupyter run` passes its own arguments on to the kernel
 
@@ -137,8 +129,9 @@ class Launch(Verb):
         return launch(self.args.kernel_json, self.args.connection_file)
 
 
-class Demo(Verb):
+class DemoVerb(Verb):
     verb = "demo"
+    has_json = False
     summary = "Run a demo on this machine: a practice cluster, a kernel, SIGTERM and a cut connection."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -151,5 +144,5 @@ class Demo(Verb):
 
 
 ALL: tuple[type[Verb], ...] = (
-    *(List, Remove, Check, Login, Gpus, Ps, Attach, Stop, Priority, Logs, Launch, Demo),
+    *(List, Remove, Check, Login, Gpus, Ps, Attach, Stop, Priority, Logs, Launch, DemoVerb),
 )

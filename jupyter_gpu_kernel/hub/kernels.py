@@ -285,7 +285,7 @@ class Kernels:
             self._kernels.remove(remote)
 
 
-class _Waiting(NamedTuple):
+class _LeftKernel(NamedTuple):
     """A kernel that waits. `restarts`: its front end has shut it down in order to start it again."""
 
     remote: RemoteKernel
@@ -306,7 +306,7 @@ class _ReconnectGrace:
         """`stop(kernel, why)`; `abandon(kernel)`: its front end has not come back."""
         self._stop = stop
         self._abandon = abandon
-        self._waiting: dict[Ports, _Waiting] = {}
+        self._waiting: dict[Ports, _LeftKernel] = {}
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -317,7 +317,7 @@ class _ReconnectGrace:
         remote.pause() if can_be_found(remote) and not restarts else remote.hold()
         ports = _ports_of(connection)
         timer = asyncio.get_running_loop().call_later(RECONNECT_TIMEOUT, self._give_up, ports)
-        self._waiting[ports] = _Waiting(remote, restarts, timer)
+        self._waiting[ports] = _LeftKernel(remote, restarts, timer)
 
     def pop(self, connection: dict[str, Any]) -> RemoteKernel | None:
         """Return the kernel whose front end had these ports, which has returned; None if it is a new one."""

@@ -8,12 +8,12 @@ import asyncio
 import contextlib
 import logging
 import weakref
-from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
 from ..errors import GpuKernelError
 from ..wire.runtime import Runtime
+from .background import BackgroundTasks
 from .kernel.remote_kernel import RemoteKernel
 from .kernel.states import LinkState
 from .node.hosts import as_given, each_host
@@ -48,7 +48,7 @@ class Relocation:
         self._owner = owner
         self._log = log
         self._waits: weakref.WeakSet[SharedWait] = weakref.WeakSet()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
 
     @property
     def reserved(self) -> dict[str, str]:
@@ -62,13 +62,13 @@ class Relocation:
     def watch(self, remote: RemoteKernel) -> None:
         """Wait for GPUs on all hosts when a cell of this kernel waits, until the kernel is closed."""
         wait = SharedWait(
-            self._runtime, self._nodes, self._owner, remote, self.delivered, self._spawn, self._log
+            self._runtime, self._nodes, self._owner, remote, self.delivered, self._tasks.spawn, self._log
         )
         self._waits.add(wait)
         remote.on_create = lambda: self._place(remote, remote.settings, restart=False)
         if len(each_host(remote.settings)) > 1:
             remote.on_host_lost = lambda: self._host_lost(remote, wait)
-        self._spawn(wait.run())
+        self._tasks.spawn(wait.run())
 
     async def restart(self, remote: RemoteKernel, call: Call) -> None:
         """Restart the kernel: on its host, unless that or its GPUs are lost, and there are others."""
@@ -77,7 +77,7 @@ class Relocation:
         settings = await self._placement.choose(remote.settings, call, self._owner)
         link, kernel_id = remote.link, remote.kernel_id
         self._place(remote, settings, restart=True)
-        self._spawn(end_kernel(link, kernel_id, "restarted on another host"))
+        self._tasks.spawn(end_kernel(link, kernel_id, "restarted on another host"))
 
     async def find_elsewhere(self, remote: RemoteKernel, wanted: dict[str, Any]) -> bool:
         """Give the front ends the kernel that their notebook has left on another host. Return whether there is one."""
@@ -138,7 +138,7 @@ class Relocation:
         if remote.waits_for_host:
             return wait.changed()
         remote.hold()
-        self._spawn(self._choose_anew(remote))
+        self._tasks.spawn(self._choose_anew(remote))
 
     async def _choose_anew(self, remote: RemoteKernel) -> None:
         try:
@@ -160,8 +160,3 @@ class Relocation:
             remote.relocate(link, settings, delivered)
             remote.create_anew()
         self._nodes.record_start(remote.kernel_id, node)
-
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)  # the loop itself holds tasks weakly
-        task.add_done_callback(self._tasks.discard)

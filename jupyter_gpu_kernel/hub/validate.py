@@ -143,21 +143,17 @@ _mib = number(0, 1e9)
 _priority = number(-MAX_PRIORITY, MAX_PRIORITY)
 _place = number(1, 100_000)
 
-_JOB = fields(
-    "id",
-    id=text(20),
-    partition=text(100),
-    node=text(255),
-    hosts=rows(text(255), _MAX_HOSTS),
-    end_time=or_none(_moment),
-)
+_OF_JOB: dict[str, Shape] = {
+    "id": text(20),
+    "partition": text(100),
+    "node": text(255),
+    "hosts": rows(text(255), _MAX_HOSTS),
+    "end_time": or_none(_moment),
+}
+_JOB = fields("id", **_OF_JOB)
 _JOB_PROCESS = fields(
     "id",
-    id=text(20),
-    partition=text(100),
-    node=text(255),
-    hosts=rows(text(255), _MAX_HOSTS),
-    end_time=or_none(_moment),
+    **_OF_JOB,
     gpus=or_none(text(4096)),
     kernels=rows(kernel_id, _MAX_KERNELS),
     pid=_pid,

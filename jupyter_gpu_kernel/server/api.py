@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
+from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import APIHandler
-from tornado.web import HTTPError
+from tornado.web import HTTPError, authenticated
 
 from ..errors import GpuKernelError
 from ..program import command
@@ -18,8 +20,17 @@ RESOURCE = "kernels"
 """Users who may see, or use, the kernels of this server may see, or use, the remote ones."""
 
 
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def permitted(action: str) -> Callable[[Method], Method]:
+    """Decorate a handler's method: only a user who is signed in and may do this with kernels ("read", "execute") can
+    call it."""
+    return lambda method: authenticated(authorized(action)(method))  # type: ignore[return-value]
+
+
 class Handler(APIHandler):
-    """Base of all handlers: each method needs `@tornado.web.authenticated` and `@authorized`."""
+    """Base of all handlers: each method needs `@permitted`."""
 
     auth_resource = RESOURCE
 

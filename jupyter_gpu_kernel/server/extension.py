@@ -20,7 +20,7 @@ from .add import kernelspecs, probes, ssh_hosts
 from .add.probes import Probes
 from .api import ask_hub
 from .questions import prompt_handlers, sign_in, sign_in_requests
-from .questions.prompts import PromptAsker, Prompts, Waiting
+from .questions.prompts import Asking, PromptAsker, Prompts
 from .questions.sign_in_requests import PageSocket, SignInRequests
 from .running import actions, attach, kernels, nodes, overview
 from .running.gpu_use import GPU_USE, GpuUse
@@ -75,7 +75,7 @@ class GpuKernelExtension(ExtensionApp):
         self.settings[sign_in_requests.SIGN_INS] = SignInRequests(notify)
         if self.prompts == "page":
             server.io_loop.add_callback(self._listen)
-        self.settings[probes.PROBES] = Probes(lambda name: prompts.asker(Waiting("probe", name)))
+        self.settings[probes.PROBES] = Probes(lambda name: prompts.asker(Asking("probe", name)))
         root = str(getattr(server.contents_manager, "root_dir", ""))
         self.settings[overview.OVERVIEW] = Overview(Runtime(), server.kernel_manager, root)
         if self.websocket_nodelay and (connection_class := self.settings.get(CONNECTION_CLASS)) is not None:
@@ -83,7 +83,7 @@ class GpuKernelExtension(ExtensionApp):
         self.settings[GPU_USE] = GpuUse(Runtime(), lambda kernel: ask_hub("gpu_use", kernel=kernel))
 
         def asker(name: str, notebook: str) -> PromptAsker:
-            return prompts.asker(Waiting("kernel", name, to_api_path(notebook, root)))
+            return prompts.asker(Asking("kernel", name, to_api_path(notebook, root)))
 
         RemoteGPUProvisioner.asker = staticmethod(asker)
 

@@ -34,7 +34,7 @@ class VersionError(ProtocolError):
     """The other end speaks another version of the protocol: trying again does not help."""
 
 
-class State(enum.Enum):
+class EndpointState(enum.Enum):
     """CLOSED: there is no stream. GREETING: there is one, but no HELLO was exchanged. OPEN: data flows."""
 
     CLOSED = "closed"
@@ -104,7 +104,7 @@ class Endpoint:
         self._runtime = runtime
         self.first = first
         self.attachment = attachment
-        self.state = State.CLOSED
+        self.state = EndpointState.CLOSED
         self.outbox = Outbox(window or Window(runtime.monotonic))
         self._held = 0  # the number of the first received chunk that is not acknowledged yet; 0: none
         self._session = self._runtime.new_id()
@@ -143,12 +143,12 @@ class Endpoint:
     def opened(self, attachment: int = 0) -> None:
         """A new stream was opened."""
         self.attachment = attachment
-        self.state = State.GREETING
+        self.state = EndpointState.GREETING
         self._hello_due = self.first
 
     def closed(self) -> None:
         """The stream was closed. Nothing is lost."""
-        self.state = State.CLOSED
+        self.state = EndpointState.CLOSED
         self._hello_due = False
 
     def send(self, lane: Lane, data: bytes) -> None:
@@ -162,7 +162,7 @@ class Endpoint:
     @property
     def owes_acknowledgement(self) -> bool:
         """Whether `acknowledge_overdue` should be called in ACKNOWLEDGE_WITHIN, as no data has to be sent now."""
-        return self.state is State.OPEN and self._acknowledged < self._acknowledgeable
+        return self.state is EndpointState.OPEN and self._acknowledged < self._acknowledgeable
 
     def acknowledge(self) -> None:
         """Let `outgoing` return an acknowledgement also without data, if one is owed."""
@@ -198,7 +198,7 @@ class Endpoint:
         try:
             if frame.kind is Kind.HELLO:
                 self._receive_hello(frame)
-            elif self.state is not State.OPEN:
+            elif self.state is not EndpointState.OPEN:
                 raise ProtocolError(f"{frame.kind.name} before HELLO")
             elif frame.kind is Kind.DATA:
                 message = self._inbox.accept(frame.number, frame.flags, frame.payload)
@@ -222,7 +222,7 @@ class Endpoint:
         if self._hello_due:
             self._hello_due = False
             frames.append(json_frame(Kind.HELLO, self._our_hello(), self.attachment))
-        if self.state is State.OPEN:
+        if self.state is EndpointState.OPEN:
             data: List[Frame] = []
             for number, flags, payload in self.outbox.take():
                 data.append(Frame(Kind.DATA, self.attachment, number, flags, payload))
@@ -268,7 +268,7 @@ class Endpoint:
         return hello.peer == self._session and bool(hello.session == self._peer or hello.received)
 
     def _receive_hello(self, frame: Frame) -> None:
-        if self.state is not State.GREETING:
+        if self.state is not EndpointState.GREETING:
             raise ProtocolError("a second HELLO in one stream")
         hello = self.check(frame)
         self.features = hello.features
@@ -286,7 +286,7 @@ class Endpoint:
             self._inbox = self._new_inbox(hello.serials)
             self._held = self._overdue = self._acknowledged = 0
         self._hello_due = not self.first
-        self.state = State.OPEN
+        self.state = EndpointState.OPEN
 
     def _restart(self, delivered: Optional[List[int]]) -> None:
         """The other end has nothing of ours. The first end has already told its numbering in its HELLO."""

@@ -45,7 +45,7 @@ class Chunk(NamedTuple):
     payload: bytes
 
 
-class _Entry:
+class _QueuedMessage:
     """A message, its serial number in its lane, and how much of it was cut into chunks."""
 
     __slots__ = ("data", "lane", "offset", "serial")
@@ -61,7 +61,7 @@ class _Sent(NamedTuple):
     """A chunk that is not acknowledged. `size`: of its piece of the message, before compression."""
 
     chunk: Chunk
-    entry: _Entry
+    entry: _QueuedMessage
     size: int
 
 
@@ -75,7 +75,7 @@ class Outbox:
         """Whether the peer can read compressed chunks."""
         self._compressor = Compressor()
         self._compressing = False  # whether the last chunk was compressed
-        self._lanes: Dict[Lane, Deque[_Entry]] = {lane: deque() for lane in Lane}
+        self._lanes: Dict[Lane, Deque[_QueuedMessage]] = {lane: deque() for lane in Lane}
         self._serials = [0 for _ in Lane]  # of the next message in each lane
         self._sent: Deque[_Sent] = deque()  # in this stream, and not acknowledged
         self._again: Deque[_Sent] = deque()  # those after them, which are to be sent again
@@ -94,7 +94,7 @@ class Outbox:
     def put(self, lane: Lane, data: bytes) -> None:
         """Queue one message."""
         self.size += len(data)
-        self._lanes[lane].append(_Entry(lane, self._serials[lane], data))
+        self._lanes[lane].append(_QueuedMessage(lane, self._serials[lane], data))
         self._serials[lane] += 1
 
     def take(self) -> Iterator[Chunk]:

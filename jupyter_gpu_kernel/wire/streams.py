@@ -14,14 +14,14 @@ PIECE = 64 * 1024
 """Characters of text in one message that we create."""
 
 
-class Stream(NamedTuple):
+class StreamText(NamedTuple):
     """A stream message's content. `name` is stdout or stderr."""
 
     name: str
     text: str
 
 
-def read_stream(message: Message, msg_type: str) -> Optional[Stream]:
+def read_stream(message: Message, msg_type: str) -> Optional[StreamText]:
     """Return the content of a stream message; None for any other, and for a malformed one."""
     if msg_type != "stream" or message.channel is not Channel.IOPUB or len(message.parts) != 4:
         return None
@@ -32,10 +32,10 @@ def read_stream(message: Message, msg_type: str) -> Optional[Stream]:
     name, text = content.get("name"), content.get("text")
     if not isinstance(name, str) or not isinstance(text, str):
         return None
-    return Stream(name, text)
+    return StreamText(name, text)
 
 
-def with_stream(message: Message, number: int, stream: Stream) -> Message:
+def with_stream(message: Message, number: int, stream: StreamText) -> Message:
     """Return the message with this content.
 
     Every `number` except 0 makes a msg_id of its own, because receivers may ignore a message that comes twice.
@@ -54,7 +54,7 @@ def split(message: Message, msg_type: str) -> List[Message]:
     if whole is None:
         return [message]
     pieces = [whole.text[at : at + PIECE] for at in range(0, len(whole.text), PIECE)]
-    return [with_stream(message, number, Stream(whole.name, text)) for number, text in enumerate(pieces)]
+    return [with_stream(message, number, StreamText(whole.name, text)) for number, text in enumerate(pieces)]
 
 
 def dump(value: Any) -> bytes:

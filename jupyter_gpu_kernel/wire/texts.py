@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import textwrap
@@ -69,6 +70,14 @@ def one_line(text: str, most: int = 200) -> str:
     """Return the same in one line of at most `most` characters, with single spaces between the words."""
     line = printable(" ".join(text[: 4 * most].split()))
     return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL for 9."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def duration(seconds: float) -> str:

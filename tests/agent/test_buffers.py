@@ -12,7 +12,7 @@ from outputs import drain, message, stream
 from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
-from jupyter_gpu_kernel.agent.mux.attach import MAX_PENDING, Attachment
+from jupyter_gpu_kernel.agent.mux.attach import MAX_PENDING, KeeperLink
 from jupyter_gpu_kernel.agent.relay.output.backlog import Backlog
 
 pytestmark = [
@@ -30,7 +30,7 @@ def test_what_a_keeper_has_not_read(size: int, total: int, full: int) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.setblocking(False)
-        attachment, moves, piece = Attachment(1, ours), Moves(), bytes(size)
+        attachment, moves, piece = KeeperLink(1, ours), Moves(), bytes(size)
         attachment.pending += bytes(full)
         attachment.flush()
         given, taken = full, 0

@@ -27,7 +27,7 @@ from jupyter_gpu_kernel.agent.exit.node_checks import (
     scheduler_job,
     unwritable_folders,
 )
-from jupyter_gpu_kernel.agent.exit.reason import Facts, KeeperFacts, crash_site, explain, explain_keeper
+from jupyter_gpu_kernel.agent.exit.reason import EndFacts, KeeperFacts, crash_site, explain, explain_keeper
 from jupyter_gpu_kernel.agent.gpus.devices.gpu_reader import GpuReader
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 
@@ -40,60 +40,63 @@ EARLYOOM = dict(ROOT, kind="memory", user="nobody", command="earlyoom", action="
 @pytest.mark.parametrize(
     ("facts", "words"),
     [
-        (Facts(0, requested="restart"), ["restarted"]),
-        (Facts(KILLED, requested="shutdown", stop_reason="idle for 2 h"), ["shut down", "idle for 2 h"]),
-        (Facts(KILLED, signal_sent=9), ["its front end", "SIGKILL"]),
+        (EndFacts(0, requested="restart"), ["restarted"]),
+        (EndFacts(KILLED, requested="shutdown", stop_reason="idle for 2 h"), ["shut down", "idle for 2 h"]),
+        (EndFacts(KILLED, signal_sent=9), ["its front end", "SIGKILL"]),
         (
-            Facts(KILLED, cgroup_oom_kills=1, node_oom_kills=1, limit_mib=2048),
+            EndFacts(KILLED, cgroup_oom_kills=1, node_oom_kills=1, limit_mib=2048),
             ["the limit of 2.0 GiB", "--mem"],
         ),
-        (Facts(KILLED, cgroup_oom_kills=1), ["the node had no memory left", "oom_kill", "smaller batches"]),
-        (Facts(KILLED, node_oom_kills=1), ["probably out of memory"]),
-        (Facts(KILLED, sigterm=EARLYOOM), ["earlyoom killed it", "12:00:00"]),
-        (Facts(KILLED, memory_daemon="earlyoom", memory_available=0.04), ["probably earlyoom", "only 4%"]),
-        (Facts(KILLED, memory_available=0.04), ["probably because memory was short", "only 4%"]),
-        (Facts(KILLED, memory_daemon="earlyoom", memory_available=0.5), ["unknown sender"]),
         (
-            Facts(KILLED, sigterm=SLURM, job="Slurm job 17"),
+            EndFacts(KILLED, cgroup_oom_kills=1),
+            ["the node had no memory left", "oom_kill", "smaller batches"],
+        ),
+        (EndFacts(KILLED, node_oom_kills=1), ["probably out of memory"]),
+        (EndFacts(KILLED, sigterm=EARLYOOM), ["earlyoom killed it", "12:00:00"]),
+        (EndFacts(KILLED, memory_daemon="earlyoom", memory_available=0.04), ["probably earlyoom", "only 4%"]),
+        (EndFacts(KILLED, memory_available=0.04), ["probably because memory was short", "only 4%"]),
+        (EndFacts(KILLED, memory_daemon="earlyoom", memory_available=0.5), ["unknown sender"]),
+        (
+            EndFacts(KILLED, sigterm=SLURM, job="Slurm job 17"),
             ["the scheduler", "the end of Slurm job 17", "slurmstepd"],
         ),
-        (Facts(KILLED, sigterm=dict(SLURM, kind="container")), ["the container's runtime"]),
-        (Facts(KILLED, job="Slurm job 17"), ["with Slurm job 17", "sacct"]),
-        (Facts(KILLED), ["unknown sender", "administrators"]),
+        (EndFacts(KILLED, sigterm=dict(SLURM, kind="container")), ["the container's runtime"]),
+        (EndFacts(KILLED, job="Slurm job 17"), ["with Slurm job 17", "sacct"]),
+        (EndFacts(KILLED), ["unknown sender", "administrators"]),
         (
-            Facts(TERMED, sigterm=dict(ROOT, action="ended", in_use=False)),
+            EndFacts(TERMED, sigterm=dict(ROOT, action="ended", in_use=False)),
             ["root (pid 7, reaper)", "not in use", "hold()"],
         ),
         (
-            Facts(TERMED, sigterm=dict(ROOT, kind="owner", action="ended", in_use=True)),
+            EndFacts(TERMED, sigterm=dict(ROOT, kind="owner", action="ended", in_use=True)),
             ["a second SIGTERM", "5 s"],
         ),
-        (Facts(TERMED, sigterm=dict(EARLYOOM, action="ended")), ["earlyoom ended it", "memory was short"]),
-        (Facts(TERMED, guard=False), ["the guard was off"]),
+        (EndFacts(TERMED, sigterm=dict(EARLYOOM, action="ended")), ["earlyoom ended it", "memory was short"]),
+        (EndFacts(TERMED, guard=False), ["the guard was off"]),
         (
-            Facts(SEGFAULT, stderr="Fatal Python error: Segmentation fault\n\n"),
+            EndFacts(SEGFAULT, stderr="Fatal Python error: Segmentation fault\n\n"),
             ["segmentation fault", "which library"],
         ),
-        (Facts(ABORTED), ["abort"]),
+        (EndFacts(ABORTED), ["abort"]),
         (
-            Facts(BUS, unwritable=["/dev/shm: No space left on device"]),
+            EndFacts(BUS, unwritable=["/dev/shm: No space left on device"]),
             ["bus error", "/dev/shm: No space", "Make room"],
         ),
         (
-            Facts(ABORTED, gpu_problem="GPU 3 has fallen off"),
+            EndFacts(ABORTED, gpu_problem="GPU 3 has fallen off"),
             ["abort", "GPU 3 has fallen off", "administrators"],
         ),
-        (Facts(0), ["exit()", "status 0"]),
+        (EndFacts(0), ["exit()", "status 0"]),
         (
-            Facts(3, stderr="Traceback (most recent call last):\n  x\nOSError: gone"),
+            EndFacts(3, stderr="Traceback (most recent call last):\n  x\nOSError: gone"),
             ["status 3", "OSError: gone"],
         ),
         (
-            Facts(1, unwritable=["/home/ada: Disk quota exceeded"]),
+            EndFacts(1, unwritable=["/home/ada: Disk quota exceeded"]),
             ["status 1", "Disk quota exceeded", "Make room"],
         ),
-        (Facts(-signal.SIGHUP), ["SIGHUP"]),
-        (Facts(-40), ["signal 40"]),
+        (EndFacts(-signal.SIGHUP), ["SIGHUP"]),
+        (EndFacts(-40), ["signal 40"]),
     ],
 )
 def test_a_death_in_words(facts, words):
@@ -104,7 +107,7 @@ def test_a_death_in_words(facts, words):
 
 def test_a_memory_shortage_is_not_blamed_for_what_its_user_asked():
     assert "memory" not in str(
-        explain(Facts(KILLED, requested="restart", cgroup_oom_kills=3, memory_available=0.01))
+        explain(EndFacts(KILLED, requested="restart", cgroup_oom_kills=3, memory_available=0.01))
     )
 
 

@@ -13,7 +13,7 @@ from typing import List, Optional
 import pytest
 from runtimes import RUNTIME
 
-from jupyter_gpu_kernel.agent.exit.reason import UNKNOWN, Facts, explain
+from jupyter_gpu_kernel.agent.exit.reason import UNKNOWN, EndFacts, explain
 from jupyter_gpu_kernel.agent.failover.keeper_pipe import KeeperPipe
 from jupyter_gpu_kernel.agent.failover.successor import AdoptedProcess
 from jupyter_gpu_kernel.agent.loop import Loop
@@ -58,12 +58,12 @@ def test_one_that_is_gone_already() -> None:
 
 
 def test_a_death_without_witness() -> None:
-    assert "unknown reason" in explain(Facts(UNKNOWN)).cause
-    assert "shut down" in explain(Facts(UNKNOWN, requested="shutdown")).cause
-    assert "front end ended it" in explain(Facts(UNKNOWN, signal_sent=9)).cause
-    assert "out of memory" in explain(Facts(UNKNOWN, node_oom_kills=1)).cause
+    assert "unknown reason" in explain(EndFacts(UNKNOWN)).cause
+    assert "shut down" in explain(EndFacts(UNKNOWN, requested="shutdown")).cause
+    assert "front end ended it" in explain(EndFacts(UNKNOWN, signal_sent=9)).cause
+    assert "out of memory" in explain(EndFacts(UNKNOWN, node_oom_kills=1)).cause
     trace = 'Fatal Python error: Aborted\n\nCurrent thread 0x1 (most recent call first):\n  File "a.py", line 3 in f\n'
-    assert "abort" in explain(Facts(UNKNOWN, stderr=trace)).cause
+    assert "abort" in explain(EndFacts(UNKNOWN, stderr=trace)).cause
 
 
 def test_a_kernel_that_does_not_read_holds_up_nobody() -> None:

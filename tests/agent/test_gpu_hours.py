@@ -13,7 +13,7 @@ from keepers import Place
 from runtimes import RUNTIME, Clock
 
 from jupyter_gpu_kernel.agent.gpus.gpu_time import INTERVAL, GpuTime
-from jupyter_gpu_kernel.agent.gpus.hours import Kernel, rows, with_names
+from jupyter_gpu_kernel.agent.gpus.hours import KernelHours, rows, with_names
 from jupyter_gpu_kernel.agent.mux import gpu_history
 from jupyter_gpu_kernel.agent.story import Story, read_story
 from jupyter_gpu_kernel.wire.fields import FieldError
@@ -52,7 +52,7 @@ def told(
     story: List[Any], live: Optional[Dict[str, Any]] = None, since: float = 0, now: float = 100
 ) -> List[Any]:
     """[from, to, held, busy, unknown] in hours, of each row."""
-    kernel = Kernel.read([entry for entry in story if isinstance(entry, dict)], now * H, live)
+    kernel = KernelHours.read([entry for entry in story if isinstance(entry, dict)], now * H, live)
     found = rows("k", kernel, since * H, now * H)
     keys = ("from", "to", "seconds_held", "seconds_busy", "seconds_unknown")
     return [tuple(None if row[key] is None else round(row[key] / H, 3) for key in keys) for row in found]
@@ -132,7 +132,7 @@ def test_only_the_hours_asked_for(since: float, now: float, expected: List[Any])
 
 
 def test_a_row() -> None:
-    kernel = Kernel.read([START, took(2, A, B), last(4, 2, 1, A, B)], NOW, None)
+    kernel = KernelHours.read([START, took(2, A, B), last(4, 2, 1, A, B)], NOW, None)
     first, second = rows("k1", kernel, 0, NOW)
     assert first == {
         "uuid": A, "index": 0, "name": "NVIDIA A100", "kernel": "k1", "notebook": "/home/a/b.ipynb",
@@ -143,7 +143,7 @@ def test_a_row() -> None:
 
 def test_a_name_is_known_from_another_kernel() -> None:
     kernels = [
-        Kernel.read(story, NOW, None) for story in ([took(2), end(3)], [last(4, 2, 1), last(9, 1, 1, B)])
+        KernelHours.read(story, NOW, None) for story in ([took(2), end(3)], [last(4, 2, 1), last(9, 1, 1, B)])
     ]
     found = with_names([row for kernel in kernels for row in rows("k", kernel, 0, NOW)])
     assert [(row["index"], row["name"]) for row in found] == [(0, "NVIDIA A100")] * 2 + [(None, "")]
@@ -170,7 +170,7 @@ ENTRIES = st.fixed_dictionaries(
 @settings(max_examples=150, deadline=None)
 @given(st.lists(ENTRIES, max_size=12), st.none() | st.just({}) | st.just(LIVE) | st.just({"gpus": []}))
 def test_whatever_the_story_is(story: List[Any], live: Any) -> None:
-    for row in rows("k", Kernel.read(story, NOW, live), 10 * H, NOW):
+    for row in rows("k", KernelHours.read(story, NOW, live), 10 * H, NOW):
         assert row["seconds_held"] >= 0 and row["seconds_unknown"] >= -0.2
         assert row["seconds_busy"] is None or 0 <= row["seconds_busy"] <= row["seconds_held"] + 0.2
         assert row["to"] is None or row["to"] >= row["from"]

@@ -29,7 +29,7 @@ from jupyter_gpu_kernel.agent.gpus.requirements import Requirements
 from jupyter_gpu_kernel.agent.gpus.sampler import Sample
 from jupyter_gpu_kernel.agent.gpus.sharing import queue_view
 from jupyter_gpu_kernel.agent.gpus.sharing.lease import Holder, Lease, LeaseTaker
-from jupyter_gpu_kernel.agent.gpus.sharing.turns import Waiting, gpu_bits
+from jupyter_gpu_kernel.agent.gpus.sharing.turns import WaitingKernel, gpu_bits
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 
 NO_MEMORY = "the driver does not report its memory, of which 953 MiB are requested"
@@ -42,8 +42,8 @@ def gpu(index: int = 0, **facts: Any) -> Gpu:
     return dataclasses.replace(idle, **facts)
 
 
-def kernel(gpus: int = 1, usable: int = (1 << 64) - 1) -> Waiting:
-    return Waiting("k", os.getuid(), 1.0, gpus, usable=usable)
+def kernel(gpus: int = 1, usable: int = (1 << 64) - 1) -> WaitingKernel:
+    return WaitingKernel("k", os.getuid(), 1.0, gpus, usable=usable)
 
 
 def verdict(*samples: Gpu, **words: Any) -> Verdict:
@@ -294,7 +294,7 @@ def test_choosing() -> None:
 
 
 def test_the_text_of_a_waiting_cell() -> None:
-    waits = [kernel(), Waiting("z", 4294967294, math.inf, 2)]
+    waits = [kernel(), WaitingKernel("z", 4294967294, math.inf, 2)]
     text = waiting_text(judge([[gpu(0, processes=(BOB,)), gpu(1)]] * 3), 2, "gpu2", waits)
     assert text.split("\n") == [
         "Waiting for 2 GPUs on gpu2. They are taken together or not at all. "
@@ -306,7 +306,7 @@ def test_the_text_of_a_waiting_cell() -> None:
         f"  your kernel k: 1 GPU, since {time.strftime('%b %d %H:%M', time.localtime(1))}",
         "  uid 4294967294: 2 GPUs",
     ]
-    waits.insert(0, Waiting("x", 4294967294, math.inf, 99)._replace(passed="why"))
+    waits.insert(0, WaitingKernel("x", 4294967294, math.inf, 99)._replace(passed="why"))
     assert waiting_text(judge([[gpu(0)]]), 2, "gpu2", waits).endswith(
         "  uid 4294967294: 2 GPUs\nThese places are passed over:\n  uid 4294967294: 99 GPUs: why"
     )
@@ -322,7 +322,7 @@ def test_the_text_of_a_waiting_cell() -> None:
 def test_who_waits_for_a_gpu() -> None:
     """What is known only of one's own kernels is in no row of another user's."""
     mine = kernel(2, gpu_bits(["GPU-1"]))._replace(priority=5)
-    other = Waiting("other", 4294967294, math.inf, 1, 7, gpu_bits(["GPU-1", "GPU-2"]))
+    other = WaitingKernel("other", 4294967294, math.inf, 1, 7, gpu_bits(["GPU-1", "GPU-2"]))
     first, second = queue_view.rows([other, mine], "GPU-1", {"k": "a.ipynb", "other": "b.ipynb"})
     assert (first["place"], first["since"], first["priority"], first["notebook"]) == (1, None, None, "")
     assert (second["place"], second["since"], second["priority"], second["notebook"]) == (
@@ -335,7 +335,9 @@ def test_who_waits_for_a_gpu() -> None:
     assert [row["id"] for row in queue_view.rows([other, mine], "GPU-2", {})] == ["other"]
 
 
-def step(claim: Claim, sample: Sample, ahead: Sequence[Waiting] = ()) -> Union[ClaimGranted, ClaimPending]:
+def step(
+    claim: Claim, sample: Sample, ahead: Sequence[WaitingKernel] = ()
+) -> Union[ClaimGranted, ClaimPending]:
     claim.add(sample)
     return claim.decide(ahead)
 
@@ -365,7 +367,7 @@ class Node:
     def leases(self) -> Dict[str, Holder]:
         return read_leases([one.uuid for one in self.gpus], timeout=0.01)
 
-    def settle(self, claim: Claim, ahead: Sequence[Waiting] = ()) -> Union[ClaimGranted, ClaimPending]:
+    def settle(self, claim: Claim, ahead: Sequence[WaitingKernel] = ()) -> Union[ClaimGranted, ClaimPending]:
         """Samples until the GPUs are taken, or nothing new can come of more."""
         for _ in range(5):
             outcome = step(claim, self.sample(), ahead)

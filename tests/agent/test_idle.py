@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import Any, Dict
 
-from jupyter_gpu_kernel.agent.keeper.idle_timer import Advice, IdleTimer, cuda_is_open, tree_cpu
+from jupyter_gpu_kernel.agent.keeper.idle_timer import IdleAdvice, IdleTimer, cuda_is_open, tree_cpu
 from jupyter_gpu_kernel.agent.kernel_settings import KernelSettings
 
 
@@ -32,10 +32,10 @@ QUIET: Dict[str, Any] = {"busy": False, "attached": False, "cpu": 0.0, "has_gpu"
 def test_a_detached_kernel_ends_after_its_time_and_is_told_so_before() -> None:
     clock, time = make(idle_timeout=100)
     time.now += 89
-    assert clock.advise(**QUIET) == Advice()
+    assert clock.advise(**QUIET) == IdleAdvice()
     time.now += 2
     assert "1 min 31 s" in clock.advise(**QUIET).warn
-    assert clock.advise(**QUIET) == Advice(), "told once"
+    assert clock.advise(**QUIET) == IdleAdvice(), "told once"
     time.now += 9
     assert clock.advise(**QUIET).end == "idle for 1 min 40 s without a front end"
 
@@ -78,7 +78,7 @@ def test_a_detached_kernel_without_a_notebook_has_five_minutes() -> None:
 def test_an_attached_one_has_more_time() -> None:
     clock, time = make(idle_timeout=100, idle_timeout_attached=1000)
     time.now += 500
-    assert clock.advise(**dict(QUIET, attached=True)) == Advice()
+    assert clock.advise(**dict(QUIET, attached=True)) == IdleAdvice()
     time.now += 500
     assert "with a front end" in clock.advise(**dict(QUIET, attached=True)).end
 
@@ -86,7 +86,7 @@ def test_an_attached_one_has_more_time() -> None:
 def test_a_cell_a_user_and_a_working_tree_set_it_back() -> None:
     clock, time = make(idle_timeout=100)
     time.now += 99
-    assert clock.advise(**dict(QUIET, busy=True)) == Advice()
+    assert clock.advise(**dict(QUIET, busy=True)) == IdleAdvice()
     time.now += 99
     clock.used()
     time.now += 99
@@ -110,10 +110,10 @@ def test_a_lid_that_is_closed_ends_no_kernel_at_once() -> None:
     """However long its user had been reading."""
     clock, time = make(idle_timeout=100, idle_timeout_attached=1000)
     time.now += 500
-    assert clock.advise(**dict(QUIET, attached=True)) == Advice()
+    assert clock.advise(**dict(QUIET, attached=True)) == IdleAdvice()
     time.now += 50
-    assert clock.advise(**QUIET) == Advice()
-    assert clock.advise(**dict(QUIET, attached=True)) == Advice()
+    assert clock.advise(**QUIET) == IdleAdvice()
+    assert clock.advise(**dict(QUIET, attached=True)) == IdleAdvice()
     time.now += 100
     assert clock.advise(**QUIET).end == "idle for 1 min 40 s without a front end"
 
@@ -122,7 +122,7 @@ def test_never_is_possible() -> None:
     clock, time = make(idle_timeout=0, idle_timeout_attached=0, gpu_timeout=0)
     time.now += 1e9
     for attached in (False, True):
-        assert clock.advise(**dict(QUIET, attached=attached, has_gpu=True)) == Advice()
+        assert clock.advise(**dict(QUIET, attached=attached, has_gpu=True)) == IdleAdvice()
     assert clock.keeps_ended_kernel()
 
 

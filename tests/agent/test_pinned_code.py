@@ -20,7 +20,7 @@ from waiting import eventually
 from jupyter_gpu_kernel.agent.in_kernel.pinned_imports import redirect
 from jupyter_gpu_kernel.agent.mux.keepers import Refused
 from jupyter_gpu_kernel.agent.paths import Root
-from jupyter_gpu_kernel.agent.pinned_code.git import CodeError
+from jupyter_gpu_kernel.agent.pinned_code.git import PinError
 from jupyter_gpu_kernel.agent.pinned_code.worktree import Pin, Worktrees
 from jupyter_gpu_kernel.agent.process_control import ProcessControl
 from jupyter_gpu_kernel.agent.relay.code_gate import is_only_request, requested_revision
@@ -124,7 +124,7 @@ def test_a_cell_that_asks_for_code(code: str, revision: str, only: bool) -> None
 )
 def test_what_is_no_revision(revision: str, worktrees: Worktrees, home: Path) -> None:
     assert revisions.fault(revision)
-    with pytest.raises(CodeError, match="is not a revision"):
+    with pytest.raises(PinError, match="is not a revision"):
         worktrees.make("k", str(home.parent), revision)
     assert not revisions.fault("feature/a+b@{yesterday}")
 
@@ -187,16 +187,16 @@ def test_git_of_another_repository_in_the_environment(
 def test_what_cannot_be_pinned(
     worktrees: Worktrees, repository: Repository, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(CodeError, match=r"git finds no repository .*; git says: fatal: not a git"):
+    with pytest.raises(PinError, match=r"git finds no repository .*; git says: fatal: not a git"):
         worktrees.make("k1", str(home), "HEAD")
-    with pytest.raises(CodeError, match=r"there is no commit 'nope' in .*; git says: fatal: "):
+    with pytest.raises(PinError, match=r"there is no commit 'nope' in .*; git says: fatal: "):
         worktrees.make("k1", str(repository.path), "nope")
     (repository.path / "later").mkdir()
-    with pytest.raises(CodeError, match="there is no folder later/ in commit"):
+    with pytest.raises(PinError, match="there is no folder later/ in commit"):
         worktrees.make("k1", str(repository.path / "later"), "HEAD")
     assert (pinned(home), repository.worktrees()) == ([], [])
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(CodeError, match=r"there is no git on .*: install it"):
+    with pytest.raises(PinError, match=r"there is no git on .*: install it"):
         worktrees.make("k1", str(repository.path), "HEAD")
 
 

@@ -8,7 +8,7 @@ import pytest
 from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.agent.gpus import standby as module
-from jupyter_gpu_kernel.agent.gpus.standby import Standby
+from jupyter_gpu_kernel.agent.gpus.standby import GpuStandby
 from jupyter_gpu_kernel.agent.loop import Loop
 
 
@@ -20,7 +20,7 @@ def test_a_wait_that_nobody_renews_ends(monkeypatch: pytest.MonkeyPatch) -> None
         ended.append(why)
         loop.stop()
 
-    standby = Standby(loop, "now", lapse)
+    standby = GpuStandby(loop, "now", lapse)
     standby.renew()  # it does not wait yet
     standby.begin()
     loop.run()
@@ -32,21 +32,21 @@ def test_a_kernel_that_does_not_wait_needs_no_renewal(monkeypatch: pytest.Monkey
     monkeypatch.setattr(module, "LAPSES_AFTER", 0.01)
     loop = Loop(RUNTIME)
     ended: List[str] = []
-    standby = Standby(loop, "cell", ended.append)
+    standby = GpuStandby(loop, "cell", ended.append)
     standby.begin()
     getattr(standby, end)()
     standby.renew()
     loop.later(0.05, loop.stop)
     loop.run()
     assert not ended and standby.active == (end == "end")
-    assert Standby(loop, "", ended.append).status("") == {}
+    assert GpuStandby(loop, "", ended.append).status("") == {}
 
 
 def test_a_renewal_begins_the_time_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LAPSES_AFTER", 0.1)
     loop = Loop(RUNTIME)
     ended: List[str] = []
-    standby = Standby(loop, "cell", ended.append)
+    standby = GpuStandby(loop, "cell", ended.append)
     standby.begin()
     loop.later(0.06, standby.renew)
     loop.later(0.12, loop.stop)

@@ -7,19 +7,19 @@ import random
 from typing import Dict, List
 
 from jupyter_gpu_kernel.agent.gpus.sharing.passed_places import UNTAKEN_FOR, PassedPlaces
-from jupyter_gpu_kernel.agent.gpus.sharing.turns import KEPT, Waiting, gpu_bits, in_turn, waiting_before
+from jupyter_gpu_kernel.agent.gpus.sharing.turns import KEPT, WaitingKernel, gpu_bits, in_turn, waiting_before
 
 ANNA, BOB, CARL = 1001, 1002, 1003
 
 
-def names(order: List[Waiting]) -> List[str]:
+def names(order: List[WaitingKernel]) -> List[str]:
     return [one.kernel_id for one in order]
 
 
 def kernel(
     kernel_id: str, uid: int, since: float, gpus: int = 1, priority: int = 0, usable: int = 1
-) -> Waiting:
-    return Waiting(kernel_id, uid, since, gpus, priority, usable)
+) -> WaitingKernel:
+    return WaitingKernel(kernel_id, uid, since, gpus, priority, usable)
 
 
 def test_one_user_first_come_first_served() -> None:
@@ -131,8 +131,8 @@ def test_all_get_their_turn() -> None:
     chance = random.Random(7)
     free, clock = 4, 0
     held: Dict[int, int] = {}
-    waiting: List[Waiting] = []
-    running: List[Waiting] = []
+    waiting: List[WaitingKernel] = []
+    running: List[WaitingKernel] = []
     served: Dict[int, int] = {}
     longest = 0.0
     for clock in range(4000):
@@ -161,7 +161,7 @@ GPUS = [f"GPU-{number}" for number in range(4)]
 ALL = 2**64 - 1
 
 
-def reasons(places: PassedPlaces, ahead: List[Waiting]) -> Dict[str, str]:
+def reasons(places: PassedPlaces, ahead: List[WaitingKernel]) -> Dict[str, str]:
     return {one.kernel_id: one.passed.split(" ")[-1] for one in places.mark(ahead)}
 
 

@@ -22,7 +22,7 @@ from streams import wait_for
 from waiting import eventually
 
 from jupyter_gpu_kernel.agent.gpus.sharing import announcements
-from jupyter_gpu_kernel.agent.gpus.sharing.turns import Waiting, gpu_bit, gpu_bits
+from jupyter_gpu_kernel.agent.gpus.sharing.turns import WaitingKernel, gpu_bit, gpu_bits
 from jupyter_gpu_kernel.agent.gpus.sharing.wait_queue import QueueReader, WaitQueue
 from jupyter_gpu_kernel.agent.loop import Loop
 from jupyter_gpu_kernel.wire.runtime import Runtime
@@ -59,7 +59,7 @@ def wait(queue: WaitQueue, gpus: List[str], count: int = 1) -> None:
     queue.announce(gpus)
 
 
-def waiting(ids: List[str]) -> List[Waiting]:
+def waiting(ids: List[str]) -> List[WaitingKernel]:
     """Those of these kernels that wait, by id."""
     return sorted(one for one in QueueReader(RUNTIME).read() if one.kernel_id in ids)
 

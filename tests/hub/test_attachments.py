@@ -23,7 +23,7 @@ from jupyter_gpu_kernel.hub.front_end_operations import START_TIMEOUT
 from jupyter_gpu_kernel.hub.node import attachments as attachments_module
 from jupyter_gpu_kernel.hub.node.attachments import MAX_UNGREETED, Attachments, ReopenBackoff
 from jupyter_gpu_kernel.hub.node.link import AGENT_WAITS, Link, LinkTimeouts
-from jupyter_gpu_kernel.wire.endpoint import Endpoint, State
+from jupyter_gpu_kernel.wire.endpoint import Endpoint, EndpointState
 from jupyter_gpu_kernel.wire.frames import CHUNK, Frame, FrameReader, Kind, json_frame
 from jupyter_gpu_kernel.wire.messages import Lane
 
@@ -151,7 +151,7 @@ def test_incomplete_messages_of_one_node_have_a_limit_together(monkeypatch: pyte
         for attachment, keeper in zip(two, keepers, strict=True):
             attachment.kernel_id = str(id(attachment))
             attachments.add(attachment)
-            while attachment.endpoint.state is State.CLOSED:
+            while attachment.endpoint.state is EndpointState.CLOSED:
                 await asyncio.sleep(0)
             number = attachment.endpoint.attachment
             keeper.opened(number)
@@ -160,7 +160,7 @@ def test_incomplete_messages_of_one_node_have_a_limit_together(monkeypatch: pyte
             frames = keeper.outgoing(5 * CHUNK)  # of which the first one is HELLO
             for frame in frames[:5]:
                 attachments.receive(frame)
-        assert [one.endpoint.state for one in two] == [State.OPEN, State.CLOSED]
+        assert [one.endpoint.state for one in two] == [EndpointState.OPEN, EndpointState.CLOSED]
         assert sum(one.endpoint.assembling for one in two) <= 7 * CHUNK
 
     asyncio.run(test())
@@ -183,7 +183,7 @@ def test_an_answer_that_the_link_has_outlived_opens_nothing() -> None:
         attachments.add(attachment)
         await answered.wait()
         await asyncio.gather(*attachments._tasks)
-        assert attachment.kernel_id == "k1" and attachment.endpoint.state is State.CLOSED
+        assert attachment.kernel_id == "k1" and attachment.endpoint.state is EndpointState.CLOSED
 
     asyncio.run(test())
 

@@ -8,7 +8,7 @@ import pytest
 from runtimes import RUNTIME, make
 
 from jupyter_gpu_kernel.hub.front_end.delivered import Delivered
-from jupyter_gpu_kernel.hub.kernel.not_started import NotStarted, plain_kernel_info
+from jupyter_gpu_kernel.hub.kernel.not_started import UnstartedKernel, plain_kernel_info
 from jupyter_gpu_kernel.hub.kernel.placeholder import Placeholder
 from jupyter_gpu_kernel.wire.messages import Channel, Message
 
@@ -32,7 +32,7 @@ class Hub:
     def __init__(self, delivered: Delivered | None = None) -> None:
         self.heard: list[Message] = []
         placeholder = Placeholder(RUNTIME, self.heard.append, None, lambda info: None)
-        self.kernel = NotStarted(RUNTIME, placeholder, self.heard.append, delivered)
+        self.kernel = UnstartedKernel(RUNTIME, placeholder, self.heard.append, delivered)
         self.kernel.begin()
 
     def told(self, asked: Message) -> list[str]:

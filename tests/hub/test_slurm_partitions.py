@@ -9,7 +9,7 @@ import pytest
 from jupyter_gpu_kernel.errors import SettingsError
 from jupyter_gpu_kernel.hub.slurm.choice import choose
 from jupyter_gpu_kernel.hub.slurm.login_node import Output
-from jupyter_gpu_kernel.hub.slurm.partitions import Cluster, cluster, gpus
+from jupyter_gpu_kernel.hub.slurm.partitions import SlurmCluster, cluster, gpus
 
 SINFO = """\
 cn1|cpu*|idle|(null)|0/128/0/128|257000|7-00:00:00|1-00:00:00|up
@@ -27,7 +27,7 @@ memory|CPU|1000
 """
 
 
-def read(text: str = SINFO) -> Cluster:
+def read(text: str = SINFO) -> SlurmCluster:
     found = cluster(Output(0, tuple(text.splitlines()), ""))
     assert found is not None
     return found

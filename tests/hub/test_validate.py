@@ -245,7 +245,7 @@ def test_every_remedy_of_a_keeper_is_known() -> None:
             {"sigterm": {"kind": "memory", "command": "earlyoom", "action": "ended"}},
             {"sigterm": {"kind": "root", "action": "ended", "in_use": False}},
         ):
-            said.add(reason.explain(reason.Facts(returncode, **more)).remedy)  # type: ignore[arg-type]
+            said.add(reason.explain(reason.EndFacts(returncode, **more)).remedy)  # type: ignore[arg-type]
     for last in ({}, {"event": "drop"}, {"event": "signal", "text": "SIGTERM"}, {"kind": "scheduler"}):
         for start in ({}, {"boot": "a"}, {"cgroup": "session-3.scope"}):
             said.add(reason.explain_keeper(reason.KeeperFacts(start, last, "b")).remedy)

@@ -16,11 +16,11 @@ from jupyter_gpu_kernel.errors import Cancelled, NotAnswered
 from jupyter_gpu_kernel.hub.ssh import Secret
 from jupyter_gpu_kernel.server.questions import prompts as prompts_module
 from jupyter_gpu_kernel.server.questions.prompt_handlers import EVENT, PROMPTS
-from jupyter_gpu_kernel.server.questions.prompts import PromptAsker, Prompts, Waiting
+from jupyter_gpu_kernel.server.questions.prompts import Asking, PromptAsker, Prompts
 
 Fetch = Callable[..., Awaitable[HTTPResponse]]
 API = "/jupyter-gpu-kernel/api/prompts"
-GPU2 = Waiting("kernel", "gpu2", "work/train.ipynb")
+GPU2 = Asking("kernel", "gpu2", "work/train.ipynb")
 PASSWORD = Secret("password", "alice@login:22")
 FINGERPRINT = "SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU"
 
@@ -142,7 +142,7 @@ async def test_nonsense_is_no_answer(page: Page) -> None:
 async def test_cancelled_once_is_cancelled_for_all_that_wait_for_the_same(page: Page) -> None:
     """Two kernels of a node start at once: the second one waits for the connection of the first."""
     asker = page.prompts.asker
-    same, others = Waiting("kernel", "gpu2", "b.ipynb"), Waiting("kernel", "gpu3")
+    same, others = Asking("kernel", "gpu2", "b.ipynb"), Asking("kernel", "gpu3")
     async with asker(GPU2) as ask, asker(same) as too, asker(others) as other:
         asked = secret(ask, "Password of alice: ")
         (one,) = await page.told(1)
@@ -185,7 +185,7 @@ async def test_a_call_that_ends_while_its_threads_ask_leaves_no_question(page: P
 
 
 async def test_the_questions_of_other_calls_stay(page: Page) -> None:
-    async with page.prompts.asker(Waiting("login", "gpu3")) as other:
+    async with page.prompts.asker(Asking("login", "gpu3")) as other:
         asked = secret(other, "Code: ", Secret("code"))
         (one,) = await page.told(1)
         async with page.prompts.asker(GPU2) as ask:

@@ -10,7 +10,7 @@ import pytest
 
 from jupyter_gpu_kernel.cli.running import waited_kernel
 from jupyter_gpu_kernel.cli.running.wait import exit_status, limit
-from jupyter_gpu_kernel.cli.running.waited_kernel import Outcome, Status, WaitedKernel, outcome_of_story
+from jupyter_gpu_kernel.cli.running.waited_kernel import Outcome, WaitedKernel, WaitStatus, outcome_of_story
 from jupyter_gpu_kernel.errors import AgentError, ConnectError
 from jupyter_gpu_kernel.wire.texts import duration
 
@@ -37,7 +37,7 @@ def test_a_kernel_is_done_when_two_looks_see_no_cell() -> None:
     assert outcome(row("idle"), row("idle", last_cell={**CELL, "msg_id": "b"})) is None, "it ran between them"
     assert outcome(row("idle", cells=1), row("idle", cells=1)) is None, "the next cell is on its way"
     done = outcome(row("waiting"), row("detached"), row("detached"))
-    assert done is not None and (done.status, done.seconds, done.execution_count) == (Status.OK, 123.0, 7)
+    assert done is not None and (done.status, done.seconds, done.execution_count) == (WaitStatus.OK, 123.0, 7)
     assert done.text == "Kernel k on gpu2: the last cell [7] ended after 2 min 3 s: ok"
 
 
@@ -48,13 +48,13 @@ def test_a_kernel_that_has_long_been_idle_is_not_looked_at_twice() -> None:
 @pytest.mark.parametrize(
     ("changes", "status"),
     [
-        ({"last_cell": {**CELL, "status": "error", "error": "ValueError: x"}}, Status.ERROR),
-        ({"last_cell": {**CELL, "status": "error", "error": "KeyboardInterrupt: "}}, Status.INTERRUPTED),
-        ({"last_cell": {**CELL, "status": "error", "error": "KeyboardInterrupt"}}, Status.INTERRUPTED),
-        ({"last_cell": None}, Status.UNKNOWN),
+        ({"last_cell": {**CELL, "status": "error", "error": "ValueError: x"}}, WaitStatus.ERROR),
+        ({"last_cell": {**CELL, "status": "error", "error": "KeyboardInterrupt: "}}, WaitStatus.INTERRUPTED),
+        ({"last_cell": {**CELL, "status": "error", "error": "KeyboardInterrupt"}}, WaitStatus.INTERRUPTED),
+        ({"last_cell": None}, WaitStatus.UNKNOWN),
     ],
 )
-def test_how_the_last_cell_ended(changes: dict[str, Any], status: Status) -> None:
+def test_how_the_last_cell_ended(changes: dict[str, Any], status: WaitStatus) -> None:
     done = outcome(row("busy"), row("idle", **changes), row("idle", **changes))
     assert done is not None and done.status is status and exit_status([done]) == 1
     assert done.to_json()["status"] == status.value
@@ -62,10 +62,10 @@ def test_how_the_last_cell_ended(changes: dict[str, Any], status: Status) -> Non
 
 def test_a_kernel_without_cells_and_one_of_an_earlier_release() -> None:
     none = outcome(*[row("idle", last_cell=None)] * 2)
-    assert none is not None and none.status is Status.NONE and exit_status([none]) == 0
+    assert none is not None and none.status is WaitStatus.NONE and exit_status([none]) == 0
     old = {key: value for key, value in row("idle").items() if key not in ("cells", "last_cell")}
     unknown = outcome(old, old)
-    assert unknown is not None and unknown.status is Status.UNKNOWN and "earlier release" in unknown.text
+    assert unknown is not None and unknown.status is WaitStatus.UNKNOWN and "earlier release" in unknown.text
 
 
 def test_an_unreachable_node_is_waited_for_and_a_missing_kernel_is_looked_for() -> None:
@@ -82,7 +82,7 @@ def test_an_unreachable_node_is_waited_for_and_a_missing_kernel_is_looked_for() 
         assert kernel.not_listed(None) is None, "gpu3 may be another name of gpu2"
     assert kernel.take([])
     looks = [kernel.not_listed(None) for _ in range(3)]
-    assert looks[:2] == [None, None] and looks[2] is not None and looks[2].status is Status.ENDED
+    assert looks[:2] == [None, None] and looks[2] is not None and looks[2].status is WaitStatus.ENDED
 
 
 def test_a_kernel_in_a_job_is_not_missing_while_its_login_node_is_away() -> None:

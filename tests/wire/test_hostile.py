@@ -12,7 +12,7 @@ from malformed import HELLO, NO_OBJECTS, frames, numbers, some
 from runtimes import RUNTIME
 
 from jupyter_gpu_kernel.wire import PROTOCOL, queues
-from jupyter_gpu_kernel.wire.endpoint import Endpoint, ProtocolError, State
+from jupyter_gpu_kernel.wire.endpoint import Endpoint, EndpointState, ProtocolError
 from jupyter_gpu_kernel.wire.fields import FieldError, load_object
 from jupyter_gpu_kernel.wire.frames import MAX_PAYLOAD, Frame, FrameError, FrameReader, Kind, json_frame
 from jupyter_gpu_kernel.wire.messages import Lane, Message, MessageError
@@ -54,7 +54,7 @@ def test_frames(first: bool, sent: list[Frame]) -> None:
     end.send(Lane.ORDERED, b"kept")
     other = Endpoint(RUNTIME, first=not first)
     got = exchange(end, other)
-    assert got == [b"kept"] and other.state is end.state is State.OPEN
+    assert got == [b"kept"] and other.state is end.state is EndpointState.OPEN
 
 
 def exchange(end: Endpoint, other: Endpoint) -> list[bytes]:

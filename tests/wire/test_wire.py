@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runtimes import RUNTIME
 
-from jupyter_gpu_kernel.wire.endpoint import Endpoint, ProtocolError, State
+from jupyter_gpu_kernel.wire.endpoint import Endpoint, EndpointState, ProtocolError
 from jupyter_gpu_kernel.wire.fields import DEPTH
 from jupyter_gpu_kernel.wire.frames import (
     CHUNK,
@@ -302,7 +302,7 @@ def test_rules_that_must_not_be_broken() -> None:
         keeper.receive(Frame(Kind.DATA, 1, 1, 0x82, b"early"))
     with pytest.raises(ProtocolError, match="protocol 999"):
         keeper.receive(Frame(Kind.HELLO, 1, payload=b'{"protocol": 999}'))
-    assert keeper.state is State.GREETING
+    assert keeper.state is EndpointState.GREETING
 
 
 @settings(max_examples=100, deadline=None)

@@ -12,7 +12,7 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
 
 from ...wire import remedies
 from ...wire.remedies import LESS_MEMORY, NEW_KERNEL
-from ...wire.texts import memory_size
+from ...wire.texts import memory_size, signal_name
 from ..in_kernel.signal_rules import ENDED, REPEAT_ENDS, Sender
 
 SHORT = 0.10
@@ -29,7 +29,7 @@ _CELL = re.compile(r"/ipykernel_\d+/|^<ipython-input")
 _BELOW_CELLS = re.compile(r"/IPython/core/|/ipykernel/")
 
 
-class Facts(NamedTuple):
+class EndFacts(NamedTuple):
     """What is known of a kernel's end. Shares are from 0 to 1; "" and None mean unknown."""
 
     returncode: int
@@ -61,14 +61,14 @@ class ExitReason(NamedTuple):
         return f"{text}. {self.remedy}" if self.remedy else text
 
 
-def explain(facts: Facts) -> ExitReason:
+def explain(facts: EndFacts) -> ExitReason:
     """Return the reason that fits these facts."""
     if facts.requested:
         return ExitReason(
             "it was restarted" if facts.requested == "restart" else "it was shut down", facts.stop_reason
         )
     if facts.signal_sent and facts.returncode in (-facts.signal_sent, UNKNOWN):
-        return ExitReason(f"its front end ended it with {_name(facts.signal_sent)}")
+        return ExitReason(f"its front end ended it with {signal_name(facts.signal_sent)}")
     if facts.returncode == UNKNOWN:
         return _with_node_problems(facts, _unknown_status(facts))
     if facts.returncode == -signal.SIGKILL:
@@ -86,7 +86,7 @@ def explain(facts: Facts) -> ExitReason:
     return _with_node_problems(facts, _exited(facts))
 
 
-def _killed(facts: Facts) -> ExitReason:
+def _killed(facts: EndFacts) -> ExitReason:
     """Explain a SIGKILL, whose sender is unknown, from the circumstances."""
     reason = _sigkill_reason(facts)
     if reason is not None:
@@ -98,12 +98,12 @@ def _killed(facts: Facts) -> ExitReason:
     )
 
 
-def _sigkill_reason(facts: Facts) -> Optional[ExitReason]:
+def _sigkill_reason(facts: EndFacts) -> Optional[ExitReason]:
     tests = (_oom, _memory_daemon, _after_sigterm, _low_memory, _job)
     return next((reason for reason in (test(facts) for test in tests) if reason is not None), None)
 
 
-def _unknown_status(facts: Facts) -> ExitReason:
+def _unknown_status(facts: EndFacts) -> ExitReason:
     """Explain an end without an exit status: the kernel's parent, its first keeper, was killed before."""
     fault = crash_site(facts.stderr).partition(" ← ")[0]
     if fault:
@@ -120,7 +120,7 @@ def _unknown_status(facts: Facts) -> ExitReason:
     )
 
 
-def _oom(facts: Facts) -> Optional[ExitReason]:
+def _oom(facts: EndFacts) -> Optional[ExitReason]:
     if facts.cgroup_oom_kills and facts.limit_mib is not None:
         return ExitReason(
             f"out of memory: it reached the limit of {memory_size(facts.limit_mib)}, and the system killed it",
@@ -137,7 +137,7 @@ def _oom(facts: Facts) -> Optional[ExitReason]:
     return None
 
 
-def _memory_daemon(facts: Facts) -> Optional[ExitReason]:
+def _memory_daemon(facts: EndFacts) -> Optional[ExitReason]:
     certain = facts.sigterm.get("kind") == "memory"
     if certain or (
         facts.memory_daemon and facts.memory_available is not None and facts.memory_available <= SHORT
@@ -153,7 +153,7 @@ def _memory_daemon(facts: Facts) -> Optional[ExitReason]:
     return None
 
 
-def _after_sigterm(facts: Facts) -> Optional[ExitReason]:
+def _after_sigterm(facts: EndFacts) -> Optional[ExitReason]:
     kind = facts.sigterm.get("kind")
     if kind is None:
         return None
@@ -168,7 +168,7 @@ def _after_sigterm(facts: Facts) -> Optional[ExitReason]:
     )
 
 
-def _low_memory(facts: Facts) -> Optional[ExitReason]:
+def _low_memory(facts: EndFacts) -> Optional[ExitReason]:
     if facts.memory_available is None or facts.memory_available > SHORT / 2:
         return None
     return ExitReason(
@@ -176,7 +176,7 @@ def _low_memory(facts: Facts) -> Optional[ExitReason]:
     )
 
 
-def _job(facts: Facts) -> Optional[ExitReason]:
+def _job(facts: EndFacts) -> Optional[ExitReason]:
     if not facts.job:
         return None
     return ExitReason(
@@ -186,7 +186,7 @@ def _job(facts: Facts) -> Optional[ExitReason]:
     )
 
 
-def _terminated(facts: Facts) -> ExitReason:
+def _terminated(facts: EndFacts) -> ExitReason:
     term = facts.sigterm
     if not term or term.get("action") != ENDED:
         off = "" if facts.guard else " (the guard was off)"
@@ -206,20 +206,20 @@ def _terminated(facts: Facts) -> ExitReason:
     )
 
 
-def _crashed(facts: Facts) -> ExitReason:
+def _crashed(facts: EndFacts) -> ExitReason:
     number = -facts.returncode
     what = {
         int(signal.SIGSEGV): "it crashed in C code (segmentation fault)",
         int(signal.SIGABRT): "a library aborted it (SIGABRT)",
         int(signal.SIGBUS): "it crashed in a memory access (bus error)",
-    }.get(number, f"it crashed ({_name(number)})")
+    }.get(number, f"it crashed ({signal_name(number)})")
     first = {int(signal.SIGBUS): remedies.BUS_ERROR, int(signal.SIGABRT): remedies.ABORT}
     return ExitReason(what, crash_site(facts.stderr), _both(first.get(number, remedies.CRASH), NEW_KERNEL))
 
 
-def _exited(facts: Facts) -> ExitReason:
+def _exited(facts: EndFacts) -> ExitReason:
     if facts.returncode < 0:
-        return ExitReason(f"it was ended by {_name(-facts.returncode)}", "", NEW_KERNEL)
+        return ExitReason(f"it was ended by {signal_name(-facts.returncode)}", "", NEW_KERNEL)
     traced = facts.stderr.rpartition("Traceback (most recent call last):\n")
     last = traced[2].strip().rpartition("\n")[2][:300] if traced[1] else ""
     return ExitReason(
@@ -229,7 +229,7 @@ def _exited(facts: Facts) -> ExitReason:
     )
 
 
-def _with_node_problems(facts: Facts, reason: ExitReason) -> ExitReason:
+def _with_node_problems(facts: EndFacts, reason: ExitReason) -> ExitReason:
     """Add what else is wrong on the node, as it may be the reason."""
     problems = [f"cannot write to {folder}" for folder in facts.unwritable]
     problems += [facts.gpu_problem] if facts.gpu_problem else []
@@ -326,17 +326,10 @@ def _sender(term: Mapping[str, Any]) -> Sender:
     return Sender(**dict({"kind": "unknown"}, **known))
 
 
-def _clock(facts: Facts) -> str:
+def _clock(facts: EndFacts) -> str:
     return "at %s" % facts.sigterm.get("clock", "?")
 
 
-def _share(facts: Facts) -> str:
+def _share(facts: EndFacts) -> str:
     assert facts.memory_available is not None
     return f"only {facts.memory_available:.0%} of the node's memory was available"
-
-
-def _name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -28,7 +28,7 @@ from .node_checks import (
     scheduler_job,
     unwritable_folders,
 )
-from .reason import CRASHES, UNKNOWN, ExitReason, Facts, explain
+from .reason import CRASHES, UNKNOWN, EndFacts, ExitReason, explain
 
 SIGTERM_RECENT = 120.0
 """Seconds after a SIGTERM within which a SIGKILL is taken for its consequence."""
@@ -96,7 +96,7 @@ class ExitReport:
         leftovers = self.cleanup.terminate()
         facts = self._collector.facts(returncode, requested, sigterm)
 
-        def tell(facts: Facts) -> None:
+        def tell(facts: EndFacts) -> None:
             self.reason = explain(facts)
             text = f"the kernel ended: {self.reason}"
             self._story.tell("end", text, returncode=returncode, asked=requested, **self.reason._asdict())
@@ -111,7 +111,7 @@ class ExitReport:
         else:
             self._loop.run_in_thread(lambda: self._check_node(facts, gpus), tell)
 
-    def _check_node(self, facts: Facts, gpus: List[str]) -> Facts:
+    def _check_node(self, facts: EndFacts, gpus: List[str]) -> EndFacts:
         """Add what only the node itself shows, where it may be the reason. `gpus`: UUIDs. Blocks for seconds."""
         if facts.returncode in (-signal.SIGKILL, UNKNOWN):
             facts = facts._replace(memory_daemon=memory_daemon())
@@ -140,11 +140,11 @@ class FactCollector:
         self._oom_counters = OomCounters(pid)
         self._memory = MemorySamples(loop)
 
-    def facts(self, returncode: int, requested: str, sigterm: Mapping[str, Any]) -> Facts:
+    def facts(self, returncode: int, requested: str, sigterm: Mapping[str, Any]) -> EndFacts:
         """Return the facts of the process's end. `sigterm`: the story's last entry about a SIGTERM."""
         self._memory.stop()
         cgroup_kills, node_kills = self._oom_counters.kills()
-        return Facts(
+        return EndFacts(
             returncode,
             requested,
             self.stop_reason,

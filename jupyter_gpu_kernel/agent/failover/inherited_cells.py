@@ -36,7 +36,7 @@ _RESULT_UNKNOWN = (
 )
 
 
-class State(enum.Enum):
+class InheritanceState(enum.Enum):
     """STARTING: the kernel does not reply yet. PROBING: it is asked until it is quiet. ENDED: it has ended."""
 
     STARTING = "starting"
@@ -54,7 +54,7 @@ class InheritedCells:
         self._loop = loop
         self._relay = relay
         self._on_settled = on_settled
-        self._state = State.STARTING
+        self._state = InheritanceState.STARTING
         self._cells: List[Message] = []  # listed by the hub
         self._held: List[Message] = []  # sent by the hub since the takeover
         self._replied: Set[str] = set()  # msg_ids of the cells that the kernel replied to since the takeover
@@ -70,7 +70,7 @@ class InheritedCells:
     @property
     def over(self) -> bool:
         """Whether the kernel that was taken over has ended."""
-        return self._state is State.ENDED
+        return self._state is InheritanceState.ENDED
 
     def kernel_ready(self) -> None:
         """The kernel replies to us."""
@@ -78,7 +78,7 @@ class InheritedCells:
 
     def kernel_ended(self) -> None:
         """The kernel has ended, and its pending cells have ended with an error."""
-        self._state = State.ENDED
+        self._state = InheritanceState.ENDED
         held, self._held = self._held, []
         for cell in held:
             self._relay.handle_request(cell)
@@ -110,7 +110,7 @@ class InheritedCells:
             self._add(request)
             if self.over:
                 self._relay.executions.fail(request, _RESULT_UNKNOWN, "KeeperError")
-        if self._state is State.SETTLED:
+        if self._state is InheritanceState.SETTLED:
             self._probe()
         return [cell.request for cell in cells]
 
@@ -127,7 +127,7 @@ class InheritedCells:
             return
         if message.parent().get("session") != SESSION:  # else it is of a request of the killed keeper itself
             self._lost_output.observe(message)
-        if self.listed and self._state is State.SETTLED:
+        if self.listed and self._state is InheritanceState.SETTLED:
             return
         msg_type = message.msg_type
         if msg_type == "execute_reply" and message.channel is Channel.SHELL:
@@ -143,7 +143,7 @@ class InheritedCells:
         self._signs += 1
 
     def _probe(self) -> None:
-        self._state = State.PROBING
+        self._state = InheritanceState.PROBING
         self._ask(quiet=0)
 
     def _ask(self, quiet: int) -> None:
@@ -158,14 +158,14 @@ class InheritedCells:
             else:
                 self._settle(_names(begun))
 
-        if self._state is State.PROBING:
+        if self._state is InheritanceState.PROBING:
             self._relay.internal_requests.evaluate(_LIST_BEGUN, on_result, after_idle=True)
 
     # -------------------------------------------------------------------------------------- settle
 
     def _settle(self, begun: List[str]) -> None:
         """`begun`: the msg_ids of the cells that the kernel began, or of the last of them."""
-        self._state = State.SETTLED
+        self._state = InheritanceState.SETTLED
         self._release_replies()
         self._lost_output.settle(begun)
         if self.listed:

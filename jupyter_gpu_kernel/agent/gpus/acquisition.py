@@ -29,7 +29,7 @@ from .sharing.announcements import Announcement, Details
 from .sharing.lease import Lease, LeaseTaker, release_all
 from .sharing.lease_transfer import hand_over
 from .sharing.release_watch import ReleaseWatch
-from .sharing.turns import Waiting
+from .sharing.turns import WaitingKernel
 from .sharing.wait_queue import WaitQueue
 
 RETRIES = {"hang": 4, "driver": 2}
@@ -40,7 +40,7 @@ EARLY_SAMPLES, EARLY_WITHIN = 4, 10.0
 and remove places and leases all the time. Those that are due anyway come every few seconds."""
 
 
-class _State(enum.Enum):
+class _Need(enum.Enum):
     IDLE = "no cell needs the GPUs yet"
     WAITING = "a cell waits for the GPUs"
     ACQUIRED = "the kernel has its GPUs"
@@ -77,7 +77,7 @@ class Acquisition:
         """Since when the kernel has leases, in seconds since the epoch."""
         self._given = GivenGpus(loop, processes, bool(settings.job), self._named, on_given)
         self._count = 0 if self._given.in_job else settings.gpus
-        self._state = _State.ACQUIRED if self._count == 0 else _State.IDLE
+        self._state = _Need.ACQUIRED if self._count == 0 else _Need.IDLE
         self._loop, self._processes = loop, processes
         self._on_acquired, self._on_error, self._on_waiting = on_acquired, on_error, on_waiting
         self._leases: List[Lease] = []
@@ -86,14 +86,14 @@ class Acquisition:
         self._timer: Optional[Timer] = None
         self._failures = 0
         self._early_times: Deque[float] = deque([-math.inf] * EARLY_SAMPLES, EARLY_SAMPLES)
-        self._decided_behind: List[Waiting] = []
+        self._decided_behind: List[WaitingKernel] = []
         self._site = settings.site
         self._queue = WaitQueue(loop, settings.id, settings.priority, details, list(settings.ignore_place))
         self._releases = ReleaseWatch(loop, self._changed, lambda: self._claim.users())
         self._variable = device_variable()
         allowed = allowed_gpus(os.environ, self._variable)
         if self._count and allowed and in_allocation(os.environ, self._variable):
-            self.uuids, self._state = allowed, _State.ACQUIRED
+            self.uuids, self._state = allowed, _Need.ACQUIRED
         ignored = list(settings.ignore_lease)
         self._taker = LeaseTaker(loop.runtime, {"id": settings.id}, details, ignored, self._answer)
         needs = Requirements.of(settings)
@@ -104,7 +104,7 @@ class Acquisition:
     @property
     def acquired(self) -> bool:
         """Whether the kernel has all the GPUs it needs."""
-        return self._state is _State.ACQUIRED
+        return self._state is _Need.ACQUIRED
 
     @property
     def holds_leases(self) -> bool:
@@ -138,7 +138,7 @@ class Acquisition:
         Returns the kernel's place.
         """
         self._queue.set_priority(priority)
-        if self._state is _State.WAITING:
+        if self._state is _Need.WAITING:
             self._sample_in(0.0)
         return self.place
 
@@ -201,9 +201,9 @@ class Acquisition:
 
     def request(self) -> None:
         """Acquire the GPUs, as a cell needs them. After an error this tries again."""
-        if self._state is not _State.IDLE:
+        if self._state is not _Need.IDLE:
             return
-        self._state = _State.WAITING
+        self._state = _Need.WAITING
         self._queue.join(self._count)
         self._releases.start()
         self.prepare()
@@ -214,8 +214,8 @@ class Acquisition:
 
     def cancel(self) -> None:
         """Stop waiting, as no cell needs the GPUs any more."""
-        if self._state is _State.WAITING:
-            self._state = _State.IDLE
+        if self._state is _Need.WAITING:
+            self._state = _Need.IDLE
         self._failures = 0
         self._claim.release()
         self._leave_queue()
@@ -224,7 +224,7 @@ class Acquisition:
         """Release every GPU that was leased here."""
         self.cancel()
         if self._leases:
-            self.uuids, self._state = [], _State.IDLE
+            self.uuids, self._state = [], _Need.IDLE
         self._stop_sampling()
         release_all(self._leases)
         self._leases, self.held_since, self.ignored_leases = [], None, {}
@@ -241,7 +241,7 @@ class Acquisition:
         self.uuids = uuids
 
     def _hold(self, uuids: List[str], leases: List[Lease]) -> None:
-        self.uuids, self._leases, self._state = uuids, leases, _State.ACQUIRED
+        self.uuids, self._leases, self._state = uuids, leases, _Need.ACQUIRED
         self.held_since = self._loop.runtime.time()
         self.ignored_leases = {lease.uuid: "" for lease in leases if lease.ignoring}
 
@@ -256,12 +256,12 @@ class Acquisition:
     def _sampled(self, sample: Sample) -> None:
         self._failures = 0
         self._claim.add(sample)
-        if self._state is _State.WAITING:
+        if self._state is _Need.WAITING:
             self._decide()
         elif not self._claim.has_all_samples:
             self._sample_in(self._claim.delay())
 
-    def _decide(self, ahead: Optional[List[Waiting]] = None) -> None:
+    def _decide(self, ahead: Optional[List[WaitingKernel]] = None) -> None:
         """`ahead`: the kernels whose turn comes first, if they are known already."""
         try:
             limit = self._limit()
@@ -283,7 +283,7 @@ class Acquisition:
         self._stop_sampling()
         self._on_acquired()
 
-    def _look(self) -> List[Waiting]:
+    def _look(self) -> List[WaitingKernel]:
         return self._queue.look(self._claim.seen_leases())
 
     def _changed(self, released: bool) -> None:
@@ -304,7 +304,7 @@ class Acquisition:
 
     def _failed(self, error: SmiError) -> None:
         """Retry an error that may pass; any other is the waiting cell's error."""
-        if self._state is not _State.WAITING:
+        if self._state is not _Need.WAITING:
             return
         self._failures += 1
         if self._failures <= RETRIES.get(error.code, 0):
@@ -321,7 +321,7 @@ class Acquisition:
 
     def _sample(self, early: bool = False) -> None:
         """`early`: it is not due, but something has changed."""
-        if self._state is _State.WAITING:
+        if self._state is _Need.WAITING:
             ahead = self._look()
             named = all(procfs.knows_user(kernel.uid) for kernel in ahead)  # else a sample looks the names up
             if named and self._claim.is_out_of_reach(ahead, self._limit()):

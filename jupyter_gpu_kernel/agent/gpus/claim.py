@@ -17,7 +17,7 @@ from .requirements import ANY_GPU, Requirements
 from .sampler import Sample
 from .sharing.ignored_leases import IgnoredLeases
 from .sharing.lease import Holder, Lease, LeaseTaker, gpu_of, release_all
-from .sharing.turns import Waiting
+from .sharing.turns import WaitingKernel
 
 FAR_INTERVAL = 15.0
 """Seconds between two samples of a kernel for which no GPU is in reach: thirty kernels that wait do not all run
@@ -110,7 +110,9 @@ class Claim:
             unused = {verdict.gpu.uuid for verdict in verdicts if verdict.free}
             self._ignored.add(sample.time, _named_leases(sample), unused, self._criteria.fresh)
 
-    def decide(self, ahead: Sequence[Waiting] = (), limit: str = "") -> Union[ClaimPending, ClaimGranted]:
+    def decide(
+        self, ahead: Sequence[WaitingKernel] = (), limit: str = ""
+    ) -> Union[ClaimPending, ClaimGranted]:
         """Take the GPUs if they are free.
 
         ahead: The kernels whose turn comes first.
@@ -144,7 +146,7 @@ class Claim:
         """The holders of all leases in the newest sample."""
         return list(self._samples[-1].all_leases().values()) if self._samples else []
 
-    def is_out_of_reach(self, ahead: Sequence[Waiting], limit: str = "") -> bool:
+    def is_out_of_reach(self, ahead: Sequence[WaitingKernel], limit: str = "") -> bool:
         """Whether all GPUs would be for others even if all were free, so that a new sample can wait. See `decide`."""
         if self._leases or not self.has_all_samples or self._sample_age >= FAR_INTERVAL:
             return False
@@ -178,7 +180,7 @@ class Claim:
             if name not in own and not self._ignored.ignores(uuid, holder)
         }
 
-    def _try(self, verdicts: List[Verdict], ahead: Sequence[Waiting]) -> ClaimPending:
+    def _try(self, verdicts: List[Verdict], ahead: Sequence[WaitingKernel]) -> ClaimPending:
         chosen = self._choose(verdicts, ahead)
         try:
             leases = self._taker.take_all([gpu.uuid for gpu in chosen]) if chosen else None
@@ -198,7 +200,7 @@ class Claim:
         names = " and ".join(map(str, chosen or ()))
         return ClaimPending(f"Checking once more that nobody else uses {names}.", self._confirmation_delay())
 
-    def _choose(self, verdicts: List[Verdict], ahead: Sequence[Waiting]) -> Optional[List[Gpu]]:
+    def _choose(self, verdicts: List[Verdict], ahead: Sequence[WaitingKernel]) -> Optional[List[Gpu]]:
         """Choose free GPUs; those whose leases are ignored only if there are too few others."""
         newest = self._samples[-1]
         unleased = [verdict for verdict in verdicts if verdict.gpu.uuid not in newest.all_leases()]
@@ -206,7 +208,7 @@ class Claim:
         return choose(unleased, self.count, ahead, links) or choose(verdicts, self.count, ahead, links)
 
     def _confirm(
-        self, sample: Sample, verdicts: List[Verdict], ahead: Sequence[Waiting]
+        self, sample: Sample, verdicts: List[Verdict], ahead: Sequence[WaitingKernel]
     ) -> Union[ClaimPending, ClaimGranted]:
         if sample.time < self._confirms_from:
             text = "Checking once more that nobody else uses the GPUs."
@@ -225,7 +227,9 @@ class Claim:
     def _confirmation_delay(self) -> float:
         return max(0.0, self._confirms_from - self._runtime.monotonic())
 
-    def _pending(self, verdicts: List[Verdict], ahead: Sequence[Waiting], limit: str = "") -> ClaimPending:
+    def _pending(
+        self, verdicts: List[Verdict], ahead: Sequence[WaitingKernel], limit: str = ""
+    ) -> ClaimPending:
         # The random part keeps two kernels that wait from trying at the same moment every time.
         soon = not self.has_all_samples or self._was_released()
         delay = self.delay() if soon else self._runtime.random.uniform(*self._criteria.wait)

@@ -72,7 +72,7 @@ class Hold:
             self._told_until = time
 
 
-class Kernel:
+class KernelHours:
     """What the story of one kernel tells of its GPUs."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Kernel:
     @classmethod
     def read(
         cls, story: Iterable[Mapping[str, Any]], now: float, usage: Optional[Mapping[str, Any]]
-    ) -> Kernel:
+    ) -> KernelHours:
         """Read a story. usage: None if the kernel does not run; else what its keeper has not told yet, {} if that
         is unknown."""
         kernel = cls()
@@ -170,7 +170,7 @@ class Kernel:
             self._open = None
 
 
-def rows(kernel_id: str, kernel: Kernel, since: float, now: float) -> List[Dict[str, Any]]:
+def rows(kernel_id: str, kernel: KernelHours, since: float, now: float) -> List[Dict[str, Any]]:
     """One row for each GPU, and each time in which the kernel had it between these moments."""
     found = []
     for hold in kernel.holds:

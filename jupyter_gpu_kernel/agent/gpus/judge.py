@@ -19,7 +19,7 @@ from .requirements import ANY_GPU, Requirements, free_memory
 from .sharing.lease import Holder
 from .sharing.queue_view import gpu_count, place_text
 from .sharing.queue_view import lines as queue_lines
-from .sharing.turns import Waiting
+from .sharing.turns import WaitingKernel
 
 WAITING = "Waiting for"
 """The beginning of the text of a cell for which too few GPUs are free."""
@@ -135,7 +135,10 @@ def judge(
 
 
 def choose(
-    verdicts: Iterable[Verdict], count: int, ahead: Iterable[Waiting] = (), links: Optional[Topology] = None
+    verdicts: Iterable[Verdict],
+    count: int,
+    ahead: Iterable[WaitingKernel] = (),
+    links: Optional[Topology] = None,
 ) -> Optional[List[Gpu]]:
     """Return `count` free GPUs, or None if there are fewer, beside those kept for the kernels that come first.
 
@@ -179,7 +182,7 @@ def waiting_text(
     verdicts: Sequence[Verdict],
     count: int,
     node: str = "",
-    ahead: Sequence[Waiting] = (),
+    ahead: Sequence[WaitingKernel] = (),
     limit: str = "",
     notebooks: Mapping[str, str] = {},
 ) -> str:

@@ -21,7 +21,7 @@ from .gate import Gate
 from .gpu_time import GpuTime
 from .judge import WAITING
 from .sharing.announcements import Details
-from .standby import Standby
+from .standby import GpuStandby
 
 RETRY_AFTER = 0.1
 """Seconds until the kernel is told its GPUs again, if it did not execute the first request."""
@@ -88,7 +88,7 @@ class GpuManager:
             early=early,
         )
         self.gpu_time = GpuTime(loop.time, self._story, lambda: self.uuids, lambda: self.names)
-        self._standby = Standby(loop, context.settings.now.standby, callbacks.on_lapse)
+        self._standby = GpuStandby(loop, context.settings.now.standby, callbacks.on_lapse)
         self._told = False  # whether the kernel knows its GPUs
         self._text = ""
         self._waits_since: Optional[float] = None  # when the story was told that cells wait

@@ -19,7 +19,7 @@ LAPSES_AFTER = 45.0
 _LAPSED = "its hub has not renewed the wait for GPUs on several hosts"
 
 
-class Standby:
+class GpuStandby:
     """`active` until `confirm`. Call `begin` when the kernel waits, `end` when it does not, `renew` for the hub."""
 
     def __init__(self, loop: Loop, mode: str, on_lapse: Callable[[str], None]) -> None:

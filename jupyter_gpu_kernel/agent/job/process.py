@@ -26,7 +26,7 @@ from .client import SOCKET, job_is_over
 from .controller import Controller
 from .output import adopt_output, own_output
 from .signals import Received, SignalReader
-from .sockets import Connection, Server
+from .sockets import JobClient, Server
 
 FIRST_HUB = "JUPYTER_GPU_KERNEL_JOB_WAIT"
 """The variable with the seconds that a first kernel may take to be started. The job ends if none is."""
@@ -52,7 +52,7 @@ class JobProcess:
         self._start_time = runtime.time()
         self._loop = loop = Loop(runtime)
         self._started: Dict[int, _Start] = {}  # processes that may become keepers, by pid
-        self._keepers: Dict[Connection, str] = {}  # the kernels' ids
+        self._keepers: Dict[JobClient, str] = {}  # the kernels' ids
         self._lost: Set[str] = set()  # kernels whose keeper was killed
         self._deadline = loop.time() + wait  # for a first kernel
         self._had_keeper = False
@@ -72,7 +72,7 @@ class JobProcess:
 
     # -------------------------------------------------------------------------------------- requests
 
-    def _requested(self, connection: Connection, request: Dict[str, Any]) -> None:
+    def _requested(self, connection: JobClient, request: Dict[str, Any]) -> None:
         handlers = {
             "status": self._status,
             "start": self._start,
@@ -85,7 +85,7 @@ class JobProcess:
             return connection.reply({"error": {"code": "unknown", "text": "unknown request"}})
         handler(connection, request)
 
-    def _status(self, connection: Connection, _: Dict[str, Any]) -> None:
+    def _status(self, connection: JobClient, _: Dict[str, Any]) -> None:
         kernels = sorted({*self._keepers.values(), *self._lost})
         connection.reply(dict(self._facts(), kernels=kernels, pid=os.getpid(), log=own_output()))
 
@@ -94,7 +94,7 @@ class JobProcess:
             self._allocation.json(), start_time=int(self._start_time), end_time=self._controller.end_time
         )
 
-    def _start(self, connection: Connection, request: Dict[str, Any]) -> None:
+    def _start(self, connection: JobClient, request: Dict[str, Any]) -> None:
         """Start the process of a keeper, which takes its settings from who asks: see keeper/client.py."""
         kernel_id = text(request, "kernel")
         folder = self._root.kernel(kernel_id)
@@ -108,24 +108,24 @@ class JobProcess:
         self._started[process.pid] = _Start(process, connection)
         connection.reply({"pid": process.pid})
 
-    def _kill(self, connection: Connection, _: Dict[str, Any]) -> None:
+    def _kill(self, connection: JobClient, _: Dict[str, Any]) -> None:
         for start in self._started.values():
             if start.connection is connection:
                 start.process.kill()
 
-    def _join(self, connection: Connection, request: Dict[str, Any]) -> None:
+    def _join(self, connection: JobClient, request: Dict[str, Any]) -> None:
         """A keeper is there; it leaves when its kernel has ended, or dies with the connection."""
         self._keepers[connection] = kernel_id = text(request, "kernel")
         self._had_keeper = True
         self._lost.discard(kernel_id)
         connection.reply(self._facts())
 
-    def _leave(self, connection: Connection, _: Dict[str, Any]) -> None:
+    def _leave(self, connection: JobClient, _: Dict[str, Any]) -> None:
         self._keepers.pop(connection, None)
         connection.reply({"ok": True})
         self._end_if_over()
 
-    def _closed(self, connection: Connection) -> None:
+    def _closed(self, connection: JobClient) -> None:
         kernel_id = self._keepers.pop(connection, "")
         if kernel_id and kernel_id not in self._keepers.values():
             self._lost.add(kernel_id)
@@ -187,7 +187,7 @@ class JobProcess:
 class _Start:
     """A process that was started, and the connection that asked for it."""
 
-    def __init__(self, process: ChildProcess, connection: Connection) -> None:
+    def __init__(self, process: ChildProcess, connection: JobClient) -> None:
         self.process = process
         self.connection = connection
 

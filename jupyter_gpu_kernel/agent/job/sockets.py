@@ -25,15 +25,15 @@ MAX_PENDING = 1 << 20
 """Bytes that a connection may leave unread."""
 
 
-class Connection:
+class JobClient:
     """One accepted connection. It never blocks; a peer that does not read is disconnected."""
 
     def __init__(
         self,
         loop: Loop,
         sock: socket.socket,
-        on_request: Callable[[Connection, Dict[str, Any]], None],
-        on_close: Callable[[Connection], None],
+        on_request: Callable[[JobClient, Dict[str, Any]], None],
+        on_close: Callable[[JobClient], None],
     ) -> None:
         self._loop = loop
         self._sock = sock
@@ -102,8 +102,8 @@ class Server:
         self,
         loop: Loop,
         path: Path,
-        on_request: Callable[[Connection, Dict[str, Any]], None],
-        on_close: Callable[[Connection], None],
+        on_request: Callable[[JobClient, Dict[str, Any]], None],
+        on_close: Callable[[JobClient], None],
     ) -> None:
         self._loop = loop
         self._on_request = on_request
@@ -128,8 +128,8 @@ class Server:
         if self._count >= MAX_CONNECTIONS:
             return sock.close()
         self._count += 1
-        Connection(self._loop, sock, self._on_request, self._closed)
+        JobClient(self._loop, sock, self._on_request, self._closed)
 
-    def _closed(self, connection: Connection) -> None:
+    def _closed(self, connection: JobClient) -> None:
         self._count -= 1
         self._on_close(connection)

@@ -32,7 +32,7 @@ REQUEST = "gpu_kernel_notice"
 """The type of the control request by which the kernel is told."""
 
 
-class Advice(NamedTuple):
+class HoldAdvice(NamedTuple):
     """`told`: whether the kernel should know that it gives its GPUs back at `deadline`. `end`: whether it is due."""
 
     told: bool = False
@@ -48,15 +48,17 @@ class HoldClock:
         self._notice = notice
         self._deadline: Optional[float] = None
 
-    def advise(self, now: float, held_since: Optional[float], others_wait: bool, older: int = 0) -> Advice:
+    def advise(
+        self, now: float, held_since: Optional[float], others_wait: bool, older: int = 0
+    ) -> HoldAdvice:
         """`held_since`: None if the kernel has no GPUs that it could give back. `older`: the kernels that give theirs
         back first."""
         if held_since is None or not others_wait or now < held_since + self._longest - self._notice:
             self._deadline = None
-            return Advice()
+            return HoldAdvice()
         if self._deadline is None:
             self._deadline = max(held_since + self._longest, now + self._notice)
-        return Advice(True, self._deadline, now >= self._deadline + older * STAGGER)
+        return HoldAdvice(True, self._deadline, now >= self._deadline + older * STAGGER)
 
 
 class HoldLimit:

@@ -20,7 +20,7 @@ WORKING = 0.02
 """Share of one CPU above which a process tree counts as working: polling loops and heartbeats use less."""
 
 
-class Advice(NamedTuple):
+class IdleAdvice(NamedTuple):
     """`end`: why to end the kernel now. `warn`: a warning for the story. `give_back`: whether to release its GPUs."""
 
     end: str = ""
@@ -60,29 +60,29 @@ class IdleTimer:
 
     def advise(
         self, *, busy: bool, attached: bool, cpu: float, has_gpu: bool, cuda_open: bool, named: bool = True
-    ) -> Advice:
+    ) -> IdleAdvice:
         """`cpu`: seconds of CPU time that the kernel's process tree has used so far. `named`: whether it belongs to a
         notebook, which can return to it."""
         if busy or self._working(cpu):
             self.used()
-            return Advice()
+            return IdleAdvice()
         if attached:
             self._seen = self._now()
         detached = self._detached if named else min(self._detached, UNNAMED)
         limit = self._attached if attached else detached
         idle = self._now() - (self._last if attached else max(self._last, self._seen))
         if limit and idle >= limit:
-            return Advice(
+            return IdleAdvice(
                 end=f"idle for {duration(round(idle))} {'with' if attached else 'without'} a front end"
             )
         give_back = has_gpu and not cuda_open and bool(self._unused) and idle >= self._unused
         if limit and idle >= 0.9 * limit and not self._warned:
             self._warned = True
-            return Advice(
+            return IdleAdvice(
                 warn=f"idle for {duration(round(idle))}: the kernel will be stopped after {duration(limit)}",
                 give_back=give_back,
             )
-        return Advice(give_back=give_back)
+        return IdleAdvice(give_back=give_back)
 
     def _working(self, cpu: float) -> bool:
         now = self._now()

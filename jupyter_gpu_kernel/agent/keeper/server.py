@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional
 
 import zmq
 
-from ...wire.endpoint import ACKNOWLEDGE_WITHIN, Endpoint, ProtocolError, State
+from ...wire.endpoint import ACKNOWLEDGE_WITHIN, Endpoint, EndpointState, ProtocolError
 from ...wire.fields import FieldError
 from ...wire.frames import CHUNK, MAX_PAYLOAD, Frame, FrameError, FrameReader, Kind, reply_frame
 from ...wire.messages import Lane, Message, MessageError
@@ -182,7 +182,7 @@ class KeeperServer:
 
     def due(self, connection: HubConnection) -> bytes:
         """The next bytes for this connection, about one chunk."""
-        if connection is not self._hub or self.endpoint.state is not State.OPEN:
+        if connection is not self._hub or self.endpoint.state is not EndpointState.OPEN:
             return b""
         self.flow.feed()
         data = b"".join(frame.encode() for frame in self.endpoint.outgoing(CHUNK))

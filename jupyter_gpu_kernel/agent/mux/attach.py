@@ -32,7 +32,7 @@ MAX_ATTACHMENT = (1 << 32) - 1
 MAX_PENDING = 2 * MOST
 
 
-class Attachment:
+class KeeperLink:
     """The socket to one keeper, and its number at the hub. `pending`: bytes that the keeper has not read yet.
 
     A keeper that is stopped must not block the others. The hub's window bounds `pending`.
@@ -69,8 +69,8 @@ class Router:
         self._attachments_lock = threading.Lock()
         """Held while the loop handles an event, or the thread of a request adds an attachment."""
         self._selector = selectors.DefaultSelector()
-        self._attachments: Dict[int, Attachment] = {}
-        self._filled: Dict[int, Attachment] = {}  # those with new `pending` of this turn
+        self._attachments: Dict[int, KeeperLink] = {}
+        self._filled: Dict[int, KeeperLink] = {}  # those with new `pending` of this turn
         self._request_slots = threading.BoundedSemaphore(MAX_REQUESTS)
 
     def run(self) -> None:
@@ -126,7 +126,7 @@ class Router:
             if len(attachment.pending) > MAX_PENDING:
                 self._drop(attachment.number, "more was sent than the window allows")
 
-    def _ready(self, attachment: Attachment, events: int) -> None:
+    def _ready(self, attachment: KeeperLink, events: int) -> None:
         if self._attachments.get(attachment.number) is not attachment:
             return  # dropped in this turn
         try:
@@ -140,7 +140,7 @@ class Router:
         except (OSError, EOFError, FrameError) as error:
             self._drop(attachment.number, str(error))
 
-    def _from_keeper(self, attachment: Attachment) -> None:
+    def _from_keeper(self, attachment: KeeperLink) -> None:
         data = attachment.sock.recv(2 * CHUNK)
         if not data:
             raise EOFError("the keeper closed the connection")
@@ -163,7 +163,7 @@ class Router:
             if request.get("do") == "open":
                 attachment = number(request, "attachment", least=1, most=MAX_ATTACHMENT)
                 kernel_id, sock = self._handlers.open(text(request, "kernel"), request)
-                self._add(Attachment(attachment, sock))
+                self._add(KeeperLink(attachment, sock))
                 reply: Dict[str, Any] = {"ok": True, "kernel": kernel_id}
             else:
                 reply = dict(self._handlers.handle(request), root=self._handlers.identity())
@@ -176,7 +176,7 @@ class Router:
         self._request_slots.release()
         self._write(reply_frame(reply, frame.number).encode())
 
-    def _add(self, attachment: Attachment) -> None:
+    def _add(self, attachment: KeeperLink) -> None:
         """The hub uses the attachment only after our reply, so no frame for it can come before this."""
         with self._attachments_lock:
             self._drop(attachment.number)

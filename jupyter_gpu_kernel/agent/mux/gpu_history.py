@@ -22,7 +22,7 @@ def read_history(root: Root, states: Sequence[Dict[str, Any]], now: float, secon
     found: List[Dict[str, Any]] = []
     for kernel_id in sorted({*root.kernels_with_story(since), *running}):
         story = read_story(root.story(kernel_id), MAX_STORY)
-        kernel = hours.Kernel.read(story, now, running.get(kernel_id))
+        kernel = hours.KernelHours.read(story, now, running.get(kernel_id))
         found += hours.rows(kernel_id, kernel, since, now)
     found.sort(key=lambda row: float(row["from"]))
     newest = hours.with_names(found)[-MAX_HOLDS:]

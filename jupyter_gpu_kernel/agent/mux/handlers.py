@@ -27,7 +27,7 @@ from ..gpus.requirements import Requirements
 from ..gpus.sampler import judge_now
 from ..gpus.sharing import queue_view
 from ..gpus.sharing.passed_places import PassedPlaces
-from ..gpus.sharing.turns import Waiting
+from ..gpus.sharing.turns import WaitingKernel
 from ..gpus.sharing.wait_queue import QueueReader
 from ..job.client import JobGone, job_status
 from ..keeper.client import TIMEOUT, KeeperTimeout
@@ -294,7 +294,7 @@ class RequestHandlers:
             ]
         }
 
-    def _queue(self, queue: List[Waiting], verdicts: List[Verdict]) -> List[Waiting]:
+    def _queue(self, queue: List[WaitingKernel], verdicts: List[Verdict]) -> List[WaitingKernel]:
         """The kernels that wait, with those marked that are passed over, as far as the requests so far show."""
         free = [verdict.gpu.uuid for verdict in verdicts if verdict.free]
         with self._passed_lock:

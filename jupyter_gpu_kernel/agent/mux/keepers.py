@@ -25,7 +25,7 @@ from ..keeper.client import KeeperTimeout, StartError, ask_keeper, log_tail, sta
 from ..keeper.setup import TIMEOUT as SETUP_TIMEOUT
 from ..kernel_settings import KernelSettings
 from ..paths import Root, agent_command, is_job_id
-from ..pinned_code.git import CodeError
+from ..pinned_code.git import PinError
 from ..pinned_code.worktree import Pin, Worktrees
 from ..policy import PolicyError, read_policy
 from ..process_control import ChildProcess, ProcessControl
@@ -250,7 +250,7 @@ class Keepers:
         if settings.code:
             try:
                 self._worktrees.find(cwd, settings.code)
-            except CodeError as error:
+            except PinError as error:
                 raise Refused("code", str(error)) from None
 
     def create(self, settings: KernelSettings) -> Optional[socket.socket]:
@@ -322,7 +322,7 @@ class Keepers:
             return None
         try:
             return self._worktrees.make(settings.id, cwd, settings.code)
-        except CodeError as error:
+        except PinError as error:
             raise Refused("code", str(error)) from None
 
 

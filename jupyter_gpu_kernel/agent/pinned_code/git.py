@@ -30,11 +30,11 @@ _KEPT = ("GIT_EXEC_PATH",)
 _ASKING = ("SSH_ASKPASS", "DISPLAY")
 
 
-class CodeError(Exception):
+class PinError(Exception):
     """Why code cannot be pinned, in words for the user."""
 
 
-class GitStopped(CodeError):
+class GitStopped(PinError):
     """git did not end in time, or is not wanted any more."""
 
 
@@ -60,7 +60,7 @@ class Git:
         path = self._env["PATH"]
         program = shutil.which("git", path=path)
         if program is None:
-            raise CodeError(
+            raise PinError(
                 f"there is no git on {os.uname().nodename} (PATH: {path}): install it, for example into the "
                 "kernel's Python environment (conda install git), or ask the administrators"
             )
@@ -89,10 +89,10 @@ class Git:
                 status = self._wait(command, folder or self._folder, output, errors)
                 printed, words = _read(output), _read(errors)
         except OSError as error:
-            raise CodeError(f"git cannot be run: {error}") from None
+            raise PinError(f"git cannot be run: {error}") from None
         if status:
             words = one_line(" ".join(words.split()), 500) or "nothing"
-            raise CodeError(f"git {arguments[0]} failed (status {status}); git says: {words}")
+            raise PinError(f"git {arguments[0]} failed (status {status}); git says: {words}")
         return printed
 
     def run_worktree(self, *arguments: str) -> None:
@@ -103,7 +103,7 @@ class Git:
                 return
             except GitStopped:
                 raise
-            except CodeError:
+            except PinError:
                 self._runtime.sleep(delay)
         self.run("worktree", *arguments)
 

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Optional, Union
 from ..kernel_context import KernelContext
 from ..paths import Root
 from ..relay.requests import InternalRequests
-from .git import CodeError
+from .git import PinError
 from .worktree import LIMIT, Pin, Worktrees
 
 RETRY_AFTER = 0.1
@@ -71,19 +71,19 @@ class KernelCode:
         """
         self._cancelled = cancelled = threading.Event()
 
-        def make() -> Union[Pin, CodeError]:
+        def make() -> Union[Pin, PinError]:
             try:
                 with self._making:
                     return self._worktrees.make(self._kernel_id, self._folder, revision, cancelled.is_set)
-            except CodeError as error:
+            except PinError as error:
                 return error
 
         def unless_cancelled(problem: str) -> None:
             if not cancelled.is_set():
                 done(problem)
 
-        def made(pin: Union[Pin, CodeError]) -> None:
-            if isinstance(pin, CodeError):
+        def made(pin: Union[Pin, PinError]) -> None:
+            if isinstance(pin, PinError):
                 self._story.tell("code", f"not pinned: {pin}")
                 unless_cancelled(str(pin))
             elif not cancelled.is_set():

@@ -25,7 +25,7 @@ from ...wire.runtime import Runtime
 from ...wire.texts import one_line
 from ..paths import FolderError, Root, check_private
 from ..process_control import ProcessControl
-from .git import MAX_OUTPUT, CodeError, Git
+from .git import MAX_OUTPUT, Git, PinError
 
 KEY = "pin"
 """The kernel's setting that holds its pin."""
@@ -113,10 +113,10 @@ class Worktrees:
             (holder / _RECORD).write_text(json.dumps(dict(pin._asdict(), root=self._root)))
             _check_out(git, pin, store)
             if not os.path.isdir(pin.cwd):
-                raise CodeError(f"there is no folder {one_line(prefix)} in commit {commit[:12]} of {top}")
-        except (OSError, CodeError) as error:
+                raise PinError(f"there is no folder {one_line(prefix)} in commit {commit[:12]} of {top}")
+        except (OSError, PinError) as error:
             self._discard(pin)
-            raise CodeError(str(error)) from None
+            raise PinError(str(error)) from None
         return pin
 
     def find(
@@ -125,7 +125,7 @@ class Worktrees:
         """Return git in the folder, the top folder of its repository, and the commit. Raises CodeError."""
         problem = revisions.fault(revision)
         if problem:
-            raise CodeError(f"{one_line(revision)!r} is not a revision: {problem}")
+            raise PinError(f"{one_line(revision)!r} is not a revision: {problem}")
         git = Git(self._runtime, self._processes, folder, LIMIT, cancelled)
         top = _top(git, folder)
         return git, top, _commit(git, revision, top)
@@ -143,7 +143,7 @@ class Worktrees:
                 return _next_folder(folder, kernel_id)
             except (OSError, FolderError) as error:
                 problems.append(str(error))
-        raise CodeError(f"no folder for the code can be made: {'; '.join(problems)}")
+        raise PinError(f"no folder for the code can be made: {'; '.join(problems)}")
 
     # -------------------------------------------------------------------------------------- remove
 
@@ -173,11 +173,11 @@ class Worktrees:
     def _remove(self, pin: Pin) -> str:
         try:
             kept = _why_kept(self._git(pin.tree), pin) if os.path.isdir(pin.tree) else ""
-        except CodeError as error:
+        except PinError as error:
             kept = f"whether it was changed is not known: {error}"
         if not kept:
             return self._discard(pin)
-        with contextlib.suppress(CodeError):
+        with contextlib.suppress(PinError):
             if pin.linked:
                 self._git(pin.repository).run_worktree("unlock", pin.tree)
         return kept
@@ -188,7 +188,7 @@ class Worktrees:
         try:
             if pin.linked:
                 self._git(pin.repository).run_worktree("remove", "--force", "--force", pin.tree)
-        except CodeError as error:
+        except PinError as error:
             problem = f"it cannot be removed: {error}" if os.path.lexists(pin.tree) else ""
         if not problem:
             shutil.rmtree(str(Path(pin.tree).parent), ignore_errors=True)
@@ -233,8 +233,8 @@ class Worktrees:
 def _top(git: Git, folder: str) -> str:
     try:
         return git.line("rev-parse", "--show-toplevel")
-    except CodeError as error:
-        raise CodeError(f"git finds no repository with files at {one_line(folder)}: {error}") from None
+    except PinError as error:
+        raise PinError(f"git finds no repository with files at {one_line(folder)}: {error}") from None
 
 
 def _store(git: Git, folder: str, version: Tuple[int, int]) -> str:
@@ -246,15 +246,15 @@ def _store(git: Git, folder: str, version: Tuple[int, int]) -> str:
 def _commit(git: Git, revision: str, top: str) -> str:
     try:
         return git.line("rev-parse", "--verify", revision + "^{commit}")
-    except CodeError as error:
+    except PinError as error:
         where = f"there is no commit {one_line(revision)!r} in {one_line(top)}"
-        raise CodeError(f"{where}: {error}") from None
+        raise PinError(f"{where}: {error}") from None
 
 
 def _exists(git: Git, name: str) -> bool:
     try:
         git.run("cat-file", "-e", name)
-    except CodeError:
+    except PinError:
         return False
     return True
 
@@ -280,7 +280,7 @@ def _changes(git: Git, *options: str, folder: str = "") -> List[str]:
 def _count_changes(git: Git, top: str) -> Optional[int]:
     try:
         return len(_changes(git, "--untracked-files=normal", folder=top))
-    except CodeError:
+    except PinError:
         return None
 
 

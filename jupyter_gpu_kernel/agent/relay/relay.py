@@ -29,7 +29,7 @@ _MAX_ID = 256
 """Characters of a message's id or type."""
 
 
-class State(enum.Enum):
+class RelayState(enum.Enum):
     """Whether the kernel takes requests. DOWN: they wait for it. ENDED: each is answered with an error."""
 
     DOWN = "down"
@@ -70,7 +70,7 @@ class Relay:
         self._message_limits = message_limits
         self._queue_limit = QueueLimit()
         self._greeting = Greeting(loop.runtime, to_hub, loop.later)
-        self._state = State.DOWN
+        self._state = RelayState.DOWN
         self._end_reason = ""
         self._kernel_info: Dict[str, Any] = {}
         self._early: List[Message] = []  # requests that came while the kernel was down
@@ -99,7 +99,7 @@ class Relay:
 
     def kernel_starting(self) -> None:
         """A process was started, which takes no requests yet."""
-        self._state, self._presumed_busy = State.DOWN, False
+        self._state, self._presumed_busy = RelayState.DOWN, False
         self._busy_with.clear()
         self.code.kernel_starting(fresh=True)
         self.internal_requests.clear()
@@ -121,18 +121,18 @@ class Relay:
 
     def kernel_up(self, kernel_info: Dict[str, Any]) -> None:
         """The kernel takes requests, and this is its kernel_info: send it the requests that waited."""
-        self._state, self._kernel_info = State.UP, kernel_info
+        self._state, self._kernel_info = RelayState.UP, kernel_info
         early, self._early = self._early, []
         for request in early:
             self.handle_request(request)
 
     def kernel_gone(self) -> None:
         """The process has ended, and the reason is not known yet: requests wait for `kernel_ended`."""
-        self._state = State.DOWN
+        self._state = RelayState.DOWN
 
     def kernel_ended(self, reason: str, *, for_good: bool) -> None:
         """End every pending cell with this error. `for_good`: no other process follows."""
-        self._state = State.DOWN
+        self._state = RelayState.DOWN
         self._greeting.end()
         for reply in self.executions.take_held():
             self._send_all([reply])
@@ -145,12 +145,12 @@ class Relay:
             self.executions.refuse(request, reason)
         self.reattach.take_deferred()
         if for_good:
-            self._state, self._end_reason = State.ENDED, reason
+            self._state, self._end_reason = RelayState.ENDED, reason
             self._refuse_early(reason)
 
     def kernel_restarting(self) -> None:
         """Another process is to follow: it gets the requests from now on, and those that waited are refused."""
-        self._state = State.DOWN
+        self._state = RelayState.DOWN
         self._refuse_early("the kernel was restarted")
 
     def _refuse_early(self, reason: str) -> None:
@@ -199,11 +199,11 @@ class Relay:
     def handle_request(self, request: Message) -> None:
         """Handle a request that `request_type` and `admit` accept."""
         msg_type = request.msg_type
-        if msg_type == "interrupt_request" and (self.waiting_cells or self._state is not State.UP):
+        if msg_type == "interrupt_request" and (self.waiting_cells or self._state is not RelayState.UP):
             self._interrupt_waiting(request)
-        elif self._state is State.ENDED:
+        elif self._state is RelayState.ENDED:
             self.executions.refuse(request, self._end_reason)
-        elif self._state is State.DOWN:
+        elif self._state is RelayState.DOWN:
             self._early.append(request.unparsed())
         elif msg_type == "execute_request":
             self._execute(request)
@@ -271,7 +271,7 @@ class Relay:
         self.aborts.cancel(msg_ids)
         if self._give_up_first_cell():
             return
-        if self._state is State.UP and (self.busy or not late):
+        if self._state is RelayState.UP and (self.busy or not late):
             self.internal_requests.send(Channel.CONTROL, "interrupt_request", {})
 
     def _interrupt_waiting(self, interrupt: Message) -> None:
@@ -375,7 +375,7 @@ class Relay:
 
     def _release_deferred(self) -> None:
         pending = self.executions.pending_ids()
-        if self._state is State.UP and not self.reattach.must_wait(pending, self.waiting_cells):
+        if self._state is RelayState.UP and not self.reattach.must_wait(pending, self.waiting_cells):
             for request in self.reattach.take_deferred():
                 self._pass_gate(request)
 

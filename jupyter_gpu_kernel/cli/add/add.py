@@ -15,7 +15,7 @@ from ...wire.texts import printable
 from .. import create_env
 from ..show import tables
 from ..show.gpu_hours import span
-from ..verb import Verb, add_json_option, print_json
+from ..verb import Verb, print_json
 from . import slurm as add_slurm
 from .hosts import hosts_result
 
@@ -39,7 +39,6 @@ class Add(Verb):
             metavar="DIR",
             help="write one kernelspec under DIR/share/jupyter, and change no other",
         )
-        add_json_option(parser)
 
     def _add_connection_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument

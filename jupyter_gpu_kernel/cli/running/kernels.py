@@ -14,7 +14,7 @@ from ...wire import MAX_PRIORITY
 from ...wire.texts import as_typed, one_line, printable
 from ..show import tables
 from ..show.watch import WatchedVerb
-from ..verb import Ask, Listing, Verb, add_json_option, kernel_id, print_json, whole_id
+from ..verb import Ask, Listing, Verb, add_kernel, kernel_id, print_json, whole_id
 from .wait import limit, wait
 
 
@@ -34,7 +34,6 @@ class Ps(WatchedVerb):
             "--timeout", metavar="TIME", type=limit,
             help="with --wait: how long to wait at most (90s, 30m, 8h); after that the exit status is 124",
         )  # fmt: skip
-        add_json_option(parser)
 
     def run(self) -> int:
         if self.args.wait:
@@ -59,10 +58,7 @@ class Attach(Verb):
     summary = "Connect a new local front end to a running kernel, until Ctrl-C."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "kernel", metavar="ID", type=kernel_id, help="a kernel's ID, as “ps” shows it, or its beginning"
-        )
-        add_json_option(parser)
+        add_kernel(parser)
 
     def run(self) -> int:
         from ...launcher import attach
@@ -87,31 +83,26 @@ class Priority(Verb):
     summary = "Change which of your kernels that wait for GPUs get them first."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "kernel", metavar="ID", type=kernel_id, help="a kernel's ID, as “ps” shows it, or its beginning"
-        )
+        add_kernel(parser)
         parser.add_argument(
             "priority",
             metavar="N",
             type=_priority,
             help=f"from -{MAX_PRIORITY} to {MAX_PRIORITY}, the highest first; kernels begin with 0, or that of “add”",
         )
-        add_json_option(parser)
 
     def run(self) -> int:
         specs, priority = self.specs_for(self.args.kernel), self.args.priority
         kernel = self.kernel_of(self.args.kernel, specs)
         answer = self.ask_hub("priority", kernel=kernel, priority=priority, specs=specs)
-        if self.args.json:
-            print_json({"id": kernel, "priority": priority, **answer})
-            return 0
         place = answer["place"]
         where = (
             f"is {tables.ordinal(place)} in the queue"
             if place
             else "is not in the queue: this applies when it is"
         )
-        print(printable(f"Kernel {kernel} on {answer['node']} has priority {priority}, and {where}."))
+        text = printable(f"Kernel {kernel} on {answer['node']} has priority {priority}, and {where}.")
+        self.print_result({"id": kernel, "priority": priority, **answer}, text)
         return 0
 
 
@@ -120,10 +111,7 @@ class Logs(Verb):
     summary = "Show the log of a kernel: start, drops, signals with their sender, waits, and why it ended."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "kernel", metavar="ID", type=kernel_id, help="a kernel's ID, as “ps” shows it, or its beginning"
-        )
-        add_json_option(parser)
+        add_kernel(parser)
 
     def run(self) -> int:
         specs = self.specs_for(self.args.kernel)

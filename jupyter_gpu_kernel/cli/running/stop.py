@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import GpuKernelError
 from ..show import tables
-from ..verb import Verb, add_json_option, kernel_id, print_error, print_json
+from ..verb import Verb, kernel_id, print_error
 
 
 class Stop(Verb):
@@ -35,7 +35,6 @@ class Stop(Verb):
             help="end your processes of kernels that no longer exist, which may hold GPU memory, and remove the code "
             "that was pinned for such kernels where nothing in it was changed",
         )
-        add_json_option(parser)
 
     def run(self) -> int:
         if [bool(self.args.kernels), self.args.all, self.args.leftovers].count(True) != 1:
@@ -57,10 +56,8 @@ class Stop(Verb):
                 errors.append(error)
         if self.args.all:
             self.ask_hub("hang_up")  # leave no process on any machine
-        if self.args.json:
-            print_json({"stopped": stopped, "errors": [error.to_json() for error in errors]})
-        elif stopped or not errors:
-            print(f"Stopped: {', '.join(stopped) or 'none'}")
+        text = f"Stopped: {', '.join(stopped) or 'none'}" if stopped or not errors else ""
+        self.print_result({"stopped": stopped, "errors": [error.to_json() for error in errors]}, text)
         for one in errors:
             print_error(one)
         return 1 if errors else 0
@@ -77,14 +74,10 @@ class Stop(Verb):
         errors = {str(error): GpuKernelError.from_json(error) for error in bad}  # each error of a node once
         code = [row for row in ended if "folder" in row]
         ended = [row for row in ended if "pid" in row]
-        if self.args.json:
-            print_json(
-                {"ended": ended, "code": code, "errors": [error.to_json() for error in errors.values()]}
-            )
-        else:
-            print(f"Ended: {', '.join(str(row['pid']) for row in ended) or 'none'}")
-            if code:
-                print(tables.pinned_code(code))
+        lines = [f"Ended: {', '.join(str(row['pid']) for row in ended) or 'none'}"]
+        lines += [tables.pinned_code(code)] if code else []
+        result = {"ended": ended, "code": code, "errors": [error.to_json() for error in errors.values()]}
+        self.print_result(result, "\n".join(lines))
         for error in errors.values():
             print_error(error)
         return 1 if errors else 0

@@ -20,12 +20,12 @@ from ..show.gpu_hours import LONGEST, TIMES, span
 from ..show.watch import HubCalls
 from ..terminal import Progress
 from ..verb import Ask, print_json
-from .waited_kernel import Outcome, Status, WaitedKernel, outcome_of_story
+from .waited_kernel import Outcome, WaitedKernel, WaitStatus, outcome_of_story
 
 LOCAL = 1.0
 """Seconds between two looks at what the hub knows."""
 _NUMBER = re.compile(r"[0-9]+")
-_EXIT = {Status.OK: 0, Status.NONE: 0, Status.TIMEOUT: 124}
+_EXIT = {WaitStatus.OK: 0, WaitStatus.NONE: 0, WaitStatus.TIMEOUT: 124}
 
 
 def limit(text: str) -> float:

@@ -21,7 +21,7 @@ _LOOKS = 3
 _QUIET = ("idle", "detached")
 
 
-class Status(str, enum.Enum):
+class WaitStatus(str, enum.Enum):
     """How the last cell of a kernel ended. NONE: there was no cell. UNKNOWN: nobody has seen its end."""
 
     OK = "ok"
@@ -38,7 +38,7 @@ class Outcome(NamedTuple):
 
     id: str
     node: str
-    status: Status
+    status: WaitStatus
     error: str = ""
     execution_count: int | None = None
     seconds: float | None = None
@@ -54,16 +54,18 @@ class Outcome(NamedTuple):
         """One line for the user."""
         kernel = f"Kernel {self.id}" + (f" on {self.node}" if self.node else "")
         simple = {
-            Status.NONE: "no cell has run yet",
-            Status.UNKNOWN: f"no cell is running. How the last one ended is unknown: {self.error}",
-            Status.ENDED: f"the kernel has ended: {self.error}",
-            Status.TIMEOUT: self.error,
+            WaitStatus.NONE: "no cell has run yet",
+            WaitStatus.UNKNOWN: f"no cell is running. How the last one ended is unknown: {self.error}",
+            WaitStatus.ENDED: f"the kernel has ended: {self.error}",
+            WaitStatus.TIMEOUT: self.error,
         }
         if self.status in simple:
             return one_line(f"{kernel}: {simple[self.status]}", MAX_LINE)
         number = f" [{self.execution_count}]" if self.execution_count else ""
         lasted = "" if self.seconds is None else f" after {duration(self.seconds)}"
-        how = {Status.OK: "ok", Status.INTERRUPTED: "interrupted"}.get(self.status, self.error or "error")
+        how = {WaitStatus.OK: "ok", WaitStatus.INTERRUPTED: "interrupted"}.get(
+            self.status, self.error or "error"
+        )
         return one_line(f"{kernel}: the last cell{number} ended{lasted}: {how}", MAX_LINE)
 
 
@@ -160,25 +162,27 @@ class WaitedKernel:
 
     def ended(self, why: str) -> Outcome:
         """The outcome for a kernel that has ended."""
-        return self._outcome(Status.ENDED, why)
+        return self._outcome(WaitStatus.ENDED, why)
 
     def timed_out(self, seconds: float) -> Outcome:
         """The outcome at the time limit."""
         state = self.problem or self._row.get("state") or "?"
-        return self._outcome(Status.TIMEOUT, f"still {state} after {duration(seconds)}")
+        return self._outcome(WaitStatus.TIMEOUT, f"still {state} after {duration(seconds)}")
 
     def _outcome_of_cell(self, row: dict[str, Any]) -> Outcome:
         cell = row.get("last_cell")
         if "last_cell" not in row and row.get("pid"):
-            return self._outcome(Status.UNKNOWN, "an earlier release started the kernel")
+            return self._outcome(WaitStatus.UNKNOWN, "an earlier release started the kernel")
         if cell is None and self._was_active:
-            return self._outcome(Status.UNKNOWN, "the process that manages the kernel was replaced meanwhile")
+            return self._outcome(
+                WaitStatus.UNKNOWN, "the process that manages the kernel was replaced meanwhile"
+            )
         if cell is None:
-            return self._outcome(Status.NONE)
+            return self._outcome(WaitStatus.NONE)
         error = str(cell.get("error") or "")
-        status = Status.OK if cell["status"] == "ok" else Status.ERROR
+        status = WaitStatus.OK if cell["status"] == "ok" else WaitStatus.ERROR
         if error.partition(":")[0] == "KeyboardInterrupt":
-            status = Status.INTERRUPTED
+            status = WaitStatus.INTERRUPTED
         begun, ended = cell.get("started"), cell.get("finished")
         return Outcome(
             self.id,
@@ -191,7 +195,7 @@ class WaitedKernel:
             code=str(cell.get("code") or ""),
         )
 
-    def _outcome(self, status: Status, error: str = "") -> Outcome:
+    def _outcome(self, status: WaitStatus, error: str = "") -> Outcome:
         return Outcome(self.id, self.node, status, one_line(error, MAX_LINE))
 
 

@@ -48,7 +48,7 @@ class Clients:
             return []
 
 
-class Waiting:
+class WaitingRequests:
     """The requests that wait for a kernel which has not been started, in a file: a line each, with a mark of one
     letter."""
 
@@ -156,7 +156,7 @@ class Delivered:
 
     def _open(self, path: Path) -> None:
         self._path = path
-        self.waiting = Waiting(path.with_name(path.name + ".waiting"))
+        self.waiting = WaitingRequests(path.with_name(path.name + ".waiting"))
         try:
             self._map = _map_file(path)
         except OSError:  # a full disk: then a successor does not know the counts

@@ -53,7 +53,7 @@ def _guards(context: zmq.Context[Any]) -> _Guards:
     return _Guards(context)
 
 
-class _Request(NamedTuple):
+class _ZapRequest(NamedTuple):
     """libzmq's question whether a connection may be used, and how many had been accepted by then."""
 
     envelope: list[bytes]
@@ -129,7 +129,7 @@ class _Guards:
         guard = self._guards.get(domain)
         if guard is None:  # an encrypted socket: only peers that know the key get this far
             return self._allow([*envelope, version, number])
-        guard.waiting.append(_Request([*envelope, version, number], guard.accepted))
+        guard.waiting.append(_ZapRequest([*envelope, version, number], guard.accepted))
 
     def _allow(self, envelope: list[bytes]) -> None:
         self._requests.send_multipart([*envelope, b"200", b"", b"", b""])
@@ -144,7 +144,7 @@ class _Guard:
         self.monitor = monitor
         self.accepted = 0
         self.stopped = False
-        self.waiting: list[_Request] = []
+        self.waiting: list[_ZapRequest] = []
         self._refused: dict[int, int] = {}  # descriptor: number among the accepted connections
 
     def read_events(self) -> None:

@@ -10,13 +10,14 @@ import asyncio
 import contextlib
 import logging
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ...errors import AgentError, GpuKernelError, HostKeyError, KernelStartError
 from ...wire.runtime import Runtime
+from ..background import BackgroundTasks
 from ..kernel.remote_kernel import RemoteKernel
 from ..node.hosts import each_spec
 from ..node.node import Node
@@ -62,7 +63,7 @@ class JobKernels:
         read = partial(job_output.read_output, self._job_nodes)
         self._table = JobTable(runtime, schedulers, records, read, self._job_nodes.leave, log)
         self._kernels: weakref.WeakSet[RemoteKernel] = weakref.WeakSet()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
 
     @property
     def in_use(self) -> bool:
@@ -87,7 +88,7 @@ class JobKernels:
     def begin(self, starter: JobStarter, remote: RemoteKernel, *, adopted: bool) -> None:
         """Let the starter work for this kernel."""
         self._kernels.add(remote)
-        self._spawn(starter.run(remote, adopted=adopted))
+        self._tasks.spawn(starter.run(remote, adopted=adopted))
 
     # -------------------------------------------------------------------------------------- for all nodes
 
@@ -288,11 +289,6 @@ class JobKernels:
         replies = await self.ask_each(call, "job", specs=specs, more=lambda node: {"job": record.job})
         found = [one for one in replies if one.error is None]
         return job_output.rows(found[0].answer["job"]["log"]["text"], hop=found[0].node.name) if found else []
-
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)  # the loop itself holds tasks weakly
-        task.add_done_callback(self._tasks.discard)
 
 
 def _is_in(row: dict[str, Any], job: JobState, kernels: set[str]) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 
 from ...errors import GpuKernelError
 from ...wire.runtime import Runtime
+from ..background import BackgroundTasks
 from ..kernel.remote_kernel import RemoteKernel
 from ..slurm import times
 from ..slurm.dialect import GONE, JobRecord, JobState
@@ -58,7 +59,7 @@ class JobTable:
         self._log = log
         self._jobs: list[OurJob] = []
         self._locks: dict[tuple[str, str], asyncio.Lock] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
 
     @property
     def in_use(self) -> bool:
@@ -217,7 +218,7 @@ class JobTable:
 
     def withdraw(self, name: str, scheduler: Scheduler, login: str) -> None:
         """Cancel a job that may have been submitted under this name, although Slurm's answer did not arrive."""
-        self._spawn(self._withdraw(name, scheduler, login))
+        self._tasks.spawn(self._withdraw(name, scheduler, login))
 
     # -------------------------------------------------------------------------------------- its state
 
@@ -278,7 +279,7 @@ class JobTable:
         host = end.node or job.state.node
         job.state = job.state._replace(state=end.state)
         if any(not one.over for one in self.records.of_job(job.id, job.login)):
-            self._spawn(self._record_output(job, host))
+            self._tasks.spawn(self._record_output(job, host))
         for record in self.records.of_job(job.id, job.login):
             if not record.over:
                 self.records.save(
@@ -298,7 +299,7 @@ class JobTable:
 
     def _begin_end(self, job: OurJob, end: Coroutine[Any, Any, None]) -> None:
         job.ending = True
-        self._spawn(end)
+        self._tasks.spawn(end)
 
     def _give_up(self, job: OurJob) -> None:
         job.kept = None
@@ -362,9 +363,4 @@ class JobTable:
         if job in self._jobs:
             self._jobs.remove(job)
             if job.state.over:
-                self._spawn(self._leave_node(job.id, job.login))
-
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)  # the loop itself holds tasks weakly
-        task.add_done_callback(self._tasks.discard)
+                self._tasks.spawn(self._leave_node(job.id, job.login))

@@ -10,7 +10,7 @@ from ...errors import GpuKernelError
 from ..node.node_link import NodeLink
 from .kernel_state import KernelState
 from .not_started import Starter
-from .relay import Relay
+from .relay import HubRelay
 from .states import AttachTiming, LinkState, Phase
 
 
@@ -18,7 +18,7 @@ class LateStart:
     """What a starter does with its kernel, and what the kernel reports to it. Without a starter nothing happens."""
 
     def __init__(
-        self, kernel: KernelState, relay: Relay, attach_timing: AttachTiming, starter: Starter | None
+        self, kernel: KernelState, relay: HubRelay, attach_timing: AttachTiming, starter: Starter | None
     ) -> None:
         self.starter = starter
         self._kernel = kernel

@@ -47,7 +47,7 @@ class Starter(Protocol):
         `RemoteKernel.start_failed` or `RemoteKernel.end`, in a moment."""
 
 
-class NotStarted:
+class UnstartedKernel:
     """`take` gets every request while it is `active`; `end` returns those for the kernel, which can be used now."""
 
     def __init__(

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...errors import GpuKernelError
 from ...wire.compose import is_user_cell
-from ...wire.endpoint import Endpoint, State
+from ...wire.endpoint import Endpoint, EndpointState
 from ...wire.messages import Channel, Data, Lane, Message, keeper_message
 from .. import requests, validate
 from ..front_end.delivered import Delivered
@@ -22,7 +22,7 @@ from ..node.node_link import NodeLink
 from ..requests import id_of, parent_id_of, type_of
 from .keeper_events import KeeperEvents
 from .last_input import LastInput
-from .not_started import NotStarted
+from .not_started import UnstartedKernel
 from .pacing import Pacer
 from .pending_requests import DeferredRequests, InFlightCells
 from .placeholder import Placeholder, recall
@@ -32,7 +32,7 @@ from .states import AttachTiming
 from .transient_displays import OfflineNotice, TransientDisplays
 
 
-class Relay:
+class HubRelay:
     """The way between the front ends and the keeper of one kernel."""
 
     def __init__(
@@ -62,7 +62,7 @@ class Relay:
         has_output = self._in_flight.has_output
         self._notice = OfflineNotice(runtime, self.displays.send, link.name, settings, has_output)
         self._deferred = DeferredRequests(self.placeholder, self._notice)
-        self.not_started = NotStarted(runtime, self.placeholder, self.displays.send, delivered)
+        self.not_started = UnstartedKernel(runtime, self.placeholder, self.displays.send, delivered)
         self.front_ends = FrontEnds(
             runtime, self._receive_request, self._subscribed, attach_timing.complete, delivered
         )
@@ -226,7 +226,7 @@ class Relay:
 
     def _may_use_placeholder(self) -> bool:
         """Not before the node was reached: until then a front end must get the error, such as a refused key."""
-        return self.endpoint.state is not State.OPEN and self._kernel.is_reachable
+        return self.endpoint.state is not EndpointState.OPEN and self._kernel.is_reachable
 
     def _forward(self, request: Message) -> None:
         if request.channel is Channel.CONTROL and type_of(request) == "shutdown_request":

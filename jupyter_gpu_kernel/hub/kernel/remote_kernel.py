@@ -19,7 +19,7 @@ from ..node.node_link import NodeLink
 from .description import describe
 from .kernel_state import CREATED, KernelState, Origin
 from .late_start import LateStart
-from .relay import Relay
+from .relay import HubRelay
 from .relayed_kernel import HubContext
 from .reservation import Reservation
 from .standby import Standby
@@ -49,7 +49,7 @@ class RemoteKernel(KernelState):
         self.is_lost = False  # its keeper does not exist any more, and its cells wait for another host
         self._delivered = origin.delivered
         self._attach_timing = AttachTiming(link, self)
-        self._relay = Relay(context, self, link, self._attach_timing, settings, origin.delivered)
+        self._relay = HubRelay(context, self, link, self._attach_timing, settings, origin.delivered)
         self.standby = Standby(self, self._relay, settings)
         self.front_ends, self.displays = self._relay.front_ends, self._relay.displays
         self.front_ends.add(front_end)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from ...wire.messages import Lane, keeper_message
-from .relay import Relay
+from .relay import HubRelay
 from .states import LinkState, Phase
 
 
@@ -20,7 +20,7 @@ class StandbyKernel(Protocol):
 class Standby:
     """Whether one kernel may still move to another host, and the hub's decision that it stays."""
 
-    def __init__(self, kernel: StandbyKernel, relay: Relay, settings: dict[str, Any]) -> None:
+    def __init__(self, kernel: StandbyKernel, relay: HubRelay, settings: dict[str, Any]) -> None:
         self._kernel = kernel
         self._relay = relay
         self.begin(settings)

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 from ...errors import AgentRefusal, GpuKernelError
 from ...wire.compose import is_user_cell
 from ...wire.messages import Message
+from ..background import BackgroundTasks
 from ..node.node_link import NodeLink
 from .remote_kernel import RemoteKernel
 from .states import LinkState
@@ -196,7 +197,7 @@ class VSCodeSession:
         self._used = used
         self._remote: RemoteKernel | None = None
         self._suspects: list[LeftKernel] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
 
     @property
     def key(self) -> Key:
@@ -220,7 +221,7 @@ class VSCodeSession:
         if title and not self.title:
             self.title, self._remote = title, remote
             remote.hold()
-            self._spawn(self._identified(remote, self._used))
+            self._tasks.spawn(self._identified(remote, self._used))
         elif is_file(title):
             self._sessions.renamed(self, title)
             remote.set_notebook(title)
@@ -229,19 +230,19 @@ class VSCodeSession:
     def suspect(self, left: LeftKernel) -> None:
         """This session may be the restart of that kernel: pause it until that is known."""
         self._suspects.append(left)
-        self._spawn(_request_once(left, "pause"))
+        self._tasks.spawn(_request_once(left, "pause"))
 
     def clear_suspects(self) -> None:
         """This session is no restart of the suspected kernels: let them run."""
         suspects, self._suspects = self._suspects, []
         for left in suspects:
-            self._spawn(_request_once(left, "resume"))
+            self._tasks.spawn(_request_once(left, "resume"))
 
     def replace_later(self, left: LeftKernel) -> None:
         """The session before, in the same window, overlapped with this one, and has ended only now."""
         if self._remote is not None:
             self._remote.hold()
-            self._spawn(self._replace_overlapping(self._remote, left))
+            self._tasks.spawn(self._replace_overlapping(self._remote, left))
 
     async def _identified(self, remote: RemoteKernel, used: bool) -> None:
         """The notebook is known: decide which kernel it gets. `used`: the user has variables in the new one."""
@@ -328,11 +329,6 @@ class VSCodeSession:
     @property
     def _name(self) -> str:
         return self.window[1]
-
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)  # the loop itself holds tasks weakly
-        task.add_done_callback(self._tasks.discard)
 
 
 async def _until_attached(remote: RemoteKernel) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ...errors import AgentError, AgentRefusal, GpuKernelError
 from ...wire.compression import FEATURE as COMPRESSION
-from ...wire.endpoint import ACKNOWLEDGE_WITHIN, Endpoint, ProtocolError, State, VersionError
+from ...wire.endpoint import ACKNOWLEDGE_WITHIN, Endpoint, EndpointState, ProtocolError, VersionError
 from ...wire.frames import CHUNK, Frame, Kind
 from ...wire.messages import Data, MessageError
 from ...wire.runtime import Runtime
@@ -222,7 +222,7 @@ class Attachments:
             for data in attachment.endpoint.receive(frame):
                 self._deliver(attachment, data)
             self._limit_assembling(attachment.endpoint)
-            if frame.kind is Kind.HELLO and attachment.endpoint.state is State.OPEN:
+            if frame.kind is Kind.HELLO and attachment.endpoint.state is EndpointState.OPEN:
                 entry.backoff.opened()
                 attachment.attached()
         except VersionError as error:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ...errors import SettingsError
 from ...wire import DEFAULT_GPUS
 from . import times
-from .partitions import Cluster, Partition
+from .partitions import Partition, SlurmCluster
 
 DEFAULT_TIME = 4 * 3600
 """The time limit in seconds, unless the partition's is shorter."""
@@ -21,7 +21,7 @@ class Choice(NamedTuple):
     notes: list[str]
 
 
-def choose(cluster: Cluster, settings: dict[str, Any], hop: str) -> Choice:
+def choose(cluster: SlurmCluster, settings: dict[str, Any], hop: str) -> Choice:
     """Return the partition, time limit and type of GPU: those of the settings, checked, or suitable ones."""
     if not cluster.partitions:
         raise SettingsError(
@@ -49,7 +49,7 @@ def choose(cluster: Cluster, settings: dict[str, Any], hop: str) -> Choice:
     return Choice(chosen, notes)
 
 
-def _named(cluster: Cluster, names: list[str], hop: str) -> list[Partition]:
+def _named(cluster: SlurmCluster, names: list[str], hop: str) -> list[Partition]:
     known = {one.name: one for one in cluster.partitions}
     for name in names:
         if name not in known:
@@ -134,7 +134,7 @@ def _why(chosen: Partition, candidates: list[Partition], problems: dict[str, str
     return f"The partition is {chosen.name}{why}. Choose another one with --partition."
 
 
-def _none_fits(problems: dict[str, str], cluster: Cluster, hop: str) -> SettingsError:
+def _none_fits(problems: dict[str, str], cluster: SlurmCluster, hop: str) -> SettingsError:
     names = list(problems)
     if len(names) == 1:
         cause = f"the job could never run in the partition {names[0]}: {problems[names[0]]}"

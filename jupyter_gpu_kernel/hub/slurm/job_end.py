@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 from typing import NamedTuple
 
+from ...wire.texts import signal_name
 from ..node.deploy import EXIT_STATUSES
 from .dialect import ENDED, GONE, JobRecord
 
@@ -105,7 +105,7 @@ def _failed(job: str, record: JobRecord) -> tuple[str, str]:
             f"Change --gpus, --gpu-type, --cpus, --mem or --partition: {_ADD}"
         )
     if record.signal:
-        return f"{job} failed: its first process was ended by {_signal_name(record.signal)}", (
+        return f"{job} failed: its first process was ended by {signal_name(record.signal)}", (
             "“jupyter gpu-kernel logs ID” shows what happened before."
         )
     known = EXIT_STATUSES.get(record.exit_code)
@@ -114,10 +114,3 @@ def _failed(job: str, record: JobRecord) -> tuple[str, str]:
     return f"{job} failed with exit status {record.exit_code}", (
         "“jupyter gpu-kernel logs ID” shows what it printed. Run the set-up lines (--setup) by hand in a job."
     )
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -84,7 +84,7 @@ class Partition(NamedTuple):
         }
 
 
-class Cluster(NamedTuple):
+class SlurmCluster(NamedTuple):
     """What sinfo shows. `memory`: what a job gets without --mem, in words."""
 
     partitions: tuple[Partition, ...]
@@ -110,7 +110,7 @@ def counts(hosts: Iterable[Host], kind: str) -> dict[str, int]:
     }
 
 
-def cluster(output: Output) -> Cluster | None:
+def cluster(output: Output) -> SlurmCluster | None:
     """Return the partitions, None if sinfo failed."""
     if "=== status 0" not in output.lines:
         return None
@@ -129,7 +129,7 @@ def cluster(output: Output) -> Cluster | None:
             partitions[name] = Partition(name, default, row[8] == "up", times.seconds(row[6]), limit, ())
         hosts.setdefault(name, []).append(_host(row, used.get(row[0], {})))
     found = [one._replace(hosts=tuple(hosts[one.name])) for one in partitions.values()]
-    return Cluster(tuple(sorted(found, key=lambda one: (not one.default, one.name))), _memory(fields))
+    return SlurmCluster(tuple(sorted(found, key=lambda one: (not one.default, one.name))), _memory(fields))
 
 
 def gpus(text: str) -> dict[str, int]:

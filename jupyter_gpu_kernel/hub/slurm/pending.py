@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 
-class Wait(NamedTuple):
+class PendingReason(NamedTuple):
     """Why a job is pending. `remedy`: what to change, if it would wait for ever; else ""."""
 
     text: str
@@ -47,26 +47,26 @@ _FOREVER = {
 _HELD = ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "launch_failed_requeued_held", "held")
 
 
-def why_pending(reason: str) -> Wait:
+def why_pending(reason: str) -> PendingReason:
     """Return the words for Slurm's reason, which stay next to it."""
     if reason in _FOREVER:
         text, options = _FOREVER[reason]
-        return Wait(text, f"It would wait for ever: interrupt it, and change {options}: {_ADD}")
+        return PendingReason(text, f"It would wait for ever: interrupt it, and change {options}: {_ADD}")
     if any(one in reason for one in _HELD):
         who = "by an administrator" if "Admin" in reason else "(scontrol hold)"
-        return Wait(
+        return PendingReason(
             f"it is held {who}", "Release it with scontrol release, or ask the cluster's administrators."
         )
     if reason.startswith("ReqNodeNotAvail"):
-        return Wait(_WAITS["ReqNodeNotAvail"])
+        return PendingReason(_WAITS["ReqNodeNotAvail"])
     if "DOWN" in reason or "DRAINED" in reason:
-        return Wait("the nodes that it could use are down, drained or reserved")
+        return PendingReason("the nodes that it could use are down, drained or reserved")
     if match := re.match(r"(QOS|Assoc|Max\w*Per)\w*", reason):
         whose = "of the QOS" if match[1] == "QOS" else "of the account"
         if re.search(r"Max\w*(Time|Wall|PerJob|PerNode)", reason):
-            return Wait(
+            return PendingReason(
                 f"it asks for more than a limit {whose} allows one job",
                 f"Change --time, --gpus or --qos: {_ADD}",
             )
-        return Wait(f"a limit {whose} is reached: it starts when other jobs have ended")
-    return Wait(_WAITS.get(reason, "Slurm gives this reason"))
+        return PendingReason(f"a limit {whose} is reached: it starts when other jobs have ended")
+    return PendingReason(_WAITS.get(reason, "Slurm gives this reason"))

@@ -20,7 +20,7 @@ from .dialect import JobState
 from .job_end import JobEnd, job_end
 from .job_queue import INTERVAL, Changed, JobQueue
 from .login_node import Commands, Output
-from .partitions import Cluster
+from .partitions import SlurmCluster
 
 T = TypeVar("T")
 _TIMEOUT = 60.0
@@ -37,7 +37,7 @@ class Scheduler:
         self._commands: Commands | None = None
         self._locating = asyncio.Lock()
         self._queue = JobQueue(runtime, self._squeue, self._has_ended, log)
-        self._cluster: Cluster | None = None
+        self._cluster: SlurmCluster | None = None
         self._cluster_time = 0.0
 
     @property
@@ -148,7 +148,7 @@ class Scheduler:
         await self.commands(call)  # which signs in, if only the user can
         return await self._queue.jobs()
 
-    async def cluster(self, call: Call | None = None) -> Cluster:
+    async def cluster(self, call: Call | None = None) -> SlurmCluster:
         """Return the partitions and nodes, as they were within the last 10 s."""
         now = self._runtime.monotonic()
         if self._cluster is None or now - self._cluster_time >= INTERVAL:

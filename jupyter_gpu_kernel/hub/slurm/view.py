@@ -12,7 +12,7 @@ from ..node.link import TRY_AGAIN_SOON
 from ..node.nodes import patience_of
 from ..rpc import Call
 from .dialect import JobState
-from .partitions import Cluster, counts
+from .partitions import SlurmCluster, counts
 from .scheduler import Scheduler, Schedulers
 
 
@@ -57,7 +57,7 @@ def with_clusters(gpus: list[dict[str, Any]], clusters: list[dict[str, Any]]) ->
     return rows + [row for row in clusters if not ("error" in row and row["node"] in failed)]
 
 
-def view(cluster: Cluster, jobs: Iterable[JobState]) -> dict[str, Any]:
+def view(cluster: SlurmCluster, jobs: Iterable[JobState]) -> dict[str, Any]:
     """Return {partitions, nodes: [{name, partitions, state, cpus, cpus_used, memory_mib, gpus}], jobs}."""
     return {
         "partitions": [one.to_json() for one in cluster.partitions],

@@ -23,7 +23,7 @@ _QUOTED = re.compile(r"“(\w+)”")
 _SETTINGS = {one.name for one in fields(Settings)}
 
 
-class FieldError(Exception):
+class FormError(Exception):
     """An error about one field of the form; `field` is "" if it is about none."""
 
     def __init__(self, error: GpuKernelError, field: str) -> None:
@@ -41,7 +41,7 @@ def settings_from(body: Any) -> dict[str, Any]:
     from ...hub.ssh.route import existing_files, parse_destination  # paramiko is large
 
     if not isinstance(body, dict):
-        raise FieldError(SettingsError("the request is not an object"), "")
+        raise FormError(SettingsError("the request is not an object"), "")
     destination, jumps, identity, config = (_text(body, field) for field in _WAY)
     with _about("destination"):
         if not destination:
@@ -79,7 +79,7 @@ def _about(field: str) -> Iterator[None]:
     try:
         yield
     except GpuKernelError as error:
-        raise FieldError(error, field_of(error, field)) from None
+        raise FormError(error, field_of(error, field)) from None
 
 
 @contextlib.contextmanager
@@ -88,7 +88,7 @@ def _about_settings() -> Iterator[None]:
     try:
         yield
     except SettingsError as error:
-        raise FieldError(error, field_of(error, "settings")) from None
+        raise FormError(error, field_of(error, "settings")) from None
 
 
 def _text(body: dict[str, Any], field: str) -> str:

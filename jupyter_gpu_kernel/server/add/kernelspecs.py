@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import tornado
-from jupyter_server.auth.decorator import authorized
-
 from ... import adding, kernelspecs
 from ...errors import GpuKernelError, SettingsError
-from ..api import API, Handler
+from ..api import API, Handler, permitted
 from .form import MAX_BODY
 from .probes import PROBES, Probes
 
@@ -18,15 +15,13 @@ from .probes import PROBES, Probes
 class KernelspecsHandler(Handler):
     """All kernelspecs of ours."""
 
-    @tornado.web.authenticated
-    @authorized("execute")  # type: ignore[untyped-decorator]
+    @permitted("execute")
     async def get(self) -> None:
         """As `list --json`: [{name, display_name, path, settings, problem}]. `problem`: null, or what is wrong with one
         that cannot be used, and so has no settings."""
         await self.answer(await asyncio.to_thread(_all))
 
-    @tornado.web.authenticated
-    @authorized("execute")  # type: ignore[untyped-decorator]
+    @permitted("execute")
     async def post(self) -> None:
         """Write one, {"probe": ID, "name", "replace"}, as `add` does. The answer: {name, …, notes, shadowed_by}."""
         body: Any = self.get_json_body() if len(self.request.body) <= MAX_BODY else None
@@ -50,8 +45,7 @@ class KernelspecsHandler(Handler):
 class KernelspecHandler(Handler):
     """One kernelspec of ours."""
 
-    @tornado.web.authenticated
-    @authorized("execute")  # type: ignore[untyped-decorator]
+    @permitted("execute")
     async def delete(self, name: str) -> None:
         """Remove it, as `remove` does: {removed: [folder], notes}. Running kernels keep running."""
         try:

@@ -25,7 +25,7 @@ Asking = AbstractAsyncContextManager[Asker | None]
 """Gives an Asker, None if nobody can be asked, and withdraws its questions at the end."""
 
 
-class Probe:
+class MachineProbe:
     """A probe with these settings, which begins at once. `asking`: who asks the user."""
 
     def __init__(self, settings: dict[str, Any], asking: Asking) -> None:

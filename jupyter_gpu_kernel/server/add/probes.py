@@ -6,13 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import tornado
-from jupyter_server.auth.decorator import authorized
-
 from ...errors import HubError
-from ..api import API, Handler
-from .form import MAX_BODY, FieldError, settings_from
-from .probe import Asking, Probe
+from ..api import API, Handler, permitted
+from .form import MAX_BODY, FormError, settings_from
+from .probe import Asking, MachineProbe
 
 PROBES = "jupyter_gpu_kernel_probes"
 """The key of the probes in the server's settings."""
@@ -29,7 +26,7 @@ class Probes:
     def __init__(self, asking: Callable[[str], Asking], page_timeout: float = PAGE_TIMEOUT) -> None:
         self._asking = asking
         self._page_timeout = page_timeout
-        self._probes: dict[str, Probe] = {}
+        self._probes: dict[str, MachineProbe] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._ending = set[asyncio.Task[bool]]()
 
@@ -38,19 +35,19 @@ class Probes:
         """Those that are known."""
         return list(self._probes)
 
-    def start(self, settings: dict[str, Any]) -> Probe:
+    def start(self, settings: dict[str, Any]) -> MachineProbe:
         """Start one. Raises HubError if too many are running."""
         ended = [one.id for one in self._probes.values() if not one.running]
         if len(self._probes) - len(ended) >= MAX_RUNNING:
             raise HubError(f"{MAX_RUNNING} other searches are running", remedy="Cancel one, or wait.")
         for old in ended[: len(ended) - MAX_KEPT + 1] if len(ended) >= MAX_KEPT else ():
             self._forget(old)
-        probe = Probe(settings, self._asking(settings["route"][-1]))
+        probe = MachineProbe(settings, self._asking(settings["route"][-1]))
         self._probes[probe.id] = probe
         self.get(probe.id)
         return probe
 
-    def get(self, probe_id: str) -> Probe | None:
+    def get(self, probe_id: str) -> MachineProbe | None:
         """Return the probe for its page, which is there."""
         probe = self._probes.get(probe_id)
         if probe is not None and probe.running:
@@ -76,7 +73,7 @@ class Probes:
             self._ending.add(ending)
             ending.add_done_callback(self._ending.discard)
 
-    def _forget(self, probe_id: str) -> Probe | None:
+    def _forget(self, probe_id: str) -> MachineProbe | None:
         self._stop_timer(probe_id)
         return self._probes.pop(probe_id, None)
 
@@ -88,8 +85,7 @@ class Probes:
 class ProbesHandler(Handler):
     """Starts a probe of what the form describes: {"destination", "jumps", "identity", "config", "settings"}."""
 
-    @tornado.web.authenticated
-    @authorized("execute")  # type: ignore[untyped-decorator]
+    @permitted("execute")
     async def post(self) -> None:
         """The answer is that of the probe."""
         if len(self.request.body) > MAX_BODY:
@@ -98,7 +94,7 @@ class ProbesHandler(Handler):
         body = self.get_json_body()
         try:
             probe = probes.start(await asyncio.to_thread(settings_from, body))
-        except FieldError as error:
+        except FormError as error:
             return await self.refuse_with(error.error, 400, field=error.field)
         except HubError as error:
             return await self.refuse_with(error, 429)
@@ -109,8 +105,7 @@ class ProbesHandler(Handler):
 class ProbeHandler(Handler):
     """One probe: its progress, and its result or error."""
 
-    @tornado.web.authenticated
-    @authorized("execute")  # type: ignore[untyped-decorator]
+    @permitted("execute")
     async def get(self, probe_id: str) -> None:
         """See `Probe.to_json`."""
         probes: Probes = self.settings[PROBES]
@@ -119,8 +114,7 @@ class ProbeHandler(Handler):
             return await self.refuse(404, "there is no such probe")
         await self.answer(probe.to_json())
 
-    @tornado.web.authenticated
-    @authorized("execute")  # type: ignore[untyped-decorator]
+    @permitted("execute")
     async def delete(self, probe_id: str) -> None:
         """Cancel it."""
         probes: Probes = self.settings[PROBES]

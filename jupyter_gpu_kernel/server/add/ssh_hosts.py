@@ -5,19 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import tornado
-from jupyter_server.auth.decorator import authorized
-
 from ...errors import GpuKernelError, RouteError
-from ..api import API, Handler
+from ..api import API, Handler, permitted
 from .form import MAX_TEXT
 
 
 class HostsHandler(Handler):
     """The machines that the user's ssh configuration names, and nothing else of it."""
 
-    @tornado.web.authenticated
-    @authorized("execute")  # type: ignore[untyped-decorator]
+    @permitted("execute")
     async def get(self) -> None:
         """Return [{name, user, port, jumps}]; `?config=`: of this file instead of ~/.ssh/config."""
         config = self.get_query_argument("config", "").strip()

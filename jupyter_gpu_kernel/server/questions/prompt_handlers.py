@@ -6,24 +6,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import tornado
-from jupyter_server.auth.decorator import authorized
-
-from ..api import API, Handler
+from ..api import API, Handler, permitted
 from .prompts import LONGEST_ANSWER, Prompts, Rejected
 
 PROMPTS = "jupyter_gpu_kernel_prompts"
 """The key of the queue in the server's settings."""
 EVENT = "https://events.jupyter.org/jupyter_gpu_kernel/prompts/v1"
-SCHEMA = {
-    "$id": EVENT,
-    "version": "1",
-    "title": "Questions of remote GPU kernels",
-    "description": "Other questions than before wait for the user. Pages fetch them.",
-    "type": "object",
-    "required": ["waiting"],
-    "properties": {"waiting": {"type": "integer", "title": "Count", "description": "How many there are."}},
-}
+
+
+def schema(event: str, title: str, description: str) -> dict[str, Any]:
+    """Return the schema of an event that tells how many questions, or the like, there are."""
+    count = {"type": "integer", "title": "Count", "description": "How many there are."}
+    return {
+        "$id": event,
+        "version": "1",
+        "title": title,
+        "description": description,
+        "type": "object",
+        "required": ["waiting"],
+        "properties": {"waiting": count},
+    }
+
+
+SCHEMA = schema(
+    EVENT,
+    "Questions of remote GPU kernels",
+    "Other questions than before wait for the user. Pages fetch them.",
+)
 
 
 def notifier(server: Any, schema: dict[str, Any]) -> Callable[[int], None]:
@@ -42,8 +51,7 @@ class PromptsHandler(Handler):
     kind: password, passphrase, code, pin, text, or host, a new host key; `for`: {what, name, notebook}.
     """
 
-    @tornado.web.authenticated
-    @authorized("execute")  # type: ignore[untyped-decorator]
+    @permitted("execute")
     async def get(self) -> None:
         """Return them to a page that shows them to the user."""
         prompts: Prompts = self.settings[PROMPTS]
@@ -53,8 +61,7 @@ class PromptsHandler(Handler):
 class PromptHandler(Handler):
     """One question."""
 
-    @tornado.web.authenticated
-    @authorized("execute")  # type: ignore[untyped-decorator]
+    @permitted("execute")
     async def post(self, number: str) -> None:
         """Answer it: {"answer": text, "save": bool}. To a new host key the answer is the end of its fingerprint."""
         if not self.request.headers.get("Content-Type", "").startswith("application/json"):
@@ -72,8 +79,7 @@ class PromptHandler(Handler):
             return await self.refuse(400, str(error))
         await self.answer({"ok": True})
 
-    @tornado.web.authenticated
-    @authorized("execute")  # type: ignore[untyped-decorator]
+    @permitted("execute")
     async def delete(self, number: str) -> None:
         """Cancel it."""
         prompts: Prompts = self.settings[PROMPTS]

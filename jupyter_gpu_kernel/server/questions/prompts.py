@@ -31,7 +31,7 @@ MAX_CANCELLED = 100
 
 
 @dataclass(frozen=True)
-class Waiting:
+class Asking:
     """What waits for the answers: the start of a kernel, a sign-in or a probe, with the kernelspec and notebook."""
 
     what: Literal["kernel", "login", "probe"]
@@ -70,9 +70,9 @@ class Prompts:
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._askers = set[PromptAsker]()
-        self._cancelled: dict[Waiting, int] = {}
+        self._cancelled: dict[Asking, int] = {}
 
-    def asker(self, waiting: Waiting) -> PromptAsker:
+    def asker(self, waiting: Asking) -> PromptAsker:
         """Return an Asker for one call: `async with prompts.asker(…) as ask: await client.acall(…, ask=ask)`."""
         return PromptAsker(self, waiting, next(self._numbers))
 
@@ -154,7 +154,7 @@ class Prompts:
 class PromptAsker:
     """An Asker for one call, whose questions leave the queue at its end."""
 
-    def __init__(self, prompts: Prompts, waiting: Waiting, number: int) -> None:
+    def __init__(self, prompts: Prompts, waiting: Asking, number: int) -> None:
         self._prompts, self.waiting, self.number = prompts, waiting, number
         self._saved = SavedAnswers(waiting.name if waiting.what != "probe" else "")
 
@@ -199,12 +199,12 @@ def _reply(question: _Question, hop: str) -> Reply:
     return reply
 
 
-def _same(waiting: Waiting) -> Waiting:
+def _same(waiting: Asking) -> Asking:
     """Return what all calls that ask the same questions have in common."""
-    return Waiting(waiting.what, waiting.name)
+    return Asking(waiting.what, waiting.name)
 
 
-def _cancelled(waiting: Waiting, hop: str) -> Cancelled:
+def _cancelled(waiting: Asking, hop: str) -> Cancelled:
     error = Cancelled(hop)
     if waiting.what != "probe":  # which is for no kernelspec yet
         error.fill_in("NAME", waiting.name)

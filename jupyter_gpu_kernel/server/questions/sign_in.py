@@ -5,23 +5,19 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import tornado
-from jupyter_server.auth.decorator import authorized
-
 from ...errors import Cancelled, GpuKernelError, SettingsError
 from ...kernelspecs import find
-from ..api import API, Handler
+from ..api import API, Handler, permitted
 from ..hub_client import hub_client
 from .prompt_handlers import PROMPTS
-from .prompts import Prompts, Waiting
+from .prompts import Asking, Prompts
 from .sign_in_requests import SIGN_INS, SignInRequests
 
 
 class LoginHandler(Handler):
     """The connection to a kernelspec's node, opened by its user: {ok, node, errors} or {ok: false, cancelled}."""
 
-    @tornado.web.authenticated
-    @authorized("execute")  # type: ignore[untyped-decorator]
+    @permitted("execute")
     async def post(self, name: str) -> None:
         """Open it, as `jupyter gpu-kernel login` does. The answer comes when the questions are answered."""
         try:
@@ -40,7 +36,7 @@ class LoginHandler(Handler):
 
 
 async def _login(prompts: Prompts, name: str, settings: dict[str, Any]) -> dict[str, Any]:
-    async with hub_client() as hub, prompts.asker(Waiting("login", name)) as ask:
+    async with hub_client() as hub, prompts.asker(Asking("login", name)) as ask:
         return dict(await hub.acall("login", ask=ask, settings=settings, name=name))
 
 

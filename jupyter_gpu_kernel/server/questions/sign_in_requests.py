@@ -14,9 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
-import tornado
-from jupyter_server.auth.decorator import authorized
-
 from ...errors import HubError, NotAnswered
 from ...hub.paths import page_server_address
 from ...hub.rpc import Call, RpcServer
@@ -24,20 +21,17 @@ from ...hub.sanitize import line
 from ...kernelspecs import find
 from ...wire.files import create_file
 from ...wire.runtime import Runtime
-from ..api import API, Handler
+from ..api import API, Handler, permitted
+from .prompt_handlers import schema
 
 SIGN_INS = "jupyter_gpu_kernel_sign_ins"
 """The key of the requests in the server's settings."""
 EVENT = "https://events.jupyter.org/jupyter_gpu_kernel/sign_ins/v1"
-SCHEMA = {
-    "$id": EVENT,
-    "version": "1",
-    "title": "Kernels that wait for a sign-in",
-    "description": "Other kernels than before wait until their user signs in. Pages fetch them.",
-    "type": "object",
-    "required": ["waiting"],
-    "properties": {"waiting": {"type": "integer", "title": "Count", "description": "How many there are."}},
-}
+SCHEMA = schema(
+    EVENT,
+    "Kernels that wait for a sign-in",
+    "Other kernels than before wait until their user signs in. Pages fetch them.",
+)
 PAGE_TIMEOUT = 4.0
 """Seconds for a page to fetch a request: less than a launcher waits for that."""
 MAX_REQUESTS = 100
@@ -45,7 +39,7 @@ LONGEST_TEXT = 200
 
 
 @dataclass(frozen=True)
-class _Request:
+class _SignInRequest:
     shown: dict[str, str]
     fetched: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
@@ -56,7 +50,7 @@ class SignInRequests:
 
     def __init__(self, notify: Callable[[int], None]) -> None:
         self._notify = notify
-        self._requests: dict[str, _Request] = {}
+        self._requests: dict[str, _SignInRequest] = {}
 
     def open(self) -> list[dict[str, str]]:
         """Return the requests, first come first, to a page that shows them."""
@@ -86,7 +80,7 @@ class SignInRequests:
         spec = await asyncio.to_thread(find, name)  # else this server cannot sign in
         number = os.urandom(16).hex()
         shown = {"id": number, "name": spec.name, "node": node, "notebook": PurePath(notebook).name}
-        request = self._requests[number] = _Request(shown)
+        request = self._requests[number] = _SignInRequest(shown)
         self._notify(len(self._requests))
         try:
             try:
@@ -120,8 +114,7 @@ class PageSocket:
 class SignInsHandler(Handler):
     """The kernels that wait, in order: [{id, name, node, notebook}]; notebook: a file's name, or ""."""
 
-    @tornado.web.authenticated
-    @authorized("execute")  # type: ignore[untyped-decorator]
+    @permitted("execute")
     async def get(self) -> None:
         """Return them to a page that shows them to the user."""
         requests: SignInRequests = self.settings[SIGN_INS]
@@ -131,8 +124,7 @@ class SignInsHandler(Handler):
 class SignInHandler(Handler):
     """One of them."""
 
-    @tornado.web.authenticated
-    @authorized("execute")  # type: ignore[untyped-decorator]
+    @permitted("execute")
     async def delete(self, number: str) -> None:
         """Let it wait no longer: its start fails."""
         requests: SignInRequests = self.settings[SIGN_INS]

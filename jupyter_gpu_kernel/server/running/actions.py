@@ -7,14 +7,13 @@ from typing import Any, NamedTuple
 
 import tornado
 from jupyter_core.utils import ensure_async
-from jupyter_server.auth.decorator import authorized
 
 from ... import kernelspecs
 from ...errors import AgentError, GpuKernelError, SettingsError
 from ...hub.sanitize import is_id
 from ...provisioner import NotStarted
 from ...wire import MAX_PRIORITY
-from ..api import API, Handler, list_of
+from ..api import API, Handler, list_of, permitted
 from ..hub_client import hub_client
 from .overview import OVERVIEW, Overview
 from .served import served_ids
@@ -24,7 +23,7 @@ _ASK_WITHIN = 60.0
 _STOP_WITHIN = 120.0
 
 
-class Kernel(NamedTuple):
+class NamedKernel(NamedTuple):
     """The kernel that a page names. `kernel_id`: Jupyter's, if this server has it; `front_ends`: on this machine."""
 
     id: str
@@ -45,7 +44,7 @@ class KernelHandler(Handler):
         """The overview, whose answer is old after an action."""
         return self.settings[OVERVIEW]  # type: ignore[no-any-return]
 
-    async def find(self, named: str) -> Kernel:
+    async def find(self, named: str) -> NamedKernel:
         """Return the kernel of this id. Raises AgentError for what cannot be the id of a remote kernel."""
         here = await list_of("kernels")
         served = served_ids(self.kernel_manager, here)
@@ -53,7 +52,7 @@ class KernelHandler(Handler):
         if not is_id(ours) or (ours == named and named in self.kernel_manager):
             raise AgentError("there is no remote kernel of this id", remedy="Reload the list of kernels.")
         rows = [one for one in here if one["id"] == ours]
-        return Kernel(ours, served.get(ours), rows[0].get("front_ends", 1) if rows else 0)
+        return NamedKernel(ours, served.get(ours), rows[0].get("front_ends", 1) if rows else 0)
 
     async def body(self, *names: str) -> dict[str, Any]:
         """Return the request's JSON object, which may have these keys only. Raises SettingsError."""
@@ -95,8 +94,7 @@ class KernelHandler(Handler):
 class ActionHandler(KernelHandler):
     """Interrupt, restart or stop a kernel: {ok}, and `link`, "away" if it happens as soon as the link is up."""
 
-    @tornado.web.authenticated
-    @authorized("execute")  # type: ignore[untyped-decorator]
+    @permitted("execute")
     async def post(self, named: str, action: str) -> None:
         """Do it, and answer when it is done, or on its way to a node that is out of reach."""
         try:
@@ -109,17 +107,17 @@ class ActionHandler(KernelHandler):
         self.overview.outdated()
         await self.answer({"ok": True, "link": (done or {}).get("link", "up")})
 
-    async def _interrupt(self, kernel: Kernel) -> Any:
+    async def _interrupt(self, kernel: NamedKernel) -> Any:
         return await self.ask("interrupt", kernel.id)
 
-    async def _restart(self, kernel: Kernel) -> Any:
+    async def _restart(self, kernel: NamedKernel) -> Any:
         if not kernel.is_ours_alone:
             return await self.ask("restart_kernel", kernel.id)
         manager: Any = self.kernel_manager
         await ensure_async(manager.restart_kernel(kernel.kernel_id))
         return None
 
-    async def _stop(self, kernel: Kernel) -> Any:
+    async def _stop(self, kernel: NamedKernel) -> Any:
         manager: Any = self.kernel_manager
         if not kernel.is_ours_alone:
             await self.ask("stop", kernel.id, _STOP_WITHIN)
@@ -130,8 +128,7 @@ class ActionHandler(KernelHandler):
 class PriorityHandler(KernelHandler):
     """The kernel's priority among the user's kernels that wait."""
 
-    @tornado.web.authenticated
-    @authorized("execute")  # type: ignore[untyped-decorator]
+    @permitted("execute")
     async def post(self, named: str) -> None:
         """{"priority": N}. The answer: {ok, node, priority, place}."""
         try:
@@ -149,8 +146,7 @@ class PriorityHandler(KernelHandler):
 class StoryHandler(KernelHandler):
     """The log of a kernel, also of one that has ended."""
 
-    @tornado.web.authenticated
-    @authorized("execute")  # type: ignore[untyped-decorator]
+    @permitted("execute")
     async def get(self, named: str) -> None:
         """As `logs --json`: [{time, event, text, hop, …}]. Asks the node."""
         try:

@@ -8,13 +8,12 @@ from typing import Any
 
 import tornado
 from jupyter_core.utils import ensure_async
-from jupyter_server.auth.decorator import authorized
 
 from ... import kernelspecs
 from ...errors import AgentError, GpuKernelError, SettingsError
 from ...program import ATTACH
 from ...provisioner import NotStarted
-from ..api import API
+from ..api import API, permitted
 from .actions import KernelHandler
 
 _MAX_PATH = 4096
@@ -23,8 +22,7 @@ _MAX_PATH = 4096
 class AttachHandler(KernelHandler):
     """Serve a running kernel in this server, as one of its kernels."""
 
-    @tornado.web.authenticated
-    @authorized("execute")  # type: ignore[untyped-decorator]
+    @permitted("execute")
     async def post(self, named: str) -> None:
         """{"path": the notebook that is to use it, relative to the server's root}; its own one if it is left out.
 

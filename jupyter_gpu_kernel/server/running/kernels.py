@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import tornado
 from jupyter_core.utils import ensure_async
-from jupyter_server.auth.decorator import authorized
 
 from ...errors import GpuKernelError
 from ...program import command
-from ..api import API, Handler, ask_hub, list_of, shown_node, with_command
+from ..api import API, Handler, ask_hub, list_of, permitted, shown_node, with_command
 from .gpu_use import GPU_USE, GpuUse
 
 
@@ -18,8 +16,7 @@ class KernelsHandler(Handler):
     The remedies name our command with the path that works in a terminal of this server.
     """
 
-    @tornado.web.authenticated
-    @authorized
+    @permitted("read")
     async def get(self) -> None:
         """Ask the hub, if there is one; it does not use the network for this.
 
@@ -38,7 +35,7 @@ class KernelsHandler(Handler):
         await self.answer(kernels)
 
     async def _may_ask_nodes(self) -> bool:
-        """As `@authorized("execute")` does; without the right the answer has all the rest."""
+        """As `@permitted("execute")` does; without the right the answer has all the rest."""
         allowed = self.authorizer.is_authorized(self, self.current_user, "execute", self.auth_resource)
         return bool(await ensure_async(allowed))
 
@@ -46,8 +43,7 @@ class KernelsHandler(Handler):
 class JournalHandler(Handler):
     """The last cells of a kernel and their outputs: {kernel, cells: [{msg_id, cell_id, code, status, outputs, …}]}."""
 
-    @tornado.web.authenticated
-    @authorized("execute")  # type: ignore[untyped-decorator]
+    @permitted("execute")
     async def get(self, kernel: str) -> None:
         """`kernel`: our id or Jupyter's; `?cell=`: the id of a notebook's cell, for that one only. Asks the node."""
         known = await list_of("kernels")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import tornado
-from jupyter_server.auth.decorator import authorized
-
 from ...program import command
-from ..api import API, Handler, list_of
+from ..api import API, Handler, list_of, permitted
 
 
 class NodesHandler(Handler):
@@ -15,8 +12,7 @@ class NodesHandler(Handler):
     `names`: the kernelspecs that lead there; `program`: our command, for a terminal of this server.
     """
 
-    @tornado.web.authenticated
-    @authorized
+    @permitted("read")
     async def get(self) -> None:
         """Ask the hub, if there is one; it does not use the network for this."""
         await self.answer([dict(node, program=command()) for node in await list_of("nodes")])

@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import tornado
-from jupyter_server.auth.decorator import authorized
-
 from ... import kernelspecs
 from ...errors import GpuKernelError
 from ...kernelspecs import Spec
 from ...program import command
 from ...wire.runtime import Runtime
-from ..api import API, Handler, with_command
+from ..api import API, Handler, permitted, with_command
 from ..hub_client import hub_client
 from .gpu_history import GpuHistory
 from .overview_rows import kernel_rows, node_rows
@@ -95,8 +92,7 @@ class OverviewHandler(Handler):
     It may start the hub, and connects to nodes where that needs no answer of the user.
     """
 
-    @tornado.web.authenticated
-    @authorized("execute")  # type: ignore[untyped-decorator]
+    @permitted("execute")
     async def get(self) -> None:
         """Of nodes that are slow the last answer is returned, if it is recent, or that they are late."""
         overview: Overview = self.settings[OVERVIEW]

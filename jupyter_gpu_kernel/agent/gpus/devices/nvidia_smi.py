@@ -27,7 +27,7 @@ from .nvidia_csv import (
     query,
     without_field,
 )
-from .smi_runner import Answer, SmiRunner
+from .smi_runner import SmiOutput, SmiRunner
 from .topology import Topology, parse_topology
 
 PROGRAM = "nvidia-smi"
@@ -96,7 +96,7 @@ class NvidiaSmi:
             return {}
         return parse_topology(answer.text)
 
-    def _isolate(self, run: functools.partial[List[Answer]]) -> None:
+    def _isolate(self, run: functools.partial[List[SmiOutput]]) -> None:
         """Query the GPUs one by one, as nvidia-smi shows none if a lost one is among them."""
         self._only, self._lost = [], []
         for first in range(0, _MAX_GPUS, _AT_ONCE):

@@ -15,7 +15,7 @@ from ....wire.runtime import Runtime
 from ....wire.texts import one_line, whole_number
 from ...process_control import ProcessControl
 from .gpu import WITHOUT, Gpu, SmiError, process_on_gpu
-from .smi_runner import Answer, SmiRunner
+from .smi_runner import SmiOutput, SmiRunner
 from .visible_devices import amd_uuid
 
 PROGRAM = "rocm-smi"
@@ -92,7 +92,7 @@ class _User(NamedTuple):
         return card.number in self.cards if self.cards is not None else used is None or used > _UNUSED_MIB
 
 
-def checked(answer: Answer) -> str:
+def checked(answer: SmiOutput) -> str:
     """Return the text of a successful call. Raises SmiError otherwise."""
     if answer.code == 0 and "Driver not initialized" not in answer.text:
         return answer.text

@@ -22,7 +22,7 @@ _POLL_INTERVAL = 0.01
 MAX_OUTPUT = 4 << 20  # bytes of one call
 
 
-class Answer(NamedTuple):
+class SmiOutput(NamedTuple):
     """What a program has printed, and its exit status."""
 
     code: int
@@ -42,7 +42,7 @@ class SmiRunner:
         self._places = places
         self._stuck: List[ChildProcess] = []
 
-    def run(self, calls: List[List[str]], deadline: float, stop: threading.Event) -> List[Answer]:
+    def run(self, calls: List[List[str]], deadline: float, stop: threading.Event) -> List[SmiOutput]:
         """Run the program with each of these lists of arguments, in parallel. Raises SmiError."""
         self._stuck = [process for process in self._stuck if process.poll() is None]
         if self._stuck:  # not even SIGKILL ends it (state D); another one would hang, too
@@ -62,7 +62,9 @@ class SmiRunner:
                 raise SmiError("driver", f"{self._program} cannot be run: {error}", WITHOUT) from error
             finally:
                 self._end(started)
-            return [Answer(process.wait(), self._text(output)) for process, output in zip(started, outputs)]
+            return [
+                SmiOutput(process.wait(), self._text(output)) for process, output in zip(started, outputs)
+            ]
 
     def _wait(self, started: Sequence[ChildProcess], deadline: float, stop: threading.Event) -> None:
         while any(process.poll() is None for process in started):

@@ -107,7 +107,7 @@ def names(prefix: str, pattern: Pattern[str], most: int = _MOST) -> List[str]:
     return list(itertools.islice(filter(pattern.fullmatch, all_names), most))
 
 
-class Answer(NamedTuple):
+class Announced(NamedTuple):
     """The process that announces; pid 0, uid -1: unknown. `told`: what it says, {} if it does not answer. `accepts`:
     whether it accepts connections, now or later."""
 
@@ -117,7 +117,7 @@ class Answer(NamedTuple):
     accepts: bool = True
 
 
-_UNKNOWN = Answer(0, -1, {}, accepts=False)
+_UNKNOWN = Announced(0, -1, {}, accepts=False)
 
 
 class AnnouncementReader:
@@ -129,9 +129,9 @@ class AnnouncementReader:
         self._prefix = prefix
         self._silent: Set[Tuple[str, int]] = set()  # (name, pid) of those that did not answer last time
 
-    def read(self, names: Sequence[str], timeout: float = 0.3) -> Dict[str, Answer]:
+    def read(self, names: Sequence[str], timeout: float = 0.3) -> Dict[str, Announced]:
         """Return those of these names that are announced. Blocks for up to `timeout` seconds in all."""
-        answers: Dict[str, Answer] = {}
+        answers: Dict[str, Announced] = {}
         now, silent = self._runtime.monotonic(), self._silent
         deadlines = now + timeout, now + min(timeout, _SILENT_TIMEOUT)
         self._silent = set()
@@ -141,9 +141,9 @@ class AnnouncementReader:
 
     def _read_batch(
         self, names: Sequence[str], deadlines: Tuple[float, float], silent: Set[Tuple[str, int]]
-    ) -> Dict[str, Answer]:
+    ) -> Dict[str, Announced]:
         """`deadlines`: of all, and of those that were silent the last time."""
-        answers: Dict[str, Answer] = {}
+        answers: Dict[str, Announced] = {}
         refused: List[str] = []
         with contextlib.ExitStack() as stack:
             selector = stack.enter_context(selectors.DefaultSelector())
@@ -152,14 +152,14 @@ class AnnouncementReader:
                 stack.enter_context(client)
                 error = client.connect_ex("\0" + self._prefix + name)
                 if error == 0:
-                    answers[name] = Answer(*peer(client), {})
+                    answers[name] = Announced(*peer(client), {})
                     selector.register(client, selectors.EVENT_READ, (name, client))
                 else:  # no socket has the name; or one that is bound but does not listen, or has a full queue
                     refused.append(name)
                     if error == errno.EAGAIN:
                         answers[name] = _UNKNOWN
             for name, owner in find_owners(self._prefix, refused).items():
-                answers[name] = Answer(*owner, {}, accepts=False)
+                answers[name] = Announced(*owner, {}, accepts=False)
             waiting = {(key.data[0], answers[key.data[0]].pid) for key in selector.get_map().values()}
             while waiting:
                 deadline = deadlines[0 if waiting - silent else 1]

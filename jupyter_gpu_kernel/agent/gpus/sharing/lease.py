@@ -23,7 +23,7 @@ from ....wire.texts import one_line
 from ... import procfs
 from ...paths import is_kernel_id
 from . import announcements
-from .announcements import Announcement, AnnouncementReader, Answer, Details, OwnerReader
+from .announcements import Announced, Announcement, AnnouncementReader, Details, OwnerReader
 
 PREFIX = "jupyter-gpu-kernel/lease/"
 CHECK = "check-"
@@ -236,7 +236,7 @@ class LeaseReader:
                 holders[name] = holder._replace(note=f"it ignores the lease of {user}")
         return holders
 
-    def _holder(self, answer: Answer) -> Holder:
+    def _holder(self, answer: Announced) -> Holder:
         pid, uid, told, _ = answer
         if uid < 0:
             return Holder("?", pid, "?", None, answers=False)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Collection, Dict, Iterable, List, Sequence, Set, Tuple, Union
 
 from ... import procfs
-from .turns import Waiting
+from .turns import WaitingKernel
 
 UNTAKEN_FOR = 60.0
 """Seconds for which a place may leave enough free GPUs untaken."""
@@ -32,7 +32,9 @@ class PassedPlaces:
         self._gpus: List[str] = []
         self._now = 0.0
 
-    def add(self, now: float, ahead: Sequence[Waiting], gpus: Collection[str], free: Collection[str]) -> None:
+    def add(
+        self, now: float, ahead: Sequence[WaitingKernel], gpus: Collection[str], free: Collection[str]
+    ) -> None:
         """Add what a sample shows.
 
         now: Of a monotonic clock.
@@ -48,21 +50,21 @@ class PassedPlaces:
         self._untaken = {key for key in self._untaken if key in present or isinstance(key, int)}
         self._untaken |= {key for key, since in self._untaken_since.items() if now - since >= UNTAKEN_FOR}
 
-    def mark(self, ahead: Iterable[Waiting]) -> List[Waiting]:
+    def mark(self, ahead: Iterable[WaitingKernel]) -> List[WaitingKernel]:
         """Return the same kernels, with the reason in `passed` of those that are passed over."""
         return [kernel._replace(passed=self._reason(kernel)) for kernel in ahead]
 
-    def _reason(self, kernel: Waiting) -> str:
+    def _reason(self, kernel: WaitingKernel) -> str:
         if self._gpus and kernel.usable and sum(map(kernel.can_use, self._gpus)) < kernel.gpus:
             return _TOO_MANY
         return _UNTAKEN if self._key(kernel) in self._untaken else ""
 
-    def _key(self, kernel: Waiting) -> _Key:
+    def _key(self, kernel: WaitingKernel) -> _Key:
         names = {str(kernel.uid), procfs.known_user_name(kernel.uid)}
         return kernel.uid if names & self._users else (kernel.kernel_id, kernel.uid, kernel.since)
 
 
-def _which_could_take(ahead: Sequence[Waiting], free: List[str]) -> List[Waiting]:
+def _which_could_take(ahead: Sequence[WaitingKernel], free: List[str]) -> List[WaitingKernel]:
     """Return the kernels for which enough GPUs are free beside those kept for the kernels before them."""
     found = []
     for kernel in ahead:

@@ -9,13 +9,13 @@ from collections import Counter
 from typing import Any, Dict, List, Mapping, Sequence
 
 from ... import procfs
-from .turns import Waiting
+from .turns import WaitingKernel
 
 MOST_LINES = 8
 _MOST_ROWS = 100
 
 
-def place_text(ahead: Sequence[Waiting]) -> str:
+def place_text(ahead: Sequence[WaitingKernel]) -> str:
     """ " Position 4 in the queue, behind 2 of your kernels and 1 of bob's." """
     ahead = [kernel for kernel in ahead if not kernel.passed]
     if not ahead:
@@ -27,7 +27,7 @@ def place_text(ahead: Sequence[Waiting]) -> str:
     return f" Position {len(ahead) + 1} in the queue, behind {' and '.join(kernels)}."
 
 
-def lines(ahead: Sequence[Waiting], notebooks: Mapping[str, str]) -> List[str]:
+def lines(ahead: Sequence[WaitingKernel], notebooks: Mapping[str, str]) -> List[str]:
     """Return a line for each of these kernels, but no more than MOST_LINES, below a heading; then the same for those
     that are passed over. `notebooks`: those of this user's kernels, by id."""
     first = [_line(kernel, notebooks) for kernel in ahead if not kernel.passed]
@@ -40,11 +40,11 @@ def _below(heading: str, shown: List[str]) -> List[str]:
     return [heading, *(shown[: MOST_LINES - 1] + more if more else shown)] if shown else []
 
 
-def _line(kernel: Waiting, notebooks: Mapping[str, str]) -> str:
+def _line(kernel: WaitingKernel, notebooks: Mapping[str, str]) -> str:
     return f"  {_who(kernel, notebooks)}: {gpu_count(kernel.gpus)}{_since(kernel)}"
 
 
-def rows(queue: Sequence[Waiting], uuid: str, notebooks: Mapping[str, str]) -> List[Dict[str, Any]]:
+def rows(queue: Sequence[WaitingKernel], uuid: str, notebooks: Mapping[str, str]) -> List[Dict[str, Any]]:
     """Return the kernels that wait for this GPU among others, in order, as JSON objects.
 
     `queue`: all that wait on the node, in order. `notebooks`: those of this user's kernels, by id.
@@ -58,7 +58,7 @@ def gpu_count(count: int) -> str:
     return "1 GPU" if count == 1 else f"{count} GPUs"
 
 
-def _row(place: int, kernel: Waiting, notebooks: Mapping[str, str]) -> Dict[str, Any]:
+def _row(place: int, kernel: WaitingKernel, notebooks: Mapping[str, str]) -> Dict[str, Any]:
     yours = kernel.uid == os.getuid()
     return {
         "place": place,
@@ -73,7 +73,7 @@ def _row(place: int, kernel: Waiting, notebooks: Mapping[str, str]) -> Dict[str,
     }
 
 
-def _who(kernel: Waiting, notebooks: Mapping[str, str]) -> str:
+def _who(kernel: WaitingKernel, notebooks: Mapping[str, str]) -> str:
     if kernel.uid != os.getuid():
         return procfs.known_user_name(kernel.uid)
     facts = [notebooks.get(kernel.kernel_id, ""), f"priority {kernel.priority}" if kernel.priority else ""]
@@ -81,7 +81,7 @@ def _who(kernel: Waiting, notebooks: Mapping[str, str]) -> str:
     return f"your kernel {kernel.kernel_id}" + (f" ({known})" if known else "")
 
 
-def _since(kernel: Waiting) -> str:
+def _since(kernel: WaitingKernel) -> str:
     if kernel.since == math.inf:
         return ""
     return f", since {time.strftime('%b %d %H:%M', time.localtime(kernel.since))}"

@@ -17,7 +17,7 @@ KEPT = 3600.0
 GPU that a program without a lease uses for days would keep all the others idle."""
 
 
-class Waiting(NamedTuple):
+class WaitingKernel(NamedTuple):
     """A kernel that waits for `gpus` GPUs, since a time in seconds since the epoch (infinity: it is not plausible)."""
 
     kernel_id: str
@@ -52,15 +52,15 @@ def gpu_bits(uuids: Iterable[str]) -> int:
     return bits
 
 
-def own_order(kernel: Waiting) -> Tuple[int, float, str]:
+def own_order(kernel: WaitingKernel) -> Tuple[int, float, str]:
     """Return the key of the order among the kernels of one user."""
     return -kernel.priority, kernel.since, kernel.kernel_id
 
 
-def in_turn(waiting: Iterable[Waiting], held: Mapping[int, int]) -> List[Waiting]:
+def in_turn(waiting: Iterable[WaitingKernel], held: Mapping[int, int]) -> List[WaitingKernel]:
     """Return the kernels in the order in which they get GPUs; `held`: how many each user (uid) has leased."""
     shares: Dict[int, int] = dict(held)
-    ranked: List[Tuple[bool, int, float, float, str, Waiting]] = []
+    ranked: List[Tuple[bool, int, float, float, str, WaitingKernel]] = []
     for kernel in sorted(waiting, key=own_order):
         share = shares.get(kernel.uid, 0)
         comes = max(kernel.since, kernel.turn)
@@ -69,7 +69,9 @@ def in_turn(waiting: Iterable[Waiting], held: Mapping[int, int]) -> List[Waiting
     return [kernel for *_, kernel in sorted(ranked)]
 
 
-def waiting_before(mine: Waiting, others: Iterable[Waiting], held: Mapping[int, int]) -> List[Waiting]:
+def waiting_before(
+    mine: WaitingKernel, others: Iterable[WaitingKernel], held: Mapping[int, int]
+) -> List[WaitingKernel]:
     """Return those of the others that get GPUs before my kernel, and can use some of the same GPUs.
 
     All of them take part in the order, which is the same for every keeper: else two kernels could wait for each other.

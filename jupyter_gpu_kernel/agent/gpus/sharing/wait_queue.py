@@ -19,7 +19,7 @@ from ...unix_sockets import Owner
 from . import announcements, lease
 from .announcements import Announcement, Details, OwnerReader
 from .passed_places import PassedPlaces
-from .turns import Waiting, gpu_bits, in_turn, own_order, waiting_before
+from .turns import WaitingKernel, gpu_bits, in_turn, own_order, waiting_before
 
 if TYPE_CHECKING:  # attach, which reads leases, runs without pyzmq
     from ...loop import Loop
@@ -40,7 +40,7 @@ class QueueReader:
         self._waiting = OwnerReader(_PREFIX, _NAME)
         self._leases = lease.owner_readers()
 
-    def read(self) -> List[Waiting]:
+    def read(self) -> List[WaitingKernel]:
         """Return the kernels that wait, of all users. Names that no keeper would announce are ignored."""
         found = []
         for name, (pid, uid) in self._waiting.read().items():
@@ -50,10 +50,10 @@ class QueueReader:
                 since = math.inf if told is None else told
                 turn = _turn(since, int(match[2], 16))
                 gpus, priority, usable = int(match[3]), int(match[4]), int(match[5], 16)
-                found.append(Waiting(match[6], uid, since, gpus, priority, usable, pid, turn))
+                found.append(WaitingKernel(match[6], uid, since, gpus, priority, usable, pid, turn))
         return found
 
-    def in_order(self) -> List[Waiting]:
+    def in_order(self) -> List[WaitingKernel]:
         """Return the same in the order in which they get GPUs that all of them can use."""
         return in_turn(self.read(), Counter(owner.uid for owner in self.lease_owners()))
 
@@ -88,8 +88,8 @@ class WaitQueue:
         self._passed = PassedPlaces(ignored_users)
         self._details = details
         self._loop = loop
-        self._me = Waiting(kernel_id[:_ID_LENGTH], os.getuid(), 0.0, 0, priority, pid=os.getpid())
-        self._announced: Optional[Waiting] = None
+        self._me = WaitingKernel(kernel_id[:_ID_LENGTH], os.getuid(), 0.0, 0, priority, pid=os.getpid())
+        self._announced: Optional[WaitingKernel] = None
         self._had_gpus = False  # whether the user had GPUs at the last look
         self._claiming: Set[int] = set()  # this user's processes that were about to confirm their leases then
         self._announcement: Optional[Announcement] = None
@@ -118,7 +118,7 @@ class WaitQueue:
         if self._me.gpus and self._me != self._announced:
             self._announce()
 
-    def look(self, leases: Iterable[lease.Holder] = ()) -> List[Waiting]:
+    def look(self, leases: Iterable[lease.Holder] = ()) -> List[WaitingKernel]:
         """Return the same as `before`, and note whether the user has GPUs, on which the user's turn depends."""
         waiting, owners = self._reader.read(), self._reader.lease_owners()
         if self._me.gpus:
@@ -126,7 +126,7 @@ class WaitQueue:
             self._note_holders(own, {one.pid for one in waiting}, self._loop.runtime.time())
         return self._before(waiting, owners, leases)
 
-    def before(self, leases: Iterable[lease.Holder] = ()) -> List[Waiting]:
+    def before(self, leases: Iterable[lease.Holder] = ()) -> List[WaitingKernel]:
         """Return the kernels that get GPUs before this one, in their order, and those that are passed over.
 
         `leases`: those of the newest sample. A kernel that has its leases already, and is about to confirm them, counts
@@ -135,8 +135,8 @@ class WaitQueue:
         return self._before(self._reader.read(), self._reader.lease_owners(), leases)
 
     def _before(
-        self, waiting: List[Waiting], owners: List[Owner], leases: Iterable[lease.Holder]
-    ) -> List[Waiting]:
+        self, waiting: List[WaitingKernel], owners: List[Owner], leases: Iterable[lease.Holder]
+    ) -> List[WaitingKernel]:
         if not self._me.gpus:
             return []
         now = self._loop.runtime.time()
@@ -151,7 +151,9 @@ class WaitQueue:
         ]
         return self._passed.mark(waiting_before(self._me, others, held))
 
-    def note_untaken(self, ahead: Sequence[Waiting], gpus: Collection[str], free: Collection[str]) -> None:
+    def note_untaken(
+        self, ahead: Sequence[WaitingKernel], gpus: Collection[str], free: Collection[str]
+    ) -> None:
         """Note which GPUs of the node were free while these kernels came first, so that places that nobody takes are
         passed over."""
         self._passed.add(self._loop.runtime.monotonic(), ahead, gpus, free)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Callable, Iterator, List, Optional, Sequence
 
-from ....wire.endpoint import Endpoint, State
+from ....wire.endpoint import Endpoint, EndpointState
 from ....wire.messages import Lane, Message, keeper_message
 from ....wire.runtime import Runtime
 from ...kernel_settings import KernelSettings
 from .memory_queue import MemoryQueue
 from .reduction import CANNOT_READ, Reduction, notice
-from .spill import Record, Spill
+from .spill import Spill, SpillRecord
 
 MIB = 1024 * 1024
 _PIECE = MIB
@@ -95,7 +95,7 @@ class Backlog:
         """Free the disk space."""
         self._spill.close()
 
-    def _oldest(self) -> Optional[Record]:
+    def _oldest(self) -> Optional[SpillRecord]:
         try:
             record = self._spill.take()
         except (OSError, EOFError) as error:
@@ -126,7 +126,7 @@ class Flow:
 
     @property
     def _attached(self) -> bool:
-        return self._endpoint.state is State.OPEN
+        return self._endpoint.state is EndpointState.OPEN
 
     @property
     def _has_room(self) -> bool:

@@ -11,8 +11,8 @@ from itertools import islice
 from typing import Deque, Dict, Iterator, Optional, Tuple
 
 from ....wire.messages import Channel, Message, MessageError
-from ....wire.streams import PIECE, Stream, read_stream, with_stream
-from .spill import Record
+from ....wire.streams import PIECE, StreamText, read_stream, with_stream
+from .spill import SpillRecord
 from .superseding import Key, Newest, TerminalText, content_of, key_of, object_at
 
 _OVERHEAD = 200
@@ -21,7 +21,7 @@ _MIN_ROOM = 4096
 """Characters of room for which a message is filled up."""
 
 
-class Kind(enum.IntEnum):
+class EntryKind(enum.IntEnum):
     """What may be left out when there is too much: nothing of KEEP, and the others in this order."""
 
     KEEP = 0
@@ -34,7 +34,7 @@ _DISPLAYS = ("display_data", "execute_result", "update_display_data")
 _OUTPUTS = ("stream", "display_data", "execute_result", "error")
 
 
-class Cell:
+class CellOutput:
     """The messages that wait with the same parent. `position`: characters of text that the cell printed so far."""
 
     def __init__(self, number: int, key: str, parent: bytes) -> None:
@@ -44,18 +44,18 @@ class Cell:
         self.waiting = 0
         self.position = 0
         self.left_out = self.left_out_at = 0
-        self.last: Optional[Entry] = None  # the entry that text may be appended to
+        self.last: Optional[QueueEntry] = None  # the entry that text may be appended to
         self.shown: Deque[int] = deque()  # what a clear_output would clear; nothing before a widget's message
         self.clears: Deque[int] = deque()
         self.clear_next = False
 
 
-class Entry:
+class QueueEntry:
     """One message, or several merged stream messages: then `text` is what they contain."""
 
     __slots__ = ("cell", "counter", "key", "kind", "message", "name", "position", "serial", "size", "text")
 
-    def __init__(self, serial: int, kind: Kind, cell: Cell, message: Message) -> None:
+    def __init__(self, serial: int, kind: EntryKind, cell: CellOutput, message: Message) -> None:
         self.serial = serial
         self.kind = kind
         self.cell = cell
@@ -71,12 +71,12 @@ class Entry:
         """Return the message, with all its text."""
         if self.text is None:
             return self.message.unparsed()
-        return with_stream(self.message, self.counter, Stream(self.name, str(self.text)))
+        return with_stream(self.message, self.counter, StreamText(self.name, str(self.text)))
 
-    def record(self) -> Record:
+    def record(self) -> SpillRecord:
         """Return the message as it is written to the disk or sent."""
         end = self.position + (0 if self.text is None else len(str(self.text)))
-        return Record(self.kind, self.cell.number, self.position, end, self.whole().encode())
+        return SpillRecord(self.kind, self.cell.number, self.position, end, self.whole().encode())
 
 
 class MemoryQueue:
@@ -84,9 +84,9 @@ class MemoryQueue:
 
     def __init__(self) -> None:
         self.size = 0
-        self.cells: Dict[int, Cell] = {}
-        self._entries: OrderedDict[int, Entry] = OrderedDict()
-        self._parents: Dict[str, Cell] = {}
+        self.cells: Dict[int, CellOutput] = {}
+        self._entries: OrderedDict[int, QueueEntry] = OrderedDict()
+        self._parents: Dict[str, CellOutput] = {}
         self._newest = Newest()
         self._serial = self._cell_number = 0
 
@@ -104,17 +104,17 @@ class MemoryQueue:
         stream = read_stream(message, msg_type)
         if stream is not None and stream.text:
             return self._put_text(cell, message, stream)
-        entry = self._add(Kind.DISPLAY if msg_type in _DISPLAYS else Kind.KEEP, cell, message)
+        entry = self._add(EntryKind.DISPLAY if msg_type in _DISPLAYS else EntryKind.KEEP, cell, message)
         key = key_of(message, msg_type)
         if key is not None:
             return self._put_superseding(entry, key)
         cell.last = None
-        if entry.kind is Kind.DISPLAY:
+        if entry.kind is EntryKind.DISPLAY:
             cell.shown.append(entry.serial)
         elif msg_type.startswith("comm_"):
             self._put_comm(entry, message, msg_type)
 
-    def pop(self) -> Record:
+    def pop(self) -> SpillRecord:
         """Remove and return the oldest message."""
         return self._pop().record()
 
@@ -122,7 +122,7 @@ class MemoryQueue:
         """Remove the oldest message."""
         self.release(self._pop().cell)
 
-    def _pop(self) -> Entry:
+    def _pop(self) -> QueueEntry:
         entry = self._entries.popitem(last=False)[1]
         self.size -= entry.size
         cell = entry.cell
@@ -139,7 +139,7 @@ class MemoryQueue:
         """Yield the messages from the `first` on, oldest first. They stay; each is put together when it is needed."""
         return (entry.whole() for entry in islice(self._entries.values(), first, None))
 
-    def release(self, cell: Cell) -> None:
+    def release(self, cell: CellOutput) -> None:
         """One message of this cell no longer waits, in memory or on disk."""
         cell.waiting -= 1
         if not cell.waiting:
@@ -148,17 +148,19 @@ class MemoryQueue:
 
     # -------------------------------------------------------------------------------------- entries
 
-    def _cell(self, key: str, parent: bytes) -> Cell:
+    def _cell(self, key: str, parent: bytes) -> CellOutput:
         cell = self._parents.get(key)
         if cell is None:
             self._cell_number += 1
-            cell = self._parents[key] = self.cells[self._cell_number] = Cell(self._cell_number, key, parent)
+            cell = self._parents[key] = self.cells[self._cell_number] = CellOutput(
+                self._cell_number, key, parent
+            )
         return cell
 
-    def _add(self, kind: Kind, cell: Cell, message: Message) -> Entry:
+    def _add(self, kind: EntryKind, cell: CellOutput, message: Message) -> QueueEntry:
         self._serial += 1
         self.cells[cell.number] = self._parents[cell.key] = cell  # it may just have been emptied
-        entry = self._entries[self._serial] = Entry(self._serial, kind, cell, message)
+        entry = self._entries[self._serial] = QueueEntry(self._serial, kind, cell, message)
         cell.waiting += 1
         self.size += entry.size
         return entry
@@ -171,7 +173,7 @@ class MemoryQueue:
 
     # -------------------------------------------------------------------------------------- streams
 
-    def _put_text(self, cell: Cell, message: Message, stream: Stream) -> None:
+    def _put_text(self, cell: CellOutput, message: Message, stream: StreamText) -> None:
         """Append the text to the cell's last entry if that is of the same stream, and to as many new ones as needed."""
         at = counter = 0
         while at < len(stream.text):
@@ -190,24 +192,24 @@ class MemoryQueue:
                 cell.last = None
                 counter += 1
 
-    def _new_text(self, cell: Cell, message: Message, name: str, counter: int) -> Entry:
+    def _new_text(self, cell: CellOutput, message: Message, name: str, counter: int) -> QueueEntry:
         message = message.replace(parts=(*message.parts[:3], b""))
-        entry = cell.last = self._add(Kind.STREAM, cell, message)
+        entry = cell.last = self._add(EntryKind.STREAM, cell, message)
         entry.text, entry.name, entry.counter = TerminalText(), name, counter
         cell.shown.append(entry.serial)
         return entry
 
     # -------------------------------------------------------------------------------------- what is superseded
 
-    def _put_clear_output(self, cell: Cell, message: Message) -> None:
+    def _put_clear_output(self, cell: CellOutput, message: Message) -> None:
         cell.clear_next = bool(content_of(message).get("wait"))
-        entry = self._add(Kind.KEEP, cell, message)
+        entry = self._add(EntryKind.KEEP, cell, message)
         cell.last = None
         cell.clears.append(entry.serial)
         if not cell.clear_next:
             self._clear(cell)
 
-    def _clear(self, cell: Cell) -> None:
+    def _clear(self, cell: CellOutput) -> None:
         """Remove what the cell showed since its last widget message, and every clear_output but the last."""
         cell.clear_next = False
         cell.last = None
@@ -217,22 +219,22 @@ class MemoryQueue:
         while cell.shown and cell.shown[0] < last:
             self._remove(cell.shown.popleft())
 
-    def _put_superseding(self, entry: Entry, key: Key) -> None:
+    def _put_superseding(self, entry: QueueEntry, key: Key) -> None:
         if key.is_widget:
-            entry.kind = Kind.WIDGET
+            entry.kind = EntryKind.WIDGET
         entry.key = key
         superseded = self._newest.add(key, entry.serial)
         if superseded is not None:
             self._remove(superseded)
 
-    def _put_comm(self, entry: Entry, message: Message, msg_type: str) -> None:
+    def _put_comm(self, entry: QueueEntry, message: Message, msg_type: str) -> None:
         """A widget's other messages: what is before them stays before them."""
         content = content_of(message)
         self._newest.remove_widget(str(content.get("comm_id")))
         entry.cell.shown.clear()
         entry.cell.clears.clear()
         if msg_type == "comm_msg" and "state" not in object_at(content, "data"):
-            entry.kind = Kind.WIDGET
+            entry.kind = EntryKind.WIDGET
 
 
 def _identify(message: Message) -> Tuple[str, bytes, str]:

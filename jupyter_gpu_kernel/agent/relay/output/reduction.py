@@ -15,9 +15,10 @@ from ....wire.compose import error_content, error_reply, make
 from ....wire.messages import Channel, Lane, Message, MessageError, lane_of
 from ....wire.queues import MAX_MESSAGE
 from ....wire.runtime import Runtime
-from ....wire.streams import Stream, dump, read_stream, with_stream
-from .memory_queue import Cell, Kind, MemoryQueue
-from .spill import Record, Segment, Spill
+from ....wire.streams import StreamText, dump, read_stream, with_stream
+from .memory_queue import CellOutput, EntryKind, MemoryQueue
+from .spill import Segment, Spill, SpillRecord
+from .superseding import content_of
 
 HEAD = 1024 * 1024
 """Characters that are kept at the beginning of a cell's text, or half of what it may have."""
@@ -27,7 +28,7 @@ LARGE_DISPLAYS = (64 * 1024, 8 * 1024, 1024)
 """Sizes in bytes above which a display is reduced to its text: one after the other."""
 CANNOT_READ = "a part of the output that waits for a front end cannot be read from disk: {}"
 _REASON = "the output exceeded journal_cap_mib"
-Change = Callable[[Record], List[Record]]
+Change = Callable[[SpillRecord], List[SpillRecord]]
 _SMALL = 16 * 1024 * 1024
 MESSAGE_LIMITS: Mapping[Lane, int] = {
     Lane.URGENT: _SMALL,
@@ -64,11 +65,13 @@ class Reduction:
         )
         share = self._share()
         while share > MIN_SHARE and not self._fits:
-            self._reduce(Kind.STREAM, partial(self._has_middle, share), partial(self._without_middle, share))
+            self._reduce(
+                EntryKind.STREAM, partial(self._has_middle, share), partial(self._without_middle, share)
+            )
             share //= 2
         for size in LARGE_DISPLAYS:
-            self._reduce(Kind.DISPLAY, partial(_has_larger, size), partial(_reduce_display, size))
-        self._reduce(Kind.WIDGET, bool, self._leave_out)
+            self._reduce(EntryKind.DISPLAY, partial(_has_larger, size), partial(_reduce_display, size))
+        self._reduce(EntryKind.WIDGET, bool, self._leave_out)
 
     @property
     def _goal(self) -> int:
@@ -84,7 +87,7 @@ class Reduction:
         """Return how much text each cell may have, so that everything fits. Cells with less text lose nothing."""
         sizes: Counter[int] = Counter()
         for segment in self._spill.segments:
-            sizes.update(segment.bytes_of.get(Kind.STREAM, {}))
+            sizes.update(segment.bytes_of.get(EntryKind.STREAM, {}))
         room = max(0, sum(sizes.values()) - self._spill.size + self._goal)
         for cells, size in zip(range(len(sizes), 0, -1), sorted(sizes.values())):
             if size * cells > room:
@@ -99,13 +102,13 @@ class Reduction:
         return head, (cell.position if cell else 0) - (share - head)
 
     def _has_middle(self, share: int, segment: Segment) -> bool:
-        for number in segment.bytes_of.get(Kind.STREAM, {}):
+        for number in segment.bytes_of.get(EntryKind.STREAM, {}):
             begin, end = self._middle(share, number)
             if segment.spans[number][0] < end and segment.spans[number][1] > begin:
                 return True
         return False
 
-    def _reduce(self, kind: Kind, wanted: Callable[[Segment], bool], change: Change) -> None:
+    def _reduce(self, kind: EntryKind, wanted: Callable[[Segment], bool], change: Change) -> None:
         """Change the records of this kind in the wanted segments, the oldest first, until everything fits."""
         at = 0
         while at < len(self._spill.segments) and not self._fits:
@@ -113,20 +116,20 @@ class Reduction:
             if kind not in segment.bytes_of or not wanted(segment):
                 at += 1
                 continue
-            kept: List[Record] = []
+            kept: List[SpillRecord] = []
             for record in self._take_all(at):
                 kept += change(record) if record.kind == kind else [record]
             if not self._spill.replace(at, kept):
                 at += 1
 
-    def _take_all(self, at: int) -> List[Record]:
+    def _take_all(self, at: int) -> List[SpillRecord]:
         try:
             return self._spill.segments[at].take_all()
         except (OSError, EOFError) as error:
             self._report(CANNOT_READ.format(error))
             return []
 
-    def _without_middle(self, share: int, record: Record) -> List[Record]:
+    def _without_middle(self, share: int, record: SpillRecord) -> List[SpillRecord]:
         begin, end = self._middle(share, record.cell)
         begin, end = max(begin, record.begin), min(end, record.end)
         cell = self._memory.cells.get(record.cell)
@@ -141,25 +144,25 @@ class Reduction:
         for number, (first, last) in enumerate(((record.begin, begin), (end, record.end))):
             if first < last:
                 text = stream.text[first - record.begin : last - record.begin]
-                data = with_stream(message, number, Stream(stream.name, text)).encode()
+                data = with_stream(message, number, StreamText(stream.name, text)).encode()
                 kept.append(record._replace(begin=first, end=last, data=data))
         cell.waiting += len(kept)
         self._memory.release(cell)
         return kept
 
-    def _leave_out(self, record: Record) -> List[Record]:
+    def _leave_out(self, record: SpillRecord) -> List[SpillRecord]:
         cell = self._memory.cells.get(record.cell)
         if cell is not None:
             self._note(cell, record.begin, len(record.data))
             self._memory.release(cell)
         return []
 
-    def _note(self, cell: Cell, at: int, size: int) -> None:
+    def _note(self, cell: CellOutput, at: int, size: int) -> None:
         cell.left_out_at = min(cell.left_out_at, at) if cell.left_out else at
         cell.left_out += size
 
 
-def notice(runtime: Runtime, cell: Cell) -> bytes:
+def notice(runtime: Runtime, cell: CellOutput) -> bytes:
     """Return the notice in place of a cell's output that was left out."""
     text = f"\n[… {_format_size(cell.left_out)} of output left out here: {_REASON} …]\n"
     parts = make(runtime, "stream", {"name": "stderr", "text": text}, cell.parent)
@@ -167,10 +170,10 @@ def notice(runtime: Runtime, cell: Cell) -> bytes:
 
 
 def _has_larger(size: int, segment: Segment) -> bool:
-    return segment.largest.get(Kind.DISPLAY, 0) > size
+    return segment.largest.get(EntryKind.DISPLAY, 0) > size
 
 
-def _reduce_display(size: int, record: Record) -> List[Record]:
+def _reduce_display(size: int, record: SpillRecord) -> List[SpillRecord]:
     """Reduce a large display to its text."""
     if len(record.data) <= size:
         return [record]
@@ -180,7 +183,7 @@ def _reduce_display(size: int, record: Record) -> List[Record]:
     except (MessageError, KeyError, TypeError, ValueError):
         return [record]
     parts = (*message.parts[:3], dump(content))
-    return [record._replace(kind=Kind.KEEP, data=message.replace(parts=parts).encode())]
+    return [record._replace(kind=EntryKind.KEEP, data=message.replace(parts=parts).encode())]
 
 
 def as_text(content: Dict[str, Any], room: int, size: int, reason: str) -> Dict[str, Any]:
@@ -225,17 +228,10 @@ def _replacement(runtime: Runtime, message: Message, msg_type: str, reason: str)
     if message.channel is Channel.IOPUB:
         return [create("error", error_content(_NAME, reason)) if msg_type == "error" else notice]
     if message.channel is Channel.STDIN:
-        hidden = bool(_content(message).get("password"))
+        hidden = bool(content_of(message).get("password"))
         return [create(msg_type, {"prompt": text, "password": hidden})]
     if msg_type != "execute_reply":
         return [create(msg_type, dict(error_content(_NAME, reason), status="error"))]
-    content = _content(message)
+    content = content_of(message)
     reply = create(msg_type, error_reply(_NAME, reason, content.get("execution_count") or 0))
     return [reply] if content.get("status") == "error" else [notice.replace(client=0), reply]
-
-
-def _content(message: Message) -> Dict[str, Any]:
-    try:
-        return message.content()
-    except MessageError:
-        return {}

@@ -19,7 +19,7 @@ SEGMENT = 8 * 1024 * 1024
 _HEAD = struct.Struct("!IBIQQ")
 
 
-class Record(NamedTuple):
+class SpillRecord(NamedTuple):
     """A record. `kind` and `cell` are the backlog's numbers; `begin` and `end` are positions in the cell's text."""
 
     kind: int
@@ -55,7 +55,7 @@ class Segment:
         """The size of the file, including the records that were read already."""
         return self._begin + self.size
 
-    def append(self, records: Iterable[Record]) -> None:
+    def append(self, records: Iterable[SpillRecord]) -> None:
         """Add all of these records, or none of them (OSError)."""
         end = self.extent
         records = list(records)
@@ -74,17 +74,17 @@ class Segment:
             self.spans[record.cell] = (min(begin, record.begin), max(end, record.end))
             self.largest[record.kind] = max(self.largest.get(record.kind, 0), len(record.data))
 
-    def next(self) -> Record:
+    def next(self) -> SpillRecord:
         """Remove and return the oldest record. Raises OSError or EOFError if it cannot be read back."""
         self._file.seek(self._begin)
         length, kind, cell, begin, end = _HEAD.unpack(self._read(_HEAD.size))
-        record = Record(kind, cell, begin, end, self._read(length))
+        record = SpillRecord(kind, cell, begin, end, self._read(length))
         self._begin += _HEAD.size + length
         self.size -= _HEAD.size + length
         self._count(record, -length)
         return record
 
-    def take_all(self) -> List[Record]:
+    def take_all(self) -> List[SpillRecord]:
         """Remove and return all records. The segment is then empty, and its space is free."""
         records = []
         while self.size:
@@ -98,7 +98,7 @@ class Segment:
         """Free the space."""
         self._file.close()
 
-    def _count(self, record: Record, size: int) -> None:
+    def _count(self, record: SpillRecord, size: int) -> None:
         cells = self.bytes_of.setdefault(record.kind, {})
         cells[record.cell] = cells.get(record.cell, 0) + size
         if not cells[record.cell]:
@@ -146,7 +146,7 @@ class Spill:
             return min(self._cap, used + self._spare)
         return min(self._cap, max(self._spare, (max(map(_free, self._folders), default=0) + used) // 20))
 
-    def put(self, records: List[Record]) -> None:
+    def put(self, records: List[SpillRecord]) -> None:
         """Add records. This never fails: what the disk does not take stays in memory."""
         size = sum(_HEAD.size + len(record.data) for record in records)
         try:
@@ -158,7 +158,7 @@ class Spill:
                 self.segments.append(Segment(io.BytesIO()))
             self.segments[-1].append(records)
 
-    def take(self) -> Optional[Record]:
+    def take(self) -> Optional[SpillRecord]:
         """Remove and return the oldest record; None if there is none.
 
         Raises OSError or EOFError if some records are lost.
@@ -174,7 +174,7 @@ class Spill:
             self._drop(0)
         return None
 
-    def replace(self, number: int, records: List[Record]) -> bool:
+    def replace(self, number: int, records: List[SpillRecord]) -> bool:
         """Put records back after `take_all`. Return True if the segment before took them and this one is removed."""
         segment = self.segments[number]
         before = self.segments[number - 1] if number else None
@@ -202,7 +202,7 @@ class Spill:
         self.segments[number].close()
         del self.segments[number]
 
-    def _put_on_disk(self, records: List[Record], size: int) -> None:
+    def _put_on_disk(self, records: List[SpillRecord], size: int) -> None:
         last = self.segments[-1] if self.segments else None
         if last is not None and last.on_disk and last.extent + size <= SEGMENT:
             return last.append(records)
@@ -220,7 +220,7 @@ def folders(own: Path) -> List[Path]:
     return [own, Path(tempfile.gettempdir()), Path("/var/tmp")]
 
 
-def _written(folder: Path, records: List[Record]) -> Segment:
+def _written(folder: Path, records: List[SpillRecord]) -> Segment:
     """Return a new segment, in a file without a name."""
     segment = Segment(tempfile.TemporaryFile(buffering=0, dir=str(folder)))  # noqa: SIM115 (the segment closes it)
     try:
