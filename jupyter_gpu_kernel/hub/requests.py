@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..wire.compose import is_user_cell
-from ..wire.messages import Channel, Lane, Message, MessageError
+from ..wire.messages import Channel, Lane, Message, MessageError, content_of, parent_id_of, type_of
 from ..wire.queues import MAX_MESSAGE
 
 MARGIN = 2 * 1024 * 1024
@@ -18,30 +18,6 @@ QUEUE_FULL = f"the requests that wait for {{}} would exceed {MAX_MESSAGE // 2**2
 
 EXECUTED: dict[str, Any] = {"status": "ok", "execution_count": 0, "user_expressions": {}, "payload": []}
 """The content of the reply to code that a front end runs by itself."""
-
-
-def type_of(message: Message) -> str:
-    """Return the msg_type, or ""."""
-    try:
-        return message.msg_type
-    except MessageError:
-        return ""
-
-
-def id_of(message: Message) -> str:
-    """Return the msg_id, or ""."""
-    try:
-        return message.msg_id
-    except MessageError:
-        return ""
-
-
-def parent_id_of(message: Message) -> str:
-    """Return the msg_id of the request that this message answers, or ""."""
-    try:
-        return message.parent_id
-    except MessageError:
-        return ""
 
 
 def needs_owner(request: Message) -> bool:
@@ -62,21 +38,15 @@ def is_own_code(request: Message) -> bool:
 
 def wants_restart(shutdown: Message) -> bool:
     """Return whether this shutdown_request begins a restart."""
-    try:
-        return bool(shutdown.content().get("restart"))
-    except MessageError:
-        return False
+    return bool(content_of(shutdown).get("restart"))
 
 
 def failed_cell(message: Message) -> str:
     """Return the msg_id of the cell if this is the reply to one that failed, else ""."""
     if message.channel is not Channel.SHELL or b'"error"' not in message.parts[3]:
         return ""
-    try:
-        failed = type_of(message) == "execute_reply" and message.content().get("status") == "error"
-        return message.parent_id if failed else ""
-    except MessageError:
-        return ""
+    failed = type_of(message) == "execute_reply" and content_of(message).get("status") == "error"
+    return parent_id_of(message) if failed else ""
 
 
 def lane_of_request(request: Message) -> Lane:

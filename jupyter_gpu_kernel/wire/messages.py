@@ -161,6 +161,38 @@ class Message:
         return parsed
 
 
+def type_of(message: Message) -> str:
+    """Return the msg_type, or "" of a malformed message. Such messages are passed on all the same."""
+    try:
+        return message.msg_type
+    except MessageError:
+        return ""
+
+
+def id_of(message: Message) -> str:
+    """Return the msg_id, or "" of a malformed message."""
+    try:
+        return message.msg_id
+    except MessageError:
+        return ""
+
+
+def parent_id_of(message: Message) -> str:
+    """Return the msg_id of the request that this message answers, or ""."""
+    try:
+        return message.parent_id
+    except MessageError:
+        return ""
+
+
+def content_of(message: Message) -> Dict[str, Any]:
+    """Return the content, or {} of a malformed message."""
+    try:
+        return message.content()
+    except MessageError:
+        return {}
+
+
 def keeper_message(**value: Any) -> Message:
     """Return a message between hub and keeper: a command (do="interrupt") or an event (event="state", …)."""
     return Message(Channel.KEEPER, 0, (json.dumps(value).encode(),))

@@ -165,10 +165,8 @@ def client(jp_serverapp: Any, http_server_client: Any) -> Client:
 
 def test_every_handler_has_a_row_for_each_of_its_methods() -> None:
     served = set()
-    for module in pkgutil.iter_modules(server.__path__):
-        for pattern, handler in getattr(
-            importlib.import_module(f"{server.__name__}.{module.name}"), "HANDLERS", ()
-        ):
+    for module in pkgutil.walk_packages(server.__path__, f"{server.__name__}."):
+        for pattern, handler in getattr(importlib.import_module(module.name), "HANDLERS", ()):
             assert issubclass(handler, RequestHandler)
             served |= {(pattern, method) for method in METHODS if _implements(handler, method)}
     rows = {(pattern, one.method) for pattern, _ in served for one in ENDPOINTS if _matches(pattern, one)}

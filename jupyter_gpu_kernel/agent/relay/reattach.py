@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set,
 from ...wire.answers import Answers
 from ...wire.compose import Send, TransientDisplay, is_user_cell, make
 from ...wire.fields import load_object, text
-from ...wire.messages import Channel, Lane, Message, MessageError
+from ...wire.messages import Channel, Lane, Message, parent_id_of
 from ...wire.runtime import Runtime
 from ...wire.texts import COMMAND
 from ..kernel_settings import KernelSettings
@@ -64,7 +64,7 @@ class Reattach:
         """
         self._orphaned = set(unanswered)
         self._answered &= self._orphaned.union(request.msg_id for request in self._deferred)
-        self._missed.update(self._orphaned, map(_parent_id, undelivered))
+        self._missed.update(self._orphaned, map(parent_id_of, undelivered))
         self._missed.intersection_update(self._history.cells)
         self.page_fills_cells = False
         for cell in self._history.cells.values():
@@ -146,13 +146,6 @@ def describe(cell: PastCell) -> str:
     number = f"[{cell.count}] " if cell.count else ""
     dropped = " (not all of its output was kept)" if cell.dropped else ""
     return f"  {cell.status} at {when}: {number}{code}{dropped}"
-
-
-def _parent_id(message: Message) -> str:
-    try:
-        return message.parent_id
-    except MessageError:
-        return ""
 
 
 class GreetingText:

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Set
 
 from ...wire.answers import Answers
 from ...wire.compose import Parts, error_reply, make
-from ...wire.messages import Channel, Message, MessageError, keeper_message
+from ...wire.messages import Channel, Message, content_of, keeper_message
 from ...wire.runtime import Runtime
 
 FEATURE = "heard"
@@ -136,7 +136,7 @@ class Aborts:
     def handle_reply(self, reply: Message) -> None:
         """An execute_reply is sent."""
         client = self._stop_on_error.pop(reply.parent_id, None)
-        if client is not None and b'"error"' in reply.parts[3] and _status(reply) == "error":
+        if client is not None and b'"error"' in reply.parts[3] and content_of(reply).get("status") == "error":
             self._failed[client] = reply.parent_id
 
     def failure_seen(self, msg_id: str) -> None:
@@ -163,13 +163,6 @@ class Aborts:
         """Forget the failures: the front end is another one, or its hub does not report what it has seen."""
         self._failed.clear()
         self._stop_on_error.clear()
-
-
-def _status(reply: Message) -> str:
-    try:
-        return str(reply.content().get("status"))
-    except MessageError:
-        return ""
 
 
 class QueueLimit:

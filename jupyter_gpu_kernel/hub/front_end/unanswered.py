@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...wire.files import replace_file
-from ...wire.messages import Channel, Message, MessageError
-from ..requests import id_of, type_of
+from ...wire.messages import Channel, Message, MessageError, id_of, type_of
 
 _RECORD = struct.Struct("<cI")
 _CELL, _REPLY = b"c", b"r"

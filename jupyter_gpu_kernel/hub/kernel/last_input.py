@@ -6,8 +6,7 @@ kernel has it already, it drops the second one, which has the same signature.
 
 from __future__ import annotations
 
-from ...wire.messages import Channel, Message
-from ..requests import id_of
+from ...wire.messages import Channel, Message, id_of
 
 
 class LastInput:

@@ -15,10 +15,10 @@ from typing import Any, Protocol
 
 from ...errors import GpuKernelError
 from ...wire.compose import TransientDisplay, is_user_cell, make
-from ...wire.messages import Channel, Message, MessageError
+from ...wire.messages import Channel, Message, MessageError, id_of, parent_id_of, type_of
 from ...wire.runtime import Runtime
 from ..front_end.delivered import Delivered
-from ..requests import EXECUTED, id_of, is_own_code, parent_id_of, type_of
+from ..requests import EXECUTED, is_own_code
 from .placeholder import Placeholder
 
 _MAX_REPEATED = 50

@@ -17,11 +17,11 @@ from typing import Any
 from ...wire.answers import Answers
 from ...wire.compose import make
 from ...wire.files import replace_file
-from ...wire.messages import Channel, Message
+from ...wire.messages import Channel, Message, type_of
 from ...wire.runtime import Runtime
 from ...wire.texts import wrapped
 from ..disk_thread import DiskThread
-from ..requests import type_of, wants_restart
+from ..requests import wants_restart
 
 _MAX_KERNEL_INFO = 64 * 1024
 """Bytes of a kernel_info_reply that is remembered."""

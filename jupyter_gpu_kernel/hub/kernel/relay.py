@@ -12,14 +12,13 @@ from typing import Any
 from ...errors import GpuKernelError
 from ...wire.compose import is_user_cell
 from ...wire.endpoint import Endpoint, EndpointState
-from ...wire.messages import Channel, Data, Lane, Message, keeper_message
+from ...wire.messages import Channel, Data, Lane, Message, id_of, keeper_message, parent_id_of, type_of
 from .. import requests, validate
 from ..front_end.delivered import Delivered
 from ..front_end.front_ends import Access, FrontEnd, FrontEnds
 from ..front_end.unanswered import UnansweredCells
 from ..node.attachments import new_endpoint
 from ..node.node_link import NodeLink
-from ..requests import id_of, parent_id_of, type_of
 from .keeper_events import KeeperEvents
 from .last_input import LastInput
 from .not_started import UnstartedKernel

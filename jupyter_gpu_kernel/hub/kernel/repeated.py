@@ -7,8 +7,7 @@ dropped. A cell that waits was busy before: the second busy is dropped. This mod
 from __future__ import annotations
 
 from ...wire.compose import is_user_cell
-from ...wire.messages import Channel, Message
-from ..requests import id_of, parent_id_of, type_of
+from ...wire.messages import Channel, Message, id_of, parent_id_of, type_of
 
 _MAX_REQUESTS = 50
 _MAX_BYTES = 1024 * 1024

@@ -10,10 +10,10 @@ from collections import OrderedDict, deque
 from itertools import islice
 from typing import Deque, Dict, Iterator, Optional, Tuple
 
-from ....wire.messages import Channel, Message, MessageError
+from ....wire.messages import Channel, Message, MessageError, content_of
 from ....wire.streams import PIECE, StreamText, read_stream, with_stream
 from .spill import SpillRecord
-from .superseding import Key, Newest, TerminalText, content_of, key_of, object_at
+from .superseding import Key, Newest, TerminalText, key_of, object_at
 
 _OVERHEAD = 200
 """Bytes of memory for a message besides its parts."""

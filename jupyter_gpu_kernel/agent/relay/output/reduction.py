@@ -12,13 +12,12 @@ from functools import partial
 from typing import Any, Callable, Dict, List, Mapping, Tuple
 
 from ....wire.compose import error_content, error_reply, make
-from ....wire.messages import Channel, Lane, Message, MessageError, lane_of
+from ....wire.messages import Channel, Lane, Message, MessageError, content_of, lane_of
 from ....wire.queues import MAX_MESSAGE
 from ....wire.runtime import Runtime
 from ....wire.streams import StreamText, dump, read_stream, with_stream
 from .memory_queue import CellOutput, EntryKind, MemoryQueue
 from .spill import Segment, Spill, SpillRecord
-from .superseding import content_of
 
 HEAD = 1024 * 1024
 """Characters that are kept at the beginning of a cell's text, or half of what it may have."""

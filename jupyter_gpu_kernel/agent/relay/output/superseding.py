@@ -12,7 +12,7 @@ import json
 import re
 from typing import Any, Dict, List, NamedTuple, Optional
 
-from ....wire.messages import Message, MessageError
+from ....wire.messages import Message, content_of
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _RESETS = ("\x1b[0m", "\x1b[m")
@@ -70,14 +70,6 @@ def key_of(message: Message, msg_type: str) -> Optional[Key]:
     return Key(
         True, str(content.get("comm_id")), (tuple(sorted(state)), json.dumps(data.get("buffer_paths")))
     )
-
-
-def content_of(message: Message) -> Dict[str, Any]:
-    """Return the message's content; {} if it is malformed, as such messages are passed on all the same."""
-    try:
-        return message.content()
-    except MessageError:
-        return {}
 
 
 def object_at(content: Dict[str, Any], key: str) -> Dict[str, Any]:
