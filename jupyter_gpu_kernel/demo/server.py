@@ -26,9 +26,8 @@ from paramiko.common import (
 )
 
 from ..hub.ssh.algorithms import Algorithms
-from ..hub.ssh.transport import WINDOW, JumpSocket, Transport
+from ..hub.ssh.transport import READ_SIZE, WINDOW, BufferedSocket, Transport
 
-_BANNER_TIMEOUT = 30.0  # seconds for the client's version string
 _CHUNK = 1 << 18  # bytes read from a process at a time
 _LOST = (OSError, EOFError, paramiko.SSHException)  # what paramiko raises if the connection is lost
 
@@ -44,23 +43,14 @@ class Node:
     environment: Mapping[str, str]  # complete; commands start in HOME
     tunnels: Mapping[tuple[str, int], Node] = field(default_factory=dict)
 
-    def serve(self, sock: socket.socket | _Tunnel) -> None:
-        """Speak SSH on `sock` until either side closes it; returns at once."""
-        connection = _Connection(sock, self)
+    def serve(self, sock: socket.socket | paramiko.Channel, size: int = READ_SIZE) -> None:
+        """Speak SSH on `sock` until either side closes it; returns at once. `size`: the bytes of one read."""
+        connection = _Connection(BufferedSocket(sock, size), self)
         with contextlib.suppress(*_LOST):  # disconnected already
             connection.start_server(event=threading.Event(), server=connection.requests)
             threading.Thread(
                 target=connection.take_channels, name=f"{self.name} channels", daemon=True
             ).start()
-
-
-class _Tunnel(JumpSocket):
-    """A client's channel through one node, as its connection to the next node."""
-
-    def close(self) -> None:
-        """Close the channel, which may have broken already."""
-        with contextlib.suppress(*_LOST):
-            super().close()
 
 
 class _Requests(paramiko.ServerInterface):
@@ -100,8 +90,8 @@ class _Requests(paramiko.ServerInterface):
 class _Connection(Transport):
     """One client's connection to one node."""
 
-    def __init__(self, sock: socket.socket | _Tunnel, node: Node) -> None:
-        super().__init__(sock, Algorithms((node.host_key.get_name(),)), _BANNER_TIMEOUT)
+    def __init__(self, sock: BufferedSocket, node: Node) -> None:
+        super().__init__(sock, Algorithms((node.host_key.get_name(),)))
         self.add_server_key(node.host_key)
         self.node = node
         self.requests = _Requests(node)
@@ -116,7 +106,7 @@ class _Connection(Transport):
             self._kept_channels = {one for one in self._kept_channels if not one.closed} | {channel}
             node = self.requests.tunnels.pop(channel.chanid, None)
             if node is not None:
-                node.serve(_Tunnel(channel))
+                node.serve(channel, WINDOW)
 
     def begin(self, channel: paramiko.Channel) -> None:
         """Run the command that was requested on `channel`, if any."""
@@ -132,7 +122,7 @@ class _Connection(Transport):
 
     # A command starts after the reply to its request is sent, so that the end of a short command cannot overtake it.
     _channel_handler_table = {  # noqa: RUF012
-        **Transport._channel_handler_table,
+        **Transport._channel_handler_table,  # type: ignore[attr-defined]
         MSG_CHANNEL_REQUEST: _answer,
     }
 

@@ -19,7 +19,7 @@ from waiting import DEADLINE
 from jupyter_gpu_kernel.hub.front_end.sockets import MAX_UNREAD, _UnreadBytes
 from jupyter_gpu_kernel.hub.node.stream import READ_SIZE, StreamThreads
 from jupyter_gpu_kernel.hub.openssh.mux import MuxSocket
-from jupyter_gpu_kernel.hub.ssh.transport import WINDOW, JumpSocket
+from jupyter_gpu_kernel.hub.ssh.transport import WINDOW, BufferedSocket
 from jupyter_gpu_kernel.wire.frames import CHUNK, MAGIC, Frame, Kind
 
 pytestmark = pytest.mark.full
@@ -32,8 +32,8 @@ PIECES = [(1, MB), (1000, 200 * MB), (MB, 200 * MB)]
 
 
 class Channel:
-    """What a JumpSocket reads of a channel: paramiko's own buffer. `moved`: how many bytes a read leaves there, as they
-    are moved to its beginning."""
+    """What a BufferedSocket reads of a channel: paramiko's own buffer. `moved`: how many bytes a read leaves there, as
+    they are moved to its beginning."""
 
     def __init__(self) -> None:
         self.pipe = BufferedPipe()
@@ -53,7 +53,7 @@ def test_the_channel_to_the_next_hop(size: int, total: int, full: int) -> None:
     """Whether so much waits in it or nothing: no byte is moved there, and each is copied twice, as what a read returned
     and as what paramiko gets. It asks for packets' heads and bodies."""
     channel = Channel()
-    sock = JumpSocket(cast(Any, channel))
+    sock = BufferedSocket(cast(Any, channel), WINDOW)
     fed = taken = 0
     head = False
     while fed < total:

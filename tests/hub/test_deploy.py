@@ -65,6 +65,10 @@ class Shell:
         with self._lock:
             self._process.stdout.close()
 
+    def close_stdin(self) -> None:
+        assert self._process.stdin
+        self._process.stdin.close()
+
     def wait(self, timeout: float) -> int:
         return self._process.wait(timeout)
 

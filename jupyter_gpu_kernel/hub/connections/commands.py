@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ...errors import ConnectError
 from ...wire.frames import MAX_NOISE
 from ..node.shared_connection import Connection
-from ..node.stream import READ_SIZE, CommandStream
+from ..node.stream import READ_SIZE, CommandStream, ResumedStream
 from . import command_errors
 from .shell_check import PATIENCE, check_shell
 from .short_command import run_to_end
@@ -122,7 +122,7 @@ class CommandConnection:
             now = time.monotonic()
             steps.append((hop.label, "run", now - since))
             since = now
-        return _ResumedStream(stream, shells.rest)
+        return ResumedStream(stream, shells.rest)
 
 
 class _Shells:
@@ -176,20 +176,3 @@ class _Shells:
         if expired:
             return command_errors.no_shell(hop.label, _OPEN_TIMEOUT, output)
         return command_errors.ended(hop.label, shlex.split(hop.command)[0], status, output)
-
-
-class _ResumedStream:
-    """A stream whose beginning was read already, and is returned first."""
-
-    def __init__(self, stream: CommandStream, beginning: bytes) -> None:
-        self._stream = stream
-        self._beginning = beginning
-        self.write = stream.write
-        self.close = stream.close
-        self.close_stdin = stream.close_stdin
-        self.stderr_tail = stream.stderr_tail
-        self.wait = stream.wait
-
-    def read(self, size: int, /) -> bytes:
-        beginning, self._beginning = self._beginning, b""
-        return beginning or self._stream.read(size)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import re
 import shlex
@@ -13,8 +12,7 @@ from ...errors import AgentError, ConnectError, GpuKernelError
 from ...wire.frames import MAGIC, MAX_NOISE
 from .. import sanitize
 from .agent_file import Package
-from .arrivals import Consumer
-from .stream import READ_SIZE, CommandStream, PushingStream, Stream
+from .stream import READ_SIZE, CommandStream, ResumedStream, Stream
 
 DIAL_TIMEOUT = 60.0
 """Seconds for the node's shell, the upload and the start of Python on a slow file system, together."""
@@ -62,7 +60,7 @@ def dial(connection: CommandOpener, package: Package, python: str, hop: str) -> 
         raise _connection_broken(hop, str(error)) from None
     finally:
         watchdog.cancel()
-    return _resumed(stream, rest)
+    return ResumedStream(stream, rest)
 
 
 def script(package: Package, python: str) -> bytes:
@@ -123,57 +121,3 @@ def _start_failed(stream: CommandStream, received: bytes, hop: str) -> GpuKernel
     noise = received.decode("utf-8", "replace").strip()
     text = "\n".join(sanitize.block(part[-800:]) for part in (stderr, noise) if part)
     return AgentError(cause + (f"; its output:\n{text}" if text else ""), hop=hop, remedy=remedy)
-
-
-class _ResumedStream:
-    """A stream whose beginning was read already, and is returned first."""
-
-    def __init__(self, stream: Stream, beginning: bytes) -> None:
-        self._stream = stream
-        self._beginning = beginning
-
-    def read(self, size: int, /) -> bytes:
-        if self._beginning:
-            beginning, self._beginning = self._beginning, b""
-            return beginning
-        return self._stream.read(size)
-
-    def write(self, data: bytes, /) -> None:
-        self._stream.write(data)
-
-    def close(self) -> None:
-        self._stream.close()
-
-    def stderr_tail(self) -> str:
-        """Return what the agent wrote to stderr."""
-        return self._stream.stderr_tail()
-
-
-class _ResumedPushingStream(_ResumedStream):
-    """The same for a stream that can push."""
-
-    def __init__(self, stream: PushingStream, beginning: bytes) -> None:
-        super().__init__(stream, beginning)
-        self._source = stream
-        self._unread = len(beginning)
-
-    def pass_on(self, consumer: Consumer, loop: asyncio.AbstractEventLoop, /) -> None:
-        """Give this consumer the beginning and all that comes."""
-        consumer.feed(self.read(0))
-        self._source.pass_on(consumer, loop)
-
-    def consumed(self, size: int, /) -> None:
-        """Count what the stream itself has given."""
-        unread = min(self._unread, size)
-        self._unread -= unread
-        self._source.consumed(size - unread)
-
-    def try_write(self, data: bytes, /) -> bool:
-        """Send it if that needs no waiting."""
-        return self._source.try_write(data)
-
-
-def _resumed(stream: CommandStream, beginning: bytes) -> Stream:
-    if isinstance(stream, PushingStream):
-        return _ResumedPushingStream(stream, beginning)
-    return _ResumedStream(stream, beginning)

@@ -1,8 +1,7 @@
 """The byte stream to a work node, and the two threads that connect it to the hub's event loop.
 
 A stream blocks: one thread reads it, another one writes it. The event loop receives frames, and knows how many bytes
-are still to be written. A stream that can push needs no thread for reading, and takes small messages from the loop
-itself. This module knows no SSH and no attachments, and does not reconnect.
+are still to be written. This module knows no SSH and no attachments, and does not reconnect.
 """
 
 from __future__ import annotations
@@ -13,12 +12,11 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from ...errors import AgentError
 from ...wire.frames import CHUNK, Frame, FrameError, FrameReader
 from .. import sanitize
-from .arrivals import Arrivals, Consumer
 
 READ_SIZE = 16 * 1024 * 1024
 """Bytes; no less than the SSH window, because paramiko is slow if a read leaves data in its buffer."""
@@ -54,18 +52,22 @@ class CommandStream(Stream, Protocol):
         """Return the command's exit status, or None if it is not known within so many seconds."""
 
 
-@runtime_checkable
-class PushingStream(Stream, Protocol):
-    """A stream that can push what it receives, in place of `read`."""
+class ResumedStream:
+    """A stream whose beginning was read already, and is returned first."""
 
-    def pass_on(self, consumer: Consumer, loop: asyncio.AbstractEventLoop, /) -> None:
-        """Give this consumer everything from now on, from this event loop if possible."""
+    def __init__(self, stream: CommandStream, beginning: bytes) -> None:
+        self._stream = stream
+        self._beginning = beginning
+        self.write = stream.write
+        self.close = stream.close
+        self.close_stdin = stream.close_stdin
+        self.stderr_tail = stream.stderr_tail
+        self.wait = stream.wait
 
-    def consumed(self, size: int, /) -> None:
-        """The consumer has processed so many bytes, so more may come. Never blocks."""
-
-    def try_write(self, data: bytes, /) -> bool:
-        """Send a few KiB if that needs no waiting, and return whether they were sent. Nobody may be in `write`."""
+    def read(self, size: int, /) -> bytes:
+        """Block for some bytes; b"" at the end."""
+        beginning, self._beginning = self._beginning, b""
+        return beginning or self._stream.read(size)
 
 
 class StreamThreads:
@@ -94,21 +96,11 @@ class StreamThreads:
         self._scheduled = False
         self._read_slots = threading.Semaphore(MAX_PENDING_READS)
         self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._thread = threading.get_ident()
-        self._source: PushingStream | None = None
-        targets = [self._read, self._write]
-        if isinstance(stream, PushingStream):
-            self._source = stream
-            self._arrivals = Arrivals(self._arrived)
-            stream.pass_on(self._arrivals, loop)
-            targets.remove(self._read)
-        for target in targets:
+        for target in (self._read, self._write):
             threading.Thread(target=target, name=f"link-{name}", daemon=True).start()
 
     def write(self, data: bytes) -> None:
-        """Write a small message at once, if that needs no waiting; else queue it."""
-        if self._source is not None and not self.queued and self._source.try_write(data):
-            return
+        """Queue data for the writing thread."""
         self.queued += len(data)
         self._queue.put(data)
 
@@ -150,20 +142,7 @@ class StreamThreads:
         with contextlib.suppress(RuntimeError):  # the loop is closed: the hub ends
             self._loop.call_soon_threadsafe(function, *args)
 
-    def _arrived(self) -> None:
-        if threading.get_ident() == self._thread:
-            self._loop.call_soon(self._take)
-        else:
-            self._call(self._take)
-
-    def _take(self) -> None:
-        ended = self._arrivals.ended  # before the rest is taken, which another thread adds
-        if data := self._arrivals.take():
-            self._received(data)
-        if ended:
-            self.end("the connection was closed")
-
-    def _received(self, data: bytes | bytearray) -> None:
+    def _received(self, data: bytes) -> None:
         if self.ended.done():
             return self._read_slots.release()  # discard data until the stream is closed
         self.last_received = self._loop.time()
@@ -192,9 +171,6 @@ class StreamThreads:
         while not self._frames and self._chunks:
             data = self._chunks.popleft()
             self._frames.extend(self._reader.feed(data[:CHUNK]))
-            if self._source is not None:
-                self._arrivals.processed(len(data[:CHUNK]))
-                self._source.consumed(len(data[:CHUNK]))
             if len(data) > CHUNK:
                 self._chunks.appendleft(data[CHUNK:])
             else:

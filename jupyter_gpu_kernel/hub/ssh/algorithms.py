@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-import paramiko
-
 from .key_blobs import CERTIFICATE
 
 # The preferred ones first: GCM is twice as fast as the other ciphers. Nothing with SHA-1, MD5, CBC or 3DES.
@@ -20,10 +18,15 @@ MACS = (
 )
 CURVE25519 = "curve25519-sha256"
 CURVE25519_OLD_NAME = "curve25519-sha256@libssh.org"  # the same algorithm, before it was standardised
-KEY_EXCHANGES: tuple[str, ...] = tuple(
-    name
-    for known in paramiko.Transport._preferred_kex  # type: ignore[attr-defined]
-    for name in ((CURVE25519, known) if known == CURVE25519_OLD_NAME else (known,))
+KEY_EXCHANGES = (
+    "mlkem768x25519-sha256",  # where the library cryptography has it
+    *(CURVE25519, CURVE25519_OLD_NAME),
+    *("ecdh-sha2-nistp256", "ecdh-sha2-nistp384", "ecdh-sha2-nistp521"),
+    *(
+        "diffie-hellman-group16-sha512",
+        "diffie-hellman-group-exchange-sha256",
+        "diffie-hellman-group14-sha256",
+    ),
 )
 HOST_KEYS: dict[
     str, tuple[str, ...]

@@ -26,7 +26,7 @@ from .deadline import Deadline, TimedAsker
 from .failures import forwarding_refused, no_greeting, unreachable
 from .restrictions import unsupported
 from .route import Hop
-from .transport import WINDOW, JumpSocket, Transport
+from .transport import WINDOW, BufferedSocket, Transport
 
 Progress = Callable[[str, str], None]
 _MAX_ATTEMPTS = 6
@@ -123,10 +123,10 @@ class _Connector:
             if attempt:
                 time.sleep(self.deadline.remaining(random.uniform(0.1, 0.5) * 2**attempt))
             sock = self._open_channel(hop, before) if before else self._open_tcp(hop)
-            transport = Transport(sock, wanted, self.deadline.remaining(hop.connect_timeout))
+            transport = Transport(sock, wanted)
             try:
                 with _ssh_errors(hop, transport):
-                    self._handshake(transport, first=attempt == 0)
+                    self._handshake(hop, transport, first=attempt == 0)
                 return transport
             except _ServerBusy:
                 transport.close()
@@ -137,31 +137,32 @@ class _Connector:
                 break
         raise no_greeting(hop)
 
-    def _handshake(self, transport: Transport, first: bool) -> None:
+    def _handshake(self, hop: Hop, transport: Transport, first: bool) -> None:
         """Exchange keys. The user was asked for nothing so far, so a connection that ends without a reason may be tried
         again: several times before the server's version string (it is overloaded), once in the key exchange."""
         try:
-            transport.start_client(timeout=self.deadline.remaining())
+            transport.start_client(timeout=self.deadline.remaining(hop.connect_timeout))
             transport.get_remote_server_key()
         except (OSError, EOFError) as error:
             if first or not transport.remote_version:
                 raise _ServerBusy from error
             raise
 
-    def _open_tcp(self, hop: Hop) -> socket.socket:
+    def _open_tcp(self, hop: Hop) -> BufferedSocket:
         try:
             within = self.deadline.remaining(hop.connect_timeout)
-            return tcp.dial(hop.host, hop.port, within, hop.restrictions.family, hop.restrictions.bind)
+            sock = tcp.dial(hop.host, hop.port, within, hop.restrictions.family, hop.restrictions.bind)
+            return BufferedSocket(sock)
         except OSError as error:
             raise unreachable(hop, _reason(error), "") from error
 
-    def _open_channel(self, hop: Hop, before: Transport) -> JumpSocket:
+    def _open_channel(self, hop: Hop, before: Transport) -> BufferedSocket:
         end = time.monotonic() + self.deadline.remaining(hop.connect_timeout)
         wait = tcp.RETRY_AFTER  # longer each time, in case the jump host waits for a slow name server
         while True:
             left = max(end - time.monotonic(), 0.05)
             try:
-                with tcp.quick_acknowledgements(before.sock):
+                with tcp.quick_acknowledgements(before.socket.source):
                     channel = before.open_channel(
                         "direct-tcpip",
                         (hop.host, hop.port),
@@ -169,7 +170,7 @@ class _Connector:
                         window_size=WINDOW,
                         timeout=min(wait, left),
                     )
-                return JumpSocket(channel)
+                return BufferedSocket(channel, WINDOW)
             except (paramiko.SSHException, OSError, EOFError) as error:
                 if left <= wait or not before.is_active() or isinstance(error, paramiko.ChannelException):
                     raise self._channel_error(hop, before, error) from error

@@ -6,11 +6,10 @@ This module knows no keys and no meaning of the bytes.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from subprocess import CompletedProcess
 
 import paramiko
@@ -18,9 +17,7 @@ import paramiko
 from ...errors import ConnectError
 from ..short_command_errors import MAX_OUTPUT, not_ended, too_much_output
 from . import tcp
-from .channels import ChannelSource
 from .hostkeys import fingerprint
-from .pushing import Consumer
 from .route import Hop, begins_with
 from .transport import WINDOW, Transport
 
@@ -35,13 +32,8 @@ _sharing = threading.Lock()  # while it changes who uses a hop
 class CommandStream:
     """The stdin and stdout of one command as a byte stream, for one reader and one writer; `close` from any thread."""
 
-    def __init__(
-        self, channel: paramiko.Channel, receive_on: Callable[[asyncio.AbstractEventLoop], None]
-    ) -> None:
-        """`receive_on(loop)` lets an event loop receive what comes over the connection."""
+    def __init__(self, channel: paramiko.Channel) -> None:
         self._channel = channel
-        self._receive_on = receive_on
-        self._source = ChannelSource(channel)
         self._count = 0
         self._tail = bytearray()
         self._drain = threading.Thread(target=self._drain_stderr, name="ssh stderr", daemon=True)
@@ -55,21 +47,6 @@ class CommandStream:
             return b""
         self._count += len(data)
         return data
-
-    def pass_on(self, consumer: Consumer, loop: asyncio.AbstractEventLoop) -> None:
-        """Give this consumer what comes from now on, in place of `read`: first in a thread of the connection, soon in
-        this event loop."""
-        self._source.pass_on(consumer)
-        self._receive_on(loop)
-
-    def consumed(self, size: int) -> None:
-        """The consumer has processed so many bytes, so more may come. Never blocks."""
-        self._source.consumed(size)
-
-    def try_write(self, data: bytes) -> bool:
-        """Send a few KiB if that needs no waiting, and return whether they were sent. Nobody may be in `write`."""
-        transport = self._channel.transport
-        return isinstance(transport, Transport) and transport.try_send(self._channel, data)
 
     def write(self, data: bytes) -> None:
         """Block until all of `data` is sent. Raises OSError if the stream has ended."""
@@ -210,7 +187,7 @@ class SSHConnection:
     def mark_typed(self) -> None:
         """The user typed a secret for the last hop so far: do not give the connection up after a silence."""
         self._typed = len(self.hops)
-        tcp.disable_user_timeout(self._transports[0].sock)
+        tcp.disable_user_timeout(self._transports[0].socket.source)
 
     # --- for all users
 
@@ -287,12 +264,6 @@ class SSHConnection:
             with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # already closed
                 one.close()
 
-    def _receive_on(self, loop: asyncio.AbstractEventLoop) -> None:
-        for transport in self._transports:
-            transport.receive_on(loop)
-
-    # --- sessions
-
     def _open(self, command: str, timeout: float) -> CommandStream:
         channel = self._session(time.monotonic() + min(timeout, _OPEN_TIMEOUT))
         with self._lock:
@@ -306,7 +277,7 @@ class SSHConnection:
             raise self._session_error(error) from error
         finally:
             timer.cancel()
-        return CommandStream(channel, self._receive_on)
+        return CommandStream(channel)
 
     def _session(self, end: float) -> paramiko.Channel:
         patience = min(time.monotonic() + _SESSION_RETRY, end)

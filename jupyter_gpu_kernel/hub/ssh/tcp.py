@@ -10,8 +10,6 @@ import threading
 import time
 from collections.abc import Iterator
 
-from .tcp_socket import TcpSocket
-
 _USER_TIMEOUT = 20  # seconds without acknowledgement until Linux gives up a connection
 _FAMILIES = {"inet": socket.AF_INET, "inet6": socket.AF_INET6}
 RETRY_AFTER = 3.0
@@ -19,7 +17,7 @@ RETRY_AFTER = 3.0
 network may be back in between."""
 
 
-def dial(host: str, port: int, timeout: float, family: str = "any", bind: str = "") -> TcpSocket:
+def dial(host: str, port: int, timeout: float, family: str = "any", bind: str = "") -> socket.socket:
     """Return a connected socket. The host's addresses share the timeout, so that a dead one does not use it up.
 
     `family`, `bind`: as AddressFamily and BindAddress in the ssh configuration.
@@ -30,7 +28,7 @@ def dial(host: str, port: int, timeout: float, family: str = "any", bind: str = 
         problem: OSError = OSError(errno.EHOSTUNREACH, "No route to host")
         for number, (version, kind, protocol, _, address) in enumerate(addresses):
             share = max(end - time.monotonic(), 0.05) / (len(addresses) - number)
-            sock = TcpSocket(version, kind, protocol)
+            sock = socket.socket(version, kind, protocol)
             try:
                 sock.settimeout(min(share, RETRY_AFTER))
                 if bind:
