@@ -147,9 +147,11 @@ class Verb(JupyterApp):
             )
         return self.specs()
 
-    def kernel_of(self, text: str, specs: list[dict[str, Any]]) -> str:
-        """The kernel whose ID the text is, or begins; all nodes are asked for that."""
-        return text if len(text) >= _WHOLE_ID else whole_id(text, self.ask_hub("ps", specs=specs))
+    def kernel_of(self, text: str, specs: list[dict[str, Any]], op: str = "ps") -> str:
+        """The kernel whose ID the text is, or begins; all nodes are asked for that, by the operation `op`."""
+        if len(text) >= _WHOLE_ID:
+            return text
+        return whole_id(text, self.ask_hub(op, kernel=text, specs=specs))
 
     def print_listing(self, listing: Listing) -> int:
         """Print a list, or that there is none. Errors of nodes go to stderr, and make the exit status 1."""
@@ -174,7 +176,7 @@ class Verb(JupyterApp):
 
 
 def whole_id(text: str, rows: Sequence[dict[str, Any]]) -> str:
-    """The only ID in these rows of `ps` that begins with the text; the text itself if it is too short or none does.
+    """The only ID in these rows that begins with the text; the text itself if it is too short or none does.
 
     Raises SettingsError if several do."""
     found = {str(row["id"]) for row in rows if "error" not in row and str(row["id"]).startswith(text)}

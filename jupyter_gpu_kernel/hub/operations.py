@@ -201,6 +201,13 @@ class Operations:
             rows += [reply.error_row] if reply.error is not None else []
         return await self._jobs.with_jobs(rows, call) + shown.errors
 
+    async def op_stories(self, call: Call) -> list[dict[str, Any]]:
+        """Return a row {"id", "hop"} for each kernel of which `logs` tells, also those that have ended, if its id
+        begins with `kernel`."""
+        start = str(call.arguments["kernel"])
+        answers = await self._jobs.ask_each(call, "stories", more=lambda node: {"kernel": start})
+        return _rows(answers, "kernels", lambda row: row["id"]) + await self._jobs.stories(start)
+
     async def op_logs(self, call: Call) -> list[dict[str, Any]]:
         """Return a kernel's story from the node that has it, or from all that report it, if this hub does not know."""
         kernel_id = str(call.arguments["kernel"])

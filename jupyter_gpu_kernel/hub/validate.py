@@ -289,6 +289,7 @@ _ANSWERS: dict[str, Shape] = {
     "open": fields(ok=flag, kernel=kernel_id),
     "list": fields("kernels", kernels=rows(_STATUS, _MAX_KERNELS)),
     "story": fields("story", story=rows(_event, _MAX_STORY)),
+    "stories": fields("kernels", kernels=rows(fields("id", id=kernel_id), _MAX_KERNELS)),
     "stop": fields("ok", ok=flag),
     "job": fields("job", job=_JOB_PROCESS),
     "priority": fields("place", priority=_priority, place=or_none(_place)),

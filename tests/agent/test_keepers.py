@@ -148,7 +148,7 @@ def test_what_is_no_id_names_no_file(tmp_path: Path, kernel_id: Any) -> None:
     (tmp_path / "x").mkdir()
     handlers = Place(tmp_path).handlers
     requests: Dict[str, Dict[str, Any]] = {
-        do: {"do": do, "kernel": kernel_id} for do in ("story", "stop", "journal")
+        do: {"do": do, "kernel": kernel_id} for do in ("story", "stories", "stop", "journal")
     }
     for request in requests.values():
         with pytest.raises(Refused, match="is not the id of a kernel") as refused:

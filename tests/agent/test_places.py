@@ -169,6 +169,17 @@ def test_of_a_long_story_the_end_is_told(tmp_path: Path) -> None:
     assert frame.json()["story"][-1]["text"] == "the last one"
 
 
+def test_kernels_that_have_ended_are_found_by_the_beginning_of_their_ids(tmp_path: Path) -> None:
+    root = Root(tmp_path)
+    for kernel_id in ("abc-1", "abc-2", "b-1"):
+        root.make_kernel(kernel_id).rmdir()
+        Story(root.story(kernel_id), RUNTIME.time).tell("end", "it has ended")
+    handlers = RequestHandlers(RUNTIME, ProcessControl(), root)
+    found = handlers.handle({"do": "stories", "kernel": "abc"})["kernels"]
+    assert found == [{"id": "abc-1"}, {"id": "abc-2"}] and root.kernels() == []
+    assert handlers.handle({"do": "stories", "kernel": "c"}) == {"kernels": []}
+
+
 def test_a_story_that_cannot_be_written_ends_nothing() -> None:
     story = Story(Path("/dev/full"), RUNTIME.time)
     assert story.tell("start", "began")["text"] == "began"

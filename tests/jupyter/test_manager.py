@@ -148,6 +148,15 @@ def test_a_priority_is_set_by_the_program(remote: Remote, pair: Pair, spec: list
     assert unknown.returncode == 1 and "no node has a kernel nosuch" in unknown.stderr
 
 
+def test_the_log_of_a_kernel_that_has_ended_is_shown_by_the_beginning_of_its_id(remote: Remote) -> None:
+    with started(remote, "cpu") as (_, client):
+        kernel = value(client, "__import__('os').environ['JUPYTER_GPU_KERNEL_ID']")
+    eventually(lambda: kernel not in remote.kernels_on_node(), "its end")
+    done = remote.program("logs", kernel[:8])
+    assert done.returncode == 0 and done.stdout.startswith(f"Kernel {kernel}, as work tells it:\n"), done
+    assert remote.program("logs", "nosuch").returncode == 1
+
+
 def test_restart_now_ends_a_cell_that_runs(pair: Pair) -> None:
     manager, client = pair
     client.execute("import time\nprint('runs')\ntime.sleep(600)")

@@ -44,6 +44,7 @@ from .keepers import SUCCESSOR_TIMEOUT, Keepers, Refused, protocol_of
 
 MAX_STORY = 3 * 1024 * 1024
 """Bytes of a story in one reply: the wire's frames take 4 MiB."""
+MAX_STORIES = 1000
 STOP_TIMEOUT = 20.0
 """Seconds that a kernel and its keeper have to end."""
 _POLL_INTERVAL = 0.05
@@ -73,6 +74,7 @@ class RequestHandlers:
         self._handlers: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]] = {
             "list": self._list,
             "story": self._story,
+            "stories": self._stories,
             "stop": self._stop,
             "pause": self._forward,
             "resume": self._forward,
@@ -192,6 +194,12 @@ class RequestHandlers:
                 "gone", f"there is no story of kernel {kernel_id} on this node, which was booted {when}"
             )
         return {"story": read_story(path, MAX_STORY)}
+
+    def _stories(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """The kernels whose ids begin with `kernel` and that have a story, also those that have ended."""
+        start = _checked(request["kernel"])
+        found = sorted(one for one in self.root.kernels_with_story(0.0) if one.startswith(start))
+        return {"kernels": [{"id": one} for one in found[:MAX_STORIES]]}
 
     def _stop(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """Stop a kernel, and wait until its folder is removed: then no process, socket or lease of it is left. With the

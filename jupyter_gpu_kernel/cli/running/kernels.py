@@ -115,7 +115,7 @@ class Logs(Verb):
 
     def run(self) -> int:
         specs = self.specs_for(self.args.kernel)
-        kernel = self.kernel_of(self.args.kernel, specs)
+        kernel = self.kernel_of(self.args.kernel, specs, "stories")
         rows = self.ask_hub("logs", kernel=kernel, specs=specs)
         return self.print_listing(
             Listing.of(rows, partial(_log, kernel), f"There is no log of kernel {kernel}.")

@@ -274,6 +274,11 @@ class JobKernels:
                     return True
         return False
 
+    async def stories(self, start: str) -> list[dict[str, Any]]:
+        """Return a row {"id", "hop"} for each kernel in a job that this computer knows, if its id begins so."""
+        await self._table.records.loaded(_READ_WITHIN)
+        return [{"id": one.kernel, "hop": one.login} for one in self._table.records.beginning_with(start)]
+
     async def story(self, kernel_id: str) -> list[dict[str, Any]]:
         """Return what this computer knows of a kernel in a job, as lines of its story."""
         await self._table.records.loaded(_READ_WITHIN)

@@ -78,6 +78,10 @@ class Records:
         """Return the records of this kernelspec's kernels, the newest first."""
         return [one for one in self._newest_first() if (one.name, one.login) == (name, login)]
 
+    def beginning_with(self, start: str) -> list[Record]:
+        """Return the records of the kernels whose ids begin with this text."""
+        return [one for one in self._newest_first() if one.kernel.startswith(start)]
+
     def save(self, record: Record) -> None:
         """Keep a record, and write it soon."""
         known = self._known
