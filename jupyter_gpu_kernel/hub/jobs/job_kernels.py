@@ -111,8 +111,13 @@ class JobKernels:
             active = await self._active(specs[0], call, errors)
             asked = await asyncio.gather(*(self._spec(specs, job, call) for job in active))
             errors += [one for one in asked if isinstance(one, NodeReply)]
-            found = [one for one in asked if isinstance(one, dict)]
-            return await self._nodes.ask_each(call, do, timeout, found, more) + errors
+            found = [(job, one) for job, one in zip(active, asked, strict=True) if isinstance(one, dict)]
+            replies = await self._nodes.ask_each(call, do, timeout, [one for _, one in found], more)
+            for reply in [one for one in replies if one.error is not None]:
+                jobs = [job for job, spec in found if self._nodes.of(spec["settings"]) is reply.node]
+                if all([await self._has_ended(specs[0], job) for job in jobs]):
+                    replies.remove(reply)
+            return replies + errors
 
         of_nodes = self._nodes.ask_each(call, do, timeout, direct, more, tell)
         answers = await asyncio.gather(of_nodes, *map(ask_jobs, self._by_login(given)))
@@ -189,6 +194,13 @@ class JobKernels:
             return []
         return [job for job in jobs if not job.over and not self._table.is_over(job.id, node.name)]
 
+    async def _has_ended(self, spec: dict[str, Any], job: JobState) -> bool:
+        """Whether a job, which was active when Slurm was asked, ends or has ended since."""
+        with contextlib.suppress(GpuKernelError):
+            ended = await self._schedulers.of(login_settings(spec["settings"])).ended(job.id)
+            return ended is not None or job.state == "COMPLETING"
+        return False
+
     async def _spec(
         self, specs: list[dict[str, Any]], job: JobState, call: Call
     ) -> dict[str, Any] | NodeReply | None:
@@ -209,9 +221,8 @@ class JobKernels:
         except HostKeyError as wrong_key:
             return NodeReply(self._job_nodes.login(spec["settings"]), {}, wrong_key)
         except (GpuKernelError, asyncio.TimeoutError):
-            with contextlib.suppress(GpuKernelError):
-                if await scheduler.ended(job.id) is not None:  # since Slurm was asked
-                    return None
+            if await self._has_ended(spec, job):
+                return None
             cause = f"job {job.id} runs on {job.node}, but its process cannot be reached there"
             error = AgentError(cause, hop=login, remedy="Try again in a moment.")
             return NodeReply(self._job_nodes.login(spec["settings"]), {}, error)

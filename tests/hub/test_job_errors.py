@@ -1,0 +1,72 @@
+"""What is told of jobs whose nodes cannot be asked: a login node with programs in place of Slurm's."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from multiprocessing import Pipe
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from login_nodes import LoginNode
+from runtimes import RUNTIME
+
+from jupyter_gpu_kernel.errors import ConnectError
+from jupyter_gpu_kernel.hub.client_connection import ClientConnection
+from jupyter_gpu_kernel.hub.disk_thread import DiskThread
+from jupyter_gpu_kernel.hub.jobs.job_kernels import JobKernels
+from jupyter_gpu_kernel.hub.jobs.records import Records
+from jupyter_gpu_kernel.hub.kernel.kernel_state import KernelState
+from jupyter_gpu_kernel.hub.node.node_link import NoLink
+from jupyter_gpu_kernel.hub.node.nodes import Nodes
+from jupyter_gpu_kernel.hub.rpc import Call
+from jupyter_gpu_kernel.hub.slurm.scheduler import Schedulers
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the scripts run on the login node's sh")
+SETTINGS = {"route": ["login"], "slurm": True, "python": "/usr/bin/python3"}
+
+
+class Cluster(LoginNode):
+    """A login node; the nodes of jobs cannot be reached. Slurm lists job 7 as running, and shows it in this state."""
+
+    def __init__(self, folder: Path, state: str) -> None:
+        super().__init__(folder)
+        self.slurm("", """mark=${8%%[+]*}; echo "$mark+7|RUNNING|None|1|1|gpu|1|gpu1|gpu1|jgk-k1\"""")
+        self.program("scontrol", f"echo 'JobId=7 JobState={state}'")
+
+    def __call__(self, route: Any, *_: Any, **more: Any) -> LoginNode:
+        if route[-1] == "gpu1":
+            raise ConnectError("the connection was closed", hop="gpu1")
+        return super().__call__(route, **more)
+
+
+class Started(KernelState):
+    """A kernel that was started in its job."""
+
+    late_start = SimpleNamespace(pending=False)
+
+
+@pytest.mark.parametrize(("state", "errors"), [("RUNNING", ["gpu1"]), ("TIMEOUT", [])])
+def test_a_job_that_has_just_ended_is_no_error(tmp_path: Path, state: str, errors: list[str]) -> None:
+    async def run() -> list[str]:
+        log = logging.getLogger("test")
+        nodes = Nodes(RUNTIME, Cluster(tmp_path, state), log)  # type: ignore[arg-type]
+        schedulers = Schedulers(RUNTIME, nodes, log)
+        records = Records(tmp_path / "jobs", DiskThread())
+        kernels = JobKernels(RUNTIME, nodes, schedulers, records, lambda *_: tmp_path, log)
+        of_node = {**SETTINGS, "route": ["gpu1"], "slurm": False, "login": {"route": ["login"]}}
+        job = kernels._table.get("7", SETTINGS, "login")
+        job.kernels.append(Started("k1", of_node, NoLink("gpu1"), "create"))  # type: ignore[arg-type]
+        specs = [{"name": "a100", "settings": SETTINGS}]
+        call = Call(ClientConnection(Pipe()[0]), {"id": 1, "op": "ps", "specs": specs})
+        try:
+            replies = await kernels.ask_each(call, "list")
+            return [one.node.name for one in replies if one.error is not None]
+        finally:
+            schedulers.close()
+            await nodes.hang_up(unused_only=False)
+
+    assert asyncio.run(run()) == errors
