@@ -29,6 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: group_of(item.nodeid) not in GROUPS)
 
 
+@pytest.hookimpl(optionalhook=True)  # without pytest-xdist nobody calls it
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
     """For `--dist loadfile`."""
     from xdist.scheduler import LoadFileScheduling
