@@ -133,8 +133,8 @@ def test_a_restarted_server_finds_the_kernel_and_what_it_printed(
 
 def test_a_browser_that_was_offline_gets_all_that_it_missed(offline: Callable[[], Notebook]) -> None:
     notebook = offline()
+    # JupyterLab's “Server Connection Error”. When one is closed, the next may be shown at once.
     dismiss = notebook.dialog.get_by_role("button", name=re.compile("Close|Dismiss"))
-    # JupyterLab's “Server Connection Error”; after a long outage the next one comes at once.
     notebook.page.add_locator_handler(dismiss, lambda: dismiss.click(), no_wait_after=True)
     expect_whole(notebook)
     notebook.run(1)
