@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).parents[1]
 
 # Stands in for npm: notes how it was called; `run build` leaves what the real build leaves.

@@ -17,7 +17,10 @@ from streams import LoopThread, Node, until, wait_for
 from jupyter_gpu_kernel.hub.kernel.vscode_sessions import VSCodeSession, VSCodeSessions
 from jupyter_gpu_kernel.hub.node.link import Link
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system")
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="the agent needs a POSIX system"),
+]
 NAMED = "__vsc_ipynb_file__ = '/home/me/of-vs-code.ipynb'"
 
 
